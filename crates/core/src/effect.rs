@@ -1,0 +1,214 @@
+//! The one way out: everything a node can make happen.
+//!
+//! # The driver's law
+//! Effects of one call are carried out **in order and completely** before the
+//! next input. That makes three promises of the protocol hold:
+//!
+//! - *INV-protect-before-grant*: [`Effect::Protect`] and [`Effect::Evict`] stand
+//!   before the [`Effect::Send`] that gives the page away, so no local store can
+//!   slip in between.
+//! - *INV-fill-before-map*: [`Effect::Fill`] stands before the first
+//!   [`Effect::Map`] of a page.
+//! - *INV-stash-before-send*: contents that only a datagram would carry rest in
+//!   the stash until the receiver has acknowledged them.
+
+use core::net::SocketAddr;
+use pagemesh_wire::header::Header;
+use pagemesh_wire::peer::{Message, Refusal, SegmentInfo};
+use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId, SyncKey, Ticket};
+
+use crate::event::Event;
+
+/// What the mappings of a page may do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Rights {
+    /// Nothing: the next access faults.
+    #[default]
+    None,
+    /// Load.
+    Read,
+    /// Load and store.
+    Write,
+}
+
+/// Where the bytes of a page come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The page behind the message of the datagram being handled.
+    Payload,
+    /// Zeros.
+    Zero,
+    /// The frame: the segment's memory on this node.
+    Frame,
+    /// The stash: what [`Effect::Evict`] kept.
+    Stash,
+}
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Send a datagram. May get lost; the core repeats what matters.
+    Send {
+        /// Where to.
+        address: SocketAddr,
+        /// Its header; the driver sets `body` when it encodes.
+        header: Header,
+        /// Its message.
+        message: Message,
+        /// The page behind it, exactly if [`Message::carries_page`].
+        page: Option<(SegmentId, PageIndex, Source)>,
+    },
+    /// Put contents into a page's frame. No mapping has rights to it now.
+    Fill {
+        /// Of which segment.
+        segment: SegmentId,
+        /// Which page.
+        page: PageIndex,
+        /// From where: payload, zeros or stash.
+        source: Source,
+    },
+    /// Let one mapping have the page, and wake its threads. The frame has its
+    /// contents. Rights of other mappings do not change.
+    Map {
+        /// Which mapping.
+        mapping: MappingId,
+        /// Of which segment.
+        segment: SegmentId,
+        /// Which page.
+        page: PageIndex,
+        /// Read or write.
+        rights: Rights,
+    },
+    /// Take away the right to store, in all mappings. Loads go on.
+    Protect {
+        /// Of which segment.
+        segment: SegmentId,
+        /// Which page.
+        page: PageIndex,
+    },
+    /// Take away all rights in all mappings and empty the frame. Never loses a
+    /// store: first stop stores, then copy if `keep`, then empty, then wake.
+    Evict {
+        /// Of which segment.
+        segment: SegmentId,
+        /// Which page.
+        page: PageIndex,
+        /// Put the contents into the stash first.
+        keep: bool,
+    },
+    /// The stash of this page is not needed any more.
+    DropStash {
+        /// Of which segment.
+        segment: SegmentId,
+        /// Which page.
+        page: PageIndex,
+    },
+    /// The access waiting in this mapping can never be served: raise SIGBUS
+    /// there and say why.
+    Fail {
+        /// In which mapping.
+        mapping: MappingId,
+        /// Of which segment.
+        segment: SegmentId,
+        /// Which page.
+        page: PageIndex,
+        /// Why.
+        why: Refusal,
+    },
+    /// Find out whether the threads that waited for this page have run since it
+    /// was mapped, and answer with `Input::UseConfirmed` (M12).
+    ConfirmUse {
+        /// Of which segment.
+        segment: SegmentId,
+        /// Which page.
+        page: PageIndex,
+    },
+    /// Drop all memory of a segment: nobody uses it.
+    Forget {
+        /// Which.
+        segment: SegmentId,
+    },
+    /// Write a lock's shared word: held by `client`. Its mark for waiters is
+    /// set if `wanted`.
+    LendLock {
+        /// Which lock.
+        key: SyncKey,
+        /// Who holds it now.
+        client: ClientId,
+        /// Others wait already.
+        wanted: bool,
+    },
+    /// Get a lent token back: swap a free word to absent and answer at once with
+    /// `Input::LockReturned`, or mark the held word as wanted, so that
+    /// `LockReturned` follows when its holder releases or dies.
+    ReclaimLock {
+        /// Which lock.
+        key: SyncKey,
+    },
+    /// Answer a request.
+    Reply {
+        /// Which.
+        ticket: Ticket,
+        /// With what.
+        reply: Reply,
+    },
+    /// For the counters, the log and the dashboard.
+    Emit(Event),
+}
+
+/// An answer to a local request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Done.
+    Done,
+    /// A segment was opened or described.
+    Segment(SegmentInfo),
+    /// Segments in order of their names.
+    Segments(Vec<SegmentInfo>),
+    /// So many were woken.
+    Woken(u32),
+    /// The lock is the client's; an [`Effect::LendLock`] stands before this.
+    Locked {
+        /// Its last holder died holding it.
+        recovered: bool,
+    },
+    /// First reply to a watch: the page is unchanged from now on.
+    Watching,
+    /// Second and last reply to a watch: the page may change from now on.
+    Changed,
+    /// No, and why.
+    Refused(Refusal),
+}
+
+/// The effects of one call, in order. Reused from call to call.
+#[derive(Debug, Default)]
+pub struct Effects(Vec<Effect>);
+
+impl Effects {
+    /// Appends an effect.
+    pub fn push(&mut self, effect: Effect) {
+        self.0.push(effect);
+    }
+
+    /// Appends an event.
+    pub fn emit(&mut self, event: Event) {
+        self.0.push(Effect::Emit(event));
+    }
+
+    /// Takes the effects out, in order, keeping the memory.
+    pub fn drain(&mut self) -> std::vec::Drain<'_, Effect> {
+        self.0.drain(..)
+    }
+
+    /// The effects so far.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Effect] {
+        &self.0
+    }
+
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,129 @@
+//! The one list of events: counters, logs, time stamps and the dashboard all read it.
+
+use pagemesh_wire::{NodeId, PageIndex, SegmentId, SyncKey, Version};
+
+macro_rules! events {
+    ($( $(#[$doc:meta])* $name:ident { $($field:ident : $type:ty),* } => $counter:literal ),* $(,)?) => {
+        /// Something worth counting happened.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Event {
+            $( $(#[$doc])* $name {
+                $(
+                    #[doc = concat!("The ", stringify!($field), " concerned.")]
+                    $field: $type
+                ),*
+            } ),*
+        }
+
+        /// The names of all counters, by [`Event::index`].
+        pub const COUNTERS: &[&str] = &[$($counter),*];
+
+        #[repr(usize)]
+        enum Index { $($name),* }
+
+        impl Event {
+            /// The event's place in [`COUNTERS`].
+            #[must_use]
+            pub fn index(&self) -> usize {
+                match self { $( Self::$name { .. } => Index::$name as usize ),* }
+            }
+
+            /// The name of the counter that counts it.
+            #[must_use]
+            pub fn counter(&self) -> &'static str {
+                COUNTERS[self.index()]
+            }
+        }
+    };
+}
+
+events! {
+    /// A load found no copy here.
+    ReadFault { segment: SegmentId, page: PageIndex } => "faults_read",
+    /// A store found no right to write here and no copy.
+    WriteFault { segment: SegmentId, page: PageIndex } => "faults_write",
+    /// A store found a read copy here (M11).
+    Upgrade { segment: SegmentId, page: PageIndex } => "faults_upgrade",
+    /// Another process or thread of this node had the page already (M4).
+    LocalFault { segment: SegmentId, page: PageIndex } => "faults_local",
+    /// The kernel repeated a fault that is being served.
+    RepeatedFault { segment: SegmentId, page: PageIndex } => "faults_repeated",
+    /// A request left for another node.
+    Asked { segment: SegmentId, page: PageIndex } => "asked",
+    /// A request was forwarded along an owner hint (F19).
+    Forwarded { segment: SegmentId, page: PageIndex } => "forwarded",
+    /// A read copy arrived.
+    CopyArrived { segment: SegmentId, page: PageIndex } => "copies_arrived",
+    /// Ownership arrived.
+    OwnershipArrived { segment: SegmentId, page: PageIndex } => "ownerships_arrived",
+    /// A page's bytes arrived.
+    BytesArrived { segment: SegmentId, page: PageIndex } => "pages_in",
+    /// A page's bytes left.
+    BytesLeft { segment: SegmentId, page: PageIndex } => "pages_out",
+    /// Rights were granted to a waiting access; the fault is over.
+    Granted { segment: SegmentId, page: PageIndex } => "faults_served",
+    /// A read copy was sent.
+    CopyGiven { segment: SegmentId, page: PageIndex } => "copies_given",
+    /// Ownership was sent.
+    OwnershipGiven { segment: SegmentId, page: PageIndex } => "ownerships_given",
+    /// The writer here became a reader (M11).
+    Downgraded { segment: SegmentId, page: PageIndex } => "downgrades",
+    /// The copy here was dropped for a writer elsewhere.
+    Invalidated { segment: SegmentId, page: PageIndex } => "invalidations_in",
+    /// Copies elsewhere were invalidated for a writer here, or by the owner here.
+    InvalidationSent { segment: SegmentId, page: PageIndex } => "invalidations_out",
+    /// A request had to wait for the time window Δ (M10).
+    Delayed { segment: SegmentId, page: PageIndex } => "window_delays",
+    /// A page was held back because it had not been used yet (M12).
+    Unused { segment: SegmentId, page: PageIndex } => "use_guards",
+    /// A page left its node before it was seen to be used, after the longest wait.
+    Stolen { segment: SegmentId, page: PageIndex } => "pages_stolen",
+    /// Something was sent again for want of an answer (F20).
+    Resent {} => "resent",
+    /// A message came too late or twice.
+    Stale {} => "stale",
+    /// A datagram that is none of ours, or malformed, was dropped.
+    Malformed {} => "malformed",
+    /// A datagram of another version of the protocol was dropped.
+    ForeignVersion {} => "foreign_version",
+    /// A datagram of a stranger, another cluster or a former life was dropped.
+    Stranger {} => "strangers",
+    /// An access could not be served: its page is lost.
+    Failed { segment: SegmentId, page: PageIndex } => "faults_failed",
+    /// A page became owned here at this version: the simulator's checkers watch it.
+    Owned { segment: SegmentId, page: PageIndex, version: Version } => "owned",
+    /// A lock was granted to a process here.
+    Locked { key: SyncKey } => "locks",
+    /// A lock's token arrived.
+    TokenArrived { key: SyncKey } => "tokens_in",
+    /// A lock's token left.
+    TokenGiven { key: SyncKey } => "tokens_out",
+    /// A lock was taken back from a dead process.
+    LockRecovered { key: SyncKey } => "locks_recovered",
+    /// A barrier opened for a process here.
+    BarrierPassed { key: SyncKey } => "barriers",
+    /// A member joined.
+    Joined { node: NodeId } => "members_joined",
+    /// A member left.
+    Left { node: NodeId } => "members_left",
+    /// A member was declared dead.
+    Died { node: NodeId } => "members_died",
+    /// This node was admitted.
+    Admitted { node: NodeId } => "admitted",
+    /// This node was refused or expelled.
+    Expelled {} => "expelled",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_have_distinct_names() {
+        let mut names = COUNTERS.to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), COUNTERS.len());
+        assert_eq!(Event::Resent {}.counter(), "resent");
+    }
+}

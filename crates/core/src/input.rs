@@ -1,0 +1,155 @@
+//! The one way in: everything that can happen to a node.
+
+use core::net::SocketAddr;
+use pagemesh_wire::peer::{Access, Call, Credentials};
+use pagemesh_wire::{
+    ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, SyncKey, Ticket,
+};
+
+/// Something happened.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Input<'a> {
+    /// A datagram arrived. Hostile until its header and message were checked.
+    Datagram {
+        /// Where it came from.
+        source: SocketAddr,
+        /// All of it. Effects of this very call may name its page as
+        /// [`Source::Payload`](crate::Source::Payload).
+        bytes: &'a [u8],
+    },
+    /// A thread of a local process stopped at a page. May come again and again
+    /// for one access (`KERNEL.md` item 1); repetitions cost nothing.
+    Fault {
+        /// In which mapping.
+        mapping: MappingId,
+        /// At which page of its segment.
+        page: PageIndex,
+        /// Loading or storing.
+        access: Access,
+    },
+    /// A local process wants something. Answered by
+    /// [`Effect::Reply`](crate::Effect::Reply) with the same ticket, at once or later.
+    Request {
+        /// Names the request in its reply. Never used twice.
+        ticket: Ticket,
+        /// Which process.
+        client: ClientId,
+        /// What it wants.
+        request: Request,
+    },
+    /// The process withdraws a request that still waits.
+    Cancel {
+        /// Which.
+        ticket: Ticket,
+    },
+    /// A mapping of a segment exists; faults of it may follow.
+    Mapped {
+        /// Its number. Never used twice.
+        mapping: MappingId,
+        /// Of which segment; open on this node.
+        segment: SegmentId,
+        /// In which process.
+        client: ClientId,
+    },
+    /// The mapping is gone.
+    Unmapped {
+        /// Which.
+        mapping: MappingId,
+    },
+    /// A process closed a segment it had opened; as often as it opened it.
+    Closed {
+        /// Which segment.
+        segment: SegmentId,
+        /// Which process.
+        client: ClientId,
+    },
+    /// A process is gone, with its mappings, open segments and requests.
+    ClientGone {
+        /// Which.
+        client: ClientId,
+    },
+    /// The token that [`Effect::LendLock`](crate::Effect::LendLock) lent to
+    /// the clients of this node is back: swapped out of a free word, or given
+    /// back by its holder, or taken from a dead one.
+    LockReturned {
+        /// Which lock.
+        key: SyncKey,
+        /// Its holder died holding it.
+        recovered: bool,
+    },
+    /// The answer to [`Effect::ConfirmUse`](crate::Effect::ConfirmUse).
+    UseConfirmed {
+        /// Of which segment.
+        segment: SegmentId,
+        /// Which page.
+        page: PageIndex,
+        /// Whether every thread that waited for the page has run since.
+        used: bool,
+    },
+    /// A deadline of [`Node::next_deadline`](crate::Node::next_deadline) has come.
+    Deadline,
+}
+
+/// What a local process can want of its node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Request {
+    /// Create or open a segment; counts as one opening until `Input::Closed`.
+    Open {
+        /// Its name.
+        name: String,
+        /// Create it if it does not exist.
+        create: Option<pagemesh_wire::peer::SegmentSpec>,
+        /// Fail if it exists.
+        exclusive: bool,
+        /// The process wants to write.
+        write: bool,
+        /// The process.
+        credentials: Credentials,
+    },
+    /// Something some node answers: remove, stat, list, barrier, signal, probe.
+    Call {
+        /// Who answers; `None` means whoever the call belongs to.
+        to: Option<NodeId>,
+        /// What.
+        call: Call,
+    },
+    /// Take a lock whose shared word could not be swapped.
+    Lock {
+        /// Which.
+        key: SyncKey,
+    },
+    /// Give back a lock and wait for a signal, then take the lock again.
+    CondWait {
+        /// The condition variable.
+        cond: SyncKey,
+        /// The lock.
+        lock: SyncKey,
+    },
+    /// Watch a page (F7).
+    Watch {
+        /// Of which segment.
+        segment: SegmentId,
+        /// Which page.
+        page: PageIndex,
+    },
+    /// Keep pages here, writable (M14).
+    Pin {
+        /// Of which segment.
+        segment: SegmentId,
+        /// From which page.
+        first: PageIndex,
+        /// How many.
+        count: PageCount,
+    },
+    /// Let them go.
+    Unpin {
+        /// Of which segment.
+        segment: SegmentId,
+        /// From which page.
+        first: PageIndex,
+        /// How many.
+        count: PageCount,
+    },
+    /// Hand over all pages and leave the cluster.
+    Leave,
+}

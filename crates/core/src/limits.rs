@@ -1,0 +1,60 @@
+//! Every bound of the protocol, in one place, with its reason.
+
+use core::time::Duration;
+
+/// First wait before a request is sent again. Long enough for a scheduler's
+/// time slice on a busy host, short enough that a lost datagram is a hiccup.
+pub const RESEND_FIRST: Duration = Duration::from_millis(10);
+
+/// Waits double up to this (F20).
+pub const RESEND_CEILING: Duration = Duration::from_secs(1);
+
+/// Δ of `auto` never falls below this: the woken thread must get to its access,
+/// else re-revocation beats it and nobody progresses (`FLOORS.md` 2e).
+pub const WINDOW_MIN: Duration = Duration::from_micros(30);
+
+/// Δ of `auto` never rises above this.
+pub const WINDOW_MAX: Duration = Duration::from_millis(5);
+
+/// The longest Δ a segment may ask for; everybody else waits for it.
+pub const WINDOW_LIMIT: Duration = Duration::from_secs(10);
+
+/// How soon to look again whether a page has been used (M12).
+pub const USE_RECHECK: Duration = Duration::from_micros(100);
+
+/// A page that was not used after this long leaves anyway: its thread is
+/// stopped or starved, and nobody may wait for ever.
+pub const USE_GUARD: Duration = Duration::from_millis(20);
+
+/// The longest a process keeps pages by pinning them (M14).
+pub const PIN_LEASE: Duration = Duration::from_secs(1);
+
+/// Pages one pin may name.
+pub const PIN_PAGES: u32 = 4096;
+
+/// An ask that was forwarded this often is dropped; its sender repeats it.
+pub const HOPS: u8 = 255;
+
+/// Members send a sign of life this often.
+pub const HEARTBEAT: Duration = Duration::from_millis(500);
+
+/// A member that gave none for this long is dead. Generous: hosts that share
+/// two cores with seven others must not be buried alive.
+pub const DEAD_AFTER: Duration = Duration::from_secs(5);
+
+/// A host that wants to join repeats itself this often.
+pub const JOIN_RETRY: Duration = Duration::from_millis(200);
+
+/// Segments in one reply to a list.
+pub const LIST_PAGE: usize = 16;
+
+/// Replies a server remembers per caller, besides those the caller still awaits.
+pub const REPLIES_KEPT: usize = 1024;
+
+/// Page ownerships under way at once when a node leaves.
+pub const LEAVE_BURST: usize = 64;
+
+const _: () = assert!(RESEND_FIRST.as_nanos() < RESEND_CEILING.as_nanos());
+const _: () = assert!(WINDOW_MIN.as_nanos() < WINDOW_MAX.as_nanos());
+const _: () = assert!(WINDOW_MAX.as_nanos() < RESEND_CEILING.as_nanos());
+const _: () = assert!(HEARTBEAT.as_nanos() * 4 < DEAD_AFTER.as_nanos());

@@ -1,0 +1,24 @@
+//! Identities, units and every message that crosses a socket.
+//!
+//! Nothing lies below this crate. [`peer`] is spoken between daemons, in
+//! datagrams; [`local`] between a daemon and the processes of its node, over a
+//! Unix socket; [`lockword`] through a shared mapping. Everything decoded here
+//! may come from an enemy: decoding never panics, never allocates more than the
+//! datagram that was received, and refuses what it does not know.
+
+#![forbid(unsafe_code)]
+
+pub mod header;
+mod ids;
+pub mod local;
+pub mod lockword;
+mod node_set;
+pub mod peer;
+mod units;
+
+pub use ids::{
+    CallId, ClientId, ClusterId, Incarnation, MappingId, NodeId, RequestId, SegmentId, SyncKey,
+    Ticket, Version,
+};
+pub use node_set::NodeSet;
+pub use units::{ByteLen, ByteOffset, PAGE_SIZE, PageCount, PageIndex};

@@ -1,0 +1,432 @@
+//! What a process says to the daemon of its node, over a Unix socket.
+//!
+//! The socket is of type `SOCK_SEQPACKET`: one message a packet, in postcard
+//! encoding, at most [`MAX_PACKET`] bytes, with at most [`MAX_FDS`] descriptors.
+//! Requests carry a number that the reply repeats, so the threads of a process
+//! share one socket; replies come in any order.
+
+use crate::peer::{Credentials, Member, SegmentInfo, SegmentSpec};
+use crate::{
+    ByteLen, ByteOffset, ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, SyncKey,
+};
+use serde::{Deserialize, Serialize};
+
+pub use crate::peer::Refusal;
+
+/// Largest packet in either direction.
+pub const MAX_PACKET: usize = 64 * 1024;
+
+/// Most descriptors one packet carries.
+pub const MAX_FDS: usize = 4;
+
+/// Spoken on the Unix socket; both sides must agree.
+pub const LOCAL_VERSION: u32 = 1;
+
+/// One packet from a process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RequestPacket {
+    /// Chosen by the client, unique among its open requests.
+    pub number: u64,
+    /// What it wants.
+    pub request: Request,
+}
+
+/// One packet to a process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReplyPacket {
+    /// The request this answers.
+    pub number: u64,
+    /// The answer.
+    pub reply: Reply,
+}
+
+/// What a process may ask of its daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Request {
+    /// First on every socket. → [`Reply::Welcome`], with a descriptor of
+    /// `/dev/userfaultfd` where the daemon has one to lend.
+    Hello {
+        /// Must be [`LOCAL_VERSION`].
+        version: u32,
+        /// The program, for people who look.
+        program: String,
+    },
+    /// Create or open a segment. → [`Reply::Opened`] with two descriptors: the
+    /// segment's memory (read-only unless `write`) and the lock area.
+    Open {
+        /// Its name.
+        name: String,
+        /// Create it if it does not exist.
+        create: Option<SegmentSpec>,
+        /// Fail if it exists.
+        exclusive: bool,
+        /// The process wants to write.
+        write: bool,
+    },
+    /// A mapping made by the process, with a fresh userfaultfd as descriptor.
+    /// The daemon does the API handshake and registers the range. → [`Reply::Mapped`].
+    Map {
+        /// Which segment.
+        segment: SegmentId,
+        /// Where it is mapped.
+        address: u64,
+        /// Bytes mapped, a multiple of the page size.
+        length: ByteLen,
+        /// From which byte of the segment.
+        offset: ByteOffset,
+        /// Mapped shared and writable; else private and read-only.
+        write: bool,
+    },
+    /// The mapping is gone. → [`Reply::Done`].
+    Unmap {
+        /// Which.
+        mapping: MappingId,
+    },
+    /// The process opened the segment once and is done with it. → [`Reply::Done`].
+    Close {
+        /// Which.
+        segment: SegmentId,
+    },
+    /// Remove a name. → [`Reply::Done`].
+    Remove {
+        /// Which.
+        name: String,
+    },
+    /// One segment. → [`Reply::Segment`].
+    Stat {
+        /// Which.
+        name: String,
+    },
+    /// Segments in order of their names. → [`Reply::Segments`].
+    List {
+        /// Names after this one.
+        after: String,
+    },
+    /// What this node knows of the pages of a segment. → [`Reply::Pages`].
+    Inspect {
+        /// Which.
+        name: String,
+        /// From which page.
+        first: PageIndex,
+        /// At most so many known pages.
+        limit: u32,
+    },
+    /// Everyone. → [`Reply::Members`].
+    Members,
+    /// This node. → [`Reply::Status`].
+    Status,
+    /// A slot of the segment's lock area for this lock. → [`Reply::Slot`].
+    LockSlot {
+        /// Which lock.
+        key: SyncKey,
+    },
+    /// Take a lock whose word could not be swapped. → [`Reply::Locked`].
+    Lock {
+        /// Which.
+        key: SyncKey,
+    },
+    /// Give back a lock whose word said `wanted`. → [`Reply::Done`].
+    Unlock {
+        /// Which.
+        key: SyncKey,
+    },
+    /// Give back `lock`, wait for a signal, take `lock` again. → [`Reply::Locked`].
+    CondWait {
+        /// The condition variable.
+        cond: SyncKey,
+        /// The lock, held by this process.
+        lock: SyncKey,
+    },
+    /// Wake one waiter, or all. → [`Reply::Woken`].
+    CondSignal {
+        /// The condition variable.
+        cond: SyncKey,
+        /// All.
+        all: bool,
+    },
+    /// Wait until so many have come. → [`Reply::Done`].
+    Barrier {
+        /// Which.
+        key: SyncKey,
+        /// How many make it open.
+        parties: u32,
+    },
+    /// Watch a page: from the first reply ([`Reply::Watching`]) on it is
+    /// guaranteed unchanged until the second ([`Reply::Changed`]) comes (F7).
+    /// The second may come at once.
+    Watch {
+        /// Which segment.
+        segment: SegmentId,
+        /// Which page.
+        page: PageIndex,
+    },
+    /// Keep these pages here, writable, until [`Request::Unpin`] (M14). → [`Reply::Done`].
+    Pin {
+        /// Which segment.
+        segment: SegmentId,
+        /// From which page.
+        first: PageIndex,
+        /// How many.
+        count: PageCount,
+    },
+    /// Let them go again. → [`Reply::Done`].
+    Unpin {
+        /// Which segment.
+        segment: SegmentId,
+        /// From which page.
+        first: PageIndex,
+        /// How many.
+        count: PageCount,
+    },
+    /// Round trip to a node through every layer (M24). → [`Reply::Done`].
+    Probe {
+        /// Which.
+        node: NodeId,
+    },
+    /// All counters of this node since its start (M23). → [`Reply::Counters`].
+    Counters,
+    /// Put a mark into this node's time stamps (M22). → [`Reply::Done`].
+    Stamp {
+        /// Whatever the program likes.
+        tag: u64,
+    },
+    /// Time stamps from number `from` on (M22). → [`Reply::Stamps`].
+    Stamps {
+        /// The first one wanted.
+        from: u64,
+    },
+    /// Withdraw a request of this socket that still waits. No reply of its own;
+    /// the withdrawn one answers [`Refusal::Cancelled`] unless it was faster.
+    Cancel {
+        /// The number of the request.
+        number: u64,
+    },
+    /// Hand over all pages and leave the cluster. → [`Reply::Done`].
+    Leave,
+}
+
+/// What the daemon answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Reply {
+    /// Hello yourself.
+    Welcome {
+        /// The process's number in lock words.
+        client: ClientId,
+        /// This node.
+        node: NodeId,
+        /// A descriptor of `/dev/userfaultfd` comes with this packet.
+        device: bool,
+    },
+    /// Done.
+    Done,
+    /// The segment is open.
+    Opened {
+        /// All about it.
+        info: SegmentInfo,
+    },
+    /// The mapping is served from now on.
+    Mapped {
+        /// Its number.
+        mapping: MappingId,
+    },
+    /// One segment.
+    Segment(SegmentInfo),
+    /// Segments; a short list means there are no more.
+    Segments(Vec<SegmentInfo>),
+    /// Pages known to this node.
+    Pages(PageReport),
+    /// Everyone.
+    Members {
+        /// Rises with every change.
+        epoch: u64,
+        /// By number.
+        members: Vec<Member>,
+    },
+    /// This node.
+    Status(NodeStatus),
+    /// The lock's slot in the area.
+    Slot {
+        /// Which.
+        index: u32,
+    },
+    /// The lock is the caller's.
+    Locked {
+        /// Its last holder died holding it: what it guards may be half-written.
+        recovered: bool,
+    },
+    /// So many were woken.
+    Woken(u32),
+    /// The page is unchanged from now on.
+    Watching,
+    /// The page may change from now on.
+    Changed,
+    /// Counters by name.
+    Counters(Vec<(String, u64)>),
+    /// Time stamps.
+    Stamps(Vec<Stamp>),
+    /// No, and why.
+    Refused(Refusal),
+}
+
+/// One time stamp of a node (M22).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Stamp {
+    /// Counts up from zero; a gap means the ring was too small.
+    pub number: u64,
+    /// Nanoseconds of this node's monotonic clock.
+    pub nanos: u64,
+    /// What happened: an event of the daemon, or `program` for a program's own.
+    pub what: StampKind,
+    /// The program's tag, or the page.
+    pub tag: u64,
+}
+
+/// Where a time stamp was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum StampKind {
+    /// By the program itself.
+    Program,
+    /// A fault reached the daemon.
+    Fault,
+    /// A request for a page left.
+    Asked,
+    /// Page contents or ownership arrived.
+    Arrived,
+    /// The page was mapped and the thread woken.
+    Mapped,
+    /// A copy or ownership was given away.
+    Given,
+    /// A copy was invalidated.
+    Invalidated,
+}
+
+/// How a node stands to one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PageLine {
+    /// Which.
+    pub page: PageIndex,
+    /// 0 none, 1 read, 2 write: what mappings may have.
+    pub rights: u8,
+    /// This node owns the page.
+    pub owner: bool,
+    /// The probable owner.
+    pub hint: NodeId,
+    /// The newest version known here.
+    pub version: u64,
+    /// Copies elsewhere, if this node is the owner.
+    pub copies: crate::NodeSet,
+    /// Requests waiting here.
+    pub queued: u32,
+}
+
+/// How a node stands to a segment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PageReport {
+    /// The segment.
+    pub info: SegmentInfo,
+    /// Pages this node has ever touched.
+    pub known: u64,
+    /// Pages readable here.
+    pub readable: u64,
+    /// Pages writable here.
+    pub writable: u64,
+    /// Pages owned here.
+    pub owned: u64,
+    /// The pages asked for.
+    pub pages: Vec<PageLine>,
+}
+
+/// How a node is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its number.
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: String,
+    /// Nodes alive, this one included.
+    pub alive: u32,
+    /// Nodes that died.
+    pub dead: u32,
+    /// Processes connected.
+    pub clients: u32,
+    /// Segments open here.
+    pub segments: u32,
+    /// Pages known here.
+    pub pages: u64,
+    /// Seconds since its start.
+    pub uptime: f64,
+    /// Median and 99th percentile of remote faults, in nanoseconds.
+    pub fault_p50: u64,
+    /// See `fault_p50`.
+    pub fault_p99: u64,
+    /// What is wrong, each with its cure; empty when all is well.
+    pub problems: Vec<String>,
+}
+
+/// Who is at the other end of a socket, as the kernel says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Caller {
+    /// Process number.
+    pub pid: i32,
+    /// User and groups.
+    pub credentials: Credentials,
+}
+
+/// A packet that is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed packet on the daemon's socket; client and daemon are of different versions?")]
+pub struct PacketError;
+
+macro_rules! packet {
+    ($name:ident) => {
+        impl $name {
+            /// The packet's bytes.
+            ///
+            /// # Panics
+            /// Never: packets have no unencodable part.
+            #[must_use]
+            pub fn encode(&self) -> Vec<u8> {
+                postcard::to_extend(self, Vec::new()).expect("packets have no unencodable part")
+            }
+
+            /// The packet in these bytes.
+            ///
+            /// # Errors
+            /// If they are not exactly one packet.
+            pub fn decode(bytes: &[u8]) -> Result<Self, PacketError> {
+                match postcard::take_from_bytes(bytes) {
+                    Ok((packet, [])) => Ok(packet),
+                    _ => Err(PacketError),
+                }
+            }
+        }
+    };
+}
+
+packet!(RequestPacket);
+packet!(ReplyPacket);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_round_trip_and_reject_leftovers() {
+        let packet = RequestPacket {
+            number: 7,
+            request: Request::Probe { node: NodeId(2) },
+        };
+        let mut bytes = packet.encode();
+        assert_eq!(RequestPacket::decode(&bytes), Ok(packet));
+        bytes.push(0);
+        assert_eq!(RequestPacket::decode(&bytes), Err(PacketError));
+        assert_eq!(RequestPacket::decode(&[]), Err(PacketError));
+        let reply = ReplyPacket {
+            number: 7,
+            reply: Reply::Woken(3),
+        };
+        assert_eq!(ReplyPacket::decode(&reply.encode()), Ok(reply));
+    }
+}

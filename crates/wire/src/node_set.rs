@@ -1,0 +1,107 @@
+//! A set of nodes, small enough to travel and to sit in every page.
+
+use crate::NodeId;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// A set of nodes: a copyset, the acknowledgements still missing.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct NodeSet([u64; 2]);
+
+impl NodeSet {
+    /// The empty set.
+    pub const EMPTY: Self = Self([0; 2]);
+
+    fn place(node: NodeId) -> (usize, u64) {
+        assert!(node.0 < NodeId::LIMIT, "{node} is no node");
+        (usize::from(node.0) / 64, 1 << (node.0 % 64))
+    }
+
+    /// The set of one node.
+    #[must_use]
+    pub fn only(node: NodeId) -> Self {
+        let mut set = Self::EMPTY;
+        set.insert(node);
+        set
+    }
+
+    /// Adds a node.
+    pub fn insert(&mut self, node: NodeId) {
+        let (word, bit) = Self::place(node);
+        self.0[word] |= bit;
+    }
+
+    /// Removes a node; true if it was there.
+    pub fn remove(&mut self, node: NodeId) -> bool {
+        let (word, bit) = Self::place(node);
+        let had = self.0[word] & bit != 0;
+        self.0[word] &= !bit;
+        had
+    }
+
+    /// Whether the node is in the set.
+    #[must_use]
+    pub fn contains(&self, node: NodeId) -> bool {
+        node.0 < NodeId::LIMIT && {
+            let (word, bit) = Self::place(node);
+            self.0[word] & bit != 0
+        }
+    }
+
+    /// Whether the set has no node.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0 == [0; 2]
+    }
+
+    /// How many nodes the set has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// The nodes, in ascending order.
+    pub fn iter(self) -> impl Iterator<Item = NodeId> {
+        (0..NodeId::LIMIT)
+            .map(NodeId)
+            .filter(move |node| self.contains(*node))
+    }
+
+    /// This set without the nodes of another.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self([self.0[0] & !other.0[0], self.0[1] & !other.0[1]])
+    }
+}
+
+impl FromIterator<NodeId> for NodeSet {
+    fn from_iter<I: IntoIterator<Item = NodeId>>(nodes: I) -> Self {
+        let mut set = Self::EMPTY;
+        for node in nodes {
+            set.insert(node);
+        }
+        set
+    }
+}
+
+impl fmt::Debug for NodeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn behaves_as_a_set() {
+        let mut set: NodeSet = [NodeId(1), NodeId(64), NodeId(127)].into_iter().collect();
+        assert_eq!(set.len(), 3);
+        assert!(set.contains(NodeId(64)) && !set.contains(NodeId(65)));
+        assert!(!set.contains(NodeId(9999)));
+        assert!(set.remove(NodeId(64)) && !set.remove(NodeId(64)));
+        assert_eq!(set.iter().collect::<Vec<_>>(), [NodeId(1), NodeId(127)]);
+        assert!(set.without(set).is_empty());
+    }
+}

@@ -1,0 +1,229 @@
+use super::*;
+use proptest::prelude::*;
+
+fn header() -> Header {
+    Header {
+        cluster: ClusterId(1),
+        from: NodeId(1),
+        to: NodeId(2),
+        incarnation: Incarnation(3),
+        body: 0,
+    }
+}
+
+fn page() -> Subject {
+    Subject::Page {
+        segment: SegmentId::new(NodeId(1), 2),
+        page: PageIndex(3),
+    }
+}
+
+fn waiter() -> Waiter {
+    Waiter {
+        node: NodeId(2),
+        request: RequestId(300),
+        access: Access::Write,
+        have: Some(Version(4)),
+    }
+}
+
+/// One row a message: name and sample. `golden.txt` has the bytes of each body.
+fn table() -> Vec<(&'static str, Message)> {
+    let segment = SegmentId::new(NodeId(1), 2);
+    vec![
+        (
+            "ask",
+            Message::Ask(Ask {
+                subject: page(),
+                waiter: waiter(),
+                since: Version(5),
+                hops: 1,
+                by_library: false,
+            }),
+        ),
+        (
+            "data",
+            Message::Data(Data {
+                segment,
+                page: PageIndex(3),
+                request: RequestId(300),
+                version: Version(5),
+                contents: Contents::Bytes,
+            }),
+        ),
+        (
+            "pass",
+            Message::Pass(Pass {
+                subject: page(),
+                request: RequestId(300),
+                version: Version(6),
+                contents: Contents::Same,
+                pristine: false,
+                recovered: false,
+                awaiting: NodeSet::only(NodeId(3)),
+                queue: vec![waiter()],
+            }),
+        ),
+        (
+            "pass-ack",
+            Message::PassAck(PassAck {
+                subject: page(),
+                version: Version(6),
+            }),
+        ),
+        (
+            "invalidate",
+            Message::Invalidate(Invalidate {
+                segment,
+                page: PageIndex(3),
+                version: Version(6),
+                writer: NodeId(2),
+            }),
+        ),
+        (
+            "invalidate-ack",
+            Message::InvalidateAck(InvalidateAck {
+                segment,
+                page: PageIndex(3),
+                version: Version(6),
+            }),
+        ),
+        (
+            "served",
+            Message::Served(Served {
+                segment,
+                page: PageIndex(3),
+                request: RequestId(300),
+                clock: Some(Version(6)),
+            }),
+        ),
+        (
+            "call",
+            Message::Call {
+                call: CallId(9),
+                floor: CallId(8),
+                body: Call::Probe,
+            },
+        ),
+        (
+            "reply",
+            Message::Reply {
+                call: CallId(9),
+                body: Reply::Done,
+            },
+        ),
+        ("cancel-call", Message::CancelCall { call: CallId(9) }),
+        (
+            "join",
+            Message::Join(Join {
+                name: "host".into(),
+                incarnation: Incarnation(7),
+                page_size: 4096,
+                advertise: None,
+            }),
+        ),
+        (
+            "welcome",
+            Message::Welcome(Welcome {
+                incarnation: Incarnation(7),
+                node: NodeId(2),
+                cluster: ClusterId(1),
+                view: MemberView::default(),
+            }),
+        ),
+        (
+            "unwelcome",
+            Message::Unwelcome {
+                incarnation: Incarnation(7),
+                why: Refusal::ClusterFull,
+            },
+        ),
+        ("heartbeat", Message::Heartbeat { epoch: 3 }),
+        ("heartbeat-ack", Message::HeartbeatAck { epoch: 3 }),
+        ("expelled", Message::Expelled),
+    ]
+}
+
+fn encode(message: &Message) -> Vec<u8> {
+    let mut datagram = Vec::new();
+    message.encode(header(), &mut datagram);
+    if message.carries_page() {
+        datagram.extend_from_slice(&[0xab; PAGE_SIZE]);
+    }
+    datagram
+}
+
+fn body_hex(message: &Message) -> String {
+    let mut datagram = Vec::new();
+    message.encode(header(), &mut datagram);
+    datagram[HEADER_SIZE..]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+#[test]
+fn every_message_round_trips() {
+    for (name, message) in table() {
+        let datagram = encode(&message);
+        let (_, decoded, page) = Message::decode(&datagram).expect(name);
+        assert_eq!(decoded, message, "{name}");
+        assert_eq!(
+            page.len(),
+            if message.carries_page() { PAGE_SIZE } else { 0 },
+            "{name}"
+        );
+    }
+}
+
+/// The bytes of every message are fixed: a difference is a new protocol version.
+#[test]
+fn golden_bytes() {
+    let golden = include_str!("golden.txt");
+    let now: String = table()
+        .iter()
+        .map(|(name, message)| format!("{name} {}\n", body_hex(message)))
+        .collect();
+    assert_eq!(
+        now, golden,
+        "the wire format changed; raise PROTOCOL_VERSION"
+    );
+}
+
+#[test]
+fn truncation_and_leftovers_are_refused() {
+    for (name, message) in table() {
+        let datagram = encode(&message);
+        for cut in 0..datagram.len() {
+            assert!(
+                Message::decode(&datagram[..cut]).is_err(),
+                "{name} cut at {cut}"
+            );
+        }
+        let longer = [datagram.as_slice(), &[0]].concat();
+        assert_eq!(Message::decode(&longer), Err(DecodeError::Page), "{name}");
+    }
+}
+
+proptest! {
+    /// Any bytes at all: an error or a message, never a panic.
+    #[test]
+    fn hostile_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let mut datagram = Header { body: bytes.len() as u16, ..header() }.encode().to_vec();
+        datagram.extend_from_slice(&bytes);
+        if let Ok((_, message, _)) = Message::decode(&datagram) {
+            let mut again = Vec::new();
+            message.encode(header(), &mut again);
+            prop_assert!(!again.is_empty());
+        }
+    }
+
+    /// One flipped byte in a good datagram: an error or another message, never a panic.
+    #[test]
+    fn flipped_bytes_do_no_harm(row in 0_usize..16, at in any::<prop::sample::Index>(), bit in 0..8) {
+        let mut datagram = encode(&table()[row].1);
+        let at = at.index(datagram.len());
+        datagram[at] ^= 1_u8 << bit;
+        let _ = Message::decode(&datagram);
+    }
+}
