@@ -172,9 +172,10 @@ pub enum Reply {
         /// Its last holder died holding it.
         recovered: bool,
     },
-    /// First reply to a watch: the page is unchanged from now on.
-    Watching,
-    /// Second and last reply to a watch: the page may change from now on.
+    /// First of two replies, to a watch or a wait for a signal: nothing that
+    /// happens from now on is missed.
+    Waiting,
+    /// Last reply to a watch: the page may change from now on.
     Changed,
     /// No, and why.
     Refused(Refusal),

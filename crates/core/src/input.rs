@@ -106,7 +106,8 @@ pub enum Request {
         /// The process.
         credentials: Credentials,
     },
-    /// Something some node answers: remove, stat, list, barrier, signal, probe.
+    /// Something some node answers: remove, stat, list, barrier, condition
+    /// variable, probe.
     Call {
         /// Who answers; `None` means whoever the call belongs to.
         to: Option<NodeId>,
@@ -117,13 +118,6 @@ pub enum Request {
     Lock {
         /// Which.
         key: SyncKey,
-    },
-    /// Give back a lock and wait for a signal, then take the lock again.
-    CondWait {
-        /// The condition variable.
-        cond: SyncKey,
-        /// The lock.
-        lock: SyncKey,
     },
     /// Watch a page (F7).
     Watch {

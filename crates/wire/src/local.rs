@@ -130,12 +130,12 @@ pub enum Request {
         /// Which.
         key: SyncKey,
     },
-    /// Give back `lock`, wait for a signal, take `lock` again. → [`Reply::Locked`].
+    /// Wait for a signal. → [`Reply::Waiting`] when no later signal can be missed
+    /// (only then give back the lock), then [`Reply::Done`] when woken; the
+    /// process takes its lock again by itself.
     CondWait {
         /// The condition variable.
         cond: SyncKey,
-        /// The lock, held by this process.
-        lock: SyncKey,
     },
     /// Wake one waiter, or all. → [`Reply::Woken`].
     CondSignal {
@@ -151,9 +151,9 @@ pub enum Request {
         /// How many make it open.
         parties: u32,
     },
-    /// Watch a page: from the first reply ([`Reply::Watching`]) on it is
+    /// Watch a page: from the first reply ([`Reply::Waiting`]) on it is
     /// guaranteed unchanged until the second ([`Reply::Changed`]) comes (F7).
-    /// The second may come at once.
+    /// The second may come at once, and without the first.
     Watch {
         /// Which segment.
         segment: SegmentId,
@@ -256,8 +256,8 @@ pub enum Reply {
     },
     /// So many were woken.
     Woken(u32),
-    /// The page is unchanged from now on.
-    Watching,
+    /// The first of two replies: a signal or change from now on is not missed.
+    Waiting,
     /// The page may change from now on.
     Changed,
     /// Counters by name.
