@@ -171,6 +171,41 @@ pub struct Served {
     pub clock: Option<Version>,
 }
 
+/// The home lost the trail of a subject, since the probable owner is gone: who has it?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Locate {
+    /// What is sought.
+    pub subject: Subject,
+    /// Which search; echoed.
+    pub request: RequestId,
+}
+
+/// What the sender knows of a subject that its home seeks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Located {
+    /// What is sought.
+    pub subject: Subject,
+    /// Which search.
+    pub request: RequestId,
+    /// The newest version the sender knows.
+    pub version: Version,
+    /// The sender owns it, or has just passed it to another node.
+    pub holder: Option<NodeId>,
+    /// The sender holds a current copy.
+    pub copy: bool,
+}
+
+/// The page existed only on a node that died; the wish can never be fulfilled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Lost {
+    /// What is lost.
+    pub subject: Subject,
+    /// The wish.
+    pub request: RequestId,
+    /// The node it was lost with.
+    pub with: NodeId,
+}
+
 /// Who calls: the process's credentials as its node's kernel gave them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Credentials {
@@ -509,6 +544,12 @@ pub enum Message {
     },
     /// To a sender that is no member (any more): stop.
     Expelled,
+    /// See [`Locate`].
+    Locate(Locate),
+    /// See [`Located`].
+    Located(Located),
+    /// See [`Lost`].
+    Lost(Lost),
 }
 
 /// Why a datagram's body was not understood.

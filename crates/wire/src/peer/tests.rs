@@ -141,6 +141,31 @@ fn table() -> Vec<(&'static str, Message)> {
         ("heartbeat", Message::Heartbeat { epoch: 3 }),
         ("heartbeat-ack", Message::HeartbeatAck { epoch: 3 }),
         ("expelled", Message::Expelled),
+        (
+            "locate",
+            Message::Locate(Locate {
+                subject: page(),
+                request: RequestId(300),
+            }),
+        ),
+        (
+            "located",
+            Message::Located(Located {
+                subject: page(),
+                request: RequestId(300),
+                version: Version(6),
+                holder: Some(NodeId(2)),
+                copy: true,
+            }),
+        ),
+        (
+            "lost",
+            Message::Lost(Lost {
+                subject: page(),
+                request: RequestId(300),
+                with: NodeId(2),
+            }),
+        ),
     ]
 }
 
@@ -220,7 +245,7 @@ proptest! {
 
     /// One flipped byte in a good datagram: an error or another message, never a panic.
     #[test]
-    fn flipped_bytes_do_no_harm(row in 0_usize..16, at in any::<prop::sample::Index>(), bit in 0..8) {
+    fn flipped_bytes_do_no_harm(row in 0_usize..19, at in any::<prop::sample::Index>(), bit in 0..8) {
         let mut datagram = encode(&table()[row].1);
         let at = at.index(datagram.len());
         datagram[at] ^= 1_u8 << bit;
