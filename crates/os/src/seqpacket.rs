@@ -1,0 +1,392 @@
+//! Unix sockets of type `SOCK_SEQPACKET`: whole packets, with descriptors.
+//!
+//! A [`Socket`] is blocking after [`Socket::connect`] and [`Socket::pair`] and
+//! non-blocking after [`Listener::accept`]: a process may wait for its daemon, a
+//! daemon never for a process. The `_now` calls never wait, whatever the mode.
+//! Every descriptor made or received here is closed on exec.
+
+use std::fs::Permissions;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use pagemesh_wire::local::{Caller, MAX_FDS};
+use pagemesh_wire::peer::Credentials;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with, socketpair,
+};
+
+/// Connections the kernel queues before they are accepted.
+const BACKLOG: i32 = 128;
+
+/// One end of a connection.
+#[derive(Debug)]
+pub struct Socket(OwnedFd);
+
+/// A packet that was received.
+#[derive(Debug)]
+pub struct Received {
+    /// Its bytes: so many, at the start of the buffer.
+    pub len: usize,
+    /// Its descriptors; those the caller does not take out are closed.
+    pub fds: Vec<OwnedFd>,
+}
+
+impl Socket {
+    /// A blocking connection to whoever listens at `path`.
+    ///
+    /// # Errors
+    /// As connect(2); `ENAMETOOLONG` for a path of more than 107 bytes.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let fd = new_socket(SocketFlags::CLOEXEC)?;
+        connect(&fd, &SocketAddrUnix::new(path)?)?;
+        Ok(Self(fd))
+    }
+
+    /// Two connected blocking ends.
+    ///
+    /// # Errors
+    /// As socketpair(2).
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        Ok((Self(one), Self(other)))
+    }
+
+    /// Sends one packet, waiting for room if the socket is blocking. All of it
+    /// or nothing leaves.
+    ///
+    /// # Errors
+    /// As sendmsg(2): `WouldBlock` without room on a non-blocking socket,
+    /// `Interrupted` by a signal while waiting, `BrokenPipe` if the other end
+    /// is gone (no SIGPIPE).
+    pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send_with(bytes, fds, SendFlags::NOSIGNAL)
+    }
+
+    /// Sends one packet without waiting.
+    ///
+    /// # Errors
+    /// As [`Socket::send`]; `WouldBlock` without room.
+    pub fn send_now(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send_with(bytes, fds, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+    }
+
+    /// Receives one packet into `buffer`, waiting for it if the socket is
+    /// blocking. `None` when the other end is gone.
+    ///
+    /// # Errors
+    /// As recvmsg(2); `InvalidData` if packet or descriptors were more than fit,
+    /// in which case the packet is lost.
+    pub fn recv(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+        self.recv_with(buffer, RecvFlags::CMSG_CLOEXEC)
+    }
+
+    /// Receives one packet without waiting.
+    ///
+    /// # Errors
+    /// As [`Socket::recv`]; `WouldBlock` if there is none.
+    pub fn recv_now(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+        self.recv_with(buffer, RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT)
+    }
+
+    /// Switches between waiting and not waiting.
+    ///
+    /// # Errors
+    /// As ioctl(2).
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        Ok(rustix::io::ioctl_fionbio(&self.0, nonblocking)?)
+    }
+
+    /// Who opened the other end, as the kernel noted it at that moment. A
+    /// process of another PID namespace has number 0.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn peer(&self) -> io::Result<Caller> {
+        let mut user = libc::ucred {
+            pid: 0,
+            uid: u32::MAX,
+            gid: u32::MAX,
+        };
+        let bytes = std::ptr::from_mut(&mut user).cast::<u8>();
+        // SAFETY: ucred is plain integers, and the slice covers exactly it.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(bytes, size_of::<libc::ucred>()) };
+        self.option(libc::SO_PEERCRED, bytes)
+            .map_err(|(error, _)| error)?;
+        Ok(Caller {
+            pid: user.pid,
+            credentials: Credentials {
+                uid: user.uid,
+                gid: user.gid,
+                groups: self.peer_groups()?,
+            },
+        })
+    }
+
+    /// The further groups of the process that opened the other end.
+    fn peer_groups(&self) -> io::Result<Vec<u32>> {
+        let mut bytes = vec![0; 64 * size_of::<u32>()];
+        let len = loop {
+            match self.option(libc::SO_PEERGROUPS, &mut bytes) {
+                // Linux allows 65536 groups; the kernel says how many there are.
+                Err((error, needed)) if error.raw_os_error() == Some(libc::ERANGE) => {
+                    bytes.resize(needed.max(bytes.len() * 2), 0);
+                }
+                Err((error, _)) => return Err(error),
+                Ok(len) => break len,
+            }
+        };
+        let groups = bytes[..len].chunks_exact(size_of::<u32>());
+        Ok(groups
+            .map(|group| u32::from_ne_bytes([group[0], group[1], group[2], group[3]]))
+            .collect())
+    }
+
+    /// Reads a socket option of plain integers; on failure also the length that
+    /// the kernel would have liked.
+    fn option(&self, name: i32, bytes: &mut [u8]) -> Result<usize, OptionError> {
+        let mut len = bytes.len() as libc::socklen_t;
+        // SAFETY: `bytes` is writable for `len` bytes, which the kernel respects.
+        let result = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                name,
+                bytes.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        };
+        if result == 0 {
+            Ok(len as usize)
+        } else {
+            Err((io::Error::last_os_error(), len as usize))
+        }
+    }
+
+    fn send_with(&self, bytes: &[u8], fds: &[BorrowedFd<'_>], how: SendFlags) -> io::Result<()> {
+        // Padding may have room for more, which the other end would refuse.
+        if fds.len() > MAX_FDS {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        sendmsg(&self.0, &[IoSlice::new(bytes)], &mut control, how)?;
+        Ok(())
+    }
+
+    fn recv_with(&self, buffer: &mut [u8], how: RecvFlags) -> io::Result<Option<Received>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let message = recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut control, how)?;
+        let mut fds = Vec::new();
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = part {
+                fds.extend(rights);
+            }
+        }
+        let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
+        if message.flags.intersects(cut) || fds.len() > MAX_FDS {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a packet larger than the protocol allows",
+            ));
+        }
+        // The protocol has no empty packets, so this is the end.
+        let len = message.bytes;
+        Ok((len > 0).then_some(Received { len, fds }))
+    }
+}
+
+/// What went wrong, and how long the option would have been.
+type OptionError = (io::Error, usize);
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<Socket> for OwnedFd {
+    fn from(socket: Socket) -> Self {
+        socket.0
+    }
+}
+
+impl From<OwnedFd> for Socket {
+    /// For a descriptor that came from elsewhere, such as systemd.
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+/// A socket that others connect to. Its path is removed when it is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Listener {
+    /// Listens at `path`, which only those can connect to whom the permission
+    /// bits `mode` allow writing. A socket left behind by a dead daemon is
+    /// replaced, a live one never. Non-blocking.
+    ///
+    /// # Errors
+    /// `AddrInUse` if somebody answers at `path`, or something else than a
+    /// socket is there; else as bind(2), chmod(2), listen(2).
+    pub fn bind(path: &Path, mode: u32) -> io::Result<Self> {
+        let fd = new_socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        let address = SocketAddrUnix::new(path)?;
+        if let Err(error) = bind(&fd, &address) {
+            if error != rustix::io::Errno::ADDRINUSE || !is_abandoned(path) {
+                return Err(error.into());
+            }
+            std::fs::remove_file(path)?;
+            bind(&fd, &address)?;
+        }
+        // Before listen nobody can connect, so the mode is never too wide.
+        let listener = Self {
+            fd,
+            path: path.to_owned(),
+        };
+        std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+        listen(&listener.fd, BACKLOG)?;
+        Ok(listener)
+    }
+
+    /// The next connection, non-blocking.
+    ///
+    /// # Errors
+    /// `WouldBlock` if nobody has come; else as accept(2).
+    pub fn accept(&self) -> io::Result<Socket> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        Ok(Socket(accept_with(&self.fd, flags)?))
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // A path that is gone already, or that cannot be removed, harms nobody:
+        // the next daemon replaces it.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn new_socket(flags: SocketFlags) -> io::Result<OwnedFd> {
+    Ok(socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        flags,
+        None,
+    )?)
+}
+
+/// Whether `path` is a socket that nobody listens on.
+fn is_abandoned(path: &Path) -> bool {
+    let is_socket = path
+        .symlink_metadata()
+        .is_ok_and(|meta| meta.file_type().is_socket());
+    is_socket && Socket::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("pagemesh-{name}-{}", std::process::id()))
+    }
+
+    #[test]
+    fn packets_keep_their_bounds_and_carry_descriptors() {
+        let (one, other) = Socket::pair().unwrap();
+        one.send(b"first", &[one.as_fd(), other.as_fd()]).unwrap();
+        one.send(b"second", &[]).unwrap();
+        let mut buffer = [0; 64];
+        let first = other.recv(&mut buffer).unwrap().unwrap();
+        assert_eq!((&buffer[..first.len], first.fds.len()), (&b"first"[..], 2));
+        let second = other.recv_now(&mut buffer).unwrap().unwrap();
+        assert_eq!(
+            (&buffer[..second.len], second.fds.len()),
+            (&b"second"[..], 0)
+        );
+        let none = other.recv_now(&mut buffer).unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
+        drop(first);
+        drop(one);
+        assert!(other.recv(&mut buffer).unwrap().is_none());
+        let gone = other.send(b"anybody?", &[]).unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_packet_that_does_not_fit_is_an_error_not_a_fragment() {
+        let (one, other) = Socket::pair().unwrap();
+        one.send(b"more than four", &[]).unwrap();
+        let error = other.recv(&mut [0; 4]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        let fds = vec![one.as_fd(); MAX_FDS + 1];
+        assert!(one.send(b"too many", &fds).is_err());
+    }
+
+    #[test]
+    fn a_listener_replaces_the_dead_and_respects_the_living() {
+        let path = scratch("listener");
+        let listener = Listener::bind(&path, 0o600).unwrap();
+        let alive = Listener::bind(&path, 0o600).unwrap_err();
+        assert_eq!(alive.kind(), io::ErrorKind::AddrInUse);
+        // The refused attempt asked by connecting: it is the first in the queue.
+        drop(listener.accept().unwrap());
+
+        let client = Socket::connect(&path).unwrap();
+        let server = listener.accept().unwrap();
+        assert_eq!(
+            listener.accept().unwrap_err().kind(),
+            io::ErrorKind::WouldBlock
+        );
+        let caller = server.peer().unwrap();
+        assert_eq!(caller.pid, std::process::id() as i32);
+        assert_eq!(caller.credentials.uid, rustix::process::geteuid().as_raw());
+        client.send(b"hello", &[]).unwrap();
+        assert!(server.recv(&mut [0; 8]).unwrap().is_some());
+
+        let mode = path.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        drop(listener);
+        assert!(!path.exists());
+
+        // A socket whose listener died without removing it.
+        let dead = new_socket(SocketFlags::CLOEXEC).unwrap();
+        bind(&dead, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        drop(dead);
+        assert!(Listener::bind(&path, 0o600).is_ok());
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_is_never_replaced_by_a_socket() {
+        let path = scratch("file");
+        std::fs::write(&path, "precious").unwrap();
+        assert!(Listener::bind(&path, 0o600).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        std::fs::remove_file(&path).unwrap();
+    }
+}
