@@ -1,0 +1,153 @@
+//! The memory of a segment on this node: one sparse, sealed memfd.
+//!
+//! Pages are read and written with `pread` and `pwrite`, never through a
+//! mapping: a load from a hole would allocate it, and a client could pull a
+//! mapping away.
+
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, SeekFrom, fallocate, fchmod,
+    fcntl_add_seals, ftruncate, memfd_create, open, seek,
+};
+use rustix::io::{Errno, pread, pwrite};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+
+/// The bytes of one page.
+pub type PageBytes = [u8; PAGE];
+
+/// A sealed memfd. Only the daemon holds this description of it, so no client
+/// can change its flags or its position.
+#[derive(Debug)]
+pub struct Memfd(OwnedFd);
+
+impl Memfd {
+    /// Memory of `length` bytes, all holes, that nobody can resize. Only root
+    /// and this user can open it anew.
+    ///
+    /// # Errors
+    /// If the kernel gives none.
+    pub fn create(name: &str, length: u64) -> io::Result<Self> {
+        let base = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        // Kernels before 6.3 do not know the flag, and later ones nag without it.
+        let first = match memfd_create(name, base | MemfdFlags::NOEXEC_SEAL) {
+            Err(Errno::INVAL) => memfd_create(name, base)?,
+            made => made?,
+        };
+        ftruncate(&first, length)?;
+        fchmod(&first, Mode::RUSR | Mode::WUSR)?;
+        // SEAL too: else a client could seal writing, and punching with it.
+        fcntl_add_seals(
+            &first,
+            SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+        )?;
+        Ok(Self(reopen(&first, OFlags::RDWR)?))
+    }
+
+    /// A descriptor to lend to a client that may write.
+    ///
+    /// # Errors
+    /// If the kernel gives none.
+    pub fn writable(&self) -> io::Result<OwnedFd> {
+        reopen(&self.0, OFlags::RDWR)
+    }
+
+    /// A descriptor to lend to a client that may only read.
+    ///
+    /// # Errors
+    /// If the kernel gives none.
+    pub fn readable(&self) -> io::Result<OwnedFd> {
+        reopen(&self.0, OFlags::RDONLY)
+    }
+
+    /// Reads the page at byte `offset`; zeros if it is a hole.
+    ///
+    /// # Errors
+    /// If the offset is outside.
+    pub fn read(&self, offset: u64, page: &mut PageBytes) -> io::Result<()> {
+        match pread(&self.0, page.as_mut_slice(), offset)? {
+            PAGE => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Overwrites the page at byte `offset`.
+    ///
+    /// # Errors
+    /// If the offset is outside, or memory is short.
+    pub fn write(&self, offset: u64, page: &PageBytes) -> io::Result<()> {
+        match pwrite(&self.0, page, offset)? {
+            PAGE => Ok(()),
+            _ => Err(io::ErrorKind::WriteZero.into()),
+        }
+    }
+
+    /// Makes a hole of `length` bytes at byte `offset`: every mapping loses the
+    /// pages at once, and their contents are gone.
+    ///
+    /// # Errors
+    /// If the range is outside.
+    pub fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(&self.0, flags, offset, length)?)
+    }
+
+    /// Whether there is a page at byte `offset`, not a hole.
+    ///
+    /// # Errors
+    /// If the offset is outside.
+    pub fn has_data(&self, offset: u64) -> io::Result<bool> {
+        match seek(&self.0, SeekFrom::Data(offset)) {
+            Ok(found) => Ok(found == offset),
+            Err(Errno::NXIO) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// A new description of the same memory, which shares no flags with the old one.
+fn reopen(fd: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    Ok(open(path, flags | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_come_and_go() {
+        let memory = Memfd::create("test", 4 * PAGE as u64).unwrap();
+        let mut page = [9; PAGE];
+        assert!(!memory.has_data(4096).unwrap());
+        memory.read(4096, &mut page).unwrap();
+        assert_eq!(page, [0; PAGE]);
+        assert!(!memory.has_data(4096).unwrap(), "reading allocates nothing");
+        memory.write(4096, &[7; PAGE]).unwrap();
+        assert!(memory.has_data(4096).unwrap() && !memory.has_data(0).unwrap());
+        memory.read(4096, &mut page).unwrap();
+        assert_eq!(page, [7; PAGE]);
+        memory.punch(4096, 4096).unwrap();
+        assert!(!memory.has_data(4096).unwrap());
+        assert!(memory.write(4 * 4096, &page).is_err(), "sealed at its end");
+        assert!(memory.read(4 * 4096, &mut page).is_err());
+    }
+
+    #[test]
+    fn what_is_lent_is_limited() {
+        let memory = Memfd::create("test", PAGE as u64).unwrap();
+        let reader = memory.readable().unwrap();
+        assert_eq!(pwrite(&reader, b"x", 0), Err(Errno::BADF));
+        let writer = memory.writable().unwrap();
+        assert_eq!(ftruncate(&writer, 0), Err(Errno::PERM));
+        assert_eq!(
+            fcntl_add_seals(&writer, SealFlags::FUTURE_WRITE),
+            Err(Errno::PERM)
+        );
+        // The flags of a lent description are not those of the daemon's own.
+        rustix::fs::fcntl_setfl(&writer, OFlags::APPEND).unwrap();
+        memory.write(0, &[1; PAGE]).unwrap();
+    }
+}

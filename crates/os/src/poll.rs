@@ -1,0 +1,129 @@
+//! Waiting for many descriptors at once.
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// A set of descriptors to wait for, each under a token.
+pub struct Poll {
+    epoll: OwnedFd,
+    ready: Vec<epoll::Event>,
+}
+
+/// One descriptor has something to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// As given to [`Poll::add`].
+    pub token: u64,
+    /// It can be read.
+    pub readable: bool,
+    /// It can be written.
+    pub writable: bool,
+    /// It is broken, or its other end is gone.
+    pub broken: bool,
+}
+
+/// Events taken from the kernel in one call.
+const BATCH: usize = 64;
+
+impl Poll {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// If the kernel gives no descriptor.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            ready: Vec::with_capacity(BATCH),
+        })
+    }
+
+    /// Waits for `fd` to become readable, too.
+    ///
+    /// # Errors
+    /// If it cannot be polled.
+    pub fn add(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(token);
+        Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
+    }
+
+    /// Waits for `fd`, already in the set, to become writable as well, or not.
+    ///
+    /// # Errors
+    /// If it is not in the set.
+    pub fn want_write(&self, fd: impl AsFd, token: u64, write: bool) -> io::Result<()> {
+        let mut flags = epoll::EventFlags::IN;
+        flags.set(epoll::EventFlags::OUT, write);
+        let data = epoll::EventData::new_u64(token);
+        Ok(epoll::modify(&self.epoll, fd, data, flags)?)
+    }
+
+    /// Waits for `fd` no more. Closing it would not do: other processes may
+    /// hold the same description.
+    ///
+    /// # Errors
+    /// If it is not in the set.
+    pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.epoll, fd)?)
+    }
+
+    /// Waits for at most `timeout` nanoseconds (for ever if `None`, not at all
+    /// if zero) and appends what is ready to `found`.
+    ///
+    /// # Errors
+    /// Only if the set itself is broken; an interrupted wait finds nothing.
+    pub fn wait(&mut self, timeout: Option<u64>, found: &mut Vec<Ready>) -> io::Result<()> {
+        let timeout = timeout.map(|nanos| Timespec {
+            tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: (nanos % 1_000_000_000) as i64,
+        });
+        self.ready.clear();
+        let spare = rustix::buffer::spare_capacity(&mut self.ready);
+        match epoll::wait(&self.epoll, spare, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        found.extend(self.ready.drain(..).map(|event| {
+            let flags = event.flags;
+            Ready {
+                token: event.data.u64(),
+                readable: flags.contains(epoll::EventFlags::IN),
+                writable: flags.contains(epoll::EventFlags::OUT),
+                broken: flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP),
+            }
+        }));
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Poll {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Poll").field(&self.epoll).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    #[test]
+    fn finds_what_is_ready_and_nothing_else() {
+        let mut poll = Poll::new().unwrap();
+        let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        poll.add(&bell, 7).unwrap();
+        let mut found = Vec::new();
+        poll.wait(Some(1000), &mut found).unwrap();
+        assert_eq!(found, []);
+        rustix::io::write(&bell, &1u64.to_ne_bytes()).unwrap();
+        poll.wait(None, &mut found).unwrap();
+        assert_eq!(found.len(), 1);
+        assert!(found[0].token == 7 && found[0].readable && !found[0].writable);
+        poll.remove(&bell).unwrap();
+        found.clear();
+        poll.wait(Some(0), &mut found).unwrap();
+        assert_eq!(found, []);
+    }
+}

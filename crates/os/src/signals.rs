@@ -1,0 +1,89 @@
+//! Signals as something to poll.
+
+use rustix::io::{Errno, read};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Signals that arrive at a descriptor instead of a handler.
+#[derive(Debug)]
+pub struct Signals(OwnedFd);
+
+impl Signals {
+    /// Blocks these signals in the calling thread, and in those it starts from
+    /// now on, and collects them instead.
+    ///
+    /// # Errors
+    /// If the kernel gives no descriptor.
+    pub fn catch(numbers: &[i32]) -> io::Result<Self> {
+        // SAFETY: an all-zero sigset_t is valid memory for sigemptyset to fill.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: `set` is ours and alive; sigaddset refuses bad numbers.
+        unsafe {
+            libc::sigemptyset(&raw mut set);
+            for number in numbers {
+                libc::sigaddset(&raw mut set, *number);
+            }
+        }
+        // SAFETY: both pointers are to live memory or null as documented.
+        let failed =
+            unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+        if failed != 0 {
+            return Err(io::Error::from_raw_os_error(failed));
+        }
+        // SAFETY: `set` is a valid signal set; -1 asks for a new descriptor.
+        let fd =
+            unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: signalfd just returned this descriptor; nobody else owns it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The next signal that came, if any.
+    ///
+    /// # Errors
+    /// If the descriptor fails.
+    pub fn next(&self) -> io::Result<Option<i32>> {
+        // A signalfd_siginfo has 128 bytes and starts with the number.
+        let mut info = [0; 128];
+        match read(&self.0, &mut info) {
+            Ok(128) => Ok(Some(i32::from_ne_bytes([
+                info[0], info[1], info[2], info[3],
+            ]))),
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{Signal, getpid};
+
+    #[test]
+    fn a_signal_waits_to_be_read() {
+        let signals = Signals::catch(&[libc::SIGUSR1]).unwrap();
+        assert_eq!(signals.next().unwrap(), None);
+        // To this thread, whose mask was changed: other tests run beside it.
+        let thread = rustix::thread::gettid();
+        // SAFETY: tgkill takes plain numbers.
+        let failed = unsafe {
+            libc::syscall(
+                libc::SYS_tgkill,
+                getpid().as_raw_nonzero().get(),
+                thread.as_raw_nonzero().get(),
+                Signal::USR1.as_raw(),
+            )
+        };
+        assert_eq!(failed, 0);
+        assert_eq!(signals.next().unwrap(), Some(libc::SIGUSR1));
+    }
+}

@@ -1,0 +1,175 @@
+//! Datagrams between daemons.
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{
+    Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
+    set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_send_buffer_size,
+    set_socket_send_buffer_size_force, socket_recv_buffer_size, socket_send_buffer_size,
+};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, bind,
+    getsockname, recvfrom, sendmsg_addr, socket_with,
+};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// A UDP socket that never blocks.
+#[derive(Debug)]
+pub struct Udp {
+    socket: OwnedFd,
+    address: SocketAddr,
+    buffers: Buffers,
+}
+
+/// Bytes of socket buffer the kernel granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    /// For datagrams that arrived and were not read yet.
+    pub receive: usize,
+    /// For datagrams on their way out.
+    pub send: usize,
+}
+
+/// What an attempt to receive gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// A datagram of so many bytes, from there.
+    Datagram(usize, SocketAddr),
+    /// None has arrived.
+    Nothing,
+    /// Not a datagram but the news that an earlier one was not delivered, or
+    /// something else that concerns no datagram in particular.
+    Noise,
+}
+
+/// Asked for; several bursts of pages at full rate.
+const BUFFER: usize = 16 << 20;
+
+impl Udp {
+    /// A socket bound to `address`.
+    ///
+    /// # Errors
+    /// If the address is taken or not of this host.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let family = if address.is_ipv4() {
+            AddressFamily::INET
+        } else {
+            AddressFamily::INET6
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
+        let buffers = enlarge(&socket)?;
+        // A page is larger than most links carry at once: let IP cut it.
+        if address.is_ipv4() {
+            set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DONT)?;
+        } else {
+            set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DONT)?;
+        }
+        bind(&socket, &address)?;
+        let address = SocketAddr::try_from(getsockname(&socket)?)?;
+        Ok(Self {
+            socket,
+            address,
+            buffers,
+        })
+    }
+
+    /// Sends the concatenation of `parts` as one datagram. Like any datagram
+    /// it may get lost, for want of buffers on this host as well.
+    ///
+    /// # Errors
+    /// If it surely was not sent.
+    pub fn send(&self, to: SocketAddr, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        let mut none = SendAncillaryBuffer::default();
+        sendmsg_addr(&self.socket, &to, parts, &mut none, SendFlags::DONTWAIT)?;
+        Ok(())
+    }
+
+    /// Receives the next datagram into `buffer`, cutting off what does not fit.
+    ///
+    /// # Errors
+    /// Only if the socket is broken for good.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        match recvfrom(&self.socket, buffer, RecvFlags::DONTWAIT) {
+            Ok((length, _, Some(from))) => match SocketAddr::try_from(from) {
+                Ok(from) => Ok(Received::Datagram(length, from)),
+                Err(_) => Ok(Received::Noise),
+            },
+            Ok((_, _, None)) => Ok(Received::Noise),
+            Err(Errno::AGAIN) => Ok(Received::Nothing),
+            Err(errno @ (Errno::BADF | Errno::NOTSOCK | Errno::FAULT | Errno::INVAL)) => {
+                Err(errno.into())
+            }
+            Err(_) => Ok(Received::Noise),
+        }
+    }
+
+    /// Where the socket is bound, with the port the kernel chose.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The socket's buffers.
+    #[must_use]
+    pub fn buffers(&self) -> Buffers {
+        self.buffers
+    }
+}
+
+impl AsFd for Udp {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Makes the buffers as large as this user may.
+fn enlarge(socket: &OwnedFd) -> io::Result<Buffers> {
+    if set_socket_recv_buffer_size_force(socket, BUFFER).is_err() {
+        set_socket_recv_buffer_size(socket, BUFFER)?;
+    }
+    if set_socket_send_buffer_size_force(socket, BUFFER).is_err() {
+        set_socket_send_buffer_size(socket, BUFFER)?;
+    }
+    Ok(Buffers {
+        receive: socket_recv_buffer_size(socket)?,
+        send: socket_send_buffer_size(socket)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn local() -> Udp {
+        Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn gathers_and_delivers() {
+        let (one, other) = (local(), local());
+        let page = [5; 4096];
+        let parts = [IoSlice::new(b"head"), IoSlice::new(&page)];
+        one.send(other.address(), &parts).unwrap();
+        let mut buffer = vec![0; 65536];
+        let received = other.receive(&mut buffer).unwrap();
+        assert_eq!(received, Received::Datagram(4100, one.address()));
+        assert_eq!((&buffer[..4], &buffer[4..4100]), (&b"head"[..], &page[..]));
+        assert_eq!(other.receive(&mut buffer).unwrap(), Received::Nothing);
+    }
+
+    #[test]
+    fn a_port_without_a_daemon_breaks_nothing() {
+        let one = local();
+        let nobody = local().address();
+        let mut buffer = [0; 64];
+        for _ in 0..3 {
+            let _ = one.send(nobody, &[IoSlice::new(b"x")]);
+            assert!(!matches!(
+                one.receive(&mut buffer),
+                Ok(Received::Datagram(..)) | Err(_)
+            ));
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! userfaultfd: the faults of one mapping, and what can be done about them.
+//!
+//! The descriptor must be created by the process whose memory it serves; the
+//! daemon adopts it, does the handshake and registers the range itself, so that
+//! every mapping has the same features. While any process holds a duplicate,
+//! an access to an absent page blocks even if the daemon is dead.
+
+mod fault;
+
+pub use fault::{Fault, FaultBuffer, FaultKind};
+
+use crate::memfd::PageBytes;
+use linux_raw_sys::general::{
+    UFFD_API, UFFD_FEATURE_MINOR_SHMEM, UFFD_FEATURE_MISSING_SHMEM, UFFD_FEATURE_PAGEFAULT_FLAG_WP,
+    UFFD_FEATURE_POISON, UFFD_FEATURE_THREAD_ID, UFFD_FEATURE_WP_HUGETLBFS_SHMEM,
+    UFFD_USER_MODE_ONLY, UFFDIO, UFFDIO_COPY_MODE_WP, UFFDIO_REGISTER_MODE_MINOR,
+    UFFDIO_REGISTER_MODE_MISSING, UFFDIO_REGISTER_MODE_WP, uffdio_api, uffdio_continue,
+    uffdio_copy, uffdio_poison, uffdio_range, uffdio_register, uffdio_writeprotect,
+    uffdio_zeropage,
+};
+use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, open, readlink};
+use rustix::io::{Errno, read};
+use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Where a process finds the device that makes descriptors.
+pub const DEVICE: &str = "/dev/userfaultfd";
+
+/// A descriptor through which the faults of some memory are served.
+#[derive(Debug)]
+pub struct Uffd(OwnedFd);
+
+/// How a descriptor was come by, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// From `/dev/userfaultfd`: serves faults of user and kernel mode.
+    Device,
+    /// From the system call: serves faults of user and kernel mode.
+    SystemCall,
+    /// From the system call without privilege: an access by the kernel, as in
+    /// `read(2)` into an absent page, fails with `EFAULT`.
+    UserModeOnly,
+}
+
+/// What the kernel can do for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features(u64);
+
+/// What an attempt to place a page came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done; waiting threads were woken.
+    Done,
+    /// There is a page, or a mark, in the way. Nobody was woken.
+    AlreadyThere,
+    /// The memory behind has no page there. Nobody was woken.
+    NotThere,
+    /// The range is not (or no more) registered here. Nobody was woken.
+    Unregistered,
+    /// The process is changing its mappings; try again. Nobody was woken.
+    Retry,
+    /// The process has exited.
+    Gone,
+    /// The host has no memory for the page. Nobody was woken.
+    NoMemory,
+    /// Something that should not happen.
+    Failed(Errno),
+}
+
+const REQUIRED: u64 = (UFFD_FEATURE_PAGEFAULT_FLAG_WP
+    | UFFD_FEATURE_MISSING_SHMEM
+    | UFFD_FEATURE_MINOR_SHMEM
+    | UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+    | UFFD_FEATURE_THREAD_ID) as u64;
+const WELCOME: u64 = UFFD_FEATURE_POISON as u64;
+
+// The headers of Debian 12 lack these; linux-raw-sys has not all of them either.
+const NEW: Opcode = opcode::none(UFFDIO as u8, 0x00);
+const REGISTER: Opcode = opcode::read_write::<uffdio_register>(UFFDIO as u8, 0x00);
+const UNREGISTER: Opcode = opcode::read::<uffdio_range>(UFFDIO as u8, 0x01);
+const WAKE: Opcode = opcode::read::<uffdio_range>(UFFDIO as u8, 0x02);
+const COPY: Opcode = opcode::read_write::<uffdio_copy>(UFFDIO as u8, 0x03);
+const ZEROPAGE: Opcode = opcode::read_write::<uffdio_zeropage>(UFFDIO as u8, 0x04);
+const WRITEPROTECT: Opcode = opcode::read_write::<uffdio_writeprotect>(UFFDIO as u8, 0x06);
+const CONTINUE: Opcode = opcode::read_write::<uffdio_continue>(UFFDIO as u8, 0x07);
+const POISON: Opcode = opcode::read_write::<uffdio_poison>(UFFDIO as u8, 0x08);
+const API: Opcode = opcode::read_write::<uffdio_api>(UFFDIO as u8, 0x3f);
+
+const CONTINUE_MODE_WP: u64 = 1 << 1;
+const WRITEPROTECT_MODE_WP: u64 = 1 << 0;
+
+impl Uffd {
+    /// A descriptor for this process's own memory, from `device` if one was
+    /// lent, else by the best way open to this user.
+    ///
+    /// # Errors
+    /// If every way is closed; the error is that of the system call.
+    pub fn create(device: Option<BorrowedFd<'_>>) -> io::Result<(Self, Kind)> {
+        if let Some(uffd) = device.and_then(|device| Self::from_device(device).ok()) {
+            return Ok((uffd, Kind::Device));
+        }
+        if let Ok(uffd) = open_device().and_then(|device| Self::from_device(device.as_fd())) {
+            return Ok((uffd, Kind::Device));
+        }
+        if let Ok(uffd) = Self::from_system_call(0) {
+            return Ok((uffd, Kind::SystemCall));
+        }
+        let uffd = Self::from_system_call(UFFD_USER_MODE_ONLY)?;
+        Ok((uffd, Kind::UserModeOnly))
+    }
+
+    fn from_device(device: BorrowedFd<'_>) -> io::Result<Self> {
+        // SAFETY: USERFAULTFD_IOC_NEW takes flags by value and returns a new
+        // descriptor; on any other file it is an unknown request.
+        let fd = unsafe {
+            libc::ioctl(
+                device.as_raw_fd(),
+                libc::c_ulong::from(NEW),
+                libc::O_CLOEXEC | libc::O_NONBLOCK,
+            )
+        };
+        Self::own(i64::from(fd))
+    }
+
+    fn from_system_call(flags: u32) -> io::Result<Self> {
+        let flags = flags as i32 | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        // SAFETY: userfaultfd takes flags by value and returns a new descriptor.
+        Self::own(unsafe { libc::syscall(libc::SYS_userfaultfd, flags) })
+    }
+
+    fn own(fd: i64) -> io::Result<Self> {
+        match i32::try_from(fd) {
+            // SAFETY: the kernel just made this descriptor; nobody else owns it.
+            Ok(fd) if fd >= 0 => Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) })),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Adopts a descriptor that came from another process, and makes it
+    /// non-blocking: else it could not be polled.
+    ///
+    /// # Errors
+    /// If it is anything but a userfaultfd.
+    pub fn adopt(fd: OwnedFd) -> io::Result<Self> {
+        let link = readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new())?;
+        if link.as_bytes() != b"anon_inode:[userfaultfd]" {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the descriptor is no userfaultfd",
+            ));
+        }
+        let uffd = Self(fd);
+        uffd.never_block()?;
+        Ok(uffd)
+    }
+
+    /// Makes reading non-blocking (again): its owner shares the flag.
+    ///
+    /// # Errors
+    /// If the descriptor is broken.
+    pub fn never_block(&self) -> io::Result<()> {
+        let flags = fcntl_getfl(&self.0)?;
+        Ok(fcntl_setfl(&self.0, flags | OFlags::NONBLOCK)?)
+    }
+
+    /// Agrees with the kernel on the features used here. Once per descriptor.
+    ///
+    /// # Errors
+    /// If the kernel is older than 6.4, or the handshake was done before.
+    pub fn handshake(&self) -> io::Result<Features> {
+        // A failed handshake spoils a descriptor, so ask on one to throw away.
+        let offered = Features::offered()?;
+        if offered.0 & REQUIRED != REQUIRED {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this kernel's userfaultfd is too old; Linux 6.4 or later is needed",
+            ));
+        }
+        self.api(REQUIRED | (offered.0 & WELCOME))
+    }
+
+    fn api(&self, features: u64) -> io::Result<Features> {
+        let mut api = uffdio_api {
+            api: u64::from(UFFD_API),
+            features,
+            ioctls: 0,
+        };
+        // SAFETY: UFFDIO_API reads and writes one uffdio_api.
+        unsafe { ioctl(&self.0, Updater::<API, _>::new(&mut api)) }?;
+        Ok(Features(api.features))
+    }
+
+    /// Serves absent, unmapped and protected pages of a range from now on.
+    ///
+    /// # Errors
+    /// If the range is not one mapping of shared memory that may be served.
+    pub fn register(&self, address: u64, length: u64) -> io::Result<()> {
+        let mut register = uffdio_register {
+            range: range(address, length),
+            mode: u64::from(
+                UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP,
+            ),
+            ioctls: 0,
+        };
+        // SAFETY: UFFDIO_REGISTER reads and writes one uffdio_register.
+        unsafe { ioctl(&self.0, Updater::<REGISTER, _>::new(&mut register)) }?;
+        Ok(())
+    }
+
+    /// Serves the range no more; threads waiting in it are woken.
+    ///
+    /// # Errors
+    /// If the range is not registered.
+    pub fn unregister(&self, address: u64, length: u64) -> io::Result<()> {
+        let range = range(address, length);
+        // SAFETY: UFFDIO_UNREGISTER reads one uffdio_range.
+        unsafe { ioctl(&self.0, Setter::<UNREGISTER, _>::new(range)) }?;
+        Ok(())
+    }
+
+    /// Puts a new page with these bytes at `address`, and into the memory
+    /// behind. Only for shared mappings: a private one would get a page that
+    /// nothing revokes. Without `write` the first store will fault.
+    pub fn copy(&self, address: u64, bytes: &PageBytes, write: bool) -> Outcome {
+        let mut copy = uffdio_copy {
+            dst: address,
+            src: bytes.as_ptr() as u64,
+            len: bytes.len() as u64,
+            mode: if write {
+                0
+            } else {
+                u64::from(UFFDIO_COPY_MODE_WP)
+            },
+            copy: 0,
+        };
+        // SAFETY: UFFDIO_COPY reads and writes one uffdio_copy, reads `len`
+        // bytes at `src`, which live, and writes only to registered memory.
+        outcome(unsafe { ioctl(&self.0, Updater::<COPY, _>::new(&mut copy)) })
+    }
+
+    /// Puts a new writable page of zeros at `address`, and into the memory behind.
+    pub fn zeropage(&self, address: u64, length: u64) -> Outcome {
+        let mut zero = uffdio_zeropage {
+            range: range(address, length),
+            mode: 0,
+            zeropage: 0,
+        };
+        // SAFETY: UFFDIO_ZEROPAGE reads and writes one uffdio_zeropage.
+        outcome(unsafe { ioctl(&self.0, Updater::<ZEROPAGE, _>::new(&mut zero)) })
+    }
+
+    /// Maps the page that the memory behind has at `address`.
+    pub fn map(&self, address: u64, length: u64, write: bool) -> Outcome {
+        let mut request = uffdio_continue {
+            range: range(address, length),
+            mode: if write { 0 } else { CONTINUE_MODE_WP },
+            mapped: 0,
+        };
+        // SAFETY: UFFDIO_CONTINUE reads and writes one uffdio_continue.
+        outcome(unsafe { ioctl(&self.0, Updater::<CONTINUE, _>::new(&mut request)) })
+    }
+
+    /// Protects the range from stores. On absent pages this leaves marks that
+    /// take memory, so only for pages that are there.
+    pub fn protect(&self, address: u64, length: u64) -> Outcome {
+        self.write_protect(address, length, WRITEPROTECT_MODE_WP)
+    }
+
+    /// Lets stores through, drops marks, and wakes threads waiting in the range.
+    pub fn unprotect(&self, address: u64, length: u64) -> Outcome {
+        self.write_protect(address, length, 0)
+    }
+
+    fn write_protect(&self, address: u64, length: u64, mode: u64) -> Outcome {
+        let mut request = uffdio_writeprotect {
+            range: range(address, length),
+            mode,
+        };
+        // SAFETY: UFFDIO_WRITEPROTECT reads one uffdio_writeprotect.
+        outcome(unsafe { ioctl(&self.0, Updater::<WRITEPROTECT, _>::new(&mut request)) })
+    }
+
+    /// Wakes the threads waiting in the range; they try their access again.
+    pub fn wake(&self, address: u64, length: u64) -> Outcome {
+        let range = range(address, length);
+        // SAFETY: UFFDIO_WAKE reads one uffdio_range.
+        outcome(unsafe { ioctl(&self.0, Setter::<WAKE, _>::new(range)) })
+    }
+
+    /// From now on an access to the page raises SIGBUS (or fails with `EFAULT`
+    /// in the kernel), until a page is placed there again.
+    pub fn poison(&self, address: u64, length: u64) -> Outcome {
+        let mut request = uffdio_poison {
+            range: range(address, length),
+            mode: 0,
+            updated: 0,
+        };
+        // SAFETY: UFFDIO_POISON reads and writes one uffdio_poison.
+        outcome(unsafe { ioctl(&self.0, Updater::<POISON, _>::new(&mut request)) })
+    }
+
+    /// Reads faults without waiting. None may come although the descriptor
+    /// was ready: a thread interrupted by a signal takes its fault back.
+    ///
+    /// # Errors
+    /// If the descriptor is broken, or its owner made it blocking.
+    pub fn read(&self, buffer: &mut FaultBuffer) -> io::Result<()> {
+        buffer.clear();
+        match read(&self.0, buffer.space()) {
+            Ok(length) => {
+                buffer.filled(length);
+                Ok(())
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl AsFd for Uffd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl From<Uffd> for OwnedFd {
+    fn from(uffd: Uffd) -> Self {
+        uffd.0
+    }
+}
+
+impl Features {
+    /// All that this kernel has, whether used here or not.
+    ///
+    /// # Errors
+    /// If this process can make no descriptor to ask.
+    pub fn offered() -> io::Result<Self> {
+        Uffd::create(None)?.0.api(0)
+    }
+
+    /// Whether a lost page can raise SIGBUS.
+    #[must_use]
+    pub fn poison(self) -> bool {
+        self.0 & u64::from(UFFD_FEATURE_POISON) != 0
+    }
+
+    /// Whether everything PageMesh cannot do without is there.
+    #[must_use]
+    pub fn sufficient(self) -> bool {
+        self.0 & REQUIRED == REQUIRED
+    }
+}
+
+/// Opens `/dev/userfaultfd`, to use or to lend.
+///
+/// # Errors
+/// If it is missing (before Linux 6.1) or closed to this user.
+pub fn open_device() -> io::Result<OwnedFd> {
+    Ok(open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn range(address: u64, length: u64) -> uffdio_range {
+    uffdio_range {
+        start: address,
+        len: length,
+    }
+}
+
+fn outcome(result: rustix::io::Result<()>) -> Outcome {
+    match result {
+        Ok(()) => Outcome::Done,
+        Err(Errno::EXIST) => Outcome::AlreadyThere,
+        Err(Errno::FAULT) => Outcome::NotThere,
+        Err(Errno::NOENT | Errno::INVAL) => Outcome::Unregistered,
+        Err(Errno::AGAIN) => Outcome::Retry,
+        Err(Errno::SRCH) => Outcome::Gone,
+        Err(Errno::NOMEM | Errno::NOSPC) => Outcome::NoMemory,
+        Err(errno) => Outcome::Failed(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! Against the real kernel.
+
+use super::*;
+use crate::memfd::{Memfd, PAGE};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const LEN: u64 = PAGE as u64;
+
+/// A memfd mapped shared and served by a descriptor.
+struct Bench {
+    memory: Memfd,
+    uffd: Uffd,
+    base: *mut std::ffi::c_void,
+    pages: usize,
+}
+
+// SAFETY: the mapping is shared memory, accessed only through atomics.
+unsafe impl Send for Bench {}
+// SAFETY: as above.
+unsafe impl Sync for Bench {}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `bench`, and every thread using it was joined.
+        let _ = unsafe { munmap(self.base, self.pages * PAGE) };
+    }
+}
+
+fn bench(pages: usize) -> Option<Bench> {
+    let Ok((uffd, kind)) = Uffd::create(None) else {
+        eprintln!("skipped: userfaultfd is not permitted here (run as root)");
+        return None;
+    };
+    if kind == Kind::UserModeOnly {
+        eprintln!("note: unprivileged, faults in the kernel are not served");
+    }
+    let memory = Memfd::create("bench", (pages * PAGE) as u64).unwrap();
+    let fd = memory.writable().unwrap();
+    // SAFETY: a new mapping at a place the kernel chooses.
+    let base = unsafe {
+        mmap(
+            std::ptr::null_mut(),
+            pages * PAGE,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED,
+            &fd,
+            0,
+        )
+    }
+    .unwrap();
+    uffd.handshake().unwrap();
+    uffd.register(base as u64, (pages * PAGE) as u64).unwrap();
+    Some(Bench {
+        memory,
+        uffd,
+        base,
+        pages,
+    })
+}
+
+impl Bench {
+    fn address(&self, page: usize) -> u64 {
+        self.base as u64 + (page * PAGE) as u64
+    }
+
+    fn word(&self, page: usize, word: usize) -> &AtomicU64 {
+        assert!(page < self.pages && word < PAGE / 8);
+        // SAFETY: inside the mapping, aligned, and only ever used atomically.
+        unsafe { AtomicU64::from_ptr((self.address(page) as *mut u64).add(word)) }
+    }
+
+    fn fault(&self) -> Fault {
+        let mut buffer = FaultBuffer::default();
+        let end = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < end {
+            self.wait();
+            self.uffd.read(&mut buffer).unwrap();
+            if let Some(fault) = buffer.get(0) {
+                assert_eq!(buffer.len(), 1);
+                return fault;
+            }
+        }
+        panic!("no fault came");
+    }
+
+    fn wait(&self) {
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: 2_000_000,
+        };
+        let mut fds = [PollFd::new(&self.uffd, PollFlags::IN)];
+        let _ = poll(&mut fds, Some(&timeout));
+    }
+}
+
+#[test]
+fn a_page_is_placed_upgraded_revoked_and_poisoned() {
+    let Some(bench) = bench(2) else { return };
+    let bench = Arc::new(bench);
+    thread::scope(|scope| {
+        let access = scope.spawn(|| {
+            let before = bench.word(1, 0).load(Ordering::SeqCst);
+            bench.word(1, 0).store(5, Ordering::SeqCst);
+            before
+        });
+        let fault = bench.fault();
+        assert_eq!(fault.address, bench.address(1));
+        assert_eq!((fault.kind, fault.write), (FaultKind::Missing, false));
+        assert_ne!(fault.thread, 0);
+        let bytes = [3; PAGE];
+        assert_eq!(bench.uffd.copy(fault.address, &bytes, false), Outcome::Done);
+        let upgrade = bench.fault();
+        assert_eq!(upgrade.kind, FaultKind::WriteProtect);
+        assert!(upgrade.write);
+        assert_eq!(bench.uffd.unprotect(fault.address, LEN), Outcome::Done);
+        assert_eq!(access.join().unwrap(), 0x0303_0303_0303_0303);
+    });
+    let at = bench.address(1);
+    assert_eq!(bench.uffd.copy(at, &[0; PAGE], true), Outcome::AlreadyThere);
+    assert_eq!(bench.uffd.map(at, LEN, false), Outcome::AlreadyThere);
+    assert_eq!(bench.uffd.protect(at, LEN), Outcome::Done);
+    bench.memory.punch(LEN, LEN).unwrap();
+    assert_eq!(bench.uffd.wake(at, LEN), Outcome::Done);
+    assert_eq!(bench.uffd.map(at, LEN, false), Outcome::NotThere);
+    assert_eq!(
+        bench.uffd.copy(0x1000, &[0; PAGE], true),
+        Outcome::Unregistered
+    );
+    // The mark left by protecting must go before poison can come.
+    assert_eq!(bench.uffd.poison(at, LEN), Outcome::AlreadyThere);
+    assert_eq!(bench.uffd.unprotect(at, LEN), Outcome::Done);
+    assert_eq!(bench.uffd.poison(at, LEN), Outcome::Done);
+    assert_eq!(bench.uffd.copy(at, &[1; PAGE], true), Outcome::Done);
+    assert_eq!(
+        bench.word(1, 0).load(Ordering::SeqCst),
+        0x0101_0101_0101_0101
+    );
+    assert_eq!(bench.uffd.zeropage(bench.address(0), LEN), Outcome::Done);
+    assert_eq!(bench.word(0, 9).load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn only_a_userfaultfd_is_adopted() {
+    let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+    assert!(Uffd::adopt(file).is_err());
+    let Ok((uffd, _)) = Uffd::create(None) else {
+        eprintln!("skipped: userfaultfd is not permitted here (run as root)");
+        return;
+    };
+    let adopted = Uffd::adopt(OwnedFd::from(uffd)).unwrap();
+    assert!(adopted.handshake().unwrap().sufficient());
+    assert!(adopted.handshake().is_err(), "once per descriptor");
+}
+
+const THREADS: usize = 4;
+const PAGES: usize = 4;
+const WORDS_APART: usize = 8;
+
+/// Every thread counts up its own word on every page and checks that nothing
+/// it stored is ever lost.
+fn hammer(bench: &Bench, thread: usize, stop: &AtomicBool) -> u64 {
+    let mut mine = [0u64; PAGES];
+    let mut steps = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for (page, mine) in mine.iter_mut().enumerate() {
+            let word = bench.word(page, thread * WORDS_APART);
+            let found = word.load(Ordering::Relaxed);
+            assert_eq!(found, *mine, "a store was lost on page {page}");
+            *mine += 1;
+            word.store(*mine, Ordering::Relaxed);
+        }
+        steps += 1;
+    }
+    steps
+}
+
+/// Serves faults by the daemon's rules: the stash decides what a page is.
+fn serve(bench: &Bench, stash: &mut [Option<Box<[u8; PAGE]>>; PAGES]) {
+    let mut buffer = FaultBuffer::default();
+    bench.uffd.read(&mut buffer).unwrap();
+    for fault in (0..buffer.len()).filter_map(|index| buffer.get(index)) {
+        let page = ((fault.address - bench.address(0)) / LEN) as usize;
+        let outcome = match stash[page].take() {
+            Some(bytes) => bench.uffd.copy(fault.address, &bytes, fault.write),
+            None if fault.kind == FaultKind::WriteProtect => {
+                bench.uffd.unprotect(fault.address, LEN)
+            }
+            None => match bench.uffd.map(fault.address, LEN, fault.write) {
+                Outcome::AlreadyThere if fault.write => bench.uffd.unprotect(fault.address, LEN),
+                other => other,
+            },
+        };
+        if outcome != Outcome::Done {
+            bench.uffd.wake(fault.address, LEN);
+        }
+    }
+}
+
+fn revoke(bench: &Bench, page: usize, stash: &mut [Option<Box<[u8; PAGE]>>; PAGES]) {
+    if stash[page].is_some() {
+        return;
+    }
+    let mut bytes = Box::new([0; PAGE]);
+    bench.uffd.protect(bench.address(page), LEN);
+    bench.memory.read(page as u64 * LEN, &mut bytes).unwrap();
+    bench.memory.punch(page as u64 * LEN, LEN).unwrap();
+    stash[page] = Some(bytes);
+    bench.uffd.wake(bench.address(page), LEN);
+}
+
+#[test]
+fn revoking_loses_no_store() {
+    let Some(bench) = bench(PAGES) else { return };
+    let stop = AtomicBool::new(false);
+    let mut stash: [_; PAGES] = std::array::from_fn(|_| Some(Box::new([0; PAGE])));
+    let (mut revokes, mut steps) = (0, 0);
+    thread::scope(|scope| {
+        let hammers: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                scope.spawn({
+                    let (bench, stop) = (&bench, &stop);
+                    move || hammer(bench, thread, stop)
+                })
+            })
+            .collect();
+        let end = Instant::now() + Duration::from_millis(700);
+        while Instant::now() < end {
+            // A page is held for a while, else nobody gets anything done.
+            let hold = Instant::now() + Duration::from_micros(60);
+            while Instant::now() < hold {
+                serve(&bench, &mut stash);
+                thread::yield_now();
+            }
+            revoke(&bench, revokes % PAGES, &mut stash);
+            revokes += 1;
+        }
+        stop.store(true, Ordering::Relaxed);
+        while hammers.iter().any(|hammer| !hammer.is_finished()) {
+            serve(&bench, &mut stash);
+        }
+        for hammer in hammers {
+            steps += hammer.join().unwrap();
+        }
+    });
+    eprintln!("{revokes} revocations under {steps} rounds of {THREADS} threads");
+    assert!(revokes > 100 && steps > 100);
+}
