@@ -7,15 +7,28 @@
 
 #![forbid(unsafe_code)]
 
+mod backoff;
+mod calls;
+mod directory;
 mod effect;
 pub mod event;
 mod input;
 pub mod limits;
+mod link;
+mod membership;
 mod node;
+mod ownership;
+mod policies;
+mod rooms;
+mod segment;
+mod shell;
+mod sync;
 mod time;
+mod timers;
 
 pub use effect::{Effect, Effects, Reply, Rights, Source};
 pub use event::Event;
 pub use input::{Input, Request};
 pub use node::{Config, Node, Pace, Start};
+pub use policies::Inspection;
 pub use time::Time;

@@ -2,10 +2,15 @@
 
 use crate::effect::Effects;
 use crate::input::Input;
+use crate::membership::Standing;
+use crate::policies::Inspection;
+use crate::rooms::Rooms;
+use crate::shell::{Cx, Shell};
 use crate::time::Time;
 use core::net::SocketAddr;
 use core::time::Duration;
-use pagemesh_wire::{ClusterId, Incarnation};
+use pagemesh_wire::peer::{MemberView, Refusal, SegmentInfo};
+use pagemesh_wire::{ClusterId, Incarnation, NodeId, PageIndex, SegmentId};
 
 /// What a node is told at its start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -57,27 +62,92 @@ impl Default for Pace {
 }
 
 /// One node of the cluster.
+///
+/// # The caller's law
+/// Inputs come one at a time; the effects of each are carried out in order and
+/// completely before the next (see the module of [`crate::Effect`]). The first
+/// input is [`Input::Deadline`]. `now` never goes back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
-    config: Config,
+    shell: Shell,
+    rooms: Rooms,
 }
 
 impl Node {
     /// A node about to start; its first input should be [`Input::Deadline`].
     #[must_use]
     pub fn new(config: Config) -> Self {
-        Self { config }
+        Self {
+            shell: Shell::new(config),
+            rooms: Rooms::new(),
+        }
     }
 
     /// Something happened at `now`. What is to be done about it is appended to
     /// `effects`, in the order in which it must be done.
     pub fn handle(&mut self, now: Time, input: Input<'_>, effects: &mut Effects) {
-        let _ = (now, input, effects);
+        let mut cx = Cx {
+            now,
+            shell: &mut self.shell,
+            effects,
+        };
+        self.rooms.handle(&mut cx, input);
     }
 
     /// When [`Input::Deadline`] is due next, if nothing happens before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        None
+        if self.rooms.membership.standing == Standing::Unborn {
+            return Some(Time::ZERO);
+        }
+        self.shell.timers.next()
+    }
+
+    /// This node's number, once it was admitted.
+    #[must_use]
+    pub fn id(&self) -> Option<NodeId> {
+        (self.shell.me != NodeId::NONE).then_some(self.shell.me)
+    }
+
+    /// All members as far as this node knows.
+    #[must_use]
+    pub fn view(&self) -> &MemberView {
+        &self.shell.view
+    }
+
+    /// Why this node is no member, if it was refused, expelled or has left.
+    #[must_use]
+    pub fn out(&self) -> Option<&Refusal> {
+        match &self.rooms.membership.standing {
+            Standing::Out(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// How long ago the coordinator was heard; zero on the coordinator itself.
+    #[must_use]
+    pub fn coordinator_silent(&self, now: Time) -> Duration {
+        if self.rooms.coordinator.is_some() {
+            return Duration::ZERO;
+        }
+        now - self.rooms.membership.coordinator_heard
+    }
+
+    /// Segments this node takes part in.
+    pub fn segments(&self) -> impl Iterator<Item = &SegmentInfo> {
+        self.rooms.segments.values().map(|segment| &segment.info)
+    }
+
+    /// The segment of this name, if this node takes part in it.
+    #[must_use]
+    pub fn segment_named(&self, name: &str) -> Option<&SegmentInfo> {
+        self.segments().find(|info| info.name == name)
+    }
+
+    /// What this node knows of the pages of a segment.
+    #[must_use]
+    pub fn inspect(&self, id: SegmentId, first: PageIndex, limit: usize) -> Option<Inspection> {
+        let segment = self.rooms.segments.get(&id)?;
+        Some(segment.policy.inspect(self.shell.me, first, limit))
     }
 }

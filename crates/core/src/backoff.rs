@@ -1,0 +1,37 @@
+//! When to say something again: waits that double up to a ceiling (F20).
+
+use crate::node::Pace;
+use crate::time::Time;
+use core::time::Duration;
+
+/// The schedule of one repeated message.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Backoff {
+    due: Time,
+    wait: Duration,
+}
+
+impl Backoff {
+    /// Said for the first time now.
+    pub(crate) fn start(now: Time, pace: &Pace) -> Self {
+        Self {
+            due: now + pace.resend_first,
+            wait: pace.resend_first,
+        }
+    }
+
+    /// When it is to be said again.
+    pub(crate) fn due(&self) -> Time {
+        self.due
+    }
+
+    /// If it is time to say it again: true, and the next wait is twice as long.
+    pub(crate) fn fire(&mut self, now: Time, pace: &Pace) -> bool {
+        if now < self.due {
+            return false;
+        }
+        self.wait = (self.wait * 2).min(pace.resend_ceiling);
+        self.due = now + self.wait;
+        true
+    }
+}

@@ -1,0 +1,301 @@
+//! Names of segments, kept by the coordinator (F1, F12).
+//!
+//! A segment lives until its name is removed *and* no node has it open. A
+//! process that exits never removes anything.
+
+use pagemesh_wire::peer::{Credentials, Refusal, SegmentInfo, SegmentSpec};
+use pagemesh_wire::{ByteLen, CallId, NodeId, NodeSet, SegmentId};
+use std::collections::BTreeMap;
+
+/// All segments of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Directory {
+    names: BTreeMap<String, SegmentId>,
+    segments: BTreeMap<SegmentId, Entry>,
+    serial: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Entry {
+    info: SegmentInfo,
+    /// The last call by which each node changed its attachment: calls of one
+    /// node may overtake each other.
+    changed: BTreeMap<NodeId, CallId>,
+}
+
+/// A wish to open a segment.
+pub(crate) struct Opening<'a> {
+    pub(crate) node: NodeId,
+    pub(crate) call: CallId,
+    pub(crate) name: &'a str,
+    pub(crate) create: Option<&'a SegmentSpec>,
+    pub(crate) exclusive: bool,
+    pub(crate) write: bool,
+    pub(crate) credentials: &'a Credentials,
+}
+
+impl Directory {
+    /// Creates or opens a segment, and counts the node as attached.
+    pub(crate) fn open(&mut self, opening: &Opening<'_>) -> Result<SegmentInfo, Refusal> {
+        let id = match self.names.get(opening.name) {
+            Some(_) if opening.exclusive => return Err(Refusal::Exists),
+            Some(id) => *id,
+            None => self.create(opening)?,
+        };
+        let entry = self
+            .segments
+            .get_mut(&id)
+            .expect("a name leads to a segment");
+        if !allowed(&entry.info, opening.credentials, opening.write) {
+            return Err(Refusal::Permission);
+        }
+        entry.info.attached.insert(opening.node);
+        let changed = entry.changed.entry(opening.node).or_default();
+        *changed = (*changed).max(opening.call);
+        Ok(entry.info.clone())
+    }
+
+    fn create(&mut self, opening: &Opening<'_>) -> Result<SegmentId, Refusal> {
+        let spec = opening.create.ok_or(Refusal::NotFound)?;
+        check_name(opening.name)?;
+        check_spec(spec)?;
+        self.serial += 1;
+        let id = SegmentId::new(opening.node, self.serial);
+        let info = SegmentInfo {
+            id,
+            name: opening.name.to_owned(),
+            spec: spec.clone(),
+            owner: (opening.credentials.uid, opening.credentials.gid),
+            removed: false,
+            attached: NodeSet::EMPTY,
+        };
+        self.names.insert(opening.name.to_owned(), id);
+        self.segments.insert(
+            id,
+            Entry {
+                info,
+                changed: BTreeMap::new(),
+            },
+        );
+        Ok(id)
+    }
+
+    /// A node has the segment open no more. Returns it if nobody uses it now.
+    pub(crate) fn close(&mut self, node: NodeId, call: CallId, id: SegmentId) -> Option<SegmentId> {
+        let entry = self.segments.get_mut(&id)?;
+        if entry
+            .changed
+            .get(&node)
+            .is_some_and(|changed| *changed > call)
+        {
+            return None;
+        }
+        entry.changed.insert(node, call);
+        entry.info.attached.remove(node);
+        self.bury(id)
+    }
+
+    /// Removes a name. Returns the segment if nobody uses it now.
+    pub(crate) fn remove(
+        &mut self,
+        name: &str,
+        credentials: &Credentials,
+    ) -> Result<Option<SegmentId>, Refusal> {
+        let id = *self.names.get(name).ok_or(Refusal::NotFound)?;
+        let entry = self
+            .segments
+            .get_mut(&id)
+            .expect("a name leads to a segment");
+        if credentials.uid != 0 && credentials.uid != entry.info.owner.0 {
+            return Err(Refusal::Permission);
+        }
+        entry.info.removed = true;
+        self.names.remove(name);
+        Ok(self.bury(id))
+    }
+
+    /// A node is gone, with its attachments. Returns segments nobody uses now.
+    pub(crate) fn member_gone(&mut self, node: NodeId) -> Vec<SegmentId> {
+        for entry in self.segments.values_mut() {
+            entry.info.attached.remove(node);
+        }
+        let all: Vec<_> = self.segments.keys().copied().collect();
+        all.into_iter().filter_map(|id| self.bury(id)).collect()
+    }
+
+    fn bury(&mut self, id: SegmentId) -> Option<SegmentId> {
+        let info = &self.segments.get(&id)?.info;
+        if !info.removed || !info.attached.is_empty() {
+            return None;
+        }
+        self.segments.remove(&id);
+        Some(id)
+    }
+
+    pub(crate) fn stat(&self, name: &str) -> Result<SegmentInfo, Refusal> {
+        let id = self.names.get(name).ok_or(Refusal::NotFound)?;
+        Ok(self.segments[id].info.clone())
+    }
+
+    /// Up to `limit` segments with names after `after`.
+    pub(crate) fn list(&self, after: &str, limit: usize) -> Vec<SegmentInfo> {
+        use core::ops::Bound::{Excluded, Unbounded};
+        let range = self.names.range::<str, _>((Excluded(after), Unbounded));
+        range
+            .take(limit)
+            .map(|(_, id)| self.segments[id].info.clone())
+            .collect()
+    }
+}
+
+fn check_name(name: &str) -> Result<(), Refusal> {
+    let good = (1..=255).contains(&name.len()) && !name.contains(['/', '\0']);
+    if good { Ok(()) } else { Err(Refusal::BadName) }
+}
+
+fn check_spec(spec: &SegmentSpec) -> Result<(), Refusal> {
+    let good = spec.size > ByteLen(0) && spec.size.pages().is_some();
+    if good { Ok(()) } else { Err(Refusal::BadSize) }
+}
+
+/// Owner, group, mode: as for a file. The superuser may everything.
+pub(crate) fn allowed(info: &SegmentInfo, who: &Credentials, write: bool) -> bool {
+    if who.uid == 0 {
+        return true;
+    }
+    let (owner, group) = info.owner;
+    let shift = if who.uid == owner {
+        6
+    } else if who.gid == group || who.groups.contains(&group) {
+        3
+    } else {
+        0
+    };
+    let bits = (info.spec.mode >> shift) & 7;
+    let needed = if write { 6 } else { 4 };
+    bits & needed == needed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagemesh_wire::peer::Policy;
+
+    fn user(uid: u32) -> Credentials {
+        Credentials {
+            uid,
+            gid: uid,
+            groups: vec![],
+        }
+    }
+
+    fn opening<'a>(
+        name: &'a str,
+        create: Option<&'a SegmentSpec>,
+        who: &'a Credentials,
+    ) -> Opening<'a> {
+        Opening {
+            node: NodeId(2),
+            call: CallId(1),
+            name,
+            create,
+            exclusive: false,
+            write: true,
+            credentials: who,
+        }
+    }
+
+    fn spec(mode: u16) -> SegmentSpec {
+        SegmentSpec {
+            size: ByteLen(100),
+            mode,
+            policy: Policy::default(),
+        }
+    }
+
+    #[test]
+    fn owner_group_and_mode_decide() {
+        let mut directory = Directory::default();
+        let (owner, other) = (user(10), user(11));
+        let spec = spec(0o640);
+        directory.open(&opening("a", Some(&spec), &owner)).unwrap();
+        assert_eq!(
+            directory.open(&opening("a", None, &other)),
+            Err(Refusal::Permission)
+        );
+        let group = Credentials {
+            uid: 12,
+            gid: 1,
+            groups: vec![10],
+        };
+        assert_eq!(
+            directory.open(&opening("a", None, &group)),
+            Err(Refusal::Permission)
+        );
+        let reading = Opening {
+            write: false,
+            ..opening("a", None, &group)
+        };
+        assert!(directory.open(&reading).is_ok());
+        assert!(directory.open(&opening("a", None, &user(0))).is_ok());
+    }
+
+    #[test]
+    fn a_removed_segment_lives_until_the_last_node_closes_it() {
+        let mut directory = Directory::default();
+        let who = user(0);
+        let spec = spec(0o600);
+        let info = directory.open(&opening("a", Some(&spec), &who)).unwrap();
+        assert_eq!(directory.remove("a", &who), Ok(None));
+        assert_eq!(directory.stat("a"), Err(Refusal::NotFound));
+        assert_eq!(
+            directory.close(NodeId(2), CallId(5), info.id),
+            Some(info.id)
+        );
+    }
+
+    #[test]
+    fn a_close_that_was_overtaken_by_a_newer_open_does_nothing() {
+        let mut directory = Directory::default();
+        let who = user(0);
+        let spec = spec(0o600);
+        let info = directory.open(&opening("a", Some(&spec), &who)).unwrap();
+        directory
+            .open(&Opening {
+                call: CallId(9),
+                ..opening("a", None, &who)
+            })
+            .unwrap();
+        directory.remove("a", &who).unwrap();
+        assert_eq!(directory.close(NodeId(2), CallId(5), info.id), None);
+        assert_eq!(
+            directory.close(NodeId(2), CallId(10), info.id),
+            Some(info.id)
+        );
+    }
+
+    #[test]
+    fn bad_names_and_sizes_are_refused() {
+        let mut directory = Directory::default();
+        let who = user(0);
+        let good = spec(0o600);
+        for name in ["", "a/b", "a\0", &"x".repeat(256)] {
+            let result = directory.open(&opening(name, Some(&good), &who));
+            assert_eq!(result, Err(Refusal::BadName), "{name:?}");
+        }
+        for size in [0, u64::MAX] {
+            let bad = SegmentSpec {
+                size: ByteLen(size),
+                ..good.clone()
+            };
+            assert_eq!(
+                directory.open(&opening("a", Some(&bad), &who)),
+                Err(Refusal::BadSize)
+            );
+        }
+        assert_eq!(
+            directory.open(&opening("a", None, &who)),
+            Err(Refusal::NotFound)
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! What comes in from the network: checked first, then brought to its room.
+
+use crate::calls::Caller;
+use crate::effect::Effect;
+use crate::event::Event;
+use crate::membership::Standing;
+use crate::policies::Letter;
+use crate::rooms::Rooms;
+use crate::shell::Cx;
+use crate::sync::LockLetter;
+use core::net::SocketAddr;
+use pagemesh_wire::header::{Header, HeaderError};
+use pagemesh_wire::peer::{DecodeError, Health, Message, Subject};
+use pagemesh_wire::{NodeId, PageIndex, SegmentId};
+
+impl Rooms {
+    /// A datagram arrived. Nothing of it is believed before it is checked.
+    pub(crate) fn datagram(&mut self, cx: &mut Cx<'_>, source: SocketAddr, bytes: &[u8]) {
+        match Message::decode(bytes) {
+            Ok((header, message, _)) => self.admit(cx, source, header, message),
+            Err(DecodeError::Header(HeaderError::Version(_))) => {
+                cx.emit(Event::ForeignVersion {});
+            }
+            Err(_) => cx.emit(Event::Malformed {}),
+        }
+    }
+
+    fn admit(&mut self, cx: &mut Cx<'_>, source: SocketAddr, header: Header, message: Message) {
+        match message {
+            Message::Join(join) => self.join(cx, source, &join),
+            Message::Welcome(welcome) => {
+                let asked = matches!(self.membership.standing, Standing::Joining(_))
+                    && welcome.incarnation == cx.shell.config.incarnation
+                    && welcome.node.is_valid();
+                if asked {
+                    self.membership.admitted(cx, welcome);
+                }
+            }
+            Message::Unwelcome { incarnation, why } => {
+                let asked = matches!(self.membership.standing, Standing::Joining(_))
+                    && incarnation == cx.shell.config.incarnation;
+                if asked {
+                    self.membership.out(cx, why);
+                }
+            }
+            message if self.is_member(cx, source, &header) => {
+                self.message(cx, header.from, message);
+            }
+            _ => cx.emit(Event::Stranger {}),
+        }
+    }
+
+    /// Whether the sender is a living member speaking to us in this cluster. A
+    /// member that was given up is told so: it must not go on alone.
+    fn is_member(&mut self, cx: &mut Cx<'_>, source: SocketAddr, header: &Header) -> bool {
+        if self.membership.standing != Standing::Member
+            || header.cluster != cx.shell.cluster
+            || header.to != cx.me()
+            || header.from == cx.me()
+        {
+            return false;
+        }
+        let health = cx
+            .shell
+            .view
+            .members
+            .iter()
+            .find(|member| member.id == header.from && member.incarnation == header.incarnation)
+            .map(|member| member.health);
+        if health == Some(Health::Dead) {
+            let header = cx.header(header.from);
+            let message = Message::Expelled;
+            cx.push(Effect::Send {
+                address: source,
+                header,
+                message,
+                page: None,
+            });
+        }
+        health == Some(Health::Alive)
+    }
+
+    fn message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
+        if let Some(coordinator) = &mut self.coordinator {
+            coordinator.heard(from, cx.now);
+        }
+        match message {
+            Message::Ask(ask) => match ask.subject {
+                Subject::Page { segment, page } => {
+                    self.letter(cx, from, segment, page, Letter::Ask(ask));
+                }
+                Subject::Lock(key) => self.locks.message(cx, from, key, LockLetter::Ask(ask)),
+            },
+            Message::Pass(pass) => match pass.subject {
+                Subject::Page { segment, page } => {
+                    self.letter(cx, from, segment, page, Letter::Pass(pass));
+                }
+                Subject::Lock(key) => self.locks.message(cx, from, key, LockLetter::Pass(pass)),
+            },
+            Message::PassAck(ack) => match ack.subject {
+                Subject::Page { segment, page } => {
+                    self.letter(cx, from, segment, page, Letter::PassAck(ack));
+                }
+                Subject::Lock(key) => self.locks.message(cx, from, key, LockLetter::PassAck(ack)),
+            },
+            Message::Locate(locate) => match locate.subject {
+                Subject::Page { segment, page } => {
+                    self.letter(cx, from, segment, page, Letter::Locate(locate));
+                }
+                Subject::Lock(key) => self
+                    .locks
+                    .message(cx, from, key, LockLetter::Locate(locate)),
+            },
+            Message::Located(located) => match located.subject {
+                Subject::Page { segment, page } => {
+                    self.letter(cx, from, segment, page, Letter::Located(located));
+                }
+                Subject::Lock(key) => {
+                    self.locks
+                        .message(cx, from, key, LockLetter::Located(located));
+                }
+            },
+            Message::Lost(lost) => match lost.subject {
+                Subject::Page { segment, page } => {
+                    self.letter(cx, from, segment, page, Letter::Lost(lost));
+                }
+                Subject::Lock(key) => self.locks.message(cx, from, key, LockLetter::Lost(lost)),
+            },
+            Message::Data(data) => {
+                self.letter(cx, from, data.segment, data.page, Letter::Data(data));
+            }
+            Message::Invalidate(invalidate) => {
+                let (segment, page) = (invalidate.segment, invalidate.page);
+                self.letter(cx, from, segment, page, Letter::Invalidate(invalidate));
+            }
+            Message::InvalidateAck(ack) => {
+                self.letter(cx, from, ack.segment, ack.page, Letter::InvalidateAck(ack));
+            }
+            Message::Served(served) => {
+                self.letter(
+                    cx,
+                    from,
+                    served.segment,
+                    served.page,
+                    Letter::Served(served),
+                );
+            }
+            message => self.control(cx, from, message),
+        }
+    }
+
+    fn control(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
+        match message {
+            Message::Call { call, floor, body } => {
+                let caller = Caller { node: from, call };
+                if self.calls.admit(cx, caller, floor, &body) {
+                    self.execute(cx, caller, body);
+                }
+            }
+            Message::Reply { call, body } => self.replied(cx, from, call, body),
+            Message::CancelCall { call } => {
+                let caller = Caller { node: from, call };
+                self.calls.cancelled(caller);
+                self.forget_caller(caller);
+            }
+            Message::Heartbeat { .. } => {
+                let epoch = cx.shell.view.epoch;
+                cx.send(from, Message::HeartbeatAck { epoch });
+            }
+            Message::HeartbeatAck { .. } => self.membership.coordinator_heard = cx.now,
+            Message::Expelled => {
+                self.membership
+                    .out(cx, pagemesh_wire::peer::Refusal::NotMember);
+            }
+            other => unreachable!("handled before: {other:?}"),
+        }
+    }
+
+    /// Something about a page, for the policy of its segment. Segments unknown
+    /// here are unknown because this node has forgotten them, or does not know
+    /// them yet; whoever asks will ask again.
+    fn letter(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        segment: SegmentId,
+        page: PageIndex,
+        letter: Letter,
+    ) {
+        let known = self.segments.get_mut(&segment).filter(|segment| {
+            segment
+                .info
+                .spec
+                .size
+                .pages()
+                .is_some_and(|pages| page.0 < pages.0)
+        });
+        match known {
+            Some(segment) => segment.policy.letter(cx, from, page, letter),
+            None => cx.emit(Event::Stale {}),
+        }
+    }
+}

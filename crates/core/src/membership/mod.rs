@@ -1,0 +1,146 @@
+//! Who belongs to the cluster. The first node is the coordinator: it admits,
+//! watches and buries members, and tells everyone; the data path never waits
+//! for it (decision 9).
+
+mod coordinator;
+
+pub(crate) use coordinator::{Coordinator, Verdict};
+
+use crate::backoff::Backoff;
+use crate::effect::Effect;
+use crate::event::Event;
+use crate::limits::JOIN_RETRY;
+use crate::node::Start;
+use crate::shell::Cx;
+use crate::time::Time;
+use crate::timers::Timer;
+use core::net::SocketAddr;
+use pagemesh_wire::peer::{Health, Join, Member, MemberView, Message, Refusal, Welcome};
+use pagemesh_wire::{NodeId, PAGE_SIZE};
+
+/// This node's own standing.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Standing {
+    /// Not started yet.
+    Unborn,
+    /// Asking for admission.
+    Joining(Backoff),
+    /// A member.
+    Member,
+    /// Refused, expelled or gone; for this reason.
+    Out(Refusal),
+}
+
+/// A member's side of membership.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Membership {
+    pub(crate) standing: Standing,
+    /// When the coordinator was last heard.
+    pub(crate) coordinator_heard: Time,
+}
+
+impl Membership {
+    pub(crate) fn new() -> Self {
+        Self {
+            standing: Standing::Unborn,
+            coordinator_heard: Time::ZERO,
+        }
+    }
+
+    /// The node's first moment. Returns a coordinator if it founds a cluster.
+    pub(crate) fn start(&mut self, cx: &mut Cx<'_>) -> Option<Coordinator> {
+        if self.standing != Standing::Unborn {
+            return None;
+        }
+        match cx.shell.config.start {
+            Start::Found(cluster) => {
+                let me = NodeId::COORDINATOR;
+                let founder = Member {
+                    id: me,
+                    name: cx.shell.config.name.clone(),
+                    address: cx.shell.config.address,
+                    incarnation: cx.shell.config.incarnation,
+                    health: Health::Alive,
+                };
+                let view = MemberView {
+                    epoch: 1,
+                    members: vec![founder],
+                };
+                let incarnation = cx.shell.config.incarnation;
+                self.admitted(
+                    cx,
+                    Welcome {
+                        incarnation,
+                        node: me,
+                        cluster,
+                        view,
+                    },
+                );
+                Some(Coordinator::default())
+            }
+            Start::Join(address) => {
+                self.standing = Standing::Joining(cx.backoff(Timer::Join));
+                say_join(cx, address);
+                None
+            }
+        }
+    }
+
+    /// It may be time to ask for admission again.
+    pub(crate) fn join_due(&mut self, cx: &mut Cx<'_>) {
+        let (Standing::Joining(_), Start::Join(address)) = (&self.standing, &cx.shell.config.start)
+        else {
+            return;
+        };
+        let address = *address;
+        cx.arm(cx.now + JOIN_RETRY, Timer::Join);
+        say_join(cx, address);
+    }
+
+    /// We are in.
+    pub(crate) fn admitted(&mut self, cx: &mut Cx<'_>, welcome: Welcome) {
+        self.standing = Standing::Member;
+        self.coordinator_heard = cx.now;
+        cx.shell.me = welcome.node;
+        cx.shell.cluster = welcome.cluster;
+        cx.shell.set_view(welcome.view);
+        cx.emit(Event::Admitted { node: welcome.node });
+        if welcome.node != NodeId::COORDINATOR {
+            cx.arm(cx.now, Timer::Heartbeat);
+        }
+    }
+
+    /// We are out.
+    pub(crate) fn out(&mut self, cx: &mut Cx<'_>, why: Refusal) {
+        self.standing = Standing::Out(why);
+        cx.emit(Event::Expelled {});
+    }
+
+    /// It is time to give a sign of life.
+    pub(crate) fn heartbeat(&mut self, cx: &mut Cx<'_>) {
+        if self.standing != Standing::Member {
+            return;
+        }
+        let epoch = cx.shell.view.epoch;
+        cx.send(NodeId::COORDINATOR, Message::Heartbeat { epoch });
+        let next = cx.now + cx.pace().heartbeat;
+        cx.arm(next, Timer::Heartbeat);
+    }
+}
+
+fn say_join(cx: &mut Cx<'_>, address: SocketAddr) {
+    let config = &cx.shell.config;
+    let join = Join {
+        name: config.name.clone(),
+        incarnation: config.incarnation,
+        page_size: PAGE_SIZE as u32,
+        advertise: Some(config.address),
+    };
+    let header = cx.header(NodeId::NONE);
+    cx.push(Effect::Send {
+        address,
+        header,
+        message: Message::Join(join),
+        page: None,
+    });
+}

@@ -1,0 +1,470 @@
+//! What moves from node to node, one owner at a time: pages and lock tokens.
+//!
+//! Every subject has exactly one owner, or is on its way in exactly one
+//! [`Pass`] (*INV-one-owner*). Everyone else holds an owner *hint* together with
+//! the version since which that node owned it. Versions only rise along the
+//! chain of owners, so each hop of a forwarded [`Ask`] knows more than the one
+//! before (*INV-hint-nearer*): hints cannot form a circle.
+//!
+//! Whoever is not served at once waits in the owner's queue, first come first
+//! served, and the queue travels with ownership (*INV-queue-travels*).
+
+use crate::backoff::Backoff;
+use crate::shell::Cx;
+use crate::timers::Timer;
+use pagemesh_wire::peer::{
+    Access, Ask, Contents, Locate, Located, Message, Pass, PassAck, Subject, Waiter,
+};
+use pagemesh_wire::{NodeId, NodeSet, RequestId, Version};
+use std::collections::VecDeque;
+
+use crate::time::Time;
+
+/// One node's knowledge of who owns a subject.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ownership<X> {
+    /// The newest version this node knows.
+    pub(crate) version: Version,
+    /// The probable owner since that version; this node itself if it is the owner.
+    pub(crate) hint: NodeId,
+    /// Everything under way; most subjects have nothing under way.
+    busy: Option<Box<Busy<X>>>,
+}
+
+/// What is under way about a subject on one node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Busy<X> {
+    /// Who waits here; on a node that awaits ownership, who will wait then.
+    pub(crate) queue: VecDeque<Waiter>,
+    /// This node's own wish.
+    pub(crate) want: Option<Want>,
+    /// Given away, not acknowledged yet.
+    pub(crate) passing: Option<Passing>,
+    /// At the home: the owner is being looked for.
+    pub(crate) search: Option<Search>,
+    /// What the policy or the lock adds.
+    pub(crate) more: X,
+}
+
+impl<X: Default> Default for Busy<X> {
+    fn default() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            want: None,
+            passing: None,
+            search: None,
+            more: X::default(),
+        }
+    }
+}
+
+/// This node's wish for a subject.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Want {
+    pub(crate) waiter: Waiter,
+    pub(crate) since: Time,
+    pub(crate) backoff: Backoff,
+    /// Invalidations already acknowledged for a version whose grant is still on its way.
+    pub(crate) early: Option<(Version, NodeSet)>,
+}
+
+/// A grant under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Passing {
+    pub(crate) to: NodeId,
+    pub(crate) pass: Pass,
+    pub(crate) backoff: Backoff,
+}
+
+/// The home asks everyone who has a subject, since the trail to it is cold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Search {
+    request: RequestId,
+    missing: NodeSet,
+    rounds: u32,
+    /// Where the trail ended.
+    pub(crate) lost_with: NodeId,
+    backoff: Backoff,
+}
+
+/// Searches this often find nobody before a subject counts as lost: a grant
+/// that was under way has arrived, or its sender has answered for it, by then.
+const SEARCH_ROUNDS: u32 = 3;
+
+/// Hop count of an [`Ask`] whose trail went cold: the home must search.
+const ASTRAY: u8 = u8::MAX;
+
+/// What became of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Go on waiting.
+    NotYet,
+    /// The owner is known again; everyone who waited was sent there.
+    Owner,
+    /// Nobody has it: it was lost with this node.
+    Nobody(NodeId),
+}
+
+/// What became of an [`Ask`] that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// It waits here now (or did before): see whether it can be served.
+    Queued,
+    /// Its sender is the receiver of a grant that may have been lost: repeat it.
+    PassAgain,
+    /// It went on to a node that knows more, or need not be answered.
+    Gone,
+    /// The trail ends at a node that is gone; the home must search.
+    Astray,
+}
+
+impl<X: Default + PartialEq> Ownership<X> {
+    /// Before anything happened, the home owns the subject.
+    pub(crate) fn new(home: NodeId) -> Self {
+        Self {
+            version: Version(0),
+            hint: home,
+            busy: None,
+        }
+    }
+
+    pub(crate) fn busy(&self) -> Option<&Busy<X>> {
+        self.busy.as_deref()
+    }
+
+    pub(crate) fn busy_if_any(&mut self) -> Option<&mut Busy<X>> {
+        self.busy.as_deref_mut()
+    }
+
+    pub(crate) fn busy_mut(&mut self) -> &mut Busy<X> {
+        self.busy.get_or_insert_default()
+    }
+
+    /// Frees what nothing needs any more.
+    pub(crate) fn settle(&mut self) {
+        if let Some(busy) = &self.busy
+            && **busy == Busy::default()
+        {
+            self.busy = None;
+        }
+    }
+
+    pub(crate) fn want(&self) -> Option<&Want> {
+        self.busy.as_ref()?.want.as_ref()
+    }
+
+    pub(crate) fn passing(&self) -> Option<&Passing> {
+        self.busy.as_ref()?.passing.as_ref()
+    }
+
+    pub(crate) fn queue_len(&self) -> usize {
+        self.busy.as_ref().map_or(0, |busy| busy.queue.len())
+    }
+
+    /// This node wishes for the subject; it has no other wish open.
+    pub(crate) fn wish(
+        &mut self,
+        cx: &mut Cx<'_>,
+        subject: Subject,
+        access: Access,
+        have: Option<Version>,
+    ) -> Waiter {
+        let waiter = Waiter {
+            node: cx.me(),
+            request: cx.next_request(),
+            access,
+            have,
+        };
+        let backoff = cx.backoff(Timer::Subject(subject));
+        let want = Want {
+            waiter,
+            since: cx.now,
+            backoff,
+            early: None,
+        };
+        let slot = &mut self.busy_mut().want;
+        assert!(slot.is_none(), "one wish at a time for {subject:?}");
+        *slot = Some(want);
+        waiter
+    }
+
+    /// Sends `waiter` towards the owner; if the trail is cold, to the home, which
+    /// searches. False if nobody can help: the home, too, is gone or is this node.
+    pub(crate) fn forward(
+        &self,
+        cx: &mut Cx<'_>,
+        subject: Subject,
+        waiter: Waiter,
+        hops: u8,
+        by_library: bool,
+    ) -> bool {
+        let home = subject.segment().home();
+        let (to, since, hops) = if self.hint != cx.me() && cx.is_alive(self.hint) && hops < ASTRAY {
+            (self.hint, self.version, hops)
+        } else if home != cx.me() && cx.is_alive(home) {
+            (home, Version(0), ASTRAY)
+        } else {
+            return false;
+        };
+        if to != waiter.node {
+            cx.send(
+                to,
+                Message::Ask(Ask {
+                    subject,
+                    waiter,
+                    since,
+                    hops,
+                    by_library,
+                }),
+            );
+        }
+        true
+    }
+
+    /// Puts a waiter into the queue, unless its node stands there already; a
+    /// newer wish of the same node takes the old one's place.
+    pub(crate) fn enqueue(&mut self, waiter: Waiter) {
+        let queue = &mut self.busy_mut().queue;
+        match queue.iter_mut().find(|other| other.node == waiter.node) {
+            Some(other) if other.request < waiter.request => *other = waiter,
+            Some(_) => {}
+            None => queue.push_back(waiter),
+        }
+    }
+
+    /// An [`Ask`] of another node arrived.
+    pub(crate) fn route(&mut self, cx: &mut Cx<'_>, ask: &Ask) -> Route {
+        let waiter = ask.waiter;
+        if let Some(passing) = self.passing()
+            && passing.to == waiter.node
+            && passing.pass.request <= waiter.request
+        {
+            return Route::PassAgain;
+        }
+        if self.hint == cx.me() {
+            self.enqueue(waiter);
+            return Route::Queued;
+        }
+        if ask.hops == ASTRAY {
+            return Route::Astray;
+        }
+        let awaits_ownership = self
+            .want()
+            .is_some_and(|want| want.waiter.access == Access::Write);
+        if ask.since > self.version && awaits_ownership {
+            self.enqueue(waiter);
+            return Route::Gone;
+        }
+        if self.forward(cx, ask.subject, waiter, ask.hops + 1, ask.by_library) {
+            Route::Gone
+        } else {
+            Route::Astray
+        }
+    }
+
+    /// Passes ownership to `to`, with everyone who still waits.
+    pub(crate) fn pass(&mut self, cx: &mut Cx<'_>, to: NodeId, pass: Pass) {
+        assert_eq!(
+            self.hint,
+            cx.me(),
+            "INV-one-owner: only the owner passes {:?}",
+            pass.subject
+        );
+        let backoff = cx.backoff(Timer::Subject(pass.subject));
+        self.version = pass.version;
+        self.hint = to;
+        let busy = self.busy_mut();
+        assert!(
+            busy.passing.is_none(),
+            "one grant at a time of {:?}",
+            pass.subject
+        );
+        busy.passing = Some(Passing { to, pass, backoff });
+    }
+
+    /// A grant arrived. True if it is news: this node is the owner now, and the
+    /// queue has those who waited at its predecessor before those who came here.
+    pub(crate) fn accept(&mut self, cx: &mut Cx<'_>, from: NodeId, pass: &Pass) -> bool {
+        let ack = Message::PassAck(PassAck {
+            subject: pass.subject,
+            version: pass.version,
+        });
+        cx.send(from, ack);
+        if pass.version <= self.version {
+            return false;
+        }
+        let me = cx.me();
+        self.version = pass.version;
+        self.hint = me;
+        let busy = self.busy_mut();
+        // Ownership came back, so whoever got the last grant from here has it.
+        busy.passing = None;
+        let early = core::mem::take(&mut busy.queue);
+        for waiter in pass.queue.iter().copied().chain(early) {
+            if waiter.node != me && cx.is_alive(waiter.node) {
+                self.enqueue(waiter);
+            }
+        }
+        true
+    }
+
+    /// The receiver has the grant. True if that was news.
+    pub(crate) fn passed(&mut self, from: NodeId, version: Version) -> bool {
+        let Some(busy) = self.busy_if_any() else {
+            return false;
+        };
+        let settled = busy
+            .passing
+            .as_ref()
+            .is_some_and(|passing| passing.to == from && passing.pass.version == version);
+        if settled {
+            busy.passing = None;
+        }
+        settled
+    }
+
+    /// This node awaits nothing any more: whoever hoped it would own the
+    /// subject is sent on to the owner.
+    pub(crate) fn send_on(&mut self, cx: &mut Cx<'_>, subject: Subject) {
+        if self.hint == cx.me() {
+            return;
+        }
+        let Some(busy) = self.busy_if_any() else {
+            return;
+        };
+        for waiter in core::mem::take(&mut busy.queue) {
+            self.forward(cx, subject, waiter, 1, false);
+        }
+    }
+
+    /// A member is gone: it waits for nothing, and answers no search.
+    pub(crate) fn forget_node(&mut self, node: NodeId) {
+        if let Some(busy) = self.busy_if_any() {
+            busy.queue.retain(|waiter| waiter.node != node);
+            if let Some(search) = &mut busy.search {
+                search.missing.remove(node);
+            }
+        }
+    }
+
+    /// The home looks for the owner on behalf of `waiter`.
+    pub(crate) fn search_for(&mut self, cx: &mut Cx<'_>, subject: Subject, waiter: Waiter) {
+        assert_eq!(subject.segment().home(), cx.me(), "only the home searches");
+        self.enqueue(waiter);
+        let lost_with = self.hint;
+        if self.busy().is_some_and(|busy| busy.search.is_some()) {
+            return;
+        }
+        let search = Search {
+            request: cx.next_request(),
+            missing: cx.shell.peers(),
+            rounds: 0,
+            lost_with,
+            backoff: cx.backoff(Timer::Subject(subject)),
+        };
+        search.ask(cx, subject);
+        self.busy_mut().search = Some(search);
+    }
+
+    /// Answers the home's search truthfully: only an owner, or who has just
+    /// passed ownership on, knows the holder.
+    pub(crate) fn answer(&self, cx: &mut Cx<'_>, from: NodeId, locate: &Locate, copy: bool) {
+        let holder = if self.hint == cx.me() {
+            Some(cx.me())
+        } else {
+            self.passing().map(|passing| passing.to)
+        };
+        let Locate { subject, request } = *locate;
+        let located = Located {
+            subject,
+            request,
+            version: self.version,
+            holder,
+            copy,
+        };
+        cx.send(from, Message::Located(located));
+    }
+
+    /// Somebody answered the search.
+    pub(crate) fn located(&mut self, cx: &mut Cx<'_>, from: NodeId, located: &Located) -> Found {
+        let (me, version) = (cx.me(), self.version);
+        let Some(busy) = self.busy_if_any() else {
+            return Found::NotYet;
+        };
+        let Some(search) = &mut busy.search else {
+            return Found::NotYet;
+        };
+        if search.request != located.request {
+            return Found::NotYet;
+        }
+        search.missing.remove(from);
+        match located.holder {
+            Some(holder) if holder != me && cx.is_alive(holder) => {
+                busy.search = None;
+                self.hint = holder;
+                self.version = version.max(located.version);
+                self.send_on(cx, located.subject);
+                Found::Owner
+            }
+            _ => Found::NotYet,
+        }
+    }
+
+    /// Looks at the search when its time has come.
+    pub(crate) fn search_due(&mut self, cx: &mut Cx<'_>, subject: Subject) -> Found {
+        let owner = self.hint == cx.me();
+        let Some(busy) = self.busy_if_any() else {
+            return Found::NotYet;
+        };
+        let Some(search) = &mut busy.search else {
+            return Found::NotYet;
+        };
+        if owner {
+            busy.search = None;
+            return Found::Owner;
+        }
+        if !cx.fire(&mut search.backoff, Timer::Subject(subject)) {
+            return Found::NotYet;
+        }
+        if search.missing.is_empty() {
+            search.rounds += 1;
+            if search.rounds >= SEARCH_ROUNDS {
+                let with = search.lost_with;
+                busy.search = None;
+                return Found::Nobody(with);
+            }
+            search.missing = cx.shell.peers();
+            search.request = cx.next_request();
+        }
+        search.ask(cx, subject);
+        Found::NotYet
+    }
+}
+
+impl Search {
+    fn ask(&self, cx: &mut Cx<'_>, subject: Subject) {
+        for node in self.missing.iter() {
+            cx.send(
+                node,
+                Message::Locate(Locate {
+                    subject,
+                    request: self.request,
+                }),
+            );
+        }
+    }
+}
+
+/// A grant without contents that nobody asked for, to be filled in.
+pub(crate) fn grant(subject: Subject, request: RequestId, version: Version) -> Pass {
+    Pass {
+        subject,
+        request,
+        version,
+        contents: Contents::None,
+        pristine: false,
+        recovered: false,
+        awaiting: NodeSet::EMPTY,
+        queue: Vec::new(),
+    }
+}

@@ -1,0 +1,157 @@
+//! The policies a segment can have. Only this file knows which there are; the
+//! rest of the core speaks to a [`Policy`].
+
+mod sequential;
+
+use crate::shell::Cx;
+use pagemesh_wire::local::PageLine;
+use pagemesh_wire::peer::{self, Access, Ask, Locate, Located, Lost, Pass, PassAck, Served};
+use pagemesh_wire::{ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket};
+
+use sequential::Sequential;
+
+/// What this node knows of the pages of one segment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Policy {
+    Sequential(Sequential),
+}
+
+/// How many pages a node knows, reads, writes and owns; and some of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inspection {
+    /// Pages ever touched here.
+    pub known: u64,
+    /// Pages readable here.
+    pub readable: u64,
+    /// Pages writable here.
+    pub writable: u64,
+    /// Pages owned here.
+    pub owned: u64,
+    /// The pages asked for.
+    pub pages: Vec<PageLine>,
+}
+
+/// What arrived about a page.
+#[derive(Clone, Debug)]
+pub(crate) enum Letter {
+    Ask(Ask),
+    Data(peer::Data),
+    Pass(Pass),
+    PassAck(PassAck),
+    Invalidate(peer::Invalidate),
+    InvalidateAck(peer::InvalidateAck),
+    Served(Served),
+    Locate(Locate),
+    Located(Located),
+    Lost(Lost),
+}
+
+macro_rules! each {
+    ($self:expr, $policy:ident => $call:expr) => {
+        match $self {
+            Policy::Sequential($policy) => $call,
+        }
+    };
+}
+
+impl Policy {
+    /// Nothing is known of any page yet.
+    pub(crate) fn new(segment: SegmentId, chosen: peer::Policy) -> Self {
+        match chosen {
+            peer::Policy::Sequential { manager, window } => {
+                Self::Sequential(Sequential::new(segment, manager, window))
+            }
+        }
+    }
+
+    /// A thread stopped at a page.
+    pub(crate) fn fault(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mapping: MappingId,
+        page: PageIndex,
+        access: Access,
+    ) {
+        each!(self, policy => policy.fault(cx, mapping, page, access));
+    }
+
+    /// A peer said something about a page.
+    pub(crate) fn letter(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        page: PageIndex,
+        letter: Letter,
+    ) {
+        each!(self, policy => policy.letter(cx, from, page, letter));
+    }
+
+    /// Something about a page may be due.
+    pub(crate) fn due(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
+        each!(self, policy => policy.due(cx, page));
+    }
+
+    /// Whether the threads that waited for a page have run since.
+    pub(crate) fn use_confirmed(&mut self, cx: &mut Cx<'_>, page: PageIndex, used: bool) {
+        each!(self, policy => policy.use_confirmed(cx, page, used));
+    }
+
+    /// A mapping is gone: nobody waits in it.
+    pub(crate) fn unmapped(&mut self, mapping: MappingId) {
+        each!(self, policy => policy.unmapped(mapping));
+    }
+
+    /// A client watches a page (F7).
+    pub(crate) fn watch(&mut self, cx: &mut Cx<'_>, ticket: Ticket, page: PageIndex) {
+        each!(self, policy => policy.watch(cx, ticket, page));
+    }
+
+    /// A client keeps pages here, writable (M14).
+    pub(crate) fn pin(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ticket: Ticket,
+        client: ClientId,
+        first: PageIndex,
+        count: PageCount,
+    ) {
+        each!(self, policy => policy.pin(cx, ticket, client, first, count));
+    }
+
+    /// A client lets pages go.
+    pub(crate) fn unpin(
+        &mut self,
+        cx: &mut Cx<'_>,
+        client: ClientId,
+        first: PageIndex,
+        count: PageCount,
+    ) {
+        each!(self, policy => policy.unpin(cx, client, first, count));
+    }
+
+    /// A request of a client is withdrawn.
+    pub(crate) fn cancel(&mut self, ticket: Ticket) {
+        each!(self, policy => policy.cancel(ticket));
+    }
+
+    /// A client is gone, with its pins.
+    pub(crate) fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) {
+        each!(self, policy => policy.client_gone(cx, client));
+    }
+
+    /// A member is gone.
+    pub(crate) fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        each!(self, policy => policy.member_gone(cx, node));
+    }
+
+    /// This node leaves: hand over at most `burst` pages to `to`. Returns how
+    /// many are still owned here or on their way.
+    pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, to: NodeId, burst: usize) -> usize {
+        each!(self, policy => policy.hand_over(cx, to, burst))
+    }
+
+    /// For people who look.
+    pub(crate) fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {
+        each!(self, policy => policy.inspect(me, first, limit))
+    }
+}

@@ -1,0 +1,312 @@
+//! What arrives at a page: copies, ownership, invalidations; and what is due.
+
+use super::desk::Desk;
+use super::page::Pin;
+use crate::effect::{Effect, Rights, Source};
+use crate::event::Event;
+use crate::ownership::Found;
+use pagemesh_wire::peer::{
+    Access, Ask, Contents, Data, Invalidate, InvalidateAck, Message, Pass, Waiter,
+};
+use pagemesh_wire::{ClientId, NodeId, NodeSet};
+
+impl Desk<'_, '_> {
+    /// A read copy.
+    pub(super) fn data_arrived(&mut self, from: NodeId, data: &Data) {
+        let (segment, page) = (self.rules.segment, self.index);
+        let want = self.page.own.want().map(|want| want.waiter);
+        let Some(waiter) =
+            want.filter(|waiter| waiter.request == data.request && waiter.access == Access::Read)
+        else {
+            self.cx.emit(Event::Stale {});
+            self.tell_served(data.request);
+            return;
+        };
+        if data.version < self.page.own.version || self.is_owner() {
+            // An invalidation overtook it: ask whoever owns the page now.
+            self.cx.emit(Event::Stale {});
+            self.submit(waiter);
+            return;
+        }
+        let Some(source) = source(data.contents) else {
+            self.cx.emit(Event::Malformed {});
+            return;
+        };
+        self.fill(source);
+        self.page.own.version = data.version;
+        self.page.own.hint = from;
+        self.page.rights = Rights::Read;
+        self.cx.emit(Event::CopyArrived { segment, page });
+        self.grant();
+        let subject = self.subject();
+        self.page.own.send_on(self.cx, subject);
+    }
+
+    fn fill(&mut self, source: Source) {
+        let (segment, page) = (self.rules.segment, self.index);
+        if source == Source::Payload {
+            self.cx.emit(Event::BytesArrived { segment, page });
+        }
+        self.cx.push(Effect::Fill {
+            segment,
+            page,
+            source,
+        });
+        self.page.filled = true;
+    }
+
+    /// Ownership.
+    pub(super) fn pass_arrived(&mut self, from: NodeId, pass: &Pass) {
+        let (segment, page) = (self.rules.segment, self.index);
+        if pass.contents == Contents::None || (pass.contents == Contents::Zero) != pass.pristine {
+            self.cx.emit(Event::Malformed {});
+            return;
+        }
+        if pass.version > self.page.own.version && !self.can_take(from, pass) {
+            return;
+        }
+        let early = self.page.own.want().and_then(|want| want.early);
+        let stashed = self.page.own.passing().is_some();
+        if !self.page.own.accept(self.cx, from, pass) {
+            self.cx.emit(Event::Stale {});
+            self.tell_served(pass.request);
+            return;
+        }
+        if stashed {
+            self.drop_stash();
+        }
+        self.cx.emit(Event::OwnershipArrived { segment, page });
+        self.cx.emit(Event::Owned {
+            segment,
+            page,
+            version: pass.version,
+        });
+        self.take_contents(pass);
+        let acked = early.filter(|(version, _)| *version == pass.version);
+        let acked = acked.map_or(NodeSet::EMPTY, |(_, acked)| acked);
+        let me = NodeSet::only(self.cx.me());
+        self.await_acks(pass.awaiting.without(acked).without(me));
+    }
+
+    /// A grant that relies on a copy we do not hold (a late repetition of an
+    /// old wish can cause one) is not taken: we ask its sender for the bytes.
+    fn can_take(&mut self, from: NodeId, pass: &Pass) -> bool {
+        if pass.contents != Contents::Same || self.page.filled {
+            return true;
+        }
+        self.cx.emit(Event::Stale {});
+        let waiter = Waiter {
+            node: self.cx.me(),
+            request: pass.request,
+            access: Access::Write,
+            have: None,
+        };
+        let ask = Ask {
+            subject: self.subject(),
+            waiter,
+            since: self.page.own.version,
+            hops: 0,
+            by_library: true,
+        };
+        self.cx.send(from, Message::Ask(ask));
+        false
+    }
+
+    fn take_contents(&mut self, pass: &Pass) {
+        self.page.copies = NodeSet::EMPTY;
+        self.page.pristine = pass.pristine;
+        if let Some(more) = self.more_if_any() {
+            more.lost = None;
+            more.deferred = None;
+        }
+        match pass.contents {
+            Contents::Same | Contents::None => {}
+            Contents::Zero if self.page.filled => {}
+            Contents::Zero => self.fill(Source::Zero),
+            Contents::Bytes => {
+                self.evict(false);
+                self.fill(Source::Payload);
+            }
+        }
+    }
+
+    /// Another node is about to write.
+    pub(super) fn invalidate_arrived(&mut self, invalidate: Invalidate) {
+        if invalidate.version <= self.page.own.version {
+            self.cx.emit(Event::Stale {});
+            self.acknowledge(invalidate);
+            return;
+        }
+        if self.is_owner() {
+            // Only a confused or hostile peer invalidates the owner.
+            self.cx.emit(Event::Stale {});
+            return;
+        }
+        if self.page.rights > Rights::None && !self.may_leave() {
+            self.more().deferred = Some(invalidate);
+            return;
+        }
+        self.invalidate_now(invalidate);
+    }
+
+    pub(super) fn invalidate_now(&mut self, invalidate: Invalidate) {
+        let (segment, page) = (self.rules.segment, self.index);
+        if self.page.filled {
+            self.evict(false);
+            self.cx.emit(Event::Invalidated { segment, page });
+        }
+        self.page.own.version = invalidate.version;
+        self.page.own.hint = invalidate.writer;
+        // Whoever we passed ownership to has passed it on.
+        if let Some(busy) = self.page.own.busy_if_any()
+            && busy.passing.take().is_some()
+        {
+            self.drop_stash();
+        }
+        self.acknowledge(invalidate);
+    }
+
+    fn acknowledge(&mut self, invalidate: Invalidate) {
+        let Invalidate {
+            segment,
+            page,
+            version,
+            writer,
+        } = invalidate;
+        if writer != self.cx.me() {
+            let ack = InvalidateAck {
+                segment,
+                page,
+                version,
+            };
+            self.cx.send(writer, Message::InvalidateAck(ack));
+        }
+    }
+
+    /// Looks at everything about the page that may be due.
+    pub(super) fn due(&mut self) {
+        self.wish_due();
+        self.pass_due();
+        self.gather_due();
+        self.search_due();
+        self.pins_due();
+        self.leave_if_due();
+    }
+
+    fn wish_due(&mut self) {
+        let timer = self.timer();
+        let readable = self.page.rights >= Rights::Read;
+        let version = self.page.own.version;
+        let Some(busy) = self.page.own.busy_if_any() else {
+            return;
+        };
+        let Some(want) = &mut busy.want else { return };
+        if self.cx.fire(&mut want.backoff, timer) {
+            want.waiter.have = readable.then_some(version);
+            let waiter = want.waiter;
+            self.submit(waiter);
+        }
+    }
+
+    fn pass_due(&mut self) {
+        let timer = self.timer();
+        let Some(busy) = self.page.own.busy_if_any() else {
+            return;
+        };
+        let Some(passing) = &mut busy.passing else {
+            return;
+        };
+        if self.cx.fire(&mut passing.backoff, timer) {
+            let waiter = Waiter {
+                node: passing.to,
+                request: passing.pass.request,
+                access: Access::Write,
+                have: Some(pagemesh_wire::Version(passing.pass.version.0 - 1)),
+            };
+            self.pass_again(waiter);
+        }
+    }
+
+    fn gather_due(&mut self) {
+        let timer = self.timer();
+        let version = self.page.own.version;
+        let me = self.cx.me();
+        let Some(more) = self.page.own.busy_if_any().map(|busy| &mut busy.more) else {
+            return;
+        };
+        let Some(gather) = &mut more.gather else {
+            return;
+        };
+        if self.cx.fire(&mut gather.backoff, timer) {
+            let missing = gather.missing;
+            self.tell_invalid(missing, version, me);
+        }
+    }
+
+    fn search_due(&mut self) {
+        let subject = self.subject();
+        if let Found::Nobody(with) = self.page.own.search_due(self.cx, subject) {
+            self.lost(with);
+        }
+    }
+
+    fn pins_due(&mut self) {
+        let now = self.cx.now;
+        if let Some(more) = self.more_if_any() {
+            more.pins.retain(|pin| pin.until > now);
+        }
+    }
+
+    /// A client lets the page go.
+    pub(super) fn unpin(&mut self, client: ClientId) {
+        if let Some(more) = self.more_if_any() {
+            more.pins.retain(|pin| pin.client != client);
+            self.leave_if_due();
+        }
+    }
+
+    /// A client keeps the page.
+    pub(super) fn pin(&mut self, pin: Pin) {
+        let timer = self.timer();
+        self.cx.arm(pin.until, timer);
+        self.more().pins.push(pin);
+    }
+
+    /// A member is gone: nobody waits for it, and it holds no copy.
+    pub(super) fn member_gone(&mut self, node: NodeId) {
+        self.page.copies.remove(node);
+        self.page.own.forget_node(node);
+        if let Some(more) = self.more_if_any()
+            && let Some(gather) = &mut more.gather
+        {
+            gather.missing.remove(node);
+            if gather.missing.is_empty() {
+                more.gather = None;
+                self.become_writer();
+            }
+        }
+        let Some(busy) = self.page.own.busy_if_any() else {
+            return;
+        };
+        if busy
+            .passing
+            .as_ref()
+            .is_some_and(|passing| passing.to == node)
+        {
+            busy.passing = None;
+            self.drop_stash();
+        }
+        if let Some(want) = self.page.own.want() {
+            let waiter = want.waiter;
+            self.submit(waiter);
+        }
+    }
+}
+
+fn source(contents: Contents) -> Option<Source> {
+    match contents {
+        Contents::Zero => Some(Source::Zero),
+        Contents::Bytes => Some(Source::Payload),
+        Contents::Same | Contents::None => None,
+    }
+}

@@ -1,0 +1,354 @@
+//! One page, opened for the length of one input.
+
+use super::super::Letter;
+use super::Rules;
+use super::page::{More, Page};
+use crate::effect::{Effect, Reply, Rights};
+use crate::event::Event;
+use crate::ownership::Busy;
+use crate::shell::Cx;
+use crate::timers::Timer;
+use pagemesh_wire::peer::{Access, Ask, Lost, Manager, Message, Refusal, Served, Subject, Waiter};
+use pagemesh_wire::{MappingId, NodeId, PageIndex, RequestId, Ticket, Version};
+
+/// A page with everything needed to work on it.
+pub(super) struct Desk<'a, 'b> {
+    pub(super) cx: &'a mut Cx<'b>,
+    pub(super) rules: &'a Rules,
+    pub(super) index: PageIndex,
+    pub(super) page: &'a mut Page,
+    pub(super) after: After,
+}
+
+/// What is to be done at the segment when the page is closed again.
+#[derive(Debug, Default)]
+pub(super) struct After {
+    /// This node is the library site and wants the page itself.
+    pub(super) to_library: Vec<Waiter>,
+    /// This node is the library site and its own wish is fulfilled.
+    pub(super) served_here: Option<(RequestId, Option<Version>)>,
+    /// Pins that got this page.
+    pub(super) pinned: Vec<Ticket>,
+}
+
+impl Desk<'_, '_> {
+    pub(super) fn subject(&self) -> Subject {
+        self.rules.subject(self.index)
+    }
+
+    pub(super) fn timer(&self) -> Timer {
+        Timer::Subject(self.subject())
+    }
+
+    pub(super) fn is_owner(&self) -> bool {
+        self.page.own.hint == self.cx.me()
+    }
+
+    pub(super) fn more(&mut self) -> &mut More {
+        &mut self.page.own.busy_mut().more
+    }
+
+    pub(super) fn more_if_any(&mut self) -> Option<&mut More> {
+        self.page.own.busy_if_any().map(|busy| &mut busy.more)
+    }
+
+    pub(super) fn busy(&self) -> Option<&Busy<More>> {
+        self.page.own.busy()
+    }
+
+    /// A thread stopped here.
+    pub(super) fn fault(&mut self, mapping: MappingId, access: Access) {
+        let (segment, page) = (self.rules.segment, self.index);
+        if self.page.allows(access) {
+            self.cx.emit(Event::LocalFault { segment, page });
+            let rights = self.page.rights;
+            self.cx.push(Effect::Map {
+                mapping,
+                segment,
+                page,
+                rights,
+            });
+            return;
+        }
+        if let Some(with) = self.busy().and_then(|busy| busy.more.lost) {
+            self.fail(mapping, with);
+            return;
+        }
+        let faults = &mut self.more().faults;
+        if faults.contains(&(mapping, access)) {
+            self.cx.emit(Event::RepeatedFault { segment, page });
+            return;
+        }
+        faults.push((mapping, access));
+        self.wish();
+    }
+
+    /// Wishes for what the waiting accesses and pins need, unless a wish is open.
+    pub(super) fn wish(&mut self) {
+        let Some(busy) = self.busy() else { return };
+        if busy.want.is_some() {
+            return;
+        }
+        let more = &busy.more;
+        let writes = !more.pinning.is_empty()
+            || more
+                .faults
+                .iter()
+                .any(|(_, access)| *access == Access::Write);
+        if !writes && more.faults.is_empty() {
+            return;
+        }
+        let access = if writes { Access::Write } else { Access::Read };
+        let (segment, page) = (self.rules.segment, self.index);
+        let readable = self.page.rights >= Rights::Read;
+        self.cx.emit(match access {
+            Access::Read => Event::ReadFault { segment, page },
+            Access::Write if readable => Event::Upgrade { segment, page },
+            Access::Write => Event::WriteFault { segment, page },
+        });
+        let have = readable.then_some(self.page.own.version);
+        let subject = self.subject();
+        let waiter = self.page.own.wish(self.cx, subject, access, have);
+        self.submit(waiter);
+    }
+
+    /// Brings this node's wish before whoever decides.
+    pub(super) fn submit(&mut self, waiter: Waiter) {
+        let (segment, page, home) = (self.rules.segment, self.index, self.rules.segment.home());
+        let subject = self.subject();
+        match self.rules.manager {
+            Manager::Fixed if home == self.cx.me() => {
+                self.after.to_library.push(waiter);
+                return;
+            }
+            Manager::Fixed if self.cx.is_alive(home) => {
+                let ask = Ask {
+                    subject,
+                    waiter,
+                    since: Version(0),
+                    hops: 0,
+                    by_library: false,
+                };
+                self.cx.send(home, Message::Ask(ask));
+            }
+            Manager::Dynamic if self.is_owner() => {
+                self.page.own.enqueue(waiter);
+                self.serve();
+                return;
+            }
+            Manager::Dynamic if self.page.own.forward(self.cx, subject, waiter, 0, false) => {}
+            Manager::Dynamic | Manager::Fixed => {
+                self.astray(waiter);
+                return;
+            }
+        }
+        self.cx.emit(Event::Asked { segment, page });
+    }
+
+    /// The trail to the owner is cold.
+    fn astray(&mut self, waiter: Waiter) {
+        let home = self.rules.segment.home();
+        let subject = self.subject();
+        if home == self.cx.me() {
+            self.page.own.search_for(self.cx, subject, waiter);
+        } else if !self.cx.is_alive(home) && waiter.node == self.cx.me() {
+            self.lost(self.page.own.hint);
+        }
+    }
+
+    /// Hands a waiter of the library to the clock site (M8, M9).
+    pub(super) fn check_out(&mut self, waiter: Waiter) {
+        let subject = self.subject();
+        if self.is_owner() {
+            self.page.own.enqueue(waiter);
+            self.serve();
+        } else if !self.page.own.forward(self.cx, subject, waiter, 0, true) {
+            self.astray(waiter);
+        }
+    }
+
+    /// A peer said something about the page.
+    pub(super) fn letter(&mut self, from: NodeId, letter: Letter) {
+        match letter {
+            Letter::Ask(ask) => self.asked(&ask),
+            Letter::Data(data) => self.data_arrived(from, &data),
+            Letter::Pass(pass) => self.pass_arrived(from, &pass),
+            Letter::PassAck(ack) => {
+                if self.page.own.passed(from, ack.version) {
+                    self.drop_stash();
+                } else {
+                    self.cx.emit(Event::Stale {});
+                }
+            }
+            Letter::Invalidate(invalidate) => self.invalidate_arrived(invalidate),
+            Letter::InvalidateAck(ack) => self.ack_arrived(from, ack.version),
+            Letter::Locate(locate) => {
+                let copy = self.page.rights >= Rights::Read;
+                self.page.own.answer(self.cx, from, &locate, copy);
+            }
+            Letter::Located(located) => {
+                self.page.own.located(self.cx, from, &located);
+            }
+            Letter::Lost(lost) => {
+                let mine = self
+                    .page
+                    .own
+                    .want()
+                    .is_some_and(|want| want.waiter.request == lost.request);
+                if mine {
+                    self.lost(lost.with);
+                }
+            }
+            Letter::Served(_) => unreachable!("the library takes these"),
+        }
+    }
+
+    fn asked(&mut self, ask: &Ask) {
+        use crate::ownership::Route;
+        let waiter = ask.waiter;
+        if waiter.node == self.cx.me() {
+            self.asked_by_self(waiter);
+            return;
+        }
+        let (segment, page) = (self.rules.segment, self.index);
+        match self.page.own.route(self.cx, ask) {
+            Route::Queued => self.serve(),
+            Route::PassAgain => self.pass_again(waiter),
+            Route::Gone => self.cx.emit(Event::Forwarded { segment, page }),
+            Route::Astray => match self.busy().and_then(|busy| busy.more.lost) {
+                Some(with) => self.tell_lost(waiter, with),
+                None => self.astray(waiter),
+            },
+        }
+    }
+
+    /// Our own wish came back to us: we are the clock site, or it is an old one.
+    fn asked_by_self(&mut self, waiter: Waiter) {
+        let open = self
+            .page
+            .own
+            .want()
+            .is_some_and(|want| want.waiter.request == waiter.request);
+        if open && self.is_owner() {
+            self.page.own.enqueue(waiter);
+            self.serve();
+        } else if !open {
+            self.tell_served(waiter.request);
+        }
+    }
+
+    /// Tells the library site, if there is one, that a wish of ours is fulfilled.
+    pub(super) fn tell_served(&mut self, request: RequestId) {
+        if self.rules.manager != Manager::Fixed {
+            return;
+        }
+        let (segment, page, home) = (self.rules.segment, self.index, self.rules.segment.home());
+        let clock = self.is_owner().then_some(self.page.own.version);
+        if home == self.cx.me() {
+            self.after.served_here = Some((request, clock));
+        } else {
+            self.cx.send(
+                home,
+                Message::Served(Served {
+                    segment,
+                    page,
+                    request,
+                    clock,
+                }),
+            );
+        }
+    }
+
+    /// The page will never come.
+    pub(super) fn lost(&mut self, with: NodeId) {
+        let busy = self.page.own.busy_mut();
+        busy.want = None;
+        busy.more.lost = Some(with);
+        let faults = core::mem::take(&mut busy.more.faults);
+        let pinning = core::mem::take(&mut busy.more.pinning);
+        let waiting = core::mem::take(&mut busy.queue);
+        for (mapping, _) in faults {
+            self.fail(mapping, with);
+        }
+        for ticket in pinning {
+            self.cx.refuse(ticket, Refusal::NodeGone(with));
+        }
+        for waiter in waiting {
+            self.tell_lost(waiter, with);
+        }
+    }
+
+    fn tell_lost(&mut self, waiter: Waiter, with: NodeId) {
+        if waiter.node != self.cx.me() {
+            let lost = Lost {
+                subject: self.subject(),
+                request: waiter.request,
+                with,
+            };
+            self.cx.send(waiter.node, Message::Lost(lost));
+        }
+    }
+
+    fn fail(&mut self, mapping: MappingId, with: NodeId) {
+        let (segment, page) = (self.rules.segment, self.index);
+        self.cx.emit(Event::Failed { segment, page });
+        self.cx.push(Effect::Fail {
+            mapping,
+            segment,
+            page,
+            why: Refusal::NodeGone(with),
+        });
+    }
+
+    /// Tells whoever watches that the page may change from now on (F7).
+    pub(super) fn wake_watchers(&mut self) {
+        let Some(more) = self.more_if_any() else {
+            return;
+        };
+        for ticket in core::mem::take(&mut more.watchers) {
+            self.cx.reply(ticket, Reply::Changed);
+        }
+    }
+
+    /// Guarantees that the page does not change before the watcher is told.
+    pub(super) fn watch(&mut self, ticket: Ticket) {
+        if self.page.rights == Rights::None || !self.page.filled {
+            self.cx.reply(ticket, Reply::Changed);
+            return;
+        }
+        if self.page.rights == Rights::Write {
+            self.downgrade();
+        }
+        self.more().watchers.push(ticket);
+        self.cx.reply(ticket, Reply::Waiting);
+    }
+
+    /// The writer here becomes a reader (M11).
+    pub(super) fn downgrade(&mut self) {
+        let (segment, page) = (self.rules.segment, self.index);
+        self.cx.push(Effect::Protect { segment, page });
+        self.page.rights = Rights::Read;
+        self.cx.emit(Event::Downgraded { segment, page });
+    }
+
+    pub(super) fn drop_stash(&mut self) {
+        let (segment, page) = (self.rules.segment, self.index);
+        self.cx.push(Effect::DropStash { segment, page });
+    }
+
+    /// Takes the page away from all mappings here.
+    pub(super) fn evict(&mut self, keep: bool) {
+        let (segment, page) = (self.rules.segment, self.index);
+        if self.page.filled {
+            self.cx.push(Effect::Evict {
+                segment,
+                page,
+                keep,
+            });
+        }
+        self.page.filled = false;
+        self.page.rights = Rights::None;
+        self.page.unused = false;
+        self.wake_watchers();
+    }
+}

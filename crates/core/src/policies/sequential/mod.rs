@@ -1,0 +1,253 @@
+//! Sequential consistency by write-invalidate: many readers or one writer
+//! (M5, M6, F15). Every load sees the latest store made anywhere.
+//!
+//! [`page`] is what a node knows of one page; a [`desk::Desk`] opens it for the
+//! length of one input. [`owner`] serves the queue, [`copies`] handles what
+//! arrives, [`window`] decides how long a page stays, [`library`] keeps the
+//! order where the manager is fixed, [`pins`] holds ranges for explicit write
+//! locks.
+
+mod copies;
+mod desk;
+mod library;
+mod owner;
+mod page;
+mod pins;
+mod window;
+
+use super::{Inspection, Letter};
+use crate::effect::Rights;
+use crate::event::Event;
+use crate::shell::Cx;
+use crate::timers::Timer;
+use desk::{After, Desk};
+use library::Library;
+use page::Page;
+use pagemesh_wire::local::PageLine;
+use pagemesh_wire::peer::{Access, Manager, Subject, Window};
+use pagemesh_wire::{ClientId, MappingId, NodeId, PageIndex, SegmentId, Ticket};
+use pins::PinJob;
+use std::collections::BTreeMap;
+
+/// What holds for all pages of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Rules {
+    segment: SegmentId,
+    manager: Manager,
+    window: Window,
+}
+
+impl Rules {
+    fn subject(&self, page: PageIndex) -> Subject {
+        Subject::Page {
+            segment: self.segment,
+            page,
+        }
+    }
+}
+
+/// The pages of one segment as this node knows them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Sequential {
+    rules: Rules,
+    /// Pages ever touched here or asked for here; the others cost nothing.
+    pages: BTreeMap<PageIndex, Page>,
+    /// At the library site of a fixed manager: who is served, who waits.
+    libraries: BTreeMap<PageIndex, Library>,
+    pin_jobs: BTreeMap<Ticket, PinJob>,
+}
+
+impl Sequential {
+    pub(super) fn new(segment: SegmentId, manager: Manager, window: Window) -> Self {
+        Self {
+            rules: Rules {
+                segment,
+                manager,
+                window,
+            },
+            pages: BTreeMap::new(),
+            libraries: BTreeMap::new(),
+            pin_jobs: BTreeMap::new(),
+        }
+    }
+
+    /// Opens one page, works on it, and settles what the work leaves behind.
+    fn at<T>(
+        &mut self,
+        cx: &mut Cx<'_>,
+        index: PageIndex,
+        work: impl FnOnce(&mut Desk<'_, '_>) -> T,
+    ) -> T {
+        let rules = self.rules;
+        let home = rules.segment.home();
+        let page = self.pages.entry(index).or_insert_with(|| Page::new(home));
+        let mut desk = Desk {
+            cx,
+            rules: &rules,
+            index,
+            page,
+            after: After::default(),
+        };
+        let result = work(&mut desk);
+        let after = desk.after;
+        page.own.settle();
+        self.clear_up(cx, index, after);
+        result
+    }
+
+    fn clear_up(&mut self, cx: &mut Cx<'_>, index: PageIndex, after: After) {
+        for waiter in after.to_library {
+            self.library_ask(cx, index, waiter);
+        }
+        if let Some((request, clock)) = after.served_here {
+            let me = cx.me();
+            self.library_served(cx, me, index, request, clock);
+        }
+        for ticket in after.pinned {
+            self.advance_pin(cx, ticket);
+        }
+    }
+
+    pub(super) fn fault(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mapping: MappingId,
+        page: PageIndex,
+        access: Access,
+    ) {
+        self.at(cx, page, |desk| desk.fault(mapping, access));
+    }
+
+    pub(super) fn letter(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        page: PageIndex,
+        letter: Letter,
+    ) {
+        match letter {
+            Letter::Ask(ask) if self.goes_to_library(&ask) => {
+                if self.rules.segment.home() == cx.me() {
+                    self.library_ask(cx, page, ask.waiter);
+                } else {
+                    cx.emit(Event::Stale {});
+                }
+            }
+            Letter::Served(served) => {
+                self.library_served(cx, from, page, served.request, served.clock);
+            }
+            letter => self.at(cx, page, |desk| desk.letter(from, letter)),
+        }
+    }
+
+    pub(super) fn due(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
+        self.library_due(cx, page);
+        if self.pages.contains_key(&page) {
+            self.at(cx, page, |desk| desk.due());
+        }
+    }
+
+    pub(super) fn use_confirmed(&mut self, cx: &mut Cx<'_>, page: PageIndex, used: bool) {
+        self.at(cx, page, |desk| desk.use_confirmed(used));
+    }
+
+    pub(super) fn unmapped(&mut self, mapping: MappingId) {
+        for page in self.pages.values_mut() {
+            if let Some(busy) = page.own.busy_if_any() {
+                busy.more.faults.retain(|(waiting, _)| *waiting != mapping);
+            }
+        }
+    }
+
+    pub(super) fn watch(&mut self, cx: &mut Cx<'_>, ticket: Ticket, page: PageIndex) {
+        self.at(cx, page, |desk| desk.watch(ticket));
+    }
+
+    pub(super) fn cancel(&mut self, ticket: Ticket) {
+        self.pin_jobs.remove(&ticket);
+        for page in self.pages.values_mut() {
+            if let Some(busy) = page.own.busy_if_any() {
+                busy.more.watchers.retain(|watcher| *watcher != ticket);
+                busy.more.pinning.retain(|waiting| *waiting != ticket);
+            }
+        }
+    }
+
+    pub(super) fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) {
+        self.pin_jobs.retain(|_, job| job.client != client);
+        let pinned = self.pages_where(|page| {
+            page.own
+                .busy()
+                .is_some_and(|busy| busy.more.pins.iter().any(|pin| pin.client == client))
+        });
+        for page in pinned {
+            self.at(cx, page, |desk| desk.unpin(client));
+        }
+    }
+
+    pub(super) fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        self.library_forget(cx, node);
+        for page in self.pages_where(|_| true) {
+            self.at(cx, page, |desk| desk.member_gone(node));
+        }
+    }
+
+    pub(super) fn hand_over(&mut self, cx: &mut Cx<'_>, to: NodeId, burst: usize) -> usize {
+        let me = cx.me();
+        let owned = self.pages_where(|page| page.own.hint == me);
+        let passing = self
+            .pages
+            .values()
+            .filter(|page| page.own.passing().is_some())
+            .count();
+        for page in owned.iter().take(burst.saturating_sub(passing)) {
+            self.at(cx, *page, |desk| desk.hand_over(to));
+        }
+        owned.len() + passing
+    }
+
+    pub(super) fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {
+        let count = |pick: &dyn Fn(&Page) -> bool| {
+            self.pages.values().filter(|page| pick(page)).count() as u64
+        };
+        Inspection {
+            known: self.pages.len() as u64,
+            readable: count(&|page| page.rights >= Rights::Read),
+            writable: count(&|page| page.rights == Rights::Write),
+            owned: count(&|page| page.own.hint == me),
+            pages: self
+                .pages
+                .range(first..)
+                .take(limit)
+                .map(|(index, page)| line(me, *index, page))
+                .collect(),
+        }
+    }
+
+    fn pages_where(&self, pick: impl Fn(&Page) -> bool) -> Vec<PageIndex> {
+        self.pages
+            .iter()
+            .filter(|(_, page)| pick(page))
+            .map(|(index, _)| *index)
+            .collect()
+    }
+
+    fn timer(&self, page: PageIndex) -> Timer {
+        Timer::Subject(self.rules.subject(page))
+    }
+}
+
+fn line(me: NodeId, index: PageIndex, page: &Page) -> PageLine {
+    PageLine {
+        page: index,
+        rights: page.rights as u8,
+        owner: page.own.hint == me,
+        hint: page.own.hint,
+        version: page.own.version.0,
+        copies: page.copies,
+        queued: page.own.queue_len() as u32,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,310 @@
+//! The owner's side: serving the queue, first come first served.
+
+use super::desk::Desk;
+use super::page::Gather;
+use crate::effect::{Effect, Rights, Source};
+use crate::event::Event;
+use crate::ownership::grant;
+use pagemesh_wire::peer::{Access, Contents, Data, Invalidate, Message, Pass, Waiter};
+use pagemesh_wire::{NodeId, NodeSet, RequestId, Version};
+
+impl Desk<'_, '_> {
+    /// Serves whoever waits, until the queue is empty or the next one must wait.
+    pub(super) fn serve(&mut self) {
+        while let Some(waiter) = self.next_waiter() {
+            let served = if waiter.node == self.cx.me() {
+                self.serve_self(waiter)
+            } else if waiter.access == Access::Read {
+                self.serve_reader(waiter)
+            } else {
+                self.serve_writer(waiter)
+            };
+            if !served {
+                return;
+            }
+        }
+    }
+
+    fn next_waiter(&self) -> Option<Waiter> {
+        let busy = self.busy()?;
+        if !self.is_owner() || busy.more.gather.is_some() {
+            return None;
+        }
+        busy.queue.front().copied()
+    }
+
+    fn pop(&mut self) {
+        self.page.own.busy_mut().queue.pop_front();
+    }
+
+    /// Our own wish. False if copies elsewhere must go first.
+    fn serve_self(&mut self, waiter: Waiter) -> bool {
+        let open = self
+            .page
+            .own
+            .want()
+            .is_some_and(|want| want.waiter.request == waiter.request);
+        if !open {
+            self.pop();
+            self.tell_served(waiter.request);
+            return true;
+        }
+        self.fill_if_empty();
+        if waiter.access == Access::Read {
+            self.page.rights = self.page.rights.max(Rights::Read);
+            self.pop();
+            self.grant();
+            return true;
+        }
+        if self.page.rights < Rights::Write {
+            self.page.own.version = self.page.own.version.next();
+            let copies = core::mem::take(&mut self.page.copies);
+            self.gather(copies);
+            return false;
+        }
+        self.pop();
+        self.grant();
+        true
+    }
+
+    /// An owner whose frame is empty owns zeros: whatever else it owned came
+    /// with contents, and leaves only with ownership.
+    fn fill_if_empty(&mut self) {
+        if !self.page.filled {
+            assert!(
+                self.page.pristine,
+                "INV-page-not-lost: {:?} has no contents",
+                self.subject()
+            );
+            let (segment, page) = (self.rules.segment, self.index);
+            self.cx.push(Effect::Fill {
+                segment,
+                page,
+                source: Source::Zero,
+            });
+            self.page.filled = true;
+        }
+    }
+
+    /// A reader elsewhere. False if the writer here may go on first.
+    fn serve_reader(&mut self, waiter: Waiter) -> bool {
+        if self.page.rights == Rights::Write {
+            if !self.may_leave() {
+                return false;
+            }
+            self.downgrade();
+        }
+        let (segment, page) = (self.rules.segment, self.index);
+        self.pop();
+        self.page.copies.insert(waiter.node);
+        let contents = if self.page.pristine {
+            Contents::Zero
+        } else {
+            Contents::Bytes
+        };
+        let data = Data {
+            segment,
+            page,
+            request: waiter.request,
+            version: self.page.own.version,
+            contents,
+        };
+        self.send_contents(waiter.node, Message::Data(data), Source::Frame);
+        self.cx.emit(Event::CopyGiven { segment, page });
+        true
+    }
+
+    /// A writer elsewhere: ownership and the rest of the queue go there. False
+    /// if the page may not leave yet.
+    fn serve_writer(&mut self, waiter: Waiter) -> bool {
+        if self.page.rights > Rights::None && !self.may_leave() {
+            return false;
+        }
+        self.pop();
+        self.give(waiter.node, waiter.request, waiter.have);
+        true
+    }
+
+    /// Gives ownership to `to`, who holds a copy of version `have`.
+    fn give(&mut self, to: NodeId, request: RequestId, have: Option<Version>) {
+        let (segment, page) = (self.rules.segment, self.index);
+        let version = self.page.own.version.next();
+        let current = have == Some(self.page.own.version) && self.page.copies.contains(to);
+        let readers = core::mem::take(&mut self.page.copies);
+        let awaiting = readers.without(NodeSet::only(to));
+        self.tell_invalid(awaiting, version, to);
+        let pristine = self.page.pristine;
+        self.evict(!pristine);
+        let queue = core::mem::take(&mut self.page.own.busy_mut().queue);
+        let pass = Pass {
+            contents: match (pristine, current) {
+                (true, _) => Contents::Zero,
+                (false, true) => Contents::Same,
+                (false, false) => Contents::Bytes,
+            },
+            pristine,
+            awaiting,
+            queue: queue.into_iter().collect(),
+            ..grant(self.subject(), request, version)
+        };
+        self.page.own.pass(self.cx, to, pass.clone());
+        self.send_contents(to, Message::Pass(pass), Source::Stash);
+        self.cx.emit(Event::OwnershipGiven { segment, page });
+    }
+
+    /// The receiver may have missed the grant, or the copy it should have.
+    pub(super) fn pass_again(&mut self, waiter: Waiter) {
+        let passing = self
+            .page
+            .own
+            .busy_mut()
+            .passing
+            .as_mut()
+            .expect("a grant is under way");
+        if passing.pass.contents == Contents::Same
+            && waiter.have.map(Version::next) != Some(passing.pass.version)
+        {
+            passing.pass.contents = Contents::Bytes;
+        }
+        let (to, pass) = (passing.to, passing.pass.clone());
+        self.cx.emit(Event::Resent {});
+        self.send_contents(to, Message::Pass(pass), Source::Stash);
+    }
+
+    /// This node leaves: ownership goes to `to`, who did not ask.
+    pub(super) fn hand_over(&mut self, to: NodeId) {
+        if self.is_owner() && self.busy().is_none_or(|busy| busy.more.gather.is_none()) {
+            self.page.own.busy_mut().want = None;
+            self.give(to, RequestId(0), None);
+        }
+    }
+
+    fn send_contents(&mut self, to: NodeId, message: Message, source: Source) {
+        let (segment, page) = (self.rules.segment, self.index);
+        let contents = message.carries_page().then_some((segment, page, source));
+        if contents.is_some() {
+            self.cx.emit(Event::BytesLeft { segment, page });
+        }
+        self.cx.send_page(to, message, contents);
+    }
+
+    /// Asks every reader to drop its copy and tell `writer` (M18).
+    pub(super) fn tell_invalid(&mut self, readers: NodeSet, version: Version, writer: NodeId) {
+        let (segment, page) = (self.rules.segment, self.index);
+        for reader in readers.iter() {
+            let invalidate = Invalidate {
+                segment,
+                page,
+                version,
+                writer,
+            };
+            self.cx.send(reader, Message::Invalidate(invalidate));
+            self.cx.emit(Event::InvalidationSent { segment, page });
+        }
+    }
+
+    /// About to write here: first every copy elsewhere must go.
+    fn gather(&mut self, copies: NodeSet) {
+        let me = self.cx.me();
+        self.tell_invalid(copies, self.page.own.version, me);
+        self.await_acks(copies);
+    }
+
+    /// Waits for these readers to acknowledge; nobody to wait for is the end of it.
+    pub(super) fn await_acks(&mut self, missing: NodeSet) {
+        let missing: NodeSet = missing
+            .iter()
+            .filter(|node| self.cx.is_alive(*node))
+            .collect();
+        if missing.is_empty() {
+            self.become_writer();
+            return;
+        }
+        let timer = self.timer();
+        let backoff = self.cx.backoff(timer);
+        self.more().gather = Some(Gather { missing, backoff });
+    }
+
+    /// A reader has dropped its copy.
+    pub(super) fn ack_arrived(&mut self, from: NodeId, version: Version) {
+        let known = self.page.own.version;
+        let Some(busy) = self.page.own.busy_if_any() else {
+            self.cx.emit(Event::Stale {});
+            return;
+        };
+        if let Some(gather) = &mut busy.more.gather
+            && version == known
+        {
+            gather.missing.remove(from);
+            if gather.missing.is_empty() {
+                busy.more.gather = None;
+                self.become_writer();
+            }
+        } else if let Some(want) = &mut busy.want
+            && version > known
+        {
+            // The acknowledgement overtook the grant.
+            match &mut want.early {
+                Some((early, acked)) if *early == version => acked.insert(from),
+                early => *early = Some((version, NodeSet::only(from))),
+            }
+        } else {
+            self.cx.emit(Event::Stale {});
+        }
+    }
+
+    /// No copy is left elsewhere.
+    pub(super) fn become_writer(&mut self) {
+        let me = self.cx.me();
+        let wanted = self
+            .page
+            .own
+            .want()
+            .is_some_and(|want| want.waiter.access == Access::Write);
+        if wanted {
+            self.fill_if_empty();
+            self.wake_watchers();
+            self.page.rights = Rights::Write;
+            self.page.pristine = false;
+            let queue = &mut self.page.own.busy_mut().queue;
+            queue.retain(|waiter| waiter.node != me);
+            self.grant();
+        } else {
+            self.wish();
+        }
+        self.serve();
+    }
+
+    /// Rights rose: lets the waiting accesses go on, and fulfils the wish.
+    pub(super) fn grant(&mut self) {
+        let (segment, page, rights) = (self.rules.segment, self.index, self.page.rights);
+        let allowed = |access: Access| match access {
+            Access::Read => rights >= Rights::Read,
+            Access::Write => rights == Rights::Write,
+        };
+        let want = self.page.own.busy_mut().want.take();
+        let faults = core::mem::take(&mut self.more().faults);
+        let (now, later): (Vec<_>, Vec<_>) =
+            faults.into_iter().partition(|(_, access)| allowed(*access));
+        for (mapping, _) in &now {
+            self.cx.push(Effect::Map {
+                mapping: *mapping,
+                segment,
+                page,
+                rights,
+            });
+            self.cx.emit(Event::Granted { segment, page });
+        }
+        self.more().faults = later;
+        if let Some(want) = want {
+            let waited = self.cx.now - want.since;
+            self.open_window(waited, !now.is_empty());
+            self.tell_served(want.waiter.request);
+        }
+        if rights == Rights::Write {
+            let pinning = core::mem::take(&mut self.more().pinning);
+            self.after.pinned.extend(pinning);
+        }
+        self.wish();
+    }
+}

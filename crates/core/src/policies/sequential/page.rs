@@ -1,0 +1,102 @@
+//! What a node knows of one page.
+
+use crate::backoff::Backoff;
+use crate::effect::Rights;
+use crate::ownership::Ownership;
+use crate::time::Time;
+use core::time::Duration;
+use pagemesh_wire::peer::{Access, Invalidate};
+use pagemesh_wire::{ClientId, MappingId, NodeId, NodeSet, Ticket};
+
+/// One page on one node.
+///
+/// *INV-single-writer*: at most one node has `rights` Write, and then no other
+/// node has Read. Only the owner can have Write.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Page {
+    pub(super) own: Ownership<More>,
+    /// At the owner: nodes that may hold a copy; never too few.
+    pub(super) copies: NodeSet,
+    /// When the present rights were granted.
+    pub(super) granted: Time,
+    /// How long they last at least (Δ), in microseconds.
+    window_micros: u32,
+    /// What the mappings of this node may have.
+    pub(super) rights: Rights,
+    /// At the owner: nobody ever wrote the page, so it moves no bytes.
+    pub(super) pristine: bool,
+    /// The frame has the page's current contents.
+    pub(super) filled: bool,
+    /// The access that fetched the page may not have happened yet (M12).
+    pub(super) unused: bool,
+}
+
+/// What is under way about a page, beside its ownership.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct More {
+    /// Accesses that wait, each mapping and kind once.
+    pub(super) faults: Vec<(MappingId, Access)>,
+    /// Owner, about to write: copies are being invalidated.
+    pub(super) gather: Option<Gather>,
+    /// Reader, told to drop its copy while its window still runs.
+    pub(super) deferred: Option<Invalidate>,
+    /// Clients to be told when the page may change.
+    pub(super) watchers: Vec<Ticket>,
+    /// Clients that keep the page here.
+    pub(super) pins: Vec<Pin>,
+    /// Pins that wait for the right to write.
+    pub(super) pinning: Vec<Ticket>,
+    /// The driver was asked whether the page has been used.
+    pub(super) confirming: bool,
+    /// The page existed only on this node, which died.
+    pub(super) lost: Option<NodeId>,
+}
+
+/// Invalidations under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Gather {
+    pub(super) missing: NodeSet,
+    pub(super) backoff: Backoff,
+}
+
+/// A client keeps the page until it lets go or its lease ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Pin {
+    pub(super) client: ClientId,
+    pub(super) until: Time,
+}
+
+impl Page {
+    /// Before anything happened, the home owns the page and nobody wrote it.
+    pub(super) fn new(home: NodeId) -> Self {
+        Self {
+            own: Ownership::new(home),
+            copies: NodeSet::EMPTY,
+            granted: Time::ZERO,
+            window_micros: 0,
+            rights: Rights::None,
+            pristine: true,
+            filled: false,
+            unused: false,
+        }
+    }
+
+    /// When the window ends.
+    pub(super) fn held_until(&self) -> Time {
+        self.granted + Duration::from_micros(self.window_micros.into())
+    }
+
+    /// Sets the end of the window, counted from the grant.
+    pub(super) fn hold_for(&mut self, window: Duration) {
+        self.window_micros = u32::try_from(window.as_micros()).unwrap_or(u32::MAX);
+    }
+
+    /// Whether mappings may do this.
+    pub(super) fn allows(&self, access: Access) -> bool {
+        self.rights
+            >= match access {
+                Access::Read => Rights::Read,
+                Access::Write => Rights::Write,
+            }
+    }
+}

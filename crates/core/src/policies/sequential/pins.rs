@@ -1,0 +1,98 @@
+//! Explicit write locks around a run of stores (M14): pages are fetched for
+//! writing in ascending order, so that two such locks cannot wait for each
+//! other, and stay until they are let go or their lease ends.
+
+use super::Sequential;
+use super::page::Pin;
+use crate::effect::{Reply, Rights};
+use crate::limits::{PIN_LEASE, PIN_PAGES};
+use crate::shell::Cx;
+use pagemesh_wire::peer::Refusal;
+use pagemesh_wire::{ClientId, PageCount, PageIndex, Ticket};
+
+/// A pin that still lacks pages.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct PinJob {
+    pub(super) client: ClientId,
+    next: PageIndex,
+    end: PageIndex,
+}
+
+impl Sequential {
+    pub(in super::super) fn pin(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ticket: Ticket,
+        client: ClientId,
+        first: PageIndex,
+        count: PageCount,
+    ) {
+        let end = first
+            .0
+            .checked_add(count.0)
+            .filter(|_| count.0 <= PIN_PAGES);
+        let Some(end) = end else {
+            let why = format!("a write lock covers at most {PIN_PAGES} pages");
+            cx.refuse(ticket, Refusal::Limit(why));
+            return;
+        };
+        self.pin_jobs.insert(
+            ticket,
+            PinJob {
+                client,
+                next: first,
+                end: PageIndex(end),
+            },
+        );
+        self.advance_pin(cx, ticket);
+    }
+
+    /// Goes on with a pin as far as pages are here.
+    pub(super) fn advance_pin(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
+        while let Some(job) = self.pin_jobs.get_mut(&ticket) {
+            if job.next == job.end {
+                self.pin_jobs.remove(&ticket);
+                cx.reply(ticket, Reply::Done);
+                return;
+            }
+            let (page, client) = (job.next, job.client);
+            let here = self.at(cx, page, |desk| {
+                if desk.page.rights == Rights::Write {
+                    let until = desk.cx.now + PIN_LEASE;
+                    desk.pin(Pin { client, until });
+                    true
+                } else {
+                    desk.more().pinning.push(ticket);
+                    desk.wish();
+                    false
+                }
+            });
+            if !here {
+                return;
+            }
+            // `at` may have come back here for the same job; only one goes on.
+            match self.pin_jobs.get_mut(&ticket) {
+                Some(job) if job.next == page => job.next = PageIndex(page.0 + 1),
+                _ => return,
+            }
+        }
+    }
+
+    pub(in super::super) fn unpin(
+        &mut self,
+        cx: &mut Cx<'_>,
+        client: ClientId,
+        first: PageIndex,
+        count: PageCount,
+    ) {
+        let end = PageIndex(first.0.saturating_add(count.0.min(PIN_PAGES)));
+        let pages: Vec<_> = self
+            .pages
+            .range(first..end)
+            .map(|(index, _)| *index)
+            .collect();
+        for page in pages {
+            self.at(cx, page, |desk| desk.unpin(client));
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! How long a page stays where it was granted: the time window Δ (M10), the
+//! rule that every page is used before it leaves (M12), and pins (M14).
+
+use super::desk::Desk;
+use super::page::More;
+use crate::effect::Effect;
+use crate::event::Event;
+use crate::limits::{USE_GUARD, USE_RECHECK, WINDOW_LIMIT, WINDOW_MAX, WINDOW_MIN};
+use crate::time::Time;
+use core::time::Duration;
+use pagemesh_wire::peer::Window;
+
+impl Desk<'_, '_> {
+    /// Rights were granted now, `waited` after they were wished for.
+    pub(super) fn open_window(&mut self, waited: Duration, for_fault: bool) {
+        self.page.granted = self.cx.now;
+        self.page.unused = for_fault;
+        self.page.hold_for(match self.rules.window {
+            Window::Auto => waited.clamp(WINDOW_MIN, WINDOW_MAX),
+            Window::Nanos(nanos) => Duration::from_nanos(nanos).min(WINDOW_LIMIT),
+        });
+    }
+
+    /// Whether the page may leave now. If not, a timer or the driver's answer
+    /// will bring us back here.
+    pub(super) fn may_leave(&mut self) -> bool {
+        let (segment, page, now) = (self.rules.segment, self.index, self.cx.now);
+        let held = self.page.held_until().max(self.pinned_until());
+        if held > now {
+            self.cx.emit(Event::Delayed { segment, page });
+            let timer = self.timer();
+            self.cx.arm(held, timer);
+            return false;
+        }
+        if !self.page.unused {
+            return true;
+        }
+        if now >= self.page.granted + USE_GUARD {
+            self.cx.emit(Event::Stolen { segment, page });
+            self.page.unused = false;
+            return true;
+        }
+        if !self.more().confirming {
+            self.more().confirming = true;
+            self.cx.push(Effect::ConfirmUse { segment, page });
+        }
+        false
+    }
+
+    fn pinned_until(&self) -> Time {
+        let pins = self.busy().map(|busy| busy.more.pins.iter());
+        pins.into_iter()
+            .flatten()
+            .map(|pin| pin.until)
+            .max()
+            .unwrap_or(Time::ZERO)
+    }
+
+    /// The driver says whether the threads that waited here have run since.
+    pub(super) fn use_confirmed(&mut self, used: bool) {
+        let (segment, page) = (self.rules.segment, self.index);
+        let asked = self
+            .more_if_any()
+            .is_some_and(|more| core::mem::take(&mut more.confirming));
+        if !asked {
+            return;
+        }
+        if used {
+            self.page.unused = false;
+            self.leave_if_due();
+        } else {
+            self.cx.emit(Event::Unused { segment, page });
+            let waited = self.cx.now - self.page.granted;
+            self.page.hold_for(waited + USE_RECHECK);
+            let timer = self.timer();
+            self.cx.arm(self.page.held_until(), timer);
+        }
+    }
+
+    /// Lets go what was only waiting for the window to end.
+    pub(super) fn leave_if_due(&mut self) {
+        if let Some(More {
+            deferred: Some(invalidate),
+            ..
+        }) = self.more_if_any()
+        {
+            let invalidate = *invalidate;
+            if self.may_leave() {
+                self.more().deferred = None;
+                self.invalidate_now(invalidate);
+            }
+        }
+        self.serve();
+    }
+}

@@ -1,0 +1,672 @@
+//! The corridor between the rooms of a node: who gets which input, and which
+//! room answers which call. Rooms never call each other; they meet here.
+
+use crate::calls::{Caller, Calls, Then};
+use crate::directory::Opening;
+use crate::effect::{Effect, Reply};
+use crate::event::Event;
+use crate::input::{Input, Request};
+use crate::limits::{LEAVE_BURST, LIST_PAGE};
+use crate::membership::{Coordinator, Membership, Standing, Verdict};
+use crate::segment::Segment;
+use crate::shell::Cx;
+use crate::sync::{Barriers, Conditions, Locks};
+use crate::timers::Timer;
+use pagemesh_wire::peer::{self, Access, Call, Health, MemberView, Refusal, SegmentInfo, Subject};
+use pagemesh_wire::{ClientId, MappingId, NodeId, PageIndex, SegmentId, Ticket};
+use std::collections::BTreeMap;
+
+/// Every room of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Rooms {
+    pub(crate) membership: Membership,
+    pub(crate) coordinator: Option<Coordinator>,
+    pub(crate) calls: Calls,
+    pub(crate) segments: BTreeMap<SegmentId, Segment>,
+    pub(crate) mappings: BTreeMap<MappingId, (SegmentId, ClientId)>,
+    pub(crate) locks: Locks,
+    pub(crate) barriers: Barriers,
+    pub(crate) conditions: Conditions,
+    /// A client asked this node to leave, and waits.
+    leaving: Option<Ticket>,
+    /// Everything is handed over; the coordinator was told.
+    left: bool,
+}
+
+impl Rooms {
+    pub(crate) fn new() -> Self {
+        Self {
+            membership: Membership::new(),
+            coordinator: None,
+            calls: Calls::default(),
+            segments: BTreeMap::new(),
+            mappings: BTreeMap::new(),
+            locks: Locks::default(),
+            barriers: Barriers::default(),
+            conditions: Conditions::default(),
+            leaving: None,
+            left: false,
+        }
+    }
+
+    pub(crate) fn handle(&mut self, cx: &mut Cx<'_>, input: Input<'_>) {
+        match input {
+            Input::Datagram { source, bytes } => self.datagram(cx, source, bytes),
+            Input::Fault {
+                mapping,
+                page,
+                access,
+            } => self.fault(cx, mapping, page, access),
+            Input::Request {
+                ticket,
+                client,
+                request,
+            } => {
+                self.request(cx, ticket, client, request);
+            }
+            Input::Cancel { ticket } => self.cancel(cx, ticket),
+            Input::Mapped {
+                mapping,
+                segment,
+                client,
+            } => {
+                self.mappings.insert(mapping, (segment, client));
+            }
+            Input::Unmapped { mapping } => self.unmapped(mapping),
+            Input::Closed { segment, client } => self.closed(cx, segment, client),
+            Input::ClientGone { client } => self.client_gone(cx, client),
+            Input::LockReturned { key, recovered } => self.locks.returned(cx, key, recovered),
+            Input::UseConfirmed {
+                segment,
+                page,
+                used,
+            } => {
+                if let Some(segment) = self.segments.get_mut(&segment) {
+                    segment.policy.use_confirmed(cx, page, used);
+                }
+            }
+            Input::Deadline => self.deadline(cx),
+        }
+        if self.leaving.is_some() && !self.left {
+            self.go_on_leaving(cx);
+        }
+    }
+
+    fn deadline(&mut self, cx: &mut Cx<'_>) {
+        if let Some(coordinator) = self.membership.start(cx) {
+            self.coordinator = Some(coordinator);
+        }
+        while let Some(timer) = cx.shell.timers.pop_due(cx.now) {
+            match timer {
+                Timer::Join => self.membership.join_due(cx),
+                Timer::Heartbeat => self.membership.heartbeat(cx),
+                Timer::Suspect(node) => self.suspect(cx, node),
+                Timer::Call(call) => self.calls.due(cx, call),
+                Timer::Subject(Subject::Lock(key)) => self.locks.due(cx, key),
+                Timer::Subject(Subject::Page { segment, page }) => {
+                    if let Some(segment) = self.segments.get_mut(&segment) {
+                        segment.policy.due(cx, page);
+                    }
+                }
+            }
+        }
+    }
+
+    fn fault(&mut self, cx: &mut Cx<'_>, mapping: MappingId, page: PageIndex, access: Access) {
+        let Some((id, _)) = self.mappings.get(&mapping) else {
+            return;
+        };
+        let id = *id;
+        if let Standing::Out(why) = &self.membership.standing {
+            let why = why.clone();
+            cx.push(Effect::Fail {
+                mapping,
+                segment: id,
+                page,
+                why,
+            });
+            return;
+        }
+        let Some(segment) = self.segments.get_mut(&id) else {
+            return;
+        };
+        segment.policy.fault(cx, mapping, page, access);
+    }
+
+    fn unmapped(&mut self, mapping: MappingId) {
+        if let Some((segment, _)) = self.mappings.remove(&mapping)
+            && let Some(segment) = self.segments.get_mut(&segment)
+        {
+            segment.policy.unmapped(mapping);
+        }
+    }
+
+    // ---- local requests ------------------------------------------------------
+
+    fn request(&mut self, cx: &mut Cx<'_>, ticket: Ticket, client: ClientId, request: Request) {
+        match &self.membership.standing {
+            Standing::Member => {}
+            Standing::Out(why) => {
+                let why = why.clone();
+                return cx.refuse(ticket, why);
+            }
+            Standing::Unborn | Standing::Joining(_) => {
+                return cx.refuse(ticket, Refusal::NotMember);
+            }
+        }
+        match request {
+            Request::Open {
+                name,
+                create,
+                exclusive,
+                write,
+                credentials,
+            } => {
+                let then = Then::Open {
+                    ticket,
+                    client,
+                    name: name.clone(),
+                };
+                let call = Call::Open {
+                    name,
+                    create,
+                    exclusive,
+                    write,
+                    credentials,
+                };
+                self.call(cx, NodeId::COORDINATOR, call, then);
+            }
+            Request::Call { to, call } => match to.or_else(|| home_of(&call)) {
+                Some(to) if cx.is_alive(to) => self.call(cx, to, call, Then::Tell(ticket)),
+                Some(to) => cx.refuse(ticket, Refusal::NodeGone(to)),
+                None => cx.refuse(ticket, Refusal::Invalid("not for clients".into())),
+            },
+            Request::Lock { key } => self.locks.lock(cx, ticket, client, key),
+            Request::Watch { segment, page } => {
+                self.with_page(cx, ticket, client, segment, page, |segment, cx| {
+                    segment.policy.watch(cx, ticket, page);
+                });
+            }
+            Request::Pin {
+                segment,
+                first,
+                count,
+            } => {
+                let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
+                self.with_page(cx, ticket, client, segment, last, |segment, cx| {
+                    segment.policy.pin(cx, ticket, client, first, count);
+                });
+            }
+            Request::Unpin {
+                segment,
+                first,
+                count,
+            } => {
+                self.with_page(cx, ticket, client, segment, first, |segment, cx| {
+                    segment.policy.unpin(cx, client, first, count);
+                    cx.reply(ticket, Reply::Done);
+                });
+            }
+            Request::Leave => self.leave(cx, ticket),
+        }
+    }
+
+    /// Does `work` on a segment the client has open, if the page is inside it.
+    fn with_page(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ticket: Ticket,
+        client: ClientId,
+        id: SegmentId,
+        page: PageIndex,
+        work: impl FnOnce(&mut Segment, &mut Cx<'_>),
+    ) {
+        let segment = self
+            .segments
+            .get_mut(&id)
+            .filter(|segment| segment.is_open_by(client));
+        let Some(segment) = segment else {
+            return cx.refuse(ticket, Refusal::NotFound);
+        };
+        if segment
+            .info
+            .spec
+            .size
+            .pages()
+            .is_none_or(|pages| page.0 >= pages.0)
+        {
+            return cx.refuse(
+                ticket,
+                Refusal::Invalid("beyond the end of the segment".into()),
+            );
+        }
+        work(segment, cx);
+    }
+
+    fn cancel(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
+        if let Some((to, call)) = self.calls.cancel(ticket) {
+            let caller = Caller {
+                node: cx.me(),
+                call,
+            };
+            if to == cx.me() {
+                self.forget_caller(caller);
+            } else {
+                cx.send(to, peer::Message::CancelCall { call });
+            }
+        }
+        self.locks.cancel(ticket);
+        for segment in self.segments.values_mut() {
+            segment.policy.cancel(ticket);
+        }
+        cx.refuse(ticket, Refusal::Cancelled);
+    }
+
+    pub(crate) fn forget_caller(&mut self, caller: Caller) {
+        self.barriers.cancel(caller);
+        self.conditions.cancel(caller);
+    }
+
+    fn closed(&mut self, cx: &mut Cx<'_>, id: SegmentId, client: ClientId) {
+        let last = self
+            .segments
+            .get_mut(&id)
+            .is_some_and(|segment| segment.close(client));
+        if last {
+            self.close(cx, id);
+        }
+    }
+
+    /// Nobody here has the segment open; its pages stay where they are.
+    fn close(&mut self, cx: &mut Cx<'_>, id: SegmentId) {
+        let Some(segment) = self.segments.get(&id) else {
+            return;
+        };
+        if !segment.is_open() && !self.calls.opening(&segment.info.name) {
+            self.call(
+                cx,
+                NodeId::COORDINATOR,
+                Call::Close { segment: id },
+                Then::Nothing,
+            );
+        }
+    }
+
+    fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) {
+        let gone: Vec<_> = self
+            .mappings
+            .iter()
+            .filter(|(_, (_, owner))| *owner == client)
+            .map(|(mapping, _)| *mapping)
+            .collect();
+        for mapping in gone {
+            self.unmapped(mapping);
+        }
+        self.locks.client_gone(client);
+        let ids: Vec<_> = self.segments.keys().copied().collect();
+        for id in ids {
+            let segment = self.segments.get_mut(&id).expect("listed just now");
+            segment.policy.client_gone(cx, client);
+            if segment.close_all(client) {
+                self.close(cx, id);
+            }
+        }
+    }
+
+    // ---- calls ---------------------------------------------------------------
+
+    pub(crate) fn call(&mut self, cx: &mut Cx<'_>, to: NodeId, call: Call, then: Then) {
+        let caller = self.calls.call(cx, to, call.clone(), then);
+        if to == cx.me() {
+            self.execute(cx, caller, call);
+        }
+    }
+
+    /// Answers a call, wherever it came from.
+    fn answer(&mut self, cx: &mut Cx<'_>, caller: Caller, reply: peer::Reply) {
+        if caller.node == cx.me() {
+            self.replied(cx, caller.node, caller.call, reply);
+        } else {
+            self.calls.answer(cx, caller, reply);
+        }
+    }
+
+    /// Executes a call once.
+    pub(crate) fn execute(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) {
+        let reply = match call {
+            Call::Probe => peer::Reply::Done,
+            Call::Barrier { key, parties } => {
+                for (caller, reply) in self.barriers.arrive(caller, key, parties) {
+                    self.answer(cx, caller, reply);
+                }
+                return;
+            }
+            Call::CondWait { key } => {
+                self.conditions.wait(caller, key);
+                peer::Reply::Waiting
+            }
+            Call::CondSignal { key, all } => {
+                let woken = self.conditions.signal(key, all);
+                let count = woken.len() as u32;
+                for waiter in woken {
+                    self.answer(cx, waiter, peer::Reply::Done);
+                }
+                peer::Reply::Woken(count)
+            }
+            Call::Members(view) => {
+                if caller.node == NodeId::COORDINATOR {
+                    self.members_changed(cx, view);
+                }
+                peer::Reply::Done
+            }
+            Call::Forget { segment } => {
+                if caller.node == NodeId::COORDINATOR {
+                    self.forget(cx, segment);
+                }
+                peer::Reply::Done
+            }
+            Call::Leave => {
+                self.answer(cx, caller, peer::Reply::Done);
+                self.bury(cx, caller.node, Health::Left);
+                return;
+            }
+            Call::Open { .. }
+            | Call::Close { .. }
+            | Call::Remove { .. }
+            | Call::Stat { .. }
+            | Call::List { .. } => self.look_up(cx, caller, call),
+        };
+        self.answer(cx, caller, reply);
+    }
+
+    /// Calls to the directory, which only the coordinator has.
+    fn look_up(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) -> peer::Reply {
+        let Some(coordinator) = &mut self.coordinator else {
+            return peer::Reply::Refused(Refusal::Invalid("this node keeps no names".into()));
+        };
+        let directory = &mut coordinator.directory;
+        let mut unused = None;
+        let segment = |info: SegmentInfo| peer::Reply::Segment(info);
+        let result = match call {
+            Call::Open {
+                name,
+                create,
+                exclusive,
+                write,
+                credentials,
+            } => directory
+                .open(&Opening {
+                    node: caller.node,
+                    call: caller.call,
+                    name: &name,
+                    create: create.as_ref(),
+                    exclusive,
+                    write,
+                    credentials: &credentials,
+                })
+                .map(segment),
+            Call::Close { segment } => {
+                unused = directory.close(caller.node, caller.call, segment);
+                Ok(peer::Reply::Done)
+            }
+            Call::Remove { name, credentials } => {
+                directory.remove(&name, &credentials).map(|segment| {
+                    unused = segment;
+                    peer::Reply::Done
+                })
+            }
+            Call::Stat { name } => directory.stat(&name).map(segment),
+            Call::List { after } => Ok(peer::Reply::Segments(directory.list(&after, LIST_PAGE))),
+            other => Err(Refusal::Invalid(format!(
+                "{other:?} is no question of names"
+            ))),
+        };
+        if let Some(segment) = unused {
+            self.spread_forget(cx, segment);
+        }
+        result.unwrap_or_else(peer::Reply::Refused)
+    }
+
+    /// Nobody uses a segment any more: every node may drop what it has of it.
+    fn spread_forget(&mut self, cx: &mut Cx<'_>, segment: SegmentId) {
+        for node in cx.shell.alive.iter() {
+            self.call(cx, node, Call::Forget { segment }, Then::Nothing);
+        }
+    }
+
+    fn forget(&mut self, cx: &mut Cx<'_>, id: SegmentId) {
+        self.locks.forget(id);
+        self.barriers.forget(id);
+        self.conditions.forget(id);
+        if self.segments.remove(&id).is_some() {
+            cx.push(Effect::Forget { segment: id });
+        }
+    }
+
+    /// A reply arrived.
+    pub(crate) fn replied(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        call: pagemesh_wire::CallId,
+        reply: peer::Reply,
+    ) {
+        let waiting = reply == peer::Reply::Waiting;
+        match self.calls.replied(from, call, waiting) {
+            None => cx.emit(Event::Stale {}),
+            Some(then) => self.carry_on(cx, then, reply),
+        }
+    }
+
+    fn carry_on(&mut self, cx: &mut Cx<'_>, then: Then, reply: peer::Reply) {
+        match then {
+            Then::Nothing => {}
+            Then::Tell(ticket) => cx.reply(ticket, to_local(reply)),
+            Then::Left(ticket) => {
+                cx.reply(ticket, Reply::Done);
+                self.membership.out(cx, Refusal::NotMember);
+            }
+            Then::Open {
+                ticket,
+                client,
+                name,
+            } => match reply {
+                peer::Reply::Segment(info) => {
+                    let segment = self
+                        .segments
+                        .entry(info.id)
+                        .or_insert_with(|| Segment::new(info.clone()));
+                    segment.open(client);
+                    cx.reply(ticket, Reply::Segment(info));
+                }
+                other => {
+                    cx.reply(ticket, to_local(other));
+                    self.close_by_name(cx, &name);
+                }
+            },
+        }
+    }
+
+    /// An opening failed: a close that waited for it may be due.
+    fn close_by_name(&mut self, cx: &mut Cx<'_>, name: &str) {
+        let id = self
+            .segments
+            .values()
+            .find(|segment| segment.info.name == name && !segment.is_open())
+            .map(|segment| segment.info.id);
+        if let Some(id) = id {
+            self.close(cx, id);
+        }
+    }
+
+    // ---- members -------------------------------------------------------------
+
+    pub(crate) fn join(
+        &mut self,
+        cx: &mut Cx<'_>,
+        source: core::net::SocketAddr,
+        join: &peer::Join,
+    ) {
+        let Some(coordinator) = &mut self.coordinator else {
+            return;
+        };
+        if let Verdict::Changed(view) = coordinator.join(cx, source, join) {
+            self.spread_view(cx, view);
+        }
+    }
+
+    fn suspect(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        let Some(coordinator) = &mut self.coordinator else {
+            return;
+        };
+        if cx.is_alive(node) && coordinator.suspect(cx, node) {
+            self.bury(cx, node, Health::Dead);
+        }
+    }
+
+    fn bury(&mut self, cx: &mut Cx<'_>, node: NodeId, health: Health) {
+        let Some(coordinator) = &mut self.coordinator else {
+            return;
+        };
+        let view = coordinator.without(cx, node, health);
+        self.spread_view(cx, view);
+    }
+
+    fn spread_view(&mut self, cx: &mut Cx<'_>, view: MemberView) {
+        self.members_changed(cx, view.clone());
+        for node in cx.shell.peers().iter() {
+            self.call(cx, node, Call::Members(view.clone()), Then::Nothing);
+        }
+    }
+
+    fn members_changed(&mut self, cx: &mut Cx<'_>, view: MemberView) {
+        if view.epoch <= cx.shell.view.epoch {
+            return;
+        }
+        let before = cx.shell.alive;
+        let known: Vec<_> = cx
+            .shell
+            .view
+            .members
+            .iter()
+            .map(|member| member.id)
+            .collect();
+        for member in view
+            .members
+            .iter()
+            .filter(|member| !known.contains(&member.id))
+        {
+            cx.emit(Event::Joined { node: member.id });
+        }
+        cx.shell.set_view(view);
+        for node in before.without(cx.shell.alive).iter() {
+            self.member_gone(cx, node);
+        }
+    }
+
+    fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        if node == cx.me() {
+            if !self.left {
+                self.membership.out(cx, Refusal::NotMember);
+            }
+            return;
+        }
+        let left = cx
+            .shell
+            .view
+            .members
+            .iter()
+            .any(|member| member.id == node && member.health == Health::Left);
+        cx.emit(if left {
+            Event::Left { node }
+        } else {
+            Event::Died { node }
+        });
+        for then in self.calls.member_gone(node) {
+            self.carry_on(cx, then, peer::Reply::Refused(Refusal::NodeGone(node)));
+        }
+        self.barriers.member_gone(node);
+        self.conditions.member_gone(node);
+        self.locks.member_gone(cx, node);
+        for segment in self.segments.values_mut() {
+            segment.policy.member_gone(cx, node);
+        }
+        if let Some(coordinator) = &mut self.coordinator {
+            for segment in coordinator.directory.member_gone(node) {
+                self.spread_forget(cx, segment);
+            }
+        }
+    }
+
+    // ---- leaving -------------------------------------------------------------
+
+    fn leave(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
+        if self.coordinator.is_some() {
+            if cx.shell.peers().is_empty() {
+                cx.reply(ticket, Reply::Done);
+                self.membership.out(cx, Refusal::NotMember);
+            } else {
+                let why = "this node is the coordinator; let the other nodes leave first";
+                cx.refuse(ticket, Refusal::CannotLeave(why.into()));
+            }
+            return;
+        }
+        let me = cx.me();
+        let home = self
+            .segments
+            .values()
+            .find(|segment| segment.info.id.home() == me);
+        if let Some(segment) = home {
+            let name = &segment.info.name;
+            let why = format!(
+                "this node is the home of segment '{name}'; remove it first \
+                 (`pagemesh segment rm {name}`) and close it everywhere"
+            );
+            cx.refuse(ticket, Refusal::CannotLeave(why));
+            return;
+        }
+        self.leaving = Some(ticket);
+    }
+
+    fn go_on_leaving(&mut self, cx: &mut Cx<'_>) {
+        let mut left = self.locks.hand_over(cx);
+        for segment in self.segments.values_mut() {
+            left += segment
+                .policy
+                .hand_over(cx, segment.info.id.home(), LEAVE_BURST);
+        }
+        if left == 0
+            && let Some(ticket) = self.leaving
+        {
+            self.left = true;
+            self.call(cx, NodeId::COORDINATOR, Call::Leave, Then::Left(ticket));
+        }
+    }
+}
+
+/// Which node answers a call that names none.
+fn home_of(call: &Call) -> Option<NodeId> {
+    match call {
+        Call::Barrier { key, .. } | Call::CondWait { key } | Call::CondSignal { key, .. } => {
+            Some(key.segment.home())
+        }
+        Call::Remove { .. } | Call::Stat { .. } | Call::List { .. } => Some(NodeId::COORDINATOR),
+        Call::Probe
+        | Call::Open { .. }
+        | Call::Close { .. }
+        | Call::Members(_)
+        | Call::Forget { .. }
+        | Call::Leave => None,
+    }
+}
+
+fn to_local(reply: peer::Reply) -> Reply {
+    match reply {
+        peer::Reply::Done => Reply::Done,
+        peer::Reply::Waiting => Reply::Waiting,
+        peer::Reply::Segment(info) => Reply::Segment(info),
+        peer::Reply::Segments(infos) => Reply::Segments(infos),
+        peer::Reply::Woken(count) => Reply::Woken(count),
+        peer::Reply::Refused(why) => Reply::Refused(why),
+    }
+}

@@ -1,0 +1,173 @@
+//! What every room of a node needs: who we are, who the others are, a way to
+//! speak, and a clock that is an argument.
+
+use crate::backoff::Backoff;
+use crate::effect::{Effect, Effects, Reply, Source};
+use crate::event::Event;
+use crate::node::{Config, Pace};
+use crate::time::Time;
+use crate::timers::{Timer, Timers};
+use pagemesh_wire::header::Header;
+use pagemesh_wire::peer::{Health, MemberView, Message, Refusal};
+use pagemesh_wire::{ClusterId, NodeId, NodeSet, PageIndex, RequestId, SegmentId, Ticket};
+
+/// The identity of a node, its members, its timers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shell {
+    pub(crate) config: Config,
+    /// [`NodeId::NONE`] until admitted.
+    pub(crate) me: NodeId,
+    pub(crate) cluster: ClusterId,
+    pub(crate) view: MemberView,
+    /// The living members, this node included.
+    pub(crate) alive: NodeSet,
+    pub(crate) timers: Timers,
+    last_request: RequestId,
+}
+
+impl Shell {
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            config,
+            me: NodeId::NONE,
+            cluster: ClusterId(0),
+            view: MemberView::default(),
+            alive: NodeSet::EMPTY,
+            timers: Timers::default(),
+            last_request: RequestId(0),
+        }
+    }
+
+    /// Replaces the member view.
+    pub(crate) fn set_view(&mut self, view: MemberView) {
+        self.alive = view
+            .members
+            .iter()
+            .filter(|member| member.health == Health::Alive)
+            .map(|member| member.id)
+            .collect();
+        self.view = view;
+    }
+
+    /// Members other than this one that are alive.
+    pub(crate) fn peers(&self) -> NodeSet {
+        self.alive.without(NodeSet::only(self.me))
+    }
+}
+
+/// One call of [`crate::Node::handle`]: the shell, the time, and what to do.
+pub(crate) struct Cx<'a> {
+    pub(crate) now: Time,
+    pub(crate) shell: &'a mut Shell,
+    pub(crate) effects: &'a mut Effects,
+}
+
+impl Cx<'_> {
+    pub(crate) fn me(&self) -> NodeId {
+        self.shell.me
+    }
+
+    pub(crate) fn pace(&self) -> &Pace {
+        &self.shell.config.pace
+    }
+
+    pub(crate) fn is_alive(&self, node: NodeId) -> bool {
+        self.shell.alive.contains(node)
+    }
+
+    pub(crate) fn push(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    pub(crate) fn emit(&mut self, event: Event) {
+        self.effects.emit(event);
+    }
+
+    pub(crate) fn reply(&mut self, ticket: Ticket, reply: Reply) {
+        self.push(Effect::Reply { ticket, reply });
+    }
+
+    pub(crate) fn refuse(&mut self, ticket: Ticket, why: Refusal) {
+        self.reply(ticket, Reply::Refused(why));
+    }
+
+    pub(crate) fn arm(&mut self, at: Time, timer: Timer) {
+        self.shell.timers.arm(at, timer);
+    }
+
+    pub(crate) fn next_request(&mut self) -> RequestId {
+        self.shell.last_request.0 += 1;
+        self.shell.last_request
+    }
+
+    /// Starts a schedule of repetitions and the timer that goes with it.
+    pub(crate) fn backoff(&mut self, timer: Timer) -> Backoff {
+        let backoff = Backoff::start(self.now, self.pace());
+        self.arm(backoff.due(), timer);
+        backoff
+    }
+
+    /// Whether `backoff` is due now; if so its next timer is set.
+    pub(crate) fn fire(&mut self, backoff: &mut Backoff, timer: Timer) -> bool {
+        let due = backoff.fire(self.now, &self.shell.config.pace);
+        if due {
+            self.emit(Event::Resent {});
+            self.arm(backoff.due(), timer);
+        }
+        due
+    }
+
+    /// Says something to a member. Members that are gone hear nothing.
+    pub(crate) fn send(&mut self, to: NodeId, message: Message) {
+        self.send_page(to, message, None);
+    }
+
+    /// Says something to a member, with a page behind it.
+    pub(crate) fn send_page(
+        &mut self,
+        to: NodeId,
+        message: Message,
+        page: Option<(SegmentId, PageIndex, Source)>,
+    ) {
+        assert_ne!(
+            to,
+            self.me(),
+            "a node does not write to itself: {message:?}"
+        );
+        assert_eq!(
+            message.carries_page(),
+            page.is_some(),
+            "page goes with {message:?}"
+        );
+        let Some(member) = self
+            .shell
+            .view
+            .members
+            .iter()
+            .find(|member| member.id == to)
+        else {
+            return;
+        };
+        if member.health != Health::Alive {
+            return;
+        }
+        let (address, header) = (member.address, self.header(to));
+        self.push(Effect::Send {
+            address,
+            header,
+            message,
+            page,
+        });
+    }
+
+    /// The header of a datagram to `to`.
+    pub(crate) fn header(&self, to: NodeId) -> Header {
+        Header {
+            cluster: self.shell.cluster,
+            from: self.me(),
+            to,
+            incarnation: self.shell.config.incarnation,
+            body: 0,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Barriers (T14): arrivals are counted at the home of the segment; arrival is
+//! a call, departure its reply, so n nodes exchange 2(n-1) datagrams.
+
+use crate::calls::Caller;
+use pagemesh_wire::peer::{Refusal, Reply};
+use pagemesh_wire::{NodeId, SegmentId, SyncKey};
+use std::collections::BTreeMap;
+
+/// Barriers at which somebody waits, at their home.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Barriers(BTreeMap<SyncKey, Gathering>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Gathering {
+    parties: u32,
+    arrived: Vec<Caller>,
+}
+
+impl Barriers {
+    /// Somebody arrived. Returns whom to answer, and with what.
+    pub(crate) fn arrive(
+        &mut self,
+        caller: Caller,
+        key: SyncKey,
+        parties: u32,
+    ) -> Vec<(Caller, Reply)> {
+        let refuse = |why: String| vec![(caller, Reply::Refused(Refusal::Invalid(why)))];
+        if parties == 0 {
+            return refuse("a barrier is for at least one party".into());
+        }
+        let gathering = self.0.entry(key).or_insert_with(|| Gathering {
+            parties,
+            arrived: Vec::new(),
+        });
+        if gathering.parties != parties {
+            let others = gathering.parties;
+            return refuse(format!(
+                "others wait at barrier {key} for {others} parties, this call says {parties}"
+            ));
+        }
+        gathering.arrived.push(caller);
+        if (gathering.arrived.len() as u64) < u64::from(parties) {
+            return Vec::new();
+        }
+        let gathering = self.0.remove(&key).expect("it was there just now");
+        gathering
+            .arrived
+            .into_iter()
+            .map(|caller| (caller, Reply::Done))
+            .collect()
+    }
+
+    /// A caller waits no more.
+    pub(crate) fn cancel(&mut self, caller: Caller) {
+        self.retain(|waiting| *waiting != caller);
+    }
+
+    /// A node is gone.
+    pub(crate) fn member_gone(&mut self, node: NodeId) {
+        self.retain(|waiting| waiting.node != node);
+    }
+
+    /// A segment is gone, with its barriers.
+    pub(crate) fn forget(&mut self, segment: SegmentId) {
+        self.0.retain(|key, _| key.segment != segment);
+    }
+
+    fn retain(&mut self, keep: impl Fn(&Caller) -> bool) {
+        self.0.retain(|_, gathering| {
+            gathering.arrived.retain(&keep);
+            !gathering.arrived.is_empty()
+        });
+    }
+}

@@ -1,0 +1,51 @@
+//! Condition variables: waiters stand in line at the home of the segment.
+
+use crate::calls::Caller;
+use pagemesh_wire::{NodeId, SegmentId, SyncKey};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Condition variables somebody waits for, at their home.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Conditions(BTreeMap<SyncKey, VecDeque<Caller>>);
+
+impl Conditions {
+    /// Somebody waits from now on.
+    pub(crate) fn wait(&mut self, caller: Caller, key: SyncKey) {
+        self.0.entry(key).or_default().push_back(caller);
+    }
+
+    /// Takes out whoever is to be woken.
+    pub(crate) fn signal(&mut self, key: SyncKey, all: bool) -> Vec<Caller> {
+        let Some(line) = self.0.get_mut(&key) else {
+            return Vec::new();
+        };
+        let count = if all { line.len() } else { 1 };
+        let woken = line.drain(..count).collect();
+        if line.is_empty() {
+            self.0.remove(&key);
+        }
+        woken
+    }
+
+    /// A caller waits no more.
+    pub(crate) fn cancel(&mut self, caller: Caller) {
+        self.retain(|waiting| *waiting != caller);
+    }
+
+    /// A node is gone.
+    pub(crate) fn member_gone(&mut self, node: NodeId) {
+        self.retain(|waiting| waiting.node != node);
+    }
+
+    /// A segment is gone, with its condition variables.
+    pub(crate) fn forget(&mut self, segment: SegmentId) {
+        self.0.retain(|key, _| key.segment != segment);
+    }
+
+    fn retain(&mut self, keep: impl Fn(&Caller) -> bool) {
+        self.0.retain(|_, line| {
+            line.retain(&keep);
+            !line.is_empty()
+        });
+    }
+}

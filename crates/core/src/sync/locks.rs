@@ -1,0 +1,386 @@
+//! Queue locks. The token of a lock moves like a page without bytes: it stays
+//! where it was last used, and the queue of waiting nodes travels with it.
+//!
+//! While the token is on this node it can be *lent* to the node's clients, who
+//! take and release it through a shared word without the daemon (decision 6).
+
+use crate::effect::{Effect, Reply};
+use crate::event::Event;
+use crate::ownership::{Found, Ownership, Route, grant};
+use crate::shell::Cx;
+use pagemesh_wire::peer::{
+    Access, Ask, Locate, Located, Lost, Message, Pass, PassAck, Refusal, Subject, Waiter,
+};
+use pagemesh_wire::{ClientId, NodeId, SegmentId, SyncKey, Ticket, Version};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A token made anew after its holder died has a version no other can have reached.
+const REMADE: u64 = 1 << 40;
+
+/// One lock as this node knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Lock {
+    own: Ownership<()>,
+    /// The token is with this node's clients.
+    lent: bool,
+    /// They were asked to give it back.
+    reclaiming: bool,
+    /// Clients here that wait.
+    waiting: VecDeque<(Ticket, ClientId)>,
+    /// A holder died; whoever comes next is told.
+    recovered: bool,
+}
+
+/// All locks this node has ever dealt with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Locks(BTreeMap<SyncKey, Lock>);
+
+/// One lock, opened for the length of one input.
+struct Desk<'a, 'b> {
+    cx: &'a mut Cx<'b>,
+    key: SyncKey,
+    lock: &'a mut Lock,
+}
+
+impl Locks {
+    fn at(&mut self, cx: &mut Cx<'_>, key: SyncKey, work: impl FnOnce(&mut Desk<'_, '_>)) {
+        let lock = self.0.entry(key).or_insert_with(|| Lock {
+            own: Ownership::new(key.segment.home()),
+            lent: false,
+            reclaiming: false,
+            waiting: VecDeque::new(),
+            recovered: false,
+        });
+        work(&mut Desk { cx, key, lock });
+        lock.own.settle();
+    }
+
+    /// A client could not take the lock by itself.
+    pub(crate) fn lock(&mut self, cx: &mut Cx<'_>, ticket: Ticket, client: ClientId, key: SyncKey) {
+        self.at(cx, key, |desk| {
+            desk.lock.waiting.push_back((ticket, client));
+            desk.wish();
+        });
+    }
+
+    /// The clients gave the token back.
+    pub(crate) fn returned(&mut self, cx: &mut Cx<'_>, key: SyncKey, recovered: bool) {
+        self.at(cx, key, |desk| desk.returned(recovered));
+    }
+
+    /// A client withdraws a request.
+    pub(crate) fn cancel(&mut self, ticket: Ticket) {
+        for lock in self.0.values_mut() {
+            lock.waiting.retain(|(waiting, _)| *waiting != ticket);
+        }
+    }
+
+    /// A client is gone.
+    pub(crate) fn client_gone(&mut self, client: ClientId) {
+        for lock in self.0.values_mut() {
+            lock.waiting.retain(|(_, waiting)| *waiting != client);
+        }
+    }
+
+    /// A peer said something about a token.
+    pub(crate) fn message(&mut self, cx: &mut Cx<'_>, from: NodeId, key: SyncKey, message: Letter) {
+        self.at(cx, key, |desk| match message {
+            Letter::Ask(ask) => desk.asked(&ask),
+            Letter::Pass(pass) => desk.pass_arrived(from, &pass),
+            Letter::PassAck(ack) => {
+                desk.lock.own.passed(from, ack.version);
+            }
+            Letter::Locate(locate) => desk.lock.own.answer(desk.cx, from, &locate, false),
+            Letter::Located(located) => {
+                desk.lock.own.located(desk.cx, from, &located);
+            }
+            Letter::Lost(lost) => desk.lost(&lost),
+        });
+    }
+
+    /// Something about a token may be due.
+    pub(crate) fn due(&mut self, cx: &mut Cx<'_>, key: SyncKey) {
+        if self.0.contains_key(&key) {
+            self.at(cx, key, |desk| desk.due());
+        }
+    }
+
+    /// A member is gone.
+    pub(crate) fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        for key in self.0.keys().copied().collect::<Vec<_>>() {
+            self.at(cx, key, |desk| desk.member_gone(node));
+        }
+    }
+
+    /// This node leaves: every free token goes to its home. Returns how many
+    /// are still here or on their way.
+    pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>) -> usize {
+        let me = cx.me();
+        let mut left = 0;
+        for key in self.0.keys().copied().collect::<Vec<_>>() {
+            self.at(cx, key, |desk| {
+                if desk.lock.own.hint == me {
+                    desk.hand_over();
+                    left += 1;
+                } else if desk.lock.own.passing().is_some() {
+                    left += 1;
+                }
+            });
+        }
+        left
+    }
+
+    /// A segment is gone, with its locks.
+    pub(crate) fn forget(&mut self, segment: SegmentId) {
+        self.0.retain(|key, _| key.segment != segment);
+    }
+}
+
+/// What arrived about a token.
+#[derive(Clone, Debug)]
+pub(crate) enum Letter {
+    Ask(Ask),
+    Pass(Pass),
+    PassAck(PassAck),
+    Locate(Locate),
+    Located(Located),
+    Lost(Lost),
+}
+
+impl Desk<'_, '_> {
+    fn subject(&self) -> Subject {
+        Subject::Lock(self.key)
+    }
+
+    /// Wishes for the token on behalf of the clients that wait, unless a wish is open.
+    fn wish(&mut self) {
+        if self.lock.waiting.is_empty() || self.lock.own.want().is_some() {
+            return;
+        }
+        let subject = self.subject();
+        let waiter = self.lock.own.wish(self.cx, subject, Access::Write, None);
+        self.submit(waiter);
+    }
+
+    fn submit(&mut self, waiter: Waiter) {
+        let subject = self.subject();
+        if self.lock.own.hint == self.cx.me() {
+            self.lock.own.enqueue(waiter);
+            self.serve();
+        } else if !self.lock.own.forward(self.cx, subject, waiter, 0, false) {
+            self.astray(waiter);
+        }
+    }
+
+    fn astray(&mut self, waiter: Waiter) {
+        let home = self.key.segment.home();
+        let subject = self.subject();
+        if home == self.cx.me() {
+            self.lock.own.search_for(self.cx, subject, waiter);
+        } else if !self.cx.is_alive(home) && waiter.node == self.cx.me() {
+            self.refuse_all(self.lock.own.hint);
+        }
+    }
+
+    fn refuse_all(&mut self, gone: NodeId) {
+        self.lock.own.busy_mut().want = None;
+        for (ticket, _) in core::mem::take(&mut self.lock.waiting) {
+            self.cx.refuse(ticket, Refusal::NodeGone(gone));
+        }
+    }
+
+    fn asked(&mut self, ask: &Ask) {
+        if ask.waiter.node == self.cx.me() {
+            return;
+        }
+        match self.lock.own.route(self.cx, ask) {
+            Route::Queued => self.serve(),
+            Route::PassAgain => self.pass_again(),
+            Route::Gone => {}
+            Route::Astray => self.astray(ask.waiter),
+        }
+    }
+
+    fn pass_again(&mut self) {
+        let passing = self.lock.own.passing().expect("a grant is under way");
+        let (to, pass) = (passing.to, passing.pass.clone());
+        self.cx.emit(Event::Resent {});
+        self.cx.send(to, Message::Pass(pass));
+    }
+
+    fn pass_arrived(&mut self, from: NodeId, pass: &Pass) {
+        if !self.lock.own.accept(self.cx, from, pass) {
+            self.cx.emit(Event::Stale {});
+            return;
+        }
+        self.cx.emit(Event::TokenArrived { key: self.key });
+        self.lock.recovered |= pass.recovered;
+        self.arrived();
+    }
+
+    /// The token is in our hands: our own wish, if any, is the first served.
+    fn arrived(&mut self) {
+        let busy = self.lock.own.busy_mut();
+        if let Some(want) = &busy.want {
+            let waiter = want.waiter;
+            busy.queue.retain(|other| other.node != waiter.node);
+            busy.queue.push_front(waiter);
+        }
+        self.serve();
+    }
+
+    /// Serves whoever waits while the token is in our hands.
+    fn serve(&mut self) {
+        let me = self.cx.me();
+        while self.lock.own.hint == me {
+            let Some(waiter) = self
+                .lock
+                .own
+                .busy()
+                .and_then(|busy| busy.queue.front())
+                .copied()
+            else {
+                return;
+            };
+            if self.lock.lent {
+                self.reclaim();
+                return;
+            }
+            self.lock.own.busy_mut().queue.pop_front();
+            if waiter.node == me {
+                self.lock.own.busy_mut().want = None;
+                self.lend();
+            } else {
+                self.give(waiter);
+            }
+        }
+    }
+
+    fn reclaim(&mut self) {
+        if !self.lock.reclaiming {
+            self.lock.reclaiming = true;
+            self.cx.push(Effect::ReclaimLock { key: self.key });
+        }
+    }
+
+    fn lend(&mut self) {
+        let Some((ticket, client)) = self.lock.waiting.pop_front() else {
+            return;
+        };
+        let key = self.key;
+        let wanted = !self.lock.waiting.is_empty() || self.lock.own.queue_len() > 0;
+        self.lock.lent = true;
+        self.lock.reclaiming = wanted;
+        let recovered = core::mem::take(&mut self.lock.recovered);
+        self.cx.push(Effect::LendLock {
+            key,
+            client,
+            wanted,
+        });
+        self.cx.reply(ticket, Reply::Locked { recovered });
+        self.cx.emit(Event::Locked { key });
+        // Those who wait here stand behind the other nodes now.
+        self.wish();
+    }
+
+    fn returned(&mut self, recovered: bool) {
+        if recovered {
+            self.cx.emit(Event::LockRecovered { key: self.key });
+        }
+        self.lock.lent = false;
+        self.lock.reclaiming = false;
+        self.lock.recovered |= recovered;
+        self.serve();
+    }
+
+    fn give(&mut self, waiter: Waiter) {
+        let queue = core::mem::take(&mut self.lock.own.busy_mut().queue);
+        let pass = Pass {
+            recovered: core::mem::take(&mut self.lock.recovered),
+            queue: queue.into_iter().collect(),
+            ..grant(self.subject(), waiter.request, self.lock.own.version.next())
+        };
+        self.lock.own.pass(self.cx, waiter.node, pass.clone());
+        self.cx.send(waiter.node, Message::Pass(pass));
+        self.cx.emit(Event::TokenGiven { key: self.key });
+    }
+
+    fn hand_over(&mut self) {
+        if self.lock.lent {
+            self.reclaim();
+            return;
+        }
+        let home = Waiter {
+            node: self.key.segment.home(),
+            request: pagemesh_wire::RequestId(0),
+            access: Access::Write,
+            have: None,
+        };
+        if home.node != self.cx.me() {
+            self.give(home);
+        }
+    }
+
+    fn due(&mut self) {
+        use crate::timers::Timer;
+        let subject = self.subject();
+        let timer = Timer::Subject(subject);
+        if let Some(busy) = self.lock.own.busy_if_any()
+            && let Some(want) = &mut busy.want
+            && self.cx.fire(&mut want.backoff, timer)
+        {
+            let waiter = want.waiter;
+            self.submit(waiter);
+        }
+        if let Some(busy) = self.lock.own.busy_if_any()
+            && let Some(passing) = &mut busy.passing
+            && self.cx.fire(&mut passing.backoff, timer)
+        {
+            self.pass_again();
+        }
+        if let Found::Nobody(_) = self.lock.own.search_due(self.cx, subject) {
+            self.remake();
+        }
+        self.serve();
+    }
+
+    /// The token died with its node: the home makes a new one, and whoever gets
+    /// it first is told.
+    fn remake(&mut self) {
+        self.lock.own.version = Version(self.lock.own.version.0 + REMADE);
+        self.lock.own.hint = self.cx.me();
+        self.lock.recovered = true;
+        self.cx.emit(Event::LockRecovered { key: self.key });
+        self.serve();
+    }
+
+    fn lost(&mut self, lost: &Lost) {
+        let mine = self
+            .lock
+            .own
+            .want()
+            .is_some_and(|want| want.waiter.request == lost.request);
+        if mine {
+            self.refuse_all(lost.with);
+        }
+    }
+
+    fn member_gone(&mut self, node: NodeId) {
+        self.lock.own.forget_node(node);
+        let me = self.cx.me();
+        if let Some(busy) = self.lock.own.busy_if_any()
+            && busy
+                .passing
+                .as_ref()
+                .is_some_and(|passing| passing.to == node)
+        {
+            busy.passing = None;
+        }
+        if let Some(want) = self.lock.own.want()
+            && self.lock.own.hint != me
+        {
+            let waiter = want.waiter;
+            self.submit(waiter);
+        }
+    }
+}

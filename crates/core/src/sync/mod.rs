@@ -1,0 +1,9 @@
+//! Locks, barriers, condition variables. They know nothing of policies.
+
+mod barriers;
+mod conditions;
+mod locks;
+
+pub(crate) use barriers::Barriers;
+pub(crate) use conditions::Conditions;
+pub(crate) use locks::{Letter as LockLetter, Locks};
