@@ -1,0 +1,267 @@
+//! A handful of nodes on a perfect wire, to look at exactly what they do.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use pagemesh_core::{
+    Config, Effect, Effects, Input, Node, Pace, Reply, Request, Source, Start, Time,
+};
+use pagemesh_wire::peer::{
+    Access, Credentials, Manager, Message, Policy, SegmentInfo, SegmentSpec, Window,
+};
+use pagemesh_wire::{
+    ByteLen, ClientId, ClusterId, Incarnation, MappingId, NodeId, PAGE_SIZE, PageIndex, Ticket,
+};
+use std::collections::VecDeque;
+
+/// One client and one mapping per node and segment.
+pub const CLIENT: ClientId = ClientId(1);
+/// See [`CLIENT`].
+pub const MAPPING: MappingId = MappingId(1);
+
+/// Nodes, the datagrams under way, and what happened.
+pub struct Cluster {
+    nodes: Vec<Node>,
+    /// The clock.
+    pub now: Time,
+    wire: VecDeque<(NodeId, SocketAddr, Vec<u8>)>,
+    /// Messages sent since the last look, as (from, to, message).
+    pub sent: Vec<(NodeId, NodeId, Message)>,
+    /// Other effects since the last look.
+    pub done: Vec<(NodeId, Effect)>,
+    /// Answers to requests.
+    pub replies: Vec<(NodeId, Ticket, Reply)>,
+    /// What `ConfirmUse` is answered with.
+    pub used: bool,
+    tickets: u64,
+}
+
+fn address(index: usize) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 1000 + index as u16))
+}
+
+impl Cluster {
+    /// `count` members.
+    pub fn new(count: usize) -> Self {
+        let mut cluster = Self {
+            nodes: Vec::new(),
+            now: Time(1_000_000),
+            wire: VecDeque::new(),
+            sent: Vec::new(),
+            done: Vec::new(),
+            replies: Vec::new(),
+            used: true,
+            tickets: 0,
+        };
+        for index in 0..count {
+            cluster.nodes.push(Node::new(Config {
+                name: format!("host{index}"),
+                address: address(index),
+                incarnation: Incarnation(index as u64 + 100),
+                start: if index == 0 {
+                    Start::Found(ClusterId(77))
+                } else {
+                    Start::Join(address(0))
+                },
+                pace: Pace::default(),
+            }));
+            cluster.input(NodeId(index as u16 + 1), Input::Deadline);
+            cluster.settle();
+        }
+        cluster.forget();
+        cluster
+    }
+
+    /// Feeds one input and carries out the effects.
+    pub fn input(&mut self, node: NodeId, input: Input<'_>) {
+        let mut effects = Effects::default();
+        let now = self.now;
+        self.nodes[usize::from(node.0) - 1].handle(now, input, &mut effects);
+        for effect in effects.drain().collect::<Vec<_>>() {
+            self.carry_out(node, effect);
+        }
+    }
+
+    fn carry_out(&mut self, node: NodeId, effect: Effect) {
+        match effect {
+            Effect::Send {
+                address,
+                header,
+                message,
+                page,
+            } => {
+                let mut datagram = Vec::new();
+                message.encode(header, &mut datagram);
+                if page.is_some() {
+                    datagram.extend_from_slice(&[0; PAGE_SIZE]);
+                }
+                let to = NodeId(address.port() - 999);
+                self.sent.push((node, to, message));
+                let from = SocketAddr::from(([127, 0, 0, 1], 999 + node.0));
+                self.wire.push_back((to, from, datagram));
+            }
+            Effect::ConfirmUse { segment, page } => {
+                let used = self.used;
+                self.input(
+                    node,
+                    Input::UseConfirmed {
+                        segment,
+                        page,
+                        used,
+                    },
+                );
+            }
+            Effect::Reply { ticket, reply } => self.replies.push((node, ticket, reply)),
+            Effect::Emit(_) => {}
+            other => self.done.push((node, other)),
+        }
+    }
+
+    /// Delivers datagrams until none is under way; `false` from `keep` loses one.
+    pub fn deliver(&mut self, mut keep: impl FnMut(NodeId, &Message) -> bool) {
+        while let Some((to, from, datagram)) = self.wire.pop_front() {
+            let (_, message, _) = Message::decode(&datagram).expect("our own datagrams");
+            self.now = self.now + Duration::from_micros(10);
+            if keep(to, &message) {
+                self.input(
+                    to,
+                    Input::Datagram {
+                        source: from,
+                        bytes: &datagram,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Delivers everything.
+    pub fn settle(&mut self) {
+        self.deliver(|_, _| true);
+    }
+
+    /// Lets time pass; every node sees its deadlines, and everything is delivered.
+    pub fn pass(&mut self, length: Duration) {
+        let end = self.now + length;
+        while self.now < end {
+            self.now = (self.now + Duration::from_micros(50)).min(end);
+            for index in 0..self.nodes.len() {
+                if self.nodes[index]
+                    .next_deadline()
+                    .is_some_and(|due| due <= self.now)
+                {
+                    self.input(NodeId(index as u16 + 1), Input::Deadline);
+                }
+            }
+            self.settle();
+        }
+    }
+
+    /// Forgets what happened so far.
+    pub fn forget(&mut self) {
+        self.sent.clear();
+        self.done.clear();
+        self.replies.clear();
+    }
+
+    /// A client of `node` asks; returns the ticket.
+    pub fn ask(&mut self, node: NodeId, request: Request) -> Ticket {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.input(
+            node,
+            Input::Request {
+                ticket,
+                client: CLIENT,
+                request,
+            },
+        );
+        ticket
+    }
+
+    /// The last answer to a ticket.
+    pub fn reply(&self, ticket: Ticket) -> Option<&Reply> {
+        self.replies
+            .iter()
+            .rev()
+            .find(|(_, of, _)| *of == ticket)
+            .map(|(_, _, reply)| reply)
+    }
+
+    /// Creates (on the first node of the list) and opens a segment everywhere, and maps it.
+    pub fn segment(&mut self, manager: Manager, window: Window) -> SegmentInfo {
+        let spec = SegmentSpec {
+            size: ByteLen(16 * PAGE_SIZE as u64),
+            mode: 0o600,
+            policy: Policy::Sequential { manager, window },
+        };
+        let mut opened = None;
+        for index in 0..self.nodes.len() {
+            let node = NodeId(index as u16 + 1);
+            let open = Request::Open {
+                name: "a".into(),
+                create: Some(spec.clone()),
+                exclusive: false,
+                write: true,
+                credentials: Credentials {
+                    uid: 0,
+                    gid: 0,
+                    groups: vec![],
+                },
+            };
+            let ticket = self.ask(node, open);
+            self.settle();
+            let Some(Reply::Segment(info)) = self.reply(ticket).cloned() else {
+                panic!("not opened: {:?}", self.reply(ticket));
+            };
+            self.input(
+                node,
+                Input::Mapped {
+                    mapping: MAPPING,
+                    segment: info.id,
+                    client: CLIENT,
+                },
+            );
+            opened = Some(info);
+        }
+        self.forget();
+        opened.expect("at least one node")
+    }
+
+    /// A thread of `node` touches a page; returns once everything was delivered.
+    pub fn touch(&mut self, node: NodeId, page: u32, access: Access) {
+        self.input(
+            node,
+            Input::Fault {
+                mapping: MAPPING,
+                page: PageIndex(page),
+                access,
+            },
+        );
+        self.settle();
+    }
+
+    /// Whether the last thing that happened to the page on that node was a grant.
+    pub fn mapped(&self, node: NodeId) -> bool {
+        self.done
+            .iter()
+            .any(|(of, effect)| *of == node && matches!(effect, Effect::Map { .. }))
+    }
+
+    /// How many of the datagrams sent carried a page.
+    pub fn pages_sent(&self) -> usize {
+        self.sent
+            .iter()
+            .filter(|(_, _, message)| message.carries_page())
+            .count()
+    }
+
+    /// Fills of a node since the last look, by source.
+    pub fn fills(&self, node: NodeId) -> Vec<Source> {
+        self.done
+            .iter()
+            .filter_map(|(of, effect)| match effect {
+                Effect::Fill { source, .. } if *of == node => Some(*source),
+                _ => None,
+            })
+            .collect()
+    }
+}
