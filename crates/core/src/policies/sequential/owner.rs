@@ -269,6 +269,9 @@ impl Desk<'_, '_> {
             let queue = &mut self.page.own.busy_mut().queue;
             queue.retain(|waiter| waiter.node != me);
             self.grant();
+        } else if let Some(want) = self.page.own.want() {
+            let waiter = want.waiter;
+            self.submit(waiter);
         } else {
             self.wish();
         }

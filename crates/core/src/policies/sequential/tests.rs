@@ -1,1 +1,396 @@
+//! The page protocol as a table: every state meets every event, on the real
+//! code, and the result is what `docs/design/page-states.md` says. Run with
+//! `UPDATE=1` to rewrite the page.
 
+use super::*;
+use crate::effect::{Effect, Effects};
+use crate::node::{Config, Pace, Start};
+use crate::shell::Shell;
+use crate::time::Time;
+use core::fmt::Write as _;
+use core::time::Duration;
+use pagemesh_wire::peer::{
+    Ask, Contents, Data, Health, Invalidate, InvalidateAck, Member, MemberView, Message, Pass,
+    PassAck, Waiter,
+};
+use pagemesh_wire::{ClusterId, Incarnation, NodeSet, RequestId, Version};
+
+const ME: NodeId = NodeId(2);
+const HOME: NodeId = NodeId(1);
+const OTHER: NodeId = NodeId(3);
+const PAGE: PageIndex = PageIndex(0);
+const HERE: MappingId = MappingId(1);
+
+fn segment() -> SegmentId {
+    SegmentId::new(HOME, 1)
+}
+
+/// One node with one page, and what it did last.
+struct Bench {
+    shell: Shell,
+    policy: Sequential,
+    now: Time,
+    effects: Effects,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let address = core::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let mut shell = Shell::new(Config {
+            name: "me".into(),
+            address,
+            incarnation: Incarnation(1),
+            start: Start::Found(ClusterId(1)),
+            pace: Pace::default(),
+        });
+        shell.me = ME;
+        let members = (1..=4).map(|id| Member {
+            id: NodeId(id),
+            name: String::new(),
+            address,
+            incarnation: Incarnation(id.into()),
+            health: Health::Alive,
+        });
+        shell.set_view(MemberView {
+            epoch: 1,
+            members: members.collect(),
+        });
+        let policy = Sequential::new(segment(), Manager::Dynamic, Window::Nanos(0));
+        Self {
+            shell,
+            policy,
+            now: Time(1_000_000),
+            effects: Effects::default(),
+        }
+    }
+
+    fn with<T>(&mut self, work: impl FnOnce(&mut Sequential, &mut Cx<'_>) -> T) -> T {
+        let mut cx = Cx {
+            now: self.now,
+            shell: &mut self.shell,
+            effects: &mut self.effects,
+        };
+        work(&mut self.policy, &mut cx)
+    }
+
+    fn fault(&mut self, access: Access) {
+        self.with(|policy, cx| policy.fault(cx, HERE, PAGE, access));
+        self.use_up();
+    }
+
+    fn letter(&mut self, from: NodeId, letter: Letter) {
+        self.with(|policy, cx| policy.letter(cx, from, PAGE, letter));
+    }
+
+    /// The thread that waited runs at once.
+    fn use_up(&mut self) {
+        if let Some(page) = self.policy.pages.get_mut(&PAGE) {
+            page.unused = false;
+        }
+    }
+
+    fn page(&self) -> &Page {
+        &self.policy.pages[&PAGE]
+    }
+
+    fn request(&self) -> RequestId {
+        self.page()
+            .own
+            .want()
+            .map_or(RequestId(999), |want| want.waiter.request)
+    }
+
+    fn version(&self) -> Version {
+        self.page().own.version
+    }
+
+    fn data(&mut self) {
+        let request = self.request();
+        let version = self.version();
+        let contents = Contents::Bytes;
+        let data = Data {
+            segment: segment(),
+            page: PAGE,
+            request,
+            version,
+            contents,
+        };
+        self.letter(HOME, Letter::Data(data));
+        self.use_up();
+    }
+
+    fn pass(&mut self, contents: Contents, awaiting: NodeSet) {
+        let subject = Subject::Page {
+            segment: segment(),
+            page: PAGE,
+        };
+        let pass = Pass {
+            contents,
+            awaiting,
+            ..crate::ownership::grant(subject, self.request(), self.version().next())
+        };
+        self.letter(HOME, Letter::Pass(pass));
+        self.use_up();
+    }
+
+    fn asked(&mut self, access: Access, have: Option<Version>) {
+        let waiter = Waiter {
+            node: OTHER,
+            request: RequestId(7),
+            access,
+            have,
+        };
+        let ask = Ask {
+            subject: Subject::Page {
+                segment: segment(),
+                page: PAGE,
+            },
+            waiter,
+            since: Version(0),
+            hops: 0,
+            by_library: false,
+        };
+        self.letter(OTHER, Letter::Ask(ask));
+    }
+}
+
+/// A name for what the page is in.
+fn state(bench: &Bench) -> &'static str {
+    let page = bench.page();
+    let busy = page.own.busy();
+    let want = busy
+        .and_then(|busy| busy.want.as_ref())
+        .map(|want| want.waiter.access);
+    if busy.is_some_and(|busy| busy.more.gather.is_some()) {
+        return "gathering";
+    }
+    if busy.is_some_and(|busy| busy.more.deferred.is_some()) {
+        return "reader, told to drop";
+    }
+    match (page.own.hint == ME, page.rights, want) {
+        (true, Rights::None, _) => "owner, idle",
+        (true, Rights::Read, _) if page.copies.is_empty() => "owner, reading alone",
+        (true, Rights::Read, _) => "owner, reading with others",
+        (true, Rights::Write, _) => "owner, writing",
+        (false, Rights::None, None) if page.own.passing().is_some() => "given, unacknowledged",
+        (false, Rights::None, None) => "absent",
+        (false, Rights::None, Some(Access::Read)) => "awaiting a copy",
+        (false, Rights::None, Some(Access::Write)) => "awaiting ownership",
+        (false, _, None) => "reader",
+        (false, _, Some(_)) => "reader, awaiting ownership",
+    }
+}
+
+type Step = (&'static str, fn(&mut Bench));
+
+/// Every state, with the way into it.
+const STATES: &[Step] = &[
+    ("absent", |bench| {
+        bench.fault(Access::Read);
+        bench.data();
+        drop_copy(bench);
+    }),
+    ("awaiting a copy", |bench| bench.fault(Access::Read)),
+    ("awaiting ownership", |bench| bench.fault(Access::Write)),
+    ("reader", |bench| {
+        bench.fault(Access::Read);
+        bench.data();
+    }),
+    ("reader, awaiting ownership", |bench| {
+        bench.fault(Access::Read);
+        bench.data();
+        bench.fault(Access::Write);
+    }),
+    ("reader, told to drop", |bench| {
+        bench.fault(Access::Read);
+        bench.data();
+        bench
+            .policy
+            .pages
+            .get_mut(&PAGE)
+            .expect("known")
+            .hold_for(Duration::from_millis(1));
+        drop_copy(bench);
+    }),
+    ("gathering", |bench| {
+        bench.fault(Access::Write);
+        bench.pass(Contents::Bytes, NodeSet::only(OTHER));
+    }),
+    ("owner, writing", writing),
+    ("owner, reading alone", |bench| {
+        writing(bench);
+        bench.with(|policy, cx| policy.watch(cx, Ticket(1), PAGE));
+    }),
+    ("owner, reading with others", |bench| {
+        writing(bench);
+        let waiter = Waiter {
+            node: NodeId(4),
+            request: RequestId(5),
+            access: Access::Read,
+            have: None,
+        };
+        bench.with(|policy, cx| {
+            policy.at(cx, PAGE, |desk| {
+                desk.page.own.enqueue(waiter);
+                desk.serve();
+            });
+        });
+    }),
+    ("owner, idle", |bench| {
+        bench.fault(Access::Read);
+        bench.data();
+        drop_copy(bench);
+        bench.pass(Contents::Bytes, NodeSet::EMPTY);
+    }),
+    ("given, unacknowledged", |bench| {
+        writing(bench);
+        bench.asked(Access::Write, None);
+    }),
+];
+
+fn writing(bench: &mut Bench) {
+    bench.fault(Access::Write);
+    bench.pass(Contents::Bytes, NodeSet::EMPTY);
+}
+
+fn drop_copy(bench: &mut Bench) {
+    let version = bench.version().next();
+    let invalidate = Invalidate {
+        segment: segment(),
+        page: PAGE,
+        version,
+        writer: OTHER,
+    };
+    bench.letter(HOME, Letter::Invalidate(invalidate));
+}
+
+/// Every event.
+const EVENTS: &[Step] = &[
+    ("local load", |bench| bench.fault(Access::Read)),
+    ("local store", |bench| bench.fault(Access::Write)),
+    ("ask: read", |bench| bench.asked(Access::Read, None)),
+    ("ask: write", |bench| bench.asked(Access::Write, None)),
+    ("data", Bench::data),
+    ("pass with bytes", |bench| {
+        bench.pass(Contents::Bytes, NodeSet::EMPTY)
+    }),
+    ("pass, copy is current", |bench| {
+        bench.pass(Contents::Same, NodeSet::EMPTY)
+    }),
+    ("pass-ack", |bench| {
+        let version = bench.version();
+        let subject = Subject::Page {
+            segment: segment(),
+            page: PAGE,
+        };
+        bench.letter(OTHER, Letter::PassAck(PassAck { subject, version }));
+    }),
+    ("invalidate", drop_copy),
+    ("old invalidate", |bench| {
+        let version = bench.version();
+        let invalidate = Invalidate {
+            segment: segment(),
+            page: PAGE,
+            version,
+            writer: OTHER,
+        };
+        bench.letter(HOME, Letter::Invalidate(invalidate));
+    }),
+    ("invalidate-ack", |bench| {
+        let version = bench.version();
+        let ack = InvalidateAck {
+            segment: segment(),
+            page: PAGE,
+            version,
+        };
+        bench.letter(OTHER, Letter::InvalidateAck(ack));
+    }),
+    ("time passes", |bench| {
+        bench.now = bench.now + Duration::from_millis(20);
+        bench.with(|policy, cx| policy.due(cx, PAGE));
+    }),
+];
+
+/// What was done, in a few words.
+fn deeds(bench: &mut Bench) -> String {
+    let words: Vec<String> = bench
+        .effects
+        .drain()
+        .filter_map(|effect| match effect {
+            Effect::Send {
+                message, header, ..
+            } => {
+                let name = match message {
+                    Message::Ask(_) => "ask",
+                    Message::Data(_) => "data",
+                    Message::Pass(_) => "pass",
+                    Message::PassAck(_) => "pass-ack",
+                    Message::Invalidate(_) => "invalidate",
+                    Message::InvalidateAck(_) => "invalidate-ack",
+                    other => panic!("no page message: {other:?}"),
+                };
+                Some(format!("{name}→{}", header.to))
+            }
+            Effect::Fill { source, .. } => Some(format!("fill({source:?})").to_lowercase()),
+            Effect::Map { rights, .. } => Some(format!("map({rights:?})").to_lowercase()),
+            Effect::Protect { .. } => Some("protect".into()),
+            Effect::Evict { keep: true, .. } => Some("evict to stash".into()),
+            Effect::Evict { keep: false, .. } => Some("evict".into()),
+            Effect::DropStash { .. } => Some("drop stash".into()),
+            Effect::ConfirmUse { .. } => Some("confirm use".into()),
+            Effect::Reply { .. } => Some("tell watcher".into()),
+            _ => None,
+        })
+        .collect();
+    if words.is_empty() {
+        "–".into()
+    } else {
+        words.join(", ")
+    }
+}
+
+fn render() -> String {
+    let mut page = String::from(
+        "# States of a page under `sequential`, dynamic manager\n\n\
+         Generated from the code by `UPDATE=1 cargo test -p pagemesh-core page_states`; a test fails when it is stale.\n\
+         This node is n2, the home n1, the peer in question n3. A cell says what is done, then the new state if it changes.\n\
+         Window Δ = 0, every page counted as used.\n",
+    );
+    for (from, enter) in STATES {
+        writeln!(
+            page,
+            "\n## {from}\n\n| event | done | new state |\n|---|---|---|"
+        )
+        .expect("a string");
+        for (event, happen) in EVENTS {
+            let mut bench = Bench::new();
+            enter(&mut bench);
+            assert_eq!(state(&bench), *from, "the way into the state");
+            bench.effects.drain();
+            happen(&mut bench);
+            let to = state(&bench);
+            let to = if to == *from { "" } else { to };
+            writeln!(page, "| {event} | {} | {to} |", deeds(&mut bench)).expect("a string");
+        }
+    }
+    page
+}
+
+#[test]
+fn page_states() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/design/page-states.md"
+    );
+    let now = render();
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/design"))
+            .expect("docs");
+        std::fs::write(path, &now).expect("docs are writable");
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(
+        written, now,
+        "stale: run with UPDATE=1 and look at the difference"
+    );
+}
