@@ -285,6 +285,10 @@ impl<X: Default + PartialEq> Ownership<X> {
     /// A grant arrived. True if it is news: this node is the owner now, and the
     /// queue has those who waited at its predecessor before those who came here.
     pub(crate) fn accept(&mut self, cx: &mut Cx<'_>, from: NodeId, pass: &Pass) -> bool {
+        if self.hint == cx.me() && pass.version > self.version {
+            // Two owners: only a confused or hostile peer says so.
+            return false;
+        }
         let ack = Message::PassAck(PassAck {
             subject: pass.subject,
             version: pass.version,
