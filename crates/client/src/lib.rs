@@ -1,1 +1,75 @@
-//! To be built.
+//! Shared memory between ordinary processes on several hosts, by plain loads
+//! and stores.
+//!
+//! A process talks to the PageMesh daemon of its host over a Unix socket. It
+//! creates or opens a *segment* by name, maps it, and from then on uses memory:
+//! the daemon fetches a page when a thread touches one that is elsewhere.
+//! Locks, condition variables and barriers come with every segment.
+//!
+//! ```no_run
+//! use pagemesh::{Mesh, Options};
+//! use std::sync::atomic::Ordering;
+//!
+//! # fn main() -> pagemesh::Result<()> {
+//! let mesh = Mesh::connect()?;
+//! let segment = mesh.create("counters", 4096, Options::default())?;
+//! let memory = segment.map()?;
+//!
+//! let lock = segment.lock(0);
+//! let guard = lock.lock()?;
+//! memory.atomic_u64(0)?.fetch_add(1, Ordering::Relaxed);
+//! drop(guard);
+//!
+//! segment.barrier(0, 2).wait()?; // until the program on the other host is here too
+//! println!("{}", memory.load_u64(0)?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What to expect
+//! Under the default policy every load sees the latest store made anywhere. A
+//! page that moves costs tens of microseconds, so touch it more than once.
+//! Access to memory that can never be served again (its node died) raises
+//! SIGBUS at that address; it never hangs.
+//!
+//! # Signals
+//! A wait without time limit ends with [`Error::Interrupted`] if a signal handler
+//! installed without `SA_RESTART` ran in the waiting thread, a wait with time
+//! limit after any handler. The request is withdrawn first, so trying again is safe.
+//!
+//! # Threads and fork
+//! Everything here may be used from all threads at once. After `fork` the
+//! child has neither connection nor mappings: its calls fail with
+//! [`Error::Forked`] until it connects anew, and its drops disturb nobody.
+
+#![deny(unsafe_code)]
+
+mod barrier;
+mod bell;
+mod condition;
+mod connection;
+mod error;
+mod fork;
+mod job;
+mod lock;
+mod mapping;
+mod mesh;
+mod path;
+mod segment;
+mod watch;
+mod write_lock;
+
+pub use barrier::Barrier;
+pub use condition::Condition;
+pub use error::{Error, Result};
+pub use job::Job;
+pub use lock::{Lock, LockGuard};
+pub use mapping::Mapping;
+pub use mesh::{Members, Mesh};
+pub use path::{SOCKET_VARIABLE, socket_paths};
+pub use segment::{Access, Options, Segment};
+pub use write_lock::WriteLock;
+
+pub use pagemesh_wire::local::{NodeStatus, PageLine, PageReport, Refusal, Stamp, StampKind};
+pub use pagemesh_wire::peer::{Health, Manager, Member, Policy, SegmentInfo, SegmentSpec, Window};
+pub use pagemesh_wire::{NodeId, NodeSet, PAGE_SIZE, SegmentId};

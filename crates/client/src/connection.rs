@@ -1,0 +1,277 @@
+//! One socket to the daemon, shared by all threads of the process.
+//!
+//! Nobody reads the socket but threads that wait for a reply, one at a time: the
+//! *reader* puts every packet into the inbox of the call it answers and rings
+//! that call's bell. When the reader has what it waited for, it makes another
+//! waiting thread the reader. So a lone thread pays one send and one receive,
+//! and no thread of ours runs in the program.
+
+mod call;
+mod desk;
+#[cfg(test)]
+mod tests;
+
+pub use call::Call;
+pub use desk::Answer;
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use desk::{Desk, Gone};
+use pagemesh_os::seqpacket::Socket;
+use pagemesh_wire::local::{MAX_PACKET, Reply, ReplyPacket, Request, RequestPacket};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::bell::{after, left};
+use crate::fork::Generation;
+use crate::{Error, Result};
+
+/// Of so many requests whose replies nobody awaits, one is awaited after all,
+/// lest they fill the socket.
+const UNREAD_LIMIT: u32 = 32;
+
+/// How long that may take.
+const TELL_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The process's end of the socket.
+#[derive(Debug)]
+pub struct Connection {
+    socket: Socket,
+    generation: Generation,
+    desk: Mutex<Desk>,
+    /// Only the reader uses it.
+    buffer: Mutex<Box<[u8]>>,
+}
+
+impl Connection {
+    /// A connection to whoever listens at `path`.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        Socket::connect(path).map(Self::new)
+    }
+
+    /// A connection over a socket that exists.
+    pub fn new(socket: Socket) -> Self {
+        Self {
+            socket,
+            generation: Generation::current(),
+            desk: Mutex::default(),
+            buffer: Mutex::new(vec![0; MAX_PACKET].into()),
+        }
+    }
+
+    /// Whether this is the process that connected, not a forked child.
+    pub fn is_ours(&self) -> bool {
+        self.generation.is_current()
+    }
+
+    /// Asks, and waits for the only reply. If time runs out or a signal comes,
+    /// the request is withdrawn; a reply that was faster still counts.
+    pub fn ask(&self, request: Request, until: Option<Instant>) -> Result<Answer> {
+        self.start(request, &[], None)?.finish(until)
+    }
+
+    /// Asks; the replies come from the call.
+    ///
+    /// `undo` gives back what the request may still get after the caller has
+    /// stopped waiting for it.
+    pub fn start(
+        &self,
+        request: Request,
+        fds: &[BorrowedFd<'_>],
+        undo: Option<Request>,
+    ) -> Result<Call<'_>> {
+        if !self.is_ours() {
+            return Err(Error::Forked);
+        }
+        let (number, bell) = self.desk().open(undo)?;
+        let call = Call::new(self, number, bell);
+        match self.send(&RequestPacket { number, request }, fds) {
+            Ok(()) => Ok(call),
+            Err(error) => {
+                call.forget();
+                Err(error)
+            }
+        }
+    }
+
+    /// Says something whose reply does not matter. A daemon that is gone need
+    /// not be told, and neither may a forked child tell its parent's.
+    pub fn tell(&self, request: Request) {
+        if !self.is_ours() {
+            return;
+        }
+        let mut desk = self.desk();
+        desk.unread += 1;
+        if desk.unread < UNREAD_LIMIT {
+            let number = desk.number();
+            drop(desk);
+            self.send_surely(&RequestPacket { number, request });
+        } else {
+            desk.unread = 0;
+            drop(desk);
+            // Whoever waits reads what has come for all.
+            let _ = self.ask(request, after(TELL_PATIENCE));
+        }
+    }
+
+    /// Withdraws a call; there is no reply but the call's own.
+    fn cancel(&self, number: u64) {
+        let own = self.desk().number();
+        self.send_surely(&RequestPacket {
+            number: own,
+            request: Request::Cancel { number },
+        });
+    }
+
+    /// Waits for the next reply to a call.
+    fn next(&self, call: &Call<'_>, until: Option<Instant>) -> Result<Answer> {
+        let mut desk = self.desk();
+        let outcome = loop {
+            if let Some(answer) = desk.take(call.number()) {
+                break Ok(answer);
+            }
+            if let Some(gone) = desk.gone {
+                break Err(gone.into());
+            }
+            let result;
+            if desk.reading {
+                let rings = call.bell().rings();
+                desk.sleeps(call.number(), true);
+                drop(desk);
+                result = call.bell().wait(rings, until);
+                desk = self.desk();
+                desk.sleeps(call.number(), false);
+            } else {
+                desk.reading = true;
+                drop(desk);
+                let packet = self.read(until);
+                desk = self.desk();
+                desk.reading = false;
+                result = packet.map(|packet| self.deliver(&mut desk, packet));
+            }
+            if let Err(stop) = result {
+                break desk.take(call.number()).ok_or(stop);
+            }
+        };
+        desk.appoint_reader();
+        outcome
+    }
+
+    /// Hands a packet to its call.
+    fn deliver(&self, desk: &mut Desk, packet: Packet) {
+        match packet {
+            Packet::Answer(number, answer) => {
+                if let Some(request) = desk.deliver(number, answer) {
+                    // Must not wait, since others wait for us. A full socket
+                    // means a daemon in trouble; the end of this process tells it.
+                    let number = desk.number();
+                    let packet = RequestPacket { number, request };
+                    let _ = self.socket.send_now(&packet.encode(), &[]);
+                }
+            }
+            Packet::End(gone) => desk.end(gone),
+        }
+    }
+
+    /// Reads one packet. Only for the reader.
+    fn read(&self, until: Option<Instant>) -> Result<Packet> {
+        // A read without time limit goes on after handlers with SA_RESTART, poll
+        // never does: as sem_wait and sem_timedwait do it.
+        if until.is_none() {
+            return self.receive(Socket::recv).map_err(stop);
+        }
+        loop {
+            let timeout = left(until)?;
+            let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(0) => return Err(Error::TimedOut),
+                Ok(_) => {}
+                Err(error) => return Err(stop(error.into())),
+            }
+            match self.receive(Socket::recv_now) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result.map_err(stop),
+            }
+        }
+    }
+
+    fn receive(&self, how: Receive) -> io::Result<Packet> {
+        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        match how(&self.socket, &mut buffer) {
+            Ok(Some(received)) => Ok(match ReplyPacket::decode(&buffer[..received.len]) {
+                Ok(ReplyPacket { number, reply }) => Packet::Answer(
+                    number,
+                    Answer {
+                        reply,
+                        fds: received.fds,
+                    },
+                ),
+                Err(_) => Packet::End(Gone::Malformed),
+            }),
+            Ok(None) => Ok(Packet::End(Gone::Closed)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => Err(error),
+                io::ErrorKind::InvalidData => Ok(Packet::End(Gone::Malformed)),
+                _ => Ok(Packet::End(Gone::Closed)),
+            },
+        }
+    }
+
+    /// Stops waiting for a call's replies.
+    fn close(&self, number: u64, answered: bool) {
+        let undo = self.desk().close(number, answered);
+        if let Some(request) = undo {
+            self.tell(request);
+        }
+    }
+
+    /// Sends whatever signals come; a daemon that is gone is no failure.
+    fn send_surely(&self, packet: &RequestPacket) {
+        while let Err(Error::Interrupted) = self.send(packet, &[]) {}
+    }
+
+    fn send(&self, packet: &RequestPacket, fds: &[BorrowedFd<'_>]) -> Result<()> {
+        let bytes = packet.encode();
+        if bytes.len() > MAX_PACKET {
+            return Err(Error::Invalid("a name or list is too long for one request"));
+        }
+        self.socket.send(&bytes, fds).map_err(|error| {
+            if error.kind() == io::ErrorKind::BrokenPipe {
+                Error::DaemonGone
+            } else {
+                stop(error)
+            }
+        })
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        // Whoever panicked holding it had left it whole: its methods do not panic.
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Receive = fn(&Socket, &mut [u8]) -> io::Result<Option<pagemesh_os::seqpacket::Received>>;
+
+/// What the reader got.
+enum Packet {
+    /// A reply to this call.
+    Answer(u64, Answer),
+    /// There will be no more.
+    End(Gone),
+}
+
+fn stop(error: io::Error) -> Error {
+    if error.kind() == io::ErrorKind::Interrupted {
+        Error::Interrupted
+    } else {
+        Error::System(error)
+    }
+}
+
+/// The error for a reply that does not fit its request.
+pub fn unexpected(_: &Reply) -> Error {
+    Error::Malformed(pagemesh_wire::local::PacketError)
+}

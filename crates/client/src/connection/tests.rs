@@ -1,0 +1,361 @@
+//! Against a peer that speaks the protocol but is no daemon.
+
+use super::*;
+use crate::bell::after;
+use pagemesh_wire::local::Refusal;
+use pagemesh_wire::{ClientId, NodeId, SegmentId, SyncKey};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+/// The daemon's end.
+struct Peer(Socket);
+
+impl Peer {
+    fn request(&self) -> Option<RequestPacket> {
+        let mut buffer = vec![0; MAX_PACKET];
+        let received = self.0.recv(&mut buffer).ok()??;
+        Some(RequestPacket::decode(&buffer[..received.len]).unwrap())
+    }
+
+    fn reply(&self, number: u64, reply: Reply) {
+        let packet = ReplyPacket { number, reply };
+        self.0.send(&packet.encode(), &[]).unwrap();
+    }
+}
+
+fn pair() -> (Connection, Peer) {
+    let (ours, theirs) = Socket::pair().unwrap();
+    (Connection::new(ours), Peer(theirs))
+}
+
+fn probe(node: u16) -> Request {
+    Request::Probe { node: NodeId(node) }
+}
+
+fn key(number: u64) -> SyncKey {
+    SyncKey {
+        segment: SegmentId::new(NodeId(1), 1),
+        number,
+    }
+}
+
+#[test]
+fn replies_find_their_threads_in_any_order() {
+    const THREADS: u64 = 8;
+    const ROUNDS: u32 = 200;
+    let (connection, peer) = pair();
+    let daemon = thread::spawn(move || {
+        // Collects a request of every thread, then answers the last one first.
+        for _ in 0..ROUNDS {
+            let requests: Vec<_> = (0..THREADS).map(|_| peer.request().unwrap()).collect();
+            for packet in requests.iter().rev() {
+                let Request::Stamp { tag } = packet.request else {
+                    panic!("only stamps are asked for")
+                };
+                peer.reply(packet.number, Reply::Woken(tag as u32));
+            }
+        }
+    });
+    thread::scope(|scope| {
+        for tag in 0..THREADS {
+            let connection = &connection;
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    let answer = connection.ask(Request::Stamp { tag }, None).unwrap();
+                    assert_eq!(answer.reply, Reply::Woken(tag as u32));
+                }
+            });
+        }
+    });
+    daemon.join().unwrap();
+}
+
+#[test]
+fn a_timeout_withdraws_and_lets_another_thread_read() {
+    let (connection, peer) = pair();
+    let daemon = thread::spawn(move || {
+        let first = peer.request().unwrap();
+        let second = peer.request().unwrap();
+        let cancel = peer.request().unwrap();
+        let number = first.number;
+        assert_eq!(cancel.request, Request::Cancel { number });
+        peer.reply(number, Reply::Refused(Refusal::Cancelled));
+        thread::sleep(Duration::from_millis(20));
+        peer.reply(second.number, Reply::Done);
+    });
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| connection.ask(probe(1), after(Duration::from_millis(60))));
+        thread::sleep(Duration::from_millis(20));
+        // Sleeps at first, since the other thread reads; reads when that gives up.
+        let follower = scope.spawn(|| connection.ask(probe(2), None));
+        assert!(matches!(reader.join().unwrap(), Err(Error::TimedOut)));
+        assert_eq!(follower.join().unwrap().unwrap().reply, Reply::Done);
+    });
+    daemon.join().unwrap();
+}
+
+#[test]
+fn a_reply_faster_than_the_withdrawal_counts() {
+    let (connection, peer) = pair();
+    let daemon = thread::spawn(move || {
+        let request = peer.request().unwrap();
+        let cancel = peer.request().unwrap();
+        assert!(matches!(cancel.request, Request::Cancel { .. }));
+        peer.reply(request.number, Reply::Locked { recovered: true });
+    });
+    let request = Request::Lock { key: key(1) };
+    let answer = connection.ask(request, after(Duration::from_millis(5)));
+    assert_eq!(answer.unwrap().reply, Reply::Locked { recovered: true });
+    daemon.join().unwrap();
+}
+
+#[test]
+fn what_comes_for_nobody_is_given_back() {
+    let (connection, peer) = pair();
+    let undo = Request::Unlock { key: key(1) };
+    let lock = Request::Lock { key: key(1) };
+    let call = connection.start(lock, &[], Some(undo.clone())).unwrap();
+    drop(call);
+    let request = peer.request().unwrap();
+    let cancel = peer.request().unwrap().request;
+    let number = request.number;
+    assert_eq!(cancel, Request::Cancel { number });
+    peer.reply(request.number, Reply::Locked { recovered: false });
+    let daemon = thread::spawn(move || {
+        let probe = peer.request().unwrap();
+        let unlock = peer.request().unwrap();
+        peer.reply(probe.number, Reply::Done);
+        unlock.request
+    });
+    connection.ask(probe(1), None).unwrap();
+    assert_eq!(daemon.join().unwrap(), undo);
+}
+
+#[test]
+fn two_replies_to_one_request() {
+    let (connection, peer) = pair();
+    let request = Request::CondWait { cond: key(1) };
+    let mut call = connection.start(request, &[], None).unwrap();
+    let number = peer.request().unwrap().number;
+    peer.reply(number, Reply::Waiting);
+    assert!(call.begin(None).unwrap().is_none());
+    peer.reply(number, Reply::Done);
+    assert_eq!(call.finish(None).unwrap().reply, Reply::Done);
+
+    // The withdrawal crosses the first reply.
+    let request = Request::CondWait { cond: key(1) };
+    let mut call = connection.start(request, &[], None).unwrap();
+    let number = peer.request().unwrap().number;
+    let daemon = thread::spawn(move || {
+        assert_eq!(peer.request().unwrap().request, Request::Cancel { number });
+        peer.reply(number, Reply::Waiting);
+        peer.reply(number, Reply::Refused(Refusal::Cancelled));
+    });
+    let stopped = call.begin(after(Duration::from_millis(5)));
+    assert!(matches!(stopped, Err(Error::TimedOut)));
+    daemon.join().unwrap();
+}
+
+#[test]
+fn the_end_of_the_daemon_wakes_everybody() {
+    let (connection, peer) = pair();
+    thread::scope(|scope| {
+        let waits: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| connection.ask(probe(1), None)))
+            .collect();
+        for _ in 0..4 {
+            peer.request().unwrap();
+        }
+        drop(peer);
+        for wait in waits {
+            assert!(matches!(wait.join().unwrap(), Err(Error::DaemonGone)));
+        }
+    });
+    assert!(matches!(
+        connection.ask(probe(1), None),
+        Err(Error::DaemonGone)
+    ));
+}
+
+#[test]
+fn nonsense_ends_the_connection_with_a_reason() {
+    let (connection, peer) = pair();
+    peer.0.send(&[0xff; 7], &[]).unwrap();
+    assert!(matches!(
+        connection.ask(probe(1), None),
+        Err(Error::Malformed(_))
+    ));
+}
+
+#[test]
+fn replies_nobody_awaits_do_not_fill_the_socket() {
+    let (connection, peer) = pair();
+    let daemon = thread::spawn(move || {
+        while let Some(packet) = peer.request() {
+            // Fails if there is no room: a daemon does not wait for a client.
+            let reply = ReplyPacket {
+                number: packet.number,
+                reply: Reply::Done,
+            };
+            peer.0.send_now(&reply.encode(), &[]).unwrap();
+        }
+    });
+    for _ in 0..10_000 {
+        connection.tell(Request::Unlock { key: key(1) });
+    }
+    connection.ask(probe(1), None).unwrap();
+    drop(connection);
+    daemon.join().unwrap();
+}
+
+mod signals {
+    #![allow(unsafe_code)]
+    use super::*;
+
+    extern "C" fn nothing(_: libc::c_int) {}
+
+    fn handle(flags: libc::c_int, signal: libc::c_int) {
+        // SAFETY: a zeroed sigaction is valid, and the handler does nothing.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as *const () as usize;
+            action.sa_flags = flags;
+            assert_eq!(
+                libc::sigaction(signal, &raw const action, std::ptr::null_mut()),
+                0
+            );
+        }
+    }
+
+    /// Tells who it is, then asks.
+    fn asker(
+        connection: &Connection,
+        who: &Sender<libc::pthread_t>,
+        until: Option<Instant>,
+    ) -> Result<Answer> {
+        // SAFETY: no preconditions.
+        who.send(unsafe { libc::pthread_self() }).unwrap();
+        connection.ask(probe(1), until)
+    }
+
+    fn interrupt(thread: libc::pthread_t, signal: libc::c_int) {
+        thread::sleep(Duration::from_millis(30));
+        // SAFETY: the thread is in a call that only this signal ends.
+        assert_eq!(unsafe { libc::pthread_kill(thread, signal) }, 0);
+    }
+
+    /// Withdraws whatever is asked to be.
+    fn obedient(peer: &Peer) {
+        while let Some(packet) = peer.request() {
+            if let Request::Cancel { number } = packet.request {
+                peer.reply(number, Reply::Refused(Refusal::Cancelled));
+            }
+        }
+    }
+
+    #[test]
+    fn reader_and_follower_are_interrupted_alike() {
+        handle(0, libc::SIGUSR1);
+        let (connection, peer) = pair();
+        let daemon = thread::spawn(move || obedient(&peer));
+        thread::scope(|scope| {
+            let (who, threads) = channel();
+            let late = after(Duration::from_secs(60));
+            for until in [None, late] {
+                let reader = scope.spawn({
+                    let (connection, who) = (&connection, who.clone());
+                    move || asker(connection, &who, until)
+                });
+                let reading = threads.recv().unwrap();
+                thread::sleep(Duration::from_millis(30));
+                let follower = scope.spawn({
+                    let (connection, who) = (&connection, who.clone());
+                    move || asker(connection, &who, until)
+                });
+                interrupt(threads.recv().unwrap(), libc::SIGUSR1);
+                let result = follower.join().unwrap();
+                assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
+                interrupt(reading, libc::SIGUSR1);
+                let result = reader.join().unwrap();
+                assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
+            }
+        });
+        drop(connection);
+        daemon.join().unwrap();
+    }
+
+    #[test]
+    fn a_restarting_handler_does_not_end_an_unlimited_wait() {
+        handle(libc::SA_RESTART, libc::SIGUSR2);
+        let (connection, peer) = pair();
+        thread::scope(|scope| {
+            let (who, threads) = channel();
+            let reader = scope.spawn({
+                let (connection, who) = (&connection, who.clone());
+                move || asker(connection, &who, None)
+            });
+            let reading = threads.recv().unwrap();
+            let first = peer.request().unwrap();
+            let follower = scope.spawn({
+                let (connection, who) = (&connection, who.clone());
+                move || asker(connection, &who, None)
+            });
+            let following = threads.recv().unwrap();
+            let second = peer.request().unwrap();
+            interrupt(reading, libc::SIGUSR2);
+            interrupt(following, libc::SIGUSR2);
+            thread::sleep(Duration::from_millis(30));
+            peer.reply(second.number, Reply::Done);
+            peer.reply(first.number, Reply::Done);
+            assert!(reader.join().unwrap().is_ok());
+            assert!(follower.join().unwrap().is_ok());
+        });
+    }
+
+    #[test]
+    fn a_forked_child_is_refused_and_tells_nobody() {
+        let (connection, peer) = pair();
+        let call = connection.start(probe(1), &[], None).unwrap();
+        peer.request().unwrap();
+        // SAFETY: the child touches only this connection, allocates nothing that
+        // another thread may have locked, and exits without unwinding.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let refused = matches!(connection.ask(probe(1), None), Err(Error::Forked));
+            drop(call);
+            connection.tell(probe(2));
+            // SAFETY: ends the child without running the parent's destructors.
+            unsafe { libc::_exit(i32::from(!refused)) };
+        }
+        let mut status = -1;
+        // SAFETY: waits for the child just made.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+        let silence = peer.0.recv_now(&mut [0; 64]).unwrap_err();
+        assert_eq!(silence.kind(), io::ErrorKind::WouldBlock);
+        drop(call);
+        assert!(matches!(
+            peer.request().unwrap().request,
+            Request::Cancel { .. }
+        ));
+    }
+}
+
+#[test]
+fn the_first_packet_introduces() {
+    let (connection, peer) = pair();
+    let daemon = thread::spawn(move || {
+        let hello = peer.request().unwrap();
+        assert!(matches!(hello.request, Request::Hello { .. }));
+        let welcome = Reply::Welcome {
+            client: ClientId(5),
+            node: NodeId(3),
+            device: false,
+        };
+        peer.reply(hello.number, welcome);
+    });
+    let mesh = crate::Mesh::over(connection).unwrap();
+    assert_eq!((mesh.client(), mesh.node()), (ClientId(5), NodeId(3)));
+    daemon.join().unwrap();
+}

@@ -1,0 +1,253 @@
+//! Locks that hold in the whole cluster.
+//!
+//! Two doors, one behind the other. The *gate* lets one thread of this process
+//! through. Behind it the *word*, shared with the other processes of this node,
+//! says where the lock's token is: lent to this node and free, it is taken by
+//! one compare-and-swap; else the daemon is asked, who keeps the queue.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use pagemesh_os::area::Word;
+use pagemesh_wire::local::{Reply, Request};
+use pagemesh_wire::lockword::LockWord;
+
+use crate::bell::{Gate, after};
+use crate::connection::unexpected;
+use crate::{Error, Result, Segment};
+
+/// How long [`Lock::try_lock`] gives a free token to come from another node.
+const FETCH: Duration = Duration::from_millis(20);
+
+/// What the threads of this process have in common of one lock.
+#[derive(Debug, Default)]
+pub struct LockState {
+    gate: Gate,
+    slot: OnceLock<u32>,
+}
+
+/// A lock of a segment, by its number. Clones are the same lock.
+///
+/// A lock belongs to a process, not to a thread: another thread may drop the
+/// guard. It is not recursive. If a process dies holding it, the next holder is
+/// told by [`LockGuard::recovered`].
+#[derive(Clone)]
+pub struct Lock {
+    segment: Segment,
+    number: u64,
+    state: Arc<LockState>,
+}
+
+/// A lock that is held, until this is dropped.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct LockGuard {
+    lock: Lock,
+    recovered: bool,
+    held: bool,
+}
+
+impl Lock {
+    pub(crate) fn new(segment: Segment, number: u64, state: Arc<LockState>) -> Self {
+        Self {
+            segment,
+            number,
+            state,
+        }
+    }
+
+    /// Takes the lock; waiting nodes are served in the order they came.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`]; [`Error::Refused`] if the node that holds the
+    /// lock's token can not be reached.
+    pub fn lock(&self) -> Result<LockGuard> {
+        self.acquire(None)
+    }
+
+    /// Takes the lock, waiting for at most `timeout`.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], else as [`Lock::lock`].
+    pub fn lock_timeout(&self, timeout: Duration) -> Result<LockGuard> {
+        self.acquire(after(timeout))
+    }
+
+    /// Takes the lock if it is free: `None` if it is held. While its token is on
+    /// another node, a free lock cannot be told from a held one but by asking for it,
+    /// which takes up to 20 ms.
+    ///
+    /// # Errors
+    /// As [`Lock::lock`].
+    pub fn try_lock(&self) -> Result<Option<LockGuard>> {
+        self.check_process()?;
+        if !self.state.gate.try_enter() {
+            return Ok(None);
+        }
+        let outcome = self.try_pass();
+        if !matches!(outcome, Ok(Some(_))) {
+            self.state.gate.leave();
+        }
+        Ok(outcome?.map(|recovered| self.guard(recovered)))
+    }
+
+    fn acquire(&self, until: Option<Instant>) -> Result<LockGuard> {
+        self.check_process()?;
+        self.state.gate.enter(until)?;
+        match self.pass(until) {
+            Ok(recovered) => Ok(self.guard(recovered)),
+            Err(error) => {
+                self.state.gate.leave();
+                Err(error)
+            }
+        }
+    }
+
+    /// Through the second door; whether the last holder died.
+    fn pass(&self, until: Option<Instant>) -> Result<bool> {
+        if self.swap(LockWord::Free, self.held())? {
+            return Ok(false);
+        }
+        let key = self.segment.key(self.number);
+        let request = Request::Lock { key };
+        let undo = Request::Unlock { key };
+        let connection = self.segment.mesh().connection();
+        let answer = connection.start(request, &[], Some(undo))?.finish(until)?;
+        match answer.reply {
+            Reply::Locked { recovered } => Ok(recovered),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Through the second door if it is open.
+    fn try_pass(&self) -> Result<Option<bool>> {
+        if self.swap(LockWord::Free, self.held())? {
+            return Ok(Some(false));
+        }
+        if matches!(self.word()?.load(), LockWord::Held { .. }) {
+            return Ok(None);
+        }
+        match self.pass(after(FETCH)) {
+            Err(Error::TimedOut) => Ok(None),
+            result => result.map(Some),
+        }
+    }
+
+    /// Gives the lock back. Never waits: what the daemon is told needs no answer.
+    fn release(&self) {
+        if !self.segment.mesh().connection().is_ours() {
+            return;
+        }
+        // A word that was asked for once is known.
+        if !matches!(self.swap(self.held(), LockWord::Free), Ok(true)) {
+            let key = self.segment.key(self.number);
+            let connection = self.segment.mesh().connection();
+            connection.tell(Request::Unlock { key });
+        }
+        // Only now: the next thread's request must come after our release.
+        self.state.gate.leave();
+    }
+
+    fn swap(&self, current: LockWord, new: LockWord) -> Result<bool> {
+        Ok(self.word()?.compare_exchange(current, new).is_ok())
+    }
+
+    /// The word, whose place the daemon is asked for once.
+    fn word(&self) -> Result<&Word> {
+        let slot = if let Some(slot) = self.state.slot.get() {
+            *slot
+        } else {
+            let key = self.segment.key(self.number);
+            let answer = self.segment.mesh().ask(Request::LockSlot { key }, None)?;
+            let Reply::Slot { index } = answer.reply else {
+                return Err(unexpected(&answer.reply));
+            };
+            *self.state.slot.get_or_init(|| index)
+        };
+        let word = self.segment.area().word(slot);
+        word.ok_or(Error::Invalid(
+            "the daemon named a lock outside of the lock area",
+        ))
+    }
+
+    fn held(&self) -> LockWord {
+        LockWord::Held {
+            by: self.segment.mesh().client(),
+            wanted: false,
+        }
+    }
+
+    fn guard(&self, recovered: bool) -> LockGuard {
+        LockGuard {
+            lock: self.clone(),
+            recovered,
+            held: true,
+        }
+    }
+
+    /// The words know processes by number, and a forked child has none.
+    fn check_process(&self) -> Result<()> {
+        if self.segment.mesh().connection().is_ours() {
+            Ok(())
+        } else {
+            Err(Error::Forked)
+        }
+    }
+}
+
+impl LockGuard {
+    /// Whether the last holder died holding the lock: what it guards may be
+    /// half-written.
+    #[must_use]
+    pub fn recovered(&self) -> bool {
+        self.recovered
+    }
+
+    /// Releases the lock, as dropping does.
+    pub fn unlock(self) {}
+
+    /// Lets the lock go for a while.
+    pub(crate) fn release(&mut self) {
+        self.held = false;
+        self.lock.release();
+    }
+
+    /// Takes it again, whatever signals come.
+    pub(crate) fn retake(&mut self) -> Result<()> {
+        loop {
+            match self.lock.acquire(None) {
+                Err(Error::Interrupted) => {}
+                Err(error) => return Err(error),
+                Ok(mut again) => {
+                    again.held = false;
+                    self.held = true;
+                    self.recovered |= again.recovered;
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if self.held {
+            self.lock.release();
+        }
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lock({})", self.segment.key(self.number))
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("lock", &self.lock)
+            .field("recovered", &self.recovered)
+            .finish_non_exhaustive()
+    }
+}

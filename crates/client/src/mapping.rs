@@ -1,0 +1,399 @@
+//! Segment memory in this process's address space.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::ptr::{self, NonNull, null_mut};
+use std::slice;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use pagemesh_os::uffd::Uffd;
+use pagemesh_wire::local::{Reply, Request};
+use pagemesh_wire::{ByteLen, ByteOffset, MappingId, PAGE_SIZE};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use crate::connection::unexpected;
+use crate::{Error, Result, Segment};
+
+/// All mappings of this process: where waits for changes look for one, and
+/// where a fork handler will find what to attach again.
+static REGISTRY: Mutex<Vec<Weak<Region>>> = Mutex::new(Vec::new());
+
+/// A mapping of a segment, until this is dropped.
+///
+/// Other processes change the memory at any time. The safe methods copy bytes
+/// in and out, or give atomics; [`Mapping::as_ptr`] and the slices are for those
+/// who know from a lock or barrier that nobody interferes. Read-only mappings
+/// fault at stores.
+pub struct Mapping(Arc<Region>);
+
+struct Region {
+    segment: Segment,
+    base: NonNull<u8>,
+    /// Bytes the caller asked for; the mapping goes on to the end of the page.
+    length: usize,
+    offset: u64,
+    write: bool,
+    /// `None` until the daemon serves it.
+    served: Option<Served>,
+}
+
+struct Served {
+    number: MappingId,
+    /// While it is open here, threads that touch absent pages wait for a new
+    /// daemon if the old one dies, instead of reading zeros.
+    _uffd: Uffd,
+}
+
+// SAFETY: the pointer is to shared memory, which any thread may use; all fields
+// else are Send and Sync.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Mapping {
+    pub(crate) fn new(
+        segment: &Segment,
+        address: Option<usize>,
+        offset: u64,
+        length: u64,
+        write: bool,
+    ) -> Result<Self> {
+        if !segment.mesh().connection().is_ours() {
+            return Err(Error::Forked);
+        }
+        let page = PAGE_SIZE as u64;
+        let aligned = |number: u64| number.is_multiple_of(page);
+        if !aligned(offset) || !address.is_none_or(|a| a != 0 && aligned(a as u64)) {
+            return Err(Error::Invalid(
+                "offset and address of a mapping are multiples of the page size",
+            ));
+        }
+        let end = offset.checked_add(length);
+        let length = usize::try_from(length).ok();
+        let (Some(end), Some(length)) = (end, length) else {
+            return Err(OUTSIDE);
+        };
+        if !segment.contains(&(offset..end)) {
+            return Err(OUTSIDE);
+        }
+        let mut region = Region {
+            segment: segment.clone(),
+            base: map_memory(segment, address, offset, length, write)?,
+            length,
+            offset,
+            write,
+            served: None,
+        };
+        region.served = Some(region.attach()?);
+        let region = Arc::new(region);
+        let mut registry = registry();
+        registry.retain(|known| known.strong_count() > 0);
+        registry.push(Arc::downgrade(&region));
+        Ok(Self(region))
+    }
+
+    /// A mapping of this segment, whoever made it, that covers these bytes; else
+    /// a new one for reading.
+    pub(crate) fn find_or_make(segment: &Segment, offset: u64, length: u64) -> Result<Self> {
+        let covers = |region: &Arc<Region>| {
+            let end = region.offset + region.span() as u64;
+            region.segment.same(segment) && region.offset <= offset && offset + length <= end
+        };
+        let found = registry().iter().filter_map(Weak::upgrade).find(covers);
+        match found {
+            Some(region) => Ok(Self(region)),
+            None => Self::new(segment, None, offset, length, false),
+        }
+    }
+
+    /// Its first byte.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.0.base.as_ptr()
+    }
+
+    /// How many bytes were asked for.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.length
+    }
+
+    /// Never: a mapping has at least one byte.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Whether it may be stored to.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.0.write
+    }
+
+    /// Of which segment it is.
+    #[must_use]
+    pub fn segment(&self) -> &Segment {
+        &self.0.segment
+    }
+
+    /// From which byte of its segment on.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.0.offset
+    }
+
+    /// The memory as bytes.
+    ///
+    /// # Safety
+    /// Nobody, in no process of the cluster, may store to it while the slice
+    /// exists.
+    #[must_use]
+    pub unsafe fn as_slice(&self) -> &[u8] {
+        // SAFETY: the region lives as long as `self`; the caller promises the rest.
+        unsafe { slice::from_raw_parts(self.as_ptr(), self.len()) }
+    }
+
+    /// The memory as bytes to store to.
+    ///
+    /// # Safety
+    /// Nobody else, in no process of the cluster, may load from it or store to
+    /// it while the slice exists.
+    ///
+    /// # Panics
+    /// If the mapping is read-only.
+    #[must_use]
+    #[expect(clippy::mut_from_ref, reason = "the memory is shared; see Safety")]
+    pub unsafe fn as_mut_slice(&self) -> &mut [u8] {
+        assert!(self.0.write, "the mapping is read-only");
+        // SAFETY: the region lives as long as `self`; the caller promises the rest.
+        unsafe { slice::from_raw_parts_mut(self.as_ptr(), self.len()) }
+    }
+
+    /// Copies bytes out, from `at` on. If others store to them meanwhile, each
+    /// byte is old or new.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if they do not lie in the mapping.
+    pub fn read(&self, at: usize, bytes: &mut [u8]) -> Result<()> {
+        let from = self.span_of(at, bytes.len())?;
+        // SAFETY: both are valid for so many bytes; a Rust reference to the
+        // shared side never exists, and any byte is a valid u8.
+        unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Copies bytes in, from `at` on. If others load them meanwhile, each byte
+    /// is old or new.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if they do not lie in the mapping, or it is read-only.
+    pub fn write(&self, at: usize, bytes: &[u8]) -> Result<()> {
+        let to = self.span_of(at, bytes.len())?;
+        self.check_writable()?;
+        // SAFETY: as in `read`.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        Ok(())
+    }
+
+    /// Loads eight bytes at once, in this host's order, read-only or not.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if they do not lie in the mapping, aligned.
+    pub fn load_u64(&self, at: usize) -> Result<u64> {
+        Ok(self.atomic::<AtomicU64>(at)?.load(Ordering::Acquire))
+    }
+
+    /// A byte of the shared memory.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it does not lie in the mapping, or that is read-only.
+    pub fn atomic_u8(&self, at: usize) -> Result<&AtomicU8> {
+        self.check_writable()?;
+        self.atomic(at)
+    }
+
+    /// Four bytes of the shared memory, in this host's order.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if they do not lie in the mapping, aligned, or it is
+    /// read-only.
+    pub fn atomic_u32(&self, at: usize) -> Result<&AtomicU32> {
+        self.check_writable()?;
+        self.atomic(at)
+    }
+
+    /// Eight bytes of the shared memory, in this host's order. Atomic in the
+    /// whole cluster under the sequential policy.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if they do not lie in the mapping, aligned, or it is
+    /// read-only.
+    pub fn atomic_u64(&self, at: usize) -> Result<&AtomicU64> {
+        self.check_writable()?;
+        self.atomic(at)
+    }
+
+    /// [`Segment::wait_change`] for the byte `at` of this mapping.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait_change(&self, at: usize, expected: u8, timeout: Option<Duration>) -> Result<u8> {
+        self.span_of(at, 1)?;
+        let offset = self.0.offset + at as u64;
+        self.0.segment.wait_change(offset, expected, timeout)
+    }
+
+    /// Keeps the pages of these bytes of the mapping here, writable; see
+    /// [`Segment::write_lock`] (M14).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_lock(&self, bytes: Range<usize>) -> Result<crate::WriteLock> {
+        let in_segment = |at: usize| self.0.offset + at as u64;
+        let bytes = in_segment(bytes.start)..in_segment(bytes.end);
+        self.0.segment.write_lock(bytes)
+    }
+
+    /// The byte at an offset of the segment that the mapping is known to cover.
+    pub(crate) fn byte(&self, offset: u64) -> u8 {
+        let at = usize::try_from(offset - self.0.offset).expect("covered, so addressable");
+        assert!(at < self.0.span());
+        // SAFETY: it lies in the region, which lives as long as `self`.
+        let byte = unsafe { AtomicU8::from_ptr(self.as_ptr().add(at)) };
+        byte.load(Ordering::Acquire)
+    }
+
+    fn atomic<T>(&self, at: usize) -> Result<&T> {
+        let place = self.span_of(at, size_of::<T>())?.cast::<T>();
+        if !place.is_aligned() {
+            return Err(Error::Invalid("the place in the mapping is not aligned"));
+        }
+        // SAFETY: it is in the mapping and aligned; `T` is an atomic integer, for
+        // which any bytes are valid and which others may change.
+        Ok(unsafe { &*place })
+    }
+
+    fn span_of(&self, at: usize, length: usize) -> Result<*mut u8> {
+        match at.checked_add(length) {
+            // SAFETY: the place is within the mapping, or one past its end.
+            Some(end) if end <= self.0.length => Ok(unsafe { self.as_ptr().add(at) }),
+            _ => Err(OUTSIDE),
+        }
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.0.write {
+            Ok(())
+        } else {
+            Err(Error::Invalid("the mapping is read-only"))
+        }
+    }
+}
+
+const OUTSIDE: Error = Error::Invalid("these bytes do not lie in the segment's mapping");
+
+impl Region {
+    /// Makes the daemon serve the faults of this memory.
+    fn attach(&self) -> Result<Served> {
+        let mesh = self.segment.mesh();
+        let (uffd, _) = Uffd::create(mesh.device()).map_err(Error::NoUserfaultfd)?;
+        let request = Request::Map {
+            segment: self.segment.id(),
+            address: self.base.as_ptr() as u64,
+            length: ByteLen(self.span() as u64),
+            offset: ByteOffset(self.offset),
+            write: self.write,
+        };
+        let call = mesh.connection().start(request, &[uffd.as_fd()], None)?;
+        match call.finish(None)?.reply {
+            Reply::Mapped { mapping } => Ok(Served {
+                number: mapping,
+                _uffd: uffd,
+            }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Bytes mapped: whole pages.
+    fn span(&self) -> usize {
+        self.length.next_multiple_of(PAGE_SIZE)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        let connection = self.segment.mesh().connection();
+        if !connection.is_ours() {
+            // A child has no such mapping; what is there now is something else.
+            return;
+        }
+        // First the memory, so that no thread finds it without a server.
+        // SAFETY: exactly what was mapped; nothing that borrows from it is left.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.span()) };
+        debug_assert!(unmapped.is_ok());
+        if let Some(served) = &self.served {
+            connection.tell(Request::Unmap {
+                mapping: served.number,
+            });
+        }
+    }
+}
+
+impl fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mapping")
+            .field("segment", &self.0.segment.name())
+            .field("address", &self.0.base)
+            .field("offset", &self.0.offset)
+            .field("length", &self.0.length)
+            .field("write", &self.0.write)
+            .finish()
+    }
+}
+
+/// Maps the memory, which nobody touches before it is served.
+fn map_memory(
+    segment: &Segment,
+    address: Option<usize>,
+    offset: u64,
+    length: usize,
+    write: bool,
+) -> Result<NonNull<u8>> {
+    // A read-only descriptor can be registered with userfaultfd only if it is
+    // mapped privately; a shared mapping lacks the right to become writable.
+    let (rights, mut flags) = if write {
+        (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
+    } else {
+        (ProtFlags::READ, MapFlags::PRIVATE)
+    };
+    flags |= MapFlags::NORESERVE;
+    if address.is_some() {
+        flags |= MapFlags::FIXED_NOREPLACE;
+    }
+    let wish = address.map_or(null_mut(), ptr::without_provenance_mut);
+    let span = length.next_multiple_of(PAGE_SIZE);
+    // SAFETY: without FIXED, or with FIXED_NOREPLACE, no memory in use changes.
+    let mapped = unsafe { mmap(wish, span, rights, flags, segment.memory(), offset) };
+    let base = match (mapped, address) {
+        (Err(Errno::EXIST), Some(address)) => return Err(Error::AddressTaken(address)),
+        (Err(error), _) => return Err(Error::Map(error.into())),
+        (Ok(base), _) => base,
+    };
+    // A child would see zeros: its copy would not be registered.
+    // SAFETY: the advice concerns only what was just mapped.
+    if let Err(error) = unsafe { madvise(base, span, Advice::LinuxDontFork) } {
+        // SAFETY: as above; nobody knows the memory yet.
+        let _ = unsafe { munmap(base, span) };
+        return Err(Error::Map(error.into()));
+    }
+    Ok(NonNull::new(base.cast()).expect("mmap never gives the null page"))
+}
+
+fn registry() -> MutexGuard<'static, Vec<Weak<Region>>> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}

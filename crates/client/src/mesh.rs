@@ -1,0 +1,354 @@
+//! The process's way into the cluster.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use pagemesh_os::area::LockArea;
+use pagemesh_wire::local::{LOCAL_VERSION, NodeStatus, PageReport, Reply, Request, Stamp};
+use pagemesh_wire::peer::{Member, SegmentInfo, SegmentSpec};
+use pagemesh_wire::{ByteLen, ClientId, NodeId, PageIndex, SegmentId};
+
+use crate::connection::{Answer, Connection, unexpected};
+use crate::segment::{Access, Options, Segment, Shared};
+use crate::{Error, Result, socket_paths};
+
+/// A connection to the daemon of this host, and through it to the cluster.
+/// Clones share it; it ends with the last clone, segment, mapping and lock.
+#[derive(Clone)]
+pub struct Mesh(Arc<Inner>);
+
+struct Inner {
+    connection: Connection,
+    client: ClientId,
+    node: NodeId,
+    /// `/dev/userfaultfd`, if the daemon lent it.
+    device: Option<OwnedFd>,
+    /// What all openings of one segment in this process have in common.
+    segments: Mutex<HashMap<SegmentId, Weak<Shared>>>,
+}
+
+/// Everyone who ever joined the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Members {
+    /// Rises with every change.
+    pub epoch: u64,
+    /// By number.
+    pub members: Vec<Member>,
+}
+
+impl Mesh {
+    /// Connects to the daemon of this host, at the first of
+    /// [`socket_paths`](crate::socket_paths) where one answers.
+    ///
+    /// # Errors
+    /// [`Error::NoDaemon`] if none does; [`Error::Refused`] if it speaks another
+    /// version.
+    pub fn connect() -> Result<Self> {
+        Self::connect_first(socket_paths())
+    }
+
+    /// Connects to the daemon whose socket is at `path`.
+    ///
+    /// # Errors
+    /// As [`Mesh::connect`].
+    pub fn connect_to(path: impl AsRef<Path>) -> Result<Self> {
+        Self::connect_first(vec![path.as_ref().to_owned()])
+    }
+
+    fn connect_first(paths: Vec<PathBuf>) -> Result<Self> {
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for path in &paths {
+            match Connection::connect(path) {
+                Ok(connection) => return Self::over(connection),
+                Err(error) => last = error,
+            }
+        }
+        Err(Error::NoDaemon {
+            paths,
+            source: last,
+        })
+    }
+
+    /// Introduces this process on a fresh connection.
+    pub(crate) fn over(connection: Connection) -> Result<Self> {
+        let hello = Request::Hello {
+            version: LOCAL_VERSION,
+            program: program(),
+        };
+        let mut answer = connection.ask(hello, None)?;
+        let Reply::Welcome { client, node, .. } = answer.reply else {
+            return Err(unexpected(&answer.reply));
+        };
+        Ok(Self(Arc::new(Inner {
+            connection,
+            client,
+            node,
+            device: answer.fds.pop(),
+            segments: Mutex::default(),
+        })))
+    }
+
+    /// Creates a segment of `size` bytes, or opens it if it exists and
+    /// `options.exclusive` is not set, for writing (M1, F3). The pages are zero
+    /// and cost nothing until they are touched.
+    ///
+    /// A name has 1 to 255 bytes, neither '/' nor NUL. An existing segment keeps
+    /// its size and options: see [`Segment::info`].
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the name or size is impossible, or the name is
+    /// taken and that is unwelcome or not permitted.
+    pub fn create(&self, name: &str, size: u64, options: Options) -> Result<Segment> {
+        let spec = SegmentSpec {
+            size: ByteLen(size),
+            mode: options.mode,
+            policy: options.policy,
+        };
+        self.open_with(name, Some(spec), options.exclusive, Access::Writable)
+    }
+
+    /// Opens an existing segment (M1, F4).
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there is none of that name, or its owner, group and
+    /// mode do not permit it.
+    pub fn open(&self, name: &str, access: Access) -> Result<Segment> {
+        self.open_with(name, None, false, access)
+    }
+
+    fn open_with(
+        &self,
+        name: &str,
+        create: Option<SegmentSpec>,
+        exclusive: bool,
+        access: Access,
+    ) -> Result<Segment> {
+        let answer = self.0.connection.ask(
+            Request::Open {
+                name: name.to_owned(),
+                create,
+                exclusive,
+                write: access == Access::Writable,
+            },
+            None,
+        )?;
+        let Reply::Opened { info } = answer.reply else {
+            return Err(unexpected(&answer.reply));
+        };
+        let id = info.id;
+        let opened = self.opened(info, answer.fds, access);
+        if opened.is_err() {
+            self.0.connection.tell(Request::Close { segment: id });
+        }
+        opened
+    }
+
+    /// Puts together what the daemon lent.
+    fn opened(&self, info: SegmentInfo, fds: Vec<OwnedFd>, access: Access) -> Result<Segment> {
+        let [memory, area] = <[OwnedFd; 2]>::try_from(fds)
+            .map_err(|_| Error::Invalid("the daemon lent no memory; is it of another version?"))?;
+        let mut segments = self.segments();
+        let known = segments.get(&info.id).and_then(Weak::upgrade);
+        let shared = if let Some(shared) = known {
+            shared
+        } else {
+            let area = LockArea::map(area).map_err(Error::Map)?;
+            let shared = Arc::new(Shared::new(area));
+            segments.retain(|_, shared| shared.strong_count() > 0);
+            segments.insert(info.id, Arc::downgrade(&shared));
+            shared
+        };
+        drop(segments);
+        Ok(Segment::new(self.clone(), info, memory, access, shared))
+    }
+
+    /// Removes a segment's name, at once; who has it open keeps it, and it is
+    /// gone when the last one closes it. Its lock and barrier numbers go with it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there is none of that name, or it is not the caller's.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        self.done(Request::Remove {
+            name: name.to_owned(),
+        })
+    }
+
+    /// What is known of a segment, without opening it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there is none of that name.
+    pub fn stat(&self, name: &str) -> Result<SegmentInfo> {
+        let name = name.to_owned();
+        match self.ask(Request::Stat { name }, None)?.reply {
+            Reply::Segment(info) => Ok(info),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// All segments of the cluster that have a name, in order of their names.
+    ///
+    /// # Errors
+    /// If the daemon cannot ask the node that keeps the names.
+    pub fn list(&self) -> Result<Vec<SegmentInfo>> {
+        let mut all: Vec<SegmentInfo> = Vec::new();
+        loop {
+            let after = all.last().map_or(String::new(), |info| info.name.clone());
+            match self.ask(Request::List { after }, None)?.reply {
+                Reply::Segments(some) if some.is_empty() => return Ok(all),
+                Reply::Segments(some) => all.extend(some),
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// Everyone who ever joined the cluster.
+    ///
+    /// # Errors
+    /// If the daemon does not answer.
+    pub fn members(&self) -> Result<Members> {
+        match self.ask(Request::Members, None)?.reply {
+            Reply::Members { epoch, members } => Ok(Members { epoch, members }),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// How this node is, with its problems and their cures.
+    ///
+    /// # Errors
+    /// If the daemon does not answer.
+    pub fn status(&self) -> Result<NodeStatus> {
+        match self.ask(Request::Status, None)?.reply {
+            Reply::Status(status) => Ok(status),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// What this node knows of at most `limit` pages of a segment, from page
+    /// number `first` on.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there is none of that name, or it is not permitted.
+    pub fn inspect(&self, name: &str, first: u32, limit: u32) -> Result<PageReport> {
+        let request = Request::Inspect {
+            name: name.to_owned(),
+            first: PageIndex(first),
+            limit,
+        };
+        match self.ask(request, None)?.reply {
+            Reply::Pages(report) => Ok(report),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// How long a call takes to a node and back, through every layer (M24).
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the node is dead or unknown.
+    pub fn probe(&self, node: NodeId) -> Result<Duration> {
+        let start = Instant::now();
+        self.done(Request::Probe { node })?;
+        Ok(start.elapsed())
+    }
+
+    /// All counters of this node since its daemon started, by name (M23). Read
+    /// them at the start and end of a program, and subtract.
+    ///
+    /// # Errors
+    /// If the daemon does not answer.
+    pub fn counters(&self) -> Result<Vec<(String, u64)>> {
+        match self.ask(Request::Counters, None)?.reply {
+            Reply::Counters(counters) => Ok(counters),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Puts a mark of the program's own into this node's time stamps (M22).
+    ///
+    /// # Errors
+    /// If the daemon does not answer.
+    pub fn stamp(&self, tag: u64) -> Result<()> {
+        self.done(Request::Stamp { tag })
+    }
+
+    /// This node's time stamps from number `from` on, as many as fit one reply
+    /// (M22). Go on with one more than the last number; a gap in the numbers
+    /// means that they were read too late.
+    ///
+    /// # Errors
+    /// If the daemon does not answer.
+    pub fn stamps(&self, from: u64) -> Result<Vec<Stamp>> {
+        match self.ask(Request::Stamps { from }, None)?.reply {
+            Reply::Stamps(stamps) => Ok(stamps),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Makes this node hand over its pages and leave the cluster. Waits until
+    /// it has.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the caller may not say so, or the node cannot go.
+    pub fn leave(&self) -> Result<()> {
+        self.done(Request::Leave)
+    }
+
+    /// This node's number.
+    #[must_use]
+    pub fn node(&self) -> NodeId {
+        self.0.node
+    }
+
+    /// This process in lock words.
+    pub(crate) fn client(&self) -> ClientId {
+        self.0.client
+    }
+
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.0.connection
+    }
+
+    /// `/dev/userfaultfd`, if the daemon lent it.
+    pub(crate) fn device(&self) -> Option<BorrowedFd<'_>> {
+        self.0.device.as_ref().map(AsFd::as_fd)
+    }
+
+    pub(crate) fn ask(&self, request: Request, until: Option<Instant>) -> Result<Answer> {
+        self.0.connection.ask(request, until)
+    }
+
+    /// Asks for something that is simply done.
+    pub(crate) fn done(&self, request: Request) -> Result<()> {
+        match self.ask(request, None)?.reply {
+            Reply::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn segments(&self) -> std::sync::MutexGuard<'_, HashMap<SegmentId, Weak<Shared>>> {
+        self.0
+            .segments
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Mesh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mesh")
+            .field("node", &self.0.node)
+            .field("client", &self.0.client)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The name of this program, for people who look.
+fn program() -> String {
+    let first = std::env::args_os().next().unwrap_or_default();
+    let name = Path::new(&first).file_name().unwrap_or_default();
+    name.to_string_lossy().chars().take(64).collect()
+}

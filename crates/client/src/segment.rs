@@ -1,0 +1,265 @@
+//! A segment that this process has open.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pagemesh_os::area::LockArea;
+use pagemesh_wire::local::Request;
+use pagemesh_wire::peer::{Policy, SegmentInfo};
+use pagemesh_wire::{PAGE_SIZE, SegmentId, SyncKey};
+
+use crate::lock::LockState;
+use crate::watch::wait_change;
+use crate::{Barrier, Condition, Error, Lock, Mapping, Mesh, Result, WriteLock};
+
+/// What a process wants to do with a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Load only. The daemon lends a descriptor through which nobody can store.
+    ReadOnly,
+    /// Load and store.
+    Writable,
+}
+
+/// What the creator of a segment chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Options {
+    /// Who may read and write: permission bits, as of a file.
+    pub mode: u16,
+    /// What the segment promises, and how.
+    pub policy: Policy,
+    /// Fail if the name is taken, instead of opening what is there.
+    pub exclusive: bool,
+}
+
+impl Default for Options {
+    /// For the creator only, every load sees the latest store, and an existing
+    /// segment is opened.
+    fn default() -> Self {
+        Self {
+            mode: 0o600,
+            policy: Policy::default(),
+            exclusive: false,
+        }
+    }
+}
+
+/// An open segment. Clones are the same opening; when the last one, with its
+/// mappings and locks, is dropped, the segment is closed. That never removes
+/// it: see [`Mesh::remove`].
+#[derive(Clone)]
+pub struct Segment(Arc<Inner>);
+
+struct Inner {
+    mesh: Mesh,
+    info: SegmentInfo,
+    memory: OwnedFd,
+    access: Access,
+    shared: Arc<Shared>,
+}
+
+/// What all openings of a segment by this process have in common.
+#[derive(Debug)]
+pub struct Shared {
+    area: LockArea,
+    locks: Mutex<HashMap<u64, Arc<LockState>>>,
+}
+
+impl Shared {
+    pub fn new(area: LockArea) -> Self {
+        Self {
+            area,
+            locks: Mutex::default(),
+        }
+    }
+}
+
+impl Segment {
+    pub(crate) fn new(
+        mesh: Mesh,
+        info: SegmentInfo,
+        memory: OwnedFd,
+        access: Access,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            mesh,
+            info,
+            memory,
+            access,
+            shared,
+        }))
+    }
+
+    /// Maps all of it, for what it was opened for, where there is room.
+    ///
+    /// # Errors
+    /// As [`Segment::map_at`].
+    pub fn map(&self) -> Result<Mapping> {
+        let write = self.0.access == Access::Writable;
+        self.map_at(None, 0, self.size(), write)
+    }
+
+    /// Maps `length` bytes from byte `offset` on (F4, F6). `offset` and the
+    /// wished `address` are multiples of the page size; pointers in the segment
+    /// work everywhere if all processes wish for the same address.
+    ///
+    /// # Errors
+    /// [`Error::AddressTaken`] if something is there already, which is never
+    /// replaced; [`Error::Invalid`] for a range outside of the segment or stores
+    /// to a segment opened read-only; [`Error::NoUserfaultfd`]; [`Error::Map`].
+    pub fn map_at(
+        &self,
+        address: Option<usize>,
+        offset: u64,
+        length: u64,
+        write: bool,
+    ) -> Result<Mapping> {
+        if write && self.0.access == Access::ReadOnly {
+            return Err(Error::Invalid("the segment was opened read-only"));
+        }
+        Mapping::new(self, address, offset, length, write)
+    }
+
+    /// The lock of that number. Any number is a lock of its own, free at first.
+    #[must_use]
+    pub fn lock(&self, number: u64) -> Lock {
+        let mut locks = self
+            .0
+            .shared
+            .locks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let state = Arc::clone(locks.entry(number).or_default());
+        Lock::new(self.clone(), number, state)
+    }
+
+    /// The condition variable of that number. Any number is one of its own.
+    #[must_use]
+    pub fn condition(&self, number: u64) -> Condition {
+        Condition::new(self.clone(), number)
+    }
+
+    /// The barrier of that number, for so many `parties` in the whole cluster;
+    /// a process with several waiting threads counts as often.
+    #[must_use]
+    pub fn barrier(&self, number: u64, parties: u32) -> Barrier {
+        Barrier::new(self.clone(), number, parties)
+    }
+
+    /// Sleeps while the byte at `offset` is `expected`, without any traffic; the
+    /// thread wakes when anybody gets the right to write its page, looks,
+    /// and sleeps on if the byte is the same (F7). Returns the byte's new value.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] after `timeout`, [`Error::Interrupted`],
+    /// [`Error::Invalid`] for an offset outside of the segment.
+    pub fn wait_change(&self, offset: u64, expected: u8, timeout: Option<Duration>) -> Result<u8> {
+        wait_change(self, offset, expected, timeout)
+    }
+
+    /// Keeps the pages of these bytes here, writable, while a series of stores
+    /// is made to them (M14): other nodes wait until the guard is dropped, one
+    /// second at most. Spares the pages from leaving between two stores; it is
+    /// no lock, since processes of this host share the right.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a range outside of the segment, or a segment
+    /// opened read-only; [`Error::Refused`] beyond 4096 pages.
+    pub fn write_lock(&self, bytes: Range<u64>) -> Result<WriteLock> {
+        WriteLock::new(self, bytes)
+    }
+
+    /// Closes this opening now and waits until the daemon has noted it; it must
+    /// be the last clone. Dropping does the same without waiting.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if clones, mappings or locks of it are still around,
+    /// which keep it open.
+    pub fn close(self) -> Result<()> {
+        let mesh = self.0.mesh.clone();
+        let last = Arc::try_unwrap(self.0);
+        last.map_err(|_| Error::Invalid("mappings, locks or clones keep the segment open"))?;
+        // Requests are handled in order: once this is answered, so is the close.
+        mesh.status().map(|_| ())
+    }
+
+    /// What was known of it when it was opened.
+    #[must_use]
+    pub fn info(&self) -> &SegmentInfo {
+        &self.0.info
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.info.name
+    }
+
+    /// Its size in bytes, as its creator gave it.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.0.info.spec.size.0
+    }
+
+    /// What it was opened for.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.0.access
+    }
+
+    pub(crate) fn id(&self) -> SegmentId {
+        self.0.info.id
+    }
+
+    /// Whether both are openings, or clones of one, of one segment over one
+    /// connection.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0.shared, &other.0.shared)
+    }
+
+    pub(crate) fn key(&self, number: u64) -> SyncKey {
+        SyncKey {
+            segment: self.id(),
+            number,
+        }
+    }
+
+    pub(crate) fn mesh(&self) -> &Mesh {
+        &self.0.mesh
+    }
+
+    pub(crate) fn memory(&self) -> BorrowedFd<'_> {
+        self.0.memory.as_fd()
+    }
+
+    pub(crate) fn area(&self) -> &LockArea {
+        &self.0.shared.area
+    }
+
+    /// Whether these bytes lie in the segment, whose last page is all its own.
+    pub(crate) fn contains(&self, bytes: &Range<u64>) -> bool {
+        let size = self.size().next_multiple_of(PAGE_SIZE as u64);
+        bytes.start < bytes.end && bytes.end <= size
+    }
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment")
+            .field("info", &self.0.info)
+            .field("access", &self.0.access)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let segment = self.info.id;
+        self.mesh.connection().tell(Request::Close { segment });
+    }
+}

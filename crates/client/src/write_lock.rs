@@ -1,0 +1,62 @@
+//! Keeping pages here for a series of stores (M14).
+
+use std::ops::Range;
+
+use pagemesh_wire::local::Request;
+use pagemesh_wire::{ByteOffset, PAGE_SIZE, PageCount, PageIndex};
+
+use crate::{Access, Error, Result, Segment};
+
+/// Pages that stay on this node, writable, until this is dropped, one second
+/// at most.
+#[derive(Debug)]
+#[must_use = "the pages may leave when this is dropped"]
+pub struct WriteLock {
+    segment: Segment,
+    first: PageIndex,
+    count: PageCount,
+}
+
+impl WriteLock {
+    pub(crate) fn new(segment: &Segment, bytes: Range<u64>) -> Result<Self> {
+        if segment.access() == Access::ReadOnly {
+            return Err(Error::Invalid("the segment was opened read-only"));
+        }
+        let outside = Error::Invalid("these bytes do not lie in the segment");
+        if !segment.contains(&bytes) {
+            return Err(outside);
+        }
+        let page = |byte| ByteOffset(byte).page();
+        let (Some(first), Some(last)) = (page(bytes.start), page(bytes.end - 1)) else {
+            return Err(outside);
+        };
+        let count = PageCount(last.0 - first.0 + 1);
+        segment.mesh().done(Request::Pin {
+            segment: segment.id(),
+            first,
+            count,
+        })?;
+        Ok(Self {
+            segment: segment.clone(),
+            first,
+            count,
+        })
+    }
+
+    /// The bytes that stay: whole pages.
+    #[must_use]
+    pub fn bytes(&self) -> Range<u64> {
+        let start = self.first.offset().0;
+        start..start + u64::from(self.count.0) * PAGE_SIZE as u64
+    }
+}
+
+impl Drop for WriteLock {
+    fn drop(&mut self) {
+        self.segment.mesh().connection().tell(Request::Unpin {
+            segment: self.segment.id(),
+            first: self.first,
+            count: self.count,
+        });
+    }
+}
