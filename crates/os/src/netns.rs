@@ -1,0 +1,347 @@
+//! Network namespaces, and children that live in one and die with their parent.
+//!
+//! A [`Switch`] is a bridge in a namespace of its own and one namespace per
+//! port. They have no names: the kernel removes a namespace, and every device
+//! in it, when the last process and descriptor that refer to it are gone. So
+//! nothing is left behind, however the program that made them ends.
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use std::fs::File;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// A network namespace without a name.
+#[derive(Debug)]
+pub struct Namespace {
+    fd: OwnedFd,
+    /// Belongs to the namespace, whichever thread uses it.
+    route: Route,
+}
+
+impl Namespace {
+    /// A new namespace with nothing in it but a loopback device, which is up.
+    ///
+    /// # Errors
+    /// Without `CAP_SYS_ADMIN`, or where the kernel has no network namespaces.
+    pub fn new() -> io::Result<Self> {
+        // A thread of its own steps into the new namespace and ends there;
+        // the caller stays where it is.
+        let made = std::thread::Builder::new()
+            .name("netns".to_owned())
+            .spawn(|| -> io::Result<Self> {
+                // SAFETY: only the network namespace of this thread changes;
+                // nothing else runs on it.
+                unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
+                let fd = File::open("/proc/thread-self/ns/net")?.into();
+                let route = Route::open()?;
+                Ok(Self { fd, route })
+            })?
+            .join()
+            .map_err(|_| io::Error::other("the thread that makes a namespace died"))??;
+        made.route.set_up(LOOPBACK)?;
+        Ok(made)
+    }
+
+    /// Makes the command's child start in this namespace.
+    pub fn confine(&self, command: &mut Command) -> io::Result<()> {
+        let fd = self.fd.try_clone()?;
+        // SAFETY: between fork and exec only one system call is made.
+        unsafe {
+            command.pre_exec(move || {
+                move_into_link_name_space(fd.as_fd(), Some(LinkNameSpaceType::Network))?;
+                Ok(())
+            });
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Makes the command's child be killed when the thread that spawns it ends.
+pub fn die_with_parent(command: &mut Command) {
+    let parent = rustix::process::getpid();
+    // SAFETY: between fork and exec only two system calls are made.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+            // The parent may have died before the request was made.
+            if rustix::process::getppid() != Some(parent) {
+                return Err(io::Error::from(Errno::SRCH));
+            }
+            Ok(())
+        });
+    }
+}
+
+/// A bridge with one namespace at each of its ports.
+#[derive(Debug)]
+pub struct Switch {
+    _bridge: Namespace,
+    ports: Vec<(Namespace, Ipv4Addr)>,
+}
+
+impl Switch {
+    /// A bridge with `count` ports of this MTU; port *i* has address 10.77.0.*i*+1.
+    ///
+    /// # Errors
+    /// Without `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`, or where the kernel has
+    /// neither bridges nor veth pairs.
+    pub fn new(count: u8, mtu: u32) -> io::Result<Self> {
+        let bridge = Namespace::new()?;
+        bridge.route.add_bridge(mtu)?;
+        let mut ports = Vec::new();
+        for number in 1..=count {
+            let port = Namespace::new()?;
+            bridge.route.add_port(number, &port, mtu)?;
+            let address = Ipv4Addr::new(10, 77, 0, number);
+            port.route.add_address(address)?;
+            port.route.set_up(PORT)?;
+            ports.push((port, address));
+        }
+        Ok(Self {
+            _bridge: bridge,
+            ports,
+        })
+    }
+
+    /// The namespace and address at a port, counted from 0.
+    #[must_use]
+    pub fn port(&self, index: usize) -> (&Namespace, Ipv4Addr) {
+        let (namespace, address) = &self.ports[index];
+        (namespace, *address)
+    }
+}
+
+// Device numbers are chosen, not asked for. They lie above those that a kernel
+// gives to the tunnels it may put into every new namespace.
+const LOOPBACK: u32 = 1;
+const BRIDGE: u32 = 1000;
+const PORT: u32 = 1000;
+const BRIDGE_SIDE: u32 = 2000;
+
+/// The kernel's table of devices and addresses in one namespace.
+#[derive(Debug)]
+struct Route(OwnedFd);
+
+impl Route {
+    fn open() -> io::Result<Self> {
+        Ok(Self(rustix::net::socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            None, // NETLINK_ROUTE is 0
+        )?))
+    }
+
+    fn add_bridge(&self, mtu: u32) -> io::Result<()> {
+        let mut request = Request::new(RTM_NEWLINK, CREATE);
+        request.device(BRIDGE, IFF_UP);
+        request.attribute(IFLA_IFNAME, b"bridge\0");
+        request.attribute(IFLA_MTU, &mtu.to_ne_bytes());
+        request.nested(IFLA_LINKINFO, |info| {
+            info.attribute(IFLA_INFO_KIND, b"bridge\0");
+        });
+        self.carry_out(request, "making a bridge")
+    }
+
+    fn add_port(&self, number: u8, port: &Namespace, mtu: u32) -> io::Result<()> {
+        let mut request = Request::new(RTM_NEWLINK, CREATE);
+        request.device(BRIDGE_SIDE + u32::from(number), IFF_UP);
+        request.attribute(IFLA_IFNAME, format!("port{number}\0").as_bytes());
+        request.attribute(IFLA_MTU, &mtu.to_ne_bytes());
+        request.attribute(IFLA_MASTER, &BRIDGE.to_ne_bytes());
+        request.nested(IFLA_LINKINFO, |info| {
+            info.attribute(IFLA_INFO_KIND, b"veth\0");
+            info.nested(IFLA_INFO_DATA, |data| {
+                data.nested(VETH_INFO_PEER, |peer| {
+                    peer.device(PORT, 0);
+                    peer.attribute(IFLA_IFNAME, b"mesh0\0");
+                    peer.attribute(IFLA_MTU, &mtu.to_ne_bytes());
+                    peer.attribute(IFLA_NET_NS_FD, &port.fd.as_raw_fd().to_ne_bytes());
+                });
+            });
+        });
+        self.carry_out(request, "making a veth pair")
+    }
+
+    fn add_address(&self, address: Ipv4Addr) -> io::Result<()> {
+        let mut request = Request::new(RTM_NEWADDR, CREATE);
+        let (family, prefix, flags, scope) = (AF_INET, 24, 0, 0);
+        request.0.extend([family, prefix, flags, scope]);
+        request.0.extend(PORT.to_ne_bytes());
+        request.attribute(IFA_LOCAL, &address.octets());
+        request.attribute(IFA_ADDRESS, &address.octets());
+        self.carry_out(request, "adding an address")
+    }
+
+    fn set_up(&self, device: u32) -> io::Result<()> {
+        let mut request = Request::new(RTM_NEWLINK, 0);
+        request.device(device, IFF_UP);
+        self.carry_out(request, "starting a network device")
+    }
+
+    /// Sends the request and waits for the kernel's verdict.
+    fn carry_out(&self, request: Request, doing: &str) -> io::Result<()> {
+        rustix::net::send(&self.0, &request.finish(), SendFlags::empty())?;
+        let mut answer = [0; 4096];
+        let (got, _) = rustix::net::recv(&self.0, &mut answer, RecvFlags::empty())?;
+        match verdict(&answer[..got]) {
+            Some(0) => Ok(()),
+            Some(code) => {
+                let error = io::Error::from_raw_os_error(-code);
+                Err(io::Error::new(error.kind(), format!("{doing}: {error}")))
+            }
+            None => Err(io::Error::other(format!(
+                "{doing}: no answer from the kernel"
+            ))),
+        }
+    }
+}
+
+/// The error number in a netlink acknowledgement; zero is success.
+fn verdict(answer: &[u8]) -> Option<i32> {
+    let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
+    let code = i32::from_ne_bytes(answer.get(16..20)?.try_into().ok()?);
+    (kind == NLMSG_ERROR).then_some(code)
+}
+
+const NLMSG_ERROR: u16 = 2;
+const RTM_NEWLINK: u16 = 16;
+const RTM_NEWADDR: u16 = 20;
+const NLM_F_REQUEST_ACK: u16 = 0x1 | 0x4;
+const CREATE: u16 = 0x200 | 0x400; // NLM_F_EXCL | NLM_F_CREATE
+const AF_INET: u8 = 2;
+const IFF_UP: u32 = 1;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_MASTER: u16 = 10;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const VETH_INFO_PEER: u16 = 1;
+
+/// A netlink message under construction.
+struct Request(Vec<u8>);
+
+impl Request {
+    fn new(kind: u16, flags: u16) -> Self {
+        let mut bytes = vec![0; 4]; // the length, set at the end
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend((NLM_F_REQUEST_ACK | flags).to_ne_bytes());
+        bytes.extend([0; 8]); // sequence number and sender: one request at a time
+        Self(bytes)
+    }
+
+    /// `struct ifinfomsg`.
+    fn device(&mut self, index: u32, flags: u32) {
+        self.0.extend([0; 4]); // family and type
+        self.0.extend(index.to_ne_bytes());
+        self.0.extend(flags.to_ne_bytes());
+        self.0.extend(flags.to_ne_bytes()); // which flags to change
+    }
+
+    fn attribute(&mut self, kind: u16, value: &[u8]) {
+        self.nested(kind, |inner| inner.0.extend(value));
+    }
+
+    fn nested(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) {
+        let start = self.0.len();
+        self.0.extend([0; 2]);
+        self.0.extend(kind.to_ne_bytes());
+        fill(self);
+        let length = (self.0.len() - start) as u16;
+        self.0[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        let length = self.0.len() as u32;
+        self.0[..4].copy_from_slice(&length.to_ne_bytes());
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::process::Stdio;
+
+    #[test]
+    fn attributes_are_padded_and_carry_their_length() {
+        let mut request = Request(Vec::new());
+        request.nested(7, |inner| inner.attribute(9, b"abcde"));
+        let expected = [
+            16u16.to_ne_bytes(),
+            7u16.to_ne_bytes(),
+            9u16.to_ne_bytes(),
+            9u16.to_ne_bytes(),
+        ];
+        assert_eq!(request.0[..8], expected.concat());
+        assert_eq!(request.0[8..], *b"abcde\0\0\0");
+    }
+
+    #[test]
+    fn ports_of_a_switch_reach_each_other_and_nobody_else() {
+        let Ok(switch) = Switch::new(2, 9000) else {
+            eprintln!("skipped: needs root");
+            return;
+        };
+        let socket = |index: usize| {
+            let (namespace, address) = switch.port(index);
+            std::thread::scope(|scope| {
+                scope
+                    .spawn(|| {
+                        move_into_link_name_space(namespace.as_fd(), None).unwrap();
+                        UdpSocket::bind((address, 7450)).unwrap()
+                    })
+                    .join()
+                    .unwrap()
+            })
+        };
+        let (one, two) = (socket(0), socket(1));
+        two.set_read_timeout(Some(std::time::Duration::from_secs(5)))
+            .unwrap();
+        let page = vec![7; 8000];
+        one.send_to(&page, two.local_addr().unwrap()).unwrap();
+        let mut buffer = vec![0; 9000];
+        let (got, from) = two.recv_from(&mut buffer).unwrap();
+        assert_eq!((got, from), (8000, one.local_addr().unwrap()));
+        let outside = UdpSocket::bind("0.0.0.0:0").unwrap();
+        let _ = outside.send_to(b"x", two.local_addr().unwrap());
+        two.set_read_timeout(Some(std::time::Duration::from_millis(50)))
+            .unwrap();
+        assert!(two.recv_from(&mut buffer).is_err());
+    }
+
+    #[test]
+    fn a_child_lives_in_the_namespace() {
+        let Ok(namespace) = Namespace::new() else {
+            eprintln!("skipped: needs root");
+            return;
+        };
+        let mut command = Command::new("cat");
+        command.arg("/proc/net/dev").stdout(Stdio::piped());
+        namespace.confine(&mut command).unwrap();
+        die_with_parent(&mut command);
+        let output = command.output().unwrap();
+        let devices = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            devices.contains("lo:") && !devices.contains("eth0:"),
+            "{devices}"
+        );
+    }
+}
