@@ -1,0 +1,147 @@
+//! The command line: every command, and the flags all of them share.
+
+use crate::commands::{
+    bench, completions, counters, daemon, demo, doctor, leave, members, probe, run, sandbox,
+    segment, status, version,
+};
+use crate::exit::Exit;
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Shared memory between the processes of several hosts.
+#[derive(Parser)]
+#[command(
+    name = "pagemesh",
+    version,
+    propagate_version = true,
+    after_help = "Exit codes: 0 done, 1 failure, 2 usage, 3 daemon not running, 4 degraded, \
+                  77 no permission, 78 bad configuration.\n\
+                  Start with: pagemesh doctor, pagemesh sandbox 3, pagemesh demo"
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Flags of every command.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Global {
+    /// How to print results
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        env = "PAGEMESH_OUTPUT"
+    )]
+    pub(crate) output: Format,
+    /// Say more on standard error; twice for everything
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Say only what went wrong
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// The daemon's socket
+    #[arg(long, global = true, value_name = "PATH", env = "PAGEMESH_SOCKET")]
+    pub(crate) socket: Option<PathBuf>,
+    /// How to write the log on standard error
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        env = "PAGEMESH_LOG_FORMAT"
+    )]
+    pub(crate) log_format: LogFormat,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Columns for people.
+    #[default]
+    Table,
+    /// More columns.
+    Wide,
+    /// For programs; carries `schema_version`.
+    Json,
+}
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run the daemon of this node in the foreground
+    Daemon(daemon::Daemon),
+    /// Hand over all pages and leave the cluster
+    Leave(leave::Leave),
+    /// List the nodes of the cluster
+    Members(members::Members),
+    /// Say whether all is well, and what to do if not
+    Status(status::Status),
+    /// Create, list, look into and remove segments
+    #[command(subcommand)]
+    Segment(segment::Segment),
+    /// Run a program on the nodes of the cluster
+    Run(run::Run),
+    /// Bring up N nodes on this machine, for a program or for a look
+    Sandbox(sandbox::SandboxCommand),
+    /// Find what keeps PageMesh from working here, and how to cure it
+    Doctor(doctor::Doctor),
+    /// Measure
+    Bench(bench::Bench),
+    /// See it work: PageRank of this machine's packages on four nodes
+    Demo(demo::Demo),
+    /// Measure the round trip to a node through every layer
+    Probe(probe::Probe),
+    /// Show the counters of this node
+    Counters(counters::Counters),
+    /// Print a completion script for a shell
+    Completions(completions::Completions),
+    /// Print the version
+    Version(version::Version),
+}
+
+impl Command {
+    pub(crate) fn run(self, global: &Global) -> Result<Exit> {
+        match self {
+            Self::Daemon(command) => command.run(global),
+            Self::Leave(command) => command.run(global),
+            Self::Members(command) => command.run(global),
+            Self::Status(command) => command.run(global),
+            Self::Segment(command) => command.run(global),
+            Self::Run(command) => command.run(global),
+            Self::Sandbox(command) => command.run(global),
+            Self::Doctor(command) => command.run(global),
+            Self::Bench(command) => command.run(global),
+            Self::Demo(command) => command.run(global),
+            Self::Probe(command) => command.run(global),
+            Self::Counters(command) => command.run(global),
+            Self::Completions(command) => command.run(global),
+            Self::Version(command) => command.run(global),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

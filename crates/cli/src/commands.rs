@@ -1,0 +1,42 @@
+//! One module a command.
+
+use crate::cli::Global;
+use crate::control::Control;
+use anyhow::Result;
+use std::path::PathBuf;
+
+pub(crate) mod bench;
+pub(crate) mod completions;
+pub(crate) mod counters;
+pub(crate) mod daemon;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod leave;
+pub(crate) mod members;
+pub(crate) mod probe;
+pub(crate) mod run;
+pub(crate) mod sandbox;
+pub(crate) mod segment;
+pub(crate) mod status;
+pub(crate) mod version;
+
+/// Where the daemon may listen, the likeliest place first.
+fn sockets(global: &Global) -> Vec<PathBuf> {
+    global
+        .socket
+        .clone()
+        .map_or_else(pagemesh::socket_paths, |path| vec![path])
+}
+
+/// A conversation with this node's daemon.
+fn connect(global: &Global) -> Result<Control> {
+    let mut failure = None;
+    for path in sockets(global) {
+        match Control::connect(&path) {
+            Ok(control) => return Ok(control),
+            // The last place is the most general one: its error tells most.
+            Err(error) => failure = Some(error),
+        }
+    }
+    Err(failure.unwrap_or_else(|| anyhow::anyhow!("nowhere to look for a daemon")))
+}

@@ -1,0 +1,66 @@
+//! `pagemesh daemon`: the daemon of this node, in the foreground.
+
+mod settings;
+
+use super::sandbox::Wait;
+use crate::cli::Global;
+use crate::exit::Exit;
+use anyhow::Result;
+use clap::Args;
+use clap::builder::BoolishValueParser;
+
+/// Run the daemon of this node in the foreground
+#[derive(Args)]
+#[command(
+    after_help = "Flags beat PAGEMESH_* variables, these beat $XDG_CONFIG_HOME/pagemesh/config.toml, \
+                  and that beats /etc/pagemesh/config.toml (keys: bind, advertise, join, node_name, \
+                  socket, wait, latency, cpu, impair, insecure)."
+)]
+pub(crate) struct Daemon {
+    /// Loopback and defaults only, to try things out; no configuration is read
+    #[arg(long)]
+    dev: bool,
+    /// Address for other nodes, UDP and TCP; port 0 takes any free one [default: 127.0.0.1:7450]
+    #[arg(long, value_name = "ADDRESS[:PORT]", env = "PAGEMESH_BIND")]
+    bind: Option<String>,
+    /// Address by which others reach this node, if it is another one
+    #[arg(long, value_name = "ADDRESS[:PORT]", env = "PAGEMESH_ADVERTISE")]
+    advertise: Option<String>,
+    /// A node of the cluster to join; the first that answers counts
+    #[arg(
+        long,
+        value_name = "ADDRESS[:PORT]",
+        env = "PAGEMESH_JOIN",
+        value_delimiter = ','
+    )]
+    join: Vec<String>,
+    /// This node's name [default: the host name]
+    #[arg(long, env = "PAGEMESH_NODE_NAME")]
+    name: Option<String>,
+    /// How to wait for datagrams
+    #[arg(long, value_enum, env = "PAGEMESH_WAIT")]
+    wait: Option<Wait>,
+    /// Keep idle processors awake: faster, but costs power
+    #[arg(long, env = "PAGEMESH_LATENCY", value_parser = BoolishValueParser::new())]
+    latency: bool,
+    /// Pin the daemon's hot thread to this CPU
+    #[arg(long, env = "PAGEMESH_CPU")]
+    cpu: Option<usize>,
+    /// Spoil outgoing datagrams, for tests: loss=1%,dup=1%,reorder=1%,delay=1ms,seed=7
+    #[arg(long, value_name = "SPEC", env = "PAGEMESH_IMPAIR")]
+    impair: Option<String>,
+    /// Serve other hosts although nothing is encrypted or authenticated yet
+    #[arg(long, env = "PAGEMESH_INSECURE", value_parser = BoolishValueParser::new())]
+    insecure: bool,
+    /// Read no configuration file
+    #[arg(long, hide = true)]
+    no_config: bool,
+}
+
+impl Daemon {
+    pub(crate) fn run(self, global: &Global) -> Result<Exit> {
+        let options = settings::options(self, global)?;
+        pagemesh_daemon::run(options)?;
+        Ok(Exit::OK)
+    }
+}

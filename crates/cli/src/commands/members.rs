@@ -1,0 +1,78 @@
+//! `pagemesh members`: who takes part.
+
+use crate::cli::{Format, Global};
+use crate::exit::Exit;
+use crate::output::{self, Table};
+use anyhow::Result;
+use clap::Args;
+use pagemesh_wire::NodeId;
+use pagemesh_wire::peer::{Health, Member};
+use serde_json::{Value, json};
+
+/// List the nodes of the cluster
+#[derive(Args)]
+pub(crate) struct Members {
+    /// Those who left and those who died, too
+    #[arg(short, long)]
+    all: bool,
+}
+
+impl Members {
+    pub(crate) fn run(self, global: &Global) -> Result<Exit> {
+        let mut control = super::connect(global)?;
+        let here = control.node;
+        let (epoch, mut members) = control.members()?;
+        if !self.all {
+            members.retain(|member| member.health != Health::Left);
+        }
+        match global.output {
+            Format::Json => output::json(json!({
+                "epoch": epoch,
+                "node": here.0,
+                "members": members.iter().map(document).collect::<Vec<_>>(),
+            }))?,
+            format => table(&members, here, format == Format::Wide).print()?,
+        }
+        Ok(Exit::OK)
+    }
+}
+
+fn table(members: &[Member], here: NodeId, wide: bool) -> Table {
+    let mut header = vec!["NODE", "NAME", "ADDRESS", "HEALTH"];
+    if wide {
+        header.push("INCARNATION");
+    }
+    let mut table = Table::new(&header);
+    for member in members {
+        let mark = if member.id == here { "*" } else { "" };
+        let mut row = vec![
+            format!("{}{mark}", member.id),
+            member.name.clone(),
+            member.address.to_string(),
+            health(member.health).to_owned(),
+        ];
+        if wide {
+            row.push(format!("{:016x}", member.incarnation.0));
+        }
+        table.row(row);
+    }
+    table
+}
+
+fn document(member: &Member) -> Value {
+    json!({
+        "node": member.id.0,
+        "name": member.name,
+        "address": member.address.to_string(),
+        "health": health(member.health),
+        "incarnation": format!("{:016x}", member.incarnation.0),
+    })
+}
+
+fn health(health: Health) -> &'static str {
+    match health {
+        Health::Alive => "alive",
+        Health::Left => "left",
+        Health::Dead => "dead",
+    }
+}

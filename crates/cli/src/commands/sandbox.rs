@@ -1,0 +1,192 @@
+//! `pagemesh sandbox`: a cluster on this machine, for a program or for a look.
+
+use crate::cli::{Format, Global};
+use crate::exit::Exit;
+use crate::interrupts::Interrupts;
+use crate::output;
+use crate::ranks::{self, Care, Copy, Event, LocalCopy};
+use crate::sandbox::{Netns, Plan, Sandbox};
+use crate::units::{parse_duration, parse_share};
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use pagemesh_os::impair::Impairment;
+use serde_json::json;
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// Bring up N nodes on this machine, for a program or for a look
+#[derive(Args)]
+#[command(
+    after_help = "With CMD, one copy runs on each node, told by PAGEMESH_RANK, PAGEMESH_SIZE, \
+                  PAGEMESH_SOCKET and PAGEMESH_JOB; the worst exit code is returned and \
+                  everything is taken down. Without, the nodes stay until Ctrl-C."
+)]
+pub(crate) struct SandboxCommand {
+    /// How many nodes
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=64))]
+    nodes: u8,
+    #[command(flatten)]
+    shape: Shape,
+    /// Once a copy has failed, the others may go on this long
+    #[arg(long, default_value = "5s", value_parser = parse_duration)]
+    grace: Duration,
+    /// Do not begin output lines with [rank]
+    #[arg(long)]
+    no_prefix: bool,
+    /// The program to run on every node, and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// What the nodes and their network are like; other commands share it.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Shape {
+    /// Share of datagrams lost, for example 1%
+    #[arg(long, value_name = "P", default_value = "0", value_parser = parse_share)]
+    loss: f64,
+    /// Share of datagrams that arrive twice
+    #[arg(long, value_name = "P", default_value = "0", value_parser = parse_share)]
+    dup: f64,
+    /// Share of datagrams that are overtaken
+    #[arg(long, value_name = "P", default_value = "0", value_parser = parse_share)]
+    reorder: f64,
+    /// How long every datagram takes, for example 200us
+    #[arg(long, value_name = "D", default_value = "0", value_parser = parse_duration)]
+    delay: Duration,
+    /// Where the dice of the impairments start
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How daemons wait for datagrams
+    #[arg(long, value_enum)]
+    wait: Option<Wait>,
+    /// Network namespaces (needs root) or 127.0.0.x
+    #[arg(long, value_enum, default_value_t)]
+    netns: Netns,
+    /// Largest packet between network namespaces
+    #[arg(long, default_value_t = 9000, value_parser = clap::value_parser!(u32).range(576..=65535))]
+    mtu: u32,
+}
+
+/// How a daemon waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Wait {
+    /// Never sleeps: lowest latency, one CPU
+    Spin,
+    /// Always sleeps: no CPU, more latency
+    Block,
+    /// Spins while answers are due, then sleeps
+    Auto,
+}
+
+impl Wait {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Block => "block",
+            Self::Auto => "auto",
+        }
+    }
+}
+
+impl Shape {
+    /// The plan for so many nodes of this shape.
+    pub(crate) fn plan(&self, nodes: usize) -> Plan {
+        let mut plan = Plan::new(nodes);
+        plan.impair = Impairment {
+            loss: self.loss,
+            dup: self.dup,
+            reorder: self.reorder,
+            delay: self.delay,
+            seed: self.seed,
+        };
+        plan.waiting = self.wait.map(|wait| wait.name().to_owned());
+        plan.netns = self.netns;
+        plan.mtu = self.mtu;
+        plan
+    }
+}
+
+impl SandboxCommand {
+    pub(crate) fn run(self, global: &Global) -> Result<Exit> {
+        let interrupts = Interrupts::catch()?;
+        let sandbox = Sandbox::start(&self.shape.plan(self.nodes.into()))?;
+        if let Some(notice) = sandbox.notice()
+            && !global.quiet
+        {
+            eprintln!("pagemesh: {notice}");
+        }
+        if self.command.is_empty() {
+            present(&sandbox, global)?;
+            interrupts.wait()?;
+            return Ok(Exit::OK);
+        }
+        let care = Care {
+            prefix: !self.no_prefix,
+            grace: self.grace,
+        };
+        run_on_all(&sandbox, &self.command, care, &interrupts)
+    }
+}
+
+/// Runs one copy of the command on every node.
+pub(crate) fn run_on_all(
+    sandbox: &Sandbox,
+    command: &[OsString],
+    care: Care,
+    interrupts: &Interrupts,
+) -> Result<Exit> {
+    let (sender, events) = ranks::events();
+    let mut copies: Vec<Box<dyn Copy>> = Vec::new();
+    for (rank, node) in sandbox.nodes().iter().enumerate() {
+        let mut copy = node.command(&command[0]);
+        copy.args(&command[1..]);
+        copies.push(Box::new(LocalCopy::start(rank, copy, &sender)?));
+    }
+    interrupts.watch(move |signal| sender.send(Event::Interrupted(signal)).is_ok())?;
+    ranks::supervise(&copies, &events, care)
+}
+
+/// Says where the nodes are, and what one can do with them.
+fn present(sandbox: &Sandbox, global: &Global) -> Result<()> {
+    if global.output == Format::Json {
+        let nodes: Vec<_> = sandbox
+            .nodes()
+            .iter()
+            .enumerate()
+            .map(|(rank, node)| {
+                json!({
+                    "rank": rank,
+                    "socket": node.socket(),
+                    "address": node.address().to_string(),
+                    "pid": node.pid(),
+                })
+            })
+            .collect();
+        return output::json(json!({
+            "nodes": nodes,
+            "namespaces": sandbox.isolated(),
+            "job": sandbox.job().to_string(),
+        }));
+    }
+    let mut table = output::Table::new(&["RANK", "ADDRESS", "PID", "SOCKET"]);
+    for (rank, node) in sandbox.nodes().iter().enumerate() {
+        table.row([
+            rank.to_string(),
+            node.address().to_string(),
+            node.pid().to_string(),
+            node.socket().display().to_string(),
+        ]);
+    }
+    table.print()?;
+    let socket = sandbox.node(0).socket().display();
+    eprintln!("\nTry, in another terminal:");
+    eprintln!("  export PAGEMESH_SOCKET={socket}");
+    eprintln!("  pagemesh status");
+    eprintln!("  pagemesh segment create hello 1M && pagemesh segment ls -o wide");
+    if sandbox.isolated() {
+        let pid = sandbox.node(1.min(sandbox.nodes().len() - 1)).pid();
+        eprintln!("  nsenter --net=/proc/{pid}/ns/net ip address");
+    }
+    eprintln!("Ctrl-C takes everything down.");
+    Ok(())
+}

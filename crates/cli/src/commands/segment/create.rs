@@ -1,0 +1,109 @@
+//! `pagemesh segment create`.
+
+use super::show;
+use crate::cli::{Format, Global};
+use crate::control::unexpected;
+use crate::exit::Exit;
+use crate::output;
+use crate::units::{parse_duration, parse_size};
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use pagemesh_wire::ByteLen;
+use pagemesh_wire::local::{Reply, Request};
+use pagemesh_wire::peer::{Manager, Policy, SegmentSpec, Window};
+
+/// Create a segment
+#[derive(Args)]
+pub(crate) struct Create {
+    /// Its name, unique in the cluster
+    name: String,
+    /// How large, for example 64M or 4GiB
+    #[arg(value_parser = parse_size)]
+    size: u64,
+    /// Who may use it, as of a file
+    #[arg(long, default_value = "600", value_parser = parse_mode)]
+    mode: u16,
+    /// Who keeps the order of requests for a page
+    #[arg(long, value_enum, default_value_t)]
+    manager: ManagerName,
+    /// How long a node keeps a page it was granted: auto, 0, or for example 2ms
+    #[arg(long, value_name = "WINDOW", default_value = "auto", value_parser = parse_window)]
+    window: Window,
+    /// Do nothing if it exists already
+    #[arg(long)]
+    if_missing: bool,
+}
+
+/// Names of managers on the command line.
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum ManagerName {
+    /// The owner, found along hints
+    #[default]
+    Dynamic,
+    /// The node that created the segment
+    Fixed,
+}
+
+impl Create {
+    pub(super) fn run(self, global: &Global) -> Result<Exit> {
+        let manager = match self.manager {
+            ManagerName::Dynamic => Manager::Dynamic,
+            ManagerName::Fixed => Manager::Fixed,
+        };
+        let spec = SegmentSpec {
+            size: ByteLen(self.size),
+            mode: self.mode,
+            policy: Policy::Sequential {
+                manager,
+                window: self.window,
+            },
+        };
+        let mut control = crate::commands::connect(global)?;
+        let reply = control.ask(Request::Open {
+            name: self.name,
+            create: Some(spec),
+            exclusive: !self.if_missing,
+            write: true,
+        })?;
+        let info = match reply {
+            Reply::Opened { info } => info,
+            other => return unexpected(&other),
+        };
+        // The segment lives on without us, until somebody removes it.
+        control.ask(Request::Close { segment: info.id })?;
+        match global.output {
+            Format::Json => output::json(show::document(&info))?,
+            Format::Table | Format::Wide => output::lines([&info.name])?,
+        }
+        Ok(Exit::OK)
+    }
+}
+
+fn parse_mode(text: &str) -> Result<u16, String> {
+    u16::from_str_radix(text.trim_start_matches("0o"), 8)
+        .ok()
+        .filter(|mode| *mode <= 0o777)
+        .ok_or_else(|| "a mode has three octal digits, for example 600 or 664".to_owned())
+}
+
+fn parse_window(text: &str) -> Result<Window, String> {
+    if text == "auto" {
+        return Ok(Window::Auto);
+    }
+    Ok(Window::Nanos(parse_duration(text)?.as_nanos() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_and_windows_are_read() {
+        assert_eq!(parse_mode("664"), Ok(0o664));
+        assert_eq!(parse_mode("0640"), Ok(0o640));
+        assert!(parse_mode("888").is_err() && parse_mode("7777").is_err());
+        assert_eq!(parse_window("0"), Ok(Window::Nanos(0)));
+        assert_eq!(parse_window("2ms"), Ok(Window::Nanos(2_000_000)));
+        assert!(parse_window("soon").is_err());
+    }
+}

@@ -1,0 +1,113 @@
+//! `pagemesh segment inspect`: where the pages are, as this node knows it.
+
+use super::show;
+use crate::cli::{Format, Global};
+use crate::control::unexpected;
+use crate::exit::Exit;
+use crate::output::{self, Table};
+use anyhow::Result;
+use clap::Args;
+use pagemesh_wire::PageIndex;
+use pagemesh_wire::local::{PageLine, PageReport, Reply, Request};
+use serde_json::{Value, json};
+
+/// Show what this node knows of a segment's pages
+#[derive(Args)]
+pub(crate) struct Inspect {
+    /// Which segment
+    name: String,
+    /// From which page
+    #[arg(long, default_value_t = 0)]
+    first: u32,
+    /// At most so many pages
+    #[arg(long, default_value_t = 32)]
+    limit: u32,
+}
+
+impl Inspect {
+    pub(super) fn run(self, global: &Global) -> Result<Exit> {
+        let mut control = crate::commands::connect(global)?;
+        let reply = control.ask(Request::Inspect {
+            name: self.name,
+            first: PageIndex(self.first),
+            limit: self.limit,
+        })?;
+        let report = match reply {
+            Reply::Pages(report) => report,
+            other => return unexpected(&other),
+        };
+        match global.output {
+            Format::Json => output::json(document(&report, control.node.0))?,
+            Format::Table | Format::Wide => {
+                output::lines([summary(&report)])?;
+                if !report.pages.is_empty() {
+                    table(&report.pages).print()?;
+                }
+            }
+        }
+        Ok(Exit::OK)
+    }
+}
+
+fn summary(report: &PageReport) -> String {
+    let pages = report.info.spec.size.pages().map_or(0, |pages| pages.0);
+    format!(
+        "{}: of {pages} pages this node knows {}, reads {}, writes {}, owns {}",
+        report.info.name, report.known, report.readable, report.writable, report.owned
+    )
+}
+
+fn table(pages: &[PageLine]) -> Table {
+    let mut table = Table::new(&["PAGE", "RIGHTS", "OWNER", "VERSION", "COPIES", "QUEUED"]);
+    for line in pages {
+        let owner = if line.owner {
+            "here".to_owned()
+        } else {
+            format!("{}?", line.hint)
+        };
+        table.row([
+            line.page.to_string(),
+            rights(line.rights).to_owned(),
+            owner,
+            line.version.to_string(),
+            show::nodes(line.copies),
+            line.queued.to_string(),
+        ]);
+    }
+    table
+}
+
+fn document(report: &PageReport, node: u16) -> Value {
+    let pages: Vec<Value> = report
+        .pages
+        .iter()
+        .map(|line| {
+            json!({
+                "page": line.page.0,
+                "rights": rights(line.rights),
+                "owner": line.owner,
+                "hint": line.hint.0,
+                "version": line.version,
+                "copies": line.copies.iter().map(|node| node.0).collect::<Vec<_>>(),
+                "queued": line.queued,
+            })
+        })
+        .collect();
+    json!({
+        "node": node,
+        "segment": show::document(&report.info),
+        "known": report.known,
+        "readable": report.readable,
+        "writable": report.writable,
+        "owned": report.owned,
+        "pages": pages,
+    })
+}
+
+fn rights(rights: u8) -> &'static str {
+    match rights {
+        0 => "none",
+        1 => "read",
+        _ => "write",
+    }
+}

@@ -1,0 +1,114 @@
+//! Segments as people and programs see them.
+
+use crate::output::Table;
+use crate::units::{nanos, size};
+use pagemesh_wire::NodeSet;
+use pagemesh_wire::peer::{Manager, Policy, SegmentInfo, Window};
+use serde_json::{Value, json};
+
+pub(super) fn table(segments: &[SegmentInfo], wide: bool) -> Table {
+    let mut header = vec!["NAME", "SIZE", "MODE", "POLICY", "HOME", "NODES"];
+    if wide {
+        header.extend(["OWNER", "WINDOW", "ID", "STATE"]);
+    }
+    let mut table = Table::new(&header);
+    for info in segments {
+        let mut row = vec![
+            info.name.clone(),
+            size(info.spec.size.0),
+            mode(info),
+            policy(info),
+            info.id.home().to_string(),
+            nodes(info.attached),
+        ];
+        if wide {
+            row.extend([
+                owner(info),
+                window(info),
+                info.id.to_string(),
+                state(info).to_owned(),
+            ]);
+        }
+        table.row(row);
+    }
+    table
+}
+
+pub(super) fn lines(info: &SegmentInfo) -> Vec<String> {
+    let pages = info.spec.size.pages().map_or(0, |pages| pages.0);
+    vec![
+        format!("name     {}", info.name),
+        format!("size     {} ({pages} pages)", size(info.spec.size.0)),
+        format!("mode     {}, owner {}", mode(info), owner(info)),
+        format!("policy   {}, window {}", policy(info), window(info)),
+        format!("home     {}", info.id.home()),
+        format!("open on  {}", nodes(info.attached)),
+        format!("state    {}", state(info)),
+        format!("id       {}", info.id),
+    ]
+}
+
+pub(super) fn document(info: &SegmentInfo) -> Value {
+    json!({
+        "id": info.id.0,
+        "name": info.name,
+        "size": info.spec.size.0,
+        "pages": info.spec.size.pages().map(|pages| pages.0),
+        "mode": mode(info),
+        "uid": info.owner.0,
+        "gid": info.owner.1,
+        "policy": "sequential",
+        "manager": manager(info),
+        "window_ns": window_nanos(info),
+        "home": info.id.home().0,
+        "nodes": info.attached.iter().map(|node| node.0).collect::<Vec<_>>(),
+        "removed": info.removed,
+    })
+}
+
+fn mode(info: &SegmentInfo) -> String {
+    format!("{:03o}", info.spec.mode)
+}
+
+fn owner(info: &SegmentInfo) -> String {
+    format!("{}:{}", info.owner.0, info.owner.1)
+}
+
+fn state(info: &SegmentInfo) -> &'static str {
+    if info.removed { "removed" } else { "named" }
+}
+
+fn manager(info: &SegmentInfo) -> &'static str {
+    let Policy::Sequential { manager, .. } = info.spec.policy;
+    match manager {
+        Manager::Dynamic => "dynamic",
+        Manager::Fixed => "fixed",
+    }
+}
+
+fn policy(info: &SegmentInfo) -> String {
+    format!("sequential/{}", manager(info))
+}
+
+/// `None` is `auto`.
+fn window_nanos(info: &SegmentInfo) -> Option<u64> {
+    let Policy::Sequential { window, .. } = info.spec.policy;
+    match window {
+        Window::Auto => None,
+        Window::Nanos(nanos) => Some(nanos),
+    }
+}
+
+fn window(info: &SegmentInfo) -> String {
+    window_nanos(info).map_or_else(|| "auto".to_owned(), nanos)
+}
+
+/// `n1,n3`, or `-`.
+pub(super) fn nodes(set: NodeSet) -> String {
+    let names: Vec<String> = set.iter().map(|node| node.to_string()).collect();
+    if names.is_empty() {
+        "-".to_owned()
+    } else {
+        names.join(",")
+    }
+}

@@ -1,0 +1,118 @@
+//! Configuration files: what the daemon shall be unless flags or environment say else.
+
+use crate::exit::{Exit, Trouble};
+use anyhow::Result;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// The keys of a configuration file. Unknown ones are errors: a misspelt key
+/// that is silently ignored costs an evening.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Config {
+    /// Address and port for other nodes.
+    pub(crate) bind: Option<String>,
+    /// The address by which others reach this node, if it is another one.
+    pub(crate) advertise: Option<String>,
+    /// Nodes of the cluster to join.
+    #[serde(default)]
+    pub(crate) join: Vec<String>,
+    /// This node's name.
+    pub(crate) node_name: Option<String>,
+    /// Where processes of this node find the daemon.
+    pub(crate) socket: Option<PathBuf>,
+    /// `spin`, `block` or `auto`.
+    pub(crate) wait: Option<String>,
+    /// Keep idle processors awake.
+    pub(crate) latency: Option<bool>,
+    /// Pin the daemon to this CPU.
+    pub(crate) cpu: Option<usize>,
+    /// What to do to outgoing datagrams; for tests.
+    pub(crate) impair: Option<String>,
+    /// Serve other hosts although nothing is encrypted.
+    pub(crate) insecure: Option<bool>,
+}
+
+impl Config {
+    /// The system's file, overridden by the user's, key by key.
+    pub(crate) fn load() -> Result<Self> {
+        let mut config = Self::default();
+        for path in paths() {
+            match std::fs::read_to_string(&path) {
+                Ok(text) => config = parse(&path, &text)?.over(config),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(bad(&path, &error.to_string())),
+            }
+        }
+        Ok(config)
+    }
+
+    /// This configuration, and `other` where it says nothing.
+    fn over(self, other: Self) -> Self {
+        Self {
+            bind: self.bind.or(other.bind),
+            advertise: self.advertise.or(other.advertise),
+            join: if self.join.is_empty() {
+                other.join
+            } else {
+                self.join
+            },
+            node_name: self.node_name.or(other.node_name),
+            socket: self.socket.or(other.socket),
+            wait: self.wait.or(other.wait),
+            latency: self.latency.or(other.latency),
+            cpu: self.cpu.or(other.cpu),
+            impair: self.impair.or(other.impair),
+            insecure: self.insecure.or(other.insecure),
+        }
+    }
+}
+
+/// Weakest first.
+fn paths() -> Vec<PathBuf> {
+    let mut paths = vec![PathBuf::from("/etc/pagemesh/config.toml")];
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let home = variable("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(Path::new(&variable("HOME")?).join(".config")));
+    paths.extend(home.map(|directory| directory.join("pagemesh/config.toml")));
+    paths
+}
+
+fn parse(path: &Path, text: &str) -> Result<Config> {
+    // The error names line and column, and shows the line.
+    toml::from_str(text).map_err(|error| bad(path, error.to_string().trim_end()))
+}
+
+fn bad(path: &Path, why: &str) -> anyhow::Error {
+    Trouble::new(Exit::BAD_CONFIG, format!("{}: {why}", path.display())).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stronger_file_wins_key_by_key() {
+        let path = Path::new("config.toml");
+        let weak = parse(path, "bind = '10.0.0.1'\nnode_name = 'a'\njoin = ['x']").unwrap();
+        let strong = parse(path, "node_name = 'b'\nlatency = true").unwrap();
+        let config = strong.over(weak);
+        assert_eq!(config.bind.as_deref(), Some("10.0.0.1"));
+        assert_eq!(config.node_name.as_deref(), Some("b"));
+        assert_eq!(config.join, ["x"]);
+        assert_eq!(config.latency, Some(true));
+    }
+
+    #[test]
+    fn an_unknown_key_is_shown_with_line_and_column() {
+        let error = parse(Path::new("c.toml"), "bind = 'x'\nbnid = 'y'\n").unwrap_err();
+        assert_eq!(crate::exit::of(&error), Exit::BAD_CONFIG);
+        let text = error.to_string();
+        assert!(
+            text.contains("c.toml") && text.contains("line 2, column 1"),
+            "{text}"
+        );
+        assert!(parse(Path::new("c.toml"), "cpu = 'two'").is_err());
+    }
+}

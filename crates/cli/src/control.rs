@@ -1,0 +1,217 @@
+//! A plain conversation with a daemon: one question, one answer.
+//!
+//! Commands need no mappings and no threads, so they do not go through the
+//! `pagemesh` library; they speak the same packets on the same socket.
+
+use crate::exit::{Exit, Trouble};
+use anyhow::{Result, bail};
+use pagemesh_os::seqpacket::Socket;
+use pagemesh_wire::local::{
+    LOCAL_VERSION, MAX_PACKET, NodeStatus, Refusal, Reply, ReplyPacket, Request, RequestPacket,
+};
+use pagemesh_wire::peer::{Health, Member, SegmentInfo};
+use pagemesh_wire::{ClientId, NodeId};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a daemon may take for an ordinary answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection to a daemon.
+pub struct Control {
+    socket: Socket,
+    path: PathBuf,
+    next: u64,
+    /// The node at the other end.
+    pub node: NodeId,
+    /// This process, as the daemon calls it.
+    pub client: ClientId,
+}
+
+impl Control {
+    /// Connects and introduces itself.
+    ///
+    /// # Errors
+    /// If no daemon listens there, it may not be asked, or it speaks another version.
+    pub fn connect(path: &Path) -> Result<Self> {
+        let socket = Socket::connect(path).map_err(|error| refused(path, &error))?;
+        for direction in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&socket, direction, Some(PATIENCE))?;
+        }
+        let mut control = Self {
+            socket,
+            path: path.to_owned(),
+            next: 0,
+            node: NodeId::NONE,
+            client: ClientId(0),
+        };
+        let hello = Request::Hello {
+            version: LOCAL_VERSION,
+            program: "pagemesh".to_owned(),
+        };
+        match control.ask(hello)? {
+            Reply::Welcome { node, client, .. } => {
+                control.node = node;
+                control.client = client;
+                Ok(control)
+            }
+            other => unexpected(&other),
+        }
+    }
+
+    /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    /// If the daemon refuses or does not answer in time.
+    pub fn ask(&mut self, request: Request) -> Result<Reply> {
+        self.next += 1;
+        let number = self.next;
+        let packet = RequestPacket { number, request }.encode();
+        self.socket
+            .send(&packet, &[])
+            .map_err(|error| self.lost(&error))?;
+        loop {
+            let answer = self.receive()?;
+            if answer.number != number {
+                continue;
+            }
+            return match answer.reply {
+                Reply::Refused(why) => Err(refusal(&why)),
+                reply => Ok(reply),
+            };
+        }
+    }
+
+    /// Waits as long as the daemon lives; for answers that may take their time.
+    ///
+    /// # Errors
+    /// If the kernel will not have it.
+    pub fn be_patient(&self) -> Result<()> {
+        Ok(set_socket_timeout(&self.socket, Timeout::Recv, None)?)
+    }
+
+    /// Everyone who ever joined.
+    ///
+    /// # Errors
+    /// As [`Control::ask`].
+    pub fn members(&mut self) -> Result<(u64, Vec<Member>)> {
+        match self.ask(Request::Members)? {
+            Reply::Members { epoch, members } => Ok((epoch, members)),
+            other => unexpected(&other),
+        }
+    }
+
+    /// Those who take part now.
+    ///
+    /// # Errors
+    /// As [`Control::ask`].
+    pub fn alive(&mut self) -> Result<Vec<Member>> {
+        let (_, mut members) = self.members()?;
+        members.retain(|member| member.health == Health::Alive);
+        Ok(members)
+    }
+
+    /// How the node is.
+    ///
+    /// # Errors
+    /// As [`Control::ask`].
+    pub fn status(&mut self) -> Result<NodeStatus> {
+        match self.ask(Request::Status)? {
+            Reply::Status(status) => Ok(status),
+            other => unexpected(&other),
+        }
+    }
+
+    /// The counters of the node, by name.
+    ///
+    /// # Errors
+    /// As [`Control::ask`].
+    pub fn counters(&mut self) -> Result<Vec<(String, u64)>> {
+        match self.ask(Request::Counters)? {
+            Reply::Counters(counters) => Ok(counters),
+            other => unexpected(&other),
+        }
+    }
+
+    /// All segments, in order of their names.
+    ///
+    /// # Errors
+    /// As [`Control::ask`].
+    pub fn segments(&mut self) -> Result<Vec<SegmentInfo>> {
+        let mut all: Vec<SegmentInfo> = Vec::new();
+        loop {
+            let after = all.last().map_or(String::new(), |info| info.name.clone());
+            match self.ask(Request::List { after })? {
+                Reply::Segments(some) if some.is_empty() => return Ok(all),
+                Reply::Segments(some) => all.extend(some),
+                other => return unexpected(&other),
+            }
+        }
+    }
+
+    fn receive(&self) -> Result<ReplyPacket> {
+        let mut buffer = vec![0; MAX_PACKET];
+        // Descriptors that come along are for processes that map; they are
+        // closed right here.
+        match self.socket.recv(&mut buffer) {
+            Ok(Some(packet)) => Ok(ReplyPacket::decode(&buffer[..packet.len])?),
+            Ok(None) => Err(self.lost(&ErrorKind::BrokenPipe.into())),
+            Err(error) => Err(self.lost(&error)),
+        }
+    }
+
+    fn lost(&self, error: &io::Error) -> anyhow::Error {
+        let path = self.path.display();
+        match error.kind() {
+            ErrorKind::WouldBlock => anyhow::anyhow!(
+                "the daemon at {path} did not answer within {} s; look at its log",
+                PATIENCE.as_secs()
+            ),
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Trouble::new(
+                Exit::NO_DAEMON,
+                format!("the daemon at {path} has gone away"),
+            )
+            .into(),
+            _ => anyhow::anyhow!("socket {path}: {error}"),
+        }
+    }
+}
+
+/// The error for an answer that does not fit the question.
+///
+/// # Errors
+/// Always.
+pub fn unexpected<T>(reply: &Reply) -> Result<T> {
+    bail!("the daemon gave an answer that does not fit: {reply:?}; are both of one version?")
+}
+
+fn refused(path: &Path, error: &io::Error) -> anyhow::Error {
+    let path = path.display();
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => Trouble::new(
+            Exit::NO_DAEMON,
+            format!(
+                "no daemon listens on {path}; start one with `pagemesh daemon`, \
+                 or name its socket with --socket or PAGEMESH_SOCKET"
+            ),
+        )
+        .into(),
+        ErrorKind::PermissionDenied => Trouble::new(
+            Exit::NO_PERMISSION,
+            format!("may not talk to the daemon on {path}; join the group that owns the socket"),
+        )
+        .into(),
+        _ => anyhow::anyhow!("connecting to {path}: {error}"),
+    }
+}
+
+fn refusal(why: &Refusal) -> anyhow::Error {
+    let exit = match why {
+        Refusal::Permission => Exit::NO_PERMISSION,
+        Refusal::NotMember | Refusal::NodeGone(_) => Exit::DEGRADED,
+        _ => Exit::FAILURE,
+    };
+    Trouble::new(exit, why.to_string()).into()
+}

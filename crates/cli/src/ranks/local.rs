@@ -1,0 +1,85 @@
+//! A copy that is a process of this machine.
+
+use super::{Copy, Event, Events, Stream};
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// A process, and the group it leads.
+pub(crate) struct LocalCopy {
+    group: Pid,
+}
+
+impl LocalCopy {
+    /// Starts the command as rank `rank`. It dies with the calling thread.
+    pub(crate) fn start(rank: usize, mut command: Command, events: &Events) -> Result<Self> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        command
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        pagemesh_os::netns::die_with_parent(&mut command);
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("starting {program}"))?;
+        let group = Pid::from_child(&child);
+        let out = child.stdout.take().context("no standard output")?;
+        let err = child.stderr.take().context("no standard error")?;
+        pump(rank, Stream::Out, out, events.clone())?;
+        pump(rank, Stream::Err, err, events.clone())?;
+        let events = events.clone();
+        std::thread::Builder::new()
+            .name(format!("wait-{rank}"))
+            .spawn(move || await_end(rank, child, group, &events))?;
+        Ok(Self { group })
+    }
+}
+
+impl Copy for LocalCopy {
+    fn signal(&self, signal: Signal) {
+        let _ = kill_process_group(self.group, signal);
+    }
+}
+
+fn pump(
+    rank: usize,
+    stream: Stream,
+    mut pipe: impl Read + Send + 'static,
+    events: Events,
+) -> Result<()> {
+    std::thread::Builder::new()
+        .name(format!("output-{rank}"))
+        .spawn(move || {
+            let mut buffer = [0; 8192];
+            while let Ok(got @ 1..) = pipe.read(&mut buffer) {
+                let said = Event::Said(rank, stream, buffer[..got].to_vec());
+                if events.send(said).is_err() {
+                    return;
+                }
+            }
+            let _ = events.send(Event::Closed(rank, stream));
+        })?;
+    Ok(())
+}
+
+fn await_end(rank: usize, mut child: Child, group: Pid, events: &Events) {
+    let (code, why) = match child.wait() {
+        Ok(status) => verdict(status),
+        Err(error) => (1, Some(error.to_string())),
+    };
+    // Whatever it left behind holds our pipes, and nobody would end it.
+    let _ = kill_process_group(group, Signal::KILL);
+    let _ = events.send(Event::Ended(rank, code, why));
+}
+
+/// The exit code as a shell would give it, and a signal's name.
+fn verdict(status: ExitStatus) -> (u8, Option<String>) {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => (code as u8, None),
+        (None, Some(signal)) => (128 + signal as u8, Some(format!("{status}"))),
+        (None, None) => (1, Some(format!("{status}"))),
+    }
+}

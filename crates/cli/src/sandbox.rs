@@ -1,0 +1,394 @@
+//! A whole cluster on this machine: one real daemon a node, each in its own
+//! network namespace where the kernel lets us, on 127.0.0.x where not.
+//!
+//! ```no_run
+//! # fn main() -> anyhow::Result<()> {
+//! use pagemesh_cli::sandbox::{Plan, Sandbox};
+//! let sandbox = Sandbox::start(&Plan::new(4))?;
+//! let status = sandbox.node(0).command("my-program").status()?;
+//! # Ok(()) }
+//! ```
+//!
+//! Dropping the [`Sandbox`] takes everything down. Should the process be killed
+//! before, its daemons die with it and the kernel removes their namespaces; the
+//! next sandbox sweeps the directory it left.
+
+mod daemon;
+mod network;
+mod room;
+mod spawner;
+
+pub use network::Netns;
+
+use anyhow::{Context, Result, bail, ensure};
+use daemon::DaemonProcess;
+use network::Network;
+use pagemesh_os::impair::Impairment;
+use room::Room;
+use spawner::Spawner;
+use std::ffi::OsStr;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::control::Control;
+
+/// How long nodes may take to become members.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a sandbox shall be like.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How many nodes; 1 to 64.
+    pub nodes: usize,
+    /// How daemons wait: `spin`, `block` or `auto`; their own default if `None`.
+    pub waiting: Option<String>,
+    /// What happens to every datagram a node sends.
+    pub impair: Impairment,
+    /// Network namespaces or loopback addresses.
+    pub netns: Netns,
+    /// Largest packet between the namespaces.
+    pub mtu: u32,
+    /// Daemons keep idle processors awake.
+    pub latency: bool,
+    /// Further arguments for every daemon.
+    pub daemon_args: Vec<String>,
+    /// The program `pagemesh`; found beside this one if `None`.
+    pub program: Option<PathBuf>,
+}
+
+impl Plan {
+    /// So many nodes, and nothing special.
+    #[must_use]
+    pub fn new(nodes: usize) -> Self {
+        Self {
+            nodes,
+            waiting: None,
+            impair: Impairment::default(),
+            netns: Netns::Auto,
+            mtu: 9000,
+            latency: false,
+            daemon_args: Vec::new(),
+            program: None,
+        }
+    }
+}
+
+/// A running cluster.
+pub struct Sandbox {
+    nodes: Vec<Node>,
+    plan: Plan,
+    program: PathBuf,
+    job: u64,
+    // After the nodes: daemons end before the ground under them goes.
+    spawner: Spawner,
+    network: Arc<Network>,
+    room: Room,
+}
+
+impl Sandbox {
+    /// Brings up all nodes and waits until each of them knows all the others.
+    ///
+    /// # Errors
+    /// If a daemon ends or is no member in time; the message says which, and
+    /// what it logged last.
+    pub fn start(plan: &Plan) -> Result<Self> {
+        ensure!(
+            (1..=64).contains(&plan.nodes),
+            "a sandbox has 1 to 64 nodes, not {}",
+            plan.nodes
+        );
+        let mut sandbox = Self {
+            nodes: Vec::new(),
+            plan: plan.clone(),
+            program: find_program(plan)?,
+            job: rand::random(),
+            spawner: Spawner::start()?,
+            network: Arc::new(Network::new(plan)?),
+            room: Room::new()?,
+        };
+        let deadline = Instant::now() + PATIENCE;
+        for _ in 0..plan.nodes {
+            sandbox.add_node()?;
+            sandbox.wait_for_last(deadline)?;
+        }
+        sandbox.wait_for_all(deadline)?;
+        Ok(sandbox)
+    }
+
+    /// A node, counted from 0. Node *i* is `PAGEMESH_RANK` *i*.
+    #[must_use]
+    pub fn node(&self, index: usize) -> &Node {
+        &self.nodes[index]
+    }
+
+    /// All nodes.
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Where everything of this sandbox is: sockets and logs.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.room.path()
+    }
+
+    /// Whether every node has a network namespace of its own.
+    #[must_use]
+    pub fn isolated(&self) -> bool {
+        self.network.isolated()
+    }
+
+    /// Why there are no namespaces although some were wanted if possible.
+    #[must_use]
+    pub fn notice(&self) -> Option<&str> {
+        self.network.notice()
+    }
+
+    /// Number of the job, as in `PAGEMESH_JOB`.
+    #[must_use]
+    pub fn job(&self) -> u64 {
+        self.job
+    }
+
+    /// Kills a daemon, without any chance to say good-bye.
+    ///
+    /// # Errors
+    /// If it had ended already, by itself.
+    pub fn kill(&mut self, index: usize) -> Result<()> {
+        self.nodes[index].daemon.kill()
+    }
+
+    /// Sends a daemon a signal: `SIGTERM` to let it leave, `SIGSTOP` to pause it.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn signal(&self, index: usize, signal: rustix::process::Signal) -> Result<()> {
+        self.nodes[index].daemon.signal(signal)
+    }
+
+    /// Starts a killed daemon again, as a new node of the cluster, and waits
+    /// until it is a member.
+    ///
+    /// # Errors
+    /// As [`Sandbox::start`]. The first node cannot come back: the others join there.
+    pub fn restart(&mut self, index: usize) -> Result<()> {
+        ensure!(index > 0, "the first node of a sandbox cannot join itself");
+        let daemon = self.start_daemon(index, self.nodes[index].address)?;
+        self.nodes[index].daemon = daemon;
+        let deadline = Instant::now() + PATIENCE;
+        self.nodes[index].wait_until(deadline, "became no member", |_| true)
+    }
+
+    fn add_node(&mut self) -> Result<()> {
+        let index = self.nodes.len();
+        let address = self.network.address(index);
+        let daemon = self.start_daemon(index, address)?;
+        self.nodes.push(Node {
+            index,
+            size: self.plan.nodes,
+            job: self.job,
+            address,
+            socket: self.room.socket(index),
+            network: Arc::clone(&self.network),
+            daemon,
+        });
+        Ok(())
+    }
+
+    fn start_daemon(&self, index: usize, address: SocketAddr) -> Result<DaemonProcess> {
+        let mut command = Command::new(&self.program);
+        command
+            .arg("daemon")
+            .arg(format!("--bind={address}"))
+            .arg(format!("--name=node{index}"))
+            .arg("--no-config")
+            .arg("--socket")
+            .arg(self.room.socket(index))
+            .args(&self.plan.daemon_args);
+        if index > 0 {
+            command.arg(format!("--join={}", self.network.address(0)));
+        }
+        if let Some(waiting) = &self.plan.waiting {
+            command.arg(format!("--wait={waiting}"));
+        }
+        if self.plan.latency {
+            command.arg("--latency");
+        }
+        if let Some(spec) = impairment_spec(&self.plan.impair, index) {
+            command.arg(format!("--impair={spec}"));
+        }
+        if self.network.isolated() {
+            // Nobody but the nodes of this sandbox is on that network.
+            command.arg("--insecure");
+        }
+        self.network.confine(index, &mut command)?;
+        DaemonProcess::start(&self.spawner, command, index, self.room.log(index))
+    }
+
+    fn wait_for_last(&mut self, deadline: Instant) -> Result<()> {
+        let wanted = self.nodes.len();
+        let last = self.nodes.last_mut().expect("a node was just added");
+        last.wait_until(deadline, "became no member", |alive| alive >= wanted)
+    }
+
+    fn wait_for_all(&mut self, deadline: Instant) -> Result<()> {
+        let wanted = self.nodes.len();
+        for node in &mut self.nodes {
+            node.wait_until(deadline, "does not know all the others", |alive| {
+                alive >= wanted
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// One node of a sandbox.
+pub struct Node {
+    index: usize,
+    size: usize,
+    job: u64,
+    address: SocketAddr,
+    socket: PathBuf,
+    network: Arc<Network>,
+    daemon: DaemonProcess,
+}
+
+impl Node {
+    /// Where its daemon listens for processes.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Where its daemon listens for other daemons.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The process of its daemon.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.daemon.pid()
+    }
+
+    /// A program that will run on this node: in its namespace, told its rank
+    /// and its daemon's socket.
+    ///
+    /// # Panics
+    /// If this process has no descriptor left.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env("PAGEMESH_RANK", self.index.to_string())
+            .env("PAGEMESH_SIZE", self.size.to_string())
+            .env("PAGEMESH_SOCKET", &self.socket)
+            .env("PAGEMESH_JOB", self.job.to_string());
+        self.network
+            .confine(self.index, &mut command)
+            .expect("a descriptor can be duplicated");
+        command
+    }
+
+    /// A conversation with its daemon.
+    ///
+    /// # Errors
+    /// If the daemon does not answer.
+    pub fn control(&self) -> Result<Control> {
+        Control::connect(&self.socket)
+    }
+
+    /// What its daemon has logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.daemon.log()
+    }
+
+    /// Waits until the daemon answers and sees enough members alive.
+    fn wait_until(
+        &mut self,
+        deadline: Instant,
+        failing: &str,
+        enough: impl Fn(usize) -> bool,
+    ) -> Result<()> {
+        loop {
+            if let Some(status) = self.daemon.ended()? {
+                bail!(
+                    "the daemon of node {} ended ({status}){}",
+                    self.index,
+                    self.daemon.tail()
+                );
+            }
+            let last = match self.control().and_then(|mut control| control.alive()) {
+                Ok(alive) if enough(alive.len()) => return Ok(()),
+                Ok(alive) => format!("it sees {} members", alive.len()),
+                Err(error) => format!("{error:#}"),
+            };
+            if Instant::now() > deadline {
+                bail!(
+                    "node {} {failing} within {} s: {last}{}",
+                    self.index,
+                    PATIENCE.as_secs(),
+                    self.daemon.tail()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// As the daemon's `--impair` reads it. Each node throws its own dice.
+fn impairment_spec(impair: &Impairment, index: usize) -> Option<String> {
+    if (Impairment { seed: 0, ..*impair }) == Impairment::default() {
+        return None;
+    }
+    Some(format!(
+        "loss={},dup={},reorder={},delay={}ns,seed={}",
+        impair.loss,
+        impair.dup,
+        impair.reorder,
+        impair.delay.as_nanos(),
+        impair.seed.wrapping_add(index as u64 + 1)
+    ))
+}
+
+/// The program `pagemesh`: this one, or the one built with this test.
+fn find_program(plan: &Plan) -> Result<PathBuf> {
+    if let Some(program) = &plan.program {
+        return Ok(program.clone());
+    }
+    let this = std::env::current_exe().context("finding this program")?;
+    if this.file_stem().is_some_and(|stem| stem == "pagemesh") {
+        // Survives the replacement of the file while we run.
+        return Ok(PathBuf::from(format!("/proc/{}/exe", std::process::id())));
+    }
+    if let Some(program) = std::env::var_os("PAGEMESH_PROGRAM") {
+        return Ok(program.into());
+    }
+    this.ancestors()
+        .skip(1)
+        .take(3)
+        .map(|directory| directory.join("pagemesh"))
+        .find(|candidate| candidate.is_file())
+        .context(
+            "no program `pagemesh` near this one: build it (cargo build -p pagemesh-cli), \
+             or name it in PAGEMESH_PROGRAM",
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impairments_reach_the_daemon_as_it_reads_them() {
+        assert_eq!(impairment_spec(&Impairment::default(), 3), None);
+        let impair: Impairment = "loss=5%,delay=1500us,seed=7".parse().unwrap();
+        let read: Impairment = impairment_spec(&impair, 1).unwrap().parse().unwrap();
+        assert_eq!(read, Impairment { seed: 9, ..impair });
+    }
+}
