@@ -56,6 +56,8 @@ mod mapping;
 mod mesh;
 mod path;
 mod segment;
+#[cfg(test)]
+mod tests;
 mod watch;
 mod write_lock;
 

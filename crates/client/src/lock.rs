@@ -20,6 +20,9 @@ use crate::{Error, Result, Segment};
 /// How long [`Lock::try_lock`] gives a free token to come from another node.
 const FETCH: Duration = Duration::from_millis(20);
 
+/// How long the daemon may take to note that a wanted lock is free.
+const UNLOCK: Duration = Duration::from_secs(1);
+
 /// What the threads of this process have in common of one lock.
 #[derive(Debug, Default)]
 pub struct LockState {
@@ -133,7 +136,7 @@ impl Lock {
         }
     }
 
-    /// Gives the lock back. Never waits: what the daemon is told needs no answer.
+    /// Gives the lock back.
     fn release(&self) {
         if !self.segment.mesh().connection().is_ours() {
             return;
@@ -141,8 +144,12 @@ impl Lock {
         // A word that was asked for once is known.
         if !matches!(self.swap(self.held(), LockWord::Free), Ok(true)) {
             let key = self.segment.key(self.number);
-            let connection = self.segment.mesh().connection();
-            connection.tell(Request::Unlock { key });
+            // Awaited: if this process ended before the daemon has read it, the
+            // next holder would be told that we died with the lock.
+            let _ = self
+                .segment
+                .mesh()
+                .ask(Request::Unlock { key }, after(UNLOCK));
         }
         // Only now: the next thread's request must come after our release.
         self.state.gate.leave();
