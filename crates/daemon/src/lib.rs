@@ -1,1 +1,32 @@
-//! To be built.
+//! The daemon: connects a [`pagemesh_core::Node`] to the kernel.
+//!
+//! One thread waits for datagrams, faults and local processes, feeds them to
+//! the node as inputs, and carries out the node's effects in order and
+//! completely before the next input (the driver's law, `core/src/effect.rs`).
+//! Nothing here decides what a page may do; that is the core's business.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod daemon;
+mod driver;
+mod faults;
+mod hands;
+mod locks;
+mod mapping;
+mod network;
+mod options;
+mod pages;
+mod segment;
+mod serve;
+mod session;
+mod sessions;
+mod stamps;
+mod stash;
+mod tally;
+mod threads;
+mod tickets;
+mod waiter;
+
+pub use daemon::run;
+pub use options::{Options, Waiting};

@@ -1,0 +1,111 @@
+//! Answers of the core, on their way to the process that asked.
+
+use crate::hands::Hands;
+use crate::tickets::{Kind, Pending};
+use pagemesh_core::{Input, Reply};
+use pagemesh_wire::local::{self, MAX_PACKET};
+use pagemesh_wire::peer::{Refusal, SegmentInfo};
+use pagemesh_wire::{ByteLen, ClientId, Ticket};
+use std::os::fd::OwnedFd;
+
+const _: () = assert!(
+    MAX_PACKET >= 32 * 1024,
+    "a list of segments fits in a packet"
+);
+
+impl Hands {
+    /// The core answers a request.
+    pub(crate) fn answer(&mut self, ticket: Ticket, reply: Reply) {
+        let Some(pending) = self.tickets.get(ticket) else {
+            return;
+        };
+        if reply != Reply::Waiting {
+            self.tickets.close(ticket);
+            if let Some(client) = pending.client {
+                self.sessions.count_waiting(client, -1);
+            }
+        }
+        if pending.kind == Kind::Leave {
+            self.has_left(pending.client.is_none(), &reply);
+        }
+        let Some(client) = pending.client else {
+            return;
+        };
+        let (reply, fds) = match (pending.kind, reply) {
+            (Kind::Open { write }, Reply::Segment(info)) => self.opened(client, info, write),
+            (_, reply) => (to_local(reply), Vec::new()),
+        };
+        self.tell(client, pending, reply, fds);
+    }
+
+    fn tell(&mut self, client: ClientId, to: Pending, reply: local::Reply, fds: Vec<OwnedFd>) {
+        let poll = &self.poll;
+        self.sessions.reply(client, to.number, reply, fds, poll);
+    }
+
+    /// The segment exists and is open; gives the process what it needs to map it.
+    fn opened(
+        &mut self,
+        client: ClientId,
+        info: SegmentInfo,
+        write: bool,
+    ) -> (local::Reply, Vec<OwnedFd>) {
+        match self.lend(&info, write) {
+            Ok(fds) => {
+                if let Some(session) = self.sessions.get_mut(client) {
+                    let opening = session.open.entry(info.id).or_default();
+                    opening.count += 1;
+                    opening.write |= write;
+                    opening.size = whole_pages(info.spec.size);
+                }
+                (local::Reply::Opened { info }, fds)
+            }
+            Err(error) => {
+                tracing::error!(segment = %info.name, "cannot open: {error:#}");
+                let segment = info.id;
+                self.next.push_back(Input::Closed { segment, client });
+                let why = Refusal::Limit(format!("{error:#}"));
+                (local::Reply::Refused(why), Vec::new())
+            }
+        }
+    }
+
+    fn lend(&mut self, info: &SegmentInfo, write: bool) -> anyhow::Result<Vec<OwnedFd>> {
+        let segment = self.pages.segments.open(info)?;
+        let memory = if write {
+            segment.memory.writable()?
+        } else {
+            segment.memory.readable()?
+        };
+        Ok(vec![memory, segment.locks.lend_area()?])
+    }
+
+    /// A request to leave was answered. A daemon told to end ends anyway.
+    fn has_left(&mut self, must_end: bool, reply: &Reply) {
+        match reply {
+            Reply::Refused(why) if must_end => {
+                tracing::warn!(%why, "ending without having left in order");
+                self.left = true;
+            }
+            Reply::Refused(_) => {}
+            _ => self.left = true,
+        }
+    }
+}
+
+fn whole_pages(size: ByteLen) -> ByteLen {
+    size.pages().map_or(size, |pages| pages.bytes())
+}
+
+fn to_local(reply: Reply) -> local::Reply {
+    match reply {
+        Reply::Done => local::Reply::Done,
+        Reply::Segment(info) => local::Reply::Segment(info),
+        Reply::Segments(infos) => local::Reply::Segments(infos),
+        Reply::Woken(count) => local::Reply::Woken(count),
+        Reply::Locked { recovered } => local::Reply::Locked { recovered },
+        Reply::Waiting => local::Reply::Waiting,
+        Reply::Changed => local::Reply::Changed,
+        Reply::Refused(why) => local::Reply::Refused(why),
+    }
+}

@@ -1,0 +1,420 @@
+//! Start, loop and end of a daemon.
+
+use crate::driver::{About, Driver};
+use crate::hands::Hands;
+use crate::network::Network;
+use crate::options::Options;
+use crate::tally::Count;
+use crate::waiter::Waiter;
+use anyhow::{Context as _, Result, anyhow, bail};
+use pagemesh_core::{Config, Node, Pace, Start};
+use pagemesh_os::latency::LatencyHold;
+use pagemesh_os::poll::{Poll, Ready};
+use pagemesh_os::seqpacket::Listener;
+use pagemesh_os::signals::Signals;
+use pagemesh_os::udp::{Received, Udp};
+use pagemesh_os::{clock, cpu, uffd};
+use pagemesh_wire::local::MAX_PACKET;
+use pagemesh_wire::{ClientId, ClusterId, Incarnation, MappingId};
+use rand::TryRng as _;
+use std::io;
+use std::time::Duration;
+
+/// A running daemon.
+struct Daemon {
+    driver: Driver,
+    listener: Listener,
+    signals: Signals,
+    waiter: Waiter,
+    ready: Vec<Ready>,
+    datagram: Box<[u8]>,
+    packet: Box<[u8]>,
+    rounds: u32,
+    /// Told to end; by then at the latest.
+    ending: Option<u64>,
+    admitted: bool,
+    _latency: Option<LatencyHold>,
+}
+
+/// What became ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Token {
+    /// A datagram.
+    Network,
+    /// A process wants to connect.
+    Listener,
+    /// A signal.
+    Signals,
+    /// A connected process.
+    Session(ClientId),
+    /// Faults of a mapping.
+    Mapping(MappingId),
+}
+
+/// Longest time to leave the cluster in order.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Datagrams handled before others get their turn.
+const DATAGRAMS: usize = 64;
+
+/// Packets of one process handled before others get their turn.
+const PACKETS: usize = 16;
+
+/// Socket buffers smaller than this lose datagrams when all nodes talk at once.
+const WANTED_BUFFER: usize = 2 << 20;
+
+/// Runs a daemon until it is told to end.
+///
+/// # Errors
+/// If it cannot start, or its cluster refuses it; the message names the cure.
+pub fn run(options: Options) -> Result<()> {
+    options.check()?;
+    Daemon::start(options)?.serve()
+}
+
+impl Daemon {
+    fn start(options: Options) -> Result<Self> {
+        if let Some(cpu) = options.cpu {
+            cpu::pin(cpu).with_context(|| format!("cannot run on processor {cpu}"))?;
+        }
+        raise_limits();
+        let signals = Signals::catch(&[libc::SIGTERM, libc::SIGINT])?;
+        let listener = listen(&options)?;
+        let udp = Udp::bind(options.bind)
+            .with_context(|| format!("cannot listen for daemons at {}", options.bind))?;
+        let poll = Poll::new()?;
+        poll.add(&udp, Token::Network.encode())?;
+        poll.add(&listener, Token::Listener.encode())?;
+        poll.add(&signals, Token::Signals.encode())?;
+        let about = about(&options, &udp);
+        for problem in &about.problems {
+            tracing::warn!("{problem}");
+        }
+        let node = Node::new(config(&options, &about)?);
+        tracing::info!(
+            name = %options.name, address = %about.address, socket = %options.socket.display(),
+            "listening",
+        );
+        let hands = Hands::new(poll, Network::new(udp, options.impair));
+        Ok(Self {
+            driver: Driver::new(node, hands, about),
+            listener,
+            signals,
+            waiter: Waiter::new(options.waiting),
+            ready: Vec::new(),
+            datagram: vec![0; 1 << 16].into_boxed_slice(),
+            packet: vec![0; MAX_PACKET].into_boxed_slice(),
+            rounds: 0,
+            ending: None,
+            admitted: false,
+            _latency: options.latency.then(hold_latency).flatten(),
+        })
+    }
+
+    fn serve(&mut self) -> Result<()> {
+        loop {
+            let now = clock::monotonic();
+            self.driver.due(now);
+            self.driver.cut_off();
+            if self.is_over(now)? {
+                return Ok(());
+            }
+            let waited_for = self.driver.is_waited_for();
+            if self.waiter.stays_awake(now, waited_for) {
+                self.spin()?;
+            } else {
+                self.sleep(now)?;
+            }
+        }
+    }
+
+    /// One round of staying awake: a datagram if there is one, now and then
+    /// everything else. Whoever else wants this processor gets it in between.
+    fn spin(&mut self) -> Result<()> {
+        if self.receive()? {
+            return Ok(());
+        }
+        self.driver.hands.look_at_threads();
+        self.rounds = self.rounds.wrapping_add(1);
+        if self.rounds.is_multiple_of(2) {
+            cpu::yield_now();
+            return Ok(());
+        }
+        self.poll(Some(0))
+    }
+
+    fn sleep(&mut self, now: u64) -> Result<()> {
+        self.driver.hands.look_at_threads();
+        let due = [self.driver.next_due(), self.ending]
+            .into_iter()
+            .flatten()
+            .min();
+        self.driver.hands.count(Count::Sleeps, 1);
+        self.poll(due.map(|due| due.saturating_sub(now)))
+    }
+
+    fn poll(&mut self, timeout: Option<u64>) -> Result<()> {
+        let mut ready = std::mem::take(&mut self.ready);
+        self.driver.hands.poll.wait(timeout, &mut ready)?;
+        for event in ready.drain(..) {
+            self.dispatch(event)?;
+        }
+        self.ready = ready;
+        Ok(())
+    }
+
+    fn dispatch(&mut self, event: Ready) -> Result<()> {
+        match Token::decode(event.token) {
+            Some(Token::Network) => {
+                for _ in 0..DATAGRAMS {
+                    if !self.receive()? {
+                        break;
+                    }
+                }
+            }
+            Some(Token::Mapping(mapping)) => {
+                self.waiter.active(clock::monotonic());
+                self.driver.faults(mapping, event.broken);
+            }
+            Some(Token::Session(client)) => self.session(client, event),
+            Some(Token::Listener) => self.accept(),
+            Some(Token::Signals) => self.signal()?,
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Handles one datagram; false if there was none.
+    fn receive(&mut self) -> Result<bool> {
+        let received = self.driver.hands.network.udp.receive(&mut self.datagram);
+        match received.context("the socket to other daemons is broken")? {
+            Received::Datagram(length, from) => {
+                let length = length.min(self.datagram.len());
+                self.driver.datagram(from, &self.datagram[..length]);
+                self.waiter.active(clock::monotonic());
+                Ok(true)
+            }
+            Received::Nothing => Ok(false),
+            Received::Noise => {
+                self.driver.hands.count(Count::NetworkNoise, 1);
+                Ok(true)
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        let accepted = self
+            .listener
+            .accept()
+            .and_then(|socket| self.driver.connected(socket));
+        match accepted {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                tracing::warn!(%error, "a process could not connect");
+                // Out of descriptors it would be reported again at once, for ever.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    fn session(&mut self, client: ClientId, event: Ready) {
+        if event.writable {
+            let hands = &mut self.driver.hands;
+            hands.sessions.flush(client, &hands.poll);
+        }
+        if !event.readable && !event.broken {
+            return;
+        }
+        for _ in 0..PACKETS {
+            let Some(session) = self.driver.hands.sessions.get(client) else {
+                return;
+            };
+            match session.socket.recv_now(&mut self.packet) {
+                Ok(Some(packet)) => {
+                    let bytes = &self.packet[..packet.len];
+                    self.driver.packet(client, bytes, packet.fds);
+                    self.driver.cut_off();
+                }
+                Ok(None) => return self.driver.gone(client),
+                Err(error) => return self.trouble(client, &error),
+            }
+        }
+    }
+
+    fn trouble(&mut self, client: ClientId, error: &io::Error) {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {}
+            io::ErrorKind::InvalidData => self.driver.refuse_session(client, &error.to_string()),
+            _ => self.driver.gone(client),
+        }
+    }
+
+    fn signal(&mut self) -> Result<()> {
+        while let Some(number) = self.signals.next()? {
+            if self.ending.is_some() {
+                tracing::warn!(number, "ending at once");
+                self.driver.hands.left = true;
+                return Ok(());
+            }
+            tracing::info!(number, "leaving the cluster");
+            let nanos = u64::try_from(FAREWELL.as_nanos()).unwrap_or(u64::MAX);
+            self.ending = Some(clock::monotonic() + nanos);
+            self.driver.leave();
+        }
+        Ok(())
+    }
+
+    fn is_over(&mut self, now: u64) -> Result<bool> {
+        if self.driver.hands.left {
+            tracing::info!("ended");
+            return Ok(true);
+        }
+        if self.ending.is_some_and(|ending| ending <= now) {
+            tracing::warn!("could not leave in order within {FAREWELL:?}; ending anyway");
+            return Ok(true);
+        }
+        if !self.admitted {
+            self.admitted = self.driver.node.id().is_some();
+            if let Some(why) = self.driver.node.out() {
+                bail!("the cluster refuses this node: {why}");
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Token {
+    const KIND: u32 = 56;
+
+    /// As the kernel keeps it.
+    pub(crate) fn encode(self) -> u64 {
+        let (kind, number) = match self {
+            Self::Network => (1, 0),
+            Self::Listener => (2, 0),
+            Self::Signals => (3, 0),
+            Self::Session(client) => (4, u64::from(client.0)),
+            Self::Mapping(mapping) => (5, mapping.0),
+        };
+        (kind << Self::KIND) | number
+    }
+
+    fn decode(token: u64) -> Option<Self> {
+        let number = token & ((1 << Self::KIND) - 1);
+        match token >> Self::KIND {
+            1 => Some(Self::Network),
+            2 => Some(Self::Listener),
+            3 => Some(Self::Signals),
+            4 => u32::try_from(number)
+                .ok()
+                .map(|n| Self::Session(ClientId(n))),
+            5 => Some(Self::Mapping(MappingId(number))),
+            _ => None,
+        }
+    }
+}
+
+fn listen(options: &Options) -> Result<Listener> {
+    let path = &options.socket;
+    if let Some(directory) = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+    {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+    }
+    Listener::bind(path, options.socket_mode).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => anyhow!(
+            "another daemon listens at {} already, or the path is no socket; stop that daemon, \
+             or give this one another --socket",
+            path.display()
+        ),
+        _ => anyhow!(error).context(format!("cannot listen at {}", path.display())),
+    })
+}
+
+fn about(options: &Options, udp: &Udp) -> About {
+    let mut problems = Vec::new();
+    let device = uffd::open_device();
+    if let Err(error) = &device {
+        problems.push(format!(
+            "cannot open {} ({error}), so programs of other users cannot map segments unless \
+             vm.unprivileged_userfaultfd is 1; run the daemon as root",
+            uffd::DEVICE
+        ));
+    }
+    match uffd::Features::offered() {
+        Ok(features) if features.sufficient() => {}
+        Ok(_) => problems.push("this kernel is too old: Linux 6.4 or later is needed".into()),
+        Err(error) => problems.push(format!("userfaultfd is not available ({error})")),
+    }
+    let buffers = udp.buffers();
+    if buffers.receive < WANTED_BUFFER {
+        problems.push(format!(
+            "the socket buffer has {} bytes, which may lose datagrams; \
+             `sysctl net.core.rmem_max=16777216` helps",
+            buffers.receive
+        ));
+    }
+    About {
+        name: options.name.clone(),
+        address: options.advertise.unwrap_or_else(|| udp.address()),
+        started: clock::monotonic(),
+        device: device.ok(),
+        problems,
+    }
+}
+
+fn config(options: &Options, about: &About) -> Result<Config> {
+    let dice = || {
+        let mut source = rand::rngs::SysRng;
+        source
+            .try_next_u64()
+            .context("the kernel has no randomness")
+    };
+    Ok(Config {
+        name: about.name.clone(),
+        address: about.address,
+        incarnation: Incarnation(dice()?),
+        start: match options.join {
+            Some(address) => Start::Join(address),
+            None => Start::Found(ClusterId(dice()?)),
+        },
+        pace: Pace::default(),
+    })
+}
+
+fn hold_latency() -> Option<LatencyHold> {
+    LatencyHold::acquire()
+        .inspect_err(|error| tracing::warn!(%error, "cannot keep processors awake"))
+        .ok()
+}
+
+/// Every mapping takes a descriptor.
+fn raise_limits() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!(%error, "the limit of descriptors stays");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_come_back_as_they_were() {
+        for token in [
+            Token::Network,
+            Token::Listener,
+            Token::Signals,
+            Token::Session(ClientId(u32::MAX)),
+            Token::Mapping(MappingId(1 << 40)),
+        ] {
+            assert_eq!(Token::decode(token.encode()), Some(token));
+        }
+        assert_eq!(Token::decode(0), None);
+    }
+}

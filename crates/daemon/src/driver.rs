@@ -1,0 +1,261 @@
+//! Node and hands together: what happened goes in, what is to be done gets done.
+
+use crate::daemon::Token;
+use crate::hands::Hands;
+use crate::tally::Count;
+use crate::threads::Thread;
+use crate::tickets::{Kind, Pending};
+use pagemesh_core::{Effects, Input, Node, Request, Time};
+use pagemesh_os::clock;
+use pagemesh_os::memfd::{PAGE, PageBytes};
+use pagemesh_os::seqpacket::Socket;
+use pagemesh_os::uffd::{Fault, FaultBuffer};
+use pagemesh_wire::header::HEADER_SIZE;
+use pagemesh_wire::peer::Access;
+use pagemesh_wire::{ClientId, MappingId, PageIndex, SyncKey};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+/// A node that acts.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    /// Decides.
+    pub(crate) node: Node,
+    /// Act.
+    pub(crate) hands: Hands,
+    /// Who this is, for those who ask.
+    pub(crate) about: About,
+    effects: Effects,
+    deadline: Option<Time>,
+    faults: FaultBuffer,
+}
+
+/// What the daemon says of itself.
+#[derive(Debug)]
+pub(crate) struct About {
+    /// Its name.
+    pub(crate) name: String,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    /// When it started, in nanoseconds.
+    pub(crate) started: u64,
+    /// `/dev/userfaultfd`, to lend to processes that may not open it.
+    pub(crate) device: Option<OwnedFd>,
+    /// What is wrong on this host, each with its cure.
+    pub(crate) problems: Vec<String>,
+}
+
+/// Reads of one descriptor in a row; then others get their turn.
+const READS: usize = 4;
+
+impl Driver {
+    /// Starts the node.
+    pub(crate) fn new(node: Node, hands: Hands, about: About) -> Self {
+        let mut driver = Self {
+            node,
+            hands,
+            about,
+            effects: Effects::default(),
+            deadline: None,
+            faults: FaultBuffer::default(),
+        };
+        driver.feed(Input::Deadline);
+        driver
+    }
+
+    /// Something happened.
+    pub(crate) fn feed(&mut self, input: Input<'_>) {
+        self.feed_with(input, None);
+    }
+
+    fn feed_with(&mut self, input: Input<'_>, payload: Option<&PageBytes>) {
+        self.step(input, payload);
+        while let Some(next) = self.hands.next.pop_front() {
+            self.step(next, None);
+        }
+        self.deadline = self.node.next_deadline();
+    }
+
+    fn step(&mut self, input: Input<'_>, payload: Option<&PageBytes>) {
+        let now = Time(clock::monotonic());
+        self.node.handle(now, input, &mut self.effects);
+        self.hands.carry_out(&mut self.effects, payload);
+    }
+
+    /// A datagram came.
+    pub(crate) fn datagram(&mut self, source: SocketAddr, bytes: &[u8]) {
+        self.hands.count(Count::DatagramsIn, 1);
+        self.hands.count(Count::BytesIn, bytes.len() as u64);
+        // The core names the payload only if exactly one page is at the end.
+        let payload = bytes
+            .split_last_chunk::<PAGE>()
+            .filter(|(head, _)| head.len() >= HEADER_SIZE)
+            .map(|(_, page)| page);
+        self.feed_with(Input::Datagram { source, bytes }, payload);
+    }
+
+    /// Threads may have stopped in a mapping.
+    pub(crate) fn faults(&mut self, id: MappingId, broken: bool) {
+        for _ in 0..READS {
+            let Some(mapping) = self.hands.pages.mappings.get(id) else {
+                return;
+            };
+            // Its process shares the flag, and might have cleared it.
+            let ready = if broken {
+                mapping.uffd.never_block()
+            } else {
+                Ok(())
+            };
+            let client = mapping.client;
+            if let Err(error) = ready.and_then(|()| mapping.uffd.read(&mut self.faults)) {
+                tracing::warn!(mapping = %id, %error, "faults cannot be read");
+                self.hands.sessions.doom(client);
+                return;
+            }
+            for index in 0..self.faults.len() {
+                if let Some(fault) = self.faults.get(index) {
+                    self.fault(id, fault);
+                }
+            }
+            if !self.faults.is_full() {
+                return;
+            }
+        }
+    }
+
+    fn fault(&mut self, id: MappingId, fault: Fault) {
+        self.hands.count(Count::KernelFaults, 1);
+        let Some(mapping) = self.hands.pages.mappings.get(id) else {
+            return;
+        };
+        let Some(page) = mapping.place.page(fault.address) else {
+            return;
+        };
+        let session = self.hands.sessions.get(mapping.client);
+        let process = session.map_or(0, |session| session.caller.pid);
+        let access = if fault.write && mapping.write {
+            Access::Write
+        } else {
+            Access::Read
+        };
+        let thread = Thread::new(process, fault.thread);
+        let at = (id, page);
+        let now = clock::monotonic();
+        self.hands.faults.note(at, fault.kind, thread, now);
+        self.feed(Input::Fault {
+            mapping: id,
+            page,
+            access,
+        });
+        self.hands.faults.note_remote(at);
+    }
+
+    /// Does what time demands; what a bad network held back goes out.
+    pub(crate) fn due(&mut self, now: u64) {
+        if self.deadline.is_some_and(|deadline| deadline.0 <= now) {
+            self.feed(Input::Deadline);
+        }
+        let hands = &mut self.hands;
+        hands.network.release(now, &mut hands.tally);
+    }
+
+    /// When [`Driver::due`] has something to do next.
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        let deadline = self.deadline.map(|deadline| deadline.0);
+        [deadline, self.hands.network.due()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Whether any thread waits for a page.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.hands.faults.is_empty()
+    }
+
+    /// A process connected.
+    pub(crate) fn connected(&mut self, socket: Socket) -> io::Result<()> {
+        let client = self.hands.sessions.insert(socket, &self.hands.poll)?;
+        self.hands.count(Count::SessionsOpened, 1);
+        tracing::debug!(%client, "a process connected");
+        Ok(())
+    }
+
+    /// Cuts off the processes that misbehaved.
+    pub(crate) fn cut_off(&mut self) {
+        while let Some(client) = self.hands.sessions.next_doomed() {
+            self.gone(client);
+        }
+    }
+
+    /// A process is gone: takes back what it had.
+    pub(crate) fn gone(&mut self, client: ClientId) {
+        let Some(session) = self.hands.sessions.remove(client) else {
+            return;
+        };
+        tracing::debug!(%client, program = %session.program, "a process is gone");
+        let _ = self.hands.poll.remove(&session.socket);
+        for mapping in &session.mappings {
+            self.hands.unmap(*mapping);
+        }
+        self.hands.tickets.forget(client);
+        self.hands.threads.bury(session.caller.pid);
+        self.feed(Input::ClientGone { client });
+        for key in self.locks_of(client) {
+            self.feed(Input::LockReturned {
+                key,
+                recovered: true,
+            });
+        }
+    }
+
+    /// Takes the locks from a dead process.
+    fn locks_of(&self, client: ClientId) -> Vec<SyncKey> {
+        let segments = self.hands.pages.segments.iter();
+        let mut keys: Vec<_> = segments
+            .flat_map(|(id, segment)| {
+                let numbers = segment.locks.bury(client);
+                numbers.into_iter().map(move |number| SyncKey {
+                    segment: id,
+                    number,
+                })
+            })
+            .collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Asks the core to hand over everything and leave the cluster.
+    pub(crate) fn leave(&mut self) {
+        let ticket = self.hands.tickets.issue(Pending {
+            client: None,
+            number: 0,
+            kind: Kind::Leave,
+        });
+        self.feed(Input::Request {
+            ticket,
+            client: ClientId(0),
+            request: Request::Leave,
+        });
+    }
+
+    /// The token under which a mapping's faults are polled.
+    pub(crate) fn poll_mapping(&self, id: MappingId) -> io::Result<()> {
+        let mapping = self.hands.pages.mappings.get(id);
+        mapping.map_or(Ok(()), |mapping| {
+            self.hands
+                .poll
+                .add(&mapping.uffd, Token::Mapping(id).encode())
+        })
+    }
+
+    /// Pages known here, over all segments.
+    pub(crate) fn pages_known(&self) -> u64 {
+        let segments = self.node.segments();
+        segments
+            .filter_map(|info| self.node.inspect(info.id, PageIndex(0), 0))
+            .map(|inspection| inspection.known)
+            .sum()
+    }
+}

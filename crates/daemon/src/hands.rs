@@ -1,0 +1,328 @@
+//! The hands of the node: carry out its effects, in order and completely.
+
+use crate::faults::{Faults, Waiting};
+use crate::locks::Reclaimed;
+use crate::network::Network;
+use crate::pages::{At, Pages};
+use crate::sessions::Sessions;
+use crate::stamps::Stamps;
+use crate::tally::{Count, Tally};
+use crate::threads::Threads;
+use crate::tickets::Tickets;
+use pagemesh_core::{Effect, Effects, Event, Input, Rights, Source};
+use pagemesh_os::clock;
+use pagemesh_os::memfd::{PAGE, PageBytes};
+use pagemesh_os::poll::Poll;
+use pagemesh_wire::peer::Refusal;
+use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey};
+use std::collections::{HashSet, VecDeque};
+
+/// Everything the effects of a node act upon.
+#[derive(Debug)]
+pub(crate) struct Hands {
+    /// What is waited for.
+    pub(crate) poll: Poll,
+    /// Other daemons.
+    pub(crate) network: Network,
+    /// Frames, mappings and the stash.
+    pub(crate) pages: Pages,
+    /// Faults being served.
+    pub(crate) faults: Faults,
+    /// Threads that waited for pages.
+    pub(crate) threads: Threads,
+    /// Local processes.
+    pub(crate) sessions: Sessions,
+    /// Their requests that wait for the core.
+    pub(crate) tickets: Tickets,
+    /// Counters.
+    pub(crate) tally: Tally,
+    /// Time stamps.
+    pub(crate) stamps: Stamps,
+    /// Inputs that effects gave rise to, for after the effects.
+    pub(crate) next: VecDeque<Input<'static>>,
+    /// This node has left its cluster, or cannot: the daemon may end.
+    pub(crate) left: bool,
+    /// Pages whose loss was logged.
+    lost: HashSet<At>,
+    scratch: Box<PageBytes>,
+}
+
+/// Lost pages logged one by one; a whole lost segment need not fill the disk.
+const LOGGED: usize = 1000;
+
+/// Contents on their way into a frame. If a mapping wants them next, both are
+/// done by one call of the kernel, straight from the receive buffer.
+type Filling = Option<(At, Source)>;
+
+impl Hands {
+    /// Hands that have done nothing yet.
+    pub(crate) fn new(poll: Poll, network: Network) -> Self {
+        Self {
+            poll,
+            network,
+            pages: Pages::default(),
+            faults: Faults::default(),
+            threads: Threads::default(),
+            sessions: Sessions::default(),
+            tickets: Tickets::default(),
+            tally: Tally::default(),
+            stamps: Stamps::default(),
+            next: VecDeque::new(),
+            left: false,
+            lost: HashSet::new(),
+            scratch: Box::new([0; PAGE]),
+        }
+    }
+
+    /// Carries out all effects. `payload` is the page behind the datagram that
+    /// caused them.
+    pub(crate) fn carry_out(&mut self, effects: &mut Effects, payload: Option<&PageBytes>) {
+        let mut filling: Filling = None;
+        for effect in effects.drain() {
+            match effect {
+                Effect::Emit(event) => self.emit(&event),
+                Effect::Send {
+                    address,
+                    header,
+                    message,
+                    page: None,
+                } => {
+                    let tally = &mut self.tally;
+                    self.network.send(address, header, &message, None, tally);
+                }
+                Effect::Map {
+                    mapping,
+                    segment,
+                    page,
+                    rights,
+                } => {
+                    let at = (segment, page);
+                    let source = filling.take_if(|(of, _)| *of == at);
+                    self.fill(&mut filling, payload);
+                    self.map(
+                        mapping,
+                        at,
+                        rights,
+                        source.map(|(_, source)| source),
+                        payload,
+                    );
+                }
+                other => {
+                    self.fill(&mut filling, payload);
+                    self.one(other, &mut filling, payload);
+                }
+            }
+        }
+        self.fill(&mut filling, payload);
+    }
+
+    fn fill(&mut self, filling: &mut Filling, payload: Option<&PageBytes>) {
+        if let Some((at, source)) = filling.take() {
+            self.pages.fill(at, source, payload);
+        }
+    }
+
+    fn one(&mut self, effect: Effect, filling: &mut Filling, payload: Option<&PageBytes>) {
+        match effect {
+            Effect::Fill {
+                segment,
+                page,
+                source,
+            } => *filling = Some(((segment, page), source)),
+            Effect::Protect { segment, page } => {
+                self.pages.protect((segment, page), &mut self.tally);
+            }
+            Effect::Evict {
+                segment,
+                page,
+                keep,
+            } => self.evict((segment, page), keep),
+            Effect::DropStash { segment, page } => self.pages.stash.drop(segment, page),
+            Effect::Fail {
+                mapping,
+                segment,
+                page,
+                why,
+            } => self.fail(mapping, (segment, page), &why),
+            Effect::ConfirmUse { segment, page } => {
+                let used = self.threads.have_run((segment, page));
+                self.next.push_back(Input::UseConfirmed {
+                    segment,
+                    page,
+                    used,
+                });
+            }
+            Effect::Forget { segment } => self.forget(segment),
+            Effect::LendLock {
+                key,
+                client,
+                wanted,
+            } => self.lend_lock(key, client, wanted),
+            Effect::ReclaimLock { key } => self.reclaim_lock(key),
+            Effect::Reply { ticket, reply } => self.answer(ticket, reply),
+            send @ Effect::Send { .. } => self.send(send, payload),
+            Effect::Map { .. } | Effect::Emit(_) => unreachable!("carried out by the caller"),
+        }
+    }
+
+    fn send(&mut self, effect: Effect, payload: Option<&PageBytes>) {
+        let Effect::Send {
+            address,
+            header,
+            message,
+            page,
+        } = effect
+        else {
+            return;
+        };
+        let bytes = page.and_then(|(segment, page, source)| {
+            let scratch = &mut self.scratch;
+            self.pages.bytes((segment, page), source, payload, scratch)
+        });
+        if bytes.is_none() && message.carries_page() {
+            tracing::error!(?page, "contents to send are not there");
+            return;
+        }
+        let tally = &mut self.tally;
+        self.network.send(address, header, &message, bytes, tally);
+    }
+
+    fn map(
+        &mut self,
+        mapping: MappingId,
+        at: At,
+        rights: Rights,
+        source: Option<Source>,
+        payload: Option<&PageBytes>,
+    ) {
+        let fault = (mapping, at.1);
+        match source {
+            Some(source) => {
+                let tally = &mut self.tally;
+                self.pages
+                    .place(mapping, at, rights, source, payload, tally);
+            }
+            None => {
+                let found = self.faults.kind(fault);
+                self.pages.map(mapping, at, rights, found, &mut self.tally);
+            }
+        }
+        if let Some(waiting) = self.faults.end(fault) {
+            self.served(at, &waiting);
+        }
+    }
+
+    fn served(&mut self, at: At, waiting: &Waiting) {
+        let took = clock::monotonic().saturating_sub(waiting.since);
+        self.tally.fault(took, waiting.remote);
+        self.threads.serve(at, waiting.threads());
+    }
+
+    fn evict(&mut self, at: At, keep: bool) {
+        self.pages.evict(at, keep, &mut self.tally);
+        self.threads.forget(at);
+        if !self.faults.is_empty() {
+            for id in self.pages.ids_of(at.0) {
+                self.faults.outdate((*id, at.1));
+            }
+        }
+    }
+
+    fn fail(&mut self, mapping: MappingId, at: At, why: &Refusal) {
+        self.faults.end((mapping, at.1));
+        if self.lost.len() < LOGGED && self.lost.insert(at) {
+            tracing::error!(
+                segment = %at.0, home = %at.0.home(), page = %at.1, %why,
+                "an access cannot be served; the process gets SIGBUS",
+            );
+        }
+        if self.pages.poison(mapping, at) {
+            return;
+        }
+        // Kernels before 6.6 cannot make one page fail; a hang would be worse.
+        let client = self
+            .pages
+            .mappings
+            .get(mapping)
+            .map(|mapping| mapping.client);
+        if let Some(session) = client.and_then(|client| self.sessions.get(client)) {
+            kill(session.caller.pid);
+        }
+    }
+
+    fn forget(&mut self, segment: SegmentId) {
+        self.pages.segments.forget(segment);
+        self.pages.stash.forget(segment);
+    }
+
+    fn lend_lock(&mut self, key: SyncKey, client: ClientId, wanted: bool) {
+        let segment = self.pages.segments.get_mut(key.segment);
+        let lent = segment.is_some_and(|segment| segment.locks.lend(key.number, client, wanted));
+        if !lent {
+            tracing::error!(lock = %key, "no slot for a lock");
+            self.next.push_back(Input::LockReturned {
+                key,
+                recovered: true,
+            });
+        }
+    }
+
+    fn reclaim_lock(&mut self, key: SyncKey) {
+        let segment = self.pages.segments.get(key.segment);
+        let reclaimed = segment.map_or(Reclaimed::Broken, |segment| {
+            segment.locks.reclaim(key.number)
+        });
+        if reclaimed != Reclaimed::Marked {
+            self.next.push_back(Input::LockReturned {
+                key,
+                recovered: reclaimed == Reclaimed::Broken,
+            });
+        }
+    }
+
+    /// Counts, stamps and logs an event.
+    fn emit(&mut self, event: &Event) {
+        self.tally.event(event);
+        self.stamps.event(event);
+        match event {
+            Event::Admitted { node } => tracing::info!(%node, "admitted to the cluster"),
+            Event::Joined { node } => tracing::info!(%node, "joined"),
+            Event::Left { node } => tracing::info!(%node, "left"),
+            Event::Died { node } => tracing::warn!(%node, "does not answer; declared dead"),
+            Event::Expelled {} => tracing::error!("not a member of the cluster (any more)"),
+            other => tracing::trace!(?other),
+        }
+    }
+
+    /// Now that nothing more urgent is to be done: looks how often the threads
+    /// that wait for other nodes have run.
+    pub(crate) fn look_at_threads(&mut self) {
+        if self.faults.has_unseen() {
+            let threads = &mut self.threads;
+            self.faults.look(|thread| threads.look(thread));
+        }
+    }
+
+    /// A process or mapping is gone.
+    pub(crate) fn unmap(&mut self, id: MappingId) -> bool {
+        let Some(mapping) = self.pages.unmap(id) else {
+            return false;
+        };
+        let _ = self.poll.remove(&mapping.uffd);
+        self.faults.forget(id);
+        true
+    }
+
+    /// Counts.
+    pub(crate) fn count(&mut self, count: Count, amount: u64) {
+        self.tally.add(count, amount);
+    }
+}
+
+fn kill(process: i32) {
+    if let Some(process) = rustix::process::Pid::from_raw(process)
+        && process.as_raw_nonzero().get() > 0
+    {
+        let _ = rustix::process::kill_process(process, rustix::process::Signal::BUS);
+    }
+}

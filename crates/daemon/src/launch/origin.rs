@@ -1,0 +1,90 @@
+//! The side of the people: takes an order and carries it to the member.
+
+use super::frame::{Order, Said, Start, VERSION, read_frame, write_frame};
+use super::{PATIENCE, Service};
+use anyhow::{Context, Result, bail};
+use pagemesh_os::seqpacket::Socket;
+use pagemesh_wire::local::{LOCAL_VERSION, MAX_PACKET, Reply, ReplyPacket, Request, RequestPacket};
+use pagemesh_wire::peer::{Credentials, Health, Member};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+
+impl Service {
+    pub(super) fn take_order(&self, mut person: UnixStream) -> Result<()> {
+        let credentials = socket_peercred(&person)?;
+        person.set_read_timeout(Some(PATIENCE))?;
+        let Some(order) = read_frame::<Order>(&mut person)? else {
+            return Ok(());
+        };
+        person.set_read_timeout(None)?;
+        let start = Start {
+            version: VERSION,
+            credentials: Credentials {
+                uid: credentials.uid.as_raw(),
+                gid: credentials.gid.as_raw(),
+                groups: Vec::new(),
+            },
+            program: order.program,
+        };
+        match self.reach(order.member, &start) {
+            Ok(member) => carry(&person, &member),
+            Err(error) => {
+                write_frame(&mut person, &Said::Refused(format!("{error:#}")))?;
+                Ok(())
+            }
+        }
+    }
+
+    fn reach(&self, address: SocketAddr, start: &Start) -> Result<TcpStream> {
+        // Else anybody could send the daemon's word to any port of the world.
+        let members = self.members().context("asking for the members")?;
+        let known = |member: &&Member| member.address == address && member.health == Health::Alive;
+        if members.iter().find(known).is_none() {
+            bail!("{address} is the address of no living member");
+        }
+        let mut member = TcpStream::connect_timeout(&address, PATIENCE)
+            .with_context(|| format!("TCP {address}"))?;
+        member.set_nodelay(true)?;
+        write_frame(&mut member, start)?;
+        Ok(member)
+    }
+
+    /// Asks this very daemon, as any process may.
+    fn members(&self) -> Result<Vec<Member>> {
+        let socket = Socket::connect(&self.socket)?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        let hello = Request::Hello {
+            version: LOCAL_VERSION,
+            program: "pagemesh launch".to_owned(),
+        };
+        ask(&socket, hello)?;
+        match ask(&socket, Request::Members)? {
+            Reply::Members { members, .. } => Ok(members),
+            other => bail!("unexpected {other:?}"),
+        }
+    }
+}
+
+fn ask(socket: &Socket, request: Request) -> Result<Reply> {
+    let number = 1;
+    socket.send(&RequestPacket { number, request }.encode(), &[])?;
+    let mut buffer = vec![0; MAX_PACKET];
+    let packet = socket.recv(&mut buffer)?.context("no answer")?;
+    Ok(ReplyPacket::decode(&buffer[..packet.len])?.reply)
+}
+
+/// Carries bytes both ways until one end closes; then closes the other, which
+/// is how a program learns that its user has gone.
+fn carry(person: &UnixStream, member: &TcpStream) -> Result<()> {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = io::copy(&mut &*person, &mut &*member);
+            let _ = member.shutdown(Shutdown::Both);
+        });
+        let _ = io::copy(&mut &*member, &mut &*person);
+        let _ = person.shutdown(Shutdown::Both);
+    });
+    Ok(())
+}

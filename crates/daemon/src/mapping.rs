@@ -1,0 +1,143 @@
+//! A mapping of a segment in a process of this node, and its faults.
+
+use pagemesh_os::memfd::PAGE;
+use pagemesh_os::uffd::Uffd;
+use pagemesh_wire::{ByteLen, ByteOffset, ClientId, MappingId, PageIndex, SegmentId};
+use std::collections::HashMap;
+
+/// One mapping.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    /// Through which its faults are served.
+    pub(crate) uffd: Uffd,
+    /// Of which segment.
+    pub(crate) segment: SegmentId,
+    /// In which process.
+    pub(crate) client: ClientId,
+    /// Shared and writable. Else private and read-only: then a page must never
+    /// be *copied* in, since the copy would belong to the process alone.
+    pub(crate) write: bool,
+    /// Where in the process.
+    pub(crate) place: Place,
+}
+
+/// Where a mapping lies in its process and in its segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    address: u64,
+    first: u32,
+    count: u32,
+}
+
+impl Place {
+    /// Checks what a process says: whole pages, inside the segment.
+    pub(crate) fn new(
+        address: u64,
+        length: ByteLen,
+        offset: ByteOffset,
+        size: ByteLen,
+    ) -> Result<Self, &'static str> {
+        let page = PAGE as u64;
+        if address % page != 0 || length.0 % page != 0 || offset.0 % page != 0 || length.0 == 0 {
+            return Err("a mapping has whole pages at a page boundary");
+        }
+        let pages = size.pages().map_or(0, |pages| u64::from(pages.0));
+        let (first, count) = (offset.0 / page, length.0 / page);
+        if first.checked_add(count).is_none_or(|end| end > pages) {
+            return Err("the mapping goes beyond the end of the segment");
+        }
+        if address.checked_add(length.0).is_none() {
+            return Err("the mapping goes beyond the end of the address space");
+        }
+        // Both fit: segments have at most 2^32 - 1 pages.
+        Ok(Self {
+            address,
+            first: first as u32,
+            count: count as u32,
+        })
+    }
+
+    /// Which page of the segment is at an address.
+    pub(crate) fn page(&self, address: u64) -> Option<PageIndex> {
+        let index = address.checked_sub(self.address)? / PAGE as u64;
+        (index < u64::from(self.count)).then(|| PageIndex(self.first + index as u32))
+    }
+
+    /// At which address a page of the segment is, if it is mapped.
+    pub(crate) fn address(&self, page: PageIndex) -> Option<u64> {
+        let index = page.0.checked_sub(self.first)?;
+        (index < self.count).then(|| self.address + u64::from(index) * PAGE as u64)
+    }
+
+    /// Address and length in bytes.
+    pub(crate) fn range(&self) -> (u64, u64) {
+        (self.address, u64::from(self.count) * PAGE as u64)
+    }
+}
+
+/// All mappings on this node.
+#[derive(Debug, Default)]
+pub(crate) struct Mappings {
+    by_id: HashMap<MappingId, Mapping>,
+    last: u64,
+}
+
+impl Mappings {
+    /// Adds one, under a number never used before.
+    pub(crate) fn insert(&mut self, mapping: Mapping) -> MappingId {
+        self.last += 1;
+        let id = MappingId(self.last);
+        self.by_id.insert(id, mapping);
+        id
+    }
+
+    /// The mapping, if it is still there.
+    pub(crate) fn get(&self, id: MappingId) -> Option<&Mapping> {
+        self.by_id.get(&id)
+    }
+
+    /// Removes one.
+    pub(crate) fn remove(&mut self, id: MappingId) -> Option<Mapping> {
+        self.by_id.remove(&id)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: u64 = 0x7000_0000_0000;
+
+    fn place(address: u64, length: u64, offset: u64, size: u64) -> Result<Place, &'static str> {
+        Place::new(address, ByteLen(length), ByteOffset(offset), ByteLen(size))
+    }
+
+    #[test]
+    fn addresses_and_pages_correspond() {
+        let place = place(BASE, 0x3000, 0x2000, 0x4001).unwrap();
+        assert_eq!(place.page(BASE), Some(PageIndex(2)));
+        assert_eq!(place.page(BASE + 0x2fff), Some(PageIndex(4)));
+        assert_eq!(place.page(BASE + 0x3000), None);
+        assert_eq!(place.page(BASE - 1), None);
+        assert_eq!(place.address(PageIndex(4)), Some(BASE + 0x2000));
+        assert_eq!(place.address(PageIndex(1)), None);
+        assert_eq!(place.address(PageIndex(5)), None);
+        assert_eq!(place.range(), (BASE, 0x3000));
+    }
+
+    #[test]
+    fn a_process_may_say_anything() {
+        assert!(place(BASE + 1, 0x1000, 0, 0x1000).is_err());
+        assert!(place(BASE, 0x1001, 0, 0x2000).is_err());
+        assert!(place(BASE, 0x1000, 1, 0x2000).is_err());
+        assert!(place(BASE, 0, 0, 0x2000).is_err());
+        assert!(place(BASE, 0x2000, 0x1000, 0x2000).is_err());
+        assert!(place(BASE, 0x1000, !0xfff, 0x2000).is_err());
+        assert!(place(!0xfff, 0x2000, 0, 0x2000).is_err());
+    }
+}

@@ -1,0 +1,122 @@
+//! What a daemon is told at its start.
+
+use anyhow::{Result, bail};
+use pagemesh_os::impair::Impairment;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// How a daemon is to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The node's name, by default the host name.
+    pub name: String,
+    /// Where to listen for other daemons.
+    pub bind: SocketAddr,
+    /// Where others reach this daemon, if not at `bind`.
+    pub advertise: Option<SocketAddr>,
+    /// A daemon of the cluster to join; none to found one.
+    pub join: Option<SocketAddr>,
+    /// Where local processes find the daemon.
+    pub socket: PathBuf,
+    /// Who may connect there: permission bits, as of a file.
+    pub socket_mode: u32,
+    /// How to wait for datagrams.
+    pub waiting: Waiting,
+    /// Keep the host's idle processors awake: faster, but costs power.
+    pub latency: bool,
+    /// Make the network worse than it is, for tests.
+    pub impair: Option<Impairment>,
+    /// Run on this processor only.
+    pub cpu: Option<usize>,
+    /// Listen at an address others can reach although nothing is encrypted.
+    pub insecure: bool,
+}
+
+/// How to wait for datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waiting {
+    /// Ask again and again for a while: fastest, but takes a processor.
+    Spin,
+    /// Sleep until something comes.
+    Block,
+    /// Spin if there is more than one processor.
+    #[default]
+    Auto,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let name = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        Self {
+            name,
+            bind: SocketAddr::from(([127, 0, 0, 1], 0)),
+            advertise: None,
+            join: None,
+            socket: PathBuf::from("/run/pagemesh/pagemesh.sock"),
+            socket_mode: 0o666,
+            waiting: Waiting::default(),
+            latency: false,
+            impair: None,
+            cpu: None,
+            insecure: false,
+        }
+    }
+}
+
+impl Options {
+    /// Refuses what would be unsafe or could not work.
+    ///
+    /// # Errors
+    /// Names the problem and its cure.
+    pub fn check(&self) -> Result<()> {
+        if !self.bind.ip().is_loopback() && !self.insecure {
+            bail!(
+                "refusing to listen at {}: datagrams are not encrypted yet, so anybody who can \
+                 send there could read and change all shared memory; listen at a loopback \
+                 address, or pass --insecure on a network where you trust every host",
+                self.bind
+            );
+        }
+        if self.bind.ip().is_unspecified() && self.advertise.is_none() {
+            bail!(
+                "listening at {} needs --advertise ADDRESS: other daemons must be told one \
+                 address at which they reach this one",
+                self.bind
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(bind: &str) -> Options {
+        Options {
+            bind: bind.parse().unwrap(),
+            ..Options::default()
+        }
+    }
+
+    #[test]
+    fn only_loopback_without_being_told() {
+        assert!(at("127.0.0.1:0").check().is_ok());
+        assert!(at("[::1]:0").check().is_ok());
+        let refused = at("10.0.0.1:0").check().unwrap_err().to_string();
+        assert!(refused.contains("--insecure"));
+        let mut open = at("0.0.0.0:0");
+        open.insecure = true;
+        assert!(
+            open.check()
+                .unwrap_err()
+                .to_string()
+                .contains("--advertise")
+        );
+        open.advertise = Some("10.0.0.1:5".parse().unwrap());
+        assert!(open.check().is_ok());
+    }
+}

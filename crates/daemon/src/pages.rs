@@ -1,0 +1,298 @@
+//! Pages in and out of frames and mappings: the recipes that lose no store.
+//!
+//! Contents belong to frames, rights to mappings. Placing writes the frame and
+//! the mapping in one call where it can; revoking first stops stores, then
+//! copies, then empties the frame, then wakes. A failed call wakes nobody, so
+//! every error is followed by a wake; the thread then tries again and its fault
+//! comes anew.
+
+use crate::mapping::{Mapping, Mappings};
+use crate::segment::{Segment, Segments};
+use crate::stash::Stash;
+use crate::tally::{Count, Tally};
+use pagemesh_core::{Rights, Source};
+use pagemesh_os::memfd::{PAGE, PageBytes};
+use pagemesh_os::uffd::{FaultKind, Outcome};
+use pagemesh_wire::{MappingId, PageIndex, SegmentId};
+
+/// All pages on this node.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    /// Frames.
+    pub(crate) segments: Segments,
+    /// Rights.
+    pub(crate) mappings: Mappings,
+    /// Contents that left their frames.
+    pub(crate) stash: Stash,
+}
+
+/// One page.
+pub(crate) type At = (SegmentId, PageIndex);
+
+const ZEROS: &PageBytes = &[0; PAGE];
+const LENGTH: u64 = PAGE as u64;
+
+/// Tries of a call the kernel wants repeated.
+const TRIES: usize = 100;
+
+impl Pages {
+    /// Bytes from `source`; none if the core names what is not there.
+    pub(crate) fn bytes<'a>(
+        &'a self,
+        at: At,
+        source: Source,
+        payload: Option<&'a PageBytes>,
+        scratch: &'a mut PageBytes,
+    ) -> Option<&'a PageBytes> {
+        match source {
+            Source::Payload => payload,
+            Source::Zero => Some(ZEROS),
+            Source::Stash => self.stash.get(at.0, at.1),
+            Source::Frame => {
+                let segment = self.segments.get(at.0)?;
+                segment.read(at.1, scratch).ok()?;
+                Some(scratch)
+            }
+        }
+    }
+
+    /// Puts contents into a frame, over whatever is there.
+    pub(crate) fn fill(&mut self, at: At, source: Source, payload: Option<&PageBytes>) {
+        if source == Source::Frame {
+            return;
+        }
+        if let Err(error) = self.segments.receive(at.0) {
+            tracing::error!(segment = %at.0, page = %at.1, "a page is lost: {error:#}");
+            return;
+        }
+        let Some(bytes) = known(&self.stash, at, source, payload) else {
+            tracing::error!(segment = %at.0, page = %at.1, ?source, "contents are not there");
+            return;
+        };
+        let written = self
+            .segments
+            .get(at.0)
+            .map(|segment| segment.write(at.1, bytes));
+        if let Some(Err(error)) = written {
+            tracing::error!(
+                segment = %at.0, page = %at.1, %error,
+                "no memory for a page of the segment; free some, or close programs",
+            );
+            // The mapping that wants it finds it here once there is memory.
+            let bytes = *bytes;
+            *self.stash.room(at.0, at.1) = bytes;
+        }
+    }
+
+    /// Puts contents into a frame and lets one mapping have them.
+    pub(crate) fn place(
+        &mut self,
+        id: MappingId,
+        at: At,
+        rights: Rights,
+        source: Source,
+        payload: Option<&PageBytes>,
+        tally: &mut Tally,
+    ) {
+        let write = rights == Rights::Write;
+        let mapping = self.mappings.get(id).filter(|mapping| mapping.write);
+        let target = mapping.and_then(|mapping| Some((mapping, mapping.place.address(at.1)?)));
+        let bytes = known(&self.stash, at, source, payload);
+        if let (Some((mapping, address)), Some(bytes)) = (target, bytes) {
+            if mapping.uffd.copy(address, bytes, write) == Outcome::Done {
+                tally.add(Count::PagesPlaced, 1);
+                return;
+            }
+            // Some process put a page there, or the mapping is gone. What the
+            // core says is in the frame must be in the frame.
+            tally.add(Count::FramesOverwritten, 1);
+        }
+        self.fill(at, source, payload);
+        self.map(id, at, rights, None, tally);
+    }
+
+    /// Lets one mapping have the page in the frame. `found` is what the kernel
+    /// found when the thread stopped: with luck it spares a call.
+    pub(crate) fn map(
+        &mut self,
+        id: MappingId,
+        at: At,
+        rights: Rights,
+        found: Option<FaultKind>,
+        tally: &mut Tally,
+    ) {
+        let write = rights == Rights::Write;
+        for _ in 0..TRIES {
+            let Some(mapping) = self.mappings.get(id) else {
+                return;
+            };
+            let Some(address) = mapping.place.address(at.1) else {
+                return;
+            };
+            if write && mapping.write && found == Some(FaultKind::WriteProtect) {
+                // Present and protected. Should it be gone, the fault comes anew.
+                mapping.uffd.unprotect(address, LENGTH);
+                return;
+            }
+            match show(mapping, address, write) {
+                Outcome::Done => return tally.add(Count::PagesPlaced, 1),
+                Outcome::Retry => {}
+                Outcome::NotThere => self.restore(at, tally),
+                other => {
+                    if !matches!(other, Outcome::AlreadyThere | Outcome::Gone) {
+                        tally.add(Count::PlacingFailed, 1);
+                        tracing::debug!(mapping = %id, page = %at.1, ?other, "not mapped");
+                    }
+                    break;
+                }
+            }
+        }
+        self.wake(id, at.1);
+    }
+
+    /// The frame is empty where it should not be: there was no memory for it,
+    /// or a process that may write punched a hole, which means zeros.
+    fn restore(&mut self, at: At, tally: &mut Tally) {
+        tally.add(Count::FramesPunched, 1);
+        let source = if self.stash.get(at.0, at.1).is_some() {
+            Source::Stash
+        } else {
+            Source::Zero
+        };
+        self.fill(at, source, None);
+    }
+
+    fn wake(&self, id: MappingId, page: PageIndex) {
+        if let Some(mapping) = self.mappings.get(id)
+            && let Some(address) = mapping.place.address(page)
+        {
+            mapping.uffd.wake(address, LENGTH);
+        }
+    }
+
+    /// Stops stores to a page in all mappings of its segment.
+    pub(crate) fn protect(&self, at: At, tally: &mut Tally) {
+        for (mapping, address) in self.mappings_of(at).filter(|(mapping, _)| mapping.write) {
+            let mut outcome = Outcome::Retry;
+            for _ in 0..TRIES {
+                outcome = mapping.uffd.protect(address, LENGTH);
+                if outcome != Outcome::Retry {
+                    break;
+                }
+            }
+            match outcome {
+                // A process that exits or unmapped the page stores nothing there.
+                Outcome::Done | Outcome::Gone | Outcome::Unregistered => {}
+                other => {
+                    tally.add(Count::PlacingFailed, 1);
+                    tracing::error!(page = %at.1, ?other, "a page could not be protected");
+                }
+            }
+        }
+    }
+
+    /// Takes a page away from all mappings, its contents into the stash if
+    /// they are to be kept.
+    pub(crate) fn evict(&mut self, at: At, keep: bool, tally: &mut Tally) {
+        if keep {
+            self.protect(at, tally);
+        }
+        let Some(segment) = self.segments.get(at.0) else {
+            return;
+        };
+        if keep && let Err(error) = segment.read(at.1, self.stash.room(at.0, at.1)) {
+            tracing::error!(segment = %at.0, page = %at.1, %error, "a page cannot be read");
+        }
+        if let Err(error) = segment.punch(at.1) {
+            tracing::error!(segment = %at.0, page = %at.1, %error, "a page cannot be taken away");
+        }
+        tally.add(Count::PagesEvicted, 1);
+        for (mapping, address) in self.mappings_of(at) {
+            mapping.uffd.wake(address, LENGTH);
+        }
+    }
+
+    /// Makes accesses to the page fail in one mapping; false if the kernel cannot.
+    pub(crate) fn poison(&self, id: MappingId, at: At) -> bool {
+        let Some(mapping) = self.mappings.get(id) else {
+            return true;
+        };
+        let Some(address) = mapping.place.address(at.1) else {
+            return true;
+        };
+        // A mark left by protecting is in the way of the poison.
+        mapping.uffd.unprotect(address, LENGTH);
+        match mapping.uffd.poison(address, LENGTH) {
+            Outcome::Done | Outcome::Gone => true,
+            // The page can be read here, but not written: take it out for a moment.
+            Outcome::AlreadyThere => self
+                .segments
+                .get(at.0)
+                .is_some_and(|segment| poison_present(segment, mapping, at.1, address)),
+            _ => false,
+        }
+    }
+
+    /// The mappings that contain a page, with its address in each.
+    pub(crate) fn mappings_of(&self, at: At) -> impl Iterator<Item = (&Mapping, u64)> {
+        self.ids_of(at.0).iter().filter_map(move |id| {
+            let mapping = self.mappings.get(*id)?;
+            Some((mapping, mapping.place.address(at.1)?))
+        })
+    }
+
+    /// The mappings of a segment.
+    pub(crate) fn ids_of(&self, segment: SegmentId) -> &[MappingId] {
+        let segment = self.segments.get(segment);
+        segment.map_or(&[], |segment| &segment.mappings)
+    }
+
+    /// Removes a mapping.
+    pub(crate) fn unmap(&mut self, id: MappingId) -> Option<Mapping> {
+        let mapping = self.mappings.remove(id)?;
+        if let Some(segment) = self.segments.get_mut(mapping.segment) {
+            segment.mappings.retain(|other| *other != id);
+        }
+        Some(mapping)
+    }
+}
+
+/// Contents that need not be read from a frame.
+fn known<'a>(
+    stash: &'a Stash,
+    at: At,
+    source: Source,
+    payload: Option<&'a PageBytes>,
+) -> Option<&'a PageBytes> {
+    match source {
+        Source::Payload => payload,
+        Source::Zero => Some(ZEROS),
+        Source::Stash => stash.get(at.0, at.1),
+        Source::Frame => None,
+    }
+}
+
+/// Maps what is in the frame. A private mapping copies at a store by itself;
+/// protecting it would only make its threads fault for ever.
+fn show(mapping: &Mapping, address: u64, write: bool) -> Outcome {
+    match mapping.uffd.map(address, LENGTH, write || !mapping.write) {
+        Outcome::AlreadyThere if write && mapping.write => {
+            mapping.uffd.unprotect(address, LENGTH);
+            Outcome::AlreadyThere
+        }
+        other => other,
+    }
+}
+
+fn poison_present(segment: &Segment, mapping: &Mapping, page: PageIndex, address: u64) -> bool {
+    let mut bytes = [0; PAGE];
+    if mapping.write {
+        mapping.uffd.protect(address, LENGTH);
+    }
+    if segment.read(page, &mut bytes).is_err() || segment.punch(page).is_err() {
+        return false;
+    }
+    mapping.uffd.unprotect(address, LENGTH);
+    let poisoned = mapping.uffd.poison(address, LENGTH) == Outcome::Done;
+    segment.write(page, &bytes).is_ok() && poisoned
+}

@@ -1,0 +1,101 @@
+//! What this node holds of a segment: its memory, its lock words, who maps it.
+
+use crate::locks::Locks;
+use anyhow::{Context as _, Result};
+use pagemesh_os::memfd::{Memfd, PageBytes};
+use pagemesh_wire::peer::SegmentInfo;
+use pagemesh_wire::{MappingId, PageCount, PageIndex, SegmentId};
+use std::collections::HashMap;
+use std::io;
+
+/// One segment on this node.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    /// Pages live here.
+    pub(crate) memory: Memfd,
+    /// Its lock words.
+    pub(crate) locks: Locks,
+    /// Mappings of it in processes of this node.
+    pub(crate) mappings: Vec<MappingId>,
+}
+
+/// All segments that have memory on this node.
+#[derive(Debug, Default)]
+pub(crate) struct Segments(HashMap<SegmentId, Segment>);
+
+/// More than any segment has; memory of unknown size costs nothing extra.
+const UNKNOWN: PageCount = PageCount(u32::MAX);
+
+impl Segment {
+    fn create(name: &str, pages: PageCount) -> Result<Self> {
+        let name = format!("pagemesh:{}", &name[..name.floor_char_boundary(200)]);
+        Ok(Self {
+            memory: Memfd::create(&name, pages.bytes().0).context("no memory for the segment")?,
+            locks: Locks::create().context("no memory for the segment's locks")?,
+            mappings: Vec::new(),
+        })
+    }
+
+    /// Reads a page's frame.
+    pub(crate) fn read(&self, page: PageIndex, bytes: &mut PageBytes) -> io::Result<()> {
+        self.memory.read(page.offset().0, bytes)
+    }
+
+    /// Overwrites a page's frame.
+    pub(crate) fn write(&self, page: PageIndex, bytes: &PageBytes) -> io::Result<()> {
+        self.memory.write(page.offset().0, bytes)
+    }
+
+    /// Empties a page's frame, out of every mapping.
+    pub(crate) fn punch(&self, page: PageIndex) -> io::Result<()> {
+        self.memory
+            .punch(page.offset().0, pagemesh_wire::PAGE_SIZE as u64)
+    }
+}
+
+impl Segments {
+    /// The segment, which a process here is about to use.
+    pub(crate) fn open(&mut self, info: &SegmentInfo) -> Result<&mut Segment> {
+        let pages = info.spec.size.pages().unwrap_or(UNKNOWN);
+        self.create(info.id, &info.name, pages)
+    }
+
+    /// The segment, whose pages another node pressed on this one: it may have
+    /// no process here that opened it.
+    pub(crate) fn receive(&mut self, id: SegmentId) -> Result<&mut Segment> {
+        self.create(id, &id.to_string(), UNKNOWN)
+    }
+
+    fn create(&mut self, id: SegmentId, name: &str, pages: PageCount) -> Result<&mut Segment> {
+        use std::collections::hash_map::Entry;
+        match self.0.entry(id) {
+            Entry::Occupied(there) => Ok(there.into_mut()),
+            Entry::Vacant(place) => Ok(place.insert(Segment::create(name, pages)?)),
+        }
+    }
+
+    /// The segment, if it has memory here.
+    pub(crate) fn get(&self, id: SegmentId) -> Option<&Segment> {
+        self.0.get(&id)
+    }
+
+    /// The segment, if it has memory here.
+    pub(crate) fn get_mut(&mut self, id: SegmentId) -> Option<&mut Segment> {
+        self.0.get_mut(&id)
+    }
+
+    /// Drops the segment's memory.
+    pub(crate) fn forget(&mut self, id: SegmentId) -> Option<Segment> {
+        self.0.remove(&id)
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
+        self.0.iter().map(|(id, segment)| (*id, segment))
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}

@@ -1,0 +1,479 @@
+//! Requests of local processes.
+
+use crate::driver::Driver;
+use crate::mapping::{Mapping, Place};
+use crate::session::Opening;
+use crate::tally::Count;
+use crate::tickets::{Kind, Pending};
+use pagemesh_core::{Input, Request as Ask, Time};
+use pagemesh_os::clock;
+use pagemesh_os::uffd::Uffd;
+use pagemesh_wire::local::{
+    LOCAL_VERSION, NodeStatus, PageReport, Reply, Request, RequestPacket, StampKind,
+};
+use pagemesh_wire::peer::{Call, Health, Refusal};
+use pagemesh_wire::{
+    ByteLen, ByteOffset, ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, SyncKey,
+};
+use std::os::fd::OwnedFd;
+
+/// Pages in one report: what surely fits in a packet.
+const REPORTED: usize = 1000;
+
+/// Requests a process may have open at once.
+const OPEN_REQUESTS: usize = 65_536;
+
+/// Longest program name remembered, in bytes.
+const PROGRAM: usize = 256;
+
+/// Silence of the coordinator worth telling.
+const SILENCE: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// An answer at once, or none because the core will answer.
+type Answer = Result<Option<Reply>, Refusal>;
+
+impl Driver {
+    /// A process sent a packet.
+    pub(crate) fn packet(&mut self, client: ClientId, bytes: &[u8], fds: Vec<OwnedFd>) {
+        self.hands.count(Count::Requests, 1);
+        let Ok(packet) = RequestPacket::decode(bytes) else {
+            return self.refuse_session(client, "a malformed packet");
+        };
+        let expected = usize::from(matches!(packet.request, Request::Map { .. }));
+        if fds.len() != expected {
+            return self.refuse_session(client, "descriptors that do not belong to the request");
+        }
+        let Some(session) = self.hands.sessions.get(client) else {
+            return;
+        };
+        if !session.greeted && !matches!(packet.request, Request::Hello { .. }) {
+            return self.refuse_session(client, "a request before hello");
+        }
+        let number = packet.number;
+        let answer = match packet.request {
+            Request::Hello { version, program } => {
+                return self.hello(client, number, version, program);
+            }
+            request => self.request(client, number, request, fds),
+        };
+        match answer {
+            Ok(None) => {}
+            Ok(Some(reply)) => self.reply(client, number, reply),
+            Err(why) => self.reply(client, number, Reply::Refused(why)),
+        }
+    }
+
+    /// Cuts a process off that does not speak the protocol.
+    pub(crate) fn refuse_session(&mut self, client: ClientId, why: &str) {
+        self.hands.count(Count::SessionsRefused, 1);
+        if let Some(session) = self.hands.sessions.get(client) {
+            let (process, program) = (session.caller.pid, &session.program);
+            tracing::warn!(%client, process, %program, "cut off: {why}");
+        }
+        self.hands.sessions.doom(client);
+    }
+
+    fn reply(&mut self, client: ClientId, number: u64, reply: Reply) {
+        let poll = &self.hands.poll;
+        let sessions = &mut self.hands.sessions;
+        sessions.reply(client, number, reply, Vec::new(), poll);
+    }
+
+    fn hello(&mut self, client: ClientId, number: u64, version: u32, mut program: String) {
+        if version != LOCAL_VERSION {
+            let why = format!(
+                "this daemon speaks version {LOCAL_VERSION} on its socket, the program version \
+                 {version}: install the same release of both"
+            );
+            return self.reply(client, number, Reply::Refused(Refusal::Invalid(why)));
+        }
+        program.truncate(program.floor_char_boundary(PROGRAM));
+        if let Some(session) = self.hands.sessions.get_mut(client) {
+            session.greeted = true;
+            session.program = program;
+        }
+        let device = self.about.device.as_ref();
+        let fds: Vec<_> = device
+            .and_then(|fd| fd.try_clone().ok())
+            .into_iter()
+            .collect();
+        let reply = Reply::Welcome {
+            client,
+            node: self.node.id().unwrap_or(NodeId::NONE),
+            device: !fds.is_empty(),
+        };
+        let poll = &self.hands.poll;
+        self.hands.sessions.reply(client, number, reply, fds, poll);
+    }
+
+    fn request(
+        &mut self,
+        client: ClientId,
+        number: u64,
+        request: Request,
+        fds: Vec<OwnedFd>,
+    ) -> Answer {
+        match request {
+            Request::Map {
+                segment,
+                address,
+                length,
+                offset,
+                write,
+            } => {
+                let opening = self.opening(client, segment)?;
+                let place = Place::new(address, length, offset, opening.size)
+                    .map_err(|why| Refusal::Invalid(why.into()))?;
+                self.map(client, segment, opening, place, write, fds)
+            }
+            Request::Unmap { mapping } => self.unmap(client, mapping),
+            Request::Close { segment } => self.close(client, segment),
+            Request::Inspect { name, first, limit } => self.inspect(&name, first, limit),
+            Request::Members => {
+                let view = self.node.view();
+                Ok(Some(Reply::Members {
+                    epoch: view.epoch,
+                    members: view.members.clone(),
+                }))
+            }
+            Request::Status => Ok(Some(Reply::Status(self.status()))),
+            Request::LockSlot { key } => self.lock_slot(client, key),
+            Request::Unlock { key } => self.unlock(client, key),
+            Request::Counters => Ok(Some(Reply::Counters(self.counters()))),
+            Request::Stamp { tag } => {
+                self.hands.stamps.push(StampKind::Program, tag);
+                Ok(Some(Reply::Done))
+            }
+            Request::Stamps { from } => Ok(Some(Reply::Stamps(self.hands.stamps.since(from)))),
+            Request::Cancel { number } => {
+                if let Some(ticket) = self.hands.tickets.find(client, number) {
+                    self.feed(Input::Cancel { ticket });
+                }
+                Ok(None)
+            }
+            other => {
+                let (ask, kind) = self.translate(client, other)?;
+                self.ask(client, number, ask, kind)
+            }
+        }
+    }
+
+    /// What the core has to answer, in its words.
+    fn translate(&self, client: ClientId, request: Request) -> Result<(Ask, Kind), Refusal> {
+        let anybody = |call| Ask::Call { to: None, call };
+        let ask = match request {
+            Request::Open {
+                name,
+                create,
+                exclusive,
+                write,
+            } => {
+                let ask = Ask::Open {
+                    name,
+                    create,
+                    exclusive,
+                    write,
+                    credentials: self.credentials(client)?,
+                };
+                return Ok((ask, Kind::Open { write }));
+            }
+            Request::Remove { name } => anybody(Call::Remove {
+                name,
+                credentials: self.credentials(client)?,
+            }),
+            Request::Stat { name } => anybody(Call::Stat { name }),
+            Request::List { after } => anybody(Call::List { after }),
+            Request::Lock { key } => {
+                self.opening(client, key.segment)?;
+                Ask::Lock { key }
+            }
+            Request::CondWait { cond } => anybody(Call::CondWait { key: cond }),
+            Request::CondSignal { cond, all } => anybody(Call::CondSignal { key: cond, all }),
+            Request::Barrier { key, parties } => anybody(Call::Barrier { key, parties }),
+            Request::Watch { segment, page } => {
+                self.check_pages(client, segment, page, PageCount(1), false)?;
+                Ask::Watch { segment, page }
+            }
+            Request::Pin {
+                segment,
+                first,
+                count,
+            } => {
+                self.check_pages(client, segment, first, count, true)?;
+                Ask::Pin {
+                    segment,
+                    first,
+                    count,
+                }
+            }
+            Request::Unpin {
+                segment,
+                first,
+                count,
+            } => {
+                self.check_pages(client, segment, first, count, true)?;
+                Ask::Unpin {
+                    segment,
+                    first,
+                    count,
+                }
+            }
+            Request::Probe { node } => Ask::Call {
+                to: Some(node),
+                call: Call::Probe,
+            },
+            Request::Leave => {
+                self.check_master(client)?;
+                return Ok((Ask::Leave, Kind::Leave));
+            }
+            _ => return Err(Refusal::Invalid("not a request of this kind".into())),
+        };
+        Ok((ask, Kind::Plain))
+    }
+
+    /// Passes a request on to the core, which answers in its own time.
+    fn ask(&mut self, client: ClientId, number: u64, request: Ask, kind: Kind) -> Answer {
+        if self.hands.tickets.find(client, number).is_some() {
+            let why = "the number of the request belongs to another one that still waits";
+            return Err(Refusal::Invalid(why.into()));
+        }
+        let waiting = self.hands.sessions.get(client).map_or(0, |s| s.waiting);
+        if waiting >= OPEN_REQUESTS {
+            return Err(Refusal::Limit("too many requests at once".into()));
+        }
+        self.hands.sessions.count_waiting(client, 1);
+        let ticket = self.hands.tickets.issue(Pending {
+            client: Some(client),
+            number,
+            kind,
+        });
+        self.feed(Input::Request {
+            ticket,
+            client,
+            request,
+        });
+        Ok(None)
+    }
+
+    // ---- mappings ------------------------------------------------------------
+
+    fn map(
+        &mut self,
+        client: ClientId,
+        segment: SegmentId,
+        opening: Opening,
+        place: Place,
+        write: bool,
+        fds: Vec<OwnedFd>,
+    ) -> Answer {
+        if write && !opening.write {
+            return Err(Refusal::Permission);
+        }
+        let cannot = |what: &str, error: std::io::Error| {
+            Refusal::Invalid(format!("the daemon cannot {what} the mapping: {error}"))
+        };
+        let Some(fd) = fds.into_iter().next() else {
+            return Err(Refusal::Invalid(
+                "a mapping comes with a userfaultfd".into(),
+            ));
+        };
+        let uffd = Uffd::adopt(fd).map_err(|error| cannot("serve", error))?;
+        uffd.handshake().map_err(|error| cannot("serve", error))?;
+        let (address, length) = place.range();
+        uffd.register(address, length)
+            .map_err(|error| cannot("register", error))?;
+        let mapping = Mapping {
+            uffd,
+            segment,
+            client,
+            write,
+            place,
+        };
+        let id = self.hands.pages.mappings.insert(mapping);
+        if let Err(error) = self.poll_mapping(id) {
+            self.hands.pages.mappings.remove(id);
+            return Err(cannot("poll", error));
+        }
+        if let Some(segment) = self.hands.pages.segments.get_mut(segment) {
+            segment.mappings.push(id);
+        }
+        if let Some(session) = self.hands.sessions.get_mut(client) {
+            session.mappings.push(id);
+        }
+        self.feed(Input::Mapped {
+            mapping: id,
+            segment,
+            client,
+        });
+        Ok(Some(Reply::Mapped { mapping: id }))
+    }
+
+    fn unmap(&mut self, client: ClientId, mapping: MappingId) -> Answer {
+        let session = self.hands.sessions.get_mut(client);
+        let place = session.and_then(|session| {
+            let place = session.mappings.iter().position(|id| *id == mapping)?;
+            Some(session.mappings.swap_remove(place))
+        });
+        if place.is_none() {
+            return Err(Refusal::Invalid("no such mapping in this process".into()));
+        }
+        self.hands.unmap(mapping);
+        self.feed(Input::Unmapped { mapping });
+        Ok(Some(Reply::Done))
+    }
+
+    fn close(&mut self, client: ClientId, segment: SegmentId) -> Answer {
+        let opening = self.opening(client, segment)?;
+        let mapped = self.hands.pages.ids_of(segment).iter().any(|id| {
+            let mapping = self.hands.pages.mappings.get(*id);
+            mapping.is_some_and(|mapping| mapping.client == client)
+        });
+        if opening.count == 1 && mapped {
+            let why = "the process still maps the segment; unmap it first";
+            return Err(Refusal::Invalid(why.into()));
+        }
+        if let Some(session) = self.hands.sessions.get_mut(client) {
+            match session.open.get_mut(&segment) {
+                Some(opening) if opening.count > 1 => opening.count -= 1,
+                _ => drop(session.open.remove(&segment)),
+            }
+        }
+        self.feed(Input::Closed { segment, client });
+        Ok(Some(Reply::Done))
+    }
+
+    // ---- locks ---------------------------------------------------------------
+
+    fn lock_slot(&mut self, client: ClientId, key: SyncKey) -> Answer {
+        self.opening(client, key.segment)?;
+        let segment = self.hands.pages.segments.get_mut(key.segment);
+        let slot = segment.and_then(|segment| segment.locks.slot(key.number));
+        let index = slot.ok_or_else(|| Refusal::Limit("locks of one segment".into()))?;
+        Ok(Some(Reply::Slot { index }))
+    }
+
+    fn unlock(&mut self, client: ClientId, key: SyncKey) -> Answer {
+        let segment = self.hands.pages.segments.get(key.segment);
+        if !segment.is_some_and(|segment| segment.locks.release(key.number, client)) {
+            let why = "the process does not hold the lock";
+            return Err(Refusal::Invalid(why.into()));
+        }
+        self.feed(Input::LockReturned {
+            key,
+            recovered: false,
+        });
+        Ok(Some(Reply::Done))
+    }
+
+    // ---- who may what --------------------------------------------------------
+
+    fn credentials(&self, client: ClientId) -> Result<pagemesh_wire::peer::Credentials, Refusal> {
+        let session = self.hands.sessions.get(client);
+        session
+            .map(|session| session.caller.credentials.clone())
+            .ok_or(Refusal::Cancelled)
+    }
+
+    fn opening(&self, client: ClientId, segment: SegmentId) -> Result<Opening, Refusal> {
+        let session = self.hands.sessions.get(client);
+        session
+            .and_then(|session| session.open.get(&segment).copied())
+            .ok_or_else(|| Refusal::Invalid("the process has not opened the segment".into()))
+    }
+
+    fn check_pages(
+        &self,
+        client: ClientId,
+        segment: SegmentId,
+        first: PageIndex,
+        count: PageCount,
+        write: bool,
+    ) -> Result<(), Refusal> {
+        let opening = self.opening(client, segment)?;
+        if write && !opening.write {
+            return Err(Refusal::Permission);
+        }
+        let ByteOffset(start) = first.offset();
+        let ByteLen(length) = count.bytes();
+        if start + length > opening.size.0 || length == 0 {
+            return Err(Refusal::Invalid("pages outside the segment".into()));
+        }
+        Ok(())
+    }
+
+    /// Only root and the daemon's own user may end it.
+    fn check_master(&self, client: ClientId) -> Result<(), Refusal> {
+        let uid = self.credentials(client)?.uid;
+        if uid == 0 || uid == rustix::process::geteuid().as_raw() {
+            Ok(())
+        } else {
+            Err(Refusal::Permission)
+        }
+    }
+
+    // ---- what the daemon knows -----------------------------------------------
+
+    fn inspect(&self, name: &str, first: PageIndex, limit: u32) -> Answer {
+        let info = self.node.segment_named(name).ok_or(Refusal::NotFound)?;
+        let limit = usize::try_from(limit).unwrap_or(REPORTED).min(REPORTED);
+        let seen = self
+            .node
+            .inspect(info.id, first, limit)
+            .ok_or(Refusal::NotFound)?;
+        Ok(Some(Reply::Pages(PageReport {
+            info: info.clone(),
+            known: seen.known,
+            readable: seen.readable,
+            writable: seen.writable,
+            owned: seen.owned,
+            pages: seen.pages,
+        })))
+    }
+
+    fn status(&self) -> NodeStatus {
+        let count = |health: Health| {
+            let members = self.node.view().members.iter();
+            members.filter(|member| member.health == health).count() as u32
+        };
+        let now = clock::monotonic();
+        let (fault_p50, fault_p99) = self.hands.tally.remote_faults();
+        NodeStatus {
+            node: self.node.id().unwrap_or(NodeId::NONE),
+            name: self.about.name.clone(),
+            address: self.about.address.to_string(),
+            alive: count(Health::Alive),
+            dead: count(Health::Dead),
+            clients: self.hands.sessions.len() as u32,
+            segments: self.hands.pages.segments.len() as u32,
+            pages: self.pages_known(),
+            uptime: now.saturating_sub(self.about.started) as f64 / 1e9,
+            fault_p50,
+            fault_p99,
+            problems: self.problems(Time(now)),
+        }
+    }
+
+    fn counters(&self) -> Vec<(String, u64)> {
+        let pages = &self.hands.pages;
+        let mut counters = self.hands.tally.report();
+        counters.push(("mappings".into(), pages.mappings.len() as u64));
+        counters.push(("stash_pages".into(), pages.stash.len() as u64));
+        counters
+    }
+
+    fn problems(&self, now: Time) -> Vec<String> {
+        let mut problems = self.about.problems.clone();
+        if let Some(why) = self.node.out() {
+            problems.push(why.to_string());
+        } else if self.node.id().is_none() {
+            problems.push("not admitted yet: is the daemon to join up and reachable?".into());
+        } else {
+            let silent = self.node.coordinator_silent(now);
+            if silent > SILENCE {
+                let seconds = silent.as_secs();
+                problems.push(format!("the first node has been silent for {seconds} s"));
+            }
+        }
+        problems
+    }
+}

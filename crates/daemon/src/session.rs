@@ -1,0 +1,159 @@
+//! One connected process.
+
+use pagemesh_os::seqpacket::Socket;
+use pagemesh_wire::local::{Caller, MAX_PACKET, Reply, ReplyPacket};
+use pagemesh_wire::peer::Refusal;
+use pagemesh_wire::{MappingId, SegmentId};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// A process, as far as the daemon is concerned.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// The socket.
+    pub(crate) socket: Socket,
+    /// Who it is, as the kernel says.
+    pub(crate) caller: Caller,
+    /// The program, as it says.
+    pub(crate) program: String,
+    /// It said hello in the right version.
+    pub(crate) greeted: bool,
+    /// Segments it has open.
+    pub(crate) open: HashMap<SegmentId, Opening>,
+    /// Its mappings.
+    pub(crate) mappings: Vec<MappingId>,
+    /// Requests that wait for the core.
+    pub(crate) waiting: usize,
+    outbox: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+}
+
+/// How a process has a segment open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Opening {
+    /// How often.
+    pub(crate) count: u32,
+    /// It may write.
+    pub(crate) write: bool,
+    /// Pages the segment has.
+    pub(crate) size: pagemesh_wire::ByteLen,
+}
+
+/// Packets kept for a process that does not read; then it is cut off.
+const OUTBOX: usize = 4096;
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// It left.
+    All,
+    /// It waits until the process reads.
+    Queued,
+    /// The process is gone, or never reads.
+    Lost,
+}
+
+impl Session {
+    /// A process that has just connected.
+    pub(crate) fn new(socket: Socket, caller: Caller) -> Self {
+        Self {
+            socket,
+            caller,
+            program: String::new(),
+            greeted: false,
+            open: HashMap::new(),
+            mappings: Vec::new(),
+            waiting: 0,
+            outbox: VecDeque::new(),
+        }
+    }
+
+    /// Sends a packet, or queues it behind those the process has not read.
+    pub(crate) fn send(&mut self, packet: &ReplyPacket, fds: Vec<OwnedFd>) -> Sent {
+        let mut bytes = packet.encode();
+        if bytes.len() > MAX_PACKET {
+            let why = Refusal::Limit("the answer is too large for a packet".into());
+            bytes = ReplyPacket {
+                number: packet.number,
+                reply: Reply::Refused(why),
+            }
+            .encode();
+        }
+        if !self.outbox.is_empty() {
+            return self.queue(bytes, fds);
+        }
+        match put(&self.socket, &bytes, &fds) {
+            Ok(()) => Sent::All,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.queue(bytes, fds),
+            Err(_) => Sent::Lost,
+        }
+    }
+
+    fn queue(&mut self, bytes: Vec<u8>, fds: Vec<OwnedFd>) -> Sent {
+        if self.outbox.len() >= OUTBOX {
+            return Sent::Lost;
+        }
+        self.outbox.push_back((bytes, fds));
+        Sent::Queued
+    }
+
+    /// Sends what is queued, as far as there is room.
+    pub(crate) fn flush(&mut self) -> Sent {
+        while let Some((bytes, fds)) = self.outbox.front() {
+            match put(&self.socket, bytes, fds) {
+                Ok(()) => drop(self.outbox.pop_front()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Sent::Queued,
+                Err(_) => return Sent::Lost,
+            }
+        }
+        Sent::All
+    }
+}
+
+fn put(socket: &Socket, bytes: &[u8], fds: &[OwnedFd]) -> io::Result<()> {
+    let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+    loop {
+        match socket.send_now(bytes, &fds) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_does_not_read_is_given_up() {
+        let (one, other) = Socket::pair().unwrap();
+        let caller = one.peer().unwrap();
+        let mut session = Session::new(one, caller);
+        let packet = |number| ReplyPacket {
+            number,
+            reply: Reply::Done,
+        };
+        let mut queued = 0;
+        let sent = loop {
+            match session.send(&packet(queued), Vec::new()) {
+                Sent::Lost => break queued,
+                _ => queued += 1,
+            }
+        };
+        assert!(sent as usize > OUTBOX);
+        let mut buffer = [0; 256];
+        for number in 0..sent {
+            if number % 16 == 0 {
+                session.flush();
+            }
+            let got = other.recv_now(&mut buffer).unwrap().unwrap();
+            assert_eq!(
+                ReplyPacket::decode(&buffer[..got.len]).unwrap(),
+                packet(number)
+            );
+        }
+        assert_eq!(session.flush(), Sent::All);
+        drop(other);
+        assert_eq!(session.send(&packet(0), Vec::new()), Sent::Lost);
+    }
+}

@@ -1,0 +1,122 @@
+//! All connected processes.
+
+use crate::daemon::Token;
+use crate::session::{Sent, Session};
+use pagemesh_os::poll::Poll;
+use pagemesh_os::seqpacket::Socket;
+use pagemesh_wire::ClientId;
+use pagemesh_wire::local::{Reply, ReplyPacket};
+use pagemesh_wire::lockword::LockWord;
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Sessions by the number of their process.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    by_id: HashMap<ClientId, Session>,
+    last: u32,
+    /// To be cut off when the effects under way are done.
+    doomed: Vec<ClientId>,
+}
+
+impl Sessions {
+    /// Takes in a process that connected.
+    pub(crate) fn insert(&mut self, socket: Socket, poll: &Poll) -> io::Result<ClientId> {
+        let caller = socket.peer()?;
+        let client = self.next_id();
+        poll.add(&socket, Token::Session(client).encode())?;
+        self.by_id.insert(client, Session::new(socket, caller));
+        Ok(client)
+    }
+
+    /// Numbers come again only after half a thousand million others.
+    fn next_id(&mut self) -> ClientId {
+        loop {
+            self.last = self.last % LockWord::MAX_CLIENT + 1;
+            if !self.by_id.contains_key(&ClientId(self.last)) {
+                return ClientId(self.last);
+            }
+        }
+    }
+
+    /// The session of a process.
+    pub(crate) fn get(&self, client: ClientId) -> Option<&Session> {
+        self.by_id.get(&client)
+    }
+
+    /// The session of a process.
+    pub(crate) fn get_mut(&mut self, client: ClientId) -> Option<&mut Session> {
+        self.by_id.get_mut(&client)
+    }
+
+    /// Removes the session of a process that is gone.
+    pub(crate) fn remove(&mut self, client: ClientId) -> Option<Session> {
+        self.by_id.remove(&client)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Sends an answer; a process that cannot take it is doomed.
+    pub(crate) fn reply(
+        &mut self,
+        client: ClientId,
+        number: u64,
+        reply: Reply,
+        fds: Vec<OwnedFd>,
+        poll: &Poll,
+    ) {
+        let Some(session) = self.by_id.get_mut(&client) else {
+            return;
+        };
+        match session.send(&ReplyPacket { number, reply }, fds) {
+            Sent::All => {}
+            Sent::Queued => self.want_write(client, true, poll),
+            Sent::Lost => self.doom(client),
+        }
+    }
+
+    /// There is room: sends what waits for it.
+    pub(crate) fn flush(&mut self, client: ClientId, poll: &Poll) {
+        match self.by_id.get_mut(&client).map(Session::flush) {
+            Some(Sent::All) => self.want_write(client, false, poll),
+            Some(Sent::Lost) => self.doom(client),
+            Some(Sent::Queued) | None => {}
+        }
+    }
+
+    fn want_write(&mut self, client: ClientId, write: bool, poll: &Poll) {
+        let Some(session) = self.by_id.get(&client) else {
+            return;
+        };
+        let token = Token::Session(client).encode();
+        if poll
+            .want_write(session.socket.as_fd(), token, write)
+            .is_err()
+        {
+            self.doom(client);
+        }
+    }
+
+    /// Cuts a process off, as soon as the effects under way are done.
+    pub(crate) fn doom(&mut self, client: ClientId) {
+        if !self.doomed.contains(&client) {
+            self.doomed.push(client);
+        }
+    }
+
+    /// One that is to be cut off now.
+    pub(crate) fn next_doomed(&mut self) -> Option<ClientId> {
+        self.doomed.pop()
+    }
+
+    /// Whether the process still waits for something of the core.
+    pub(crate) fn count_waiting(&mut self, client: ClientId, change: isize) {
+        if let Some(session) = self.by_id.get_mut(&client) {
+            session.waiting = session.waiting.saturating_add_signed(change);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Counters of this node since its start, and how long faults took.
+
+use hdrhistogram::Histogram;
+use pagemesh_core::Event;
+use pagemesh_core::event::COUNTERS;
+
+macro_rules! counts {
+    ($( $(#[$doc:meta])* $name:ident => $text:literal ),* $(,)?) => {
+        /// What the driver counts itself; everything else is an [`Event`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Count { $( $(#[$doc])* $name ),* }
+
+        const NAMES: &[&str] = &[$($text),*];
+    };
+}
+
+counts! {
+    /// Datagrams received.
+    DatagramsIn => "datagrams_in",
+    /// Datagrams sent.
+    DatagramsOut => "datagrams_out",
+    /// Datagrams this host's kernel refused to send.
+    DatagramsFailed => "datagrams_failed",
+    /// Errors the network reported for datagrams sent earlier.
+    NetworkNoise => "network_noise",
+    /// Bytes received, headers of UDP and IP not counted.
+    BytesIn => "bytes_in",
+    /// Bytes sent.
+    BytesOut => "bytes_out",
+    /// Faults the kernel reported, repetitions included.
+    KernelFaults => "kernel_faults",
+    /// Pages put into a mapping.
+    PagesPlaced => "pages_placed",
+    /// Pages taken out of all mappings.
+    PagesEvicted => "pages_evicted",
+    /// A frame had bytes where it should have been empty; overwritten.
+    FramesOverwritten => "frames_overwritten",
+    /// A frame was empty where it should have had bytes: some process punched it.
+    FramesPunched => "frames_punched",
+    /// The kernel refused to place or protect a page for no foreseen reason.
+    PlacingFailed => "placing_failed",
+    /// Processes that connected.
+    SessionsOpened => "sessions_opened",
+    /// Processes cut off: malformed packets, or they did not read their replies.
+    SessionsRefused => "sessions_refused",
+    /// Requests of processes.
+    Requests => "requests",
+    /// Times the driver fell asleep waiting.
+    Sleeps => "sleeps",
+}
+
+/// All counters.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    events: Vec<u64>,
+    own: [u64; NAMES.len()],
+    /// Faults that needed another node, in nanoseconds.
+    remote: Histogram<u64>,
+    /// Faults that did not.
+    local: Histogram<u64>,
+}
+
+/// Longer faults count as this long: a minute.
+const LONGEST: u64 = 60_000_000_000;
+
+impl Default for Tally {
+    fn default() -> Self {
+        let histogram = || {
+            Histogram::new_with_bounds(1, LONGEST, 2).expect("the bounds are constant and valid")
+        };
+        Self {
+            events: vec![0; COUNTERS.len()],
+            own: [0; NAMES.len()],
+            remote: histogram(),
+            local: histogram(),
+        }
+    }
+}
+
+impl Tally {
+    /// Counts an event of the core.
+    pub(crate) fn event(&mut self, event: &Event) {
+        self.events[event.index()] += 1;
+    }
+
+    /// Adds to one of the driver's own counters.
+    pub(crate) fn add(&mut self, count: Count, amount: u64) {
+        self.own[count as usize] += amount;
+    }
+
+    /// A fault is over after so many nanoseconds.
+    pub(crate) fn fault(&mut self, nanos: u64, remote: bool) {
+        if remote {
+            self.remote.saturating_record(nanos);
+        } else {
+            self.local.saturating_record(nanos);
+        }
+    }
+
+    /// Median and 99th percentile of remote faults.
+    pub(crate) fn remote_faults(&self) -> (u64, u64) {
+        (
+            self.remote.value_at_quantile(0.5),
+            self.remote.value_at_quantile(0.99),
+        )
+    }
+
+    /// Everything, by name.
+    pub(crate) fn report(&self) -> Vec<(String, u64)> {
+        let events = COUNTERS.iter().zip(&self.events);
+        let own = NAMES.iter().zip(&self.own);
+        let mut report: Vec<_> = events
+            .chain(own)
+            .map(|(name, value)| ((*name).to_owned(), *value))
+            .collect();
+        for (kind, faults) in [("remote", &self.remote), ("local", &self.local)] {
+            report.push((format!("fault_{kind}_count"), faults.len()));
+            report.push((
+                format!("fault_{kind}_p50_ns"),
+                faults.value_at_quantile(0.5),
+            ));
+            report.push((
+                format!("fault_{kind}_p99_ns"),
+                faults.value_at_quantile(0.99),
+            ));
+            report.push((format!("fault_{kind}_max_ns"), faults.max()));
+        }
+        report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_under_distinct_names() {
+        let mut tally = Tally::default();
+        tally.event(&Event::Resent {});
+        tally.add(Count::BytesIn, 5);
+        tally.fault(17_000, true);
+        tally.fault(u64::MAX, true);
+        let report = tally.report();
+        let value = |name: &str| report.iter().find(|(of, _)| of == name).map(|(_, v)| *v);
+        assert_eq!(value("resent"), Some(1));
+        assert_eq!(value("bytes_in"), Some(5));
+        assert_eq!(value("fault_remote_count"), Some(2));
+        let mut names: Vec<_> = report.iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), report.len());
+    }
+}

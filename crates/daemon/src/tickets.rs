@@ -1,0 +1,102 @@
+//! Requests that wait for an answer of the core.
+
+use pagemesh_wire::{ClientId, Ticket};
+use std::collections::HashMap;
+
+/// Who asked, and what the answer means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pending {
+    /// Which process; none if the daemon itself asked.
+    pub(crate) client: Option<ClientId>,
+    /// The number the process gave its request.
+    pub(crate) number: u64,
+    /// What the answer means.
+    pub(crate) kind: Kind,
+}
+
+/// What an answer means beyond itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nothing.
+    Plain,
+    /// A described segment is now open.
+    Open {
+        /// For writing.
+        write: bool,
+    },
+    /// When done, the daemon ends.
+    Leave,
+}
+
+/// Open requests by ticket, and by process and number.
+#[derive(Debug, Default)]
+pub(crate) struct Tickets {
+    pending: HashMap<Ticket, Pending>,
+    numbers: HashMap<(ClientId, u64), Ticket>,
+    last: u64,
+}
+
+impl Tickets {
+    /// A ticket never used before.
+    pub(crate) fn issue(&mut self, pending: Pending) -> Ticket {
+        self.last += 1;
+        let ticket = Ticket(self.last);
+        if let Some(client) = pending.client {
+            self.numbers.insert((client, pending.number), ticket);
+        }
+        self.pending.insert(ticket, pending);
+        ticket
+    }
+
+    /// What was asked under the ticket.
+    pub(crate) fn get(&self, ticket: Ticket) -> Option<Pending> {
+        self.pending.get(&ticket).copied()
+    }
+
+    /// The request was answered for good.
+    pub(crate) fn close(&mut self, ticket: Ticket) {
+        if let Some(pending) = self.pending.remove(&ticket)
+            && let Some(client) = pending.client
+        {
+            self.numbers.remove(&(client, pending.number));
+        }
+    }
+
+    /// The ticket of an open request of a process.
+    pub(crate) fn find(&self, client: ClientId, number: u64) -> Option<Ticket> {
+        self.numbers.get(&(client, number)).copied()
+    }
+
+    /// The process is gone; nobody waits for its answers.
+    pub(crate) fn forget(&mut self, client: ClientId) {
+        self.pending
+            .retain(|_, pending| pending.client != Some(client));
+        self.numbers.retain(|(of, _), _| *of != client);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_found_until_answered() {
+        let mut tickets = Tickets::default();
+        let (client, number) = (ClientId(3), 8);
+        let pending = Pending {
+            client: Some(client),
+            number,
+            kind: Kind::Plain,
+        };
+        let ticket = tickets.issue(pending);
+        assert_eq!(tickets.get(ticket), Some(pending));
+        assert_eq!(tickets.find(client, number), Some(ticket));
+        tickets.close(ticket);
+        assert_eq!(tickets.get(ticket), None);
+        assert_eq!(tickets.find(client, number), None);
+        let other = tickets.issue(pending);
+        assert_ne!(other, ticket);
+        tickets.forget(client);
+        assert_eq!(tickets.get(other), None);
+    }
+}

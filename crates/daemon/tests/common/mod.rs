@@ -1,0 +1,276 @@
+//! Daemons in threads of the test, and a client that speaks their protocol
+//! with nothing between.
+
+#![allow(dead_code, missing_docs, reason = "not every test uses everything")]
+
+use pagemesh_daemon::{Options, Waiting, run};
+use pagemesh_os::memfd::PAGE;
+use pagemesh_os::seqpacket::Socket;
+use pagemesh_os::uffd::Uffd;
+use pagemesh_wire::local::{
+    LOCAL_VERSION, MAX_PACKET, NodeStatus, Reply, ReplyPacket, Request, RequestPacket,
+};
+use pagemesh_wire::peer::{Policy, SegmentInfo, SegmentSpec};
+use pagemesh_wire::{ByteLen, ByteOffset, ClientId, MappingId};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A daemon in a thread.
+pub struct Daemon {
+    pub socket: PathBuf,
+    thread: Option<JoinHandle<anyhow::Result<()>>>,
+}
+
+/// Whether this machine lets us test; says why not.
+pub fn permitted() -> bool {
+    let permitted = Uffd::create(None).is_ok();
+    if !permitted {
+        eprintln!("skipped: userfaultfd is not permitted here (run as root)");
+    }
+    permitted
+}
+
+static SERIAL: AtomicU32 = AtomicU32::new(0);
+
+impl Daemon {
+    pub fn start(change: impl FnOnce(&mut Options)) -> Self {
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let name = format!("pagemesh-test-{}-{serial}.sock", std::process::id());
+        let socket = std::env::temp_dir().join(name);
+        let mut options = Options {
+            name: format!("node{serial}"),
+            socket: socket.clone(),
+            waiting: Waiting::Auto,
+            ..Options::default()
+        };
+        change(&mut options);
+        let thread = std::thread::spawn(move || run(options));
+        let daemon = Self {
+            socket,
+            thread: Some(thread),
+        };
+        daemon.wait_until_admitted();
+        daemon
+    }
+
+    pub fn joining(first: &Self, change: impl FnOnce(&mut Options)) -> Self {
+        let address = first.client().status().address.parse().unwrap();
+        Self::start(|options| {
+            options.join = Some(address);
+            change(options);
+        })
+    }
+
+    fn wait_until_admitted(&self) {
+        let end = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < end {
+            if let Ok(socket) = Socket::connect(&self.socket)
+                && Client::greet(socket).status().node.is_valid()
+            {
+                return;
+            }
+            if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("the daemon did not start");
+    }
+
+    pub fn client(&self) -> Client {
+        Client::greet(Socket::connect(&self.socket).unwrap())
+    }
+
+    /// Leaves in order and ends.
+    pub fn end(mut self) -> anyhow::Result<()> {
+        assert_eq!(self.client().ask(Request::Leave), Reply::Done);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+/// A process, as far as a daemon can tell.
+pub struct Client {
+    pub socket: Socket,
+    pub id: ClientId,
+    number: u64,
+    fds: Vec<OwnedFd>,
+}
+
+impl Client {
+    pub fn greet(socket: Socket) -> Self {
+        let mut client = Self {
+            socket,
+            id: ClientId(0),
+            number: 0,
+            fds: Vec::new(),
+        };
+        let hello = Request::Hello {
+            version: LOCAL_VERSION,
+            program: "test".into(),
+        };
+        match client.ask(hello) {
+            Reply::Welcome { client: id, .. } => client.id = id,
+            other => panic!("{other:?}"),
+        }
+        client
+    }
+
+    pub fn send(&mut self, request: Request, fds: &[OwnedFd]) -> u64 {
+        self.number += 1;
+        let packet = RequestPacket {
+            number: self.number,
+            request,
+        };
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        self.socket.send(&packet.encode(), &fds).unwrap();
+        self.number
+    }
+
+    pub fn receive(&mut self) -> Option<ReplyPacket> {
+        let mut buffer = vec![0; MAX_PACKET];
+        let received = self.socket.recv(&mut buffer).unwrap()?;
+        self.fds = received.fds;
+        Some(ReplyPacket::decode(&buffer[..received.len]).unwrap())
+    }
+
+    /// Asks and waits for the answer; for tests that ask one thing at a time.
+    pub fn ask(&mut self, request: Request) -> Reply {
+        self.ask_with(request, &[])
+    }
+
+    pub fn ask_with(&mut self, request: Request, fds: &[OwnedFd]) -> Reply {
+        let number = self.send(request, fds);
+        let packet = self.receive().expect("the daemon answers");
+        assert_eq!(packet.number, number);
+        packet.reply
+    }
+
+    pub fn status(&mut self) -> NodeStatus {
+        match self.ask(Request::Status) {
+            Reply::Status(status) => status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn counter(&mut self, name: &str) -> u64 {
+        match self.ask(Request::Counters) {
+            Reply::Counters(counters) => counters.iter().find(|(of, _)| of == name).unwrap().1,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Creates or opens a segment, and maps all of it.
+    pub fn attach(&mut self, name: &str, pages: usize, write: bool) -> Segment {
+        let (info, memory, area) = self.open(name, pages, write);
+        let mut segment = Segment::new(info, memory, area, write);
+        let request = segment.request(write);
+        let (uffd, _) = Uffd::create(None).unwrap();
+        let uffd = OwnedFd::from(uffd);
+        segment.uffd = Some(uffd.try_clone().unwrap());
+        match self.ask_with(request, &[uffd]) {
+            Reply::Mapped { mapping } => segment.mapping = mapping,
+            other => panic!("{other:?}"),
+        }
+        segment
+    }
+
+    pub fn open(
+        &mut self,
+        name: &str,
+        pages: usize,
+        write: bool,
+    ) -> (SegmentInfo, OwnedFd, OwnedFd) {
+        let create = SegmentSpec {
+            size: ByteLen((pages * PAGE) as u64),
+            mode: 0o600,
+            policy: Policy::default(),
+        };
+        let open = Request::Open {
+            name: name.into(),
+            create: Some(create),
+            exclusive: false,
+            write,
+        };
+        match self.ask(open) {
+            Reply::Opened { info } => {
+                let area = self.fds.pop().unwrap();
+                (info, self.fds.pop().unwrap(), area)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A mapped segment.
+pub struct Segment {
+    pub info: SegmentInfo,
+    pub memory: OwnedFd,
+    pub area: OwnedFd,
+    pub mapping: MappingId,
+    uffd: Option<OwnedFd>,
+    base: *mut std::ffi::c_void,
+    length: usize,
+}
+
+// SAFETY: the memory is shared by nature, and accessed only atomically.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    fn new(info: SegmentInfo, memory: OwnedFd, area: OwnedFd, write: bool) -> Self {
+        let length = info.spec.size.pages().unwrap().bytes().0 as usize;
+        let (rights, flags) = if write {
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
+        } else {
+            (ProtFlags::READ, MapFlags::PRIVATE)
+        };
+        // SAFETY: a new mapping at a place the kernel chooses.
+        let base =
+            unsafe { mmap(std::ptr::null_mut(), length, rights, flags, &memory, 0) }.unwrap();
+        Self {
+            info,
+            memory,
+            area,
+            mapping: MappingId(0),
+            uffd: None,
+            base,
+            length,
+        }
+    }
+
+    pub fn request(&self, write: bool) -> Request {
+        Request::Map {
+            segment: self.info.id,
+            address: self.base as u64,
+            length: ByteLen(self.length as u64),
+            offset: ByteOffset(0),
+            write,
+        }
+    }
+
+    pub fn word(&self, page: usize, word: usize) -> &AtomicU64 {
+        assert!((page + 1) * PAGE <= self.length && word < PAGE / 8);
+        // SAFETY: inside the mapping, aligned, and only ever used atomically.
+        unsafe { AtomicU64::from_ptr(self.base.cast::<u64>().add(page * PAGE / 8 + word)) }
+    }
+
+    pub fn load(&self, page: usize, word: usize) -> u64 {
+        self.word(page, word).load(Ordering::SeqCst)
+    }
+
+    pub fn store(&self, page: usize, word: usize, value: u64) {
+        self.word(page, word).store(value, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`; words borrow from `self`.
+        let _ = unsafe { munmap(self.base, self.length) };
+    }
+}

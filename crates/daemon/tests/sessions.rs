@@ -1,0 +1,133 @@
+//! Processes that misbehave harm nobody else.
+
+mod common;
+
+use common::{Client, Daemon, permitted};
+use pagemesh_daemon::{Options, run};
+use pagemesh_os::seqpacket::Socket;
+use pagemesh_wire::local::{Reply, Request};
+use pagemesh_wire::peer::Refusal;
+use pagemesh_wire::{ByteLen, ByteOffset, PageIndex, SegmentId};
+use std::os::fd::{AsFd, OwnedFd};
+
+fn is_cut_off(socket: &Socket) -> bool {
+    let mut buffer = [0; 4096];
+    socket.recv(&mut buffer).map_or(true, |got| got.is_none())
+}
+
+#[test]
+fn nonsense_ends_the_session_and_nothing_else() {
+    let daemon = Daemon::start(|_| {});
+    let mut good = daemon.client();
+    let connect = || Socket::connect(&daemon.socket).unwrap();
+
+    let garbage = connect();
+    garbage.send(&[0xff; 100], &[]).unwrap();
+    assert!(is_cut_off(&garbage));
+    let rude = connect();
+    let packet = pagemesh_wire::local::RequestPacket {
+        number: 1,
+        request: Request::Status,
+    };
+    rude.send(&packet.encode(), &[]).unwrap();
+    assert!(is_cut_off(&rude), "a request before hello");
+    let generous = Client::greet(connect());
+    let gift = good.socket.as_fd();
+    generous.socket.send(&packet.encode(), &[gift]).unwrap();
+    assert!(is_cut_off(&generous.socket), "descriptors nobody asked for");
+
+    assert_eq!(good.counter("sessions_refused"), 3);
+    assert_eq!(good.status().clients, 1);
+    daemon.end().unwrap();
+}
+
+#[test]
+fn a_client_that_never_reads_is_cut_off() {
+    let daemon = Daemon::start(|_| {});
+    let mut lazy = daemon.client();
+    lazy.socket.set_nonblocking(true).unwrap();
+    let packet = pagemesh_wire::local::RequestPacket {
+        number: 1,
+        request: Request::Counters,
+    };
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let mut cut = false;
+    while !cut && std::time::Instant::now() < end {
+        match lazy.socket.send_now(&packet.encode(), &[]) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                std::thread::yield_now();
+            }
+            Err(_) => cut = true,
+            Ok(()) => {}
+        }
+    }
+    assert!(cut);
+    assert_eq!(daemon.client().status().clients, 1);
+    daemon.end().unwrap();
+}
+
+#[test]
+fn a_process_gets_only_what_it_opened() {
+    if !permitted() {
+        return;
+    }
+    let daemon = Daemon::start(|_| {});
+    let (mut owner, mut other) = (daemon.client(), daemon.client());
+    let segment = owner.attach("mine", 4, true);
+    let map = |id: SegmentId, pages: u64, write| Request::Map {
+        segment: id,
+        address: 0x7000_0000_0000,
+        length: ByteLen(pages * 4096),
+        offset: ByteOffset(0),
+        write,
+    };
+    let file = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+    let id = segment.info.id;
+    let invalid = |reply: Reply| matches!(reply, Reply::Refused(Refusal::Invalid(_)));
+    assert!(
+        invalid(other.ask_with(map(id, 4, true), &[file()])),
+        "not opened"
+    );
+    let (_, _, _) = other.open("mine", 4, false);
+    let refused = other.ask_with(map(id, 4, true), &[file()]);
+    assert_eq!(refused, Reply::Refused(Refusal::Permission));
+    assert!(
+        invalid(other.ask_with(map(id, 5, false), &[file()])),
+        "too long"
+    );
+    assert!(
+        invalid(other.ask_with(map(id, 4, false), &[file()])),
+        "no userfaultfd"
+    );
+    assert!(invalid(other.ask(Request::Unmap {
+        mapping: segment.mapping
+    })));
+    let pin = Request::Pin {
+        segment: id,
+        first: PageIndex(0),
+        count: pagemesh_wire::PageCount(1),
+    };
+    assert_eq!(other.ask(pin), Reply::Refused(Refusal::Permission));
+    assert!(
+        invalid(owner.ask(Request::Close { segment: id })),
+        "still mapped"
+    );
+    assert_eq!(other.ask(Request::Close { segment: id }), Reply::Done);
+    assert!(invalid(other.ask(Request::Close { segment: id })));
+    drop(segment);
+    drop(owner);
+    daemon.end().unwrap();
+}
+
+#[test]
+fn one_daemon_per_socket() {
+    let daemon = Daemon::start(|_| {});
+    let second = Options {
+        socket: daemon.socket.clone(),
+        ..Options::default()
+    };
+    let error = format!("{:#}", run(second).unwrap_err());
+    assert!(error.contains("another daemon"), "{error}");
+    assert!(daemon.client().status().node.is_valid());
+    daemon.end().unwrap();
+}
