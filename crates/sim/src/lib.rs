@@ -1,1 +1,40 @@
-//! To be built.
+//! A whole cluster in one thread, from one seed.
+//!
+//! Real nodes ([`pagemesh_core::Node`]) on simulated hosts: simulated kernels
+//! and clocks, a network that loses, doubles, delays and cuts, processes that
+//! run random programs and die. Every load is compared with a single golden
+//! memory, and every step with the invariants of [`Invariant`]. The same seed
+//! is the same run, to the last bit.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod campaign;
+mod canary;
+mod carry_out;
+mod check;
+mod dice;
+mod golden;
+mod kernel;
+mod log;
+mod misfortune;
+mod network;
+mod perform;
+mod plan;
+mod process;
+mod run;
+mod step;
+mod transcript;
+mod workload;
+mod world;
+
+pub use campaign::{Campaign, Failure, Summary, failure_report};
+pub use canary::Canary;
+pub use check::{Invariant, Violation};
+pub use log::LEGEND;
+pub use plan::Profile;
+pub use run::{Options, Outcome, run};
+pub use world::Stats;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! What threads make of the replies to their requests.
+
+use crate::check::{Check, ensure};
+use crate::kernel::{PageKey, ThreadId};
+use crate::log::Mark;
+use crate::process::{Asked, Opened, State};
+use crate::step::{Seg, Step};
+use crate::world::{Life, World};
+use pagemesh_core::limits::PIN_LEASE;
+use pagemesh_core::{Reply, Time};
+use pagemesh_wire::peer::{Refusal, SegmentInfo};
+use pagemesh_wire::{PageIndex, Ticket};
+
+impl World {
+    /// A node answers a request.
+    pub(crate) fn answer(&mut self, at: usize, ticket: Ticket, reply: Reply) -> Check {
+        self.log.note(self.now, at, Mark::Answered, [ticket.0, 0, 0], || {
+            format!("{ticket} {reply:?}")
+        });
+        let Some(asked) = self.processes.tickets.get_mut(&ticket) else {
+            ensure!(
+                false,
+                OneReply,
+                "n{} answers {ticket}, which was never asked or is answered: {reply:?}",
+                at + 1
+            );
+            unreachable!()
+        };
+        ensure!(asked.host == at, OneReply, "n{} answers {ticket} of n{}", at + 1, asked.host + 1);
+        if reply == Reply::Waiting {
+            ensure!(
+                asked.two_phased && !asked.waiting,
+                OneReply,
+                "n{} lets {ticket} wait, twice or although it is no wait",
+                at + 1
+            );
+            asked.waiting = true;
+            let asked = asked.clone();
+            return if asked.orphan { Ok(()) } else { self.waits(ticket, asked.thread) };
+        }
+        let asked = self.processes.tickets.remove(&ticket).expect("was there three lines ago");
+        self.golden.unwatch(ticket);
+        if asked.orphan { Ok(()) } else { self.answered(ticket, &asked, reply) }
+    }
+
+    /// First reply to a wait: nothing is missed from now on.
+    fn waits(&mut self, ticket: Ticket, id: ThreadId) -> Check {
+        let State::Waiting { step, .. } = self.processes.threads[id.0].state.clone() else {
+            return Ok(());
+        };
+        match step {
+            Step::WatchFor(place, target) => {
+                self.rely_on_watch(id, ticket, &step);
+                let steps = &mut self.processes.threads[id.0].steps;
+                steps.push_front(Step::CheckWatch(place, target));
+                self.wake(id);
+            }
+            Step::WatchBriefly(..) => self.rely_on_watch(id, ticket, &step),
+            Step::TryConsume(number) => {
+                let lock = self.setting.queues[number].lock;
+                if let Some(key) = self.sync_key(id, lock) {
+                    self.release(id, key)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn rely_on_watch(&mut self, id: ThreadId, ticket: Ticket, step: &Step) {
+        let (Step::WatchFor(place, _) | Step::WatchBriefly(place, _)) = step else { return };
+        if let Some((_, key)) = self.locate(id, *place) {
+            self.golden.watch(key, ticket);
+        }
+    }
+
+    /// The last reply.
+    fn answered(&mut self, ticket: Ticket, asked: &Asked, reply: Reply) -> Check {
+        let id = asked.thread;
+        let thread = &mut self.processes.threads[id.0];
+        if let Some(watch) = &mut thread.watch
+            && watch.ticket == ticket
+        {
+            watch.over = true;
+        }
+        let State::Waiting { ticket: awaited, step } = thread.state.clone() else {
+            return Ok(());
+        };
+        if awaited != ticket {
+            return Ok(());
+        }
+        thread.failed = matches!(reply, Reply::Refused(_));
+        if let Reply::Refused(why) = &reply {
+            return self.refused(id, asked, step, why);
+        }
+        match (step, reply) {
+            (Step::Open { seg, name, .. }, Reply::Segment(info)) => {
+                self.opened_now(id, seg, name, &info)?;
+            }
+            (Step::Locked { lock, body, .. }, Reply::Locked { recovered }) => {
+                let key = self.sync_key(id, lock);
+                self.acquired(id, key.expect("a lock that was asked for"), recovered)?;
+                self.enter(id, lock, body);
+            }
+            (Step::Barrier(number), Reply::Done) => self.passed_barrier(id, number)?,
+            (Step::TryConsume(number), Reply::Done) => self.consume_again(id, number),
+            (Step::Signal { all, .. }, Reply::Woken(count)) => {
+                ensure!(
+                    all || count <= 1,
+                    SensibleReply,
+                    "a signal to one woke {count} threads"
+                );
+            }
+            (step @ Step::WatchFor(..), Reply::Changed) => {
+                self.processes.threads[id.0].steps.push_front(step);
+            }
+            (Step::AwaitWatch | Step::WatchBriefly(..), Reply::Changed)
+            | (Step::Unpin { .. } | Step::Probe(_) | Step::Remove(_), Reply::Done) => {}
+            (Step::Pin { seg, first, count }, Reply::Done) => self.pinned(id, seg, first, count),
+            (Step::Stat(name), Reply::Segment(info)) => self.check_info(name, &info)?,
+            (Step::List, Reply::Segments(infos)) => {
+                let sorted = infos.is_sorted_by(|one, other| one.name < other.name);
+                ensure!(sorted, SensibleReply, "a list of segments is not in order: {infos:?}");
+            }
+            (Step::Leave, Reply::Done) => {
+                self.left(id);
+                return Ok(());
+            }
+            (step, reply) => ensure!(
+                false,
+                SensibleReply,
+                "t{} asked {step:?} and is answered {reply:?}",
+                id.0
+            ),
+        }
+        if !matches!(self.processes.threads[id.0].state, State::Ready) {
+            self.done_by_reply(id);
+        }
+        Ok(())
+    }
+
+    /// The operation ends with the reply; the thread is woken by it.
+    fn done_by_reply(&mut self, id: ThreadId) {
+        let wake = self.hosts[self.host_of(id)].plan.wake;
+        let pause = 200 + self.dice.below(wake);
+        self.done_after(id, pause);
+    }
+
+    fn refused(&mut self, id: ThreadId, asked: &Asked, step: Step, why: &Refusal) -> Check {
+        let expected = match (&step, why) {
+            (_, Refusal::Cancelled) => asked.withdrawn,
+            (Step::Open { create: false, .. }, Refusal::NotFound) | (_, Refusal::NotMember) => {
+                let steps = &mut self.processes.threads[id.0].steps;
+                steps.push_front(step.clone());
+                steps.push_front(Step::Think(500_000));
+                true
+            }
+            (Step::Open { exclusive: true, .. }, Refusal::Exists)
+            | (Step::Stat(_) | Step::Remove(_), Refusal::NotFound)
+            | (Step::Leave, Refusal::CannotLeave(_)) => true,
+            (Step::Probe(host), Refusal::NodeGone(_)) => self.hosts[*host].life != Life::Up,
+            (_, Refusal::NodeGone(_)) => self.crashed,
+            _ => false,
+        };
+        ensure!(
+            expected,
+            SensibleReply,
+            "t{} on n{} asked {step:?} and is refused: {why}",
+            id.0,
+            self.host_of(id) + 1
+        );
+        self.done_by_reply(id);
+        Ok(())
+    }
+
+    fn opened_now(&mut self, id: ThreadId, seg: Seg, name: usize, info: &SegmentInfo) -> Check {
+        self.check_info(name, info)?;
+        let opened = Opened { segment: info.id, mappings: Vec::new() };
+        *self.opened_mut(id, seg) = Some(opened);
+        let thread = &self.processes.threads[id.0];
+        if let State::Waiting { step: Step::Open { exclusive: true, .. }, .. } = thread.state {
+            *self.processes.created.entry(name).or_default() += 1;
+        }
+        Ok(())
+    }
+
+    fn check_info(&self, name: usize, info: &SegmentInfo) -> Check {
+        let plan = &self.setting.segments[name];
+        ensure!(
+            info.name == plan.name && info.spec == plan.spec(),
+            SensibleReply,
+            "wanted segment {:?}, got {info:?}",
+            plan.name
+        );
+        Ok(())
+    }
+
+    fn passed_barrier(&mut self, id: ThreadId, number: usize) -> Check {
+        let mine = self.processes.arrivals[&(number, id)];
+        let here = |((barrier, _), count): &(&(usize, ThreadId), &u32)| {
+            *barrier == number && **count >= mine
+        };
+        let come = self.processes.arrivals.iter().filter(here).count();
+        let parties = self.setting.barriers[number].parties as usize;
+        ensure!(
+            come == parties,
+            Barrier,
+            "t{} on n{} passes barrier {number} for the {mine}. time when {come} of {parties} have come",
+            id.0,
+            self.host_of(id) + 1
+        );
+        Ok(())
+    }
+
+    /// A thread was woken by a signal: it takes the lock again and looks.
+    fn consume_again(&mut self, id: ThreadId, number: usize) {
+        let lock = self.setting.queues[number].lock;
+        let again = vec![Step::TryConsume(number)];
+        let key = self.sync_key(id, lock);
+        let thread = &mut self.processes.threads[id.0];
+        if thread.holds.is_some() && thread.holds == key {
+            thread.steps.push_front(Step::TryConsume(number));
+        } else {
+            thread.steps.push_front(Step::Locked { lock, patience: None, body: again });
+        }
+    }
+
+    fn pinned(&mut self, id: ThreadId, seg: usize, first: u32, count: u32) {
+        let host = self.host_of(id);
+        let Some(segment) = self.opened(id, Seg::Main(seg)).map(|opened| opened.segment) else {
+            return;
+        };
+        // The lease began some time before this reply.
+        let until = Time(self.now.0 + PIN_LEASE.as_nanos() as u64 / 2);
+        for page in first..first + count {
+            let key = PageKey { segment, page: PageIndex(page) };
+            self.hosts[host].kernel.pin(key, until);
+            self.processes.threads[id.0].pins.push(key);
+        }
+    }
+
+    /// A host has left in order: its daemon ends.
+    fn left(&mut self, id: ThreadId) {
+        let host = self.host_of(id);
+        self.log.note(self.now, host, Mark::Hand, [5; 3], || "has left".into());
+        self.leaving.push(host);
+    }
+}

@@ -1,0 +1,156 @@
+//! Many seeds, on all cores.
+
+use crate::canary::Canary;
+use crate::check::Violation;
+use crate::log::LEGEND;
+use crate::plan::Profile;
+use crate::run::{Options, run};
+use crate::world::Stats;
+use pagemesh_core::Time;
+use std::fmt::Write;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+/// A range of seeds to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Campaign {
+    /// The first one.
+    pub from: u64,
+    /// How many.
+    pub count: u64,
+    /// How hard.
+    pub profile: Profile,
+    /// A bug to plant in all of them.
+    pub canary: Option<Canary>,
+    /// End at the first failure instead of running all.
+    pub stop_at_failure: bool,
+}
+
+/// A seed that broke an invariant.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Which.
+    pub seed: u64,
+    /// When, in simulated time.
+    pub at: Time,
+    /// What.
+    pub violation: Violation,
+}
+
+/// What came of a campaign.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Seeds run.
+    pub seeds: u64,
+    /// Added up; the worst wait is the worst of all.
+    pub stats: Stats,
+    /// Seeds that broke an invariant, in order.
+    pub failures: Vec<Failure>,
+}
+
+impl Campaign {
+    /// Runs all seeds; `progress` hears how many are done, now and then.
+    pub fn run(&self, progress: impl Fn(u64) + Sync) -> Summary {
+        let next = AtomicU64::new(self.from);
+        let stop = AtomicBool::new(false);
+        let summary = Mutex::new(Summary::default());
+        let workers = thread::available_parallelism().map_or(1, usize::from);
+        thread::scope(|scope| {
+            for _ in 0..workers {
+                scope.spawn(|| self.work(&next, &stop, &summary, &progress));
+            }
+        });
+        let mut summary = summary.into_inner().expect("workers do not panic");
+        summary.failures.sort_by_key(|failure| failure.seed);
+        summary
+    }
+
+    fn work(
+        &self,
+        next: &AtomicU64,
+        stop: &AtomicBool,
+        summary: &Mutex<Summary>,
+        progress: &(impl Fn(u64) + Sync),
+    ) {
+        while !stop.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed - self.from >= self.count {
+                break;
+            }
+            let options =
+                Options { seed, profile: self.profile, canary: self.canary, log: false };
+            let outcome = run(options);
+            let mut summary = summary.lock().expect("workers do not panic");
+            summary.seeds += 1;
+            summary.stats.add(&outcome.stats);
+            if let Some((at, violation)) = outcome.failure {
+                summary.failures.push(Failure { seed, at, violation });
+                stop.fetch_or(self.stop_at_failure, Ordering::Relaxed);
+            }
+            let seeds = summary.seeds;
+            drop(summary);
+            progress(seeds);
+        }
+    }
+}
+
+impl Stats {
+    fn add(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.datagrams += other.datagrams;
+        self.messages += other.messages;
+        self.pages += other.pages;
+        self.lost += other.lost;
+        self.twice += other.twice;
+        self.faults += other.faults;
+        self.buried_alive += other.buried_alive;
+        self.happenings += other.happenings;
+        self.stolen += other.stolen;
+        self.worst_wait = self.worst_wait.max(other.worst_wait);
+        self.simulated += other.simulated;
+    }
+}
+
+/// Everything a person needs who is to mend it: what, where, the last lines of
+/// the log, and the one line that shows it again.
+#[must_use]
+pub fn failure_report(options: Options, lines: usize) -> Option<String> {
+    let outcome = run(Options { log: true, ..options });
+    let (at, violation) = outcome.failure?;
+    let mut report = String::new();
+    let _ = writeln!(report, "seed {} at {at}: {violation}", options.seed);
+    let _ = writeln!(report, "{LEGEND}");
+    let skipped = outcome.lines.len().saturating_sub(lines);
+    if skipped > 0 {
+        let _ = writeln!(report, "      ... {skipped} lines before ...");
+    }
+    for line in &outcome.lines[skipped..] {
+        let _ = writeln!(report, "{line}");
+    }
+    let _ = writeln!(report, "commit {}", commit());
+    let _ = writeln!(report, "replay: {}", replay_line(options));
+    Some(report)
+}
+
+fn replay_line(options: Options) -> String {
+    let mut line = format!("cargo xtask sim --seed {}", options.seed);
+    if options.profile != Profile::default() {
+        let _ = write!(line, " --profile {}", options.profile);
+    }
+    if let Some(canary) = options.canary {
+        let _ = write!(line, " --canary {canary}");
+    }
+    line
+}
+
+/// The commit of the sources, if there is a repository to ask.
+fn commit() -> String {
+    let asked = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
+    let known = asked.ok().filter(|output| output.status.success());
+    known.map_or_else(
+        || "unknown".to_owned(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    )
+}

@@ -1,0 +1,310 @@
+//! Carrying out effects, one host at a time, as the driver's law says.
+
+use crate::check::{Check, ensure};
+use crate::kernel::{PageKey, Reclaimed, ThreadId, append_page};
+use crate::log::{Mark, fingerprint};
+use crate::network::{Fate, is_sign_of_life, kind};
+use crate::world::{Happening, Life, World};
+use pagemesh_core::limits::USE_GUARD;
+use pagemesh_core::{Effect, Event, Input, Rights, Source};
+use pagemesh_wire::header::{HEADER_SIZE, Header};
+use pagemesh_wire::peer::{Message, Subject};
+use pagemesh_wire::{ClientId, MappingId, PAGE_SIZE, PageIndex, SegmentId, SyncKey};
+use std::net::SocketAddr;
+
+fn key(segment: SegmentId, page: PageIndex) -> PageKey {
+    PageKey { segment, page }
+}
+
+fn facts(key: PageKey, more: u64) -> [u64; 3] {
+    [key.segment.0, u64::from(key.page.0), more]
+}
+
+impl World {
+    /// Carries out one effect of the node at `at`.
+    pub(crate) fn execute(&mut self, at: usize, effect: Effect, payload: Option<&[u8]>) -> Check {
+        match effect {
+            Effect::Send { address, header, message, page } => {
+                self.send(at, address, header, &message, page, payload)
+            }
+            Effect::Fill { segment, page, source } => {
+                self.fill(at, key(segment, page), source, payload)
+            }
+            Effect::Map { mapping, segment, page, rights } => {
+                self.map(at, mapping, key(segment, page), rights)
+            }
+            Effect::Protect { segment, page } => self.protect(at, key(segment, page)),
+            Effect::Evict { segment, page, keep } => self.evict(at, key(segment, page), keep),
+            Effect::DropStash { segment, page } => {
+                let key = key(segment, page);
+                self.log.note(self.now, at, Mark::DropStash, facts(key, 0), || key.to_string());
+                self.hosts[at].kernel.drop_stash(key);
+                Ok(())
+            }
+            Effect::Fail { mapping, segment, page, why } => {
+                self.fail(at, mapping, key(segment, page), &why.to_string())
+            }
+            Effect::ConfirmUse { segment, page } => {
+                self.confirm_use(at, key(segment, page));
+                Ok(())
+            }
+            Effect::Forget { segment } => {
+                self.log.note(self.now, at, Mark::Forget, [segment.0, 0, 0], || {
+                    segment.to_string()
+                });
+                self.hosts[at].kernel.forget(segment)
+            }
+            Effect::LendLock { key, client, wanted } => self.lend(at, key, client, wanted),
+            Effect::ReclaimLock { key } => self.reclaim(at, key),
+            Effect::Reply { ticket, reply } => self.answer(at, ticket, reply),
+            Effect::Emit(event) => self.event(at, event),
+        }
+    }
+
+    fn send(
+        &mut self,
+        at: usize,
+        address: SocketAddr,
+        header: Header,
+        message: &Message,
+        page: Option<(SegmentId, PageIndex, Source)>,
+        payload: Option<&[u8]>,
+    ) -> Check {
+        ensure!(
+            message.carries_page() == page.is_some(),
+            Law,
+            "n{} sends {message:?} with page {page:?}",
+            at + 1
+        );
+        let grants = match message {
+            Message::Data(data) => Some(key(data.segment, data.page)),
+            Message::Pass(pass) => match pass.subject {
+                Subject::Page { segment, page } => Some(key(segment, page)),
+                Subject::Lock(_) => None,
+            },
+            _ => None,
+        };
+        if let Some(granted) = grants {
+            ensure!(
+                self.hosts[at].kernel.rights(granted) < Rights::Write,
+                ProtectBeforeGrant,
+                "n{} grants {granted} while it may still be stored to: {message:?}",
+                at + 1
+            );
+        }
+        let room = HEADER_SIZE + 64 + if page.is_some() { PAGE_SIZE } else { 0 };
+        let mut bytes = Vec::with_capacity(room);
+        message.encode(header, &mut bytes);
+        if let Some((segment, page, source)) = page {
+            let words = self.hosts[at].kernel.contents(key(segment, page), source, payload)?;
+            append_page(&words, &mut bytes);
+        }
+        self.dispatch(at, address, message, bytes);
+        Ok(())
+    }
+
+    /// A datagram leaves: into the network, whatever that does to it.
+    fn dispatch(&mut self, at: usize, address: SocketAddr, message: &Message, bytes: Vec<u8>) {
+        let kind = kind(message);
+        self.stats.datagrams += 1;
+        let to = self.host_at(address);
+        let hash = [to.map_or(0, |to| to as u64 + 1), fingerprint(&bytes), 0];
+        let now = self.now;
+        if is_sign_of_life(kind) {
+            self.log.hum(now, at, hash);
+        } else {
+            self.stats.messages += 1;
+            self.stats.pages += u64::from(message.carries_page());
+            self.last_message = now;
+            let whom = || to.map_or(address.to_string(), |to| format!("n{}", to + 1));
+            let text = || format!("-> {} {message:?}", whom());
+            self.log.note(now, at, Mark::Leaves, hash, text);
+        }
+        let Some(to) = to else { return };
+        let fate = self.network.fate(now, at, to, kind);
+        self.transcribe(at, to, message, fate);
+        let source = self.hosts[at].address;
+        match fate {
+            Fate::Lost => {
+                self.stats.lost += 1;
+                self.log.note(now, at, Mark::Lost, [to as u64, 0, 0], || {
+                    format!("-> n{} {kind}", to + 1)
+                });
+            }
+            Fate::Held => self.held.push((to, source, bytes)),
+            Fate::Arrives(first, second) => {
+                if let Some(second) = second {
+                    self.stats.twice += 1;
+                    self.log.note(now, at, Mark::Twice, [to as u64, 0, 0], || {
+                        format!("-> n{} {kind}", to + 1)
+                    });
+                    let again = Happening::Arrival { host: to, source, bytes: bytes.clone() };
+                    self.after(second, again);
+                }
+                self.after(first, Happening::Arrival { host: to, source, bytes });
+            }
+        }
+    }
+
+    /// Notes that a node handles a datagram.
+    pub(crate) fn note_arrival(&mut self, at: usize, bytes: &[u8]) {
+        let facts = [fingerprint(bytes), 0, 0];
+        match Message::decode(bytes) {
+            Ok((_, message, _)) if is_sign_of_life(kind(&message)) => {
+                self.log.hum(self.now, at, facts);
+            }
+            Ok((header, message, _)) => self.log.note(self.now, at, Mark::Arrives, facts, || {
+                format!("<- {} {}", header.from, kind(&message))
+            }),
+            Err(error) => self.log.note(self.now, at, Mark::Arrives, facts, || {
+                format!("<- {error}")
+            }),
+        }
+    }
+
+    fn fill(&mut self, at: usize, key: PageKey, source: Source, payload: Option<&[u8]>) -> Check {
+        let kernel = &mut self.hosts[at].kernel;
+        ensure!(source != Source::Frame, Law, "n{} fills {key} from its own frame", at + 1);
+        let words = kernel.contents(key, source, payload)?;
+        kernel.fill(key, words)?;
+        self.log.note(self.now, at, Mark::Fill, facts(key, words[0]), || {
+            format!("{key} from {source:?} {words:x?}")
+        });
+        Ok(())
+    }
+
+    fn map(&mut self, at: usize, mapping: MappingId, key: PageKey, rights: Rights) -> Check {
+        let now = self.now;
+        self.log.note(now, at, Mark::Map, facts(key, rights as u64), || {
+            format!("{key} {rights:?} for {mapping}")
+        });
+        let words = self.hosts[at].kernel.map(now, mapping, key, rights)?;
+        self.check_single_writer(at, key)?;
+        self.golden.mapped(at, key, &words)?;
+        self.wake_threads(at);
+        Ok(())
+    }
+
+    fn protect(&mut self, at: usize, key: PageKey) -> Check {
+        let now = self.now;
+        self.log.note(now, at, Mark::Protect, facts(key, 0), || key.to_string());
+        self.note_unused(at, key);
+        self.hosts[at].kernel.protect(now, key)
+    }
+
+    fn evict(&mut self, at: usize, key: PageKey, keep: bool) -> Check {
+        let now = self.now;
+        self.log.note(now, at, Mark::Evict, facts(key, u64::from(keep)), || {
+            format!("{key}{}", if keep { " into the stash" } else { "" })
+        });
+        self.note_unused(at, key);
+        self.hosts[at].kernel.evict(now, key, keep)?;
+        self.wake_threads(at);
+        Ok(())
+    }
+
+    /// Counts pages that leave before they were used (M12).
+    fn note_unused(&mut self, at: usize, key: PageKey) {
+        let since = self.hosts[at].kernel.unused_since(key);
+        if since.is_some_and(|since| self.now.since(since) < USE_GUARD) {
+            self.stats.stolen += 1;
+        }
+    }
+
+    /// Schedules the threads that the last effect woke.
+    fn wake_threads(&mut self, at: usize) {
+        let mut woken = std::mem::take(&mut self.hosts[at].kernel.woken);
+        for thread in woken.drain(..) {
+            self.wake(thread);
+        }
+        self.hosts[at].kernel.woken = woken;
+    }
+
+    fn fail(&mut self, at: usize, mapping: MappingId, key: PageKey, why: &str) -> Check {
+        self.log.note(self.now, at, Mark::Sigbus, facts(key, 0), || format!("{key}: {why}"));
+        let home_gone = self.is_home_gone(key.segment);
+        ensure!(
+            home_gone || self.golden.may_be_lost(key),
+            PageNotLost,
+            "n{} cannot have {key} ({why}), though nobody who held it crashed",
+            at + 1
+        );
+        for thread in self.hosts[at].kernel.sleepers(mapping, key) {
+            self.sigbus(thread);
+        }
+        Ok(())
+    }
+
+    /// Whether the segment's home is no member any more.
+    pub(crate) fn is_home_gone(&self, segment: SegmentId) -> bool {
+        let home = self.hosts.iter().find(|host| host.id == Some(segment.home()));
+        home.is_none_or(|home| home.life != Life::Up)
+    }
+
+    fn confirm_use(&mut self, at: usize, key: PageKey) {
+        let used = self.hosts[at].kernel.used(key);
+        self.log.note(self.now, at, Mark::Use, facts(key, u64::from(used)), || {
+            format!("{key} {}", if used { "used" } else { "not used yet" })
+        });
+        let PageKey { segment, page } = key;
+        self.answers.push(Input::UseConfirmed { segment, page, used });
+    }
+
+    fn lend(&mut self, at: usize, key: SyncKey, client: ClientId, wanted: bool) -> Check {
+        self.log.note(self.now, at, Mark::Lock, [key.segment.0, key.number, 1], || {
+            format!("{key} lent to {client}{}", if wanted { ", wanted" } else { "" })
+        });
+        let client_of_here = self.clients_of(at).any(|other| other.id == client);
+        let dead_but_unknown = self.death_under_way(at, client);
+        ensure!(
+            client_of_here || dead_but_unknown,
+            Law,
+            "n{} lends lock {key} to {client}, which it does not have",
+            at + 1
+        );
+        self.hosts[at].kernel.lend(key, client, wanted)
+    }
+
+    fn reclaim(&mut self, at: usize, key: SyncKey) -> Check {
+        let reclaimed = self.hosts[at].kernel.reclaim(key);
+        self.log.note(self.now, at, Mark::Lock, [key.segment.0, key.number, 2], || {
+            format!("{key} reclaimed: {reclaimed:?}")
+        });
+        match reclaimed {
+            Reclaimed::Back => self.answers.push(Input::LockReturned { key, recovered: false }),
+            Reclaimed::Marked => {}
+            Reclaimed::UnderWay => ensure!(
+                self.return_under_way(at, key),
+                OneToken,
+                "n{} reclaims lock {key}, which it has not lent",
+                at + 1
+            ),
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, at: usize, event: Event) -> Check {
+        self.log.note(self.now, at, Mark::Event, [event.index() as u64, 0, 0], || {
+            format!("{event:?}")
+        });
+        match event {
+            Event::Owned { segment, page, version } => {
+                self.golden.owned(at, key(segment, page), version)
+            }
+            Event::Admitted { node } => {
+                self.hosts[at].id = Some(node);
+                self.admitted(at);
+                Ok(())
+            }
+            Event::Died { node } => self.declared_dead(node),
+            Event::Expelled {} => self.crash(at, "is expelled"),
+            _ => Ok(()),
+        }
+    }
+
+    /// A thread's access can never be served.
+    fn sigbus(&mut self, thread: ThreadId) {
+        self.drop_step(thread);
+        self.wake(thread);
+    }
+}

@@ -1,0 +1,471 @@
+//! The simulated kernel of one host: frames, stash, rights, sleeping threads
+//! and lock words. It carries out effects exactly as the driver's law says, and
+//! asserts the law.
+
+use crate::canary::Canary;
+use crate::check::{Check, ensure};
+use crate::golden::{WORDS, Words};
+use pagemesh_core::{Rights, Source, Time};
+use pagemesh_wire::lockword::LockWord;
+use pagemesh_wire::{ClientId, MappingId, PAGE_SIZE, PageIndex, SegmentId, SyncKey};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One page of one segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PageKey {
+    pub(crate) segment: SegmentId,
+    pub(crate) page: PageIndex,
+}
+
+impl fmt::Display for PageKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let serial = self.segment.0 & 0xffff_ffff_ffff;
+        write!(f, "s{}.{serial}:{}", self.segment.home().0, self.page.0)
+    }
+}
+
+/// A thread of the simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ThreadId(pub(crate) usize);
+
+/// A mapping of a segment in a process of this host.
+#[derive(Clone, Copy, Debug)]
+struct Mapping {
+    segment: SegmentId,
+    client: ClientId,
+}
+
+/// Everything this host knows of one page.
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    frame: Option<Words>,
+    stash: Option<Words>,
+    rights: Vec<(MappingId, Rights)>,
+    /// Threads stopped at the page.
+    sleepers: Vec<(MappingId, ThreadId)>,
+    /// Threads woken by a `Map` that have not run since.
+    users: Vec<(ThreadId, Time)>,
+    /// Pinned by this many pins, at the latest until then.
+    pins: Vec<Time>,
+}
+
+impl Slot {
+    fn may(&self, mapping: MappingId) -> Rights {
+        self.rights
+            .iter()
+            .find(|(id, _)| *id == mapping)
+            .map_or(Rights::None, |(_, rights)| *rights)
+    }
+
+    fn most(&self) -> Rights {
+        self.rights.iter().map(|(_, rights)| *rights).max().unwrap_or_default()
+    }
+}
+
+/// What became of a lent token that is wanted back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reclaimed {
+    /// It was free and is back now.
+    Back,
+    /// Its holder will tell when it releases.
+    Marked,
+    /// It came back already; the news is under way to the node.
+    UnderWay,
+}
+
+/// The kernel of one host.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kernel {
+    slots: BTreeMap<PageKey, Slot>,
+    mappings: BTreeMap<MappingId, Mapping>,
+    words: BTreeMap<SyncKey, u32>,
+    /// Threads to be woken, for the world to schedule.
+    pub(crate) woken: Vec<ThreadId>,
+    canary: Option<Canary>,
+}
+
+/// Memory, as effects change it.
+impl Kernel {
+    /// A kernel of a host where nothing runs yet.
+    pub(crate) fn new(canary: Option<Canary>) -> Self {
+        Self { canary, ..Self::default() }
+    }
+
+    /// Puts contents into the frame of a page to which nobody has rights.
+    pub(crate) fn fill(&mut self, key: PageKey, words: Words) -> Check {
+        let slot = self.slots.entry(key).or_default();
+        ensure!(
+            slot.most() == Rights::None,
+            FillBeforeMap,
+            "{key} is filled while mappings have {:?}",
+            slot.rights
+        );
+        slot.frame = Some(words);
+        Ok(())
+    }
+
+    /// Gives one mapping rights to a filled page and wakes its threads.
+    /// Returns the contents.
+    pub(crate) fn map(
+        &mut self,
+        now: Time,
+        mapping: MappingId,
+        key: PageKey,
+        rights: Rights,
+    ) -> Check<Words> {
+        let known = self.mappings.get(&mapping);
+        ensure!(
+            known.is_some_and(|known| known.segment == key.segment),
+            Law,
+            "{key} is mapped into {mapping}, which is {known:?}"
+        );
+        ensure!(rights != Rights::None, Law, "{key} is mapped without rights");
+        let slot = self.slots.entry(key).or_default();
+        let Some(words) = slot.frame else {
+            ensure!(false, FillBeforeMap, "{key} is mapped, but its frame is empty");
+            unreachable!()
+        };
+        slot.rights.retain(|(id, _)| *id != mapping);
+        slot.rights.push((mapping, rights));
+        let mut woken = Vec::new();
+        slot.sleepers.retain(|(id, thread)| {
+            let wakes = *id == mapping;
+            if wakes {
+                woken.push(*thread);
+            }
+            !wakes
+        });
+        slot.users.extend(woken.iter().map(|thread| (*thread, now)));
+        self.woken.append(&mut woken);
+        Ok(words)
+    }
+
+    /// Takes away the right to store.
+    pub(crate) fn protect(&mut self, now: Time, key: PageKey) -> Check {
+        if self.canary == Some(Canary::ProtectForgotten) {
+            return Ok(());
+        }
+        let Some(slot) = self.slots.get_mut(&key) else { return Ok(()) };
+        check_pins(slot, now, key)?;
+        for (_, rights) in &mut slot.rights {
+            *rights = (*rights).min(Rights::Read);
+        }
+        Ok(())
+    }
+
+    /// Takes away all rights, empties the frame, and wakes whoever sleeps there.
+    pub(crate) fn evict(&mut self, now: Time, key: PageKey, keep: bool) -> Check {
+        if self.canary == Some(Canary::InvalidateIgnored) && !keep {
+            return Ok(());
+        }
+        let slot = self.slots.entry(key).or_default();
+        check_pins(slot, now, key)?;
+        if keep {
+            ensure!(
+                slot.frame.is_some(),
+                StashBeforeSend,
+                "{key} shall be kept, but its frame is empty"
+            );
+            slot.stash = slot.frame;
+        }
+        if self.canary == Some(Canary::EvictMissesMapping) && slot.rights.len() > 1 {
+            slot.rights.truncate(1);
+        } else {
+            slot.rights.clear();
+            slot.frame = None;
+        }
+        slot.users.clear();
+        self.woken.extend(slot.sleepers.drain(..).map(|(_, thread)| thread));
+        Ok(())
+    }
+
+    /// The stash of a page is not needed any more.
+    pub(crate) fn drop_stash(&mut self, key: PageKey) {
+        if let Some(slot) = self.slots.get_mut(&key) {
+            slot.stash = None;
+        }
+    }
+
+    /// Drops all memory of a segment.
+    pub(crate) fn forget(&mut self, segment: SegmentId) -> Check {
+        for (key, slot) in of_segment_mut(&mut self.slots, segment) {
+            ensure!(
+                slot.most() == Rights::None,
+                Law,
+                "{key} is forgotten while mappings have {:?}",
+                slot.rights
+            );
+            slot.frame = None;
+            slot.stash = None;
+        }
+        Ok(())
+    }
+
+    /// The bytes a datagram or a frame gets from `source`.
+    pub(crate) fn contents(
+        &self,
+        key: PageKey,
+        source: Source,
+        payload: Option<&[u8]>,
+    ) -> Check<Words> {
+        let slot = self.slots.get(&key);
+        let words = match source {
+            Source::Zero => Some([0; WORDS]),
+            Source::Frame => slot.and_then(|slot| slot.frame),
+            Source::Stash => slot.and_then(|slot| slot.stash),
+            Source::Payload => payload.map(words_of),
+        };
+        let Some(words) = words else {
+            ensure!(false, StashBeforeSend, "{key} is taken from {source:?}, where there is nothing");
+            unreachable!()
+        };
+        if self.canary == Some(Canary::StashForgotten) && source == Source::Stash {
+            return Ok([0; WORDS]);
+        }
+        Ok(words)
+    }
+}
+
+fn check_pins(slot: &Slot, now: Time, key: PageKey) -> Check {
+    ensure!(
+        slot.pins.iter().all(|until| *until <= now),
+        Pinned,
+        "{key} is taken away although it is pinned until {:?}",
+        slot.pins
+    );
+    Ok(())
+}
+
+fn of_segment_mut(
+    slots: &mut BTreeMap<PageKey, Slot>,
+    segment: SegmentId,
+) -> impl Iterator<Item = (PageKey, &mut Slot)> {
+    let first = PageKey { segment, page: PageIndex(0) };
+    let last = PageKey { segment, page: PageIndex(u32::MAX) };
+    slots.range_mut(first..=last).map(|(key, slot)| (*key, slot))
+}
+
+/// Memory, as threads use it.
+impl Kernel {
+    /// A load; `None` if it faults.
+    pub(crate) fn load(&self, mapping: MappingId, key: PageKey, word: usize) -> Option<u64> {
+        let slot = self.slots.get(&key)?;
+        let frame = slot.frame.as_ref()?;
+        (slot.may(mapping) >= Rights::Read).then(|| frame[word])
+    }
+
+    /// A store; false if it faults.
+    pub(crate) fn store(
+        &mut self,
+        mapping: MappingId,
+        key: PageKey,
+        word: usize,
+        value: u64,
+    ) -> bool {
+        let Some(slot) = self.slots.get_mut(&key) else { return false };
+        let may = slot.may(mapping) == Rights::Write;
+        match &mut slot.frame {
+            Some(frame) if may => {
+                frame[word] = value;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A thread stops at a page until it is woken.
+    pub(crate) fn sleep(&mut self, mapping: MappingId, key: PageKey, thread: ThreadId) {
+        self.slots.entry(key).or_default().sleepers.push((mapping, thread));
+    }
+
+    /// A thread that was woken has run since.
+    pub(crate) fn ran(&mut self, thread: ThreadId, key: PageKey) {
+        if let Some(slot) = self.slots.get_mut(&key) {
+            slot.users.retain(|(user, _)| *user != thread);
+        }
+    }
+
+    /// A thread is gone: it neither sleeps nor is it awaited.
+    pub(crate) fn thread_gone(&mut self, thread: ThreadId, key: PageKey) {
+        self.ran(thread, key);
+        if let Some(slot) = self.slots.get_mut(&key) {
+            slot.sleepers.retain(|(_, sleeper)| *sleeper != thread);
+        }
+    }
+
+    /// Whether every thread that waited for the page has run since.
+    pub(crate) fn used(&self, key: PageKey) -> bool {
+        self.slots.get(&key).is_none_or(|slot| slot.users.is_empty())
+    }
+
+    /// When the first of the threads was woken that have not run since.
+    pub(crate) fn unused_since(&self, key: PageKey) -> Option<Time> {
+        self.slots.get(&key)?.users.iter().map(|(_, since)| *since).min()
+    }
+
+    /// The page is pinned at the latest until then.
+    pub(crate) fn pin(&mut self, key: PageKey, until: Time) {
+        self.slots.entry(key).or_default().pins.push(until);
+    }
+
+    /// One pin less.
+    pub(crate) fn unpin(&mut self, key: PageKey) {
+        if let Some(slot) = self.slots.get_mut(&key) {
+            slot.pins.pop();
+        }
+    }
+
+    /// Threads stopped at the page in this mapping wake with a SIGBUS.
+    pub(crate) fn sleepers(&mut self, mapping: MappingId, key: PageKey) -> Vec<ThreadId> {
+        let Some(slot) = self.slots.get_mut(&key) else { return Vec::new() };
+        let failed = slot.sleepers.extract_if(.., |(id, _)| *id == mapping);
+        failed.map(|(_, thread)| thread).collect()
+    }
+}
+
+/// Mappings.
+impl Kernel {
+    /// A mapping exists.
+    pub(crate) fn mapped(&mut self, mapping: MappingId, segment: SegmentId, client: ClientId) {
+        self.mappings.insert(mapping, Mapping { segment, client });
+    }
+
+    /// A mapping is gone.
+    pub(crate) fn unmapped(&mut self, mapping: MappingId) {
+        let Some(gone) = self.mappings.remove(&mapping) else { return };
+        for (_, slot) in of_segment_mut(&mut self.slots, gone.segment) {
+            slot.rights.retain(|(id, _)| *id != mapping);
+            slot.sleepers.retain(|(id, _)| *id != mapping);
+        }
+    }
+
+    /// The mappings of a client, which is gone, are gone.
+    pub(crate) fn client_gone(&mut self, client: ClientId) {
+        let theirs: Vec<MappingId> = self
+            .mappings
+            .iter()
+            .filter(|(_, mapping)| mapping.client == client)
+            .map(|(id, _)| *id)
+            .collect();
+        for mapping in theirs {
+            self.unmapped(mapping);
+        }
+    }
+
+    /// The most any mapping here may do with a page.
+    pub(crate) fn rights(&self, key: PageKey) -> Rights {
+        self.slots.get(&key).map_or(Rights::None, Slot::most)
+    }
+
+    /// What is in the page's frame.
+    pub(crate) fn frame(&self, key: PageKey) -> Option<&Words> {
+        self.slots.get(&key)?.frame.as_ref()
+    }
+
+    /// Pages of a segment that take memory here.
+    pub(crate) fn resident(&self) -> impl Iterator<Item = PageKey> {
+        let takes_memory = |slot: &Slot| slot.frame.is_some() || slot.stash.is_some();
+        self.slots.iter().filter(move |(_, slot)| takes_memory(slot)).map(|(key, _)| *key)
+    }
+}
+
+/// Lock words.
+impl Kernel {
+    fn word(&mut self, key: SyncKey) -> &mut u32 {
+        self.words.entry(key).or_insert(LockWord::Absent.encode())
+    }
+
+    /// What the word of a lock says.
+    pub(crate) fn lock_word(&self, key: SyncKey) -> LockWord {
+        self.words.get(&key).map_or(LockWord::Absent, |word| LockWord::decode(*word))
+    }
+
+    /// A client tries to swap a free word to held.
+    pub(crate) fn try_lock(&mut self, key: SyncKey, by: ClientId) -> bool {
+        let free = self.lock_word(key) == LockWord::Free;
+        if free {
+            *self.word(key) = LockWord::Held { by, wanted: false }.encode();
+        }
+        free
+    }
+
+    /// A client releases. True if it must tell its node.
+    pub(crate) fn release(&mut self, key: SyncKey, holder: ClientId) -> Check<bool> {
+        let word = self.lock_word(key);
+        let LockWord::Held { by, wanted } = word else {
+            ensure!(false, OneToken, "{holder} releases lock {key}, but its word says {word:?}");
+            unreachable!()
+        };
+        ensure!(by == holder, OneToken, "{holder} releases lock {key}, but its word says {word:?}");
+        *self.word(key) = if wanted { LockWord::Absent } else { LockWord::Free }.encode();
+        Ok(wanted)
+    }
+
+    /// The node lends a token to a client.
+    pub(crate) fn lend(&mut self, key: SyncKey, by: ClientId, wanted: bool) -> Check {
+        let before = self.lock_word(key);
+        ensure!(
+            before == LockWord::Absent,
+            OneToken,
+            "lock {key} is lent to {by}, but its word says {before:?}"
+        );
+        *self.word(key) = LockWord::Held { by, wanted }.encode();
+        Ok(())
+    }
+
+    /// The node wants a token back.
+    pub(crate) fn reclaim(&mut self, key: SyncKey) -> Reclaimed {
+        match self.lock_word(key) {
+            LockWord::Absent => Reclaimed::UnderWay,
+            LockWord::Free => {
+                *self.word(key) = LockWord::Absent.encode();
+                Reclaimed::Back
+            }
+            LockWord::Held { .. } if self.canary == Some(Canary::LockStolen) => {
+                *self.word(key) = LockWord::Absent.encode();
+                Reclaimed::Back
+            }
+            LockWord::Held { .. } if self.canary == Some(Canary::WantedForgotten) => {
+                Reclaimed::Marked
+            }
+            LockWord::Held { by, .. } => {
+                *self.word(key) = LockWord::Held { by, wanted: true }.encode();
+                Reclaimed::Marked
+            }
+        }
+    }
+
+    /// Takes the locks a dead client held.
+    pub(crate) fn recover_locks(&mut self, client: ClientId) -> Vec<SyncKey> {
+        let mut recovered = Vec::new();
+        for (key, word) in &mut self.words {
+            if matches!(LockWord::decode(*word), LockWord::Held { by, .. } if by == client) {
+                *word = LockWord::Absent.encode();
+                recovered.push(*key);
+            }
+        }
+        recovered
+    }
+}
+
+/// A compact page as it stands in a datagram.
+pub(crate) fn append_page(words: &Words, datagram: &mut Vec<u8>) {
+    let start = datagram.len();
+    for word in words {
+        datagram.extend_from_slice(&word.to_le_bytes());
+    }
+    datagram.resize(start + PAGE_SIZE, 0);
+}
+
+/// The compact page in a datagram's payload.
+fn words_of(payload: &[u8]) -> Words {
+    let mut words = [0; WORDS];
+    for (word, bytes) in words.iter_mut().zip(payload.chunks_exact(8)) {
+        *word = u64::from_le_bytes(bytes.try_into().expect("chunks of eight are eight"));
+    }
+    words
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

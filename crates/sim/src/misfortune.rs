@@ -1,0 +1,123 @@
+//! What befalls hosts and processes: cuts, pauses, death.
+
+use crate::check::Check;
+use crate::kernel::PageKey;
+use crate::log::Mark;
+use crate::step::Fault;
+use crate::world::{Life, Pending, World};
+use pagemesh_core::{Input, Rights, Time};
+use pagemesh_wire::{ClientId, NodeId, SyncKey};
+
+impl World {
+    /// Lets a fault happen.
+    pub(crate) fn misfortune(&mut self, fault: Fault) -> Check {
+        self.stats.faults += 1;
+        let now = self.now;
+        self.log.note(now, 0, Mark::Hand, [2; 3], || format!("{fault:?}"));
+        match fault {
+            Fault::Cut { pairs, length } => {
+                for (from, to) in pairs {
+                    self.network.cut(from, to, Time(now.0 + length));
+                }
+            }
+            Fault::Pause { host, length } => self.pause(host, length),
+            Fault::Slow { host, factor, length } => self.slow_down(host, factor, length),
+            Fault::ClientDies { client } => self.kill_client(client),
+            Fault::Crash { host } => self.crash(host, "crashes")?,
+        }
+        Ok(())
+    }
+
+    /// The coordinator gave a host up. What is declared dead must be dead, so
+    /// that one that still lives is taken from the world.
+    pub(crate) fn declared_dead(&mut self, node: NodeId) -> Check {
+        let alive = |host: &crate::world::Host| host.id == Some(node) && host.life == Life::Up;
+        if let Some(host) = self.hosts.iter().position(alive) {
+            self.stats.buried_alive += 1;
+            self.crash(host, "is buried alive")?;
+        }
+        Ok(())
+    }
+
+    /// A host vanishes with everything on it.
+    pub(crate) fn crash(&mut self, at: usize, how: &str) -> Check {
+        if self.hosts[at].life != Life::Up {
+            return Ok(());
+        }
+        self.log.note(self.now, at, Mark::Hand, [3; 3], || how.to_owned());
+        self.casualties |= !self.doomed.contains(&at);
+        self.crashed = true;
+        self.depart(at, Life::Crashed);
+        let hosts = &self.hosts;
+        self.golden.crashed(|key: PageKey, words| {
+            hosts.iter().filter(|host| host.life == Life::Up).any(|host| {
+                host.kernel.rights(key) >= Rights::Read || host.kernel.frame(key) == Some(words)
+            })
+        });
+        Ok(())
+    }
+
+    /// A host is gone, in order or not.
+    pub(crate) fn depart(&mut self, at: usize, how: Life) {
+        let theirs: Vec<usize> = (0..self.processes.clients.len())
+            .filter(|client| self.processes.clients[*client].host == at)
+            .collect();
+        for client in theirs {
+            self.end_client(client);
+        }
+        self.processes.tickets.retain(|_, asked| asked.host != at);
+        let host = &mut self.hosts[at];
+        host.life = how;
+        host.inbox.clear();
+        host.kernel = crate::kernel::Kernel::default();
+    }
+
+    /// A process dies; its host's daemon will hear of it.
+    pub(crate) fn kill_client(&mut self, client: usize) {
+        let Some(victim) = self.processes.clients.get(client) else { return };
+        let (host, id) = (victim.host, victim.id);
+        if victim.alive && self.hosts[host].life == Life::Up {
+            self.log.note(self.now, host, Mark::Hand, [4; 3], || format!("{id} dies"));
+            self.end_client(client);
+            self.input(host, Input::ClientGone { client: id });
+        }
+    }
+
+    /// The driver forgets what is gone before the node hears of it.
+    pub(crate) fn forget_the_dead(&mut self, at: usize, input: &Input<'_>) {
+        match input {
+            Input::Unmapped { mapping } => self.hosts[at].kernel.unmapped(*mapping),
+            Input::ClientGone { client } => self.hosts[at].kernel.client_gone(*client),
+            _ => {}
+        }
+    }
+
+    /// The node has heard that a client is gone: the locks it held come back.
+    pub(crate) fn return_locks_of_dead(&mut self, at: usize, client: ClientId) {
+        for key in self.hosts[at].kernel.recover_locks(client) {
+            self.log.note(self.now, at, Mark::Lock, [key.segment.0, key.number, 3], || {
+                format!("{key} taken from dead {client}")
+            });
+            self.input(at, Input::LockReturned { key, recovered: true });
+        }
+    }
+
+    /// Whether the news of a client's death still waits for the node.
+    pub(crate) fn death_under_way(&self, at: usize, client: ClientId) -> bool {
+        self.hosts[at].inbox.iter().any(|pending| {
+            matches!(pending, Pending::Local(Input::ClientGone { client: gone }) if *gone == client)
+        })
+    }
+
+    /// Whether the news of a token's return still waits for the node.
+    pub(crate) fn return_under_way(&self, at: usize, key: SyncKey) -> bool {
+        let returns = |input: &Input<'_>| {
+            matches!(input, Input::LockReturned { key: back, .. } if *back == key)
+        };
+        self.answers.iter().any(returns)
+            || self.hosts[at]
+                .inbox
+                .iter()
+                .any(|pending| matches!(pending, Pending::Local(input) if returns(input)))
+    }
+}

@@ -1,0 +1,215 @@
+//! The simulated network: what becomes of a datagram is drawn from the seed.
+
+use crate::canary::Canary;
+use crate::dice::Dice;
+use pagemesh_core::Time;
+use pagemesh_wire::peer::Message;
+
+/// How bad the network is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Weather {
+    /// Nanoseconds every datagram takes.
+    pub(crate) base: u64,
+    /// Up to so many more; more than `base` reorders.
+    pub(crate) jitter: u64,
+    /// How many in a thousand are held up ...
+    pub(crate) late: u32,
+    /// ... up to so long.
+    pub(crate) latest: u64,
+    /// How many in a thousand are lost.
+    pub(crate) loss: u32,
+    /// How many in a thousand come twice.
+    pub(crate) twice: u32,
+}
+
+/// What becomes of one datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Never seen again.
+    Lost,
+    /// Kept until the scenario lets it go.
+    Held,
+    /// Arrives after so many nanoseconds, and perhaps again after so many.
+    Arrives(u64, Option<u64>),
+}
+
+/// What a scenario does to some datagrams.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    /// The message's name; `None` for all.
+    pub(crate) kind: Option<String>,
+    pub(crate) then: Meddling,
+    /// To how many datagrams.
+    pub(crate) times: u32,
+}
+
+/// How a scenario meddles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meddling {
+    Drop,
+    Hold,
+    Twice,
+}
+
+/// The network between all hosts.
+#[derive(Clone, Debug)]
+pub(crate) struct Network {
+    weather: Weather,
+    dice: Dice,
+    /// From, to, until when: nothing gets through.
+    cuts: Vec<(usize, usize, Time)>,
+    rules: Vec<Rule>,
+    canary: Option<Canary>,
+}
+
+impl Network {
+    pub(crate) fn new(seed: u64, weather: Weather, canary: Option<Canary>) -> Self {
+        let dice = Dice::stream(seed, "network");
+        Self { weather, dice, cuts: Vec::new(), rules: Vec::new(), canary }
+    }
+
+    /// Nothing gets from one host to another for a while; the other way is not affected.
+    pub(crate) fn cut(&mut self, from: usize, to: usize, until: Time) {
+        self.cuts.push((from, to, until));
+    }
+
+    /// All is well from now on.
+    pub(crate) fn heal(&mut self) {
+        self.cuts.clear();
+        self.weather.loss = 0;
+        self.weather.twice = 0;
+        self.weather.late = 0;
+    }
+
+    /// A scenario meddles with datagrams to come.
+    pub(crate) fn add_rule(&mut self, rule: Rule) {
+        self.rules.push(rule);
+    }
+
+    /// Stops meddling.
+    pub(crate) fn clear_rules(&mut self) {
+        self.rules.clear();
+    }
+
+    /// Decides what becomes of a datagram that leaves now.
+    pub(crate) fn fate(&mut self, now: Time, from: usize, to: usize, kind: &str) -> Fate {
+        // Every datagram draws the same numbers, so that a cut does not shift the rest.
+        let (lost, twice) = (self.dice.chance(self.weather.loss), self.dice.chance(self.weather.twice));
+        let (first, second) = (self.delay(), self.delay());
+        if self.canary == Some(Canary::PassAckLost) && kind == "PassAck" {
+            return Fate::Lost;
+        }
+        match self.meddling(from, to, kind) {
+            Some(Meddling::Drop) => return Fate::Lost,
+            Some(Meddling::Hold) => return Fate::Held,
+            Some(Meddling::Twice) => return Fate::Arrives(first, Some(second)),
+            None => {}
+        }
+        let is_cut = |(f, t, until): &(usize, usize, Time)| (*f, *t) == (from, to) && now < *until;
+        if lost || self.cuts.iter().any(is_cut) {
+            Fate::Lost
+        } else {
+            Fate::Arrives(first, twice.then_some(second))
+        }
+    }
+
+    fn delay(&mut self) -> u64 {
+        let late = self.dice.chance(self.weather.late);
+        let tail = self.dice.below(self.weather.latest + 1);
+        self.weather.base + self.dice.below(self.weather.jitter + 1) + if late { tail } else { 0 }
+    }
+
+    fn meddling(&mut self, from: usize, to: usize, kind: &str) -> Option<Meddling> {
+        let fits = |rule: &Rule| {
+            (rule.from, rule.to) == (from, to) && rule.kind.as_deref().is_none_or(|k| k == kind)
+        };
+        let at = self.rules.iter().position(fits)?;
+        let then = self.rules[at].then;
+        self.rules[at].times -= 1;
+        if self.rules[at].times == 0 {
+            self.rules.remove(at);
+        }
+        Some(then)
+    }
+}
+
+/// The name of a message, as scenarios call it.
+pub(crate) fn kind(message: &Message) -> &'static str {
+    match message {
+        Message::Ask(_) => "Ask",
+        Message::Data(_) => "Data",
+        Message::Pass(_) => "Pass",
+        Message::PassAck(_) => "PassAck",
+        Message::Invalidate(_) => "Invalidate",
+        Message::InvalidateAck(_) => "InvalidateAck",
+        Message::Served(_) => "Served",
+        Message::Call { .. } => "Call",
+        Message::Reply { .. } => "Reply",
+        Message::CancelCall { .. } => "CancelCall",
+        Message::Join(_) => "Join",
+        Message::Welcome(_) => "Welcome",
+        Message::Unwelcome { .. } => "Unwelcome",
+        Message::Heartbeat { .. } => "Heartbeat",
+        Message::HeartbeatAck { .. } => "HeartbeatAck",
+        Message::Expelled => "Expelled",
+        Message::Locate(_) => "Locate",
+        Message::Located(_) => "Located",
+        Message::Lost(_) => "Lost",
+    }
+}
+
+/// Whether a message is a mere sign of life.
+pub(crate) fn is_sign_of_life(kind: &str) -> bool {
+    matches!(kind, "Heartbeat" | "HeartbeatAck")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fates(weather: Weather, count: usize) -> Vec<Fate> {
+        let mut network = Network::new(1, weather, None);
+        (0..count).map(|_| network.fate(Time(0), 0, 1, "Ask")).collect()
+    }
+
+    #[test]
+    fn loses_and_doubles_as_often_as_told() {
+        let weather = Weather { base: 10, jitter: 5, loss: 300, twice: 100, ..Weather::default() };
+        let fates = fates(weather, 10_000);
+        let lost = fates.iter().filter(|fate| **fate == Fate::Lost).count();
+        assert!((2800..3200).contains(&lost), "{lost}");
+        let twice = |fate: &&Fate| matches!(fate, Fate::Arrives(_, Some(_)));
+        let twice = fates.iter().filter(twice).count();
+        assert!((600..800).contains(&twice), "{twice}");
+        for fate in fates {
+            if let Fate::Arrives(first, _) = fate {
+                assert!((10..=15).contains(&first));
+            }
+        }
+    }
+
+    #[test]
+    fn cuts_are_one_way_and_end() {
+        let mut network = Network::new(1, Weather { base: 1, ..Weather::default() }, None);
+        network.cut(0, 1, Time(100));
+        assert_eq!(network.fate(Time(99), 0, 1, "Ask"), Fate::Lost);
+        assert_eq!(network.fate(Time(99), 1, 0, "Ask"), Fate::Arrives(1, None));
+        assert_eq!(network.fate(Time(100), 0, 1, "Ask"), Fate::Arrives(1, None));
+        network.cut(0, 1, Time(1000));
+        network.heal();
+        assert_eq!(network.fate(Time(200), 0, 1, "Ask"), Fate::Arrives(1, None));
+    }
+
+    #[test]
+    fn rules_meddle_so_many_times() {
+        let mut network = Network::new(1, Weather { base: 1, ..Weather::default() }, None);
+        let rule = Rule { from: 0, to: 1, kind: Some("Data".into()), then: Meddling::Hold, times: 2 };
+        network.add_rule(rule);
+        assert_eq!(network.fate(Time(0), 0, 1, "Ask"), Fate::Arrives(1, None));
+        assert_eq!(network.fate(Time(0), 0, 1, "Data"), Fate::Held);
+        assert_eq!(network.fate(Time(0), 0, 1, "Data"), Fate::Held);
+        assert_eq!(network.fate(Time(0), 0, 1, "Data"), Fate::Arrives(1, None));
+    }
+}

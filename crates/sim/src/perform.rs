@@ -1,0 +1,396 @@
+//! What each step of a program does.
+
+use crate::canary::Canary;
+use crate::check::{Check, ensure};
+use crate::kernel::{PageKey, ThreadId};
+use crate::log::Mark;
+use crate::process::{Opened, State, Watch};
+use crate::step::{Place, Seg, Step, Sync};
+use crate::world::{Happening, Life, World};
+use pagemesh_core::{Input, Request};
+use pagemesh_wire::peer::{Access, Call, Credentials};
+use pagemesh_wire::{PageCount, PageIndex, SyncKey};
+
+/// The processes of the simulation all run for this user.
+pub(crate) fn credentials() -> Credentials {
+    Credentials { uid: 1000, gid: 1000, groups: Vec::new() }
+}
+
+impl World {
+    /// A thread takes a step, which has been taken from its program.
+    pub(crate) fn perform(&mut self, id: ThreadId, step: Step) -> Check {
+        match step {
+            Step::Think(nanos) => self.done_after(id, nanos),
+            Step::Begin => {
+                self.begin(self.processes.threads[id.0].client);
+                self.done(id);
+            }
+            Step::Open { .. } | Step::Map(_) | Step::Unmap(_) | Step::Close(_) => {
+                self.perform_on_segment(id, step);
+            }
+            Step::Load(place) => {
+                if self.load(id, place, &step)?.is_some() {
+                    self.done(id);
+                }
+            }
+            Step::Store(place, value) => {
+                let value = value.unwrap_or_else(|| self.golden.fresh_value());
+                // A store that faults stores the same value when it is tried again.
+                self.store(id, place, value, Step::Store(place, Some(value)))?;
+            }
+            Step::Add(place, delta) => {
+                if let Some(loaded) = self.load(id, place, &step)? {
+                    self.go_on(id, Step::AddStore { place, loaded, delta });
+                }
+            }
+            Step::AddStore { place, loaded, delta } => {
+                self.add_store(id, place, loaded, delta, step)?;
+            }
+            Step::Locked { .. } | Step::Unlock(_) => self.perform_on_lock(id, step)?,
+            Step::Barrier(number) => self.come_to_barrier(id, number, step),
+            Step::TryConsume(queue) => self.try_consume(id, queue, step)?,
+            Step::Signal { cond, all } => match self.sync_key(id, cond) {
+                Some(key) => {
+                    self.call(id, Call::CondSignal { key, all }, step);
+                }
+                None => self.done(id),
+            },
+            Step::WatchFor(..)
+            | Step::CheckWatch(..)
+            | Step::AwaitWatch
+            | Step::WatchBriefly(..) => self.perform_on_watch(id, step)?,
+            Step::Pin { .. } | Step::Unpin { .. } => self.perform_on_pin(id, step),
+            Step::Probe(_) | Step::Stat(_) | Step::List | Step::Remove(_) | Step::Leave => {
+                self.inquire(id, step);
+            }
+        }
+        Ok(())
+    }
+
+    /// The operation goes on with another step.
+    fn go_on(&mut self, id: ThreadId, next: Step) {
+        let pause = 50 + self.dice.below(500);
+        let thread = &mut self.processes.threads[id.0];
+        thread.steps.push_front(next);
+        thread.state = State::Ready;
+        self.run_after(id, pause);
+    }
+
+    fn call(&mut self, id: ThreadId, call: Call, step: Step) {
+        self.ask(id, Request::Call { to: None, call }, step);
+    }
+
+    /// Loads; `None` if the thread had to stop, or cannot.
+    fn load(&mut self, id: ThreadId, place: Place, step: &Step) -> Check<Option<u64>> {
+        let Some((mapping, key)) = self.locate(id, place) else {
+            self.done(id);
+            return Ok(None);
+        };
+        let host = self.host_of(id);
+        let Some(value) = self.hosts[host].kernel.load(mapping, key, place.word) else {
+            self.stop_at(id, step.clone(), mapping, key, Access::Read);
+            return Ok(None);
+        };
+        self.log.note(self.now, host, Mark::Load, [id.0 as u64, key.segment.0, value], || {
+            format!("t{} {key}.{} is {value:#x}", id.0, place.word)
+        });
+        self.golden.load(host, key, place.word, value)?;
+        let thread = &mut self.processes.threads[id.0];
+        thread.last = value;
+        thread.failed = false;
+        Ok(Some(value))
+    }
+
+    /// Stores, or stops the thread.
+    fn store(&mut self, id: ThreadId, place: Place, value: u64, again: Step) -> Check {
+        let Some((mapping, key)) = self.locate(id, place) else {
+            self.done(id);
+            return Ok(());
+        };
+        let host = self.host_of(id);
+        if !self.hosts[host].kernel.store(mapping, key, place.word, value) {
+            self.stop_at(id, again, mapping, key, Access::Write);
+            return Ok(());
+        }
+        self.log.note(self.now, host, Mark::Store, [id.0 as u64, key.segment.0, value], || {
+            format!("t{} {key}.{} becomes {value:#x}", id.0, place.word)
+        });
+        self.golden.store(host, key, place.word, value)?;
+        self.processes.threads[id.0].failed = false;
+        self.done(id);
+        Ok(())
+    }
+
+    fn add_store(
+        &mut self,
+        id: ThreadId,
+        place: Place,
+        loaded: u64,
+        delta: u64,
+        step: Step,
+    ) -> Check {
+        if let Some((_, key)) = self.locate(id, place) {
+            let now = self.golden.words(key)[place.word];
+            ensure!(
+                now == loaded || self.crashed,
+                MutualExclusion,
+                "t{} on n{} loaded {loaded} from {key}.{} under a lock, and now it is {now}",
+                id.0,
+                self.host_of(id) + 1,
+                place.word
+            );
+        }
+        self.store(id, place, loaded.wrapping_add(delta), step)
+    }
+}
+
+/// Segments.
+impl World {
+    fn perform_on_segment(&mut self, id: ThreadId, step: Step) {
+        let host = self.host_of(id);
+        match step {
+            Step::Open { name, create, exclusive, write, .. } => {
+                let plan = &self.setting.segments[name];
+                let request = Request::Open {
+                    name: plan.name.clone(),
+                    create: create.then(|| plan.spec()),
+                    exclusive,
+                    write,
+                    credentials: credentials(),
+                };
+                self.ask(id, request, step);
+                return;
+            }
+            Step::Map(seg) => self.map_segment(id, seg),
+            Step::Unmap(seg) => {
+                let opened = self.opened_mut(id, seg).as_mut();
+                let mappings = opened.map(|opened| std::mem::take(&mut opened.mappings));
+                for mapping in mappings.unwrap_or_default() {
+                    self.input(host, Input::Unmapped { mapping });
+                }
+            }
+            Step::Close(seg) => {
+                let client = self.processes.clients[self.processes.threads[id.0].client].id;
+                if let Some(Opened { segment, .. }) = self.opened_mut(id, seg).take() {
+                    self.input(host, Input::Closed { segment, client });
+                }
+            }
+            _ => unreachable!("only steps on segments come here"),
+        }
+        self.done(id);
+    }
+
+    fn map_segment(&mut self, id: ThreadId, seg: Seg) {
+        let host = self.host_of(id);
+        let client = self.processes.clients[self.processes.threads[id.0].client].id;
+        let Some(segment) = self.opened(id, seg).map(|opened| opened.segment) else { return };
+        let mapping = self.next_mapping();
+        self.hosts[host].kernel.mapped(mapping, segment, client);
+        self.input(host, Input::Mapped { mapping, segment, client });
+        let opened = self.opened_mut(id, seg).as_mut().expect("was open a line ago");
+        opened.mappings.push(mapping);
+    }
+
+    fn inquire(&mut self, id: ThreadId, step: Step) {
+        let name = |name: usize| self.setting.segments[name].name.clone();
+        let request = match &step {
+            Step::Probe(host) => {
+                let host = &self.hosts[*host];
+                let Some(node) = host.id.filter(|_| host.life == Life::Up) else {
+                    return self.done(id);
+                };
+                Request::Call { to: Some(node), call: Call::Probe }
+            }
+            Step::Stat(number) => {
+                Request::Call { to: None, call: Call::Stat { name: name(*number) } }
+            }
+            Step::List => Request::Call { to: None, call: Call::List { after: String::new() } },
+            Step::Remove(number) => {
+                let call = Call::Remove { name: name(*number), credentials: credentials() };
+                Request::Call { to: None, call }
+            }
+            Step::Leave => Request::Leave,
+            _ => unreachable!("only inquiries come here"),
+        };
+        self.ask(id, request, step);
+    }
+}
+
+/// Locks, barriers, condition variables.
+impl World {
+    fn perform_on_lock(&mut self, id: ThreadId, step: Step) -> Check {
+        match step {
+            Step::Locked { lock, patience, body } => {
+                let Some(key) = self.sync_key(id, lock) else {
+                    self.done(id);
+                    return Ok(());
+                };
+                let host = self.host_of(id);
+                let client = self.processes.clients[self.processes.threads[id.0].client].id;
+                if self.hosts[host].kernel.try_lock(key, client) {
+                    self.acquired(id, key, false)?;
+                    self.enter(id, lock, body);
+                } else {
+                    let step = Step::Locked { lock, patience, body };
+                    let ticket = self.ask(id, Request::Lock { key }, step);
+                    if let Some(patience) = patience {
+                        self.after(patience, Happening::Impatience { thread: id, ticket });
+                    }
+                }
+            }
+            Step::Unlock(lock) => {
+                if let Some(key) = self.sync_key(id, lock) {
+                    self.release(id, key)?;
+                }
+                self.done(id);
+            }
+            _ => unreachable!("only steps on locks come here"),
+        }
+        Ok(())
+    }
+
+    /// A thread goes on inside a lock it holds.
+    pub(crate) fn enter(&mut self, id: ThreadId, lock: Sync, body: Vec<Step>) {
+        let steps = &mut self.processes.threads[id.0].steps;
+        steps.push_front(Step::Unlock(lock));
+        for step in body.into_iter().rev() {
+            steps.push_front(step);
+        }
+        self.done(id);
+    }
+
+    /// A thread holds a lock now.
+    pub(crate) fn acquired(&mut self, id: ThreadId, key: SyncKey, recovered: bool) -> Check {
+        let host = self.host_of(id);
+        self.log.note(self.now, host, Mark::Lock, [key.number, id.0 as u64, 4], || {
+            format!("{key} taken by t{}", id.0)
+        });
+        if let Some(other) = self.processes.holders.get(&key) {
+            ensure!(
+                false,
+                MutualExclusion,
+                "t{} on n{} takes lock {key}, which t{} on n{} holds",
+                id.0,
+                host + 1,
+                other.0,
+                self.host_of(*other) + 1
+            );
+        }
+        let orphaned = self.processes.orphaned.remove(&key);
+        ensure!(
+            recovered || !orphaned || self.crashed,
+            LockRecovered,
+            "t{} on n{} takes lock {key} and is not told that its last holder died",
+            id.0,
+            host + 1
+        );
+        self.processes.holders.insert(key, id);
+        self.processes.threads[id.0].holds = Some(key);
+        Ok(())
+    }
+
+    /// A thread releases a lock, if it holds it.
+    pub(crate) fn release(&mut self, id: ThreadId, key: SyncKey) -> Check {
+        let host = self.host_of(id);
+        let thread = &mut self.processes.threads[id.0];
+        if thread.holds != Some(key) {
+            return Ok(());
+        }
+        thread.holds = None;
+        let client = self.processes.clients[thread.client].id;
+        self.processes.holders.remove(&key);
+        let tell = self.hosts[host].kernel.release(key, client)?;
+        self.log.note(self.now, host, Mark::Lock, [key.number, id.0 as u64, 5], || {
+            format!("{key} released by t{}{}", id.0, if tell { ", wanted" } else { "" })
+        });
+        if tell {
+            self.input(host, Input::LockReturned { key, recovered: false });
+        }
+        Ok(())
+    }
+
+    fn come_to_barrier(&mut self, id: ThreadId, number: usize, step: Step) {
+        let barrier = self.setting.barriers[number];
+        let Some(key) = self.sync_key(id, barrier.sync) else { return self.done(id) };
+        *self.processes.arrivals.entry((number, id)).or_default() += 1;
+        let leak = u32::from(self.setting.canary == Some(Canary::BarrierLeaks));
+        let parties = (barrier.parties - leak).max(1);
+        self.call(id, Call::Barrier { key, parties }, step);
+    }
+
+    fn try_consume(&mut self, id: ThreadId, number: usize, step: Step) -> Check {
+        let queue = self.setting.queues[number];
+        let Some(loaded) = self.load(id, queue.count, &step)? else { return Ok(()) };
+        if loaded > 0 {
+            let delta = u64::MAX;
+            self.go_on(id, Step::AddStore { place: queue.count, loaded, delta });
+        } else if let Some(key) = self.sync_key(id, queue.cond) {
+            self.call(id, Call::CondWait { key }, step);
+        }
+        Ok(())
+    }
+}
+
+/// Watches and pins.
+impl World {
+    fn perform_on_watch(&mut self, id: ThreadId, step: Step) -> Check {
+        match step {
+            Step::WatchFor(place, _) | Step::WatchBriefly(place, _) => {
+                let Some((_, PageKey { segment, page })) = self.locate(id, place) else {
+                    self.done(id);
+                    return Ok(());
+                };
+                let patience = match step {
+                    Step::WatchBriefly(_, patience) => Some(patience),
+                    _ => None,
+                };
+                let ticket = self.ask(id, Request::Watch { segment, page }, step);
+                self.processes.threads[id.0].watch = Some(Watch { ticket, over: false });
+                if let Some(patience) = patience {
+                    self.after(patience, Happening::Impatience { thread: id, ticket });
+                }
+            }
+            Step::CheckWatch(place, target) => {
+                let Some(value) = self.load(id, place, &step)? else { return Ok(()) };
+                let host = self.host_of(id);
+                let thread = &mut self.processes.threads[id.0];
+                if value < target {
+                    thread.steps.push_front(Step::WatchFor(place, target));
+                } else if let Some(Watch { ticket, over: false }) = thread.watch {
+                    self.withdraw(host, ticket);
+                }
+                self.go_on(id, Step::AwaitWatch);
+            }
+            Step::AwaitWatch => match self.processes.threads[id.0].watch {
+                Some(Watch { ticket, over: false }) => {
+                    self.processes.threads[id.0].state = State::Waiting { ticket, step };
+                }
+                _ => self.done(id),
+            },
+            _ => unreachable!("only steps on watches come here"),
+        }
+        Ok(())
+    }
+
+    fn perform_on_pin(&mut self, id: ThreadId, step: Step) {
+        let host = self.host_of(id);
+        let (pins, seg, first, count) = match step {
+            Step::Pin { seg, first, count } => (true, seg, first, count),
+            Step::Unpin { seg, first, count } => (false, seg, first, count),
+            _ => unreachable!("only pins come here"),
+        };
+        let Some(segment) = self.opened(id, Seg::Main(seg)).map(|opened| opened.segment) else {
+            return self.done(id);
+        };
+        let (first, count) = (PageIndex(first), PageCount(count));
+        let request = if pins {
+            Request::Pin { segment, first, count }
+        } else {
+            for key in std::mem::take(&mut self.processes.threads[id.0].pins) {
+                self.hosts[host].kernel.unpin(key);
+            }
+            Request::Unpin { segment, first, count }
+        };
+        self.ask(id, request, step);
+    }
+}

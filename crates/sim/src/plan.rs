@@ -1,0 +1,277 @@
+//! What one seed decides: hosts, network, segments, programs and misfortunes.
+//!
+//! Every seed draws which features it has at all, so that some runs have
+//! nothing but locks and others everything at once.
+
+use crate::canary::Canary;
+use crate::dice::Dice;
+use crate::network::Weather;
+use crate::step::{BarrierPlan, ClientPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
+use crate::workload;
+use crate::world::Setting;
+use pagemesh_core::{Pace, Time};
+use pagemesh_wire::peer::{Manager, Policy, Window};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+const MICRO: u64 = 1_000;
+const MILLI: u64 = 1_000_000;
+
+/// How hard a run is on the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// Nothing goes wrong.
+    Calm,
+    /// Up to 10 % loss, short cuts and pauses, processes that die, hosts that leave.
+    #[default]
+    Mild,
+    /// Up to 30 % loss, longer cuts and pauses, slow hosts, crashes.
+    Harsh,
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Calm => "calm",
+            Self::Mild => "mild",
+            Self::Harsh => "harsh",
+        })
+    }
+}
+
+impl FromStr for Profile {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name {
+            "calm" => Ok(Self::Calm),
+            "mild" => Ok(Self::Mild),
+            "harsh" => Ok(Self::Harsh),
+            _ => Err("a profile is calm, mild or harsh"),
+        }
+    }
+}
+
+/// Everything a seed decides.
+pub(crate) struct Plan {
+    pub(crate) setting: Setting,
+    pub(crate) clients: Vec<ClientPlan>,
+    /// Main segments come first.
+    pub(crate) mains: usize,
+    pub(crate) heal_at: Time,
+    pub(crate) doomed: Vec<usize>,
+    pub(crate) leavers: Vec<usize>,
+}
+
+/// Which things a seed has at all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Features {
+    pub(crate) locks: bool,
+    pub(crate) barriers: bool,
+    pub(crate) queues: bool,
+    pub(crate) watches: bool,
+    pub(crate) pins: bool,
+    pub(crate) tenants: bool,
+    pub(crate) several_mappings: bool,
+    pub(crate) inquiries: bool,
+    pub(crate) impatience: bool,
+    pub(crate) client_deaths: bool,
+    pub(crate) leaves: bool,
+    pub(crate) crashes: bool,
+    pub(crate) late_hosts: bool,
+    pub(crate) home_anywhere: bool,
+}
+
+impl Features {
+    fn draw(dice: &mut Dice, profile: Profile) -> Self {
+        let mut often = |per_mille| dice.chance(per_mille);
+        let troubled = profile != Profile::Calm;
+        Self {
+            locks: often(600),
+            barriers: often(400),
+            queues: often(300),
+            watches: often(300),
+            pins: often(250),
+            tenants: often(300),
+            several_mappings: often(500),
+            inquiries: often(300),
+            impatience: often(200),
+            client_deaths: often(300) && troubled,
+            leaves: often(150),
+            crashes: often(300) && profile == Profile::Harsh,
+            late_hosts: often(300),
+            home_anywhere: often(500),
+        }
+    }
+}
+
+impl Plan {
+    /// The plan of one seed.
+    pub(crate) fn draw(seed: u64, profile: Profile, canary: Option<Canary>, log: bool) -> Self {
+        let mut dice = Dice::stream(seed, "plan");
+        let features = Features::draw(&mut dice, profile);
+        let most = if profile == Profile::Harsh { 6 } else { 5 };
+        let count = dice.between(2, most) as usize;
+        let hosts = (0..count).map(|at| host(&mut dice, at, profile, features)).collect();
+        let pace = pace(&mut dice);
+        let weather = weather(&mut dice, profile);
+        let (segments, mains) = segments(&mut dice, features);
+        let doomed = doomed(&mut dice, count, features);
+        let leavers = leavers(&mut dice, count, features, &doomed);
+        let mut setting = Setting {
+            seed,
+            hosts,
+            pace,
+            weather,
+            segments,
+            queues: Vec::<QueuePlan>::new(),
+            barriers: Vec::<BarrierPlan>::new(),
+            faults: Vec::new(),
+            repeats: *dice.pick(&[0, 100, 500]),
+            canary,
+            log,
+        };
+        let mut dice = Dice::stream(seed, "workload");
+        let clients = workload::draw(&mut dice, features, &mut setting, mains, &doomed);
+        let mut dice = Dice::stream(seed, "faults");
+        let heal_at = Time(dice.between(20 * MILLI, 300 * MILLI));
+        setting.faults = faults(&mut dice, profile, features, count, &clients, &doomed, heal_at);
+        Self { setting, clients, mains, heal_at, doomed, leavers }
+    }
+}
+
+fn host(dice: &mut Dice, at: usize, profile: Profile, features: Features) -> HostPlan {
+    let late = at > 0 && features.late_hosts && dice.chance(400);
+    let sluggish = profile == Profile::Harsh && dice.chance(200);
+    HostPlan {
+        starts_at: if late { dice.below(20 * MILLI) } else { dice.below(100 * MICRO) * at as u64 },
+        clock_offset: dice.below(1 << 50),
+        cost: dice.between(300, 3_000) * if sluggish { 50 } else { 1 },
+        wake: *dice.pick(&[2 * MICRO, 20 * MICRO, 200 * MICRO, 3 * MILLI]),
+    }
+}
+
+fn pace(dice: &mut Dice) -> Pace {
+    let resend_first = Duration::from_micros(*dice.pick(&[300, 1_000, 10_000]));
+    Pace {
+        resend_first,
+        resend_ceiling: resend_first * *dice.pick(&[8, 64]),
+        heartbeat: Duration::from_millis(*dice.pick(&[100, 200])),
+        dead_after: Duration::from_secs(3),
+    }
+}
+
+fn weather(dice: &mut Dice, profile: Profile) -> Weather {
+    let base = dice.between(5 * MICRO, 40 * MICRO);
+    let jitter = dice.pick(&[0, 1, 4, 20]) * base;
+    let calm = Weather { base, jitter, ..Weather::default() };
+    match profile {
+        Profile::Calm => calm,
+        Profile::Mild => Weather {
+            late: *dice.pick(&[0, 10, 50]),
+            latest: dice.between(100 * MICRO, 3 * MILLI),
+            loss: *dice.pick(&[0, 10, 50, 100]),
+            twice: *dice.pick(&[0, 10, 50]),
+            ..calm
+        },
+        Profile::Harsh => Weather {
+            late: *dice.pick(&[0, 50, 200]),
+            latest: dice.between(MILLI, 40 * MILLI),
+            loss: *dice.pick(&[0, 50, 150, 300]),
+            twice: *dice.pick(&[0, 50, 300]),
+            ..calm
+        },
+    }
+}
+
+fn segments(dice: &mut Dice, features: Features) -> (Vec<SegmentPlan>, usize) {
+    let mains = dice.between(1, 3) as usize;
+    let tenants = if features.tenants { 3 } else { 0 };
+    let segment = |at: usize| {
+        let manager = *dice.pick(&[Manager::Dynamic, Manager::Fixed]);
+        let window = match dice.below(4) {
+            0 => Window::Auto,
+            1 | 2 => Window::Nanos(0),
+            _ => Window::Nanos(dice.between(MICRO, 2 * MILLI)),
+        };
+        SegmentPlan {
+            name: if at < mains { format!("main{at}") } else { format!("let{}", at - mains) },
+            pages: dice.between(1, 6) as u32,
+            policy: Policy::Sequential { manager, window },
+        }
+    };
+    ((0..mains + tenants).map(segment).collect(), mains)
+}
+
+/// Hosts that will crash; never the coordinator, and never all others.
+fn doomed(dice: &mut Dice, hosts: usize, features: Features) -> Vec<usize> {
+    let mut doomed = Vec::new();
+    if features.crashes && hosts > 2 {
+        doomed.push(dice.between(1, hosts as u64 - 1) as usize);
+    }
+    doomed
+}
+
+fn leavers(dice: &mut Dice, hosts: usize, features: Features, doomed: &[usize]) -> Vec<usize> {
+    let mut leaves = |host: &usize| features.leaves && !doomed.contains(host) && dice.chance(400);
+    (1..hosts).filter(|host| leaves(host)).collect()
+}
+
+fn faults(
+    dice: &mut Dice,
+    profile: Profile,
+    features: Features,
+    hosts: usize,
+    clients: &[ClientPlan],
+    doomed: &[usize],
+    heal_at: Time,
+) -> Vec<(Time, Fault)> {
+    let mut faults = Vec::new();
+    // Most runs are over long before they are healed: trouble comes early.
+    let soon = |dice: &mut Dice| {
+        let span = if dice.chance(700) { heal_at.0 / 10 } else { heal_at.0 };
+        Time(dice.between(10 * MICRO, span))
+    };
+    let (rounds, longest) = match profile {
+        Profile::Calm => (0, 0),
+        Profile::Mild => (dice.below(4), 10 * MILLI),
+        Profile::Harsh => (dice.below(8), 80 * MILLI),
+    };
+    for _ in 0..rounds {
+        let length = dice.between(50 * MICRO, longest);
+        let fault = match dice.below(4) {
+            0 | 1 => Fault::Cut { pairs: cut(dice, hosts), length },
+            2 => Fault::Pause { host: dice.index(hosts), length },
+            _ => Fault::Slow { host: dice.index(hosts), factor: dice.between(5, 100), length },
+        };
+        faults.push((soon(dice), fault));
+    }
+    if features.client_deaths {
+        // A client without a farewell has nobody who relies on it.
+        for (client, _) in clients.iter().enumerate().filter(|(_, plan)| plan.farewell.is_empty()) {
+            if dice.chance(600) {
+                faults.push((soon(dice), Fault::ClientDies { client }));
+            }
+        }
+    }
+    for host in doomed {
+        faults.push((soon(dice), Fault::Crash { host: *host }));
+    }
+    faults
+}
+
+/// Some pairs of hosts between which nothing gets through, one way or both.
+fn cut(dice: &mut Dice, hosts: usize) -> Vec<(usize, usize)> {
+    let alone = dice.index(hosts);
+    let (out, back) = *dice.pick(&[(true, true), (true, false), (false, true)]);
+    let from_one = dice.chance(500).then(|| dice.index(hosts));
+    let others = (0..hosts).filter(|other| *other != alone && from_one.is_none_or(|one| one == *other));
+    others
+        .flat_map(|other| {
+            let there = out.then_some((alone, other));
+            let here = back.then_some((other, alone));
+            there.into_iter().chain(here)
+        })
+        .collect()
+}

@@ -1,0 +1,197 @@
+//! One run: trouble, healing, read-out, silence.
+
+use crate::canary::Canary;
+use crate::check::{Check, Invariant, Violation, ensure};
+use crate::kernel::PageKey;
+use crate::plan::{Plan, Profile};
+use crate::step::{ClientPlan, Place, Seg, Step};
+use crate::world::{Stats, World};
+use crate::golden::WORDS;
+use pagemesh_core::Time;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// After healing, everything that was begun must end within this time: resends
+/// at their slowest, deaths to be noticed, pins to expire, one after the other.
+const PATIENCE: u64 = 60 * SECOND;
+
+/// More happenings than any sound run has.
+const HAPPENINGS: u64 = 3_000_000;
+
+/// What to run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Decides everything.
+    pub seed: u64,
+    /// How hard.
+    pub profile: Profile,
+    /// A bug to plant.
+    pub canary: Option<Canary>,
+    /// Keep the text of the log.
+    pub log: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What was run.
+    pub options: Options,
+    /// What was counted.
+    pub stats: Stats,
+    /// The hash of the log.
+    pub hash: u64,
+    /// The invariant that was broken, if any, and when.
+    pub failure: Option<(Time, Violation)>,
+    /// The log, if it was kept.
+    pub lines: Vec<String>,
+}
+
+/// Runs one seed.
+#[must_use]
+pub fn run(options: Options) -> Outcome {
+    let plan = Plan::draw(options.seed, options.profile, options.canary, options.log);
+    let mut world = World::new(plan.setting.clone());
+    world.doomed = plan.doomed.clone();
+    world.processes.leavers = plan.leavers.clone();
+    let result = without_panic(|| phases(&mut world, plan));
+    let now = world.now;
+    let mut stats = world.stats;
+    stats.simulated = now.0;
+    Outcome {
+        options,
+        stats,
+        hash: world.log.hash(),
+        failure: result.err().map(|violation| (now, violation)),
+        lines: world.log.into_lines(),
+    }
+}
+
+fn phases(world: &mut World, plan: Plan) -> Check {
+    for client in plan.clients {
+        world.spawn_client(client);
+    }
+    run_until(world, plan.heal_at)?;
+    world.heal();
+    finish(world)?;
+    read_out(world, plan.mains)?;
+    close_down(world)
+}
+
+/// Runs until all threads have ended or the time has come.
+fn run_until(world: &mut World, end: Time) -> Check {
+    while world.processes.unfinished > 0 && world.next_time().is_some_and(|next| next <= end) {
+        world.step()?;
+        ensure!(
+            world.stats.happenings < HAPPENINGS,
+            Progress,
+            "{HAPPENINGS} things have happened and there is no end\n{}",
+            describe(world)
+        );
+    }
+    Ok(())
+}
+
+/// Runs until all threads have ended; they must.
+fn finish(world: &mut World) -> Check {
+    let end = Time(world.now.0 + PATIENCE);
+    run_until(world, end)?;
+    let stuck = world.stuck();
+    if !stuck.is_empty() {
+        ensure!(
+            false,
+            Progress,
+            "{} threads did not end within {} s of simulated time\n{}",
+            stuck.len(),
+            PATIENCE / SECOND,
+            describe(world)
+        );
+    }
+    for client in 0..world.processes.clients.len() {
+        // Whoever waited for the dead goes the same way.
+        world.kill_client(client);
+    }
+    Ok(())
+}
+
+fn describe(world: &World) -> String {
+    let stuck = world.stuck().into_iter().map(|id| world.describe_thread(id));
+    stuck.collect::<Vec<_>>().join("\n")
+}
+
+/// Every word of every main segment is read on every host.
+fn read_out(world: &mut World, mains: usize) -> Check {
+    for host in world.up().collect::<Vec<_>>() {
+        let mut steps = vec![Step::Begin];
+        for name in 0..mains {
+            let seg = Seg::Main(name);
+            steps.push(Step::Open { seg, name, create: host == 0, exclusive: false, write: false });
+            steps.push(Step::Map(seg));
+            for page in 0..world.setting.segments[name].pages {
+                let load = |word| Step::Load(Place { seg, mapping: 0, page, word });
+                steps.extend((0..WORDS).map(load));
+            }
+            steps.push(Step::Unmap(seg));
+            steps.push(Step::Close(seg));
+        }
+        world.spawn_client(ClientPlan { host, programs: vec![steps], farewell: Vec::new() });
+    }
+    finish(world)
+}
+
+/// Every name is removed; then there must be silence, and no memory kept.
+fn close_down(world: &mut World) -> Check {
+    let mut steps = vec![Step::Begin];
+    steps.extend((0..world.setting.segments.len()).map(Step::Remove));
+    world.spawn_client(ClientPlan { host: 0, programs: vec![steps], farewell: Vec::new() });
+    finish(world)?;
+    let ceiling = world.setting.pace.resend_ceiling.as_nanos() as u64;
+    let settled = Time(world.now.0 + 5 * SECOND + 20 * ceiling);
+    let silence = Time(settled.0 + 4 * ceiling);
+    while world.next_time().is_some_and(|next| next <= silence) {
+        world.step()?;
+    }
+    ensure!(
+        world.last_message <= settled,
+        Quiet,
+        "the last message left at {}, {} after everything was over",
+        world.last_message,
+        Time(world.last_message.0 - settled.0)
+    );
+    if !world.crashed {
+        for (at, host) in world.hosts.iter().enumerate() {
+            let kept: Vec<PageKey> = host.kernel.resident().collect();
+            ensure!(kept.is_empty(), NoLeak, "n{} still keeps {kept:?}", at + 1);
+        }
+    }
+    Ok(())
+}
+
+thread_local! {
+    static LAST_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+    static QUIET: RefCell<bool> = const { RefCell::new(false) };
+}
+
+/// Runs something; a panic of the core is a broken invariant like any other.
+pub(crate) fn without_panic(run: impl FnOnce() -> Check) -> Check {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if QUIET.with_borrow(|quiet| *quiet) {
+                LAST_PANIC.set(Some(info.to_string()));
+            } else {
+                usual(info);
+            }
+        }));
+    });
+    QUIET.set(true);
+    let result = catch_unwind(AssertUnwindSafe(run));
+    QUIET.set(false);
+    result.unwrap_or_else(|_| {
+        let detail = LAST_PANIC.take().unwrap_or_default();
+        Err(Violation { invariant: Invariant::NoPanic, detail })
+    })
+}

@@ -1,0 +1,52 @@
+use crate::{Campaign, Canary, Options, Profile, failure_report, run};
+
+fn sweep(profile: Profile, from: u64, count: u64) {
+    let campaign = Campaign { from, count, profile, canary: None, stop_at_failure: true };
+    let summary = campaign.run(|_| {});
+    if let Some(failure) = summary.failures.first() {
+        let options = Options { seed: failure.seed, profile, ..Options::default() };
+        panic!("{}", failure_report(options, 60).unwrap_or_default());
+    }
+    assert!(summary.stats.operations > count, "programs did something");
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in 0..20 {
+        let options = Options { seed, profile: Profile::Harsh, ..Options::default() };
+        let (one, two) = (run(options), run(Options { log: true, ..options }));
+        assert_eq!(one.hash, two.hash, "seed {seed}");
+        assert_eq!(one.stats, two.stats, "seed {seed}");
+        assert_ne!(one.hash, run(Options { seed: seed + 1000, ..options }).hash);
+    }
+}
+
+#[test]
+fn calm_seeds_hold() {
+    sweep(Profile::Calm, 0, 400);
+}
+
+#[test]
+fn mild_seeds_hold() {
+    sweep(Profile::Mild, 10_000, 1000);
+}
+
+#[test]
+fn harsh_seeds_hold() {
+    sweep(Profile::Harsh, 20_000, 800);
+}
+
+#[test]
+fn every_canary_is_found() {
+    for canary in Canary::ALL {
+        let campaign = Campaign {
+            from: 0,
+            count: 300,
+            profile: Profile::Mild,
+            canary: Some(*canary),
+            stop_at_failure: true,
+        };
+        let summary = campaign.run(|_| {});
+        assert!(!summary.failures.is_empty(), "{canary} was not found in {} seeds", summary.seeds);
+    }
+}

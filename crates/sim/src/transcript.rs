@@ -1,0 +1,146 @@
+//! Datagrams as people read them, for scenarios.
+
+use crate::network::{Fate, is_sign_of_life, kind};
+use crate::world::World;
+use pagemesh_wire::NodeId;
+use pagemesh_wire::peer::{Call, Contents, Message, Reply, Subject};
+
+impl World {
+    /// Notes a datagram, if a scenario wants to see them.
+    pub(crate) fn transcribe(&mut self, from: usize, to: usize, message: &Message, fate: Fate) {
+        if self.transcript.is_none() || is_sign_of_life(kind(message)) {
+            return;
+        }
+        let fate = match fate {
+            Fate::Lost => " (lost)",
+            Fate::Held => " (held)",
+            Fate::Arrives(_, Some(_)) => " (twice)",
+            Fate::Arrives(_, None) => "",
+        };
+        let line = format!("n{}->n{} {}{fate}", from + 1, to + 1, self.say(message));
+        if let Some(transcript) = &mut self.transcript {
+            transcript.push(line);
+        }
+    }
+
+    fn name(&self, subject: Subject) -> String {
+        let segment = subject.segment();
+        let opened = |client: &crate::process::Client| {
+            let is_it = |opened: &Option<crate::process::Opened>| {
+                opened.as_ref().is_some_and(|opened| opened.segment == segment)
+            };
+            client.open.iter().position(is_it)
+        };
+        let number = self.processes.clients.iter().find_map(opened);
+        let name = number
+            .map_or_else(|| segment.to_string(), |number| self.setting.segments[number].name.clone());
+        match subject {
+            Subject::Page { page, .. } => format!("{name}:{page}"),
+            Subject::Lock(key) => format!("{name}/{}", key.number),
+        }
+    }
+
+    /// One message in a few words.
+    fn say(&self, message: &Message) -> String {
+        let page = |segment, page| self.name(Subject::Page { segment, page });
+        match message {
+            Message::Ask(ask) => {
+                let waiter = ask.waiter;
+                let mut line = format!(
+                    "Ask {:?} {} for {}",
+                    waiter.access,
+                    self.name(ask.subject),
+                    waiter.node
+                );
+                if let Some(have) = waiter.have {
+                    line += &format!(" which has {have}");
+                }
+                if ask.by_library {
+                    line += " by library";
+                }
+                line
+            }
+            Message::Data(data) => format!(
+                "Data {} {}{}",
+                page(data.segment, data.page),
+                data.version,
+                bytes(data.contents)
+            ),
+            Message::Pass(pass) => {
+                let mut line = format!(
+                    "Pass {} {}{}",
+                    self.name(pass.subject),
+                    pass.version,
+                    bytes(pass.contents)
+                );
+                if !pass.awaiting.is_empty() {
+                    line += &format!(" awaiting {}", list(pass.awaiting.iter()));
+                }
+                if !pass.queue.is_empty() {
+                    line += &format!(" queue {}", list(pass.queue.iter().map(|waiter| waiter.node)));
+                }
+                line
+            }
+            Message::PassAck(ack) => format!("PassAck {} {}", self.name(ack.subject), ack.version),
+            Message::Invalidate(order) => format!(
+                "Invalidate {} older than {} for {}",
+                page(order.segment, order.page),
+                order.version,
+                order.writer
+            ),
+            Message::InvalidateAck(ack) => {
+                format!("InvalidateAck {} {}", page(ack.segment, ack.page), ack.version)
+            }
+            Message::Served(served) => {
+                let clock = if served.clock.is_some() { ", is clock site" } else { "" };
+                format!("Served {}{clock}", page(served.segment, served.page))
+            }
+            Message::Call { body, .. } => format!("Call {}", call(body)),
+            Message::Reply { body, .. } => format!("Reply {}", reply(body)),
+            Message::Locate(locate) => format!("Locate {}", self.name(locate.subject)),
+            Message::Located(located) => format!("Located {}", self.name(located.subject)),
+            Message::Lost(lost) => format!("Lost {} with {}", self.name(lost.subject), lost.with),
+            other => kind(other).to_owned(),
+        }
+    }
+}
+
+fn bytes(contents: Contents) -> &'static str {
+    match contents {
+        Contents::Zero => " zero",
+        Contents::Same => " same",
+        Contents::Bytes => " +page",
+        Contents::None => "",
+    }
+}
+
+fn list(nodes: impl Iterator<Item = NodeId>) -> String {
+    nodes.map(|node| node.to_string()).collect::<Vec<_>>().join(",")
+}
+
+fn call(call: &Call) -> String {
+    match call {
+        Call::Probe => "Probe".into(),
+        Call::Open { name, .. } => format!("Open {name}"),
+        Call::Close { .. } => "Close".into(),
+        Call::Remove { name, .. } => format!("Remove {name}"),
+        Call::Stat { name } => format!("Stat {name}"),
+        Call::List { .. } => "List".into(),
+        Call::Members(view) => format!("Members, epoch {}", view.epoch),
+        Call::Forget { .. } => "Forget".into(),
+        Call::Leave => "Leave".into(),
+        Call::Barrier { key, parties } => format!("Barrier {} of {parties}", key.number),
+        Call::CondWait { key } => format!("CondWait {}", key.number),
+        Call::CondSignal { key, all } => {
+            format!("CondSignal {}{}", key.number, if *all { " all" } else { "" })
+        }
+    }
+}
+
+fn reply(reply: &Reply) -> String {
+    match reply {
+        Reply::Segment(info) => format!("Segment {}", info.name),
+        Reply::Segments(infos) => format!("Segments, {}", infos.len()),
+        other => format!("{other:?}"),
+    }
+}

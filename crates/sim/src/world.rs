@@ -1,0 +1,513 @@
+//! The simulated cluster: hosts, clock and event queue.
+//!
+//! Everything happens in the order of (time, sequence); nothing happens outside
+//! [`World::step`]. Time passes only between events.
+
+use crate::canary::Canary;
+use crate::check::{Check, ensure};
+use crate::dice::Dice;
+use crate::golden::Golden;
+use crate::kernel::{Kernel, PageKey, ThreadId};
+use crate::log::{Log, Mark};
+use crate::network::{Network, Weather};
+use crate::process::{Client, Processes};
+use crate::step::{BarrierPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
+use pagemesh_core::{Config, Effects, Input, Node, Pace, Rights, Start, Time};
+use pagemesh_wire::{ClusterId, Incarnation, NodeId, Ticket};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// What the world is made of; everything a seed decides except programs.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    pub(crate) seed: u64,
+    pub(crate) hosts: Vec<HostPlan>,
+    pub(crate) pace: Pace,
+    pub(crate) weather: Weather,
+    pub(crate) segments: Vec<SegmentPlan>,
+    pub(crate) queues: Vec<QueuePlan>,
+    pub(crate) barriers: Vec<BarrierPlan>,
+    pub(crate) faults: Vec<(Time, Fault)>,
+    /// Faults of threads are repeated this often, in a thousand.
+    pub(crate) repeats: u32,
+    pub(crate) canary: Option<Canary>,
+    pub(crate) log: bool,
+}
+
+/// What waits for a host's daemon.
+#[derive(Clone, Debug)]
+pub(crate) enum Pending {
+    /// A datagram.
+    Datagram(SocketAddr, Vec<u8>),
+    /// Anything else.
+    Local(Input<'static>),
+}
+
+/// Where a host is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// Its daemon has not started.
+    Unborn,
+    /// Its daemon runs.
+    Up,
+    /// It left in order.
+    Left,
+    /// It vanished.
+    Crashed,
+}
+
+/// One host: a node, its kernel, and what waits for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    pub(crate) node: Node,
+    pub(crate) kernel: Kernel,
+    pub(crate) plan: HostPlan,
+    pub(crate) address: SocketAddr,
+    pub(crate) life: Life,
+    /// Its number in the cluster, once admitted.
+    pub(crate) id: Option<NodeId>,
+    pub(crate) inbox: VecDeque<Pending>,
+    paused_until: Time,
+    slow: (u64, Time),
+    busy_until: Time,
+    turn_due: Option<Time>,
+    deadline: Option<Time>,
+    deadline_waits: bool,
+    generation: u64,
+    /// Deadlines in a row that did not move into the future.
+    stuck_deadlines: u32,
+}
+
+impl Host {
+    /// The host's own clock, which started some other time than everybody else's.
+    fn clock(&self, now: Time) -> Time {
+        Time(now.0 + self.plan.clock_offset)
+    }
+}
+
+/// What can happen.
+#[derive(Clone, Debug)]
+pub(crate) enum Happening {
+    /// A daemon starts.
+    Birth(usize),
+    /// A datagram reaches a host.
+    Arrival { host: usize, source: SocketAddr, bytes: Vec<u8> },
+    /// A host's daemon takes its next input.
+    Turn(usize),
+    /// The node's deadline may have come.
+    Deadline { host: usize, generation: u64 },
+    /// A thread takes its next step.
+    Run { thread: ThreadId, generation: u64 },
+    /// The kernel repeats a fault, if the thread still waits.
+    FaultAgain { thread: ThreadId, generation: u64 },
+    /// A thread loses patience with a request.
+    Impatience { thread: ThreadId, ticket: Ticket },
+    /// The seed has it in for somebody.
+    Misfortune(Fault),
+}
+
+struct Scheduled {
+    at: Time,
+    sequence: u64,
+    what: Happening,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.sequence == other.sequence
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+/// What was counted in one run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Steps of programs that ended.
+    pub operations: u64,
+    /// Datagrams sent, signs of life included.
+    pub datagrams: u64,
+    /// Datagrams sent that were no signs of life.
+    pub messages: u64,
+    /// Of these, those that carried a page.
+    pub pages: u64,
+    /// Datagrams lost.
+    pub lost: u64,
+    /// Datagrams that came twice.
+    pub twice: u64,
+    /// Cuts, pauses, slow phases, deaths of processes and hosts.
+    pub faults: u64,
+    /// Hosts that were declared dead although they lived.
+    pub buried_alive: u64,
+    /// Happenings of any kind.
+    pub happenings: u64,
+    /// Pages that left before their threads had used them.
+    pub stolen: u64,
+    /// Nanoseconds the slowest operation took.
+    pub worst_wait: u64,
+    /// Simulated nanoseconds.
+    pub simulated: u64,
+}
+
+/// The simulated cluster.
+pub(crate) struct World {
+    pub(crate) now: Time,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    sequence: u64,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) network: Network,
+    pub(crate) golden: Golden,
+    pub(crate) processes: Processes,
+    pub(crate) setting: Setting,
+    /// When threads run and how they think.
+    pub(crate) dice: Dice,
+    pub(crate) log: Log,
+    pub(crate) stats: Stats,
+    /// Hosts that are not expected to survive.
+    pub(crate) doomed: Vec<usize>,
+    /// Somebody died who was not expected to: whoever relied on them is excused.
+    pub(crate) casualties: bool,
+    /// Some host has crashed: calls to it may be refused.
+    pub(crate) crashed: bool,
+    pub(crate) last_message: Time,
+    /// Descriptions of datagrams sent, for scenarios.
+    pub(crate) transcript: Option<Vec<String>>,
+    /// Datagrams a scenario holds back.
+    pub(crate) held: Vec<(usize, SocketAddr, Vec<u8>)>,
+    effects: Effects,
+    /// Answers to the effects being carried out.
+    pub(crate) answers: Vec<Input<'static>>,
+    /// Hosts that have just left in order.
+    pub(crate) leaving: Vec<usize>,
+}
+
+impl World {
+    /// A world in which nothing has happened yet.
+    pub(crate) fn new(setting: Setting) -> Self {
+        let mut world = Self {
+            now: Time(1_000),
+            queue: BinaryHeap::new(),
+            sequence: 0,
+            hosts: Vec::new(),
+            network: Network::new(setting.seed, setting.weather.clone(), setting.canary),
+            golden: Golden::default(),
+            processes: Processes::default(),
+            dice: Dice::stream(setting.seed, "threads"),
+            log: Log::new(setting.log),
+            stats: Stats::default(),
+            doomed: Vec::new(),
+            casualties: false,
+            crashed: false,
+            last_message: Time(0),
+            transcript: None,
+            held: Vec::new(),
+            effects: Effects::default(),
+            answers: Vec::new(),
+            leaving: Vec::new(),
+            setting,
+        };
+        for plan in world.setting.hosts.clone() {
+            world.add_host(plan);
+        }
+        for (at, fault) in world.setting.faults.clone() {
+            world.schedule(at, Happening::Misfortune(fault));
+        }
+        world
+    }
+
+    /// One more host, whose daemon starts when its plan says.
+    pub(crate) fn add_host(&mut self, plan: HostPlan) {
+        let index = self.hosts.len();
+        let mut dice = Dice::stream(self.setting.seed, &format!("host {index}"));
+        let address = address(index);
+        let start = if index == 0 {
+            Start::Found(ClusterId(dice.number() | 1))
+        } else {
+            Start::Join(self.hosts[0].address)
+        };
+        let config = Config {
+            name: format!("host{}", index + 1),
+            address,
+            incarnation: Incarnation(dice.number() | 1),
+            start,
+            pace: self.setting.pace,
+        };
+        let starts_at = Time(plan.starts_at.max(self.now.0));
+        self.hosts.push(Host {
+            node: Node::new(config),
+            kernel: Kernel::new(self.setting.canary),
+            plan,
+            address,
+            life: Life::Unborn,
+            id: None,
+            inbox: VecDeque::new(),
+            paused_until: Time(0),
+            slow: (1, Time(0)),
+            busy_until: Time(0),
+            turn_due: None,
+            deadline: None,
+            deadline_waits: false,
+            generation: 0,
+            stuck_deadlines: 0,
+        });
+        self.schedule(starts_at, Happening::Birth(index));
+    }
+
+    /// Lets something happen at a time.
+    pub(crate) fn schedule(&mut self, at: Time, what: Happening) {
+        self.sequence += 1;
+        self.queue.push(Reverse(Scheduled { at, sequence: self.sequence, what }));
+    }
+
+    /// Lets something happen so many nanoseconds from now.
+    pub(crate) fn after(&mut self, nanos: u64, what: Happening) {
+        self.schedule(Time(self.now.0 + nanos), what);
+    }
+
+    /// When the next thing happens.
+    pub(crate) fn next_time(&self) -> Option<Time> {
+        self.queue.peek().map(|Reverse(next)| next.at)
+    }
+
+    /// Lets the next thing happen. False if nothing will ever happen again.
+    pub(crate) fn step(&mut self) -> Check<bool> {
+        let Some(Reverse(next)) = self.queue.pop() else { return Ok(false) };
+        self.now = next.at;
+        self.stats.happenings += 1;
+        match next.what {
+            Happening::Birth(host) => self.birth(host),
+            Happening::Arrival { host, source, bytes } => self.arrival(host, source, bytes),
+            Happening::Turn(host) => self.turn(host)?,
+            Happening::Deadline { host, generation } => self.deadline(host, generation),
+            Happening::Run { thread, generation } => self.run_thread(thread, generation)?,
+            Happening::FaultAgain { thread, generation } => self.fault_again(thread, generation),
+            Happening::Impatience { thread, ticket } => self.impatience(thread, ticket),
+            Happening::Misfortune(fault) => self.misfortune(fault)?,
+        }
+        Ok(true)
+    }
+
+    fn birth(&mut self, host: usize) {
+        self.hosts[host].life = Life::Up;
+        self.log.note(self.now, host, Mark::Hand, [0; 3], || "starts".into());
+        self.input(host, Input::Deadline);
+    }
+
+    fn arrival(&mut self, host: usize, source: SocketAddr, bytes: Vec<u8>) {
+        if self.hosts[host].life == Life::Up {
+            self.enqueue(host, Pending::Datagram(source, bytes));
+        }
+    }
+
+    /// Something local happened on a host.
+    pub(crate) fn input(&mut self, host: usize, input: Input<'static>) {
+        self.enqueue(host, Pending::Local(input));
+    }
+
+    fn enqueue(&mut self, host: usize, pending: Pending) {
+        self.hosts[host].inbox.push_back(pending);
+        self.plan_turn(host);
+    }
+
+    fn plan_turn(&mut self, host: usize) {
+        let state = &mut self.hosts[host];
+        if state.life != Life::Up || state.turn_due.is_some() || state.inbox.is_empty() {
+            return;
+        }
+        let at = self.now.max(state.busy_until).max(state.paused_until);
+        state.turn_due = Some(at);
+        self.schedule(at, Happening::Turn(host));
+    }
+
+    /// A host's daemon handles one input, and all effects of it.
+    fn turn(&mut self, at: usize) -> Check {
+        let host = &mut self.hosts[at];
+        if host.life != Life::Up || host.turn_due != Some(self.now) {
+            return Ok(());
+        }
+        host.turn_due = None;
+        if host.paused_until > self.now {
+            self.plan_turn(at);
+            return Ok(());
+        }
+        let Some(pending) = host.inbox.pop_front() else { return Ok(()) };
+        let (factor, until) = host.slow;
+        let cost = host.plan.cost * if self.now < until { factor } else { 1 };
+        host.busy_until = Time(self.now.0 + cost);
+        let is_deadline = matches!(pending, Pending::Local(Input::Deadline));
+        self.handle(at, &pending)?;
+        self.check_deadline(at, is_deadline)?;
+        self.plan_turn(at);
+        Ok(())
+    }
+
+    fn handle(&mut self, at: usize, pending: &Pending) -> Check {
+        if let Pending::Datagram(_, bytes) = pending {
+            self.note_arrival(at, bytes);
+        }
+        let mut effects = std::mem::take(&mut self.effects);
+        let host = &mut self.hosts[at];
+        let clock = host.clock(self.now);
+        let mut payload = None;
+        match pending {
+            Pending::Datagram(source, bytes) => {
+                payload = pagemesh_wire::peer::Message::decode(bytes)
+                    .ok()
+                    .map(|(_, _, page)| page)
+                    .filter(|page| !page.is_empty());
+                let input = Input::Datagram { source: *source, bytes };
+                host.node.handle(clock, input, &mut effects);
+            }
+            Pending::Local(input) => {
+                host.deadline_waits &= *input != Input::Deadline;
+                host.node.handle(clock, input.clone(), &mut effects);
+                self.forget_the_dead(at, input);
+            }
+        }
+        let result = effects.drain().try_for_each(|effect| self.execute(at, effect, payload));
+        self.effects = effects;
+        // What effects ask is answered at once, before anything that already waits.
+        for answer in std::mem::take(&mut self.answers).into_iter().rev() {
+            self.hosts[at].inbox.push_front(Pending::Local(answer));
+        }
+        if let Pending::Local(Input::ClientGone { client }) = pending {
+            self.return_locks_of_dead(at, *client);
+        }
+        for host in std::mem::take(&mut self.leaving) {
+            self.depart(host, Life::Left);
+        }
+        result
+    }
+
+    /// Keeps the node's next deadline in the event queue.
+    fn check_deadline(&mut self, at: usize, was_deadline: bool) -> Check {
+        let host = &mut self.hosts[at];
+        if host.deadline_waits {
+            return Ok(());
+        }
+        let offset = host.plan.clock_offset;
+        let due = host.node.next_deadline().map(|due| Time(due.0.saturating_sub(offset)));
+        let stuck = was_deadline && due.is_some_and(|due| due <= self.now);
+        host.stuck_deadlines = if stuck { host.stuck_deadlines + 1 } else { 0 };
+        ensure!(
+            host.stuck_deadlines < 100,
+            DeadlineMoves,
+            "n{} has its deadline still at {:?} after {} handlings",
+            at + 1,
+            due,
+            host.stuck_deadlines
+        );
+        if due != host.deadline {
+            host.deadline = due;
+            host.generation += 1;
+            let generation = host.generation;
+            if let Some(due) = due {
+                let at_least = Time(self.now.0 + 1);
+                self.schedule(due.max(at_least), Happening::Deadline { host: at, generation });
+            }
+        }
+        Ok(())
+    }
+
+    fn deadline(&mut self, at: usize, generation: u64) {
+        let host = &mut self.hosts[at];
+        if host.life == Life::Up && host.generation == generation {
+            host.deadline = None;
+            host.deadline_waits = true;
+            self.input(at, Input::Deadline);
+        }
+    }
+
+    /// Asserts *INV-single-writer* after a host's rights to a page rose.
+    pub(crate) fn check_single_writer(&self, at: usize, key: PageKey) -> Check {
+        let here = self.hosts[at].kernel.rights(key);
+        for (other, host) in self.hosts.iter().enumerate() {
+            if other == at || host.life != Life::Up {
+                continue;
+            }
+            let there = host.kernel.rights(key);
+            let fine = there == Rights::None || (here != Rights::Write && there != Rights::Write);
+            ensure!(
+                fine,
+                SingleWriter,
+                "n{} has {here:?} rights to {key} while n{} has {there:?}",
+                at + 1,
+                other + 1
+            );
+        }
+        Ok(())
+    }
+
+    /// A daemon stops handling for a while.
+    pub(crate) fn pause(&mut self, host: usize, length: u64) {
+        self.hosts[host].paused_until = Time(self.now.0 + length);
+    }
+
+    /// A daemon takes longer for everything, for a while.
+    pub(crate) fn slow_down(&mut self, host: usize, factor: u64, length: u64) {
+        self.hosts[host].slow = (factor, Time(self.now.0 + length));
+    }
+
+    /// The network and every host are well from now on.
+    pub(crate) fn heal(&mut self) {
+        self.log.note(self.now, 0, Mark::Hand, [1; 3], || "all is well from now on".into());
+        self.network.heal();
+        for at in 0..self.hosts.len() {
+            let host = &mut self.hosts[at];
+            host.slow = (1, Time(0));
+            if host.paused_until > self.now {
+                host.paused_until = self.now;
+                host.turn_due = None;
+                self.plan_turn(at);
+            }
+        }
+        let bad = |scheduled: &Reverse<Scheduled>| {
+            matches!(scheduled.0.what, Happening::Misfortune(_))
+        };
+        self.queue.retain(|scheduled| !bad(scheduled));
+    }
+
+    /// The hosts whose daemons run.
+    pub(crate) fn up(&self) -> impl Iterator<Item = usize> {
+        let up = |(_, host): &(usize, &Host)| host.life == Life::Up;
+        self.hosts.iter().enumerate().filter(up).map(|(at, _)| at)
+    }
+
+    /// The host at this address.
+    pub(crate) fn host_at(&self, address: SocketAddr) -> Option<usize> {
+        self.hosts.iter().position(|host| host.address == address)
+    }
+
+    /// The clients of a host that have not ended.
+    pub(crate) fn clients_of(&self, host: usize) -> impl Iterator<Item = &Client> {
+        self.processes.clients.iter().filter(move |client| client.host == host && client.alive)
+    }
+}
+
+fn address(host: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, (host / 200) as u8, (host % 200) as u8 + 1], 7300))
+}
+
+/// The pace of a cluster in a hurry: everything quicker than on real hosts.
+pub(crate) fn brisk() -> Pace {
+    Pace {
+        resend_first: Duration::from_millis(1),
+        resend_ceiling: Duration::from_millis(50),
+        heartbeat: Duration::from_millis(100),
+        dead_after: Duration::from_secs(2),
+    }
+}

@@ -1,0 +1,116 @@
+//! `cargo xtask sim`: one seed in full, or many seeds and a summary.
+
+use pagemesh_sim::{Campaign, Canary, LEGEND, Options, Profile, Summary, failure_report};
+use std::io::{IsTerminal, Write};
+use std::process::exit;
+use std::time::{Duration, Instant};
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Run this seed only, and show what it broke.
+    #[arg(long, conflicts_with_all = ["seeds", "from"])]
+    seed: Option<u64>,
+    /// Run so many seeds.
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// Begin with this one.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// How hard: calm, mild or harsh.
+    #[arg(long, default_value_t = Profile::default())]
+    profile: Profile,
+    /// Plant a bug that must be found.
+    #[arg(long)]
+    canary: Option<Canary>,
+    /// With --seed: print the whole log, even if nothing broke.
+    #[arg(long, requires = "seed")]
+    log: bool,
+    /// How many of the last lines of the log a failure shows.
+    #[arg(long, default_value_t = 100)]
+    lines: usize,
+    /// Run all seeds even if one fails, and count what broke.
+    #[arg(long)]
+    keep_going: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    match arguments.seed {
+        Some(seed) => run_one(arguments, seed),
+        None => run_many(arguments),
+    }
+}
+
+fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
+    let Arguments { profile, canary, log, .. } = *arguments;
+    let options = Options { seed, profile, canary, log };
+    let outcome = pagemesh_sim::run(options);
+    if log {
+        println!("{LEGEND}");
+        for line in &outcome.lines {
+            println!("{line}");
+        }
+    }
+    if outcome.failure.is_some() {
+        let lines = if log { 0 } else { arguments.lines };
+        print!("{}", failure_report(options, lines).unwrap_or_default());
+        exit(1);
+    }
+    let mut summary = Summary { seeds: 1, ..Summary::default() };
+    summary.stats = outcome.stats;
+    println!("seed {seed} holds, log hash {:016x}", outcome.hash);
+    print_summary(&summary);
+    Ok(())
+}
+
+fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
+    let Arguments { from, seeds: count, profile, canary, keep_going, .. } = *arguments;
+    let campaign = Campaign { from, count, profile, canary, stop_at_failure: !keep_going };
+    let start = Instant::now();
+    let interactive = std::io::stderr().is_terminal();
+    let summary = campaign.run(|done| {
+        if interactive && done % 50 == 0 {
+            let rate = done as f64 / start.elapsed().as_secs_f64();
+            eprint!("\r{done}/{count} seeds, {rate:.0}/s ");
+            let _ = std::io::stderr().flush();
+        }
+    });
+    if interactive {
+        eprintln!();
+    }
+    print_summary(&summary);
+    let took = start.elapsed();
+    println!(
+        "{:.1} s, {:.0} seeds/s",
+        took.as_secs_f64(),
+        summary.seeds as f64 / took.as_secs_f64()
+    );
+    let Some(first) = summary.failures.first() else { return Ok(()) };
+    for failure in &summary.failures {
+        let detail = failure.violation.to_string();
+        let line = detail.lines().next().unwrap_or_default();
+        println!("seed {} at {}: {line}", failure.seed, failure.at);
+    }
+    let options = Options { seed: first.seed, profile, canary, log: false };
+    print!("{}", failure_report(options, arguments.lines).unwrap_or_default());
+    println!("{} of {} seeds broke an invariant", summary.failures.len(), summary.seeds);
+    exit(1)
+}
+
+fn print_summary(summary: &Summary) {
+    let stats = &summary.stats;
+    println!(
+        "{} seeds: {} operations, {} datagrams ({} messages, {} with a page)",
+        summary.seeds, stats.operations, stats.datagrams, stats.messages, stats.pages
+    );
+    println!(
+        "faults injected: {} lost, {} doubled, {} others; {} hosts buried alive",
+        stats.lost, stats.twice, stats.faults, stats.buried_alive
+    );
+    println!(
+        "worst wait {:?} of {:?} simulated; {} pages left unused, {} happenings",
+        Duration::from_nanos(stats.worst_wait),
+        Duration::from_nanos(stats.simulated),
+        stats.stolen,
+        stats.happenings
+    );
+}
