@@ -2,6 +2,7 @@
 
 use crate::driver::{About, Driver};
 use crate::hands::Hands;
+use crate::launch;
 use crate::network::Network;
 use crate::options::Options;
 use crate::tally::Count;
@@ -74,14 +75,18 @@ pub fn run(options: Options) -> Result<()> {
 
 impl Daemon {
     fn start(options: Options) -> Result<Self> {
-        if let Some(cpu) = options.cpu {
-            cpu::pin(cpu).with_context(|| format!("cannot run on processor {cpu}"))?;
-        }
         raise_limits();
         let signals = Signals::catch(&[libc::SIGTERM, libc::SIGINT])?;
         let listener = listen(&options)?;
         let udp = Udp::bind(options.bind)
             .with_context(|| format!("cannot listen for daemons at {}", options.bind))?;
+        if let Err(error) = launch::serve(&options, udp.address()) {
+            tracing::warn!("`pagemesh run` will not work here: {error:#}");
+        }
+        // Not before: programs started for others may run on any processor.
+        if let Some(cpu) = options.cpu {
+            cpu::pin(cpu).with_context(|| format!("cannot run on processor {cpu}"))?;
+        }
         let poll = Poll::new()?;
         poll.add(&udp, Token::Network.encode())?;
         poll.add(&listener, Token::Listener.encode())?;

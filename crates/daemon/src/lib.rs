@@ -12,6 +12,7 @@ mod daemon;
 mod driver;
 mod faults;
 mod hands;
+pub mod launch;
 mod locks;
 mod mapping;
 mod network;
