@@ -84,6 +84,12 @@ impl Control {
         }
     }
 
+    /// The daemon's socket.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Waits as long as the daemon lives; for answers that may take their time.
     ///
     /// # Errors

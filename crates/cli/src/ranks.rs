@@ -4,8 +4,10 @@
 //! [`Event`]s, and something that takes a signal.
 
 mod local;
+mod remote;
 
 pub(crate) use local::LocalCopy;
+pub(crate) use remote::RemoteCopy;
 
 use crate::exit::Exit;
 use anyhow::Result;

@@ -1,5 +1,6 @@
 //! `pagemesh daemon`: the daemon of this node, in the foreground.
 
+mod ready;
 mod settings;
 
 use super::sandbox::Wait;
@@ -8,6 +9,8 @@ use crate::exit::Exit;
 use anyhow::Result;
 use clap::Args;
 use clap::builder::BoolishValueParser;
+use pagemesh_os::signals::Signals;
+use rustix::process::Signal;
 
 /// Run the daemon of this node in the foreground
 #[derive(Args)]
@@ -60,6 +63,9 @@ pub(crate) struct Daemon {
 impl Daemon {
     pub(crate) fn run(self, global: &Global) -> Result<Exit> {
         let options = settings::options(self, global)?;
+        // The announcer must not die of a signal meant for the daemon.
+        let _signals = Signals::catch(&[Signal::INT, Signal::TERM].map(Signal::as_raw))?;
+        ready::announce(options.socket.clone())?;
         pagemesh_daemon::run(options)?;
         Ok(Exit::OK)
     }

@@ -1,24 +1,112 @@
 //! `pagemesh run`: one program on the nodes of the cluster.
 
 use crate::cli::Global;
+use crate::control::Control;
 use crate::exit::Exit;
-use anyhow::Result;
+use crate::interrupts::Interrupts;
+use crate::ranks::{self, Care, Copy, Event, RemoteCopy};
+use crate::units::parse_duration;
+use anyhow::{Context, Result, ensure};
 use clap::Args;
-use std::ffi::OsString;
+use pagemesh_daemon::launch::{Order, Program, socket_path};
+use pagemesh_wire::peer::Member;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// Run a program on the nodes of the cluster
 #[derive(Args)]
+#[command(
+    after_help = "Ranks go round the living members in the order of their numbers. Each copy has \
+                  PAGEMESH_RANK, PAGEMESH_SIZE, PAGEMESH_JOB and the PAGEMESH_SOCKET of its node, \
+                  besides the environment of this command. The worst exit code is returned; \
+                  Ctrl-C ends all copies."
+)]
 pub(crate) struct Run {
     /// How many copies [default: one on each node]
-    #[arg(short)]
+    #[arg(short, value_parser = clap::value_parser!(u32).range(1..=256))]
     n: Option<u32>,
+    /// Where the copies start [default: this directory]
+    #[arg(long, value_name = "DIRECTORY")]
+    chdir: Option<PathBuf>,
+    /// Once a copy has failed, the others may go on this long
+    #[arg(long, default_value = "5s", value_parser = parse_duration)]
+    grace: Duration,
+    /// Do not begin output lines with [rank]
+    #[arg(long)]
+    no_prefix: bool,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
 impl Run {
-    pub(crate) fn run(self, _: &Global) -> Result<Exit> {
-        anyhow::bail!("not built yet")
+    pub(crate) fn run(self, global: &Global) -> Result<Exit> {
+        let interrupts = Interrupts::catch()?;
+        let mut control = super::connect(global)?;
+        let members = control.alive()?;
+        ensure!(
+            !members.is_empty(),
+            "no member is alive; look at `pagemesh status`"
+        );
+        let size = self.n.map_or(members.len(), |n| n as usize);
+        let (sender, events) = ranks::events();
+        let copies = self.start(&control, &members, size, &sender)?;
+        interrupts.watch(move |signal| sender.send(Event::Interrupted(signal)).is_ok())?;
+        let care = Care {
+            prefix: !self.no_prefix,
+            grace: self.grace,
+        };
+        ranks::supervise(&copies, &events, care)
     }
+
+    fn start(
+        &self,
+        control: &Control,
+        members: &[Member],
+        size: usize,
+        events: &ranks::Events,
+    ) -> Result<Vec<Box<dyn Copy>>> {
+        let orders = socket_path(control.path());
+        let job: u64 = rand::random();
+        let mut copies: Vec<Box<dyn Copy>> = Vec::new();
+        for (rank, member) in members.iter().cycle().take(size).enumerate() {
+            let order = Order {
+                member: member.address,
+                program: self.program(rank, size, job)?,
+            };
+            let copy = RemoteCopy::start(rank, &orders, &order, &member.name, events)?;
+            copies.push(Box::new(copy));
+        }
+        Ok(copies)
+    }
+
+    fn program(&self, rank: usize, size: usize, job: u64) -> Result<Program> {
+        let directory = match &self.chdir {
+            Some(directory) => directory.clone(),
+            None => std::env::current_dir().context("finding this directory")?,
+        };
+        // Ours are not theirs: a copy must find its own daemon.
+        let mut environment: Vec<(Vec<u8>, Vec<u8>)> = std::env::vars_os()
+            .filter(|(key, _)| !key.as_bytes().starts_with(b"PAGEMESH_"))
+            .map(|(key, value)| (bytes(&key), bytes(&value)))
+            .collect();
+        for (key, value) in [
+            ("PAGEMESH_RANK", rank as u64),
+            ("PAGEMESH_SIZE", size as u64),
+            ("PAGEMESH_JOB", job),
+        ] {
+            environment.push((key.into(), value.to_string().into_bytes()));
+        }
+        Ok(Program {
+            command: self.command.iter().map(|word| bytes(word)).collect(),
+            environment,
+            directory: bytes(directory.as_os_str()),
+        })
+    }
+}
+
+fn bytes(text: &OsStr) -> Vec<u8> {
+    text.as_bytes().to_vec()
 }

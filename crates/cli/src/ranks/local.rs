@@ -2,7 +2,7 @@
 
 use super::{Copy, Event, Events, Stream};
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -66,12 +66,17 @@ fn pump(
 }
 
 fn await_end(rank: usize, mut child: Child, group: Pid, events: &Events) {
+    // Its number stays taken until it is reaped. Whatever it left behind holds
+    // our pipes, and nobody else would end it.
+    let _ = waitid(
+        WaitId::Pid(group),
+        WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
+    );
+    let _ = kill_process_group(group, Signal::KILL);
     let (code, why) = match child.wait() {
         Ok(status) => verdict(status),
         Err(error) => (1, Some(error.to_string())),
     };
-    // Whatever it left behind holds our pipes, and nobody would end it.
-    let _ = kill_process_group(group, Signal::KILL);
     let _ = events.send(Event::Ended(rank, code, why));
 }
 
