@@ -1,1 +1,17 @@
-//! To be built.
+//! The C interface: `include/pagemesh.h` describes every function.
+//!
+//! Two promises hold for all of them. Nothing unwinds into C: a panic is
+//! reported as `PAGEMESH_E_INTERNAL`. And no pointer is followed but those the
+//! header asks for: handles that these functions made and that are not closed,
+//! strings that end, arrays as long as said. NULL where it makes no sense is
+//! `EINVAL`.
+
+mod error;
+mod handle;
+mod job;
+#[cfg(test)]
+mod layout;
+mod mesh;
+mod report;
+mod segment;
+mod sync;

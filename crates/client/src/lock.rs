@@ -210,6 +210,15 @@ impl LockGuard {
         self.recovered
     }
 
+    /// Whether the lock is held: always, but after a [`Condition`] wait that
+    /// failed to take it again.
+    ///
+    /// [`Condition`]: crate::Condition
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held
+    }
+
     /// Releases the lock, as dropping does.
     pub fn unlock(self) {}
 

@@ -1,0 +1,336 @@
+/* pagemesh.h - shared memory between the processes of several hosts.
+ *
+ * A process talks to the PageMesh daemon of its host. It creates or opens a
+ * segment by name, maps it, and from then on uses memory by plain loads and
+ * stores: the daemon fetches a page when a thread touches one that is
+ * elsewhere. Under the default policy every load sees the latest store made
+ * anywhere. Memory that can never be served again raises SIGBUS at its address.
+ *
+ * Errors. Functions that return int or ssize_t return -1, functions that
+ * return a pointer return NULL, and errno says why; pagemesh_error() says it
+ * more exactly, and pagemesh_error_message() in words, with the cure. Both are
+ * per thread and tell of the last call that failed.
+ *
+ * Threads. All functions may be called from all threads at once, except that a
+ * handle must not be used while or after it is closed.
+ *
+ * Signals. A wait without time limit ends with EINTR if a signal handler
+ * installed without SA_RESTART ran in the waiting thread, a wait with time
+ * limit after any handler. Nothing has happened then: call again.
+ *
+ * Fork. A child has neither connection nor mappings; its calls fail with
+ * ESTALE until it connects anew. exec and exit end everything in order.
+ *
+ * Link with -lpagemesh (pkg-config pagemesh). C99 and C++98 on Linux.
+ */
+#ifndef PAGEMESH_H
+#define PAGEMESH_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Version ---- */
+
+#define PAGEMESH_VERSION_MAJOR 0
+#define PAGEMESH_VERSION_MINOR 1
+#define PAGEMESH_VERSION_PATCH 0
+#define PAGEMESH_VERSION "0.1.0"
+#define PAGEMESH_VERSION_NUMBER \
+    (PAGEMESH_VERSION_MAJOR * 10000 + PAGEMESH_VERSION_MINOR * 100 + PAGEMESH_VERSION_PATCH)
+
+/* The version of the library that runs, as PAGEMESH_VERSION. */
+const char *pagemesh_version(void);
+
+/* The version of the library that runs, as PAGEMESH_VERSION_NUMBER. */
+unsigned pagemesh_version_number(void);
+
+/* ---- Errors ---- */
+
+/* What pagemesh_error() returns. The numbers never change. */
+enum pagemesh_error_number {
+    PAGEMESH_OK = 0,
+    PAGEMESH_E_NO_DAEMON = 1,       /* ECONNREFUSED  no daemon answers, or EACCES: it may not be asked */
+    PAGEMESH_E_DAEMON_GONE = 2,     /* ECONNRESET    the daemon closed the connection */
+    PAGEMESH_E_DAEMON_SILENT = 3,   /* EREMOTEIO     the daemon does not answer; outcome unknown */
+    PAGEMESH_E_MALFORMED = 4,       /* EPROTO        daemon and library do not understand each other */
+    PAGEMESH_E_NOT_FOUND = 5,       /* ENOENT        no segment of that name */
+    PAGEMESH_E_EXISTS = 6,          /* EEXIST        a segment of that name exists already */
+    PAGEMESH_E_PERMISSION = 7,      /* EACCES        owner, group and mode do not allow it */
+    PAGEMESH_E_BAD_NAME = 8,        /* EINVAL        1 to 255 bytes, neither '/' nor NUL */
+    PAGEMESH_E_BAD_SIZE = 9,        /* EFBIG         between 1 byte and 16 TiB */
+    PAGEMESH_E_NODE_GONE = 10,      /* EHOSTDOWN     the node that must answer is dead or has left */
+    PAGEMESH_E_NOT_MEMBER = 11,     /* ENETDOWN      this node is in no cluster (any more) */
+    PAGEMESH_E_LIMIT = 12,          /* ENOSPC        a limit was reached */
+    PAGEMESH_E_INVALID = 13,        /* EINVAL        the call makes no sense */
+    PAGEMESH_E_TIMED_OUT = 14,      /* ETIMEDOUT     the time limit of the call has passed */
+    PAGEMESH_E_INTERRUPTED = 15,    /* EINTR         a signal handler ran */
+    PAGEMESH_E_BUSY = 16,           /* EBUSY         pagemesh_trylock: the lock is held */
+    PAGEMESH_E_NOT_HELD = 17,       /* EPERM         the lock is not held through this handle */
+    PAGEMESH_E_FORKED = 18,         /* ESTALE        the connection belongs to the parent process */
+    PAGEMESH_E_NO_USERFAULTFD = 19, /* EPERM         the kernel lets nobody serve this process's faults */
+    PAGEMESH_E_MAP = 20,            /* ENOMEM        the memory could not be mapped */
+    PAGEMESH_E_ADDRESS_TAKEN = 21,  /* EEXIST        something is mapped at the wished address */
+    PAGEMESH_E_ENVIRONMENT = 22,    /* EINVAL        a variable of the environment is unusable */
+    PAGEMESH_E_SYSTEM = 23,         /* as it was     the system failed unexpectedly */
+    PAGEMESH_E_INTERNAL = 24        /* ENOTRECOVERABLE  a bug in the library */
+};
+
+/* Why the last call of this thread that failed did so. */
+int pagemesh_error(void);
+
+/* The same in words, with the cure. Valid until this thread's next failure. */
+const char *pagemesh_error_message(void);
+
+/* What an error number means, in words. Never NULL. */
+const char *pagemesh_strerror(int number);
+
+/* ---- Connection ---- */
+
+/* A connection to the daemon of this host, and through it to the cluster. */
+typedef struct pagemesh pagemesh_t;
+
+/* A segment that this process has open. */
+typedef struct pagemesh_segment pagemesh_segment_t;
+
+/* Connects to the daemon whose socket is at path; NULL means $PAGEMESH_SOCKET,
+ * else $XDG_RUNTIME_DIR/pagemesh/pagemesh.sock, else /run/pagemesh/pagemesh.sock. */
+pagemesh_t *pagemesh_connect(const char *path);
+
+/* Gives the handle back. The connection ends when the last segment and mapping
+ * made through it are gone too. NULL is ignored. */
+void pagemesh_disconnect(pagemesh_t *mesh);
+
+/* This node's number, from 1; 0 for NULL. */
+unsigned pagemesh_node(const pagemesh_t *mesh);
+
+/* ---- Segments ---- */
+
+/* For pagemesh_open and pagemesh_map. */
+#define PAGEMESH_RDONLY 0
+#define PAGEMESH_RDWR 1
+
+/* policy: every load sees the latest store made anywhere. */
+#define PAGEMESH_SEQUENTIAL 0
+
+/* manager: owner hints lead to the owner, who keeps the queue. */
+#define PAGEMESH_DYNAMIC 0
+/* manager: the node where the segment was created keeps the queue. */
+#define PAGEMESH_FIXED 1
+
+/* window_ns: as long as it took to get the page, within bounds. */
+#define PAGEMESH_WINDOW_AUTO (-1)
+
+/* timeout_ns: no time limit. */
+#define PAGEMESH_FOREVER (-1)
+
+/* What the creator of a segment chooses. Start from PAGEMESH_OPTIONS_INIT. */
+typedef struct pagemesh_options {
+    uint32_t mode;        /* who may read and write: permission bits, as of a file */
+    uint32_t exclusive;   /* not 0: fail if the name is taken, instead of opening */
+    uint32_t policy;      /* PAGEMESH_SEQUENTIAL */
+    uint32_t manager;     /* PAGEMESH_DYNAMIC or PAGEMESH_FIXED */
+    int64_t window_ns;    /* how long a node keeps a page it was granted */
+    uint64_t reserved[4]; /* 0 */
+} pagemesh_options_t;
+
+#define PAGEMESH_OPTIONS_INIT \
+    { 0600, 0, PAGEMESH_SEQUENTIAL, PAGEMESH_DYNAMIC, PAGEMESH_WINDOW_AUTO, { 0, 0, 0, 0 } }
+
+/* Creates a segment of size bytes, or opens it for writing if it exists, which
+ * then keeps its size and options. options may be NULL. Pages are zero and cost
+ * nothing until they are touched. */
+pagemesh_segment_t *pagemesh_create(pagemesh_t *mesh, const char *name, uint64_t size,
+                                    const pagemesh_options_t *options);
+
+/* Opens an existing segment; access is PAGEMESH_RDONLY or PAGEMESH_RDWR. */
+pagemesh_segment_t *pagemesh_open(pagemesh_t *mesh, const char *name, int access);
+
+/* Closes a segment; what is mapped stays until it is unmapped, locks held
+ * through this handle are released. Never removes the segment. */
+int pagemesh_close(pagemesh_segment_t *segment);
+
+/* Its size in bytes, as its creator gave it; 0 for NULL. */
+uint64_t pagemesh_size(const pagemesh_segment_t *segment);
+
+/* Maps length bytes (0: all that follow) from byte offset on. offset and the
+ * wished address, if not NULL, are multiples of the page size of 4096; what is
+ * mapped at the address is never replaced. */
+void *pagemesh_map(pagemesh_segment_t *segment, void *address, uint64_t offset, size_t length,
+                   int access);
+
+/* Unmaps what pagemesh_map returned. */
+int pagemesh_unmap(void *address);
+
+/* Removes a name, at once; who has the segment open keeps it, and it is gone
+ * when the last one closes it. */
+int pagemesh_remove(pagemesh_t *mesh, const char *name);
+
+/* What is known of a segment. */
+typedef struct pagemesh_stat {
+    uint64_t id;        /* unique in the cluster for ever */
+    uint64_t size;      /* in bytes */
+    uint32_t mode;      /* permission bits */
+    uint32_t uid;       /* owner */
+    uint32_t gid;       /* group */
+    uint32_t home;      /* the node that created it */
+    uint32_t attached;  /* on how many nodes it is open */
+    uint32_t removed;   /* not 0: its name was removed */
+    uint32_t policy;    /* as in pagemesh_options_t */
+    uint32_t manager;   /* as in pagemesh_options_t */
+    int64_t window_ns;  /* as in pagemesh_options_t */
+    char name[256];     /* its name */
+} pagemesh_stat_t;
+
+/* Looks a segment up without opening it. */
+int pagemesh_stat(pagemesh_t *mesh, const char *name, pagemesh_stat_t *stat);
+
+/* Lists the segments of the cluster in order of their names: fills at most
+ * capacity entries, and returns how many there are. */
+ssize_t pagemesh_list(pagemesh_t *mesh, pagemesh_stat_t *entries, size_t capacity);
+
+/* ---- Locks, conditions, barriers: any number of a segment is one of its own ---- */
+
+/* Returned by locking functions instead of 0: the last holder died holding the
+ * lock, so what it guards may be half-written. The lock is held. */
+#define PAGEMESH_RECOVERED 1
+
+/* Takes a lock. It belongs to the process: another thread may unlock it. Not
+ * recursive. Returns 0 or PAGEMESH_RECOVERED. */
+int pagemesh_lock(pagemesh_segment_t *segment, uint64_t lock);
+
+/* The same if it is free, else EBUSY. While the lock is on another node this
+ * takes up to 20 ms. */
+int pagemesh_trylock(pagemesh_segment_t *segment, uint64_t lock);
+
+/* The same, else ETIMEDOUT after timeout_ns nanoseconds. */
+int pagemesh_timedlock(pagemesh_segment_t *segment, uint64_t lock, int64_t timeout_ns);
+
+/* Releases a lock taken through this handle. */
+int pagemesh_unlock(pagemesh_segment_t *segment, uint64_t lock);
+
+/* Releases the lock, waits for a signal, takes the lock again; no signal given
+ * after the release is missed. Check what was waited for in a loop. Returns 0
+ * or PAGEMESH_RECOVERED. After EINTR the lock is held. */
+int pagemesh_cond_wait(pagemesh_segment_t *segment, uint64_t cond, uint64_t lock);
+
+/* The same, for at most timeout_ns nanoseconds; after ETIMEDOUT the lock is held. */
+int pagemesh_cond_timedwait(pagemesh_segment_t *segment, uint64_t cond, uint64_t lock,
+                            int64_t timeout_ns);
+
+/* Wakes one waiter, if there is one; returns how many were woken. */
+int pagemesh_cond_signal(pagemesh_segment_t *segment, uint64_t cond);
+
+/* Wakes all waiters; returns how many were woken. */
+int pagemesh_cond_broadcast(pagemesh_segment_t *segment, uint64_t cond);
+
+/* Waits until so many parties of the whole cluster are here. */
+int pagemesh_barrier_wait(pagemesh_segment_t *segment, uint64_t barrier, uint32_t parties);
+
+/* The same, for at most timeout_ns nanoseconds; after ETIMEDOUT this party has
+ * not arrived. */
+int pagemesh_barrier_timedwait(pagemesh_segment_t *segment, uint64_t barrier, uint32_t parties,
+                               int64_t timeout_ns);
+
+/* Sleeps, without any traffic, while the byte at offset is expected. Returns its
+ * new value, 0 to 255. */
+int pagemesh_wait_change(pagemesh_segment_t *segment, uint64_t offset, uint8_t expected,
+                         int64_t timeout_ns);
+
+/* Keeps the pages of these bytes on this node, writable, during a series of
+ * stores; others wait until pagemesh_write_unlock, one second at most. At most
+ * 4096 pages. No lock: processes of this host share the right. */
+int pagemesh_write_lock(pagemesh_segment_t *segment, uint64_t offset, uint64_t length);
+
+/* Lets them go; offset and length as they were given. */
+int pagemesh_write_unlock(pagemesh_segment_t *segment, uint64_t offset, uint64_t length);
+
+/* ---- Jobs ---- */
+
+/* The processes that one launcher started together: `pagemesh run`,
+ * `pagemesh sandbox`, mpirun, srun. */
+typedef struct pagemesh_job pagemesh_job_t;
+
+/* Joins the job that PAGEMESH_JOB, PAGEMESH_RANK and PAGEMESH_SIZE, or their
+ * equals of other launchers, describe. A process started alone is 0 of 1. */
+pagemesh_job_t *pagemesh_job_open(pagemesh_t *mesh);
+
+/* Gives the handle back. NULL is ignored. */
+void pagemesh_job_close(pagemesh_job_t *job);
+
+/* This process's number, from 0. */
+uint32_t pagemesh_job_rank(const pagemesh_job_t *job);
+
+/* How many processes there are; 0 for NULL. */
+uint32_t pagemesh_job_size(const pagemesh_job_t *job);
+
+/* The job's own small segment, for its locks, conditions and barriers. Valid
+ * until the job is closed; not to be closed by itself. */
+pagemesh_segment_t *pagemesh_job_segment(pagemesh_job_t *job);
+
+/* ---- Looking inside ---- */
+
+/* health */
+#define PAGEMESH_ALIVE 0
+#define PAGEMESH_LEFT 1
+#define PAGEMESH_DEAD 2
+
+/* A node that ever joined the cluster. */
+typedef struct pagemesh_member {
+    uint32_t node;    /* its number */
+    uint32_t health;  /* PAGEMESH_ALIVE, PAGEMESH_LEFT or PAGEMESH_DEAD */
+    char name[256];   /* its name */
+    char address[64]; /* where its daemon listens */
+} pagemesh_member_t;
+
+/* Lists all nodes: fills at most capacity entries, returns how many there are. */
+ssize_t pagemesh_members(pagemesh_t *mesh, pagemesh_member_t *entries, size_t capacity);
+
+/* How many nanoseconds a call takes to a node and back through every layer. */
+int pagemesh_probe(pagemesh_t *mesh, unsigned node, uint64_t *nanos);
+
+/* One counter of this node. */
+typedef struct pagemesh_counter {
+    char name[64];  /* its name */
+    uint64_t value; /* since the daemon started */
+} pagemesh_counter_t;
+
+/* Reads all counters of this node: fills at most capacity entries, returns how
+ * many there are. */
+ssize_t pagemesh_counters(pagemesh_t *mesh, pagemesh_counter_t *entries, size_t capacity);
+
+/* Where a time stamp was taken. */
+#define PAGEMESH_STAMP_PROGRAM 0     /* by pagemesh_stamp */
+#define PAGEMESH_STAMP_FAULT 1       /* a fault reached the daemon */
+#define PAGEMESH_STAMP_ASKED 2       /* a request for a page left */
+#define PAGEMESH_STAMP_ARRIVED 3     /* page contents or ownership arrived */
+#define PAGEMESH_STAMP_MAPPED 4      /* the page was mapped and the thread woken */
+#define PAGEMESH_STAMP_GIVEN 5       /* a copy or ownership was given away */
+#define PAGEMESH_STAMP_INVALIDATED 6 /* a copy was invalidated */
+
+/* One time stamp of this node. */
+typedef struct pagemesh_timestamp {
+    uint64_t number; /* counts up from 0; a gap means that it was read too late */
+    uint64_t nanos;  /* of this node's monotonic clock */
+    uint64_t tag;    /* the program's tag, or the page */
+    uint32_t what;   /* PAGEMESH_STAMP_... */
+    uint32_t unused; /* 0 */
+} pagemesh_timestamp_t;
+
+/* Puts a mark into this node's time stamps. */
+int pagemesh_stamp(pagemesh_t *mesh, uint64_t tag);
+
+/* Reads time stamps from number from on: fills at most capacity entries and
+ * returns how many; go on with one more than the last number. */
+ssize_t pagemesh_stamps(pagemesh_t *mesh, uint64_t from, pagemesh_timestamp_t *entries,
+                        size_t capacity);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* PAGEMESH_H */

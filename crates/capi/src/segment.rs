@@ -1,0 +1,213 @@
+//! Segments and their mappings.
+
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pagemesh::{
+    Access, Lock, LockGuard, Manager, Mapping, Mesh, Options, Policy, Segment, Window, WriteLock,
+};
+
+use crate::error::{Failure, Outcome, call};
+use crate::handle::{borrow, give, take, text};
+
+const RDONLY: c_int = 0;
+const RDWR: c_int = 1;
+
+/// `pagemesh_segment_t`: a segment, and what C holds of it by number.
+#[derive(Debug)]
+pub struct Handle {
+    pub segment: Segment,
+    /// Locks that were ever used through this handle.
+    pub locks: Mutex<HashMap<u64, Held>>,
+    /// Write locks by offset and length.
+    pub pins: Mutex<HashMap<(u64, u64), Vec<WriteLock>>>,
+}
+
+/// A lock, and its guard while it is held through the handle.
+#[derive(Debug)]
+pub struct Held {
+    pub lock: Lock,
+    pub guard: Option<LockGuard>,
+}
+
+/// `pagemesh_options_t`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct COptions {
+    pub mode: u32,
+    pub exclusive: u32,
+    pub policy: u32,
+    pub manager: u32,
+    pub window_ns: i64,
+    pub reserved: [u64; 4],
+}
+
+/// Mappings by their addresses, which is how C names them.
+static MAPPINGS: Mutex<Option<HashMap<usize, Mapping>>> = Mutex::new(None);
+
+impl Handle {
+    /// A fresh handle.
+    pub fn new(segment: Segment) -> Self {
+        Self {
+            segment,
+            locks: Mutex::default(),
+            pins: Mutex::default(),
+        }
+    }
+}
+
+/// Locks a table that is whole at every moment, even after a panic.
+pub fn locked<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl COptions {
+    fn read(self) -> Outcome<Options> {
+        let mode = u16::try_from(self.mode).ok().filter(|mode| *mode <= 0o777);
+        let mode = mode.ok_or_else(|| Failure::invalid("mode has bits beyond 0777"))?;
+        if self.reserved != [0; 4] {
+            return Err(Failure::invalid("a reserved option is not 0"));
+        }
+        if self.policy != 0 {
+            return Err(Failure::invalid("there is no such policy"));
+        }
+        let manager = match self.manager {
+            0 => Manager::Dynamic,
+            1 => Manager::Fixed,
+            _ => return Err(Failure::invalid("there is no such manager")),
+        };
+        let window = match u64::try_from(self.window_ns) {
+            Ok(nanos) => Window::Nanos(nanos),
+            Err(_) => Window::Auto,
+        };
+        Ok(Options {
+            mode,
+            policy: Policy::Sequential { manager, window },
+            exclusive: self.exclusive != 0,
+        })
+    }
+}
+
+fn access(number: c_int) -> Outcome<Access> {
+    match number {
+        RDONLY => Ok(Access::ReadOnly),
+        RDWR => Ok(Access::Writable),
+        _ => Err(Failure::invalid(
+            "access is PAGEMESH_RDONLY or PAGEMESH_RDWR",
+        )),
+    }
+}
+
+/// Creates or opens a segment.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagemesh_create(
+    mesh: *mut Mesh,
+    name: *const c_char,
+    size: u64,
+    options: *const COptions,
+) -> *mut Handle {
+    call(null_mut(), || {
+        // SAFETY: the header asks for a handle, a string, and options or NULL.
+        let (mesh, name, options) = unsafe { (borrow(mesh)?, text(name)?, options.as_ref()) };
+        let options = options.map_or_else(|| Ok(Options::default()), |given| given.read())?;
+        let segment = mesh.create(name, size, options)?;
+        Ok(give(Handle::new(segment)))
+    })
+}
+
+/// Opens a segment.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagemesh_open(
+    mesh: *mut Mesh,
+    name: *const c_char,
+    how: c_int,
+) -> *mut Handle {
+    call(null_mut(), || {
+        // SAFETY: the header asks for a handle and a string.
+        let (mesh, name) = unsafe { (borrow(mesh)?, text(name)?) };
+        let segment = mesh.open(name, access(how)?)?;
+        Ok(give(Handle::new(segment)))
+    })
+}
+
+/// Closes a segment.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagemesh_close(segment: *mut Handle) -> c_int {
+    call(-1, || {
+        // SAFETY: the header asks for a handle that is not used any more.
+        let handle = unsafe { take(segment) };
+        let Handle {
+            segment,
+            locks,
+            pins,
+        } = handle.ok_or_else(|| Failure::invalid("the segment is NULL"))?;
+        drop((locks, pins, segment));
+        Ok(0)
+    })
+}
+
+/// The size of a segment.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagemesh_size(segment: *const Handle) -> u64 {
+    call(0, || {
+        // SAFETY: the header asks for a handle.
+        let handle = unsafe { borrow(segment)? };
+        Ok(handle.segment.size())
+    })
+}
+
+/// Maps a segment.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagemesh_map(
+    segment: *mut Handle,
+    address: *mut c_void,
+    offset: u64,
+    length: usize,
+    how: c_int,
+) -> *mut c_void {
+    call(null_mut(), || {
+        // SAFETY: the header asks for a handle.
+        let Handle { segment, .. } = unsafe { borrow(segment)? };
+        let wish = (!address.is_null()).then_some(address as usize);
+        let length = match length {
+            0 => segment.size().saturating_sub(offset),
+            length => length as u64,
+        };
+        let write = access(how)? == Access::Writable;
+        let mapping = segment.map_at(wish, offset, length, write)?;
+        let address = mapping.as_ptr();
+        locked(&MAPPINGS)
+            .get_or_insert_default()
+            .insert(address as usize, mapping);
+        Ok(address.cast())
+    })
+}
+
+/// Unmaps what was mapped at an address.
+#[unsafe(no_mangle)]
+pub extern "C" fn pagemesh_unmap(address: *mut c_void) -> c_int {
+    call(-1, || {
+        let mut mappings = locked(&MAPPINGS);
+        let mapping = mappings
+            .as_mut()
+            .and_then(|known| known.remove(&(address as usize)));
+        drop(mappings);
+        let mapping =
+            mapping.ok_or_else(|| Failure::invalid("no segment is mapped at that address"))?;
+        drop(mapping);
+        Ok(0)
+    })
+}
+
+/// Removes a segment's name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagemesh_remove(mesh: *mut Mesh, name: *const c_char) -> c_int {
+    call(-1, || {
+        // SAFETY: the header asks for a handle and a string.
+        let (mesh, name) = unsafe { (borrow(mesh)?, text(name)?) };
+        mesh.remove(name)?;
+        Ok(0)
+    })
+}
