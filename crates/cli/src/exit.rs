@@ -18,6 +18,10 @@ impl Exit {
     pub const NO_DAEMON: Self = Self(3);
     /// The cluster works, but not all of it.
     pub const DEGRADED: Self = Self(4);
+    /// The program was found but cannot be run, as shells say it.
+    pub const CANNOT_RUN: Self = Self(126);
+    /// There is no such program, as shells say it.
+    pub const NO_PROGRAM: Self = Self(127);
     /// The kernel or the segment's mode forbids it (`EX_NOPERM`).
     pub const NO_PERMISSION: Self = Self(77);
     /// A configuration file or variable is wrong (`EX_CONFIG`); do not restart.

@@ -62,7 +62,7 @@ where
     Ok(())
 }
 
-/// Prints a JSON object, `schema_version` first.
+/// Prints a JSON object, with `schema_version`.
 pub(crate) fn json(body: Value) -> Result<()> {
     let mut document = Map::new();
     document.insert("schema_version".to_owned(), SCHEMA_VERSION.into());

@@ -38,7 +38,7 @@ impl Probe {
         output::told(
             global.output,
             &format!(
-                "{node} answers {} probes: min {}, p50 {}, p99 {} (from process to process's daemon and back)",
+                "{node}: {} round trips from this process, min {}, p50 {}, p99 {}",
                 self.count,
                 nanos(min),
                 nanos(p50),

@@ -1,9 +1,10 @@
 //! A copy that is a process of this machine.
 
 use super::{Copy, Event, Events, Stream};
+use crate::exit::{Exit, Trouble};
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
-use std::io::Read;
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -22,9 +23,7 @@ impl LocalCopy {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         pagemesh_os::netns::die_with_parent(&mut command);
-        let mut child = command
-            .spawn()
-            .with_context(|| format!("starting {program}"))?;
+        let mut child = command.spawn().map_err(|error| failure(&program, &error))?;
         let group = Pid::from_child(&child);
         let out = child.stdout.take().context("no standard output")?;
         let err = child.stderr.take().context("no standard error")?;
@@ -36,6 +35,16 @@ impl LocalCopy {
             .spawn(move || await_end(rank, child, group, &events))?;
         Ok(Self { group })
     }
+}
+
+/// With the exit code a shell would give it.
+fn failure(program: &str, error: &io::Error) -> Trouble {
+    let exit = match error.kind() {
+        ErrorKind::NotFound => Exit::NO_PROGRAM,
+        ErrorKind::PermissionDenied => Exit::CANNOT_RUN,
+        _ => Exit::FAILURE,
+    };
+    Trouble::new(exit, format!("starting {program}: {error}"))
 }
 
 impl Copy for LocalCopy {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use pagemesh_wire::peer::Credentials;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, geteuid, kill_process_group, waitid};
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::net::TcpStream;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -35,10 +35,7 @@ impl Service {
         peer.set_read_timeout(None)?;
         match begin(&start, &self.socket) {
             Ok(child) => look_after(child, peer),
-            Err(error) => Ok(write_frame(
-                &mut peer,
-                &Said::Refused(format!("{error:#}")),
-            )?),
+            Err(error) => Ok(write_frame(&mut peer, &refusal(&error))?),
         }
     }
 }
@@ -67,6 +64,21 @@ fn begin(start: &Start, socket: &Path) -> Result<Child> {
     command
         .spawn()
         .with_context(|| format!("starting {program} in {directory}"))
+}
+
+/// A program that cannot be started ends with the code a shell would give it.
+fn refusal(error: &anyhow::Error) -> Said {
+    let why = format!("{error:#}");
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    let code = match kind {
+        Some(ErrorKind::NotFound) => 127,
+        Some(ErrorKind::PermissionDenied) => 126,
+        _ => return Said::Refused(why),
+    };
+    Said::Ended {
+        code,
+        why: Some(why),
+    }
 }
 
 fn command(program: &Program) -> Result<Command> {
