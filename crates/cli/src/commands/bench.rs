@@ -1,19 +1,99 @@
-//! `pagemesh bench`: measure. One module a benchmark, in `bench/`.
+//! `pagemesh bench`: measure, as ratios to what stands beside it in the same
+//! run. One module a benchmark, in `bench/`.
+
+mod agent;
+mod fault;
+mod raw;
+mod report;
+mod stage;
+mod sync;
 
 use crate::cli::Global;
 use crate::exit::Exit;
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, Subcommand, ValueEnum};
+use report::Report;
 
 /// Measure
 #[derive(Args)]
 pub(crate) struct Bench {
-    /// Which benchmark
-    name: String,
+    #[command(subcommand)]
+    which: Which,
+}
+
+#[derive(Subcommand)]
+enum Which {
+    /// What a fault costs, beside the raw exchange of the same bytes
+    Fault(Effort),
+    /// What locks and barriers cost, beside the raw round trip
+    Sync(Effort),
+    /// One process of a benchmark, told what to do on its standard input
+    #[command(hide = true)]
+    Agent(agent::Agent),
+}
+
+/// How long to measure, and how daemons wait meanwhile.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Effort {
+    /// Measurements per round
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=4000))]
+    count: u32,
+    /// Rounds, baseline and measurement in turn
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Only this way of waiting; both by default
+    #[arg(long, value_enum)]
+    waiting: Option<Waiting>,
+    /// Keep idle processors awake (`/dev/cpu_dma_latency`), baseline included
+    #[arg(long)]
+    latency: bool,
+}
+
+/// How daemons and the raw baseline wait for a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Waiting {
+    /// Ask again and again.
+    Spin,
+    /// Sleep until the kernel wakes us.
+    Block,
+}
+
+impl Waiting {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Block => "block",
+        }
+    }
+}
+
+impl Effort {
+    fn waitings(&self) -> Vec<Waiting> {
+        self.waiting
+            .map_or_else(|| vec![Waiting::Spin, Waiting::Block], |one| vec![one])
+    }
 }
 
 impl Bench {
-    pub(crate) fn run(self, _: &Global) -> Result<Exit> {
-        anyhow::bail!("no benchmark {:?} yet", self.name)
+    pub(crate) fn run(self, global: &Global) -> Result<Exit> {
+        let report = match self.which {
+            Which::Fault(effort) => each_waiting("fault", &effort, fault::measure)?,
+            Which::Sync(effort) => each_waiting("sync", &effort, sync::measure)?,
+            Which::Agent(agent) => return agent.run(),
+        };
+        report.print(global.output)?;
+        Ok(Exit::OK)
     }
+}
+
+fn each_waiting(
+    name: &'static str,
+    effort: &Effort,
+    measure: fn(&Effort, Waiting, &mut Report) -> Result<()>,
+) -> Result<Report> {
+    let mut report = Report::new(name);
+    for waiting in effort.waitings() {
+        measure(effort, waiting, &mut report)?;
+    }
+    Ok(report)
 }

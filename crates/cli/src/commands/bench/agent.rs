@@ -1,0 +1,172 @@
+//! One process of a benchmark, on one node: it reads orders, one JSON object a
+//! line, and answers each with a line.
+
+use super::raw;
+use crate::exit::Exit;
+use anyhow::{Context, Result};
+use clap::Args;
+use pagemesh::{Access, Mapping, Mesh, Options, Policy, Segment};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, Write};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+/// Take orders on standard input
+#[derive(Args)]
+pub(crate) struct Agent {
+    /// Run on this processor only
+    #[arg(long)]
+    cpu: Option<usize>,
+}
+
+/// What an agent is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Order {
+    /// Create or open the segment, and map it.
+    Open {
+        name: String,
+        pages: u32,
+        window_nanos: Option<u64>,
+    },
+    /// Load or store one word of each page, in this order; answers with times.
+    Touch { pages: Vec<u32>, write: bool },
+    /// Take and release a lock so often; answers with the times of the taking.
+    Lock { number: u64, count: u32 },
+    /// Meet the others so often; answers with times.
+    Barrier {
+        number: u64,
+        parties: u32,
+        count: u32,
+    },
+    /// Answer raw requests.
+    RawServe {
+        bind: SocketAddr,
+        reply: usize,
+        count: u32,
+        spin: bool,
+    },
+    /// Ask raw requests; answers with times.
+    RawExchange {
+        to: SocketAddr,
+        reply: usize,
+        count: u32,
+        spin: bool,
+    },
+}
+
+/// What an agent answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// Nanoseconds of each, in order; empty for orders that measure nothing.
+    Times(Vec<u64>),
+    /// It did not work.
+    Failed(String),
+}
+
+impl Agent {
+    pub(crate) fn run(self) -> Result<Exit> {
+        if let Some(cpu) = self.cpu {
+            pagemesh_os::cpu::pin(cpu).context("cannot pin this process")?;
+        }
+        let mut actor = Actor::default();
+        let mut out = std::io::stdout().lock();
+        for line in std::io::stdin().lock().lines() {
+            let order: Order = serde_json::from_str(&line?).context("not an order")?;
+            let answer = match actor.obey(&order) {
+                Ok(times) => Answer::Times(times),
+                Err(error) => Answer::Failed(format!("{error:#}")),
+            };
+            writeln!(out, "{}", serde_json::to_string(&answer)?)?;
+            out.flush()?;
+        }
+        Ok(Exit::OK)
+    }
+}
+
+#[derive(Default)]
+struct Actor {
+    stage: Option<(Segment, Mapping)>,
+}
+
+impl Actor {
+    fn obey(&mut self, order: &Order) -> Result<Vec<u64>> {
+        match order {
+            Order::Open {
+                name,
+                pages,
+                window_nanos,
+            } => self.open(name, *pages, *window_nanos),
+            Order::Touch { pages, write } => self.touch(pages, *write),
+            Order::Lock { number, count } => {
+                let lock = self.segment()?.lock(*number);
+                timed(*count, || lock.lock().map(drop).map_err(Into::into))
+            }
+            Order::Barrier {
+                number,
+                parties,
+                count,
+            } => {
+                let barrier = self.segment()?.barrier(*number, *parties);
+                timed(*count, || barrier.wait().map_err(Into::into))
+            }
+            Order::RawServe {
+                bind,
+                reply,
+                count,
+                spin,
+            } => {
+                raw::serve(*bind, *reply, *count, *spin)?;
+                Ok(Vec::new())
+            }
+            Order::RawExchange { .. } => raw::exchange(order),
+        }
+    }
+
+    fn segment(&self) -> Result<&Segment> {
+        Ok(&self.stage.as_ref().context("no segment is open")?.0)
+    }
+
+    fn open(&mut self, name: &str, pages: u32, window: Option<u64>) -> Result<Vec<u64>> {
+        let mesh = Mesh::connect()?;
+        let size = u64::from(pages) * 4096;
+        let mut options = Options::default();
+        if let Some(nanos) = window {
+            options.policy = Policy::Sequential {
+                manager: pagemesh::Manager::Dynamic,
+                window: pagemesh::Window::Nanos(nanos),
+            };
+        }
+        let segment = mesh
+            .create(name, size, options)
+            .or_else(|_| mesh.open(name, Access::Writable))?;
+        let mapping = segment.map()?;
+        self.stage = Some((segment, mapping));
+        Ok(Vec::new())
+    }
+
+    fn touch(&self, pages: &[u32], write: bool) -> Result<Vec<u64>> {
+        let (_, mapping) = self.stage.as_ref().context("no segment is open")?;
+        let mut times = Vec::with_capacity(pages.len());
+        for page in pages {
+            let word = mapping.atomic_u64(*page as usize * 4096)?;
+            let start = Instant::now();
+            if write {
+                word.store(u64::from(*page) + 1, std::sync::atomic::Ordering::Relaxed);
+            } else {
+                std::hint::black_box(word.load(std::sync::atomic::Ordering::Relaxed));
+            }
+            times.push(start.elapsed().as_nanos() as u64);
+        }
+        Ok(times)
+    }
+}
+
+fn timed(count: u32, mut work: impl FnMut() -> Result<()>) -> Result<Vec<u64>> {
+    let mut times = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let start = Instant::now();
+        work()?;
+        times.push(start.elapsed().as_nanos() as u64);
+    }
+    Ok(times)
+}

@@ -1,0 +1,163 @@
+//! What a benchmark found: rows for people and for scripts.
+
+use crate::cli::Format;
+use crate::output::{self, Table};
+use anyhow::Result;
+use serde::Serialize;
+use std::fs;
+
+/// All rows of one run.
+#[derive(Serialize)]
+pub(super) struct Report {
+    bench: &'static str,
+    machine: Machine,
+    rows: Vec<Row>,
+}
+
+/// Where it was measured.
+#[derive(Serialize)]
+struct Machine {
+    kernel: String,
+    processor: String,
+    cores: usize,
+}
+
+/// One thing measured, in nanoseconds, beside its baseline of the same run.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) waiting: &'static str,
+    unit: &'static str,
+    p50: f64,
+    p99: f64,
+    n: usize,
+    #[serde(flatten)]
+    baseline: Option<Baseline>,
+}
+
+/// What stood beside it.
+#[derive(Clone, Debug, Serialize)]
+struct Baseline {
+    baseline: &'static str,
+    baseline_p50: f64,
+    ratio: f64,
+}
+
+/// Durations of one kind, in nanoseconds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Samples(Vec<u64>);
+
+impl Samples {
+    pub(super) fn extend(&mut self, more: Vec<u64>) {
+        self.0.extend(more);
+    }
+
+    fn percentile(&self, percent: usize) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let at = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+        sorted.get(at).copied().unwrap_or(0) as f64
+    }
+}
+
+impl Report {
+    pub(super) fn new(bench: &'static str) -> Self {
+        Self {
+            bench,
+            machine: Machine::this(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row in microseconds, and its ratio to the baseline's median.
+    pub(super) fn row(
+        &mut self,
+        name: impl Into<String>,
+        waiting: &'static str,
+        samples: &Samples,
+        baseline: Option<(&'static str, &Samples)>,
+    ) {
+        let micros = |nanos: f64| (nanos / 10.0).round() / 100.0;
+        let p50 = samples.percentile(50);
+        self.rows.push(Row {
+            name: name.into(),
+            waiting,
+            unit: "us",
+            p50: micros(p50),
+            p99: micros(samples.percentile(99)),
+            n: samples.0.len(),
+            baseline: baseline.map(|(name, beside)| {
+                let beside = beside.percentile(50).max(1.0);
+                Baseline {
+                    baseline: name,
+                    baseline_p50: micros(beside),
+                    ratio: (p50 / beside * 1000.0).round() / 1000.0,
+                }
+            }),
+        });
+    }
+
+    pub(super) fn print(&self, format: Format) -> Result<()> {
+        if format == Format::Json {
+            return output::json(serde_json::to_value(self)?);
+        }
+        let mut table = Table::new(&[
+            "NAME", "WAITING", "P50", "P99", "N", "BASELINE", "ITS P50", "RATIO",
+        ]);
+        for row in &self.rows {
+            let (baseline, p50, ratio) = match &row.baseline {
+                Some(beside) => (
+                    beside.baseline.to_owned(),
+                    format!("{:.2} us", beside.baseline_p50),
+                    format!("{:.2}", beside.ratio),
+                ),
+                None => Default::default(),
+            };
+            table.row([
+                row.name.clone(),
+                row.waiting.to_owned(),
+                format!("{:.2} us", row.p50),
+                format!("{:.2} us", row.p99),
+                row.n.to_string(),
+                baseline,
+                p50,
+                ratio,
+            ]);
+        }
+        table.print()
+    }
+}
+
+impl Machine {
+    fn this() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let processor = read("/proc/cpuinfo")
+            .lines()
+            .find_map(|line| line.strip_prefix("model name"))
+            .map(|rest| rest.trim_start_matches(['\t', ' ', ':']).to_owned())
+            .unwrap_or_default();
+        Self {
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            processor,
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_carry_their_ratio() {
+        let mut report = Report::new("test");
+        let (mut slow, mut quick) = (Samples::default(), Samples::default());
+        slow.extend(vec![20_000; 100]);
+        quick.extend(vec![10_000; 100]);
+        report.row("a", "spin", &slow, Some(("raw", &quick)));
+        let row = serde_json::to_value(&report.rows[0]).unwrap();
+        assert_eq!(row["p50"], 20.0);
+        assert_eq!(row["baseline"], "raw");
+        assert_eq!(row["ratio"], 2.0);
+    }
+}

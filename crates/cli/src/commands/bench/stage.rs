@@ -1,0 +1,175 @@
+//! A sandbox with one agent process per node, pinned, told what to do.
+
+use super::agent::{Answer, Order};
+use super::report::Samples;
+use super::{Effort, Waiting, raw};
+use crate::sandbox::{Plan, Sandbox};
+use anyhow::{Context, Result, bail};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+/// Where raw exchanges are served.
+const RAW_PORT: u16 = 7999;
+
+/// Nodes and their agents. Node 0 runs on processor 0, all others share the rest.
+pub(super) struct Stage {
+    agents: Vec<Agent>,
+    waiting: Waiting,
+    addresses: Vec<SocketAddr>,
+    // Last: the agents end before their nodes go.
+    _sandbox: Sandbox,
+}
+
+/// A process that does as it is told.
+struct Agent {
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Stage {
+    pub(super) fn new(nodes: usize, effort: &Effort, waiting: Waiting) -> Result<Self> {
+        let mut plan = Plan::new(nodes);
+        plan.waiting = Some(waiting.name().to_owned());
+        plan.latency = effort.latency;
+        let sandbox = Sandbox::start(&plan).context("cannot set the stage")?;
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let mut agents = Vec::new();
+        for (index, node) in sandbox.nodes().iter().enumerate() {
+            let cpu = processor(index);
+            pin_process(node.pid(), cpu).context("cannot pin a daemon")?;
+            let mut command = node.command(&program);
+            command.args(["bench", "agent", "--cpu", &cpu.to_string()]);
+            agents.push(Agent::start(command)?);
+        }
+        let addresses = sandbox.nodes().iter().map(|node| node.address()).collect();
+        Ok(Self {
+            agents,
+            waiting,
+            addresses,
+            _sandbox: sandbox,
+        })
+    }
+
+    /// Tells one agent to do something, and waits for its answer.
+    pub(super) fn ask(&mut self, agent: usize, order: &Order) -> Result<Vec<u64>> {
+        self.tell(agent, order)?;
+        self.hear(agent)
+    }
+
+    /// Tells one agent to do something.
+    pub(super) fn tell(&mut self, agent: usize, order: &Order) -> Result<()> {
+        let line = serde_json::to_string(order)?;
+        writeln!(self.agents[agent].orders, "{line}").context("an agent is gone")
+    }
+
+    /// Waits for an agent's answer.
+    pub(super) fn hear(&mut self, agent: usize) -> Result<Vec<u64>> {
+        let mut line = String::new();
+        self.agents[agent].answers.read_line(&mut line)?;
+        match serde_json::from_str(&line).context("an agent ended without an answer")? {
+            Answer::Times(times) => Ok(times),
+            Answer::Failed(why) => bail!("node {agent}: {why}"),
+        }
+    }
+
+    /// Every agent opens the segment; node 0 is its home.
+    pub(super) fn open(&mut self, name: &str, pages: u32, window_nanos: Option<u64>) -> Result<()> {
+        for agent in 0..self.agents.len() {
+            let order = Order::Open {
+                name: name.to_owned(),
+                pages,
+                window_nanos,
+            };
+            self.ask(agent, &order)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn touch(&mut self, agent: usize, pages: &[u32], write: bool) -> Result<Vec<u64>> {
+        self.ask(
+            agent,
+            &Order::Touch {
+                pages: pages.to_vec(),
+                write,
+            },
+        )
+    }
+
+    /// The raw exchange between nodes 0 and 1, `reply` bytes back.
+    pub(super) fn raw(&mut self, reply: usize, count: u32, samples: &mut Samples) -> Result<()> {
+        let mut to = self.addresses[1];
+        to.set_port(RAW_PORT);
+        let spin = self.waiting == Waiting::Spin;
+        self.tell(
+            1,
+            &Order::RawServe {
+                bind: to,
+                reply,
+                count,
+                spin,
+            },
+        )?;
+        // The server needs a moment to bind; its answer comes after the last exchange.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        samples.extend(self.ask(
+            0,
+            &Order::RawExchange {
+                to,
+                reply,
+                count,
+                spin,
+            },
+        )?);
+        self.hear(1)?;
+        Ok(())
+    }
+
+    /// The reply that carries a page.
+    pub(super) const PAGE_REPLY: usize = 4096 + raw::REQUEST;
+}
+
+impl Agent {
+    fn start(mut command: std::process::Command) -> Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("cannot start an agent")?;
+        let orders = child.stdin.take().context("no pipe to the agent")?;
+        let answers = BufReader::new(child.stdout.take().context("no pipe from the agent")?);
+        Ok(Self {
+            child,
+            orders,
+            answers,
+        })
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Node 0 has processor 0 for itself.
+fn processor(node: usize) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if node == 0 || cores == 1 {
+        0
+    } else {
+        1 + (node - 1) % (cores - 1)
+    }
+}
+
+/// Binds every thread of a process to one processor.
+fn pin_process(pid: u32, cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let tid = task?.file_name().to_string_lossy().parse()?;
+        sched_setaffinity(Pid::from_raw(tid), &set)?;
+    }
+    Ok(())
+}
