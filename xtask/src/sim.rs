@@ -1,6 +1,9 @@
 //! `cargo xtask sim`: one seed in full, or many seeds and a summary.
 
-use pagemesh_sim::{Campaign, Canary, LEGEND, Options, Profile, Summary, failure_report};
+use pagemesh_sim::{
+    Campaign, Canary, Failure, Invariant, LEGEND, Options, Profile, Summary, failure_report,
+};
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::process::exit;
 use std::time::{Duration, Instant};
@@ -85,15 +88,26 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         summary.seeds as f64 / took.as_secs_f64()
     );
     let Some(first) = summary.failures.first() else { return Ok(()) };
-    for failure in &summary.failures {
-        let detail = failure.violation.to_string();
-        let line = detail.lines().next().unwrap_or_default();
-        println!("seed {} at {}: {line}", failure.seed, failure.at);
-    }
+    print_failures(&summary);
     let options = Options { seed: first.seed, profile, canary, log: false };
     print!("{}", failure_report(options, arguments.lines).unwrap_or_default());
     println!("{} of {} seeds broke an invariant", summary.failures.len(), summary.seeds);
     exit(1)
+}
+
+/// The broken invariants, each with its first seeds.
+fn print_failures(summary: &Summary) {
+    let mut broken: BTreeMap<Invariant, Vec<&Failure>> = BTreeMap::new();
+    for failure in &summary.failures {
+        broken.entry(failure.violation.invariant).or_default().push(failure);
+    }
+    for (invariant, failures) in broken {
+        println!("{} was broken by {} seeds:", invariant.name(), failures.len());
+        for failure in failures.iter().take(5) {
+            let line = failure.violation.detail.lines().next().unwrap_or_default();
+            println!("  seed {} at {}: {line}", failure.seed, failure.at);
+        }
+    }
 }
 
 fn print_summary(summary: &Summary) {

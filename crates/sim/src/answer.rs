@@ -21,17 +21,17 @@ impl World {
             ensure!(
                 false,
                 OneReply,
-                "n{} answers {ticket}, which was never asked or is answered: {reply:?}",
+                "h{} answers {ticket}, which was never asked or is answered: {reply:?}",
                 at + 1
             );
             unreachable!()
         };
-        ensure!(asked.host == at, OneReply, "n{} answers {ticket} of n{}", at + 1, asked.host + 1);
+        ensure!(asked.host == at, OneReply, "h{} answers {ticket} of h{}", at + 1, asked.host + 1);
         if reply == Reply::Waiting {
             ensure!(
                 asked.two_phased && !asked.waiting,
                 OneReply,
-                "n{} lets {ticket} wait, twice or although it is no wait",
+                "h{} lets {ticket} wait, twice or although it is no wait",
                 at + 1
             );
             asked.waiting = true;
@@ -49,7 +49,7 @@ impl World {
             return Ok(());
         };
         match step {
-            Step::WatchFor(place, target) => {
+            Step::AskWatch(place, target) => {
                 self.rely_on_watch(id, ticket, &step);
                 let steps = &mut self.processes.threads[id.0].steps;
                 steps.push_front(Step::CheckWatch(place, target));
@@ -68,7 +68,7 @@ impl World {
     }
 
     fn rely_on_watch(&mut self, id: ThreadId, ticket: Ticket, step: &Step) {
-        let (Step::WatchFor(place, _) | Step::WatchBriefly(place, _)) = step else { return };
+        let (Step::AskWatch(place, _) | Step::WatchBriefly(place, _)) = step else { return };
         if let Some((_, key)) = self.locate(id, *place) {
             self.golden.watch(key, ticket);
         }
@@ -111,8 +111,9 @@ impl World {
                     "a signal to one woke {count} threads"
                 );
             }
-            (step @ Step::WatchFor(..), Reply::Changed) => {
-                self.processes.threads[id.0].steps.push_front(step);
+            (Step::AskWatch(place, target), Reply::Changed) => {
+                let again = Step::WatchFor(place, target);
+                self.processes.threads[id.0].steps.push_front(again);
             }
             (Step::AwaitWatch | Step::WatchBriefly(..), Reply::Changed)
             | (Step::Unpin { .. } | Step::Probe(_) | Step::Remove(_), Reply::Done) => {}
@@ -165,7 +166,7 @@ impl World {
         ensure!(
             expected,
             SensibleReply,
-            "t{} on n{} asked {step:?} and is refused: {why}",
+            "t{} on h{} asked {step:?} and is refused: {why}",
             id.0,
             self.host_of(id) + 1
         );
@@ -205,7 +206,7 @@ impl World {
         ensure!(
             come == parties,
             Barrier,
-            "t{} on n{} passes barrier {number} for the {mine}. time when {come} of {parties} have come",
+            "t{} on h{} passes barrier {number} for the {mine}. time when {come} of {parties} have come",
             id.0,
             self.host_of(id) + 1
         );

@@ -33,7 +33,10 @@ impl World {
             Effect::Map { mapping, segment, page, rights } => {
                 self.map(at, mapping, key(segment, page), rights)
             }
-            Effect::Protect { segment, page } => self.protect(at, key(segment, page)),
+            Effect::Protect { segment, page } => {
+                self.protect(at, key(segment, page));
+                Ok(())
+            }
             Effect::Evict { segment, page, keep } => self.evict(at, key(segment, page), keep),
             Effect::DropStash { segment, page } => {
                 let key = key(segment, page);
@@ -73,7 +76,7 @@ impl World {
         ensure!(
             message.carries_page() == page.is_some(),
             Law,
-            "n{} sends {message:?} with page {page:?}",
+            "h{} sends {message:?} with page {page:?}",
             at + 1
         );
         let grants = match message {
@@ -88,7 +91,7 @@ impl World {
             ensure!(
                 self.hosts[at].kernel.rights(granted) < Rights::Write,
                 ProtectBeforeGrant,
-                "n{} grants {granted} while it may still be stored to: {message:?}",
+                "h{} grants {granted} while it may still be stored to: {message:?}",
                 at + 1
             );
         }
@@ -116,7 +119,7 @@ impl World {
             self.stats.messages += 1;
             self.stats.pages += u64::from(message.carries_page());
             self.last_message = now;
-            let whom = || to.map_or(address.to_string(), |to| format!("n{}", to + 1));
+            let whom = || to.map_or(address.to_string(), |to| format!("h{}", to + 1));
             let text = || format!("-> {} {message:?}", whom());
             self.log.note(now, at, Mark::Leaves, hash, text);
         }
@@ -128,7 +131,7 @@ impl World {
             Fate::Lost => {
                 self.stats.lost += 1;
                 self.log.note(now, at, Mark::Lost, [to as u64, 0, 0], || {
-                    format!("-> n{} {kind}", to + 1)
+                    format!("-> h{} {kind}", to + 1)
                 });
             }
             Fate::Held => self.held.push((to, source, bytes)),
@@ -136,7 +139,7 @@ impl World {
                 if let Some(second) = second {
                     self.stats.twice += 1;
                     self.log.note(now, at, Mark::Twice, [to as u64, 0, 0], || {
-                        format!("-> n{} {kind}", to + 1)
+                        format!("-> h{} {kind}", to + 1)
                     });
                     let again = Happening::Arrival { host: to, source, bytes: bytes.clone() };
                     self.after(second, again);
@@ -147,24 +150,25 @@ impl World {
     }
 
     /// Notes that a node handles a datagram.
-    pub(crate) fn note_arrival(&mut self, at: usize, bytes: &[u8]) {
+    pub(crate) fn note_arrival(&mut self, at: usize, source: SocketAddr, bytes: &[u8]) {
+        let from = self.host_at(source).map_or(0, |from| from + 1);
         let facts = [fingerprint(bytes), 0, 0];
         match Message::decode(bytes) {
             Ok((_, message, _)) if is_sign_of_life(kind(&message)) => {
                 self.log.hum(self.now, at, facts);
             }
-            Ok((header, message, _)) => self.log.note(self.now, at, Mark::Arrives, facts, || {
-                format!("<- {} {}", header.from, kind(&message))
+            Ok((_, message, _)) => self.log.note(self.now, at, Mark::Arrives, facts, || {
+                format!("<- h{from} {}", kind(&message))
             }),
             Err(error) => self.log.note(self.now, at, Mark::Arrives, facts, || {
-                format!("<- {error}")
+                format!("<- h{from} {error}")
             }),
         }
     }
 
     fn fill(&mut self, at: usize, key: PageKey, source: Source, payload: Option<&[u8]>) -> Check {
         let kernel = &mut self.hosts[at].kernel;
-        ensure!(source != Source::Frame, Law, "n{} fills {key} from its own frame", at + 1);
+        ensure!(source != Source::Frame, Law, "h{} fills {key} from its own frame", at + 1);
         let words = kernel.contents(key, source, payload)?;
         kernel.fill(key, words)?;
         self.log.note(self.now, at, Mark::Fill, facts(key, words[0]), || {
@@ -185,11 +189,10 @@ impl World {
         Ok(())
     }
 
-    fn protect(&mut self, at: usize, key: PageKey) -> Check {
-        let now = self.now;
-        self.log.note(now, at, Mark::Protect, facts(key, 0), || key.to_string());
+    fn protect(&mut self, at: usize, key: PageKey) {
+        self.log.note(self.now, at, Mark::Protect, facts(key, 0), || key.to_string());
         self.note_unused(at, key);
-        self.hosts[at].kernel.protect(now, key)
+        self.hosts[at].kernel.protect(key);
     }
 
     fn evict(&mut self, at: usize, key: PageKey, keep: bool) -> Check {
@@ -226,7 +229,7 @@ impl World {
         ensure!(
             home_gone || self.golden.may_be_lost(key),
             PageNotLost,
-            "n{} cannot have {key} ({why}), though nobody who held it crashed",
+            "h{} cannot have {key} ({why}), though nobody who held it crashed",
             at + 1
         );
         for thread in self.hosts[at].kernel.sleepers(mapping, key) {
@@ -259,7 +262,7 @@ impl World {
         ensure!(
             client_of_here || dead_but_unknown,
             Law,
-            "n{} lends lock {key} to {client}, which it does not have",
+            "h{} lends lock {key} to {client}, which it does not have",
             at + 1
         );
         self.hosts[at].kernel.lend(key, client, wanted)
@@ -276,7 +279,7 @@ impl World {
             Reclaimed::UnderWay => ensure!(
                 self.return_under_way(at, key),
                 OneToken,
-                "n{} reclaims lock {key}, which it has not lent",
+                "h{} reclaims lock {key}, which it has not lent",
                 at + 1
             ),
         }

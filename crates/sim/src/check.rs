@@ -47,7 +47,7 @@ invariants! {
     UsedBeforeLeaving = "INV-used-before-leaving":
         "A page does not leave before the threads that waited for it have run, within the guard time.",
     Pinned = "INV-pinned":
-        "A pinned page stays writable here until it is unpinned or its lease ends.",
+        "A pinned page stays here until it is unpinned or its lease ends.",
     WatchFirst = "INV-watch-first":
         "No store happens to a watched page before its watcher was told.",
     MutualExclusion = "INV-mutual-exclusion":

@@ -46,7 +46,7 @@ impl Golden {
         ensure!(
             page.watchers.is_empty(),
             WatchFirst,
-            "n{} stores to {key} while {:?} still rely on it",
+            "h{} stores to {key} while {:?} still rely on it",
             host + 1,
             page.watchers
         );
@@ -60,7 +60,7 @@ impl Golden {
         ensure!(
             value == expected,
             LatestValue,
-            "n{} loads {value:#x} from {key}.{word}, but the latest store wrote {expected:#x}",
+            "h{} loads {value:#x} from {key}.{word}, but the latest store wrote {expected:#x}",
             host + 1
         );
         Ok(())
@@ -73,7 +73,7 @@ impl Golden {
             ensure!(
                 page.lost,
                 LatestValue,
-                "n{} maps {key} with {words:x?}, but the latest stores made it {:x?}",
+                "h{} maps {key} with {words:x?}, but the latest stores made it {:x?}",
                 host + 1,
                 page.words
             );
@@ -89,7 +89,7 @@ impl Golden {
         ensure!(
             version > page.version || version == Version(0),
             OneOwner,
-            "n{} owns {key} at {version}, but {} was owned before",
+            "h{} owns {key} at {version}, but {} was owned before",
             host + 1,
             page.version
         );

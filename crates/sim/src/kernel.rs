@@ -142,16 +142,14 @@ impl Kernel {
     }
 
     /// Takes away the right to store.
-    pub(crate) fn protect(&mut self, now: Time, key: PageKey) -> Check {
+    pub(crate) fn protect(&mut self, key: PageKey) {
         if self.canary == Some(Canary::ProtectForgotten) {
-            return Ok(());
+            return;
         }
-        let Some(slot) = self.slots.get_mut(&key) else { return Ok(()) };
-        check_pins(slot, now, key)?;
+        let Some(slot) = self.slots.get_mut(&key) else { return };
         for (_, rights) in &mut slot.rights {
             *rights = (*rights).min(Rights::Read);
         }
-        Ok(())
     }
 
     /// Takes away all rights, empties the frame, and wakes whoever sleeps there.

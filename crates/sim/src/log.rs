@@ -8,7 +8,7 @@ use pagemesh_core::Time;
 /// How to read the log; printed above it.
 pub const LEGEND: &str = "\
 time            who  what
-                n1   first host; hosts keep their place, whatever number the cluster gives them
+                h1   first host; the cluster numbers its nodes (n1, ...) as they join
   >  a datagram leaves      x  and is lost        +  and comes twice     <  it arrives
   !  a thread faults        *  it is woken        r  a load              w  a store
   F  frame filled           M  mapped             P  protected           E  evicted
@@ -109,7 +109,7 @@ impl Log {
         if let Some(lines) = &mut self.lines {
             let (micros, nanos) = (now.0 / 1000, now.0 % 1000);
             lines.push(format!(
-                "{micros:>11}.{nanos:03} n{:<3}{} {}",
+                "{micros:>11}.{nanos:03} h{:<3}{} {}",
                 host + 1,
                 mark.sign(),
                 text()

@@ -56,6 +56,7 @@ impl World {
                 None => self.done(id),
             },
             Step::WatchFor(..)
+            | Step::AskWatch(..)
             | Step::CheckWatch(..)
             | Step::AwaitWatch
             | Step::WatchBriefly(..) => self.perform_on_watch(id, step)?,
@@ -134,7 +135,7 @@ impl World {
             ensure!(
                 now == loaded || self.crashed,
                 MutualExclusion,
-                "t{} on n{} loaded {loaded} from {key}.{} under a lock, and now it is {now}",
+                "t{} on h{} loaded {loaded} from {key}.{} under a lock, and now it is {now}",
                 id.0,
                 self.host_of(id) + 1,
                 place.word
@@ -269,7 +270,7 @@ impl World {
             ensure!(
                 false,
                 MutualExclusion,
-                "t{} on n{} takes lock {key}, which t{} on n{} holds",
+                "t{} on h{} takes lock {key}, which t{} on h{} holds",
                 id.0,
                 host + 1,
                 other.0,
@@ -280,7 +281,7 @@ impl World {
         ensure!(
             recovered || !orphaned || self.crashed,
             LockRecovered,
-            "t{} on n{} takes lock {key} and is not told that its last holder died",
+            "t{} on h{} takes lock {key} and is not told that its last holder died",
             id.0,
             host + 1
         );
@@ -335,7 +336,15 @@ impl World {
 impl World {
     fn perform_on_watch(&mut self, id: ThreadId, step: Step) -> Check {
         match step {
-            Step::WatchFor(place, _) | Step::WatchBriefly(place, _) => {
+            Step::WatchFor(place, target) => {
+                let Some(value) = self.load(id, place, &step)? else { return Ok(()) };
+                if value < target {
+                    self.go_on(id, Step::AskWatch(place, target));
+                } else {
+                    self.done(id);
+                }
+            }
+            Step::AskWatch(place, _) | Step::WatchBriefly(place, _) => {
                 let Some((_, PageKey { segment, page })) = self.locate(id, place) else {
                     self.done(id);
                     return Ok(());

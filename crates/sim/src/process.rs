@@ -289,7 +289,7 @@ impl World {
         let since = thread.since.map_or(String::new(), |since| format!(" since {since}"));
         let next = thread.steps.front();
         format!(
-            "t{} of {} on n{}: {:?}{since}, next {next:?}",
+            "t{} of {} on h{}: {:?}{since}, next {next:?}",
             id.0,
             client.id,
             client.host + 1,

@@ -163,7 +163,7 @@ fn close_down(world: &mut World) -> Check {
     if !world.crashed {
         for (at, host) in world.hosts.iter().enumerate() {
             let kept: Vec<PageKey> = host.kernel.resident().collect();
-            ensure!(kept.is_empty(), NoLeak, "n{} still keeps {kept:?}", at + 1);
+            ensure!(kept.is_empty(), NoLeak, "h{} still keeps {kept:?}", at + 1);
         }
     }
     Ok(())

@@ -63,9 +63,11 @@ pub(crate) enum Step {
     TryConsume(usize),
     /// Signal a condition variable.
     Signal { cond: Sync, all: bool },
-    /// Wait until a word is at least this.
+    /// Wait until a word is at least this. First look, which brings a copy here ...
     WatchFor(Place, u64),
-    /// Second part of `WatchFor`: look.
+    /// ... then watch the page ...
+    AskWatch(Place, u64),
+    /// ... and look again, now that no store can be missed.
     CheckWatch(Place, u64),
     /// Last part: wait until the watch ends.
     AwaitWatch,
@@ -95,6 +97,7 @@ impl Step {
             Self::Barrier(_)
                 | Self::TryConsume(_)
                 | Self::WatchFor(..)
+                | Self::AskWatch(..)
                 | Self::CheckWatch(..)
                 | Self::AwaitWatch
         )

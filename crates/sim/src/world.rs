@@ -356,8 +356,8 @@ impl World {
     }
 
     fn handle(&mut self, at: usize, pending: &Pending) -> Check {
-        if let Pending::Datagram(_, bytes) = pending {
-            self.note_arrival(at, bytes);
+        if let Pending::Datagram(source, bytes) = pending {
+            self.note_arrival(at, *source, bytes);
         }
         let mut effects = std::mem::take(&mut self.effects);
         let host = &mut self.hosts[at];
@@ -406,7 +406,7 @@ impl World {
         ensure!(
             host.stuck_deadlines < 100,
             DeadlineMoves,
-            "n{} has its deadline still at {:?} after {} handlings",
+            "h{} has its deadline still at {:?} after {} handlings",
             at + 1,
             due,
             host.stuck_deadlines
@@ -444,7 +444,7 @@ impl World {
             ensure!(
                 fine,
                 SingleWriter,
-                "n{} has {here:?} rights to {key} while n{} has {there:?}",
+                "h{} has {here:?} rights to {key} while h{} has {there:?}",
                 at + 1,
                 other + 1
             );

@@ -34,7 +34,7 @@ fn rights_are_those_of_the_mapping() {
     assert!(kernel.store(M, key(0), 3, 9));
     assert!(!kernel.store(N, key(0), 3, 10));
     assert_eq!(kernel.load(N, key(0), 3), Some(9));
-    kernel.protect(NOW, key(0)).unwrap();
+    kernel.protect(key(0));
     assert!(!kernel.store(M, key(0), 3, 11));
     assert_eq!(kernel.rights(key(0)), Rights::Read);
     kernel.evict(NOW, key(0), true).unwrap();
@@ -79,8 +79,7 @@ fn a_pinned_page_stays() {
     kernel.fill(key(0), [0; WORDS]).unwrap();
     kernel.pin(key(0), Time(200));
     assert_eq!(broken(kernel.evict(NOW, key(0), true)), Invariant::Pinned);
-    assert_eq!(broken(kernel.protect(Time(199), key(0))), Invariant::Pinned);
-    kernel.protect(Time(200), key(0)).unwrap();
+    assert_eq!(broken(kernel.evict(Time(199), key(0), true)), Invariant::Pinned);
     kernel.unpin(key(0));
     kernel.evict(NOW, key(0), true).unwrap();
 }
