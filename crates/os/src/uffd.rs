@@ -19,9 +19,9 @@ use linux_raw_sys::general::{
     uffdio_zeropage,
 };
 use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, open, readlink};
-use rustix::io::{Errno, read};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, read};
 use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Where a process finds the device that makes descriptors.
@@ -304,10 +304,10 @@ impl Uffd {
     /// was ready: a thread interrupted by a signal takes its fault back.
     ///
     /// # Errors
-    /// If the descriptor is broken, or its owner made it blocking.
+    /// If the descriptor is broken.
     pub fn read(&self, buffer: &mut FaultBuffer) -> io::Result<()> {
         buffer.clear();
-        match read(&self.0, buffer.space()) {
+        match read_now(self.0.as_fd(), buffer.space()) {
             Ok(length) => {
                 buffer.filled(length);
                 Ok(())
@@ -317,6 +317,20 @@ impl Uffd {
         }
     }
 }
+
+/// The descriptor's owner shares its flags and could make it blocking just
+/// before the call, so the call itself says that it must not wait. Kernels
+/// before 6.10 do not understand; there only the flag protects.
+fn read_now(fd: BorrowedFd<'_>, space: &mut [u8]) -> rustix::io::Result<usize> {
+    let mut parts = [IoSliceMut::new(space)];
+    match preadv2(fd, &mut parts, CURRENT, ReadWriteFlags::NOWAIT) {
+        Err(Errno::OPNOTSUPP) => read(fd, space),
+        done => done,
+    }
+}
+
+/// Minus one: a descriptor without positions.
+const CURRENT: u64 = u64::MAX;
 
 impl AsFd for Uffd {
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -157,6 +157,25 @@ fn only_a_userfaultfd_is_adopted() {
     assert!(adopted.handshake().is_err(), "once per descriptor");
 }
 
+#[test]
+fn reading_never_waits_whatever_the_owner_does() {
+    let Ok((uffd, _)) = Uffd::create(None) else {
+        eprintln!("skipped: userfaultfd is not permitted here (run as root)");
+        return;
+    };
+    uffd.handshake().unwrap();
+    fcntl_setfl(&uffd, OFlags::empty()).unwrap();
+    let mut buffer = FaultBuffer::default();
+    let mut nothing = [0; 32];
+    let mut parts = [IoSliceMut::new(&mut nothing)];
+    if preadv2(&uffd, &mut parts, CURRENT, ReadWriteFlags::NOWAIT) == Err(Errno::OPNOTSUPP) {
+        eprintln!("skipped: this kernel cannot (before 6.10)");
+        return;
+    }
+    uffd.read(&mut buffer).unwrap();
+    assert!(buffer.is_empty());
+}
+
 const THREADS: usize = 4;
 const PAGES: usize = 4;
 const WORDS_APART: usize = 8;
