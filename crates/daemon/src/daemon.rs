@@ -30,7 +30,6 @@ struct Daemon {
     ready: Vec<Ready>,
     datagram: Box<[u8]>,
     packet: Box<[u8]>,
-    rounds: u32,
     /// Told to end; by then at the latest.
     ending: Option<u64>,
     admitted: bool,
@@ -57,6 +56,9 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Datagrams handled before others get their turn.
 const DATAGRAMS: usize = 64;
+
+/// Looks for a datagram in a row while a thread waits for one: some 2 µs.
+const GLANCES: usize = 6;
 
 /// Packets of one process handled before others get their turn.
 const PACKETS: usize = 16;
@@ -109,7 +111,6 @@ impl Daemon {
             ready: Vec::new(),
             datagram: vec![0; 1 << 16].into_boxed_slice(),
             packet: vec![0; MAX_PACKET].into_boxed_slice(),
-            rounds: 0,
             ending: None,
             admitted: false,
             _latency: options.latency.then(hold_latency).flatten(),
@@ -126,24 +127,30 @@ impl Daemon {
             }
             let waited_for = self.driver.is_waited_for();
             if self.waiter.stays_awake(now, waited_for) {
-                self.spin()?;
+                self.spin(waited_for)?;
             } else {
                 self.sleep(now)?;
             }
         }
     }
 
-    /// One round of staying awake: a datagram if there is one, now and then
-    /// everything else. Whoever else wants this processor gets it in between.
-    fn spin(&mut self) -> Result<()> {
-        if self.receive()? {
-            return Ok(());
-        }
-        self.driver.hands.look_at_threads();
-        self.rounds = self.rounds.wrapping_add(1);
-        if self.rounds.is_multiple_of(2) {
+    /// One round of staying awake. Whoever else wants this processor gets it in
+    /// between: a thread just woken, a client, another daemon of this host.
+    fn spin(&mut self, waited_for: bool) -> Result<()> {
+        if waited_for {
+            // An answer is on its way: look for nothing else for a moment.
+            for _ in 0..GLANCES {
+                if self.receive()? {
+                    return Ok(());
+                }
+                self.driver.hands.look_at_threads();
+            }
             cpu::yield_now();
-            return Ok(());
+        } else {
+            cpu::yield_now();
+            if self.receive()? {
+                return Ok(());
+            }
         }
         self.poll(Some(0))
     }

@@ -44,7 +44,7 @@ fn nonsense_ends_the_session_and_nothing_else() {
 #[test]
 fn a_client_that_never_reads_is_cut_off() {
     let daemon = Daemon::start(|_| {});
-    let mut lazy = daemon.client();
+    let lazy = daemon.client();
     lazy.socket.set_nonblocking(true).unwrap();
     let packet = pagemesh_wire::local::RequestPacket {
         number: 1,
