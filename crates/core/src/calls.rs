@@ -10,7 +10,7 @@ use crate::limits::REPLIES_KEPT;
 use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::peer::{Call, Message, Refusal, Reply};
-use pagemesh_wire::{CallId, ClientId, NodeId, Ticket};
+use pagemesh_wire::{CallId, ClientId, NodeId, SyncKey, Ticket};
 use std::collections::BTreeMap;
 
 /// Who called, and which of its calls it is.
@@ -24,15 +24,16 @@ pub(crate) struct Caller {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Then {
     /// Hand it to a client.
-    Tell(Ticket),
-    /// A client opens a segment of this name.
+    Tell(Ticket, ClientId),
+    /// A client opens a segment of this name; nobody, if it has withdrawn.
     Open {
-        ticket: Ticket,
-        client: ClientId,
+        client: Option<(Ticket, ClientId)>,
         name: String,
     },
     /// This node has left.
     Left(Ticket),
+    /// Wake another waiter of this condition variable.
+    WakeAnother(SyncKey),
     /// Nothing: it only had to arrive.
     Nothing,
 }
@@ -44,6 +45,10 @@ struct Outgoing {
     then: Then,
     /// None for calls to this node itself.
     backoff: Option<Backoff>,
+    /// The caller was told that the call waits at the server.
+    waiting_told: bool,
+    /// The caller has withdrawn it; the server is told until it says it knows.
+    cancelled: bool,
 }
 
 /// What a server remembers of one caller.
@@ -76,6 +81,8 @@ impl Calls {
                 body: body.clone(),
                 then,
                 backoff,
+                waiting_told: false,
+                cancelled: false,
             },
         );
         if !here {
@@ -167,16 +174,25 @@ impl Calls {
         );
     }
 
-    /// A reply arrived. Returns what to do with it, if the call was still open.
-    pub(crate) fn replied(&mut self, from: NodeId, call: CallId, waiting: bool) -> Option<Then> {
-        let outgoing = self.outgoing.get(&call)?;
+    /// A reply arrived. Returns what to do with it, if the call was still open
+    /// and this is news.
+    pub(crate) fn replied(&mut self, from: NodeId, call: CallId, reply: &Reply) -> Option<Then> {
+        let outgoing = self.outgoing.get_mut(&call)?;
         if outgoing.to != from {
             return None;
         }
-        if waiting {
-            return Some(outgoing.then.clone());
+        if *reply == Reply::Waiting {
+            let news = !core::mem::replace(&mut outgoing.waiting_told, true);
+            return (news && !outgoing.cancelled).then(|| outgoing.then.clone());
         }
-        self.outgoing.remove(&call).map(|outgoing| outgoing.then)
+        let outgoing = self.outgoing.remove(&call)?;
+        match outgoing.body {
+            // It was woken after its client had gone: somebody else must wake.
+            Call::CondWait { key } if outgoing.cancelled && *reply == Reply::Done => {
+                Some(Then::WakeAnother(key))
+            }
+            _ => Some(outgoing.then),
+        }
     }
 
     /// A call may be due to be repeated.
@@ -189,8 +205,16 @@ impl Calls {
             return;
         };
         if cx.fire(backoff, Timer::Call(call)) {
-            let body = outgoing.body.clone();
-            cx.send(outgoing.to, Message::Call { call, floor, body });
+            let message = if outgoing.cancelled {
+                Message::CancelCall { call }
+            } else {
+                Message::Call {
+                    call,
+                    floor,
+                    body: outgoing.body.clone(),
+                }
+            };
+            cx.send(outgoing.to, message);
         }
     }
 
@@ -201,25 +225,74 @@ impl Calls {
         )
     }
 
-    /// A client no longer waits. Returns the server and the call to be cancelled there.
-    pub(crate) fn cancel(&mut self, ticket: Ticket) -> Option<(NodeId, CallId)> {
-        let (call, outgoing) = self
-            .outgoing
-            .iter()
-            .find(|(_, outgoing)| outgoing.then == Then::Tell(ticket))?;
-        let (call, to) = (*call, outgoing.to);
-        self.outgoing.remove(&call);
-        Some((to, call))
+    /// A client withdraws a request. Returns the calls this node must serve
+    /// the withdrawal of itself, or nothing if no call belonged to the ticket.
+    pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, ticket: Ticket) -> Option<Vec<Caller>> {
+        let calls = self.calls_of(|of, _| of == ticket);
+        (!calls.is_empty()).then(|| self.withdraw(cx, calls))
     }
 
-    /// A remote caller no longer waits for a call.
-    pub(crate) fn cancelled(&mut self, caller: Caller) {
-        if let Some(memory) = self.served.get_mut(&caller.node)
-            && let Some(slot) = memory.replies.get_mut(&caller.call)
-            && slot.is_none()
-        {
-            *slot = Some(Reply::Refused(Refusal::Cancelled));
+    /// A client is gone, with everything it waited for.
+    pub(crate) fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) -> Vec<Caller> {
+        let calls = self.calls_of(|_, of| of == client);
+        self.withdraw(cx, calls)
+    }
+
+    fn calls_of(&self, pick: impl Fn(Ticket, ClientId) -> bool) -> Vec<CallId> {
+        let picked = |outgoing: &Outgoing| match outgoing.then {
+            Then::Tell(ticket, client)
+            | Then::Open {
+                client: Some((ticket, client)),
+                ..
+            } => pick(ticket, client),
+            _ => false,
+        };
+        let calls = self
+            .outgoing
+            .iter()
+            .filter(|(_, outgoing)| picked(outgoing));
+        calls.map(|(call, _)| *call).collect()
+    }
+
+    fn withdraw(&mut self, cx: &mut Cx<'_>, calls: Vec<CallId>) -> Vec<Caller> {
+        let mut here = Vec::new();
+        for call in calls {
+            let outgoing = self.outgoing.get_mut(&call).expect("listed just now");
+            if let Then::Open { client, .. } = &mut outgoing.then {
+                // The segment will be opened; it is closed again then.
+                *client = None;
+                continue;
+            }
+            outgoing.then = Then::Nothing;
+            if outgoing.backoff.is_some() {
+                outgoing.cancelled = true;
+                cx.send(outgoing.to, Message::CancelCall { call });
+            } else {
+                self.outgoing.remove(&call);
+                here.push(Caller {
+                    node: cx.me(),
+                    call,
+                });
+            }
         }
+        here
+    }
+
+    /// A remote caller no longer waits for a call, which may not even have
+    /// arrived yet. It is told that this is known, or the answer it had missed.
+    pub(crate) fn cancelled(&mut self, cx: &mut Cx<'_>, caller: Caller) {
+        let memory = self.served.entry(caller.node).or_default();
+        let slot = memory.replies.entry(caller.call).or_default();
+        let body = slot
+            .get_or_insert(Reply::Refused(Refusal::Cancelled))
+            .clone();
+        cx.send(
+            caller.node,
+            Message::Reply {
+                call: caller.call,
+                body,
+            },
+        );
     }
 
     /// A member is gone: its calls are void, and calls to it fail.

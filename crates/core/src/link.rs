@@ -160,8 +160,8 @@ impl Rooms {
             Message::Reply { call, body } => self.replied(cx, from, call, body),
             Message::CancelCall { call } => {
                 let caller = Caller { node: from, call };
-                self.calls.cancelled(caller);
                 self.forget_caller(caller);
+                self.calls.cancelled(cx, caller);
             }
             Message::Heartbeat { .. } => {
                 let epoch = cx.shell.view.epoch;

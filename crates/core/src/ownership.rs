@@ -189,7 +189,9 @@ impl<X: Default + PartialEq> Ownership<X> {
     }
 
     /// Sends `waiter` towards the owner; if the trail is cold, to the home, which
-    /// searches. False if nobody can help: the home, too, is gone or is this node.
+    /// searches. False if nobody can help: the home, too, is gone or is this
+    /// node. A node we have not heard of yet will be heard of: the wish is
+    /// repeated anyway.
     pub(crate) fn forward(
         &self,
         cx: &mut Cx<'_>,
@@ -199,14 +201,15 @@ impl<X: Default + PartialEq> Ownership<X> {
         by_library: bool,
     ) -> bool {
         let home = subject.segment().home();
-        let (to, since, hops) = if self.hint != cx.me() && cx.is_alive(self.hint) && hops < ASTRAY {
+        let (to, since, hops) = if self.hint != cx.me() && !cx.is_gone(self.hint) && hops < ASTRAY {
             (self.hint, self.version, hops)
-        } else if home != cx.me() && cx.is_alive(home) {
+        } else if home != cx.me() && !cx.is_gone(home) {
             (home, Version(0), ASTRAY)
         } else {
             return false;
         };
-        if to != waiter.node {
+        // Only the library tells a node that its own wish is its own to serve.
+        if to != waiter.node || by_library {
             cx.send(
                 to,
                 Message::Ask(Ask {
@@ -389,8 +392,15 @@ impl<X: Default + PartialEq> Ownership<X> {
         cx.send(from, Message::Located(located));
     }
 
-    /// Somebody answered the search.
-    pub(crate) fn located(&mut self, cx: &mut Cx<'_>, from: NodeId, located: &Located) -> Found {
+    /// Somebody answered the search. While this node still `reads` a copy, its
+    /// version stays that of the copy: the invalidation is yet to come.
+    pub(crate) fn located(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        located: &Located,
+        reads: bool,
+    ) -> Found {
         let (me, version) = (cx.me(), self.version);
         let Some(busy) = self.busy_if_any() else {
             return Found::NotYet;
@@ -406,7 +416,9 @@ impl<X: Default + PartialEq> Ownership<X> {
             Some(holder) if holder != me && cx.is_alive(holder) => {
                 busy.search = None;
                 self.hint = holder;
-                self.version = version.max(located.version);
+                if !reads {
+                    self.version = version.max(located.version);
+                }
                 self.send_on(cx, located.subject);
                 Found::Owner
             }

@@ -162,8 +162,8 @@ impl Rooms {
                 write,
                 credentials,
             } => {
+                let client = Some((ticket, client));
                 let then = Then::Open {
-                    ticket,
                     client,
                     name: name.clone(),
                 };
@@ -176,11 +176,7 @@ impl Rooms {
                 };
                 self.call(cx, NodeId::COORDINATOR, call, then);
             }
-            Request::Call { to, call } => match to.or_else(|| home_of(&call)) {
-                Some(to) if cx.is_alive(to) => self.call(cx, to, call, Then::Tell(ticket)),
-                Some(to) => cx.refuse(ticket, Refusal::NodeGone(to)),
-                None => cx.refuse(ticket, Refusal::Invalid("not for clients".into())),
-            },
+            Request::Call { to, call } => self.client_call(cx, ticket, client, to, call),
             Request::Lock { key } => self.locks.lock(cx, ticket, client, key),
             Request::Watch { segment, page } => {
                 self.with_page(cx, ticket, client, segment, page, |segment, cx| {
@@ -208,6 +204,30 @@ impl Rooms {
                 });
             }
             Request::Leave => self.leave(cx, ticket),
+        }
+    }
+
+    fn client_call(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ticket: Ticket,
+        client: ClientId,
+        to: Option<NodeId>,
+        call: Call,
+    ) {
+        // A node named by a person must exist; the home of a segment does,
+        // though we may not have heard of it yet.
+        let gone = |node| {
+            if to.is_some() {
+                !cx.is_alive(node)
+            } else {
+                cx.is_gone(node)
+            }
+        };
+        match to.or_else(|| home_of(&call)) {
+            Some(node) if gone(node) => cx.refuse(ticket, Refusal::NodeGone(node)),
+            Some(node) => self.call(cx, node, call, Then::Tell(ticket, client)),
+            None => cx.refuse(ticket, Refusal::Invalid("not for clients".into())),
         }
     }
 
@@ -243,23 +263,20 @@ impl Rooms {
         work(segment, cx);
     }
 
+    /// Withdraws a request; one that was answered already needs no answer.
     fn cancel(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
-        if let Some((to, call)) = self.calls.cancel(ticket) {
-            let caller = Caller {
-                node: cx.me(),
-                call,
-            };
-            if to == cx.me() {
-                self.forget_caller(caller);
-            } else {
-                cx.send(to, peer::Message::CancelCall { call });
-            }
+        let calls = self.calls.cancel(cx, ticket);
+        let mut had = calls.is_some();
+        for caller in calls.into_iter().flatten() {
+            self.forget_caller(caller);
         }
-        self.locks.cancel(ticket);
+        had |= self.locks.cancel(ticket);
         for segment in self.segments.values_mut() {
-            segment.policy.cancel(ticket);
+            had |= segment.policy.cancel(ticket);
         }
-        cx.refuse(ticket, Refusal::Cancelled);
+        if had {
+            cx.refuse(ticket, Refusal::Cancelled);
+        }
     }
 
     pub(crate) fn forget_caller(&mut self, caller: Caller) {
@@ -301,6 +318,9 @@ impl Rooms {
             .collect();
         for mapping in gone {
             self.unmapped(mapping);
+        }
+        for caller in self.calls.client_gone(cx, client) {
+            self.forget_caller(caller);
         }
         self.locks.client_gone(client);
         let ids: Vec<_> = self.segments.keys().copied().collect();
@@ -451,8 +471,7 @@ impl Rooms {
         call: pagemesh_wire::CallId,
         reply: peer::Reply,
     ) {
-        let waiting = reply == peer::Reply::Waiting;
-        match self.calls.replied(from, call, waiting) {
+        match self.calls.replied(from, call, &reply) {
             None => cx.emit(Event::Stale {}),
             Some(then) => self.carry_on(cx, then, reply),
         }
@@ -461,40 +480,48 @@ impl Rooms {
     fn carry_on(&mut self, cx: &mut Cx<'_>, then: Then, reply: peer::Reply) {
         match then {
             Then::Nothing => {}
-            Then::Tell(ticket) => cx.reply(ticket, to_local(reply)),
+            Then::WakeAnother(key) => {
+                let call = Call::CondSignal { key, all: false };
+                self.call(cx, key.segment.home(), call, Then::Nothing);
+            }
+            Then::Tell(ticket, _) => cx.reply(ticket, to_local(reply)),
             Then::Left(ticket) => {
                 cx.reply(ticket, Reply::Done);
                 self.membership.out(cx, Refusal::NotMember);
             }
-            Then::Open {
-                ticket,
-                client,
-                name,
-            } => match reply {
-                peer::Reply::Segment(info) => {
-                    let segment = self
-                        .segments
-                        .entry(info.id)
-                        .or_insert_with(|| Segment::new(info.clone()));
-                    segment.open(client);
-                    cx.reply(ticket, Reply::Segment(info));
-                }
-                other => {
-                    cx.reply(ticket, to_local(other));
-                    self.close_by_name(cx, &name);
-                }
-            },
+            Then::Open { client, name } => self.opened(cx, client, &name, reply),
         }
     }
 
-    /// An opening failed: a close that waited for it may be due.
+    fn opened(
+        &mut self,
+        cx: &mut Cx<'_>,
+        client: Option<(Ticket, ClientId)>,
+        name: &str,
+        reply: peer::Reply,
+    ) {
+        if let peer::Reply::Segment(info) = &reply {
+            let segment = self
+                .segments
+                .entry(info.id)
+                .or_insert_with(|| Segment::new(info.clone()));
+            if let Some((_, client)) = client {
+                segment.open(client);
+            }
+        }
+        if let Some((ticket, _)) = client {
+            cx.reply(ticket, to_local(reply));
+        }
+        self.close_by_name(cx, name);
+    }
+
+    /// An opening has ended: a close that waited for it may be due.
     fn close_by_name(&mut self, cx: &mut Cx<'_>, name: &str) {
-        let id = self
+        let named = self
             .segments
             .values()
-            .find(|segment| segment.info.name == name && !segment.is_open())
-            .map(|segment| segment.info.id);
-        if let Some(id) = id {
+            .filter(|segment| segment.info.name == name);
+        for id in named.map(|segment| segment.info.id).collect::<Vec<_>>() {
             self.close(cx, id);
         }
     }

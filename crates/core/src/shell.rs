@@ -75,6 +75,15 @@ impl Cx<'_> {
         self.shell.alive.contains(node)
     }
 
+    /// Whether the node was a member and is none any more. A node that is
+    /// neither alive nor gone is one we have not heard of yet.
+    pub(crate) fn is_gone(&self, node: NodeId) -> bool {
+        let members = &self.shell.view.members;
+        members
+            .iter()
+            .any(|member| member.id == node && member.health != Health::Alive)
+    }
+
     pub(crate) fn push(&mut self, effect: Effect) {
         self.effects.push(effect);
     }

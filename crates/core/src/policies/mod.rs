@@ -129,9 +129,9 @@ impl Policy {
         each!(self, policy => policy.unpin(cx, client, first, count));
     }
 
-    /// A request of a client is withdrawn.
-    pub(crate) fn cancel(&mut self, ticket: Ticket) {
-        each!(self, policy => policy.cancel(ticket));
+    /// A request of a client is withdrawn. True if it waited here.
+    pub(crate) fn cancel(&mut self, ticket: Ticket) -> bool {
+        each!(self, policy => policy.cancel(ticket))
     }
 
     /// A client is gone, with its pins.

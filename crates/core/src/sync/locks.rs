@@ -68,11 +68,16 @@ impl Locks {
         self.at(cx, key, |desk| desk.returned(recovered));
     }
 
-    /// A client withdraws a request.
-    pub(crate) fn cancel(&mut self, ticket: Ticket) {
+    /// A client withdraws a request. True if it waited here.
+    pub(crate) fn cancel(&mut self, ticket: Ticket) -> bool {
+        let mut had = false;
         for lock in self.0.values_mut() {
-            lock.waiting.retain(|(waiting, _)| *waiting != ticket);
+            lock.waiting.retain(|(waiting, _)| {
+                had |= *waiting == ticket;
+                *waiting != ticket
+            });
         }
+        had
     }
 
     /// A client is gone.
@@ -92,7 +97,7 @@ impl Locks {
             }
             Letter::Locate(locate) => desk.lock.own.answer(desk.cx, from, &locate, false),
             Letter::Located(located) => {
-                desk.lock.own.located(desk.cx, from, &located);
+                desk.lock.own.located(desk.cx, from, &located, false);
             }
             Letter::Lost(lost) => desk.lost(&lost),
         });
@@ -177,7 +182,7 @@ impl Desk<'_, '_> {
         let subject = self.subject();
         if home == self.cx.me() {
             self.lock.own.search_for(self.cx, subject, waiter);
-        } else if !self.cx.is_alive(home) && waiter.node == self.cx.me() {
+        } else if self.cx.is_gone(home) && waiter.node == self.cx.me() {
             self.refuse_all(self.lock.own.hint);
         }
     }

@@ -121,7 +121,7 @@ impl Desk<'_, '_> {
                 self.after.to_library.push(waiter);
                 return;
             }
-            Manager::Fixed if self.cx.is_alive(home) => {
+            Manager::Fixed if !self.cx.is_gone(home) => {
                 let ask = Ask {
                     subject,
                     waiter,
@@ -151,7 +151,7 @@ impl Desk<'_, '_> {
         let subject = self.subject();
         if home == self.cx.me() {
             self.page.own.search_for(self.cx, subject, waiter);
-        } else if !self.cx.is_alive(home) && waiter.node == self.cx.me() {
+        } else if self.cx.is_gone(home) && waiter.node == self.cx.me() {
             self.lost(self.page.own.hint);
         }
     }
@@ -187,7 +187,8 @@ impl Desk<'_, '_> {
                 self.page.own.answer(self.cx, from, &locate, copy);
             }
             Letter::Located(located) => {
-                self.page.own.located(self.cx, from, &located);
+                let reads = self.page.rights > Rights::None;
+                self.page.own.located(self.cx, from, &located, reads);
             }
             Letter::Lost(lost) => {
                 let mine = self

@@ -6,6 +6,7 @@
 use super::Sequential;
 use super::desk::Desk;
 use crate::backoff::Backoff;
+use crate::effect::Rights;
 use crate::event::Event;
 use crate::shell::Cx;
 use pagemesh_wire::peer::Waiter;
@@ -134,9 +135,11 @@ impl Sequential {
 }
 
 impl Desk<'_, '_> {
-    /// The library site learns who the clock site is (M9).
+    /// The library site learns who the clock site is (M9). While it still reads
+    /// a copy, the invalidation is yet to come and will tell it.
     fn learn_clock(&mut self, node: NodeId, version: Version) {
-        if version > self.page.own.version && !self.is_owner() {
+        let reads = self.page.rights > Rights::None;
+        if version > self.page.own.version && !self.is_owner() && !reads {
             self.page.own.version = version;
             self.page.own.hint = node;
         }

@@ -163,14 +163,16 @@ impl Sequential {
         self.at(cx, page, |desk| desk.watch(ticket));
     }
 
-    pub(super) fn cancel(&mut self, ticket: Ticket) {
-        self.pin_jobs.remove(&ticket);
+    pub(super) fn cancel(&mut self, ticket: Ticket) -> bool {
+        let mut had = self.pin_jobs.remove(&ticket).is_some();
         for page in self.pages.values_mut() {
             if let Some(busy) = page.own.busy_if_any() {
+                had |= busy.more.watchers.contains(&ticket);
                 busy.more.watchers.retain(|watcher| *watcher != ticket);
                 busy.more.pinning.retain(|waiting| *waiting != ticket);
             }
         }
+        had
     }
 
     pub(super) fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) {
