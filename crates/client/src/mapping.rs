@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use pagemesh_os::uffd::Uffd;
+use pagemesh_os::uffd::{Kind, Uffd};
 use pagemesh_wire::local::{Reply, Request};
 use pagemesh_wire::{ByteLen, ByteOffset, MappingId, PAGE_SIZE};
 use rustix::io::Errno;
@@ -47,6 +47,7 @@ struct Served {
     /// While it is open here, threads that touch absent pages wait for a new
     /// daemon if the old one dies, instead of reading zeros.
     _uffd: Uffd,
+    kind: Kind,
 }
 
 // SAFETY: the pointer is to shared memory, which any thread may use; all fields
@@ -145,6 +146,16 @@ impl Mapping {
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.0.offset
+    }
+
+    /// Whether `read(2)`, `write(2)` and other system calls may be given this
+    /// memory while it is elsewhere. If not, since the kernel serves this user's
+    /// own accesses only, they fail with `EFAULT` unless the program has touched every
+    /// page just before; `pagemesh doctor` says how to allow it.
+    #[must_use]
+    pub fn serves_system_calls(&self) -> bool {
+        let served = self.0.served.as_ref();
+        served.is_some_and(|served| served.kind != Kind::UserModeOnly)
     }
 
     /// The memory as bytes.
@@ -301,7 +312,7 @@ impl Region {
     /// Makes the daemon serve the faults of this memory.
     fn attach(&self) -> Result<Served> {
         let mesh = self.segment.mesh();
-        let (uffd, _) = Uffd::create(mesh.device()).map_err(Error::NoUserfaultfd)?;
+        let (uffd, kind) = Uffd::create(mesh.device()).map_err(Error::NoUserfaultfd)?;
         let request = Request::Map {
             segment: self.segment.id(),
             address: self.base.as_ptr() as u64,
@@ -314,6 +325,7 @@ impl Region {
             Reply::Mapped { mapping } => Ok(Served {
                 number: mapping,
                 _uffd: uffd,
+                kind,
             }),
             other => Err(unexpected(&other)),
         }

@@ -72,6 +72,7 @@ impl LockArea {
 
     /// The word of a slot; `None` beyond the area.
     #[must_use]
+    #[inline]
     pub fn word(&self, slot: u32) -> Option<&Word> {
         if slot >= SLOT_LIMIT {
             return None;
@@ -118,6 +119,7 @@ impl Word {
 
     /// What it says now.
     #[must_use]
+    #[inline]
     pub fn load(&self) -> LockWord {
         LockWord::decode(self.0.load(Ordering::SeqCst))
     }
@@ -127,6 +129,7 @@ impl Word {
     /// # Errors
     /// What was there instead of `current`; nothing changed. A word that a
     /// process filled with nonsense may read like `current` and yet fail.
+    #[inline]
     pub fn compare_exchange(&self, current: LockWord, new: LockWord) -> Result<LockWord, LockWord> {
         self.0
             .compare_exchange(
@@ -140,6 +143,7 @@ impl Word {
     }
 
     /// Writes `new`, and says what was there.
+    #[inline]
     pub fn swap(&self, new: LockWord) -> LockWord {
         LockWord::decode(self.0.swap(new.encode(), Ordering::SeqCst))
     }
