@@ -1,7 +1,7 @@
 //! The command line: every command, and the flags all of them share.
 
 use crate::commands::{
-    bench, completions, counters, daemon, demo, doctor, leave, members, probe, run, sandbox,
+    app, bench, completions, counters, daemon, demo, doctor, leave, members, probe, run, sandbox,
     segment, status, version,
 };
 use crate::exit::Exit;
@@ -104,6 +104,9 @@ pub(crate) enum Command {
     Bench(bench::Bench),
     /// See it work: PageRank of this machine's packages on four nodes
     Demo(demo::Demo),
+    /// Take part in one of the programs that come with PageMesh
+    #[command(subcommand, hide = true)]
+    App(app::App),
     /// Measure the round trip to a node through every layer
     Probe(probe::Probe),
     /// Show the counters of this node
@@ -127,6 +130,7 @@ impl Command {
             Self::Doctor(command) => command.run(global),
             Self::Bench(command) => command.run(global),
             Self::Demo(command) => command.run(global),
+            Self::App(command) => command.run(),
             Self::Probe(command) => command.run(global),
             Self::Counters(command) => command.run(global),
             Self::Completions(command) => command.run(global),

@@ -5,6 +5,7 @@ use crate::control::Control;
 use anyhow::Result;
 use std::path::PathBuf;
 
+pub(crate) mod app;
 pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod counters;

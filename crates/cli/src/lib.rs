@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod apps;
 mod cli;
 mod commands;
 mod config;

@@ -9,6 +9,7 @@ use crate::units::parse_duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use pagemesh_daemon::launch::{Order, Program, socket_path};
+use pagemesh_wire::local::Request;
 use pagemesh_wire::peer::Member;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -52,13 +53,18 @@ impl Run {
         );
         let size = self.n.map_or(members.len(), |n| n as usize);
         let (sender, events) = ranks::events();
-        let copies = self.start(&control, &members, size, &sender)?;
+        let job: u64 = rand::random();
+        let copies = self.start(&control, &members, size, job, &sender)?;
         interrupts.watch(move |signal| sender.send(Event::Interrupted(signal)).is_ok())?;
         let care = Care {
             prefix: !self.no_prefix,
             grace: self.grace,
         };
-        ranks::supervise(&copies, &events, care)
+        let exit = ranks::supervise(&copies, &events, care);
+        // Made by the first copy that needed it, if any did.
+        let name = format!("job.{job}");
+        let _ = control.ask(Request::Remove { name });
+        exit
     }
 
     fn start(
@@ -66,10 +72,10 @@ impl Run {
         control: &Control,
         members: &[Member],
         size: usize,
+        job: u64,
         events: &ranks::Events,
     ) -> Result<Vec<Box<dyn Copy>>> {
         let orders = socket_path(control.path());
-        let job: u64 = rand::random();
         let mut copies: Vec<Box<dyn Copy>> = Vec::new();
         for (rank, member) in members.iter().cycle().take(size).enumerate() {
             let order = Order {

@@ -3,7 +3,7 @@
 use crate::control::Control;
 use crate::output;
 use anyhow::{Context, Result};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How often to look.
@@ -28,7 +28,7 @@ pub(super) fn announce(socket: PathBuf) -> Result<()> {
     Ok(())
 }
 
-fn line(socket: &PathBuf) -> Option<String> {
+fn line(socket: &Path) -> Option<String> {
     let mut control = Control::connect(socket).ok()?;
     let status = control.status().ok()?;
     let alive = control.alive().ok()?;
