@@ -308,7 +308,7 @@ impl<X: Default + PartialEq> Ownership<X> {
         busy.passing = None;
         let early = core::mem::take(&mut busy.queue);
         for waiter in pass.queue.iter().copied().chain(early) {
-            if waiter.node != me && cx.is_alive(waiter.node) {
+            if waiter.node != me && !cx.is_gone(waiter.node) {
                 self.enqueue(waiter);
             }
         }
@@ -413,7 +413,7 @@ impl<X: Default + PartialEq> Ownership<X> {
         }
         search.missing.remove(from);
         match located.holder {
-            Some(holder) if holder != me && cx.is_alive(holder) => {
+            Some(holder) if holder != me && !cx.is_gone(holder) => {
                 busy.search = None;
                 self.hint = holder;
                 if !reads {

@@ -257,8 +257,19 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// A client lets the page go.
+    /// A client lets the page go: one of its pins, since its threads pin for
+    /// themselves.
     pub(super) fn unpin(&mut self, client: ClientId) {
+        if let Some(more) = self.more_if_any()
+            && let Some(at) = more.pins.iter().position(|pin| pin.client == client)
+        {
+            more.pins.remove(at);
+            self.leave_if_due();
+        }
+    }
+
+    /// A client is gone, with all its pins.
+    pub(super) fn unpin_all(&mut self, client: ClientId) {
         if let Some(more) = self.more_if_any() {
             more.pins.retain(|pin| pin.client != client);
             self.leave_if_due();

@@ -208,7 +208,7 @@ impl Desk<'_, '_> {
         use crate::ownership::Route;
         let waiter = ask.waiter;
         if waiter.node == self.cx.me() {
-            self.asked_by_self(waiter);
+            self.asked_by_self(ask);
             return;
         }
         let (segment, page) = (self.rules.segment, self.index);
@@ -223,18 +223,25 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// Our own wish came back to us: we are the clock site, or it is an old one.
-    fn asked_by_self(&mut self, waiter: Waiter) {
+    /// Our own wish came back to us: we are the clock site, or the library
+    /// thinks so, or it is an old one.
+    fn asked_by_self(&mut self, ask: &Ask) {
+        let waiter = ask.waiter;
         let open = self
             .page
             .own
             .want()
             .is_some_and(|want| want.waiter.request == waiter.request);
-        if open && self.is_owner() {
+        if !open {
+            self.tell_served(waiter.request);
+        } else if self.is_owner() {
             self.page.own.enqueue(waiter);
             self.serve();
-        } else if !open {
-            self.tell_served(waiter.request);
+        } else if ask.by_library {
+            let subject = self.subject();
+            self.page
+                .own
+                .forward(self.cx, subject, waiter, ask.hops.saturating_add(1), true);
         }
     }
 

@@ -87,18 +87,17 @@ impl Sequential {
         request: RequestId,
         clock: Option<Version>,
     ) {
+        if let Some(version) = clock {
+            self.at(cx, page, |desk| desk.learn_clock(from, version));
+        }
         let current = self.libraries.get_mut(&page).and_then(|library| {
             let (current, _) = library.checked_out.as_ref()?;
             (current.node == from && current.request == request).then(|| library.checked_out = None)
         });
-        if current.is_none() {
-            cx.emit(Event::Stale {});
-            return;
+        match current {
+            Some(()) => self.library_advance(cx, page),
+            None => cx.emit(Event::Stale {}),
         }
-        if let Some(version) = clock {
-            self.at(cx, page, |desk| desk.learn_clock(from, version));
-        }
-        self.library_advance(cx, page);
     }
 
     /// Repeats the hand-out whose end nobody reported.

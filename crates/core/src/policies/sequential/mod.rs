@@ -183,7 +183,7 @@ impl Sequential {
                 .is_some_and(|busy| busy.more.pins.iter().any(|pin| pin.client == client))
         });
         for page in pinned {
-            self.at(cx, page, |desk| desk.unpin(client));
+            self.at(cx, page, |desk| desk.unpin_all(client));
         }
     }
 

@@ -214,7 +214,7 @@ impl Desk<'_, '_> {
     pub(super) fn await_acks(&mut self, missing: NodeSet) {
         let missing: NodeSet = missing
             .iter()
-            .filter(|node| self.cx.is_alive(*node))
+            .filter(|node| !self.cx.is_gone(*node))
             .collect();
         if missing.is_empty() {
             self.become_writer();
