@@ -70,7 +70,12 @@ pub(crate) struct Care {
     pub(crate) prefix: bool,
     /// Once a copy has failed, the others may go on this long.
     pub(crate) grace: Duration,
+    /// All of it may take this long.
+    pub(crate) limit: Option<Duration>,
 }
+
+/// The exit code of a job that took too long, as of timeout(1).
+const TOO_LONG: u8 = 124;
 
 /// Looks after copies until all have ended, and returns the worst exit code.
 pub(crate) fn supervise(
@@ -86,6 +91,7 @@ pub(crate) fn supervise(
         open: copies.len() * 2,
         worst: 0,
         stop: Stop::No,
+        deadline: care.limit.map(|limit| Instant::now() + limit),
     }
     .run(events)
 }
@@ -108,6 +114,8 @@ struct Supervisor<'a> {
     open: usize,
     worst: u8,
     stop: Stop,
+    /// When the job has taken too long.
+    deadline: Option<Instant>,
 }
 
 impl Supervisor<'_> {
@@ -135,7 +143,7 @@ impl Supervisor<'_> {
             Stop::Ask(at) | Stop::Kill(at) => Some(at),
             Stop::No | Stop::Killed => None,
         };
-        [next, over]
+        [next, over, self.deadline]
             .into_iter()
             .flatten()
             .min()
@@ -233,6 +241,13 @@ impl Supervisor<'_> {
     /// Takes the next step towards the end, if it is due.
     fn press(&mut self) {
         let now = Instant::now();
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.deadline = None;
+            eprintln!("pagemesh: not done in time; ending all ranks");
+            self.worst = self.worst.max(TOO_LONG);
+            self.tell(Signal::TERM);
+            self.stop = Stop::Kill(now + MERCY);
+        }
         match self.stop {
             Stop::Ask(at) if at <= now => {
                 eprintln!(
@@ -283,6 +298,7 @@ mod tests {
         let care = Care {
             prefix: true,
             grace,
+            limit: Some(Duration::from_secs(20)),
         };
         let exit = supervise(&copies, &receiver, care).unwrap();
         (exit.0, start.elapsed())

@@ -136,6 +136,12 @@ impl Sandbox {
         self.room.path()
     }
 
+    /// The program `pagemesh` that its daemons run.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// Whether every node has a network namespace of its own.
     #[must_use]
     pub fn isolated(&self) -> bool {

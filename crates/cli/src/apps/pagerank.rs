@@ -43,7 +43,7 @@ pub(crate) struct PageRank {
     rounds: u32,
     /// Use only the first so many packages
     #[arg(long)]
-    packages: Option<usize>,
+    pub(crate) packages: Option<usize>,
     /// Write the result there, as JSON, instead of showing it
     #[arg(long, value_name = "FILE")]
     result: Option<PathBuf>,

@@ -34,6 +34,9 @@ pub(crate) struct Run {
     /// Once a copy has failed, the others may go on this long
     #[arg(long, default_value = "5s", value_parser = parse_duration)]
     grace: Duration,
+    /// End all copies after this long, with exit code 124
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    timeout: Option<Duration>,
     /// Do not begin output lines with [rank]
     #[arg(long)]
     no_prefix: bool,
@@ -59,6 +62,7 @@ impl Run {
         let care = Care {
             prefix: !self.no_prefix,
             grace: self.grace,
+            limit: self.timeout,
         };
         let exit = ranks::supervise(&copies, &events, care);
         // Made by the first copy that needed it, if any did.

@@ -30,6 +30,9 @@ pub(crate) struct SandboxCommand {
     /// Once a copy has failed, the others may go on this long
     #[arg(long, default_value = "5s", value_parser = parse_duration)]
     grace: Duration,
+    /// End all copies after this long, with exit code 124
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    timeout: Option<Duration>,
     /// Do not begin output lines with [rank]
     #[arg(long)]
     no_prefix: bool,
@@ -123,6 +126,7 @@ impl SandboxCommand {
         let care = Care {
             prefix: !self.no_prefix,
             grace: self.grace,
+            limit: self.timeout,
         };
         run_on_all(&sandbox, &self.command, care, &interrupts)
     }
