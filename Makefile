@@ -1,17 +1,21 @@
 # PageMesh: the two commands are `make demo` and `make test`.
 # Both work on a bare Debian 12 or Ubuntu 24.04 with nothing but Rust and make.
 
+# Where rustup puts it, for shells that were open before.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
 CARGO ?= cargo
 PREFIX ?= /usr/local
 DESTDIR ?=
-TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+TARGET := $(abspath $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target))
+COMPLETIONS := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 
-.PHONY: all build demo test lint setup install uninstall deny clean help
+.PHONY: all build demo test lint install uninstall deny clean help
 
 all: build
 
 help:
-	@echo 'make demo     build, bring up four nodes on this machine, run PageRank on them'
+	@echo 'make demo     bring up four nodes on this machine and run PageRank on them'
 	@echo 'make test     format, lint and every test'
 	@echo 'make build    everything, optimized'
 	@echo 'make lint     format and lint only'
@@ -19,28 +23,33 @@ help:
 	@echo 'make deny     licences and sources of the libraries (installs cargo-deny)'
 	@echo 'make clean    remove what was built'
 
-setup:
+build:
 	@scripts/setup
-
-build: setup
 	$(CARGO) build --release --workspace --locked
 
-demo: build
-	$(TARGET)/release/pagemesh demo
+demo:
+	@scripts/setup --lists
+	$(CARGO) build --release --package pagemesh-cli --locked
+	@$(TARGET)/release/pagemesh demo
 
 # cargo test comes last, so that its own counts close the output.
 test: lint
 	$(CARGO) test --workspace --locked
 
-lint: setup
+lint:
+	@scripts/setup --lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 install: build
-	scripts/install "$(TARGET)/release" "$(DESTDIR)" "$(PREFIX)"
+	install -D -m 755 $(TARGET)/release/pagemesh $(DESTDIR)$(PREFIX)/bin/pagemesh
+	install -d $(COMPLETIONS)
+	$(TARGET)/release/pagemesh completions bash > $(COMPLETIONS)/pagemesh
+	$(MAKE) -C crates/capi install TARGET=$(TARGET)/release
 
 uninstall:
-	scripts/install --remove "$(DESTDIR)" "$(PREFIX)"
+	rm -f $(DESTDIR)$(PREFIX)/bin/pagemesh $(COMPLETIONS)/pagemesh
+	$(MAKE) -C crates/capi uninstall
 
 deny:
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
