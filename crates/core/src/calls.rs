@@ -31,7 +31,7 @@ pub(crate) enum Then {
         name: String,
     },
     /// This node has left.
-    Left(Ticket),
+    Left,
     /// Wake another waiter of this condition variable.
     WakeAnother(SyncKey),
     /// Nothing: it only had to arrive.

@@ -67,7 +67,7 @@ impl Rooms {
             .iter()
             .find(|member| member.id == header.from && member.incarnation == header.incarnation)
             .map(|member| member.health);
-        if health == Some(Health::Dead) {
+        if matches!(health, Some(Health::Dead | Health::Left)) {
             let header = cx.header(header.from);
             let message = Message::Expelled;
             cx.push(Effect::Send {
@@ -168,10 +168,7 @@ impl Rooms {
                 cx.send(from, Message::HeartbeatAck { epoch });
             }
             Message::HeartbeatAck { .. } => self.membership.coordinator_heard = cx.now,
-            Message::Expelled => {
-                self.membership
-                    .out(cx, pagemesh_wire::peer::Refusal::NotMember);
-            }
+            Message::Expelled => self.expelled(cx),
             other => unreachable!("handled before: {other:?}"),
         }
     }

@@ -485,10 +485,7 @@ impl Rooms {
                 self.call(cx, key.segment.home(), call, Then::Nothing);
             }
             Then::Tell(ticket, _) => cx.reply(ticket, to_local(reply)),
-            Then::Left(ticket) => {
-                cx.reply(ticket, Reply::Done);
-                self.membership.out(cx, Refusal::NotMember);
-            }
+            Then::Left => self.expelled(cx),
             Then::Open { client, name } => self.opened(cx, client, &name, reply),
         }
     }
@@ -655,6 +652,17 @@ impl Rooms {
         self.leaving = Some(ticket);
     }
 
+    /// A peer says that we are no member any more. If we were leaving, that is
+    /// the answer to our leave-taking, whose reply was lost.
+    pub(crate) fn expelled(&mut self, cx: &mut Cx<'_>) {
+        if self.left
+            && let Some(ticket) = self.leaving.take()
+        {
+            cx.reply(ticket, Reply::Done);
+        }
+        self.membership.out(cx, Refusal::NotMember);
+    }
+
     fn go_on_leaving(&mut self, cx: &mut Cx<'_>) {
         let mut left = self.locks.hand_over(cx);
         for segment in self.segments.values_mut() {
@@ -662,11 +670,9 @@ impl Rooms {
                 .policy
                 .hand_over(cx, segment.info.id.home(), LEAVE_BURST);
         }
-        if left == 0
-            && let Some(ticket) = self.leaving
-        {
+        if left == 0 {
             self.left = true;
-            self.call(cx, NodeId::COORDINATOR, Call::Leave, Then::Left(ticket));
+            self.call(cx, NodeId::COORDINATOR, Call::Leave, Then::Left);
         }
     }
 }

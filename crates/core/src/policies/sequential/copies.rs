@@ -189,7 +189,6 @@ impl Desk<'_, '_> {
         self.pass_due();
         self.gather_due();
         self.search_due();
-        self.pins_due();
         self.leave_if_due();
     }
 
@@ -247,13 +246,6 @@ impl Desk<'_, '_> {
         let subject = self.subject();
         if let Found::Nobody(with) = self.page.own.search_due(self.cx, subject) {
             self.lost(with);
-        }
-    }
-
-    fn pins_due(&mut self) {
-        let now = self.cx.now;
-        if let Some(more) = self.more_if_any() {
-            more.pins.retain(|pin| pin.until > now);
         }
     }
 

@@ -59,7 +59,8 @@ pub(super) struct Gather {
     pub(super) backoff: Backoff,
 }
 
-/// A client keeps the page until it lets go or its lease ends.
+/// A client keeps the page until it lets go or its lease ends. A pin whose lease
+/// has ended stays here without effect until its client lets go of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pin {
     pub(super) client: ClientId,
