@@ -5,7 +5,7 @@ use crate::kernel::{PageKey, ThreadId};
 use crate::log::Mark;
 use crate::process::{Asked, Opened, State};
 use crate::step::{Seg, Step};
-use crate::world::{Life, World};
+use crate::world::World;
 use pagemesh_core::limits::PIN_LEASE;
 use pagemesh_core::{Reply, Time};
 use pagemesh_wire::peer::{Refusal, SegmentInfo};
@@ -159,7 +159,8 @@ impl World {
             (Step::Open { exclusive: true, .. }, Refusal::Exists)
             | (Step::Stat(_) | Step::Remove(_), Refusal::NotFound)
             | (Step::Leave, Refusal::CannotLeave(_)) => true,
-            (Step::Probe(host), Refusal::NodeGone(_)) => self.hosts[*host].life != Life::Up,
+            // Whom one node knows another may not have heard of yet.
+            (Step::Probe(_), Refusal::NodeGone(_)) => true,
             (_, Refusal::NodeGone(_)) => self.crashed,
             _ => false,
         };

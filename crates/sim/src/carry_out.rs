@@ -8,7 +8,7 @@ use crate::world::{Happening, Life, World};
 use pagemesh_core::limits::USE_GUARD;
 use pagemesh_core::{Effect, Event, Input, Rights, Source};
 use pagemesh_wire::header::{HEADER_SIZE, Header};
-use pagemesh_wire::peer::{Message, Subject};
+use pagemesh_wire::peer::{Message, Pass, Subject};
 use pagemesh_wire::{ClientId, MappingId, PAGE_SIZE, PageIndex, SegmentId, SyncKey};
 use std::net::SocketAddr;
 
@@ -42,6 +42,7 @@ impl World {
                 let key = key(segment, page);
                 self.log.note(self.now, at, Mark::DropStash, facts(key, 0), || key.to_string());
                 self.hosts[at].kernel.drop_stash(key);
+                self.contents_dropped(key);
                 Ok(())
             }
             Effect::Fail { mapping, segment, page, why } => {
@@ -124,6 +125,9 @@ impl World {
             self.log.note(now, at, Mark::Leaves, hash, text);
         }
         let Some(to) = to else { return };
+        if let Message::Pass(Pass { subject: Subject::Page { segment, page }, .. }) = message {
+            self.golden.passed(to, key(*segment, *page));
+        }
         let fate = self.network.fate(now, at, to, kind);
         self.transcribe(at, to, message, fate);
         let source = self.hosts[at].address;
@@ -202,6 +206,7 @@ impl World {
         });
         self.note_unused(at, key);
         self.hosts[at].kernel.evict(now, key, keep)?;
+        self.contents_dropped(key);
         self.wake_threads(at);
         Ok(())
     }

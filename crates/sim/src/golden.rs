@@ -21,6 +21,8 @@ pub(crate) struct GoldenPage {
     pub(crate) lost: bool,
     /// The newest version anybody claimed to own.
     version: Version,
+    /// Who claimed it, and to whom ownership has been sent since.
+    hands: Vec<usize>,
     /// Watchers that were promised word before the next store.
     watchers: Vec<Ticket>,
 }
@@ -94,14 +96,36 @@ impl Golden {
             page.version
         );
         page.version = version.max(page.version);
+        page.hands = vec![host];
         Ok(())
     }
 
-    /// A host is gone. `kept` tells whether some survivor holds these contents;
-    /// one that only *had* them may have given them to the dead.
+    /// Ownership is sent to a host.
+    pub(crate) fn passed(&mut self, host: usize, key: PageKey) {
+        let hands = &mut self.pages.entry(key).or_default().hands;
+        if !hands.contains(&host) {
+            hands.push(host);
+        }
+    }
+
+    /// A host is gone. `kept` tells whether some survivor holds these contents.
     pub(crate) fn crashed(&mut self, kept: impl Fn(PageKey, &Words) -> bool) {
         for (key, page) in &mut self.pages {
             page.lost |= !kept(*key, &page.words);
+        }
+    }
+
+    /// A survivor dropped its contents of a page. If those who own it, or were
+    /// about to, are `gone`, that may have been the last of it.
+    pub(crate) fn dropped(
+        &mut self,
+        key: PageKey,
+        gone: impl Fn(usize) -> bool,
+        kept: impl Fn(&Words) -> bool,
+    ) {
+        if let Some(page) = self.pages.get_mut(&key) {
+            let at_risk = page.hands.iter().any(|host| gone(*host));
+            page.lost |= at_risk && !kept(&page.words);
         }
     }
 

@@ -46,7 +46,7 @@ struct Slot {
     sleepers: Vec<(MappingId, ThreadId)>,
     /// Threads woken by a `Map` that have not run since.
     users: Vec<(ThreadId, Time)>,
-    /// Pinned by this many pins, at the latest until then.
+    /// Pinned by so many pins, at the latest until then.
     pins: Vec<Time>,
 }
 
@@ -307,10 +307,11 @@ impl Kernel {
         self.slots.entry(key).or_default().pins.push(until);
     }
 
-    /// One pin less.
+    /// Somebody unpins the page. Pins have no names, so that this may end
+    /// anybody's: from now on nothing is asserted about any of them.
     pub(crate) fn unpin(&mut self, key: PageKey) {
         if let Some(slot) = self.slots.get_mut(&key) {
-            slot.pins.pop();
+            slot.pins.clear();
         }
     }
 
@@ -356,9 +357,10 @@ impl Kernel {
         self.slots.get(&key).map_or(Rights::None, Slot::most)
     }
 
-    /// What is in the page's frame.
-    pub(crate) fn frame(&self, key: PageKey) -> Option<&Words> {
-        self.slots.get(&key)?.frame.as_ref()
+    /// Whether frame or stash have these contents of a page.
+    pub(crate) fn holds(&self, key: PageKey, words: &Words) -> bool {
+        let Some(slot) = self.slots.get(&key) else { return false };
+        [&slot.frame, &slot.stash].into_iter().flatten().any(|held| held == words)
     }
 
     /// Pages of a segment that take memory here.

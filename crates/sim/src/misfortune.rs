@@ -1,12 +1,19 @@
 //! What befalls hosts and processes: cuts, pauses, death.
 
 use crate::check::Check;
-use crate::kernel::PageKey;
+use crate::golden::Words;
+use crate::kernel::{Kernel, PageKey};
 use crate::log::Mark;
 use crate::step::Fault;
-use crate::world::{Life, Pending, World};
-use pagemesh_core::{Input, Rights, Time};
+use crate::world::{Host, Life, Pending, World};
+use pagemesh_core::{Input, Time};
 use pagemesh_wire::{ClientId, NodeId, SyncKey};
+
+/// Whether some host that lives holds these contents of a page.
+fn is_kept(hosts: &[Host], key: PageKey, words: &Words) -> bool {
+    let mut up = hosts.iter().filter(|host| host.life == Life::Up);
+    up.any(|host| host.kernel.holds(key, words))
+}
 
 impl World {
     /// Lets a fault happen.
@@ -31,7 +38,7 @@ impl World {
     /// The coordinator gave a host up. What is declared dead must be dead, so
     /// that one that still lives is taken from the world.
     pub(crate) fn declared_dead(&mut self, node: NodeId) -> Check {
-        let alive = |host: &crate::world::Host| host.id == Some(node) && host.life == Life::Up;
+        let alive = |host: &Host| host.id == Some(node) && host.life == Life::Up;
         if let Some(host) = self.hosts.iter().position(alive) {
             self.stats.buried_alive += 1;
             self.crash(host, "is buried alive")?;
@@ -49,12 +56,17 @@ impl World {
         self.crashed = true;
         self.depart(at, Life::Crashed);
         let hosts = &self.hosts;
-        self.golden.crashed(|key: PageKey, words| {
-            hosts.iter().filter(|host| host.life == Life::Up).any(|host| {
-                host.kernel.rights(key) >= Rights::Read || host.kernel.frame(key) == Some(words)
-            })
-        });
+        self.golden.crashed(|key, words| is_kept(hosts, key, words));
         Ok(())
+    }
+
+    /// A host dropped its contents of a page: after a crash they may have been the last.
+    pub(crate) fn contents_dropped(&mut self, key: PageKey) {
+        if self.crashed {
+            let hosts = &self.hosts;
+            let gone = |host: usize| hosts[host].life == Life::Crashed;
+            self.golden.dropped(key, gone, |words| is_kept(hosts, key, words));
+        }
     }
 
     /// A host is gone, in order or not.
@@ -69,7 +81,7 @@ impl World {
         let host = &mut self.hosts[at];
         host.life = how;
         host.inbox.clear();
-        host.kernel = crate::kernel::Kernel::default();
+        host.kernel = Kernel::default();
     }
 
     /// A process dies; its host's daemon will hear of it.
