@@ -25,8 +25,9 @@ pub(super) struct Desk<'a, 'b> {
 pub(super) struct After {
     /// This node is the library site and wants the page itself.
     pub(super) to_library: Vec<Waiter>,
-    /// This node is the library site and its own wish is fulfilled.
-    pub(super) served_here: Option<(RequestId, Option<Version>)>,
+    /// This node is the library site, and knows without a message that this wish
+    /// of this node is fulfilled, or never will be.
+    pub(super) served_here: Option<(NodeId, RequestId, Option<Version>)>,
     /// Pins that got this page.
     pub(super) pinned: Vec<Ticket>,
 }
@@ -159,7 +160,10 @@ impl Desk<'_, '_> {
     /// Hands a waiter of the library to the clock site (M8, M9).
     pub(super) fn check_out(&mut self, waiter: Waiter) {
         let subject = self.subject();
-        if self.is_owner() {
+        if let Some(with) = self.busy().and_then(|busy| busy.more.lost) {
+            self.tell_lost(waiter, with);
+            self.after.served_here = Some((waiter.node, waiter.request, None));
+        } else if self.is_owner() {
             self.page.own.enqueue(waiter);
             self.serve();
         } else if !self.page.own.forward(self.cx, subject, waiter, 0, true) {
@@ -239,9 +243,10 @@ impl Desk<'_, '_> {
             self.serve();
         } else if ask.by_library {
             let subject = self.subject();
-            self.page
-                .own
-                .forward(self.cx, subject, waiter, ask.hops.saturating_add(1), true);
+            let hops = ask.hops.saturating_add(1);
+            if !self.page.own.forward(self.cx, subject, waiter, hops, true) {
+                self.astray(waiter);
+            }
         }
     }
 
@@ -253,7 +258,7 @@ impl Desk<'_, '_> {
         let (segment, page, home) = (self.rules.segment, self.index, self.rules.segment.home());
         let clock = self.is_owner().then_some(self.page.own.version);
         if home == self.cx.me() {
-            self.after.served_here = Some((request, clock));
+            self.after.served_here = Some((home, request, clock));
         } else {
             self.cx.send(
                 home,
@@ -287,7 +292,16 @@ impl Desk<'_, '_> {
     }
 
     fn tell_lost(&mut self, waiter: Waiter, with: NodeId) {
-        if waiter.node != self.cx.me() {
+        if waiter.node == self.cx.me() {
+            let open = self
+                .page
+                .own
+                .want()
+                .is_some_and(|want| want.waiter.request == waiter.request);
+            if open {
+                self.lost(with);
+            }
+        } else {
             let lost = Lost {
                 subject: self.subject(),
                 request: waiter.request,

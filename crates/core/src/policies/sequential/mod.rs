@@ -99,9 +99,8 @@ impl Sequential {
         for waiter in after.to_library {
             self.library_ask(cx, index, waiter);
         }
-        if let Some((request, clock)) = after.served_here {
-            let me = cx.me();
-            self.library_served(cx, me, index, request, clock);
+        if let Some((node, request, clock)) = after.served_here {
+            self.library_served(cx, node, index, request, clock);
         }
         for ticket in after.pinned {
             self.advance_pin(cx, ticket);
