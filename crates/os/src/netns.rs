@@ -83,6 +83,22 @@ pub fn die_with_parent(command: &mut Command) {
     }
 }
 
+/// Makes the command's child start with no signal blocked: a program that takes
+/// signals through a descriptor blocks them, and children inherit that.
+pub fn unblock_signals(command: &mut Command) {
+    // SAFETY: between fork and exec only two functions that are safe there are called.
+    unsafe {
+        command.pre_exec(|| {
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut none);
+            match libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
+    }
+}
+
 /// A bridge with one namespace at each of its ports.
 #[derive(Debug)]
 pub struct Switch {
@@ -325,6 +341,17 @@ mod tests {
         two.set_read_timeout(Some(std::time::Duration::from_millis(50)))
             .unwrap();
         assert!(two.recv_from(&mut buffer).is_err());
+    }
+
+    #[test]
+    fn a_child_takes_signals_that_its_parent_blocks() {
+        let signals = crate::signals::Signals::catch(&[libc::SIGUSR2]).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "kill -USR2 $$; exit 7"]);
+        assert_eq!(command.status().unwrap().code(), Some(7));
+        unblock_signals(&mut command);
+        assert_eq!(command.status().unwrap().code(), None);
+        drop(signals);
     }
 
     #[test]

@@ -54,6 +54,7 @@ fn begin(start: &Start, socket: &Path) -> Result<Child> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     // The thread of this connection waits for the program.
+    pagemesh_os::netns::unblock_signals(&mut command);
     pagemesh_os::netns::die_with_parent(&mut command);
     let directory = command
         .get_current_dir()
