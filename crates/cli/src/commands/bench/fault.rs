@@ -108,7 +108,9 @@ fn invalidations(effort: &Effort, waiting: Waiting, report: &mut Report) -> Resu
 /// The pages in an order that no prefetcher guesses, the same in every run.
 fn shuffled(pages: std::ops::Range<u32>, round: u32) -> Vec<u32> {
     let mut order: Vec<u32> = pages.collect();
-    let mut state = u64::from(round) * 0x9e37_79b9_7f4a_7c15 + 0x2545_f491_4f6c_dd1d;
+    let mut state = u64::from(round)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(0x2545_f491_4f6c_dd1d);
     for last in (1..order.len()).rev() {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
