@@ -92,6 +92,7 @@ pub(crate) fn supervise(
         worst: 0,
         stop: Stop::No,
         deadline: care.limit.map(|limit| Instant::now() + limit),
+        pressed: false,
     }
     .run(events)
 }
@@ -116,6 +117,8 @@ struct Supervisor<'a> {
     stop: Stop,
     /// When the job has taken too long.
     deadline: Option<Instant>,
+    /// Copies were told to end.
+    pressed: bool,
 }
 
 impl Supervisor<'_> {
@@ -213,10 +216,11 @@ impl Supervisor<'_> {
 
     fn ended(&mut self, rank: usize, code: u8, why: Option<String>) {
         self.running[rank] = false;
-        self.worst = self.worst.max(code);
-        if code == 0 {
+        // How a copy ends that we ended says nothing about the job.
+        if code == 0 || self.pressed {
             return;
         }
+        self.worst = self.worst.max(code);
         let why = why.unwrap_or_else(|| format!("exit code {code}"));
         let others = self.running.iter().filter(|running| **running).count();
         if matches!(self.stop, Stop::No) {
@@ -265,7 +269,8 @@ impl Supervisor<'_> {
         }
     }
 
-    fn tell(&self, signal: Signal) {
+    fn tell(&mut self, signal: Signal) {
+        self.pressed = true;
         for (copy, _) in self
             .copies
             .iter()
@@ -315,7 +320,7 @@ mod tests {
     #[test]
     fn a_failure_ends_the_others_after_the_grace() {
         let (code, took) = run(&["exit 1", "sleep 60"], Duration::from_millis(50));
-        assert_eq!(code, 143);
+        assert_eq!(code, 1);
         assert!(took < Duration::from_secs(10), "{took:?}");
     }
 
