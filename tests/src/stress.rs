@@ -1,0 +1,117 @@
+//! What the processes of a stress test count, and whether it adds up.
+
+use serde::{Deserialize, Serialize};
+
+/// Sums kept under locks, one lock each.
+pub const TOTALS: usize = 8;
+
+/// Sums kept by atomic additions.
+pub const ATOMICS: usize = 8;
+
+/// Pages written as a whole under locks.
+pub const PATTERNS: usize = 4;
+
+/// What one process did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// For each of its slots, how often it was raised.
+    pub slots: Vec<(usize, u64)>,
+    /// What it added to each of the totals.
+    pub totals: [u64; TOTALS],
+    /// What it added to each of the atomics.
+    pub atomics: [u64; ATOMICS],
+    /// How often it wrote each of the patterns.
+    pub patterns: [u64; PATTERNS],
+    /// Slots of others that were read and found whole.
+    pub read: u64,
+}
+
+/// What is in memory at the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finals {
+    /// The count in every slot.
+    pub slots: Vec<u64>,
+    /// Every total.
+    pub totals: [u64; TOTALS],
+    /// The same totals, kept a second time on other pages.
+    pub shadows: [u64; TOTALS],
+    /// Every atomic.
+    pub atomics: [u64; ATOMICS],
+    /// How often each pattern was written.
+    pub patterns: [u64; PATTERNS],
+}
+
+/// Whether memory holds what all processes together put there.
+///
+/// # Errors
+/// Names the first difference.
+pub fn compare(reports: &[Report], finals: &Finals) -> Result<(), String> {
+    for (slot, count) in reports.iter().flat_map(|report| &report.slots) {
+        let found = finals.slots.get(*slot).copied();
+        if found != Some(*count) {
+            return Err(format!("slot {slot} was raised {count} times, not {found:?}"));
+        }
+    }
+    same("totals", sums(reports, |report| &report.totals), finals.totals)?;
+    same("shadows", finals.totals, finals.shadows)?;
+    same("atomics", sums(reports, |report| &report.atomics), finals.atomics)?;
+    same("patterns", sums(reports, |report| &report.patterns), finals.patterns)
+}
+
+fn sums<const N: usize>(reports: &[Report], of: impl Fn(&Report) -> &[u64; N]) -> [u64; N] {
+    let mut sums = [0; N];
+    for report in reports {
+        for (sum, part) in sums.iter_mut().zip(of(report)) {
+            *sum += part;
+        }
+    }
+    sums
+}
+
+fn same<const N: usize>(what: &str, done: [u64; N], found: [u64; N]) -> Result<(), String> {
+    if done == found {
+        Ok(())
+    } else {
+        Err(format!("{what}: {done:?} were made, {found:?} are in memory"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Vec<Report>, Finals) {
+        let mut one = Report::default();
+        one.slots.push((0, 3));
+        one.totals[2] = 5;
+        let mut two = Report::default();
+        two.slots.push((1, 4));
+        two.totals[2] = 1;
+        two.atomics[7] = 9;
+        let mut finals = Finals {
+            slots: vec![3, 4],
+            ..Finals::default()
+        };
+        finals.totals[2] = 6;
+        finals.shadows[2] = 6;
+        finals.atomics[7] = 9;
+        (vec![one, two], finals)
+    }
+
+    #[test]
+    fn what_adds_up_is_accepted_and_one_lost_step_is_not() {
+        let (reports, finals) = pair();
+        assert_eq!(compare(&reports, &finals), Ok(()));
+        for spoil in [
+            |finals: &mut Finals| finals.slots[1] -= 1,
+            |finals: &mut Finals| finals.totals[2] -= 1,
+            |finals: &mut Finals| finals.shadows[2] -= 1,
+            |finals: &mut Finals| finals.atomics[7] -= 1,
+            |finals: &mut Finals| finals.patterns[0] += 1,
+        ] {
+            let mut spoilt = finals.clone();
+            spoil(&mut spoilt);
+            assert!(compare(&reports, &spoilt).is_err());
+        }
+    }
+}
