@@ -71,7 +71,7 @@ mod tests {
     fn a_seed_means_the_same_run_for_ever() {
         let mut dice = Dice::stream(42, "network");
         let first: Vec<u64> = (0..4).map(|_| dice.below(1_000_000)).collect();
-        assert_eq!(first, [0, 0, 0, 0], "golden draws");
+        assert_eq!(first, [773_223, 624_085, 625_615, 356_824], "golden draws");
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod perform;
 mod plan;
 mod process;
 mod run;
+mod scenario;
 mod step;
 mod transcript;
 mod workload;
@@ -34,6 +35,7 @@ pub use check::{Invariant, Violation};
 pub use log::LEGEND;
 pub use plan::Profile;
 pub use run::{Options, Outcome, run};
+pub use scenario::rewrite_scenario;
 pub use world::Stats;
 
 #[cfg(test)]

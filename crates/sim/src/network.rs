@@ -88,11 +88,6 @@ impl Network {
         self.rules.push(rule);
     }
 
-    /// Stops meddling.
-    pub(crate) fn clear_rules(&mut self) {
-        self.rules.clear();
-    }
-
     /// Decides what becomes of a datagram that leaves now.
     pub(crate) fn fate(&mut self, now: Time, from: usize, to: usize, kind: &str) -> Fate {
         // Every datagram draws the same numbers, so that a cut does not shift the rest.

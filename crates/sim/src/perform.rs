@@ -391,12 +391,15 @@ impl World {
         let Some(segment) = self.opened(id, Seg::Main(seg)).map(|opened| opened.segment) else {
             return self.done(id);
         };
+        let pages = first..first + count;
         let (first, count) = (PageIndex(first), PageCount(count));
         let request = if pins {
             Request::Pin { segment, first, count }
         } else {
-            for key in std::mem::take(&mut self.processes.threads[id.0].pins) {
+            for page in pages {
+                let key = PageKey { segment, page: PageIndex(page) };
                 self.hosts[host].kernel.unpin(key);
+                self.processes.threads[id.0].pins.retain(|pinned| *pinned != key);
             }
             Request::Unpin { segment, first, count }
         };

@@ -158,6 +158,7 @@ impl World {
         let mut thread = self.processes.threads[self.processes.clients[client].threads[0].0].clone();
         thread.steps = steps.into();
         thread.state = State::Ready;
+        thread.since = None;
         thread.failed = false;
         self.processes.threads.push(thread);
         self.processes.clients[client].threads.push(id);

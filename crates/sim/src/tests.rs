@@ -1,4 +1,5 @@
-use crate::{Campaign, Canary, Options, Profile, failure_report, run};
+use crate::{Campaign, Canary, Options, Profile, failure_report, rewrite_scenario, run};
+use std::fs;
 
 fn sweep(profile: Profile, from: u64, count: u64) {
     let campaign = Campaign { from, count, profile, canary: None, stop_at_failure: true };
@@ -48,5 +49,36 @@ fn every_canary_is_found() {
         };
         let summary = campaign.run(|_| {});
         assert!(!summary.failures.is_empty(), "{canary} was not found in {} seeds", summary.seeds);
+    }
+}
+
+/// Runs every transcript in `scenarios/`; with `UPDATE_SCENARIOS=1` it writes
+/// down what happened instead of comparing.
+#[test]
+fn scenarios_happen_as_written() {
+    let update = std::env::var_os("UPDATE_SCENARIOS").is_some();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios");
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .expect("scenarios are there")
+        .map(|entry| entry.expect("readable").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
+        .collect();
+    files.sort();
+    assert!(!files.is_empty());
+    for path in files {
+        let before = fs::read_to_string(&path).expect("readable");
+        let after = rewrite_scenario(&before)
+            .unwrap_or_else(|why| panic!("{}, {why}", path.display()));
+        if update {
+            fs::write(&path, after).expect("writable");
+        } else {
+            let name = path.display();
+            let line = before.lines().zip(after.lines()).position(|(one, other)| one != other);
+            assert!(
+                before == after,
+                "{name} happens differently from line {} on:\n{after}",
+                line.map_or(0, |line| line + 1)
+            );
+        }
     }
 }

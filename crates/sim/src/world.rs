@@ -17,7 +17,6 @@ use pagemesh_wire::{ClusterId, Incarnation, NodeId, Ticket};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 /// What the world is made of; everything a seed decides except programs.
 #[derive(Clone, Debug)]
@@ -307,6 +306,11 @@ impl World {
         self.input(host, Input::Deadline);
     }
 
+    /// A datagram that was held back arrives now.
+    pub(crate) fn deliver(&mut self, host: usize, source: SocketAddr, bytes: Vec<u8>) {
+        self.arrival(host, source, bytes);
+    }
+
     fn arrival(&mut self, host: usize, source: SocketAddr, bytes: Vec<u8>) {
         if self.hosts[host].life == Life::Up {
             self.enqueue(host, Pending::Datagram(source, bytes));
@@ -500,14 +504,4 @@ impl World {
 
 fn address(host: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, (host / 200) as u8, (host % 200) as u8 + 1], 7300))
-}
-
-/// The pace of a cluster in a hurry: everything quicker than on real hosts.
-pub(crate) fn brisk() -> Pace {
-    Pace {
-        resend_first: Duration::from_millis(1),
-        resend_ceiling: Duration::from_millis(50),
-        heartbeat: Duration::from_millis(100),
-        dead_after: Duration::from_secs(2),
-    }
 }
