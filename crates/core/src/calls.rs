@@ -1,12 +1,15 @@
 //! Remote procedure calls over lossy datagrams, each executed at most once.
 //!
 //! The caller repeats a call until its reply comes. The server remembers every
-//! call until the caller says (by its *floor*) that it awaits it no longer, and
-//! answers a repetition from memory. Calls to this very node take the same way
+//! call until the caller's *floor* has passed it, and answers a repetition from
+//! memory. A call that waits long is set aside: once the caller knows that it
+//! waits, its floor goes on without it, and the server remembers the reply
+//! until the caller says it has it. Calls to this very node take the same way
 //! without a datagram.
 
 use crate::backoff::Backoff;
-use crate::limits::REPLIES_KEPT;
+use crate::event::Event;
+use crate::limits::CALLS_KEPT;
 use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::peer::{Call, Message, Refusal, Reply};
@@ -55,8 +58,17 @@ struct Outgoing {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Memory {
     floor: CallId,
+    calls: BTreeMap<CallId, Served>,
+}
+
+/// A call that arrived.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Served {
     /// None while the call waits.
-    replies: BTreeMap<CallId, Option<Reply>>,
+    reply: Option<Reply>,
+    /// The caller was told that it waits, so its floor has passed it by: it is
+    /// remembered until the caller says it has the reply.
+    waits: bool,
 }
 
 /// Calls made and calls served.
@@ -95,41 +107,33 @@ impl Calls {
         }
     }
 
+    /// Every call below this was answered, or its server knows that it waits.
     fn floor(&self) -> CallId {
-        self.outgoing.keys().next().copied().unwrap_or(self.last)
+        let open = self
+            .outgoing
+            .iter()
+            .find(|(_, outgoing)| !outgoing.waiting_told);
+        open.map_or(self.last, |(call, _)| *call)
     }
 
     /// A call arrived. True if it is new and is to be executed.
-    pub(crate) fn admit(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-        floor: CallId,
-        body: &Call,
-    ) -> bool {
+    pub(crate) fn admit(&mut self, cx: &mut Cx<'_>, caller: Caller, floor: CallId) -> bool {
         let memory = self.served.entry(caller.node).or_default();
         memory.floor = memory.floor.max(floor);
         let floor = memory.floor;
         memory
-            .replies
-            .retain(|call, reply| *call >= floor || reply.is_none());
-        while memory.replies.len() > REPLIES_KEPT {
-            let Some(oldest) = memory.replies.iter().find(|(_, reply)| reply.is_some()) else {
-                break;
-            };
-            let oldest = *oldest.0;
-            memory.replies.remove(&oldest);
-        }
-        if caller.call < floor {
-            return false;
-        }
-        match memory.replies.get(&caller.call) {
+            .calls
+            .retain(|call, served| *call >= floor || served.reply.is_none() || served.waits);
+        let full = memory.calls.len() >= CALLS_KEPT;
+        match memory.calls.get_mut(&caller.call) {
+            None if caller.call < floor || full => return false,
             None => {
-                memory.replies.insert(caller.call, None);
+                memory.calls.insert(caller.call, Served::default());
                 return true;
             }
-            Some(Some(reply)) => {
-                let body = reply.clone();
+            Some(served) => {
+                served.waits |= served.reply.is_none();
+                let body = served.reply.clone().unwrap_or(Reply::Waiting);
                 cx.send(
                     caller.node,
                     Message::Reply {
@@ -138,32 +142,20 @@ impl Calls {
                     },
                 );
             }
-            Some(None) if matches!(body, Call::CondWait { .. }) => {
-                let body = Reply::Waiting;
-                cx.send(
-                    caller.node,
-                    Message::Reply {
-                        call: caller.call,
-                        body,
-                    },
-                );
-            }
-            Some(None) => {}
         }
         false
     }
 
     /// Answers a remote call, now and whenever it is repeated.
     pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, caller: Caller, body: Reply) {
-        let Some(slot) = self
-            .served
-            .get_mut(&caller.node)
-            .and_then(|memory| memory.replies.get_mut(&caller.call))
-        else {
+        let memory = self.served.get_mut(&caller.node);
+        let Some(served) = memory.and_then(|memory| memory.calls.get_mut(&caller.call)) else {
             return;
         };
-        if body != Reply::Waiting {
-            *slot = Some(body.clone());
+        if body == Reply::Waiting {
+            served.waits = true;
+        } else {
+            served.reply = Some(body.clone());
         }
         cx.send(
             caller.node,
@@ -176,23 +168,39 @@ impl Calls {
 
     /// A reply arrived. Returns what to do with it, if the call was still open
     /// and this is news.
-    pub(crate) fn replied(&mut self, from: NodeId, call: CallId, reply: &Reply) -> Option<Then> {
+    pub(crate) fn replied(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        call: CallId,
+        reply: &Reply,
+    ) -> Option<Then> {
         let outgoing = self.outgoing.get_mut(&call)?;
         if outgoing.to != from {
             return None;
         }
         if *reply == Reply::Waiting {
             let news = !core::mem::replace(&mut outgoing.waiting_told, true);
-            return (news && !outgoing.cancelled).then(|| outgoing.then.clone());
+            let tell =
+                news && !outgoing.cancelled && matches!(outgoing.body, Call::CondWait { .. });
+            return tell.then(|| outgoing.then.clone());
         }
         let outgoing = self.outgoing.remove(&call)?;
+        if outgoing.waiting_told && from != cx.me() {
+            // The server may forget it; our floor no longer says so.
+            cx.send(from, Message::CancelCall { call });
+        }
         match outgoing.body {
             // It was woken after its client had gone: somebody else must wake.
             Call::CondWait { key } if outgoing.cancelled && *reply == Reply::Done => {
-                Some(Then::WakeAnother(key))
+                return Some(Then::WakeAnother(key));
             }
-            _ => Some(outgoing.then),
+            Call::Barrier { key, .. } if *reply == Reply::Done => {
+                cx.emit(Event::BarrierPassed { key });
+            }
+            _ => {}
         }
+        Some(outgoing.then)
     }
 
     /// A call may be due to be repeated.
@@ -278,14 +286,29 @@ impl Calls {
         here
     }
 
-    /// A remote caller no longer waits for a call, which may not even have
-    /// arrived yet. It is told that this is known, or the answer it had missed.
+    /// A remote caller no longer waits for a call: it has the reply, or has
+    /// withdrawn the call, which may not even have arrived yet. Then it is told
+    /// that this is known, or the answer it had missed.
     pub(crate) fn cancelled(&mut self, cx: &mut Cx<'_>, caller: Caller) {
         let memory = self.served.entry(caller.node).or_default();
-        let slot = memory.replies.entry(caller.call).or_default();
-        let body = slot
+        if caller.call < memory.floor && !memory.calls.contains_key(&caller.call) {
+            let body = Reply::Refused(Refusal::Cancelled);
+            return cx.send(
+                caller.node,
+                Message::Reply {
+                    call: caller.call,
+                    body,
+                },
+            );
+        }
+        let served = memory.calls.entry(caller.call).or_default();
+        let body = served
+            .reply
             .get_or_insert(Reply::Refused(Refusal::Cancelled))
             .clone();
+        if core::mem::take(&mut served.waits) && body != Reply::Refused(Refusal::Cancelled) {
+            return;
+        }
         cx.send(
             caller.node,
             Message::Reply {
@@ -293,6 +316,15 @@ impl Calls {
                 body,
             },
         );
+    }
+
+    /// This node is no member any more: nobody will answer. Returns who waits.
+    pub(crate) fn expelled(&mut self) -> Vec<Then> {
+        self.served.clear();
+        core::mem::take(&mut self.outgoing)
+            .into_values()
+            .map(|outgoing| outgoing.then)
+            .collect()
     }
 
     /// A member is gone: its calls are void, and calls to it fail.

@@ -132,6 +132,10 @@ impl Directory {
         Some(id)
     }
 
+    pub(crate) fn get(&self, id: SegmentId) -> Option<&SegmentInfo> {
+        self.segments.get(&id).map(|entry| &entry.info)
+    }
+
     pub(crate) fn stat(&self, name: &str) -> Result<SegmentInfo, Refusal> {
         let id = self.names.get(name).ok_or(Refusal::NotFound)?;
         Ok(self.segments[id].info.clone())

@@ -90,6 +90,8 @@ events! {
     Stranger {} => "strangers",
     /// An access could not be served: its page is lost.
     Failed { segment: SegmentId, page: PageIndex } => "faults_failed",
+    /// A page whose owner was gone lives on from the copy here.
+    Regained { segment: SegmentId, page: PageIndex } => "pages_regained",
     /// A page became owned here at this version: the simulator's checkers watch it.
     Owned { segment: SegmentId, page: PageIndex, version: Version } => "owned",
     /// A lock was granted to a process here.

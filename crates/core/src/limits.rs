@@ -32,9 +32,6 @@ pub const PIN_LEASE: Duration = Duration::from_secs(1);
 /// Pages one pin may name.
 pub const PIN_PAGES: u32 = 4096;
 
-/// An ask that was forwarded this often is dropped; its sender repeats it.
-pub const HOPS: u8 = 255;
-
 /// Members send a sign of life this often.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
 
@@ -48,8 +45,12 @@ pub const JOIN_RETRY: Duration = Duration::from_millis(200);
 /// Segments in one reply to a list.
 pub const LIST_PAGE: usize = 16;
 
-/// Replies a server remembers per caller, besides those the caller still awaits.
-pub const REPLIES_KEPT: usize = 1024;
+/// Calls of one node that its server remembers. Far more than a node has open;
+/// one that has more repeats itself until others are answered.
+pub const CALLS_KEPT: usize = 1 << 16;
+
+/// Groups of a process that travel with its requests.
+pub const GROUPS: usize = 64;
 
 /// Page ownerships under way at once when a node leaves.
 pub const LEAVE_BURST: usize = 64;

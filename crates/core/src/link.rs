@@ -10,8 +10,8 @@ use crate::shell::Cx;
 use crate::sync::LockLetter;
 use core::net::SocketAddr;
 use pagemesh_wire::header::{Header, HeaderError};
-use pagemesh_wire::peer::{DecodeError, Health, Message, Subject};
-use pagemesh_wire::{NodeId, PageIndex, SegmentId};
+use pagemesh_wire::peer::{DecodeError, Health, Located, Message, Spare, Subject};
+use pagemesh_wire::{NodeId, PageIndex, SegmentId, Version};
 
 impl Rooms {
     /// A datagram arrived. Nothing of it is believed before it is checked.
@@ -41,6 +41,11 @@ impl Rooms {
                     && incarnation == cx.shell.config.incarnation;
                 if asked {
                     self.membership.out(cx, why);
+                }
+            }
+            Message::Redirect { incarnation, to } => {
+                if incarnation == cx.shell.config.incarnation {
+                    self.membership.redirected(cx, to);
                 }
             }
             message if self.is_member(cx, source, &header) => {
@@ -81,6 +86,10 @@ impl Rooms {
     }
 
     fn message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
+        if self.has_left() && !matches!(message, Message::Reply { .. } | Message::Expelled) {
+            // Whoever takes something now would take it out of the cluster.
+            return cx.emit(Event::Stale {});
+        }
         if let Some(coordinator) = &mut self.coordinator {
             coordinator.heard(from, cx.now);
         }
@@ -126,6 +135,11 @@ impl Rooms {
                 }
                 Subject::Lock(key) => self.locks.message(cx, from, key, LockLetter::Lost(lost)),
             },
+            Message::Regain(regain) => {
+                if let Subject::Page { segment, page } = regain.subject {
+                    self.letter(cx, from, segment, page, Letter::Regain(regain));
+                }
+            }
             Message::Data(data) => {
                 self.letter(cx, from, data.segment, data.page, Letter::Data(data));
             }
@@ -153,7 +167,7 @@ impl Rooms {
         match message {
             Message::Call { call, floor, body } => {
                 let caller = Caller { node: from, call };
-                if self.calls.admit(cx, caller, floor, &body) {
+                if self.calls.admit(cx, caller, floor) {
                     self.execute(cx, caller, body);
                 }
             }
@@ -175,7 +189,8 @@ impl Rooms {
 
     /// Something about a page, for the policy of its segment. Segments unknown
     /// here are unknown because this node has forgotten them, or does not know
-    /// them yet; whoever asks will ask again.
+    /// them yet; whoever asks will ask again. Only the coordinator may have to
+    /// answer for a segment it never opened, when the home is gone.
     fn letter(
         &mut self,
         cx: &mut Cx<'_>,
@@ -184,6 +199,9 @@ impl Rooms {
         page: PageIndex,
         letter: Letter,
     ) {
+        if cx.home(segment) == cx.me() && segment.home() != cx.me() {
+            self.adopt(segment);
+        }
         let known = self.segments.get_mut(&segment).filter(|segment| {
             segment
                 .info
@@ -194,7 +212,24 @@ impl Rooms {
         });
         match known {
             Some(segment) => segment.policy.letter(cx, from, page, letter),
-            None => cx.emit(Event::Stale {}),
+            None => self.answer_blank(cx, from, letter),
+        }
+    }
+
+    /// Even who knows nothing of a segment must answer a search.
+    fn answer_blank(&mut self, cx: &mut Cx<'_>, from: NodeId, letter: Letter) {
+        match letter {
+            Letter::Locate(locate) if cx.shell.view.epoch >= locate.epoch => {
+                let located = Located {
+                    subject: locate.subject,
+                    request: locate.request,
+                    version: Version(0),
+                    owner: locate.subject.segment().home(),
+                    spare: Spare::None,
+                };
+                cx.send(from, Message::Located(located));
+            }
+            _ => cx.emit(Event::Stale {}),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::backoff::Backoff;
 use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::peer::{
-    Access, Ask, Contents, Locate, Located, Message, Pass, PassAck, Subject, Waiter,
+    Access, Ask, Contents, Locate, Located, Message, Pass, PassAck, Regain, Spare, Subject, Waiter,
 };
 use pagemesh_wire::{NodeId, NodeSet, RequestId, Version};
 use std::collections::VecDeque;
@@ -76,20 +76,23 @@ pub(crate) struct Passing {
     pub(crate) backoff: Backoff,
 }
 
-/// The home asks everyone who has a subject, since the trail to it is cold.
+/// The home asks everyone what they know of a subject, since the trail to its
+/// owner is cold. It decides when all have answered, and all answers come from
+/// nodes that know at least the member view of the question: nobody can accept
+/// a grant from a gone node any more. Versions rise along the chain of owners,
+/// so the newest version anybody knows names the last owner anybody can name.
+/// If that one is gone, nobody owns the subject.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Search {
     request: RequestId,
     missing: NodeSet,
-    rounds: u32,
-    /// Where the trail ended.
-    pub(crate) lost_with: NodeId,
+    /// The newest version known, and its owner.
+    best: (Version, NodeId),
+    /// Who could start again, best last; and who holds copies.
+    spare: Option<(Spare, NodeId)>,
+    copies: NodeSet,
     backoff: Backoff,
 }
-
-/// Searches this often find nobody before a subject counts as lost: a grant
-/// that was under way has arrived, or its sender has answered for it, by then.
-const SEARCH_ROUNDS: u32 = 3;
 
 /// Hop count of an [`Ask`] whose trail went cold: the home must search.
 const ASTRAY: u8 = u8::MAX;
@@ -101,8 +104,10 @@ pub(crate) enum Found {
     NotYet,
     /// The owner is known again; everyone who waited was sent there.
     Owner,
-    /// Nobody has it: it was lost with this node.
-    Nobody(NodeId),
+    /// Nobody owns it, but this node may start again from what it has.
+    Regain(NodeId, Regain),
+    /// Nobody has it: it was lost with this node, which owned this version.
+    Nobody(NodeId, Version),
 }
 
 /// What became of an [`Ask`] that arrived.
@@ -200,7 +205,7 @@ impl<X: Default + PartialEq> Ownership<X> {
         hops: u8,
         by_library: bool,
     ) -> bool {
-        let home = subject.segment().home();
+        let home = cx.home(subject.segment());
         let (to, since, hops) = if self.hint != cx.me() && !cx.is_gone(self.hint) && hops < ASTRAY {
             (self.hint, self.version, hops)
         } else if home != cx.me() && !cx.is_gone(home) {
@@ -344,56 +349,88 @@ impl<X: Default + PartialEq> Ownership<X> {
         }
     }
 
-    /// A member is gone: it waits for nothing, and answers no search.
+    /// A member is gone: it waits for nothing, and a search begins anew.
     pub(crate) fn forget_node(&mut self, node: NodeId) {
         if let Some(busy) = self.busy_if_any() {
             busy.queue.retain(|waiter| waiter.node != node);
+            // A search under way asks again: what it heard may rest on this node.
             if let Some(search) = &mut busy.search {
-                search.missing.remove(node);
+                search.request = RequestId(0);
             }
         }
     }
 
     /// The home looks for the owner on behalf of `waiter`.
-    pub(crate) fn search_for(&mut self, cx: &mut Cx<'_>, subject: Subject, waiter: Waiter) {
-        assert_eq!(subject.segment().home(), cx.me(), "only the home searches");
+    pub(crate) fn search_for(
+        &mut self,
+        cx: &mut Cx<'_>,
+        subject: Subject,
+        waiter: Waiter,
+        spare: Spare,
+    ) {
+        assert_eq!(
+            cx.home(subject.segment()),
+            cx.me(),
+            "only the home searches"
+        );
         self.enqueue(waiter);
-        let lost_with = self.hint;
         if self.busy().is_some_and(|busy| busy.search.is_some()) {
             return;
         }
-        let search = Search {
-            request: cx.next_request(),
-            missing: cx.shell.peers(),
-            rounds: 0,
-            lost_with,
-            backoff: cx.backoff(Timer::Subject(subject)),
-        };
-        search.ask(cx, subject);
-        self.busy_mut().search = Some(search);
+        let backoff = cx.backoff(Timer::Subject(subject));
+        self.busy_mut().search = Some(Search {
+            request: RequestId(0),
+            missing: NodeSet::EMPTY,
+            best: (Version(0), NodeId::NONE),
+            spare: None,
+            copies: NodeSet::EMPTY,
+            backoff,
+        });
+        self.search_round(cx, subject, spare);
     }
 
-    /// Answers the home's search truthfully: only an owner, or who has just
-    /// passed ownership on, knows the holder.
-    pub(crate) fn answer(&self, cx: &mut Cx<'_>, from: NodeId, locate: &Locate, copy: bool) {
-        let holder = if self.hint == cx.me() {
-            Some(cx.me())
-        } else {
-            self.passing().map(|passing| passing.to)
+    /// Asks everyone, beginning with what this node itself knows.
+    fn search_round(&mut self, cx: &mut Cx<'_>, subject: Subject, spare: Spare) {
+        let (version, hint) = (self.version, self.hint);
+        let Some(search) = self.busy_mut().search.as_mut() else {
+            return;
         };
-        let Locate { subject, request } = *locate;
+        search.request = cx.next_request();
+        search.missing = cx.shell.peers();
+        search.best = (version, hint);
+        search.copies = NodeSet::EMPTY;
+        search.spare = None;
+        search.note(cx.me(), spare);
+        let locate = Locate {
+            subject,
+            request: search.request,
+            epoch: cx.shell.view.epoch,
+        };
+        for node in search.missing.iter() {
+            cx.send(node, Message::Locate(locate));
+        }
+    }
+
+    /// Answers the home's search, unless this node knows an older member view.
+    pub(crate) fn answer(&self, cx: &mut Cx<'_>, from: NodeId, locate: &Locate, spare: Spare) {
+        if cx.shell.view.epoch < locate.epoch {
+            return;
+        }
+        let Locate {
+            subject, request, ..
+        } = *locate;
         let located = Located {
             subject,
             request,
             version: self.version,
-            holder,
-            copy,
+            owner: self.hint,
+            spare,
         };
         cx.send(from, Message::Located(located));
     }
 
-    /// Somebody answered the search. While this node still `reads` a copy, its
-    /// version stays that of the copy: the invalidation is yet to come.
+    /// Somebody answered the search. `reads`: this node holds a copy, so its
+    /// version stays that of the copy; the invalidation is yet to come.
     pub(crate) fn located(
         &mut self,
         cx: &mut Cx<'_>,
@@ -401,72 +438,74 @@ impl<X: Default + PartialEq> Ownership<X> {
         located: &Located,
         reads: bool,
     ) -> Found {
-        let (me, version) = (cx.me(), self.version);
-        let Some(busy) = self.busy_if_any() else {
+        let me = cx.me();
+        let Some(search) = self.busy_if_any().and_then(|busy| busy.search.as_mut()) else {
             return Found::NotYet;
         };
-        let Some(search) = &mut busy.search else {
-            return Found::NotYet;
-        };
-        if search.request != located.request {
+        if search.request != located.request || !search.missing.remove(from) {
             return Found::NotYet;
         }
-        search.missing.remove(from);
-        match located.holder {
-            Some(holder) if holder != me && !cx.is_gone(holder) => {
-                busy.search = None;
-                self.hint = holder;
-                if !reads {
-                    self.version = version.max(located.version);
-                }
-                self.send_on(cx, located.subject);
-                Found::Owner
+        search.best = search.best.max((located.version, located.owner));
+        search.note(from, located.spare);
+        if !search.missing.is_empty() {
+            return Found::NotYet;
+        }
+        let (version, owner) = search.best;
+        if owner != me && !cx.is_gone(owner) {
+            self.busy_mut().search = None;
+            self.hint = owner;
+            if !reads {
+                self.version = version;
             }
-            _ => Found::NotYet,
+            self.send_on(cx, located.subject);
+            return Found::Owner;
         }
+        if let Some((_, node)) = search.spare {
+            let mut copies = search.copies;
+            copies.remove(node);
+            let regain = Regain {
+                subject: located.subject,
+                version: version.next(),
+                copies,
+            };
+            // The next round will find the new owner, or repeat this.
+            return Found::Regain(node, regain);
+        }
+        self.busy_mut().search = None;
+        Found::Nobody(owner, version)
     }
 
     /// Looks at the search when its time has come.
-    pub(crate) fn search_due(&mut self, cx: &mut Cx<'_>, subject: Subject) -> Found {
+    pub(crate) fn search_due(&mut self, cx: &mut Cx<'_>, subject: Subject, spare: Spare) {
         let owner = self.hint == cx.me();
         let Some(busy) = self.busy_if_any() else {
-            return Found::NotYet;
+            return;
         };
         let Some(search) = &mut busy.search else {
-            return Found::NotYet;
+            return;
         };
         if owner {
             busy.search = None;
-            return Found::Owner;
+        } else if cx.fire(&mut search.backoff, Timer::Subject(subject)) {
+            self.search_round(cx, subject, spare);
         }
-        if !cx.fire(&mut search.backoff, Timer::Subject(subject)) {
-            return Found::NotYet;
-        }
-        if search.missing.is_empty() {
-            search.rounds += 1;
-            if search.rounds >= SEARCH_ROUNDS {
-                let with = search.lost_with;
-                busy.search = None;
-                return Found::Nobody(with);
-            }
-            search.missing = cx.shell.peers();
-            search.request = cx.next_request();
-        }
-        search.ask(cx, subject);
-        Found::NotYet
+    }
+
+    /// This node owns the subject again, by the home's word.
+    pub(crate) fn regain(&mut self, cx: &Cx<'_>, version: Version) {
+        self.version = version;
+        self.hint = cx.me();
+        self.busy_mut().passing = None;
     }
 }
 
 impl Search {
-    fn ask(&self, cx: &mut Cx<'_>, subject: Subject) {
-        for node in self.missing.iter() {
-            cx.send(
-                node,
-                Message::Locate(Locate {
-                    subject,
-                    request: self.request,
-                }),
-            );
+    fn note(&mut self, node: NodeId, spare: Spare) {
+        if spare == Spare::Copy {
+            self.copies.insert(node);
+        }
+        if spare > Spare::None {
+            self.spare = self.spare.max(Some((spare, node)));
         }
     }
 }

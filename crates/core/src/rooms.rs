@@ -6,14 +6,14 @@ use crate::directory::Opening;
 use crate::effect::{Effect, Reply};
 use crate::event::Event;
 use crate::input::{Input, Request};
-use crate::limits::{LEAVE_BURST, LIST_PAGE};
+use crate::limits::{GROUPS, LEAVE_BURST, LIST_PAGE};
 use crate::membership::{Coordinator, Membership, Standing, Verdict};
 use crate::segment::Segment;
 use crate::shell::Cx;
 use crate::sync::{Barriers, Conditions, Locks};
 use crate::timers::Timer;
 use pagemesh_wire::peer::{self, Access, Call, Health, MemberView, Refusal, SegmentInfo, Subject};
-use pagemesh_wire::{ClientId, MappingId, NodeId, PageIndex, SegmentId, Ticket};
+use pagemesh_wire::{ClientId, MappingId, NodeId, PageIndex, SegmentId, SyncKey, Ticket};
 use std::collections::BTreeMap;
 
 /// Every room of a node.
@@ -154,6 +154,9 @@ impl Rooms {
                 return cx.refuse(ticket, Refusal::NotMember);
             }
         }
+        if let Some(why) = unfit(&request) {
+            return cx.refuse(ticket, why);
+        }
         match request {
             Request::Open {
                 name,
@@ -177,7 +180,10 @@ impl Rooms {
                 self.call(cx, NodeId::COORDINATOR, call, then);
             }
             Request::Call { to, call } => self.client_call(cx, ticket, client, to, call),
-            Request::Lock { key } => self.locks.lock(cx, ticket, client, key),
+            Request::Lock { key } if self.is_open_by(key.segment, client) => {
+                self.locks.lock(cx, ticket, client, key);
+            }
+            Request::Lock { .. } => cx.refuse(ticket, Refusal::NotFound),
             Request::Watch { segment, page } => {
                 self.with_page(cx, ticket, client, segment, page, |segment, cx| {
                     segment.policy.watch(cx, ticket, page);
@@ -207,6 +213,12 @@ impl Rooms {
         }
     }
 
+    fn is_open_by(&self, segment: SegmentId, client: ClientId) -> bool {
+        self.segments
+            .get(&segment)
+            .is_some_and(|segment| segment.is_open_by(client))
+    }
+
     fn client_call(
         &mut self,
         cx: &mut Cx<'_>,
@@ -215,6 +227,11 @@ impl Rooms {
         to: Option<NodeId>,
         call: Call,
     ) {
+        if let Some(key) = key_of(&call)
+            && !self.is_open_by(key.segment, client)
+        {
+            return cx.refuse(ticket, Refusal::NotFound);
+        }
         // A node named by a person must exist; the home of a segment does,
         // though we may not have heard of it yet.
         let gone = |node| {
@@ -471,7 +488,7 @@ impl Rooms {
         call: pagemesh_wire::CallId,
         reply: peer::Reply,
     ) {
-        match self.calls.replied(from, call, &reply) {
+        match self.calls.replied(cx, from, call, &reply) {
             None => cx.emit(Event::Stale {}),
             Some(then) => self.carry_on(cx, then, reply),
         }
@@ -532,11 +549,33 @@ impl Rooms {
         join: &peer::Join,
     ) {
         let Some(coordinator) = &mut self.coordinator else {
-            return;
+            return self.redirect(cx, source, join);
         };
         if let Verdict::Changed(view) = coordinator.join(cx, source, join) {
             self.spread_view(cx, view);
         }
+    }
+
+    /// We are not the one who admits; but we know who is.
+    fn redirect(&mut self, cx: &mut Cx<'_>, source: core::net::SocketAddr, join: &peer::Join) {
+        let members = &cx.shell.view.members;
+        let coordinator = members
+            .iter()
+            .find(|member| member.id == NodeId::COORDINATOR);
+        let Some(to) = coordinator.map(|member| member.address) else {
+            return;
+        };
+        let message = peer::Message::Redirect {
+            incarnation: join.incarnation,
+            to,
+        };
+        let header = cx.header(NodeId::NONE);
+        cx.push(Effect::Send {
+            address: source,
+            header,
+            message,
+            page: None,
+        });
     }
 
     fn suspect(&mut self, cx: &mut Cx<'_>, node: NodeId) {
@@ -591,7 +630,7 @@ impl Rooms {
     fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         if node == cx.me() {
             if !self.left {
-                self.membership.out(cx, Refusal::NotMember);
+                self.expelled(cx);
             }
             return;
         }
@@ -627,8 +666,9 @@ impl Rooms {
     fn leave(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
         if self.coordinator.is_some() {
             if cx.shell.peers().is_empty() {
-                cx.reply(ticket, Reply::Done);
-                self.membership.out(cx, Refusal::NotMember);
+                self.left = true;
+                self.leaving = Some(ticket);
+                self.expelled(cx);
             } else {
                 let why = "this node is the coordinator; let the other nodes leave first";
                 cx.refuse(ticket, Refusal::CannotLeave(why.into()));
@@ -652,15 +692,47 @@ impl Rooms {
         self.leaving = Some(ticket);
     }
 
-    /// A peer says that we are no member any more. If we were leaving, that is
-    /// the answer to our leave-taking, whose reply was lost.
+    /// We are no member any more. If we were leaving, that is the answer to our
+    /// leave-taking. Nothing here is the truth any more: local processes must
+    /// not go on with it, and nobody may wait for what will never come.
     pub(crate) fn expelled(&mut self, cx: &mut Cx<'_>) {
+        if matches!(self.membership.standing, Standing::Out(_)) {
+            return;
+        }
         if self.left
             && let Some(ticket) = self.leaving.take()
         {
             cx.reply(ticket, Reply::Done);
+        } else {
+            cx.emit(Event::Expelled {});
         }
-        self.membership.out(cx, Refusal::NotMember);
+        self.membership.standing = Standing::Out(Refusal::NotMember);
+        for then in self.calls.expelled() {
+            if !matches!(then, Then::Left) {
+                self.carry_on(cx, then, peer::Reply::Refused(Refusal::NotMember));
+            }
+        }
+        self.locks.expelled(cx);
+        for segment in self.segments.values_mut() {
+            segment.policy.expelled(cx);
+        }
+    }
+
+    /// Everything is handed over: nothing more may be taken.
+    pub(crate) fn has_left(&self) -> bool {
+        self.left
+    }
+
+    /// The home of a segment is gone and this node answers for it now.
+    pub(crate) fn adopt(&mut self, id: SegmentId) {
+        let Some(coordinator) = &self.coordinator else {
+            return;
+        };
+        if let Some(info) = coordinator.directory.get(id) {
+            self.segments
+                .entry(id)
+                .or_insert_with(|| Segment::new(info.clone()));
+        }
     }
 
     fn go_on_leaving(&mut self, cx: &mut Cx<'_>) {
@@ -679,18 +751,47 @@ impl Rooms {
 
 /// Which node answers a call that names none.
 fn home_of(call: &Call) -> Option<NodeId> {
+    if let Some(key) = key_of(call) {
+        return Some(key.segment.home());
+    }
+    let names = matches!(
+        call,
+        Call::Remove { .. } | Call::Stat { .. } | Call::List { .. }
+    );
+    names.then_some(NodeId::COORDINATOR)
+}
+
+/// The barrier or condition variable a call is about.
+fn key_of(call: &Call) -> Option<SyncKey> {
     match call {
         Call::Barrier { key, .. } | Call::CondWait { key } | Call::CondSignal { key, .. } => {
-            Some(key.segment.home())
+            Some(*key)
         }
-        Call::Remove { .. } | Call::Stat { .. } | Call::List { .. } => Some(NodeId::COORDINATOR),
-        Call::Probe
-        | Call::Open { .. }
-        | Call::Close { .. }
-        | Call::Members(_)
-        | Call::Forget { .. }
-        | Call::Leave => None,
+        _ => None,
     }
+}
+
+/// Why a request cannot even be sent: whatever travels has bounded size.
+fn unfit(request: &Request) -> Option<Refusal> {
+    let (name, groups) = match request {
+        Request::Open {
+            name, credentials, ..
+        }
+        | Request::Call {
+            call: Call::Remove { name, credentials },
+            ..
+        } => (name.as_str(), credentials.groups.len()),
+        Request::Call {
+            call: Call::Stat { name } | Call::List { after: name },
+            ..
+        } => (name.as_str(), 0),
+        _ => return None,
+    };
+    if name.len() > 255 {
+        return Some(Refusal::BadName);
+    }
+    let many = format!("a process in more than {GROUPS} groups cannot be judged by its groups");
+    (groups > GROUPS).then_some(Refusal::Limit(many))
 }
 
 fn to_local(reply: peer::Reply) -> Reply {

@@ -84,6 +84,24 @@ impl Cx<'_> {
             .any(|member| member.id == node && member.health != Health::Alive)
     }
 
+    /// Who answers for a segment: its home, and the coordinator when that is gone.
+    pub(crate) fn home(&self, segment: SegmentId) -> NodeId {
+        let home = segment.home();
+        if self.is_gone(home) {
+            NodeId::COORDINATOR
+        } else {
+            home
+        }
+    }
+
+    /// Whether the node left in order.
+    pub(crate) fn has_left(&self, node: NodeId) -> bool {
+        let members = &self.shell.view.members;
+        members
+            .iter()
+            .any(|member| member.id == node && member.health == Health::Left)
+    }
+
     pub(crate) fn push(&mut self, effect: Effect) {
         self.effects.push(effect);
     }

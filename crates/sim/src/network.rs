@@ -152,6 +152,8 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::Locate(_) => "Locate",
         Message::Located(_) => "Located",
         Message::Lost(_) => "Lost",
+        Message::Regain(_) => "Regain",
+        Message::Redirect { .. } => "Redirect",
     }
 }
 

@@ -178,6 +178,9 @@ pub struct Locate {
     pub subject: Subject,
     /// Which search; echoed.
     pub request: RequestId,
+    /// The seeker's member view. Whoever knows an older one stays silent: it
+    /// might yet accept a grant from a node that counts as gone here.
+    pub epoch: u64,
 }
 
 /// What the sender knows of a subject that its home seeks.
@@ -189,10 +192,33 @@ pub struct Located {
     pub request: RequestId,
     /// The newest version the sender knows.
     pub version: Version,
-    /// The sender owns it, or has just passed it to another node.
-    pub holder: Option<NodeId>,
-    /// The sender holds a current copy.
-    pub copy: bool,
+    /// Who owned that version, as far as the sender knows.
+    pub owner: NodeId,
+    /// What the sender could start from again.
+    pub spare: Spare,
+}
+
+/// What a node holds of a page whose owner is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Spare {
+    /// Nothing.
+    None,
+    /// What it passed to a node that left in order without having taken it.
+    Stash,
+    /// A copy that nobody invalidated, so nobody has written since.
+    Copy,
+}
+
+/// From the home: nobody owns the subject any more; the receiver, which can
+/// start from its spare, does from this version on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Regain {
+    /// What.
+    pub subject: Subject,
+    /// Newer than any version anybody knows.
+    pub version: Version,
+    /// Nodes that hold copies.
+    pub copies: NodeSet,
 }
 
 /// The page existed only on a node that died; the wish can never be fulfilled.
@@ -550,6 +576,15 @@ pub enum Message {
     Located(Located),
     /// See [`Lost`].
     Lost(Lost),
+    /// See [`Regain`].
+    Regain(Regain),
+    /// To a host that asked the wrong node for admission: ask here.
+    Redirect {
+        /// The life it answers.
+        incarnation: Incarnation,
+        /// Where the coordinator listens.
+        to: SocketAddr,
+    },
 }
 
 /// Why a datagram's body was not understood.

@@ -76,7 +76,7 @@ impl Coordinator {
         view.epoch += 1;
         view.members.push(Member {
             id: node,
-            name: join.name.chars().take(64).collect(),
+            name: shorten(&join.name),
             address: join.advertise.unwrap_or(source),
             incarnation: join.incarnation,
             health: Health::Alive,
@@ -125,6 +125,16 @@ impl Coordinator {
         }
         view
     }
+}
+
+/// Longest name of a node, in bytes: the names of all must fit one datagram.
+const NAME: usize = 32;
+
+fn shorten(name: &str) -> String {
+    let end = (0..=NAME.min(name.len()))
+        .rev()
+        .find(|at| name.is_char_boundary(*at));
+    name[..end.unwrap_or(0)].to_owned()
 }
 
 fn welcome(cx: &mut Cx<'_>, address: SocketAddr, join: &Join, node: NodeId, view: MemberView) {

@@ -37,6 +37,8 @@ pub(crate) struct Membership {
     pub(crate) standing: Standing,
     /// When the coordinator was last heard.
     pub(crate) coordinator_heard: Time,
+    /// Whom to ask for admission, if not the node that was named.
+    ask: Option<SocketAddr>,
 }
 
 impl Membership {
@@ -44,6 +46,7 @@ impl Membership {
         Self {
             standing: Standing::Unborn,
             coordinator_heard: Time::ZERO,
+            ask: None,
         }
     }
 
@@ -92,9 +95,17 @@ impl Membership {
         else {
             return;
         };
-        let address = *address;
+        let address = self.ask.unwrap_or(*address);
         cx.arm(cx.now + JOIN_RETRY, Timer::Join);
         say_join(cx, address);
+    }
+
+    /// The node we asked says whom to ask.
+    pub(crate) fn redirected(&mut self, cx: &mut Cx<'_>, to: SocketAddr) {
+        if matches!(self.standing, Standing::Joining(_)) && self.ask != Some(to) {
+            self.ask = Some(to);
+            say_join(cx, to);
+        }
     }
 
     /// We are in.

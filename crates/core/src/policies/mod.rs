@@ -5,7 +5,9 @@ mod sequential;
 
 use crate::shell::Cx;
 use pagemesh_wire::local::PageLine;
-use pagemesh_wire::peer::{self, Access, Ask, Locate, Located, Lost, Pass, PassAck, Served};
+use pagemesh_wire::peer::{
+    self, Access, Ask, Locate, Located, Lost, Pass, PassAck, Regain, Served,
+};
 use pagemesh_wire::{ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket};
 
 use sequential::Sequential;
@@ -44,6 +46,7 @@ pub(crate) enum Letter {
     Locate(Locate),
     Located(Located),
     Lost(Lost),
+    Regain(Regain),
 }
 
 macro_rules! each {
@@ -142,6 +145,11 @@ impl Policy {
     /// A member is gone.
     pub(crate) fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         each!(self, policy => policy.member_gone(cx, node));
+    }
+
+    /// This node is no member any more: nothing of the pages here is true.
+    pub(crate) fn expelled(&mut self, cx: &mut Cx<'_>) {
+        each!(self, policy => policy.expelled(cx));
     }
 
     /// This node leaves: hand over at most `burst` pages to `to`. Returns how

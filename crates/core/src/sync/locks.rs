@@ -9,7 +9,7 @@ use crate::event::Event;
 use crate::ownership::{Found, Ownership, Route, grant};
 use crate::shell::Cx;
 use pagemesh_wire::peer::{
-    Access, Ask, Locate, Located, Lost, Message, Pass, PassAck, Refusal, Subject, Waiter,
+    Access, Ask, Locate, Located, Lost, Message, Pass, PassAck, Refusal, Spare, Subject, Waiter,
 };
 use pagemesh_wire::{ClientId, NodeId, SegmentId, SyncKey, Ticket, Version};
 use std::collections::{BTreeMap, VecDeque};
@@ -95,10 +95,8 @@ impl Locks {
             Letter::PassAck(ack) => {
                 desk.lock.own.passed(from, ack.version);
             }
-            Letter::Locate(locate) => desk.lock.own.answer(desk.cx, from, &locate, false),
-            Letter::Located(located) => {
-                desk.lock.own.located(desk.cx, from, &located, false);
-            }
+            Letter::Locate(locate) => desk.lock.own.answer(desk.cx, from, &locate, Spare::None),
+            Letter::Located(located) => desk.located(from, &located),
             Letter::Lost(lost) => desk.lost(&lost),
         });
     }
@@ -114,6 +112,15 @@ impl Locks {
     pub(crate) fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         for key in self.0.keys().copied().collect::<Vec<_>>() {
             self.at(cx, key, |desk| desk.member_gone(node));
+        }
+    }
+
+    /// This node is no member any more: nobody here gets a lock.
+    pub(crate) fn expelled(&mut self, cx: &mut Cx<'_>) {
+        for lock in self.0.values_mut() {
+            for (ticket, _) in core::mem::take(&mut lock.waiting) {
+                cx.refuse(ticket, Refusal::NotMember);
+            }
         }
     }
 
@@ -178,12 +185,24 @@ impl Desk<'_, '_> {
     }
 
     fn astray(&mut self, waiter: Waiter) {
-        let home = self.key.segment.home();
+        let home = self.cx.home(self.key.segment);
         let subject = self.subject();
         if home == self.cx.me() {
-            self.lock.own.search_for(self.cx, subject, waiter);
-        } else if self.cx.is_gone(home) && waiter.node == self.cx.me() {
-            self.refuse_all(self.lock.own.hint);
+            self.lock
+                .own
+                .search_for(self.cx, subject, waiter, Spare::None);
+        } else if self.cx.is_gone(home) {
+            let with = self.lock.own.hint;
+            if waiter.node == self.cx.me() {
+                self.refuse_all(with);
+            } else {
+                let lost = Lost {
+                    subject,
+                    request: waiter.request,
+                    with,
+                };
+                self.cx.send(waiter.node, Message::Lost(lost));
+            }
         }
     }
 
@@ -316,7 +335,7 @@ impl Desk<'_, '_> {
             return;
         }
         let home = Waiter {
-            node: self.key.segment.home(),
+            node: self.cx.home(self.key.segment),
             request: pagemesh_wire::RequestId(0),
             access: Access::Write,
             have: None,
@@ -343,16 +362,20 @@ impl Desk<'_, '_> {
         {
             self.pass_again();
         }
-        if let Found::Nobody(_) = self.lock.own.search_due(self.cx, subject) {
-            self.remake();
-        }
+        self.lock.own.search_due(self.cx, subject, Spare::None);
         self.serve();
+    }
+
+    fn located(&mut self, from: NodeId, located: &Located) {
+        if let Found::Nobody(_, version) = self.lock.own.located(self.cx, from, located, false) {
+            self.remake(version);
+        }
     }
 
     /// The token died with its node: the home makes a new one, and whoever gets
     /// it first is told.
-    fn remake(&mut self) {
-        self.lock.own.version = Version(self.lock.own.version.0 + REMADE);
+    fn remake(&mut self, last: Version) {
+        self.lock.own.version = Version(last.0 + REMADE);
         self.lock.own.hint = self.cx.me();
         self.lock.recovered = true;
         self.cx.emit(Event::LockRecovered { key: self.key });

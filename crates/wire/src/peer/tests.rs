@@ -146,6 +146,7 @@ fn table() -> Vec<(&'static str, Message)> {
             Message::Locate(Locate {
                 subject: page(),
                 request: RequestId(300),
+                epoch: 4,
             }),
         ),
         (
@@ -154,8 +155,8 @@ fn table() -> Vec<(&'static str, Message)> {
                 subject: page(),
                 request: RequestId(300),
                 version: Version(6),
-                holder: Some(NodeId(2)),
-                copy: true,
+                owner: NodeId(2),
+                spare: Spare::Copy,
             }),
         ),
         (
@@ -165,6 +166,21 @@ fn table() -> Vec<(&'static str, Message)> {
                 request: RequestId(300),
                 with: NodeId(2),
             }),
+        ),
+        (
+            "regain",
+            Message::Regain(Regain {
+                subject: page(),
+                version: Version(9),
+                copies: NodeSet::only(NodeId(3)),
+            }),
+        ),
+        (
+            "redirect",
+            Message::Redirect {
+                incarnation: Incarnation(7),
+                to: SocketAddr::from(([127, 0, 0, 1], 7450)),
+            },
         ),
     ]
 }
@@ -245,7 +261,7 @@ proptest! {
 
     /// One flipped byte in a good datagram: an error or another message, never a panic.
     #[test]
-    fn flipped_bytes_do_no_harm(row in 0_usize..19, at in any::<prop::sample::Index>(), bit in 0..8) {
+    fn flipped_bytes_do_no_harm(row in 0_usize..21, at in any::<prop::sample::Index>(), bit in 0..8) {
         let mut datagram = encode(&table()[row].1);
         let at = at.index(datagram.len());
         datagram[at] ^= 1_u8 << bit;

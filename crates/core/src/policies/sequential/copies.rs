@@ -4,7 +4,6 @@ use super::desk::Desk;
 use super::page::Pin;
 use crate::effect::{Effect, Rights, Source};
 use crate::event::Event;
-use crate::ownership::Found;
 use pagemesh_wire::peer::{
     Access, Ask, Contents, Data, Invalidate, InvalidateAck, Message, Pass, Waiter,
 };
@@ -32,6 +31,7 @@ impl Desk<'_, '_> {
             self.cx.emit(Event::Malformed {});
             return;
         };
+        self.passing_settled();
         self.fill(source);
         self.page.own.version = data.version;
         self.page.own.hint = from;
@@ -157,13 +157,17 @@ impl Desk<'_, '_> {
         }
         self.page.own.version = invalidate.version;
         self.page.own.hint = invalidate.writer;
-        // Whoever we passed ownership to has passed it on.
+        self.passing_settled();
+        self.acknowledge(invalidate);
+    }
+
+    /// The page lives on elsewhere, so whoever got the last grant from here has it.
+    fn passing_settled(&mut self) {
         if let Some(busy) = self.page.own.busy_if_any()
             && busy.passing.take().is_some()
         {
             self.drop_stash();
         }
-        self.acknowledge(invalidate);
     }
 
     fn acknowledge(&mut self, invalidate: Invalidate) {
@@ -242,13 +246,6 @@ impl Desk<'_, '_> {
         }
     }
 
-    fn search_due(&mut self) {
-        let subject = self.subject();
-        if let Found::Nobody(with) = self.page.own.search_due(self.cx, subject) {
-            self.lost(with);
-        }
-    }
-
     /// A client lets the page go: one of its pins, since its threads pin for
     /// themselves.
     pub(super) fn unpin(&mut self, client: ClientId) {
@@ -288,20 +285,29 @@ impl Desk<'_, '_> {
                 self.become_writer();
             }
         }
-        let Some(busy) = self.page.own.busy_if_any() else {
-            return;
-        };
-        if busy
-            .passing
-            .as_ref()
-            .is_some_and(|passing| passing.to == node)
-        {
-            busy.passing = None;
-            self.drop_stash();
-        }
+        self.passing_gone(node);
         if let Some(want) = self.page.own.want() {
             let waiter = want.waiter;
             self.submit(waiter);
+        }
+    }
+
+    /// A node that died may have taken the page and stored into it: what it was
+    /// given is lost with it. One that left in order has taken the page and
+    /// handed it on, or has not taken it; the home will find out.
+    fn passing_gone(&mut self, node: NodeId) {
+        let left = self.cx.has_left(node);
+        let Some(busy) = self.page.own.busy_if_any() else {
+            return;
+        };
+        if !left
+            && busy
+                .passing
+                .as_ref()
+                .is_some_and(|passing| passing.to == node)
+        {
+            busy.passing = None;
+            self.drop_stash();
         }
     }
 }

@@ -3,12 +3,14 @@
 use super::super::Letter;
 use super::Rules;
 use super::page::{More, Page};
-use crate::effect::{Effect, Reply, Rights};
+use crate::effect::{Effect, Reply, Rights, Source};
 use crate::event::Event;
-use crate::ownership::Busy;
+use crate::ownership::{Busy, Found};
 use crate::shell::Cx;
 use crate::timers::Timer;
-use pagemesh_wire::peer::{Access, Ask, Lost, Manager, Message, Refusal, Served, Subject, Waiter};
+use pagemesh_wire::peer::{
+    Access, Ask, Lost, Manager, Message, Refusal, Regain, Served, Spare, Subject, Waiter,
+};
 use pagemesh_wire::{MappingId, NodeId, PageIndex, RequestId, Ticket, Version};
 
 /// A page with everything needed to work on it.
@@ -39,6 +41,10 @@ impl Desk<'_, '_> {
 
     pub(super) fn timer(&self) -> Timer {
         Timer::Subject(self.subject())
+    }
+
+    pub(super) fn home(&self) -> NodeId {
+        self.cx.home(self.rules.segment)
     }
 
     pub(super) fn is_owner(&self) -> bool {
@@ -115,7 +121,7 @@ impl Desk<'_, '_> {
 
     /// Brings this node's wish before whoever decides.
     pub(super) fn submit(&mut self, waiter: Waiter) {
-        let (segment, page, home) = (self.rules.segment, self.index, self.rules.segment.home());
+        let (segment, page, home) = (self.rules.segment, self.index, self.home());
         let subject = self.subject();
         match self.rules.manager {
             Manager::Fixed if home == self.cx.me() => {
@@ -146,15 +152,86 @@ impl Desk<'_, '_> {
         self.cx.emit(Event::Asked { segment, page });
     }
 
-    /// The trail to the owner is cold.
+    /// The trail to the owner is cold: the home searches. If there is no home
+    /// any more, nobody can.
     fn astray(&mut self, waiter: Waiter) {
-        let home = self.rules.segment.home();
+        let home = self.home();
         let subject = self.subject();
         if home == self.cx.me() {
-            self.page.own.search_for(self.cx, subject, waiter);
-        } else if self.cx.is_gone(home) && waiter.node == self.cx.me() {
-            self.lost(self.page.own.hint);
+            let spare = self.spare();
+            self.page.own.search_for(self.cx, subject, waiter, spare);
+        } else if self.cx.is_gone(home) {
+            self.tell_lost(waiter, self.page.own.hint);
         }
+    }
+
+    /// What this node could start from again if nobody owned the page.
+    fn spare(&self) -> Spare {
+        if self.page.rights > Rights::None {
+            return Spare::Copy;
+        }
+        match self.page.own.passing() {
+            Some(passing) if self.cx.has_left(passing.to) => Spare::Stash,
+            _ => Spare::None,
+        }
+    }
+
+    /// The search ended or goes on.
+    fn found(&mut self, found: Found) {
+        match found {
+            Found::NotYet | Found::Owner => {}
+            Found::Nobody(with, _) => self.lost(with),
+            Found::Regain(node, regain) if node == self.cx.me() => self.regain(&regain),
+            Found::Regain(node, regain) => self.cx.send(node, Message::Regain(regain)),
+        }
+    }
+
+    /// Nobody owns the page any more; this node does from now on.
+    fn regain(&mut self, regain: &Regain) {
+        let (segment, page) = (self.rules.segment, self.index);
+        if self.is_owner() || regain.version <= self.page.own.version {
+            self.cx.emit(Event::Stale {});
+            return;
+        }
+        match self.spare() {
+            Spare::None => return,
+            Spare::Copy => self.page.pristine = false,
+            Spare::Stash => {
+                let passing = self.page.own.passing().expect("the stash is for a grant");
+                self.page.pristine = passing.pass.pristine;
+                if !self.page.pristine {
+                    self.cx.push(Effect::Fill {
+                        segment,
+                        page,
+                        source: Source::Stash,
+                    });
+                    self.page.filled = true;
+                    self.drop_stash();
+                }
+            }
+        }
+        self.page.own.regain(self.cx, regain.version);
+        self.page.copies = regain.copies;
+        self.more().deferred = None;
+        self.cx.emit(Event::Regained { segment, page });
+        if let Some(want) = self.page.own.want() {
+            let waiter = want.waiter;
+            self.submit(waiter);
+        }
+        self.serve();
+    }
+
+    /// The search may be due for another round.
+    pub(super) fn search_due(&mut self) {
+        let (subject, spare) = (self.subject(), self.spare());
+        self.page.own.search_due(self.cx, subject, spare);
+    }
+
+    /// This node is no member any more: nothing here is the truth any more.
+    pub(super) fn expelled(&mut self) {
+        let with = self.cx.me();
+        self.evict(false);
+        self.lost(with);
     }
 
     /// Hands a waiter of the library to the clock site (M8, M9).
@@ -187,13 +264,15 @@ impl Desk<'_, '_> {
             Letter::Invalidate(invalidate) => self.invalidate_arrived(invalidate),
             Letter::InvalidateAck(ack) => self.ack_arrived(from, ack.version),
             Letter::Locate(locate) => {
-                let copy = self.page.rights >= Rights::Read;
-                self.page.own.answer(self.cx, from, &locate, copy);
+                let spare = self.spare();
+                self.page.own.answer(self.cx, from, &locate, spare);
             }
             Letter::Located(located) => {
                 let reads = self.page.rights > Rights::None;
-                self.page.own.located(self.cx, from, &located, reads);
+                let found = self.page.own.located(self.cx, from, &located, reads);
+                self.found(found);
             }
+            Letter::Regain(regain) => self.regain(&regain),
             Letter::Lost(lost) => {
                 let mine = self
                     .page
@@ -255,7 +334,7 @@ impl Desk<'_, '_> {
         if self.rules.manager != Manager::Fixed {
             return;
         }
-        let (segment, page, home) = (self.rules.segment, self.index, self.rules.segment.home());
+        let (segment, page, home) = (self.rules.segment, self.index, self.home());
         let clock = self.is_owner().then_some(self.page.own.version);
         if home == self.cx.me() {
             self.after.served_here = Some((home, request, clock));

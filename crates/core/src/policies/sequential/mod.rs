@@ -126,7 +126,7 @@ impl Sequential {
     ) {
         match letter {
             Letter::Ask(ask) if self.goes_to_library(&ask) => {
-                if self.rules.segment.home() == cx.me() {
+                if cx.home(self.rules.segment) == cx.me() {
                     self.library_ask(cx, page, ask.waiter);
                 } else {
                     cx.emit(Event::Stale {});
@@ -190,6 +190,13 @@ impl Sequential {
         self.library_forget(cx, node);
         for page in self.pages_where(|_| true) {
             self.at(cx, page, |desk| desk.member_gone(node));
+        }
+    }
+
+    pub(super) fn expelled(&mut self, cx: &mut Cx<'_>) {
+        self.libraries.clear();
+        for page in self.pages_where(|_| true) {
+            self.at(cx, page, |desk| desk.expelled());
         }
     }
 
