@@ -121,10 +121,10 @@ fn print_summary(summary: &Summary) {
         stats.lost, stats.twice, stats.faults, stats.buried_alive
     );
     println!(
-        "worst wait {:?} of {:?} simulated; {} pages left unused, {} happenings",
+        "worst wait {:?} of {:?} simulated; {} pages left unused, at most {} faults for one access",
         Duration::from_nanos(stats.worst_wait),
         Duration::from_nanos(stats.simulated),
         stats.stolen,
-        stats.happenings
+        stats.most_stops
     );
 }

@@ -108,6 +108,7 @@ impl Stats {
         self.buried_alive += other.buried_alive;
         self.happenings += other.happenings;
         self.stolen += other.stolen;
+        self.most_stops = self.most_stops.max(other.most_stops);
         self.worst_wait = self.worst_wait.max(other.worst_wait);
         self.simulated += other.simulated;
     }

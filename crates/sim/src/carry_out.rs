@@ -138,17 +138,18 @@ impl World {
                     format!("-> h{} {kind}", to + 1)
                 });
             }
-            Fate::Held => self.held.push((to, source, bytes)),
+            Fate::Held => self.held.push((address, source, bytes)),
             Fate::Arrives(first, second) => {
                 if let Some(second) = second {
                     self.stats.twice += 1;
                     self.log.note(now, at, Mark::Twice, [to as u64, 0, 0], || {
                         format!("-> h{} {kind}", to + 1)
                     });
-                    let again = Happening::Arrival { host: to, source, bytes: bytes.clone() };
+                    let bytes = bytes.clone();
+                    let again = Happening::Arrival { to: address, source, bytes };
                     self.after(second, again);
                 }
-                self.after(first, Happening::Arrival { host: to, source, bytes });
+                self.after(first, Happening::Arrival { to: address, source, bytes });
             }
         }
     }

@@ -45,7 +45,7 @@ invariants! {
     OneOwner = "INV-one-owner":
         "Versions of a page only rise: nobody becomes its owner twice at one version.",
     UsedBeforeLeaving = "INV-used-before-leaving":
-        "A page does not leave before the threads that waited for it have run, within the guard time.",
+        "A thread that was woken for a page finds it there, if not at once then before long.",
     Pinned = "INV-pinned":
         "A pinned page stays here until it is unpinned or its lease ends.",
     WatchFirst = "INV-watch-first":

@@ -89,7 +89,7 @@ impl World {
         };
         let host = self.host_of(id);
         let Some(value) = self.hosts[host].kernel.load(mapping, key, place.word) else {
-            self.stop_at(id, step.clone(), mapping, key, Access::Read);
+            self.stop_at(id, step.clone(), mapping, key, Access::Read)?;
             return Ok(None);
         };
         self.log.note(self.now, host, Mark::Load, [id.0 as u64, key.segment.0, value], || {
@@ -110,8 +110,7 @@ impl World {
         };
         let host = self.host_of(id);
         if !self.hosts[host].kernel.store(mapping, key, place.word, value) {
-            self.stop_at(id, again, mapping, key, Access::Write);
-            return Ok(());
+            return self.stop_at(id, again, mapping, key, Access::Write);
         }
         self.log.note(self.now, host, Mark::Store, [id.0 as u64, key.segment.0, value], || {
             format!("t{} {key}.{} becomes {value:#x}", id.0, place.word)

@@ -113,12 +113,15 @@ impl Plan {
         let features = Features::draw(&mut dice, profile);
         let most = if profile == Profile::Harsh { 6 } else { 5 };
         let count = dice.between(2, most) as usize;
-        let hosts = (0..count).map(|at| host(&mut dice, at, profile, features)).collect();
+        let mut hosts: Vec<HostPlan> =
+            (0..count).map(|at| host(&mut dice, at, profile, features)).collect();
         let pace = pace(&mut dice);
         let weather = weather(&mut dice, profile);
         let (segments, mains) = segments(&mut dice, features);
         let doomed = doomed(&mut dice, count, features);
         let leavers = leavers(&mut dice, count, features, &doomed);
+        let crash_at = Time(dice.between(MILLI, 40 * MILLI));
+        hosts.extend(heirs(&mut dice, &doomed, crash_at));
         let mut setting = Setting {
             seed,
             hosts,
@@ -136,7 +139,9 @@ impl Plan {
         let clients = workload::draw(&mut dice, features, &mut setting, mains, &doomed);
         let mut dice = Dice::stream(seed, "faults");
         let heal_at = Time(dice.between(20 * MILLI, 300 * MILLI));
-        setting.faults = faults(&mut dice, profile, features, count, &clients, &doomed, heal_at);
+        setting.faults = faults(&mut dice, profile, features, count, &clients, heal_at);
+        let crash = |host: &usize| (crash_at, Fault::Crash { host: *host });
+        setting.faults.extend(doomed.iter().map(crash));
         Self { setting, clients, mains, heal_at, doomed, leavers }
     }
 }
@@ -145,6 +150,7 @@ fn host(dice: &mut Dice, at: usize, profile: Profile, features: Features) -> Hos
     let late = at > 0 && features.late_hosts && dice.chance(400);
     let sluggish = profile == Profile::Harsh && dice.chance(200);
     HostPlan {
+        heir_of: None,
         starts_at: if late { dice.below(20 * MILLI) } else { dice.below(100 * MICRO) * at as u64 },
         clock_offset: dice.below(1 << 50),
         cost: dice.between(300, 3_000) * if sluggish { 50 } else { 1 },
@@ -224,7 +230,6 @@ fn faults(
     features: Features,
     hosts: usize,
     clients: &[ClientPlan],
-    doomed: &[usize],
     heal_at: Time,
 ) -> Vec<(Time, Fault)> {
     let mut faults = Vec::new();
@@ -255,10 +260,26 @@ fn faults(
             }
         }
     }
-    for host in doomed {
-        faults.push((soon(dice), Fault::Crash { host: *host }));
-    }
     faults
+}
+
+/// Hosts that come in the place of crashed ones: a new life, perhaps at the same
+/// address, perhaps before anybody has noticed the death.
+fn heirs(dice: &mut Dice, doomed: &[usize], crash_at: Time) -> Vec<HostPlan> {
+    let mut heirs = Vec::new();
+    for host in doomed {
+        if dice.chance(600) {
+            let pause = *dice.pick(&[10 * MICRO, 5 * MILLI, 100 * MILLI, 4_000 * MILLI]);
+            heirs.push(HostPlan {
+                starts_at: crash_at.0 + pause,
+                heir_of: dice.chance(600).then_some(*host),
+                clock_offset: dice.below(1 << 50),
+                cost: 1_000,
+                wake: 20 * MICRO,
+            });
+        }
+    }
+    heirs
 }
 
 /// Some pairs of hosts between which nothing gets through, one way or both.

@@ -10,6 +10,9 @@ use pagemesh_wire::peer::Access;
 use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// A thread that is robbed of its page this often in a row does not progress.
+const MOST_STOPS: u32 = 100;
+
 /// A segment some process has open, and where it is mapped.
 #[derive(Clone, Debug)]
 pub(crate) struct Opened {
@@ -75,6 +78,8 @@ pub(crate) struct Thread {
     pub(crate) pins: Vec<PageKey>,
     /// Its last operation failed.
     pub(crate) failed: bool,
+    /// How often it has stopped for the present operation.
+    stops: u32,
 }
 
 /// A request that waits for its reply.
@@ -133,6 +138,7 @@ impl World {
                 watch: None,
                 pins: Vec::new(),
                 failed: false,
+                stops: 0,
             });
         }
         self.processes.clients.push(Client {
@@ -354,6 +360,7 @@ impl World {
         let now = self.now;
         let thread = &mut self.processes.threads[id.0];
         thread.state = State::Ready;
+        thread.stops = 0;
         if let Some(since) = thread.since.take() {
             self.stats.operations += 1;
             let took = now.0 - since.0;
@@ -368,6 +375,7 @@ impl World {
         let thread = &mut self.processes.threads[id.0];
         thread.failed = true;
         thread.since = None;
+        thread.stops = 0;
         let step = thread.steps.pop_front();
         if matches!(step, Some(Step::CheckWatch(..)))
             && let Some(Watch { ticket, over: false }) = thread.watch
@@ -385,9 +393,18 @@ impl World {
         mapping: MappingId,
         key: PageKey,
         access: Access,
-    ) {
+    ) -> Check {
         let host = self.host_of(id);
         let thread = &mut self.processes.threads[id.0];
+        thread.stops += 1;
+        self.stats.most_stops = self.stats.most_stops.max(thread.stops);
+        ensure!(
+            thread.stops < MOST_STOPS,
+            UsedBeforeLeaving,
+            "t{} on h{} was woken {MOST_STOPS} times and {key} had always gone: {step:?}",
+            id.0,
+            host + 1
+        );
         thread.steps.push_front(step);
         thread.state = State::Faulting { mapping, key, access };
         thread.stopped_at = Some(key);
@@ -402,6 +419,7 @@ impl World {
         self.hosts[host].kernel.sleep(mapping, key, id);
         self.input(host, Input::Fault { mapping, page: key.page, access });
         self.maybe_repeat_fault(id, generation);
+        Ok(())
     }
 
     fn maybe_repeat_fault(&mut self, thread: ThreadId, generation: u64) {

@@ -115,8 +115,8 @@ impl Stage {
             Command::Barrier(hosts, barrier) => self.barrier(&hosts, &barrier)?,
             Command::Meddle(rule) => self.world.network.add_rule(rule),
             Command::Release => {
-                for (host, source, bytes) in std::mem::take(&mut self.world.held) {
-                    self.world.deliver(host, source, bytes);
+                for (to, source, bytes) in std::mem::take(&mut self.world.held) {
+                    self.world.arrival(to, source, bytes);
                 }
                 self.run(SETTLE)?;
             }
@@ -144,7 +144,13 @@ impl Stage {
     fn add_nodes(&mut self, count: usize) -> Check {
         for _ in 0..count {
             let host = self.world.hosts.len();
-            let plan = HostPlan { starts_at: 0, clock_offset: 0, cost: 1_000, wake: 1_000 };
+            let plan = HostPlan {
+                starts_at: 0,
+                heir_of: None,
+                clock_offset: 0,
+                cost: 1_000,
+                wake: 1_000,
+            };
             self.world.add_host(plan);
             self.run_until(|world| world.hosts[host].id.is_some())?;
             let stay = vec![Step::Begin, Step::Think(FOREVER)];

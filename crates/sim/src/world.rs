@@ -91,8 +91,8 @@ impl Host {
 pub(crate) enum Happening {
     /// A daemon starts.
     Birth(usize),
-    /// A datagram reaches a host.
-    Arrival { host: usize, source: SocketAddr, bytes: Vec<u8> },
+    /// A datagram reaches an address.
+    Arrival { to: SocketAddr, source: SocketAddr, bytes: Vec<u8> },
     /// A host's daemon takes its next input.
     Turn(usize),
     /// The node's deadline may have come.
@@ -156,6 +156,8 @@ pub struct Stats {
     pub happenings: u64,
     /// Pages that left before their threads had used them.
     pub stolen: u64,
+    /// How often one thread stopped for one access.
+    pub most_stops: u32,
     /// Nanoseconds the slowest operation took.
     pub worst_wait: u64,
     /// Simulated nanoseconds.
@@ -186,7 +188,7 @@ pub(crate) struct World {
     /// Descriptions of datagrams sent, for scenarios.
     pub(crate) transcript: Option<Vec<String>>,
     /// Datagrams a scenario holds back.
-    pub(crate) held: Vec<(usize, SocketAddr, Vec<u8>)>,
+    pub(crate) held: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
     effects: Effects,
     /// Answers to the effects being carried out.
     pub(crate) answers: Vec<Input<'static>>,
@@ -232,7 +234,7 @@ impl World {
     pub(crate) fn add_host(&mut self, plan: HostPlan) {
         let index = self.hosts.len();
         let mut dice = Dice::stream(self.setting.seed, &format!("host {index}"));
-        let address = address(index);
+        let address = address(plan.heir_of.unwrap_or(index));
         let start = if index == 0 {
             Start::Found(ClusterId(dice.number() | 1))
         } else {
@@ -288,8 +290,8 @@ impl World {
         self.now = next.at;
         self.stats.happenings += 1;
         match next.what {
-            Happening::Birth(host) => self.birth(host),
-            Happening::Arrival { host, source, bytes } => self.arrival(host, source, bytes),
+            Happening::Birth(host) => self.birth(host)?,
+            Happening::Arrival { to, source, bytes } => self.arrival(to, source, bytes),
             Happening::Turn(host) => self.turn(host)?,
             Happening::Deadline { host, generation } => self.deadline(host, generation),
             Happening::Run { thread, generation } => self.run_thread(thread, generation)?,
@@ -300,19 +302,21 @@ impl World {
         Ok(true)
     }
 
-    fn birth(&mut self, host: usize) {
+    fn birth(&mut self, host: usize) -> Check {
+        if let Some(former) = self.hosts[host].plan.heir_of {
+            self.crash(former, "makes room for its heir")?;
+        }
         self.hosts[host].life = Life::Up;
         self.log.note(self.now, host, Mark::Hand, [0; 3], || "starts".into());
         self.input(host, Input::Deadline);
+        Ok(())
     }
 
-    /// A datagram that was held back arrives now.
-    pub(crate) fn deliver(&mut self, host: usize, source: SocketAddr, bytes: Vec<u8>) {
-        self.arrival(host, source, bytes);
-    }
-
-    fn arrival(&mut self, host: usize, source: SocketAddr, bytes: Vec<u8>) {
-        if self.hosts[host].life == Life::Up {
+    /// A datagram reaches an address, and the daemon that listens there by now.
+    pub(crate) fn arrival(&mut self, to: SocketAddr, source: SocketAddr, bytes: Vec<u8>) {
+        if let Some(host) = self.host_at(to)
+            && self.hosts[host].life == Life::Up
+        {
             self.enqueue(host, Pending::Datagram(source, bytes));
         }
     }
@@ -491,9 +495,11 @@ impl World {
         self.hosts.iter().enumerate().filter(up).map(|(at, _)| at)
     }
 
-    /// The host at this address.
+    /// The host at this address: the one whose daemon runs, else the last one.
     pub(crate) fn host_at(&self, address: SocketAddr) -> Option<usize> {
-        self.hosts.iter().position(|host| host.address == address)
+        let here = |host: &Host| host.address == address;
+        let up = self.hosts.iter().rposition(|host| here(host) && host.life == Life::Up);
+        up.or_else(|| self.hosts.iter().rposition(here))
     }
 
     /// The clients of a host that have not ended.
