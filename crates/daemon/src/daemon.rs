@@ -30,6 +30,8 @@ struct Daemon {
     ready: Vec<Ready>,
     datagram: Box<[u8]>,
     packet: Box<[u8]>,
+    /// Datagrams handled since everything else had its turn.
+    streak: usize,
     /// Told to end; by then at the latest.
     ending: Option<u64>,
     admitted: bool,
@@ -111,6 +113,7 @@ impl Daemon {
             ready: Vec::new(),
             datagram: vec![0; 1 << 16].into_boxed_slice(),
             packet: vec![0; MAX_PACKET].into_boxed_slice(),
+            streak: 0,
             ending: None,
             admitted: false,
             _latency: options.latency.then(hold_latency).flatten(),
@@ -137,22 +140,30 @@ impl Daemon {
     /// One round of staying awake. Whoever else wants this processor gets it in
     /// between: a thread just woken, a client, another daemon of this host.
     fn spin(&mut self, waited_for: bool) -> Result<()> {
+        if self.streak < DATAGRAMS && self.glance(waited_for)? {
+            self.streak += 1;
+            return Ok(());
+        }
+        self.streak = 0;
+        self.poll(Some(0))
+    }
+
+    /// Looks for a datagram, longer if a thread waits for one, and handles it.
+    fn glance(&mut self, waited_for: bool) -> Result<bool> {
         if waited_for {
             // An answer is on its way: look for nothing else for a moment.
             for _ in 0..GLANCES {
                 if self.receive()? {
-                    return Ok(());
+                    return Ok(true);
                 }
                 self.driver.hands.look_at_threads();
             }
             cpu::yield_now();
+            Ok(false)
         } else {
             cpu::yield_now();
-            if self.receive()? {
-                return Ok(());
-            }
+            self.receive()
         }
-        self.poll(Some(0))
     }
 
     fn sleep(&mut self, now: u64) -> Result<()> {

@@ -289,6 +289,7 @@ impl Hands {
             Event::Joined { node } => tracing::info!(%node, "joined"),
             Event::Left { node } => tracing::info!(%node, "left"),
             Event::Died { node } => tracing::warn!(%node, "does not answer; declared dead"),
+            Event::Expelled {} if self.left => tracing::info!("not a member any more"),
             Event::Expelled {} => tracing::error!("not a member of the cluster (any more)"),
             other => tracing::trace!(?other),
         }

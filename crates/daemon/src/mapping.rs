@@ -38,7 +38,8 @@ impl Place {
         size: ByteLen,
     ) -> Result<Self, &'static str> {
         let page = PAGE as u64;
-        if address % page != 0 || length.0 % page != 0 || offset.0 % page != 0 || length.0 == 0 {
+        let whole = |bytes: u64| bytes.is_multiple_of(page);
+        if !whole(address) || !whole(length.0) || !whole(offset.0) || length.0 == 0 {
             return Err("a mapping has whole pages at a page boundary");
         }
         let pages = size.pages().map_or(0, |pages| u64::from(pages.0));

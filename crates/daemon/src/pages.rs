@@ -224,7 +224,8 @@ impl Pages {
         mapping.uffd.unprotect(address, LENGTH);
         match mapping.uffd.poison(address, LENGTH) {
             Outcome::Done | Outcome::Gone => true,
-            // The page can be read here, but not written: take it out for a moment.
+            // Poisoned already, for another thread; or the page can be read here,
+            // but not written: then take it out for a moment.
             Outcome::AlreadyThere => self
                 .segments
                 .get(at.0)
@@ -285,6 +286,9 @@ fn show(mapping: &Mapping, address: u64, write: bool) -> Outcome {
 }
 
 fn poison_present(segment: &Segment, mapping: &Mapping, page: PageIndex, address: u64) -> bool {
+    if !segment.has(page) {
+        return true;
+    }
     let mut bytes = [0; PAGE];
     if mapping.write {
         mapping.uffd.protect(address, LENGTH);
@@ -293,6 +297,7 @@ fn poison_present(segment: &Segment, mapping: &Mapping, page: PageIndex, address
         return false;
     }
     mapping.uffd.unprotect(address, LENGTH);
-    let poisoned = mapping.uffd.poison(address, LENGTH) == Outcome::Done;
+    let outcome = mapping.uffd.poison(address, LENGTH);
+    let poisoned = matches!(outcome, Outcome::Done | Outcome::AlreadyThere);
     segment.write(page, &bytes).is_ok() && poisoned
 }

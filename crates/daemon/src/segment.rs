@@ -28,7 +28,9 @@ const UNKNOWN: PageCount = PageCount(u32::MAX);
 
 impl Segment {
     fn create(name: &str, pages: PageCount) -> Result<Self> {
-        let name = format!("pagemesh:{}", &name[..name.floor_char_boundary(200)]);
+        // The kernel's limit is 249 bytes.
+        let short: String = name.chars().take(50).collect();
+        let name = format!("pagemesh:{short}");
         Ok(Self {
             memory: Memfd::create(&name, pages.bytes().0).context("no memory for the segment")?,
             locks: Locks::create().context("no memory for the segment's locks")?,
@@ -44,6 +46,11 @@ impl Segment {
     /// Overwrites a page's frame.
     pub(crate) fn write(&self, page: PageIndex, bytes: &PageBytes) -> io::Result<()> {
         self.memory.write(page.offset().0, bytes)
+    }
+
+    /// Whether a page's frame has contents, as the kernel sees it.
+    pub(crate) fn has(&self, page: PageIndex) -> bool {
+        self.memory.has_data(page.offset().0).unwrap_or(false)
     }
 
     /// Empties a page's frame, out of every mapping.

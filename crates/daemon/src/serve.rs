@@ -23,8 +23,8 @@ const REPORTED: usize = 1000;
 /// Requests a process may have open at once.
 const OPEN_REQUESTS: usize = 65_536;
 
-/// Longest program name remembered, in bytes.
-const PROGRAM: usize = 256;
+/// Longest program name remembered, in characters.
+const PROGRAM: usize = 64;
 
 /// Silence of the coordinator worth telling.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(3);
@@ -79,7 +79,7 @@ impl Driver {
         sessions.reply(client, number, reply, Vec::new(), poll);
     }
 
-    fn hello(&mut self, client: ClientId, number: u64, version: u32, mut program: String) {
+    fn hello(&mut self, client: ClientId, number: u64, version: u32, program: String) {
         if version != LOCAL_VERSION {
             let why = format!(
                 "this daemon speaks version {LOCAL_VERSION} on its socket, the program version \
@@ -87,10 +87,9 @@ impl Driver {
             );
             return self.reply(client, number, Reply::Refused(Refusal::Invalid(why)));
         }
-        program.truncate(program.floor_char_boundary(PROGRAM));
         if let Some(session) = self.hands.sessions.get_mut(client) {
             session.greeted = true;
-            session.program = program;
+            session.program = program.chars().take(PROGRAM).collect();
         }
         let device = self.about.device.as_ref();
         let fds: Vec<_> = device

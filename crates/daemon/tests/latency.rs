@@ -5,17 +5,13 @@
 
 mod common;
 
-use common::{Client, permitted};
-use pagemesh_daemon::{Options, Waiting, run};
-use pagemesh_os::seqpacket::Socket;
+use common::{Client, Process, permitted, role, socket, wait_for};
 use pagemesh_os::udp::{Received, Udp};
 use pagemesh_os::{clock, cpu};
 use pagemesh_wire::local::{Reply, Request, StampKind};
 use std::io::{IoSlice, Read as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const PAGES: usize = 20_000;
 
@@ -57,82 +53,28 @@ fn raw() -> Vec<u64> {
     })
 }
 
-/// This test binary again, as another process: processes that share a page
-/// table would interrupt each other at every change of it.
-fn child(role: &str, socket: &Path, words: &[&str]) -> Child {
-    std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_process", "--ignored", "--nocapture"])
-        .env("PAGEMESH_TEST_ROLE", role)
-        .env("PAGEMESH_TEST_SOCKET", socket)
-        .env("PAGEMESH_TEST_WORDS", words.join(" "))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap()
-}
-
 #[test]
 #[ignore = "not a test, but what other tests start"]
 fn child_process() {
-    let Ok(role) = std::env::var("PAGEMESH_TEST_ROLE") else {
-        return;
-    };
-    let socket = PathBuf::from(std::env::var("PAGEMESH_TEST_SOCKET").unwrap());
-    let words = std::env::var("PAGEMESH_TEST_WORDS").unwrap();
-    let words: Vec<_> = words.split(' ').collect();
-    if role == "daemon" {
-        let options = Options {
-            name: role,
-            socket,
-            cpu: words[0].parse().ok(),
-            waiting: if words[1] == "spin" {
-                Waiting::Spin
-            } else {
-                Waiting::Block
-            },
-            latency: words[2] == "true",
-            join: words.get(3).and_then(|address| address.parse().ok()),
-            ..Options::default()
-        };
-        run(options).unwrap();
-    } else {
-        let _ = cpu::pin(1);
-        let mut client = wait_for(&socket);
-        let there = client.attach("latency", PAGES, true);
-        for page in 0..PAGES {
-            there.store(page, 0, page as u64 + 1);
-        }
-        // Until the parent has seen enough.
-        let _ = std::io::stdin().read(&mut [0]);
+    let Some((_, socket)) = role() else { return };
+    let _ = cpu::pin(1);
+    let mut client = wait_for(&socket);
+    let there = client.attach("latency", PAGES, true);
+    for page in 0..PAGES {
+        there.store(page, 0, page as u64 + 1);
     }
-}
-
-fn wait_for(socket: &Path) -> Client {
-    let end = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < end {
-        if let Ok(socket) = Socket::connect(socket) {
-            let mut client = Client::greet(socket);
-            if client.status().node.is_valid() {
-                return client;
-            }
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    panic!("the daemon did not start");
+    // Until the parent has seen enough.
+    let _ = std::io::stdin().read(&mut [0]);
 }
 
 fn faults(waiting: &str, latency: bool) -> Vec<u64> {
-    let directory = std::env::temp_dir();
-    let path = |name: &str| directory.join(format!("pagemesh-{name}-{}", std::process::id()));
-    let (near, far) = (path("near"), path("far"));
+    let (near, far) = (socket("near"), socket("far"));
     let latency = latency.to_string();
-    let mut first = child("daemon", &near, &["0", waiting, &latency]);
-    let mut reader = wait_for(&near);
+    let (first, mut reader) = Process::daemon(&near, &["0", waiting, &latency]);
     let address = reader.status().address;
-    let mut second = child("daemon", &far, &["1", waiting, &latency, &address]);
-    let mut watcher = wait_for(&far);
+    let (second, mut watcher) = Process::daemon(&far, &["1", waiting, &latency, &address]);
     let here = reader.attach("latency", PAGES, true);
-    let mut other = child("writer", &far, &[]);
+    let writer = Process::start("writer", &far, &[]);
     while watcher.counter("ownerships_arrived") < PAGES as u64 {
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -153,10 +95,7 @@ fn faults(waiting: &str, latency: bool) -> Vec<u64> {
         reader.counter("kernel_faults"),
         reader.counter("resent"),
     );
-    for child in [&mut other, &mut second, &mut first] {
-        let _ = child.kill();
-        let _ = child.wait();
-    }
+    drop((writer, second, first));
     took
 }
 
@@ -184,7 +123,10 @@ fn journey(reader: &mut Client, writer: &mut Client) {
     for pair in stations.windows(2) {
         let took = (0..PAGES).map(|page| pair[1].1[page].saturating_sub(pair[0].1[page]));
         let (median, tail) = median_and_tail(took.collect());
-        eprintln!("  {} to {}: {median:.1} / {tail:.1} us", pair[0].0, pair[1].0);
+        eprintln!(
+            "  {} to {}: {median:.1} / {tail:.1} us",
+            pair[0].0, pair[1].0
+        );
     }
 }
 

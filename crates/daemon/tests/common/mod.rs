@@ -14,7 +14,8 @@ use pagemesh_wire::peer::{Policy, SegmentInfo, SegmentSpec};
 use pagemesh_wire::{ByteLen, ByteOffset, ClientId, MappingId};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -90,6 +91,87 @@ impl Daemon {
         assert_eq!(self.client().ask(Request::Leave), Reply::Done);
         self.thread.take().unwrap().join().unwrap()
     }
+}
+
+/// Daemons and programs that are processes of their own. Dropped, they are
+/// killed. Processes that share a page table would interrupt each other at every
+/// change of it; and a thread cannot be killed.
+pub struct Process(pub std::process::Child);
+
+impl Process {
+    /// The test named `child_process` of this very binary, in another process.
+    pub fn start(role: &str, socket: &Path, words: &[&str]) -> Self {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child_process", "--ignored", "--nocapture"])
+            .env("PAGEMESH_TEST_ROLE", role)
+            .env("PAGEMESH_TEST_SOCKET", socket)
+            .env("PAGEMESH_TEST_WORDS", words.join(" "))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+
+    /// A daemon; waits until it is a member. Words: processor or `-`, `spin` or
+    /// `block`, whether to keep processors awake, and whom to join.
+    pub fn daemon(socket: &Path, words: &[&str]) -> (Self, Client) {
+        let process = Self::start("daemon", socket, words);
+        (process, wait_for(socket))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// In a `child_process`: plays the daemon, or says which other role to play.
+pub fn role() -> Option<(String, PathBuf)> {
+    let role = std::env::var("PAGEMESH_TEST_ROLE").ok()?;
+    let socket = PathBuf::from(std::env::var("PAGEMESH_TEST_SOCKET").unwrap());
+    if role != "daemon" {
+        return Some((role, socket));
+    }
+    let words = std::env::var("PAGEMESH_TEST_WORDS").unwrap();
+    let words: Vec<_> = words.split(' ').collect();
+    let options = Options {
+        name: role,
+        socket,
+        cpu: words[0].parse().ok(),
+        waiting: match words[1] {
+            "spin" => Waiting::Spin,
+            "block" => Waiting::Block,
+            _ => Waiting::Auto,
+        },
+        latency: words[2] == "true",
+        join: words.get(3).and_then(|address| address.parse().ok()),
+        ..Options::default()
+    };
+    run(options).unwrap();
+    None
+}
+
+/// A path for a socket of this test.
+pub fn socket(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("pagemesh-test-{}-{name}.sock", std::process::id()))
+}
+
+/// Connects to a daemon that is about to become a member.
+pub fn wait_for(socket: &Path) -> Client {
+    let end = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < end {
+        if let Ok(socket) = Socket::connect(socket) {
+            let mut client = Client::greet(socket);
+            if client.status().node.is_valid() {
+                return client;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("the daemon did not start");
 }
 
 /// A process, as far as a daemon can tell.
