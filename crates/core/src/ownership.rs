@@ -95,7 +95,7 @@ pub(crate) struct Search {
 }
 
 /// Hop count of an [`Ask`] whose trail went cold: the home must search.
-const ASTRAY: u8 = u8::MAX;
+pub(crate) const ASTRAY: u8 = u8::MAX;
 
 /// What became of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,8 +213,9 @@ impl<X: Default + PartialEq> Ownership<X> {
         } else {
             return false;
         };
-        // Only the library tells a node that its own wish is its own to serve.
-        if to != waiter.node || by_library {
+        // A wish goes back to its own node only to be served there on the word of
+        // the library, or to be searched for because that node is the home.
+        if to != waiter.node || by_library || hops == ASTRAY {
             cx.send(
                 to,
                 Message::Ask(Ask {

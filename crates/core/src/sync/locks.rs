@@ -6,7 +6,7 @@
 
 use crate::effect::{Effect, Reply};
 use crate::event::Event;
-use crate::ownership::{Found, Ownership, Route, grant};
+use crate::ownership::{ASTRAY, Found, Ownership, Route, grant};
 use crate::shell::Cx;
 use pagemesh_wire::peer::{
     Access, Ask, Locate, Located, Lost, Message, Pass, PassAck, Refusal, Spare, Subject, Waiter,
@@ -215,6 +215,14 @@ impl Desk<'_, '_> {
 
     fn asked(&mut self, ask: &Ask) {
         if ask.waiter.node == self.cx.me() {
+            let open = self
+                .lock
+                .own
+                .want()
+                .is_some_and(|want| want.waiter.request == ask.waiter.request);
+            if open && ask.hops == ASTRAY && self.lock.own.hint != self.cx.me() {
+                self.astray(ask.waiter);
+            }
             return;
         }
         match self.lock.own.route(self.cx, ask) {

@@ -4,10 +4,11 @@ use super::desk::Desk;
 use super::page::Pin;
 use crate::effect::{Effect, Rights, Source};
 use crate::event::Event;
+use crate::limits::PIN_LEASE;
 use pagemesh_wire::peer::{
     Access, Ask, Contents, Data, Invalidate, InvalidateAck, Message, Pass, Waiter,
 };
-use pagemesh_wire::{ClientId, NodeId, NodeSet};
+use pagemesh_wire::{ClientId, NodeId, NodeSet, Ticket};
 
 impl Desk<'_, '_> {
     /// A read copy.
@@ -265,11 +266,31 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// A client keeps the page.
+    /// A client keeps the page; again, if it lost it before it had all.
     pub(super) fn pin(&mut self, pin: Pin) {
         let timer = self.timer();
         self.cx.arm(pin.until, timer);
-        self.more().pins.push(pin);
+        let pins = &mut self.more().pins;
+        pins.retain(|other| other.ticket != pin.ticket);
+        pins.push(pin);
+    }
+
+    /// Begins the lease of a pin anew. False if the page is not here any more.
+    pub(super) fn renew(&mut self, ticket: Ticket) -> bool {
+        let until = self.cx.now + PIN_LEASE;
+        let writes = self.page.rights == Rights::Write;
+        let timer = self.timer();
+        let Some(more) = self.more_if_any() else {
+            return false;
+        };
+        let Some(pin) = more.pins.iter_mut().find(|pin| pin.ticket == ticket) else {
+            return false;
+        };
+        if writes {
+            pin.until = until;
+            self.cx.arm(until, timer);
+        }
+        writes
     }
 
     /// A member is gone: nobody waits for it, and it holds no copy.

@@ -5,7 +5,7 @@ use super::Rules;
 use super::page::{More, Page};
 use crate::effect::{Effect, Reply, Rights, Source};
 use crate::event::Event;
-use crate::ownership::{Busy, Found};
+use crate::ownership::{ASTRAY, Busy, Found};
 use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::peer::{
@@ -320,10 +320,15 @@ impl Desk<'_, '_> {
         } else if self.is_owner() {
             self.page.own.enqueue(waiter);
             self.serve();
+        } else if ask.hops == ASTRAY {
+            self.astray(waiter);
         } else if ask.by_library {
             let subject = self.subject();
-            let hops = ask.hops.saturating_add(1);
-            if !self.page.own.forward(self.cx, subject, waiter, hops, true) {
+            if !self
+                .page
+                .own
+                .forward(self.cx, subject, waiter, ask.hops + 1, true)
+            {
                 self.astray(waiter);
             }
         }

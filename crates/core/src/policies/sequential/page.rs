@@ -64,6 +64,8 @@ pub(super) struct Gather {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pin {
     pub(super) client: ClientId,
+    /// The request that made it.
+    pub(super) ticket: Ticket,
     pub(super) until: Time,
 }
 

@@ -14,6 +14,7 @@ use pagemesh_wire::{ClientId, PageCount, PageIndex, Ticket};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PinJob {
     pub(super) client: ClientId,
+    first: PageIndex,
     next: PageIndex,
     end: PageIndex,
 }
@@ -40,6 +41,7 @@ impl Sequential {
             ticket,
             PinJob {
                 client,
+                first,
                 next: first,
                 end: PageIndex(end),
             },
@@ -49,17 +51,24 @@ impl Sequential {
 
     /// Goes on with a pin as far as pages are here.
     pub(super) fn advance_pin(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
-        while let Some(job) = self.pin_jobs.get_mut(&ticket) {
-            if job.next == job.end {
-                self.pin_jobs.remove(&ticket);
-                cx.reply(ticket, Reply::Done);
-                return;
-            }
+        while let Some(job) = self.pin_jobs.get(&ticket) {
             let (page, client) = (job.next, job.client);
+            if page == job.end {
+                if self.all_pinned(cx, ticket) {
+                    self.pin_jobs.remove(&ticket);
+                    cx.reply(ticket, Reply::Done);
+                    return;
+                }
+                continue;
+            }
             let here = self.at(cx, page, |desk| {
                 if desk.page.rights == Rights::Write {
                     let until = desk.cx.now + PIN_LEASE;
-                    desk.pin(Pin { client, until });
+                    desk.pin(Pin {
+                        client,
+                        until,
+                        ticket,
+                    });
                     true
                 } else {
                     desk.more().pinning.push(ticket);
@@ -76,6 +85,21 @@ impl Sequential {
                 _ => return,
             }
         }
+    }
+
+    /// Whether every page of the job is still here; if so all leases begin now.
+    /// A lease may have ended while later pages were awaited: then the job goes
+    /// back to the first page it has lost.
+    fn all_pinned(&mut self, cx: &mut Cx<'_>, ticket: Ticket) -> bool {
+        let job = self.pin_jobs[&ticket].clone();
+        for page in (job.first.0..job.end.0).map(PageIndex) {
+            let renewed = self.at(cx, page, |desk| desk.renew(ticket));
+            if !renewed {
+                self.pin_jobs.insert(ticket, PinJob { next: page, ..job });
+                return false;
+            }
+        }
+        true
     }
 
     pub(in super::super) fn unpin(
