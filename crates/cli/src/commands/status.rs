@@ -7,7 +7,8 @@ use crate::units::nanos;
 use anyhow::Result;
 use clap::Args;
 use pagemesh_wire::local::NodeStatus;
-use pagemesh_wire::peer::{Health, Member};
+use pagemesh_wire::peer::Health::{Alive, Dead};
+use pagemesh_wire::peer::Member;
 use serde_json::json;
 use std::time::Duration;
 
@@ -21,29 +22,71 @@ impl Status {
         let status = control.status()?;
         let (_, members) = control.members()?;
         let problems = problems(&status, &members);
-        let exit = if problems.is_empty() {
-            Exit::OK
-        } else {
-            Exit::DEGRADED
-        };
+        let health = Health::of(&members, &problems);
         if global.quiet {
-            return Ok(exit);
+            return Ok(health.exit());
         }
         match global.output {
-            Format::Json => output::json(document(&status, &problems))?,
-            Format::Table | Format::Wide => output::lines(lines(&status, &problems))?,
+            Format::Json => output::json(document(&status, health, &problems))?,
+            Format::Table | Format::Wide => output::lines(lines(&status, health, &problems))?,
         }
-        Ok(exit)
+        Ok(health.exit())
     }
 }
 
-/// The daemon's own, and one for every dead member; each with its next step.
+/// The first word of the first line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Healthy,
+    /// Nothing is lost, but this node could do better.
+    Hampered,
+    /// A member died.
+    Degraded,
+}
+
+impl Health {
+    fn of(members: &[Member], problems: &[String]) -> Self {
+        if missing(members).next().is_some() {
+            Self::Degraded
+        } else if problems.is_empty() {
+            Self::Healthy
+        } else {
+            Self::Hampered
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Hampered => "hampered",
+            Self::Degraded => "degraded",
+        }
+    }
+
+    fn exit(self) -> Exit {
+        match self {
+            Self::Healthy | Self::Hampered => Exit::OK,
+            Self::Degraded => Exit::DEGRADED,
+        }
+    }
+}
+
+/// The dead, except those whose hosts came back as new nodes of the same name.
+fn missing(members: &[Member]) -> impl Iterator<Item = &Member> {
+    let back = |dead: &Member| {
+        members
+            .iter()
+            .any(|other| other.name == dead.name && other.health == Alive)
+    };
+    members
+        .iter()
+        .filter(move |member| member.health == Dead && !back(member))
+}
+
+/// The daemon's own, and one for every missing member; each with its next step.
 fn problems(status: &NodeStatus, members: &[Member]) -> Vec<String> {
     let mut problems = status.problems.clone();
-    for member in members
-        .iter()
-        .filter(|member| member.health == Health::Dead)
-    {
+    for member in members.iter().filter(|member| member.health == Dead) {
         problems.push(format!(
             "{} ({}, {}) is dead, and what only it held is lost: start its daemon again; \
              it joins as a new node",
@@ -53,17 +96,14 @@ fn problems(status: &NodeStatus, members: &[Member]) -> Vec<String> {
     problems
 }
 
-fn lines(status: &NodeStatus, problems: &[String]) -> Vec<String> {
-    let health = if problems.is_empty() {
-        "healthy"
-    } else {
-        "degraded"
-    };
+fn lines(status: &NodeStatus, health: Health, problems: &[String]) -> Vec<String> {
     let nodes = if status.alive == 1 { "node" } else { "nodes" };
     let mut lines = vec![
         format!(
-            "{health}: {} {nodes} alive, {} dead",
-            status.alive, status.dead
+            "{}: {} {nodes} alive, {} dead",
+            health.name(),
+            status.alive,
+            status.dead
         ),
         format!(
             "this node: {} ({}) at {}, up {}",
@@ -88,9 +128,9 @@ fn lines(status: &NodeStatus, problems: &[String]) -> Vec<String> {
     lines
 }
 
-fn document(status: &NodeStatus, problems: &[String]) -> serde_json::Value {
+fn document(status: &NodeStatus, health: Health, problems: &[String]) -> serde_json::Value {
     json!({
-        "healthy": problems.is_empty(),
+        "health": health.name(),
         "node": status.node.0,
         "name": status.name,
         "address": status.address,
