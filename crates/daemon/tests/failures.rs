@@ -4,8 +4,11 @@ mod common;
 
 use common::{Process, permitted, role, socket, wait_for};
 use pagemesh_wire::local::{Reply, Request};
+use pagemesh_wire::peer::Refusal;
 use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const PAGES: usize = 4;
@@ -14,6 +17,9 @@ const PAGES: usize = 4;
 #[ignore = "not a test, but what other tests start"]
 fn child_process() {
     let Some((role, socket)) = role() else { return };
+    if role == "nobody" {
+        return nobody(&socket);
+    }
     let mut client = wait_for(&socket);
     let segment = client.attach("mortal", PAGES, true);
     match role.as_str() {
@@ -27,6 +33,53 @@ fn child_process() {
             segment.load(1, 0);
         }
     }
+}
+
+/// A program of a user who may do nothing here shares memory all the same.
+fn nobody(socket: &Path) {
+    // SAFETY: plain numbers; glibc changes all threads.
+    unsafe {
+        assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
+        assert_eq!(libc::setgid(65534), 0);
+        assert_eq!(libc::setuid(65534), 0);
+    }
+    let mut client = wait_for(socket);
+    let stranger = Request::Open {
+        name: "mortal".into(),
+        create: None,
+        exclusive: false,
+        write: false,
+    };
+    assert_eq!(client.ask(stranger), Reply::Refused(Refusal::Permission));
+    assert_eq!(
+        client.ask(Request::Leave),
+        Reply::Refused(Refusal::Permission)
+    );
+    let segment = client.attach("nobodys", PAGES, true);
+    segment.store(3, 0, 5);
+    assert_eq!(segment.load(3, 0), 5);
+    // The kernel reads into an absent page on the program's behalf.
+    let zero = std::fs::File::open("/proc/self/stat").unwrap();
+    let into = std::ptr::from_ref(segment.word(1, 0)).cast_mut().cast();
+    // SAFETY: 8 bytes inside the mapping, used by nobody else now.
+    let read = unsafe { libc::read(zero.as_raw_fd(), into, 8) };
+    assert_eq!(read, 8);
+    assert_ne!(segment.load(1, 0), 0);
+}
+
+#[test]
+fn anybody_may_share_what_is_his() {
+    if !permitted() || !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can become nobody");
+        return;
+    }
+    let path = socket("everybody");
+    let (_daemon, mut one) = Process::daemon(&path, &["-", "auto", "false"]);
+    let segment = one.attach("mortal", PAGES, true);
+    segment.store(0, 0, 1);
+    let mut nobody = Process::start("nobody", &path, &[]);
+    let status = nobody.0.wait().unwrap();
+    assert!(status.success(), "{status}");
 }
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {

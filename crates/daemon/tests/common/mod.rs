@@ -6,7 +6,7 @@
 use pagemesh_daemon::{Options, Waiting, run};
 use pagemesh_os::memfd::PAGE;
 use pagemesh_os::seqpacket::Socket;
-use pagemesh_os::uffd::Uffd;
+use pagemesh_os::uffd::{Kind, Uffd};
 use pagemesh_wire::local::{
     LOCAL_VERSION, MAX_PACKET, NodeStatus, Reply, ReplyPacket, Request, RequestPacket,
 };
@@ -180,6 +180,8 @@ pub struct Client {
     pub id: ClientId,
     number: u64,
     fds: Vec<OwnedFd>,
+    /// `/dev/userfaultfd`, lent by the daemon.
+    device: Option<OwnedFd>,
 }
 
 impl Client {
@@ -189,13 +191,17 @@ impl Client {
             id: ClientId(0),
             number: 0,
             fds: Vec::new(),
+            device: None,
         };
         let hello = Request::Hello {
             version: LOCAL_VERSION,
             program: "test".into(),
         };
         match client.ask(hello) {
-            Reply::Welcome { client: id, .. } => client.id = id,
+            Reply::Welcome { client: id, .. } => {
+                client.id = id;
+                client.device = client.fds.pop();
+            }
             other => panic!("{other:?}"),
         }
         client
@@ -250,7 +256,9 @@ impl Client {
         let (info, memory, area) = self.open(name, pages, write);
         let mut segment = Segment::new(info, memory, area, write);
         let request = segment.request(write);
-        let (uffd, _) = Uffd::create(None).unwrap();
+        let device = self.device.as_ref().map(AsFd::as_fd);
+        let (uffd, kind) = Uffd::create(device).unwrap();
+        assert_eq!(kind, Kind::Device);
         let uffd = OwnedFd::from(uffd);
         segment.uffd = Some(uffd.try_clone().unwrap());
         match self.ask_with(request, &[uffd]) {
