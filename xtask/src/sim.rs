@@ -44,8 +44,18 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
-    let Arguments { profile, canary, log, .. } = *arguments;
-    let options = Options { seed, profile, canary, log };
+    let Arguments {
+        profile,
+        canary,
+        log,
+        ..
+    } = *arguments;
+    let options = Options {
+        seed,
+        profile,
+        canary,
+        log,
+    };
     let outcome = pagemesh_sim::run(options);
     if log {
         println!("{LEGEND}");
@@ -58,7 +68,10 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
         print!("{}", failure_report(options, lines).unwrap_or_default());
         exit(1);
     }
-    let mut summary = Summary { seeds: 1, ..Summary::default() };
+    let mut summary = Summary {
+        seeds: 1,
+        ..Summary::default()
+    };
     summary.stats = outcome.stats;
     println!("seed {seed} holds, log hash {:016x}", outcome.hash);
     print_summary(&summary);
@@ -66,8 +79,21 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
 }
 
 fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
-    let Arguments { from, seeds: count, profile, canary, keep_going, .. } = *arguments;
-    let campaign = Campaign { from, count, profile, canary, stop_at_failure: !keep_going };
+    let Arguments {
+        from,
+        seeds: count,
+        profile,
+        canary,
+        keep_going,
+        ..
+    } = *arguments;
+    let campaign = Campaign {
+        from,
+        count,
+        profile,
+        canary,
+        stop_at_failure: !keep_going,
+    };
     let start = Instant::now();
     let interactive = std::io::stderr().is_terminal();
     let summary = campaign.run(|done| {
@@ -87,11 +113,25 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         took.as_secs_f64(),
         summary.seeds as f64 / took.as_secs_f64()
     );
-    let Some(first) = summary.failures.first() else { return Ok(()) };
+    let Some(first) = summary.failures.first() else {
+        return Ok(());
+    };
     print_failures(&summary);
-    let options = Options { seed: first.seed, profile, canary, log: false };
-    print!("{}", failure_report(options, arguments.lines).unwrap_or_default());
-    println!("{} of {} seeds broke an invariant", summary.failures.len(), summary.seeds);
+    let options = Options {
+        seed: first.seed,
+        profile,
+        canary,
+        log: false,
+    };
+    print!(
+        "{}",
+        failure_report(options, arguments.lines).unwrap_or_default()
+    );
+    println!(
+        "{} of {} seeds broke an invariant",
+        summary.failures.len(),
+        summary.seeds
+    );
     exit(1)
 }
 
@@ -99,10 +139,17 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
 fn print_failures(summary: &Summary) {
     let mut broken: BTreeMap<Invariant, Vec<&Failure>> = BTreeMap::new();
     for failure in &summary.failures {
-        broken.entry(failure.violation.invariant).or_default().push(failure);
+        broken
+            .entry(failure.violation.invariant)
+            .or_default()
+            .push(failure);
     }
     for (invariant, failures) in broken {
-        println!("{} was broken by {} seeds:", invariant.name(), failures.len());
+        println!(
+            "{} was broken by {} seeds:",
+            invariant.name(),
+            failures.len()
+        );
         for failure in failures.iter().take(5) {
             let line = failure.violation.detail.lines().next().unwrap_or_default();
             println!("  seed {} at {}: {line}", failure.seed, failure.at);

@@ -14,9 +14,10 @@ use pagemesh_wire::{PageIndex, Ticket};
 impl World {
     /// A node answers a request.
     pub(crate) fn answer(&mut self, at: usize, ticket: Ticket, reply: Reply) -> Check {
-        self.log.note(self.now, at, Mark::Answered, [ticket.0, 0, 0], || {
-            format!("{ticket} {reply:?}")
-        });
+        self.log
+            .note(self.now, at, Mark::Answered, [ticket.0, 0, 0], || {
+                format!("{ticket} {reply:?}")
+            });
         let Some(asked) = self.processes.tickets.get_mut(&ticket) else {
             ensure!(
                 false,
@@ -26,7 +27,13 @@ impl World {
             );
             unreachable!()
         };
-        ensure!(asked.host == at, OneReply, "h{} answers {ticket} of h{}", at + 1, asked.host + 1);
+        ensure!(
+            asked.host == at,
+            OneReply,
+            "h{} answers {ticket} of h{}",
+            at + 1,
+            asked.host + 1
+        );
         if reply == Reply::Waiting {
             ensure!(
                 asked.two_phased && !asked.waiting,
@@ -36,11 +43,23 @@ impl World {
             );
             asked.waiting = true;
             let asked = asked.clone();
-            return if asked.orphan { Ok(()) } else { self.waits(ticket, asked.thread) };
+            return if asked.orphan {
+                Ok(())
+            } else {
+                self.waits(ticket, asked.thread)
+            };
         }
-        let asked = self.processes.tickets.remove(&ticket).expect("was there three lines ago");
+        let asked = self
+            .processes
+            .tickets
+            .remove(&ticket)
+            .expect("was there three lines ago");
         self.golden.unwatch(ticket);
-        if asked.orphan { Ok(()) } else { self.answered(ticket, &asked, reply) }
+        if asked.orphan {
+            Ok(())
+        } else {
+            self.answered(ticket, &asked, reply)
+        }
     }
 
     /// First reply to a wait: nothing is missed from now on.
@@ -68,7 +87,9 @@ impl World {
     }
 
     fn rely_on_watch(&mut self, id: ThreadId, ticket: Ticket, step: &Step) {
-        let (Step::AskWatch(place, _) | Step::WatchBriefly(place, _)) = step else { return };
+        let (Step::AskWatch(place, _) | Step::WatchBriefly(place, _)) = step else {
+            return;
+        };
         if let Some((_, key)) = self.locate(id, *place) {
             self.golden.watch(key, ticket);
         }
@@ -83,7 +104,11 @@ impl World {
         {
             watch.over = true;
         }
-        let State::Waiting { ticket: awaited, step } = thread.state.clone() else {
+        let State::Waiting {
+            ticket: awaited,
+            step,
+        } = thread.state.clone()
+        else {
             return Ok(());
         };
         if awaited != ticket {
@@ -121,7 +146,11 @@ impl World {
             (Step::Stat(name), Reply::Segment(info)) => self.check_info(name, &info)?,
             (Step::List, Reply::Segments(infos)) => {
                 let sorted = infos.is_sorted_by(|one, other| one.name < other.name);
-                ensure!(sorted, SensibleReply, "a list of segments is not in order: {infos:?}");
+                ensure!(
+                    sorted,
+                    SensibleReply,
+                    "a list of segments is not in order: {infos:?}"
+                );
             }
             (Step::Leave, Reply::Done) => {
                 self.left(id);
@@ -156,7 +185,12 @@ impl World {
                 steps.push_front(Step::Think(500_000));
                 true
             }
-            (Step::Open { exclusive: true, .. }, Refusal::Exists)
+            (
+                Step::Open {
+                    exclusive: true, ..
+                },
+                Refusal::Exists,
+            )
             | (Step::Stat(_) | Step::Remove(_), Refusal::NotFound)
             | (Step::Leave, Refusal::CannotLeave(_)) => true,
             // Whom one node knows another may not have heard of yet.
@@ -177,10 +211,19 @@ impl World {
 
     fn opened_now(&mut self, id: ThreadId, seg: Seg, name: usize, info: &SegmentInfo) -> Check {
         self.check_info(name, info)?;
-        let opened = Opened { segment: info.id, mappings: Vec::new() };
+        let opened = Opened {
+            segment: info.id,
+            mappings: Vec::new(),
+        };
         *self.opened_mut(id, seg) = Some(opened);
         let thread = &self.processes.threads[id.0];
-        if let State::Waiting { step: Step::Open { exclusive: true, .. }, .. } = thread.state {
+        if let State::Waiting {
+            step: Step::Open {
+                exclusive: true, ..
+            },
+            ..
+        } = thread.state
+        {
             *self.processes.created.entry(name).or_default() += 1;
         }
         Ok(())
@@ -223,7 +266,11 @@ impl World {
         if thread.holds.is_some() && thread.holds == key {
             thread.steps.push_front(Step::TryConsume(number));
         } else {
-            thread.steps.push_front(Step::Locked { lock, patience: None, body: again });
+            thread.steps.push_front(Step::Locked {
+                lock,
+                patience: None,
+                body: again,
+            });
         }
     }
 
@@ -235,7 +282,10 @@ impl World {
         // The lease began some time before this reply.
         let until = Time(self.now.0 + PIN_LEASE.as_nanos() as u64 / 2);
         for page in first..first + count {
-            let key = PageKey { segment, page: PageIndex(page) };
+            let key = PageKey {
+                segment,
+                page: PageIndex(page),
+            };
             self.hosts[host].kernel.pin(key, until);
             self.processes.threads[id.0].pins.push(key);
         }
@@ -244,7 +294,8 @@ impl World {
     /// A host has left in order: its daemon ends.
     fn left(&mut self, id: ThreadId) {
         let host = self.host_of(id);
-        self.log.note(self.now, host, Mark::Hand, [5; 3], || "has left".into());
+        self.log
+            .note(self.now, host, Mark::Hand, [5; 3], || "has left".into());
         self.leaving.push(host);
     }
 }

@@ -79,14 +79,22 @@ impl Campaign {
             if seed - self.from >= self.count {
                 break;
             }
-            let options =
-                Options { seed, profile: self.profile, canary: self.canary, log: false };
+            let options = Options {
+                seed,
+                profile: self.profile,
+                canary: self.canary,
+                log: false,
+            };
             let outcome = run(options);
             let mut summary = summary.lock().expect("workers do not panic");
             summary.seeds += 1;
             summary.stats.add(&outcome.stats);
             if let Some((at, violation)) = outcome.failure {
-                summary.failures.push(Failure { seed, at, violation });
+                summary.failures.push(Failure {
+                    seed,
+                    at,
+                    violation,
+                });
                 stop.fetch_or(self.stop_at_failure, Ordering::Relaxed);
             }
             let seeds = summary.seeds;
@@ -118,7 +126,10 @@ impl Stats {
 /// the log, and the one line that shows it again.
 #[must_use]
 pub fn failure_report(options: Options, lines: usize) -> Option<String> {
-    let outcome = run(Options { log: true, ..options });
+    let outcome = run(Options {
+        log: true,
+        ..options
+    });
     let (at, violation) = outcome.failure?;
     let mut report = String::new();
     let _ = writeln!(report, "seed {} at {at}: {violation}", options.seed);
@@ -148,7 +159,9 @@ fn replay_line(options: Options) -> String {
 
 /// The commit of the sources, if there is a repository to ask.
 fn commit() -> String {
-    let asked = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).output();
+    let asked = Command::new("git")
+        .args(["rev-parse", "--short=12", "HEAD"])
+        .output();
     let known = asked.ok().filter(|output| output.status.success());
     known.map_or_else(
         || "unknown".to_owned(),

@@ -24,41 +24,64 @@ impl World {
     /// Carries out one effect of the node at `at`.
     pub(crate) fn execute(&mut self, at: usize, effect: Effect, payload: Option<&[u8]>) -> Check {
         match effect {
-            Effect::Send { address, header, message, page } => {
-                self.send(at, address, header, &message, page, payload)
-            }
-            Effect::Fill { segment, page, source } => {
-                self.fill(at, key(segment, page), source, payload)
-            }
-            Effect::Map { mapping, segment, page, rights } => {
-                self.map(at, mapping, key(segment, page), rights)
-            }
+            Effect::Send {
+                address,
+                header,
+                message,
+                page,
+            } => self.send(at, address, header, &message, page, payload),
+            Effect::Fill {
+                segment,
+                page,
+                source,
+            } => self.fill(at, key(segment, page), source, payload),
+            Effect::Map {
+                mapping,
+                segment,
+                page,
+                rights,
+            } => self.map(at, mapping, key(segment, page), rights),
             Effect::Protect { segment, page } => {
                 self.protect(at, key(segment, page));
                 Ok(())
             }
-            Effect::Evict { segment, page, keep } => self.evict(at, key(segment, page), keep),
+            Effect::Evict {
+                segment,
+                page,
+                keep,
+            } => self.evict(at, key(segment, page), keep),
             Effect::DropStash { segment, page } => {
                 let key = key(segment, page);
-                self.log.note(self.now, at, Mark::DropStash, facts(key, 0), || key.to_string());
+                self.log
+                    .note(self.now, at, Mark::DropStash, facts(key, 0), || {
+                        key.to_string()
+                    });
                 self.hosts[at].kernel.drop_stash(key);
                 self.contents_dropped(key);
                 Ok(())
             }
-            Effect::Fail { mapping, segment, page, why } => {
-                self.fail(at, mapping, key(segment, page), &why.to_string())
-            }
+            Effect::Fail {
+                mapping,
+                segment,
+                page,
+                why,
+            } => self.fail(at, mapping, key(segment, page), &why.to_string()),
             Effect::ConfirmUse { segment, page } => {
                 self.confirm_use(at, key(segment, page));
                 Ok(())
             }
             Effect::Forget { segment } => {
-                self.log.note(self.now, at, Mark::Forget, [segment.0, 0, 0], || {
-                    segment.to_string()
-                });
+                self.log
+                    .note(self.now, at, Mark::Forget, [segment.0, 0, 0], || {
+                        segment.to_string()
+                    });
                 self.hosts[at].kernel.forget(segment)
             }
-            Effect::LendLock { key, client, wanted } => self.lend(at, key, client, wanted),
+            Effect::LendLock {
+                key,
+                client,
+                wanted,
+            } => self.lend(at, key, client, wanted),
             Effect::ReclaimLock { key } => self.reclaim(at, key),
             Effect::Reply { ticket, reply } => self.answer(at, ticket, reply),
             Effect::Emit(event) => self.event(at, event),
@@ -100,7 +123,9 @@ impl World {
         let mut bytes = Vec::with_capacity(room);
         message.encode(header, &mut bytes);
         if let Some((segment, page, source)) = page {
-            let words = self.hosts[at].kernel.contents(key(segment, page), source, payload)?;
+            let words = self.hosts[at]
+                .kernel
+                .contents(key(segment, page), source, payload)?;
             append_page(&words, &mut bytes);
         }
         self.dispatch(at, address, message, bytes);
@@ -125,8 +150,15 @@ impl World {
             self.log.note(now, at, Mark::Leaves, hash, text);
         }
         let Some(to) = to else { return };
-        if let Message::Pass(Pass { subject: Subject::Page { segment, page }, .. }) = message {
-            self.golden.passed(to, key(*segment, *page));
+        if let Message::Pass(Pass {
+            subject: Subject::Page { segment, page },
+            ..
+        }) = message
+        {
+            // What is sent to the dead is still the sender's.
+            if self.hosts[to].life == Life::Up {
+                self.golden.passed(to, key(*segment, *page));
+            }
         }
         let fate = self.network.fate(now, at, to, kind);
         self.transcribe(at, to, message, fate);
@@ -146,10 +178,21 @@ impl World {
                         format!("-> h{} {kind}", to + 1)
                     });
                     let bytes = bytes.clone();
-                    let again = Happening::Arrival { to: address, source, bytes };
+                    let again = Happening::Arrival {
+                        to: address,
+                        source,
+                        bytes,
+                    };
                     self.after(second, again);
                 }
-                self.after(first, Happening::Arrival { to: address, source, bytes });
+                self.after(
+                    first,
+                    Happening::Arrival {
+                        to: address,
+                        source,
+                        bytes,
+                    },
+                );
             }
         }
     }
@@ -173,20 +216,27 @@ impl World {
 
     fn fill(&mut self, at: usize, key: PageKey, source: Source, payload: Option<&[u8]>) -> Check {
         let kernel = &mut self.hosts[at].kernel;
-        ensure!(source != Source::Frame, Law, "h{} fills {key} from its own frame", at + 1);
+        ensure!(
+            source != Source::Frame,
+            Law,
+            "h{} fills {key} from its own frame",
+            at + 1
+        );
         let words = kernel.contents(key, source, payload)?;
         kernel.fill(key, words)?;
-        self.log.note(self.now, at, Mark::Fill, facts(key, words[0]), || {
-            format!("{key} from {source:?} {words:x?}")
-        });
+        self.log
+            .note(self.now, at, Mark::Fill, facts(key, words[0]), || {
+                format!("{key} from {source:?} {words:x?}")
+            });
         Ok(())
     }
 
     fn map(&mut self, at: usize, mapping: MappingId, key: PageKey, rights: Rights) -> Check {
         let now = self.now;
-        self.log.note(now, at, Mark::Map, facts(key, rights as u64), || {
-            format!("{key} {rights:?} for {mapping}")
-        });
+        self.log
+            .note(now, at, Mark::Map, facts(key, rights as u64), || {
+                format!("{key} {rights:?} for {mapping}")
+            });
         let words = self.hosts[at].kernel.map(now, mapping, key, rights)?;
         self.check_single_writer(at, key)?;
         self.golden.mapped(at, key, &words)?;
@@ -195,16 +245,20 @@ impl World {
     }
 
     fn protect(&mut self, at: usize, key: PageKey) {
-        self.log.note(self.now, at, Mark::Protect, facts(key, 0), || key.to_string());
+        self.log
+            .note(self.now, at, Mark::Protect, facts(key, 0), || {
+                key.to_string()
+            });
         self.note_unused(at, key);
         self.hosts[at].kernel.protect(key);
     }
 
     fn evict(&mut self, at: usize, key: PageKey, keep: bool) -> Check {
         let now = self.now;
-        self.log.note(now, at, Mark::Evict, facts(key, u64::from(keep)), || {
-            format!("{key}{}", if keep { " into the stash" } else { "" })
-        });
+        self.log
+            .note(now, at, Mark::Evict, facts(key, u64::from(keep)), || {
+                format!("{key}{}", if keep { " into the stash" } else { "" })
+            });
         self.note_unused(at, key);
         self.hosts[at].kernel.evict(now, key, keep)?;
         self.contents_dropped(key);
@@ -230,7 +284,10 @@ impl World {
     }
 
     fn fail(&mut self, at: usize, mapping: MappingId, key: PageKey, why: &str) -> Check {
-        self.log.note(self.now, at, Mark::Sigbus, facts(key, 0), || format!("{key}: {why}"));
+        self.log
+            .note(self.now, at, Mark::Sigbus, facts(key, 0), || {
+                format!("{key}: {why}")
+            });
         let home_gone = self.is_home_gone(key.segment);
         ensure!(
             home_gone || self.golden.may_be_lost(key),
@@ -246,23 +303,40 @@ impl World {
 
     /// Whether the segment's home is no member any more.
     pub(crate) fn is_home_gone(&self, segment: SegmentId) -> bool {
-        let home = self.hosts.iter().find(|host| host.id == Some(segment.home()));
+        let home = self
+            .hosts
+            .iter()
+            .find(|host| host.id == Some(segment.home()));
         home.is_none_or(|home| home.life != Life::Up)
     }
 
     fn confirm_use(&mut self, at: usize, key: PageKey) {
         let used = self.hosts[at].kernel.used(key);
-        self.log.note(self.now, at, Mark::Use, facts(key, u64::from(used)), || {
-            format!("{key} {}", if used { "used" } else { "not used yet" })
-        });
+        self.log
+            .note(self.now, at, Mark::Use, facts(key, u64::from(used)), || {
+                format!("{key} {}", if used { "used" } else { "not used yet" })
+            });
         let PageKey { segment, page } = key;
-        self.answers.push(Input::UseConfirmed { segment, page, used });
+        self.answers.push(Input::UseConfirmed {
+            segment,
+            page,
+            used,
+        });
     }
 
     fn lend(&mut self, at: usize, key: SyncKey, client: ClientId, wanted: bool) -> Check {
-        self.log.note(self.now, at, Mark::Lock, [key.segment.0, key.number, 1], || {
-            format!("{key} lent to {client}{}", if wanted { ", wanted" } else { "" })
-        });
+        self.log.note(
+            self.now,
+            at,
+            Mark::Lock,
+            [key.segment.0, key.number, 1],
+            || {
+                format!(
+                    "{key} lent to {client}{}",
+                    if wanted { ", wanted" } else { "" }
+                )
+            },
+        );
         let client_of_here = self.clients_of(at).any(|other| other.id == client);
         let dead_but_unknown = self.death_under_way(at, client);
         ensure!(
@@ -276,11 +350,18 @@ impl World {
 
     fn reclaim(&mut self, at: usize, key: SyncKey) -> Check {
         let reclaimed = self.hosts[at].kernel.reclaim(key);
-        self.log.note(self.now, at, Mark::Lock, [key.segment.0, key.number, 2], || {
-            format!("{key} reclaimed: {reclaimed:?}")
-        });
+        self.log.note(
+            self.now,
+            at,
+            Mark::Lock,
+            [key.segment.0, key.number, 2],
+            || format!("{key} reclaimed: {reclaimed:?}"),
+        );
         match reclaimed {
-            Reclaimed::Back => self.answers.push(Input::LockReturned { key, recovered: false }),
+            Reclaimed::Back => self.answers.push(Input::LockReturned {
+                key,
+                recovered: false,
+            }),
             Reclaimed::Marked => {}
             Reclaimed::UnderWay => ensure!(
                 self.return_under_way(at, key),
@@ -293,13 +374,19 @@ impl World {
     }
 
     fn event(&mut self, at: usize, event: Event) -> Check {
-        self.log.note(self.now, at, Mark::Event, [event.index() as u64, 0, 0], || {
-            format!("{event:?}")
-        });
+        self.log.note(
+            self.now,
+            at,
+            Mark::Event,
+            [event.index() as u64, 0, 0],
+            || format!("{event:?}"),
+        );
         match event {
-            Event::Owned { segment, page, version } => {
-                self.golden.owned(at, key(segment, page), version)
-            }
+            Event::Owned {
+                segment,
+                page,
+                version,
+            } => self.golden.owned(at, key(segment, page), version),
             Event::Admitted { node } => {
                 self.hosts[at].id = Some(node);
                 self.admitted(at);

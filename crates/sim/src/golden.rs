@@ -136,7 +136,11 @@ impl Golden {
 
     /// A watcher was told, or is gone.
     pub(crate) fn unwatch(&mut self, ticket: Ticket) {
-        for page in self.pages.values_mut().filter(|page| !page.watchers.is_empty()) {
+        for page in self
+            .pages
+            .values_mut()
+            .filter(|page| !page.watchers.is_empty())
+        {
             page.watchers.retain(|other| *other != ticket);
         }
     }

@@ -2,11 +2,12 @@
 //! and lock words. It carries out effects exactly as the driver's law says, and
 //! asserts the law.
 
+mod words;
+
 use crate::canary::Canary;
 use crate::check::{Check, ensure};
 use crate::golden::{WORDS, Words};
 use pagemesh_core::{Rights, Source, Time};
-use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::{ClientId, MappingId, PAGE_SIZE, PageIndex, SegmentId, SyncKey};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -59,7 +60,11 @@ impl Slot {
     }
 
     fn most(&self) -> Rights {
-        self.rights.iter().map(|(_, rights)| *rights).max().unwrap_or_default()
+        self.rights
+            .iter()
+            .map(|(_, rights)| *rights)
+            .max()
+            .unwrap_or_default()
     }
 }
 
@@ -89,7 +94,10 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// A kernel of a host where nothing runs yet.
     pub(crate) fn new(canary: Option<Canary>) -> Self {
-        Self { canary, ..Self::default() }
+        Self {
+            canary,
+            ..Self::default()
+        }
     }
 
     /// Puts contents into the frame of a page to which nobody has rights.
@@ -120,10 +128,18 @@ impl Kernel {
             Law,
             "{key} is mapped into {mapping}, which is {known:?}"
         );
-        ensure!(rights != Rights::None, Law, "{key} is mapped without rights");
+        ensure!(
+            rights != Rights::None,
+            Law,
+            "{key} is mapped without rights"
+        );
         let slot = self.slots.entry(key).or_default();
         let Some(words) = slot.frame else {
-            ensure!(false, FillBeforeMap, "{key} is mapped, but its frame is empty");
+            ensure!(
+                false,
+                FillBeforeMap,
+                "{key} is mapped, but its frame is empty"
+            );
             unreachable!()
         };
         slot.rights.retain(|(id, _)| *id != mapping);
@@ -146,7 +162,9 @@ impl Kernel {
         if self.canary == Some(Canary::ProtectForgotten) {
             return;
         }
-        let Some(slot) = self.slots.get_mut(&key) else { return };
+        let Some(slot) = self.slots.get_mut(&key) else {
+            return;
+        };
         for (_, rights) in &mut slot.rights {
             *rights = (*rights).min(Rights::Read);
         }
@@ -174,7 +192,8 @@ impl Kernel {
             slot.frame = None;
         }
         slot.users.clear();
-        self.woken.extend(slot.sleepers.drain(..).map(|(_, thread)| thread));
+        self.woken
+            .extend(slot.sleepers.drain(..).map(|(_, thread)| thread));
         Ok(())
     }
 
@@ -215,7 +234,11 @@ impl Kernel {
             Source::Payload => payload.map(words_of),
         };
         let Some(words) = words else {
-            ensure!(false, StashBeforeSend, "{key} is taken from {source:?}, where there is nothing");
+            ensure!(
+                false,
+                StashBeforeSend,
+                "{key} is taken from {source:?}, where there is nothing"
+            );
             unreachable!()
         };
         if self.canary == Some(Canary::StashForgotten) && source == Source::Stash {
@@ -239,9 +262,17 @@ fn of_segment_mut(
     slots: &mut BTreeMap<PageKey, Slot>,
     segment: SegmentId,
 ) -> impl Iterator<Item = (PageKey, &mut Slot)> {
-    let first = PageKey { segment, page: PageIndex(0) };
-    let last = PageKey { segment, page: PageIndex(u32::MAX) };
-    slots.range_mut(first..=last).map(|(key, slot)| (*key, slot))
+    let first = PageKey {
+        segment,
+        page: PageIndex(0),
+    };
+    let last = PageKey {
+        segment,
+        page: PageIndex(u32::MAX),
+    };
+    slots
+        .range_mut(first..=last)
+        .map(|(key, slot)| (*key, slot))
 }
 
 /// Memory, as threads use it.
@@ -261,7 +292,9 @@ impl Kernel {
         word: usize,
         value: u64,
     ) -> bool {
-        let Some(slot) = self.slots.get_mut(&key) else { return false };
+        let Some(slot) = self.slots.get_mut(&key) else {
+            return false;
+        };
         let may = slot.may(mapping) == Rights::Write;
         match &mut slot.frame {
             Some(frame) if may => {
@@ -274,7 +307,11 @@ impl Kernel {
 
     /// A thread stops at a page until it is woken.
     pub(crate) fn sleep(&mut self, mapping: MappingId, key: PageKey, thread: ThreadId) {
-        self.slots.entry(key).or_default().sleepers.push((mapping, thread));
+        self.slots
+            .entry(key)
+            .or_default()
+            .sleepers
+            .push((mapping, thread));
     }
 
     /// A thread that was woken has run since.
@@ -294,12 +331,19 @@ impl Kernel {
 
     /// Whether every thread that waited for the page has run since.
     pub(crate) fn used(&self, key: PageKey) -> bool {
-        self.slots.get(&key).is_none_or(|slot| slot.users.is_empty())
+        self.slots
+            .get(&key)
+            .is_none_or(|slot| slot.users.is_empty())
     }
 
     /// When the first of the threads was woken that have not run since.
     pub(crate) fn unused_since(&self, key: PageKey) -> Option<Time> {
-        self.slots.get(&key)?.users.iter().map(|(_, since)| *since).min()
+        self.slots
+            .get(&key)?
+            .users
+            .iter()
+            .map(|(_, since)| *since)
+            .min()
     }
 
     /// The page is pinned at the latest until then.
@@ -317,7 +361,9 @@ impl Kernel {
 
     /// Threads stopped at the page in this mapping wake with a SIGBUS.
     pub(crate) fn sleepers(&mut self, mapping: MappingId, key: PageKey) -> Vec<ThreadId> {
-        let Some(slot) = self.slots.get_mut(&key) else { return Vec::new() };
+        let Some(slot) = self.slots.get_mut(&key) else {
+            return Vec::new();
+        };
         let failed = slot.sleepers.extract_if(.., |(id, _)| *id == mapping);
         failed.map(|(_, thread)| thread).collect()
     }
@@ -332,7 +378,9 @@ impl Kernel {
 
     /// A mapping is gone.
     pub(crate) fn unmapped(&mut self, mapping: MappingId) {
-        let Some(gone) = self.mappings.remove(&mapping) else { return };
+        let Some(gone) = self.mappings.remove(&mapping) else {
+            return;
+        };
         for (_, slot) in of_segment_mut(&mut self.slots, gone.segment) {
             slot.rights.retain(|(id, _)| *id != mapping);
             slot.sleepers.retain(|(id, _)| *id != mapping);
@@ -359,93 +407,22 @@ impl Kernel {
 
     /// Whether frame or stash have these contents of a page.
     pub(crate) fn holds(&self, key: PageKey, words: &Words) -> bool {
-        let Some(slot) = self.slots.get(&key) else { return false };
-        [&slot.frame, &slot.stash].into_iter().flatten().any(|held| held == words)
+        let Some(slot) = self.slots.get(&key) else {
+            return false;
+        };
+        [&slot.frame, &slot.stash]
+            .into_iter()
+            .flatten()
+            .any(|held| held == words)
     }
 
     /// Pages of a segment that take memory here.
     pub(crate) fn resident(&self) -> impl Iterator<Item = PageKey> {
         let takes_memory = |slot: &Slot| slot.frame.is_some() || slot.stash.is_some();
-        self.slots.iter().filter(move |(_, slot)| takes_memory(slot)).map(|(key, _)| *key)
-    }
-}
-
-/// Lock words.
-impl Kernel {
-    fn word(&mut self, key: SyncKey) -> &mut u32 {
-        self.words.entry(key).or_insert(LockWord::Absent.encode())
-    }
-
-    /// What the word of a lock says.
-    pub(crate) fn lock_word(&self, key: SyncKey) -> LockWord {
-        self.words.get(&key).map_or(LockWord::Absent, |word| LockWord::decode(*word))
-    }
-
-    /// A client tries to swap a free word to held.
-    pub(crate) fn try_lock(&mut self, key: SyncKey, by: ClientId) -> bool {
-        let free = self.lock_word(key) == LockWord::Free;
-        if free {
-            *self.word(key) = LockWord::Held { by, wanted: false }.encode();
-        }
-        free
-    }
-
-    /// A client releases. True if it must tell its node.
-    pub(crate) fn release(&mut self, key: SyncKey, holder: ClientId) -> Check<bool> {
-        let word = self.lock_word(key);
-        let LockWord::Held { by, wanted } = word else {
-            ensure!(false, OneToken, "{holder} releases lock {key}, but its word says {word:?}");
-            unreachable!()
-        };
-        ensure!(by == holder, OneToken, "{holder} releases lock {key}, but its word says {word:?}");
-        *self.word(key) = if wanted { LockWord::Absent } else { LockWord::Free }.encode();
-        Ok(wanted)
-    }
-
-    /// The node lends a token to a client.
-    pub(crate) fn lend(&mut self, key: SyncKey, by: ClientId, wanted: bool) -> Check {
-        let before = self.lock_word(key);
-        ensure!(
-            before == LockWord::Absent,
-            OneToken,
-            "lock {key} is lent to {by}, but its word says {before:?}"
-        );
-        *self.word(key) = LockWord::Held { by, wanted }.encode();
-        Ok(())
-    }
-
-    /// The node wants a token back.
-    pub(crate) fn reclaim(&mut self, key: SyncKey) -> Reclaimed {
-        match self.lock_word(key) {
-            LockWord::Absent => Reclaimed::UnderWay,
-            LockWord::Free => {
-                *self.word(key) = LockWord::Absent.encode();
-                Reclaimed::Back
-            }
-            LockWord::Held { .. } if self.canary == Some(Canary::LockStolen) => {
-                *self.word(key) = LockWord::Absent.encode();
-                Reclaimed::Back
-            }
-            LockWord::Held { .. } if self.canary == Some(Canary::WantedForgotten) => {
-                Reclaimed::Marked
-            }
-            LockWord::Held { by, .. } => {
-                *self.word(key) = LockWord::Held { by, wanted: true }.encode();
-                Reclaimed::Marked
-            }
-        }
-    }
-
-    /// Takes the locks a dead client held.
-    pub(crate) fn recover_locks(&mut self, client: ClientId) -> Vec<SyncKey> {
-        let mut recovered = Vec::new();
-        for (key, word) in &mut self.words {
-            if matches!(LockWord::decode(*word), LockWord::Held { by, .. } if by == client) {
-                *word = LockWord::Absent.encode();
-                recovered.push(*key);
-            }
-        }
-        recovered
+        self.slots
+            .iter()
+            .filter(move |(_, slot)| takes_memory(slot))
+            .map(|(key, _)| *key)
     }
 }
 

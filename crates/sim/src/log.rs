@@ -84,7 +84,10 @@ pub(crate) struct Log {
 impl Log {
     /// An empty log, which keeps its text or only the hash of it.
     pub(crate) fn new(keep: bool) -> Self {
-        Self { hash: 0x9e37_79b9_7f4a_7c15, lines: keep.then(Vec::new) }
+        Self {
+            hash: 0x9e37_79b9_7f4a_7c15,
+            lines: keep.then(Vec::new),
+        }
     }
 
     /// Something too dull for the text happened.
@@ -138,7 +141,9 @@ pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
     for chunk in bytes.chunks(8) {
         let mut word = [0; 8];
         word[..chunk.len()].copy_from_slice(chunk);
-        hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x0100_0000_01b3).rotate_left(17);
+        hash = (hash ^ u64::from_le_bytes(word))
+            .wrapping_mul(0x0100_0000_01b3)
+            .rotate_left(17);
     }
     hash
 }

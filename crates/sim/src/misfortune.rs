@@ -20,7 +20,8 @@ impl World {
     pub(crate) fn misfortune(&mut self, fault: Fault) -> Check {
         self.stats.faults += 1;
         let now = self.now;
-        self.log.note(now, 0, Mark::Hand, [2; 3], || format!("{fault:?}"));
+        self.log
+            .note(now, 0, Mark::Hand, [2; 3], || format!("{fault:?}"));
         match fault {
             Fault::Cut { pairs, length } => {
                 for (from, to) in pairs {
@@ -28,7 +29,11 @@ impl World {
                 }
             }
             Fault::Pause { host, length } => self.pause(host, length),
-            Fault::Slow { host, factor, length } => self.slow_down(host, factor, length),
+            Fault::Slow {
+                host,
+                factor,
+                length,
+            } => self.slow_down(host, factor, length),
             Fault::ClientDies { client } => self.kill_client(client),
             Fault::Crash { host } => self.crash(host, "crashes")?,
         }
@@ -48,10 +53,11 @@ impl World {
 
     /// A host vanishes with everything on it.
     pub(crate) fn crash(&mut self, at: usize, how: &str) -> Check {
-        if self.hosts[at].life != Life::Up {
+        if !matches!(self.hosts[at].life, Life::Up | Life::Unborn) {
             return Ok(());
         }
-        self.log.note(self.now, at, Mark::Hand, [3; 3], || how.to_owned());
+        self.log
+            .note(self.now, at, Mark::Hand, [3; 3], || how.to_owned());
         self.casualties |= !self.doomed.contains(&at);
         self.crashed = true;
         self.depart(at, Life::Crashed);
@@ -65,7 +71,8 @@ impl World {
         if self.crashed {
             let hosts = &self.hosts;
             let gone = |host: usize| hosts[host].life == Life::Crashed;
-            self.golden.dropped(key, gone, |words| is_kept(hosts, key, words));
+            self.golden
+                .dropped(key, gone, |words| is_kept(hosts, key, words));
         }
     }
 
@@ -86,10 +93,13 @@ impl World {
 
     /// A process dies; its host's daemon will hear of it.
     pub(crate) fn kill_client(&mut self, client: usize) {
-        let Some(victim) = self.processes.clients.get(client) else { return };
+        let Some(victim) = self.processes.clients.get(client) else {
+            return;
+        };
         let (host, id) = (victim.host, victim.id);
         if victim.alive && self.hosts[host].life == Life::Up {
-            self.log.note(self.now, host, Mark::Hand, [4; 3], || format!("{id} dies"));
+            self.log
+                .note(self.now, host, Mark::Hand, [4; 3], || format!("{id} dies"));
             self.end_client(client);
             self.input(host, Input::ClientGone { client: id });
         }
@@ -107,10 +117,20 @@ impl World {
     /// The node has heard that a client is gone: the locks it held come back.
     pub(crate) fn return_locks_of_dead(&mut self, at: usize, client: ClientId) {
         for key in self.hosts[at].kernel.recover_locks(client) {
-            self.log.note(self.now, at, Mark::Lock, [key.segment.0, key.number, 3], || {
-                format!("{key} taken from dead {client}")
-            });
-            self.input(at, Input::LockReturned { key, recovered: true });
+            self.log.note(
+                self.now,
+                at,
+                Mark::Lock,
+                [key.segment.0, key.number, 3],
+                || format!("{key} taken from dead {client}"),
+            );
+            self.input(
+                at,
+                Input::LockReturned {
+                    key,
+                    recovered: true,
+                },
+            );
         }
     }
 
@@ -123,9 +143,7 @@ impl World {
 
     /// Whether the news of a token's return still waits for the node.
     pub(crate) fn return_under_way(&self, at: usize, key: SyncKey) -> bool {
-        let returns = |input: &Input<'_>| {
-            matches!(input, Input::LockReturned { key: back, .. } if *back == key)
-        };
+        let returns = |input: &Input<'_>| matches!(input, Input::LockReturned { key: back, .. } if *back == key);
         self.answers.iter().any(returns)
             || self.hosts[at]
                 .inbox

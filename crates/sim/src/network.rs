@@ -67,7 +67,13 @@ pub(crate) struct Network {
 impl Network {
     pub(crate) fn new(seed: u64, weather: Weather, canary: Option<Canary>) -> Self {
         let dice = Dice::stream(seed, "network");
-        Self { weather, dice, cuts: Vec::new(), rules: Vec::new(), canary }
+        Self {
+            weather,
+            dice,
+            cuts: Vec::new(),
+            rules: Vec::new(),
+            canary,
+        }
     }
 
     /// Nothing gets from one host to another for a while; the other way is not affected.
@@ -91,7 +97,10 @@ impl Network {
     /// Decides what becomes of a datagram that leaves now.
     pub(crate) fn fate(&mut self, now: Time, from: usize, to: usize, kind: &str) -> Fate {
         // Every datagram draws the same numbers, so that a cut does not shift the rest.
-        let (lost, twice) = (self.dice.chance(self.weather.loss), self.dice.chance(self.weather.twice));
+        let (lost, twice) = (
+            self.dice.chance(self.weather.loss),
+            self.dice.chance(self.weather.twice),
+        );
         let (first, second) = (self.delay(), self.delay());
         if self.canary == Some(Canary::PassAckLost) && kind == "PassAck" {
             return Fate::Lost;
@@ -168,12 +177,20 @@ mod tests {
 
     fn fates(weather: Weather, count: usize) -> Vec<Fate> {
         let mut network = Network::new(1, weather, None);
-        (0..count).map(|_| network.fate(Time(0), 0, 1, "Ask")).collect()
+        (0..count)
+            .map(|_| network.fate(Time(0), 0, 1, "Ask"))
+            .collect()
     }
 
     #[test]
     fn loses_and_doubles_as_often_as_told() {
-        let weather = Weather { base: 10, jitter: 5, loss: 300, twice: 100, ..Weather::default() };
+        let weather = Weather {
+            base: 10,
+            jitter: 5,
+            loss: 300,
+            twice: 100,
+            ..Weather::default()
+        };
         let fates = fates(weather, 10_000);
         let lost = fates.iter().filter(|fate| **fate == Fate::Lost).count();
         assert!((2800..3200).contains(&lost), "{lost}");
@@ -189,7 +206,14 @@ mod tests {
 
     #[test]
     fn cuts_are_one_way_and_end() {
-        let mut network = Network::new(1, Weather { base: 1, ..Weather::default() }, None);
+        let mut network = Network::new(
+            1,
+            Weather {
+                base: 1,
+                ..Weather::default()
+            },
+            None,
+        );
         network.cut(0, 1, Time(100));
         assert_eq!(network.fate(Time(99), 0, 1, "Ask"), Fate::Lost);
         assert_eq!(network.fate(Time(99), 1, 0, "Ask"), Fate::Arrives(1, None));
@@ -201,8 +225,21 @@ mod tests {
 
     #[test]
     fn rules_meddle_so_many_times() {
-        let mut network = Network::new(1, Weather { base: 1, ..Weather::default() }, None);
-        let rule = Rule { from: 0, to: 1, kind: Some("Data".into()), then: Meddling::Hold, times: 2 };
+        let mut network = Network::new(
+            1,
+            Weather {
+                base: 1,
+                ..Weather::default()
+            },
+            None,
+        );
+        let rule = Rule {
+            from: 0,
+            to: 1,
+            kind: Some("Data".into()),
+            then: Meddling::Hold,
+            times: 2,
+        };
         network.add_rule(rule);
         assert_eq!(network.fate(Time(0), 0, 1, "Ask"), Fate::Arrives(1, None));
         assert_eq!(network.fate(Time(0), 0, 1, "Data"), Fate::Held);

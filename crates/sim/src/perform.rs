@@ -1,19 +1,24 @@
 //! What each step of a program does.
 
-use crate::canary::Canary;
+mod sync;
+
 use crate::check::{Check, ensure};
 use crate::kernel::{PageKey, ThreadId};
 use crate::log::Mark;
 use crate::process::{Opened, State, Watch};
-use crate::step::{Place, Seg, Step, Sync};
+use crate::step::{Place, Seg, Step};
 use crate::world::{Happening, Life, World};
 use pagemesh_core::{Input, Request};
 use pagemesh_wire::peer::{Access, Call, Credentials};
-use pagemesh_wire::{PageCount, PageIndex, SyncKey};
+use pagemesh_wire::{PageCount, PageIndex};
 
 /// The processes of the simulation all run for this user.
 pub(crate) fn credentials() -> Credentials {
-    Credentials { uid: 1000, gid: 1000, groups: Vec::new() }
+    Credentials {
+        uid: 1000,
+        gid: 1000,
+        groups: Vec::new(),
+    }
 }
 
 impl World {
@@ -40,10 +45,21 @@ impl World {
             }
             Step::Add(place, delta) => {
                 if let Some(loaded) = self.load(id, place, &step)? {
-                    self.go_on(id, Step::AddStore { place, loaded, delta });
+                    self.go_on(
+                        id,
+                        Step::AddStore {
+                            place,
+                            loaded,
+                            delta,
+                        },
+                    );
                 }
             }
-            Step::AddStore { place, loaded, delta } => {
+            Step::AddStore {
+                place,
+                loaded,
+                delta,
+            } => {
                 self.add_store(id, place, loaded, delta, step)?;
             }
             Step::Locked { .. } | Step::Unlock(_) => self.perform_on_lock(id, step)?,
@@ -92,9 +108,13 @@ impl World {
             self.stop_at(id, step.clone(), mapping, key, Access::Read)?;
             return Ok(None);
         };
-        self.log.note(self.now, host, Mark::Load, [id.0 as u64, key.segment.0, value], || {
-            format!("t{} {key}.{} is {value:#x}", id.0, place.word)
-        });
+        self.log.note(
+            self.now,
+            host,
+            Mark::Load,
+            [id.0 as u64, key.segment.0, value],
+            || format!("t{} {key}.{} is {value:#x}", id.0, place.word),
+        );
         self.golden.load(host, key, place.word, value)?;
         let thread = &mut self.processes.threads[id.0];
         thread.last = value;
@@ -109,12 +129,19 @@ impl World {
             return Ok(());
         };
         let host = self.host_of(id);
-        if !self.hosts[host].kernel.store(mapping, key, place.word, value) {
+        if !self.hosts[host]
+            .kernel
+            .store(mapping, key, place.word, value)
+        {
             return self.stop_at(id, again, mapping, key, Access::Write);
         }
-        self.log.note(self.now, host, Mark::Store, [id.0 as u64, key.segment.0, value], || {
-            format!("t{} {key}.{} becomes {value:#x}", id.0, place.word)
-        });
+        self.log.note(
+            self.now,
+            host,
+            Mark::Store,
+            [id.0 as u64, key.segment.0, value],
+            || format!("t{} {key}.{} becomes {value:#x}", id.0, place.word),
+        );
         self.golden.store(host, key, place.word, value)?;
         self.processes.threads[id.0].failed = false;
         self.done(id);
@@ -149,7 +176,13 @@ impl World {
     fn perform_on_segment(&mut self, id: ThreadId, step: Step) {
         let host = self.host_of(id);
         match step {
-            Step::Open { name, create, exclusive, write, .. } => {
+            Step::Open {
+                name,
+                create,
+                exclusive,
+                write,
+                ..
+            } => {
                 let plan = &self.setting.segments[name];
                 let request = Request::Open {
                     name: plan.name.clone(),
@@ -183,11 +216,23 @@ impl World {
     fn map_segment(&mut self, id: ThreadId, seg: Seg) {
         let host = self.host_of(id);
         let client = self.processes.clients[self.processes.threads[id.0].client].id;
-        let Some(segment) = self.opened(id, seg).map(|opened| opened.segment) else { return };
+        let Some(segment) = self.opened(id, seg).map(|opened| opened.segment) else {
+            return;
+        };
         let mapping = self.next_mapping();
         self.hosts[host].kernel.mapped(mapping, segment, client);
-        self.input(host, Input::Mapped { mapping, segment, client });
-        let opened = self.opened_mut(id, seg).as_mut().expect("was open a line ago");
+        self.input(
+            host,
+            Input::Mapped {
+                mapping,
+                segment,
+                client,
+            },
+        );
+        let opened = self
+            .opened_mut(id, seg)
+            .as_mut()
+            .expect("was open a line ago");
         opened.mappings.push(mapping);
     }
 
@@ -199,14 +244,28 @@ impl World {
                 let Some(node) = host.id.filter(|_| host.life == Life::Up) else {
                     return self.done(id);
                 };
-                Request::Call { to: Some(node), call: Call::Probe }
+                Request::Call {
+                    to: Some(node),
+                    call: Call::Probe,
+                }
             }
-            Step::Stat(number) => {
-                Request::Call { to: None, call: Call::Stat { name: name(*number) } }
-            }
-            Step::List => Request::Call { to: None, call: Call::List { after: String::new() } },
+            Step::Stat(number) => Request::Call {
+                to: None,
+                call: Call::Stat {
+                    name: name(*number),
+                },
+            },
+            Step::List => Request::Call {
+                to: None,
+                call: Call::List {
+                    after: String::new(),
+                },
+            },
             Step::Remove(number) => {
-                let call = Call::Remove { name: name(*number), credentials: credentials() };
+                let call = Call::Remove {
+                    name: name(*number),
+                    credentials: credentials(),
+                };
                 Request::Call { to: None, call }
             }
             Step::Leave => Request::Leave,
@@ -216,127 +275,14 @@ impl World {
     }
 }
 
-/// Locks, barriers, condition variables.
-impl World {
-    fn perform_on_lock(&mut self, id: ThreadId, step: Step) -> Check {
-        match step {
-            Step::Locked { lock, patience, body } => {
-                let Some(key) = self.sync_key(id, lock) else {
-                    self.done(id);
-                    return Ok(());
-                };
-                let host = self.host_of(id);
-                let client = self.processes.clients[self.processes.threads[id.0].client].id;
-                if self.hosts[host].kernel.try_lock(key, client) {
-                    self.acquired(id, key, false)?;
-                    self.enter(id, lock, body);
-                } else {
-                    let step = Step::Locked { lock, patience, body };
-                    let ticket = self.ask(id, Request::Lock { key }, step);
-                    if let Some(patience) = patience {
-                        self.after(patience, Happening::Impatience { thread: id, ticket });
-                    }
-                }
-            }
-            Step::Unlock(lock) => {
-                if let Some(key) = self.sync_key(id, lock) {
-                    self.release(id, key)?;
-                }
-                self.done(id);
-            }
-            _ => unreachable!("only steps on locks come here"),
-        }
-        Ok(())
-    }
-
-    /// A thread goes on inside a lock it holds.
-    pub(crate) fn enter(&mut self, id: ThreadId, lock: Sync, body: Vec<Step>) {
-        let steps = &mut self.processes.threads[id.0].steps;
-        steps.push_front(Step::Unlock(lock));
-        for step in body.into_iter().rev() {
-            steps.push_front(step);
-        }
-        self.done(id);
-    }
-
-    /// A thread holds a lock now.
-    pub(crate) fn acquired(&mut self, id: ThreadId, key: SyncKey, recovered: bool) -> Check {
-        let host = self.host_of(id);
-        self.log.note(self.now, host, Mark::Lock, [key.number, id.0 as u64, 4], || {
-            format!("{key} taken by t{}", id.0)
-        });
-        if let Some(other) = self.processes.holders.get(&key) {
-            ensure!(
-                false,
-                MutualExclusion,
-                "t{} on h{} takes lock {key}, which t{} on h{} holds",
-                id.0,
-                host + 1,
-                other.0,
-                self.host_of(*other) + 1
-            );
-        }
-        let orphaned = self.processes.orphaned.remove(&key);
-        ensure!(
-            recovered || !orphaned || self.crashed,
-            LockRecovered,
-            "t{} on h{} takes lock {key} and is not told that its last holder died",
-            id.0,
-            host + 1
-        );
-        self.processes.holders.insert(key, id);
-        self.processes.threads[id.0].holds = Some(key);
-        Ok(())
-    }
-
-    /// A thread releases a lock, if it holds it.
-    pub(crate) fn release(&mut self, id: ThreadId, key: SyncKey) -> Check {
-        let host = self.host_of(id);
-        let thread = &mut self.processes.threads[id.0];
-        if thread.holds != Some(key) {
-            return Ok(());
-        }
-        thread.holds = None;
-        let client = self.processes.clients[thread.client].id;
-        self.processes.holders.remove(&key);
-        let tell = self.hosts[host].kernel.release(key, client)?;
-        self.log.note(self.now, host, Mark::Lock, [key.number, id.0 as u64, 5], || {
-            format!("{key} released by t{}{}", id.0, if tell { ", wanted" } else { "" })
-        });
-        if tell {
-            self.input(host, Input::LockReturned { key, recovered: false });
-        }
-        Ok(())
-    }
-
-    fn come_to_barrier(&mut self, id: ThreadId, number: usize, step: Step) {
-        let barrier = self.setting.barriers[number];
-        let Some(key) = self.sync_key(id, barrier.sync) else { return self.done(id) };
-        *self.processes.arrivals.entry((number, id)).or_default() += 1;
-        let leak = u32::from(self.setting.canary == Some(Canary::BarrierLeaks));
-        let parties = (barrier.parties - leak).max(1);
-        self.call(id, Call::Barrier { key, parties }, step);
-    }
-
-    fn try_consume(&mut self, id: ThreadId, number: usize, step: Step) -> Check {
-        let queue = self.setting.queues[number];
-        let Some(loaded) = self.load(id, queue.count, &step)? else { return Ok(()) };
-        if loaded > 0 {
-            let delta = u64::MAX;
-            self.go_on(id, Step::AddStore { place: queue.count, loaded, delta });
-        } else if let Some(key) = self.sync_key(id, queue.cond) {
-            self.call(id, Call::CondWait { key }, step);
-        }
-        Ok(())
-    }
-}
-
 /// Watches and pins.
 impl World {
     fn perform_on_watch(&mut self, id: ThreadId, step: Step) -> Check {
         match step {
             Step::WatchFor(place, target) => {
-                let Some(value) = self.load(id, place, &step)? else { return Ok(()) };
+                let Some(value) = self.load(id, place, &step)? else {
+                    return Ok(());
+                };
                 if value < target {
                     self.go_on(id, Step::AskWatch(place, target));
                 } else {
@@ -353,24 +299,36 @@ impl World {
                     _ => None,
                 };
                 let ticket = self.ask(id, Request::Watch { segment, page }, step);
-                self.processes.threads[id.0].watch = Some(Watch { ticket, over: false });
+                self.processes.threads[id.0].watch = Some(Watch {
+                    ticket,
+                    over: false,
+                });
                 if let Some(patience) = patience {
                     self.after(patience, Happening::Impatience { thread: id, ticket });
                 }
             }
             Step::CheckWatch(place, target) => {
-                let Some(value) = self.load(id, place, &step)? else { return Ok(()) };
+                let Some(value) = self.load(id, place, &step)? else {
+                    return Ok(());
+                };
                 let host = self.host_of(id);
                 let thread = &mut self.processes.threads[id.0];
                 if value < target {
                     thread.steps.push_front(Step::WatchFor(place, target));
-                } else if let Some(Watch { ticket, over: false }) = thread.watch {
+                } else if let Some(Watch {
+                    ticket,
+                    over: false,
+                }) = thread.watch
+                {
                     self.withdraw(host, ticket);
                 }
                 self.go_on(id, Step::AwaitWatch);
             }
             Step::AwaitWatch => match self.processes.threads[id.0].watch {
-                Some(Watch { ticket, over: false }) => {
+                Some(Watch {
+                    ticket,
+                    over: false,
+                }) => {
                     self.processes.threads[id.0].state = State::Waiting { ticket, step };
                 }
                 _ => self.done(id),
@@ -393,14 +351,27 @@ impl World {
         let pages = first..first + count;
         let (first, count) = (PageIndex(first), PageCount(count));
         let request = if pins {
-            Request::Pin { segment, first, count }
+            Request::Pin {
+                segment,
+                first,
+                count,
+            }
         } else {
             for page in pages {
-                let key = PageKey { segment, page: PageIndex(page) };
+                let key = PageKey {
+                    segment,
+                    page: PageIndex(page),
+                };
                 self.hosts[host].kernel.unpin(key);
-                self.processes.threads[id.0].pins.retain(|pinned| *pinned != key);
+                self.processes.threads[id.0]
+                    .pins
+                    .retain(|pinned| *pinned != key);
             }
-            Request::Unpin { segment, first, count }
+            Request::Unpin {
+                segment,
+                first,
+                count,
+            }
         };
         self.ask(id, request, step);
     }

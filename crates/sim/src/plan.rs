@@ -113,8 +113,9 @@ impl Plan {
         let features = Features::draw(&mut dice, profile);
         let most = if profile == Profile::Harsh { 6 } else { 5 };
         let count = dice.between(2, most) as usize;
-        let mut hosts: Vec<HostPlan> =
-            (0..count).map(|at| host(&mut dice, at, profile, features)).collect();
+        let mut hosts: Vec<HostPlan> = (0..count)
+            .map(|at| host(&mut dice, at, profile, features))
+            .collect();
         let pace = pace(&mut dice);
         let weather = weather(&mut dice, profile);
         let (segments, mains) = segments(&mut dice, features);
@@ -142,7 +143,14 @@ impl Plan {
         setting.faults = faults(&mut dice, profile, features, count, &clients, heal_at);
         let crash = |host: &usize| (crash_at, Fault::Crash { host: *host });
         setting.faults.extend(doomed.iter().map(crash));
-        Self { setting, clients, mains, heal_at, doomed, leavers }
+        Self {
+            setting,
+            clients,
+            mains,
+            heal_at,
+            doomed,
+            leavers,
+        }
     }
 }
 
@@ -151,7 +159,11 @@ fn host(dice: &mut Dice, at: usize, profile: Profile, features: Features) -> Hos
     let sluggish = profile == Profile::Harsh && dice.chance(200);
     HostPlan {
         heir_of: None,
-        starts_at: if late { dice.below(20 * MILLI) } else { dice.below(100 * MICRO) * at as u64 },
+        starts_at: if late {
+            dice.below(20 * MILLI)
+        } else {
+            dice.below(100 * MICRO) * at as u64
+        },
         clock_offset: dice.below(1 << 50),
         cost: dice.between(300, 3_000) * if sluggish { 50 } else { 1 },
         wake: *dice.pick(&[2 * MICRO, 20 * MICRO, 200 * MICRO, 3 * MILLI]),
@@ -171,7 +183,11 @@ fn pace(dice: &mut Dice) -> Pace {
 fn weather(dice: &mut Dice, profile: Profile) -> Weather {
     let base = dice.between(5 * MICRO, 40 * MICRO);
     let jitter = dice.pick(&[0, 1, 4, 20]) * base;
-    let calm = Weather { base, jitter, ..Weather::default() };
+    let calm = Weather {
+        base,
+        jitter,
+        ..Weather::default()
+    };
     match profile {
         Profile::Calm => calm,
         Profile::Mild => Weather {
@@ -202,7 +218,11 @@ fn segments(dice: &mut Dice, features: Features) -> (Vec<SegmentPlan>, usize) {
             _ => Window::Nanos(dice.between(MICRO, 2 * MILLI)),
         };
         SegmentPlan {
-            name: if at < mains { format!("main{at}") } else { format!("let{}", at - mains) },
+            name: if at < mains {
+                format!("main{at}")
+            } else {
+                format!("let{}", at - mains)
+            },
             pages: dice.between(1, 6) as u32,
             policy: Policy::Sequential { manager, window },
         }
@@ -235,7 +255,11 @@ fn faults(
     let mut faults = Vec::new();
     // Most runs are over long before they are healed: trouble comes early.
     let soon = |dice: &mut Dice| {
-        let span = if dice.chance(700) { heal_at.0 / 10 } else { heal_at.0 };
+        let span = if dice.chance(700) {
+            heal_at.0 / 10
+        } else {
+            heal_at.0
+        };
         Time(dice.between(10 * MICRO, span))
     };
     let (rounds, longest) = match profile {
@@ -246,15 +270,29 @@ fn faults(
     for _ in 0..rounds {
         let length = dice.between(50 * MICRO, longest);
         let fault = match dice.below(4) {
-            0 | 1 => Fault::Cut { pairs: cut(dice, hosts), length },
-            2 => Fault::Pause { host: dice.index(hosts), length },
-            _ => Fault::Slow { host: dice.index(hosts), factor: dice.between(5, 100), length },
+            0 | 1 => Fault::Cut {
+                pairs: cut(dice, hosts),
+                length,
+            },
+            2 => Fault::Pause {
+                host: dice.index(hosts),
+                length,
+            },
+            _ => Fault::Slow {
+                host: dice.index(hosts),
+                factor: dice.between(5, 100),
+                length,
+            },
         };
         faults.push((soon(dice), fault));
     }
     if features.client_deaths {
         // A client without a farewell has nobody who relies on it.
-        for (client, _) in clients.iter().enumerate().filter(|(_, plan)| plan.farewell.is_empty()) {
+        for (client, _) in clients
+            .iter()
+            .enumerate()
+            .filter(|(_, plan)| plan.farewell.is_empty())
+        {
             if dice.chance(600) {
                 faults.push((soon(dice), Fault::ClientDies { client }));
             }
@@ -287,7 +325,8 @@ fn cut(dice: &mut Dice, hosts: usize) -> Vec<(usize, usize)> {
     let alone = dice.index(hosts);
     let (out, back) = *dice.pick(&[(true, true), (true, false), (false, true)]);
     let from_one = dice.chance(500).then(|| dice.index(hosts));
-    let others = (0..hosts).filter(|other| *other != alone && from_one.is_none_or(|one| one == *other));
+    let others =
+        (0..hosts).filter(|other| *other != alone && from_one.is_none_or(|one| one == *other));
     others
         .flat_map(|other| {
             let there = out.then_some((alone, other));

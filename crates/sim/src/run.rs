@@ -2,11 +2,11 @@
 
 use crate::canary::Canary;
 use crate::check::{Check, Invariant, Violation, ensure};
+use crate::golden::WORDS;
 use crate::kernel::PageKey;
 use crate::plan::{Plan, Profile};
 use crate::step::{ClientPlan, Place, Seg, Step};
 use crate::world::{Stats, World};
-use crate::golden::WORDS;
 use pagemesh_core::Time;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -117,7 +117,10 @@ fn finish(world: &mut World) -> Check {
 }
 
 fn describe(world: &World) -> String {
-    let stuck = world.stuck().into_iter().map(|id| world.describe_thread(id));
+    let stuck = world
+        .stuck()
+        .into_iter()
+        .map(|id| world.describe_thread(id));
     stuck.collect::<Vec<_>>().join("\n")
 }
 
@@ -127,16 +130,33 @@ fn read_out(world: &mut World, mains: usize) -> Check {
         let mut steps = vec![Step::Begin];
         for name in 0..mains {
             let seg = Seg::Main(name);
-            steps.push(Step::Open { seg, name, create: host == 0, exclusive: false, write: false });
+            steps.push(Step::Open {
+                seg,
+                name,
+                create: host == 0,
+                exclusive: false,
+                write: false,
+            });
             steps.push(Step::Map(seg));
             for page in 0..world.setting.segments[name].pages {
-                let load = |word| Step::Load(Place { seg, mapping: 0, page, word });
+                let load = |word| {
+                    Step::Load(Place {
+                        seg,
+                        mapping: 0,
+                        page,
+                        word,
+                    })
+                };
                 steps.extend((0..WORDS).map(load));
             }
             steps.push(Step::Unmap(seg));
             steps.push(Step::Close(seg));
         }
-        world.spawn_client(ClientPlan { host, programs: vec![steps], farewell: Vec::new() });
+        world.spawn_client(ClientPlan {
+            host,
+            programs: vec![steps],
+            farewell: Vec::new(),
+        });
     }
     finish(world)
 }
@@ -145,7 +165,11 @@ fn read_out(world: &mut World, mains: usize) -> Check {
 fn close_down(world: &mut World) -> Check {
     let mut steps = vec![Step::Begin];
     steps.extend((0..world.setting.segments.len()).map(Step::Remove));
-    world.spawn_client(ClientPlan { host: 0, programs: vec![steps], farewell: Vec::new() });
+    world.spawn_client(ClientPlan {
+        host: 0,
+        programs: vec![steps],
+        farewell: Vec::new(),
+    });
     finish(world)?;
     let ceiling = world.setting.pace.resend_ceiling.as_nanos() as u64;
     let settled = Time(world.now.0 + 5 * SECOND + 20 * ceiling);
@@ -192,6 +216,9 @@ pub(crate) fn without_panic(run: impl FnOnce() -> Check) -> Check {
     QUIET.set(false);
     result.unwrap_or_else(|_| {
         let detail = LAST_PANIC.take().unwrap_or_default();
-        Err(Violation { invariant: Invariant::NoPanic, detail })
+        Err(Violation {
+            invariant: Invariant::NoPanic,
+            detail,
+        })
     })
 }

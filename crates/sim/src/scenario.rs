@@ -89,7 +89,10 @@ impl Stage {
             seed: 0,
             hosts: Vec::new(),
             pace: Pace::default(),
-            weather: Weather { base: 10_000, ..Weather::default() },
+            weather: Weather {
+                base: 10_000,
+                ..Weather::default()
+            },
             segments: Vec::new(),
             queues: Vec::new(),
             barriers: Vec::new(),
@@ -101,7 +104,12 @@ impl Stage {
         let mut world = World::new(setting);
         world.transcript = Some(Vec::new());
         world.dice = Dice::stream(0, "scenario");
-        Self { world, actors: Vec::new(), caused: Vec::new(), said: Vec::new() }
+        Self {
+            world,
+            actors: Vec::new(),
+            caused: Vec::new(),
+            said: Vec::new(),
+        }
     }
 
     fn perform(&mut self, command: Command) -> Check {
@@ -154,7 +162,11 @@ impl Stage {
             self.world.add_host(plan);
             self.run_until(|world| world.hosts[host].id.is_some())?;
             let stay = vec![Step::Begin, Step::Think(FOREVER)];
-            let plan = ClientPlan { host, programs: vec![stay], farewell: Vec::new() };
+            let plan = ClientPlan {
+                host,
+                programs: vec![stay],
+                farewell: Vec::new(),
+            };
             let actor = self.world.spawn_client(plan);
             self.actors.push(actor);
             self.run(SETTLE)?;
@@ -174,7 +186,13 @@ impl Stage {
         let others = (0..self.actors.len()).filter(|host| *host != home);
         for host in std::iter::once(home).chain(others.collect::<Vec<_>>()) {
             let create = host == home;
-            let open = Step::Open { seg, name: number, create, exclusive: create, write: true };
+            let open = Step::Open {
+                seg,
+                name: number,
+                create,
+                exclusive: create,
+                write: true,
+            };
             let thread = self.spawn(host, vec![open, Step::Map(seg)]);
             self.run_until(|world| world.processes.threads[thread.0].state == State::Ended)?;
         }
@@ -229,28 +247,45 @@ impl Stage {
                 body: vec![Step::Think(FOREVER)],
             },
             Operation::Watch(word) => Step::WatchBriefly(self.place(word)?, FOREVER),
-            Operation::Pin(word) => {
-                Step::Pin { seg: self.number(&word.segment)?, first: word.page, count: 1 }
-            }
-            Operation::Unpin(word) => {
-                Step::Unpin { seg: self.number(&word.segment)?, first: word.page, count: 1 }
-            }
+            Operation::Pin(word) => Step::Pin {
+                seg: self.number(&word.segment)?,
+                first: word.page,
+                count: 1,
+            },
+            Operation::Unpin(word) => Step::Unpin {
+                seg: self.number(&word.segment)?,
+                first: word.page,
+                count: 1,
+            },
         })
     }
 
     fn number(&self, name: &str) -> Check<usize> {
-        let number = self.world.setting.segments.iter().position(|segment| segment.name == name);
+        let number = self
+            .world
+            .setting
+            .segments
+            .iter()
+            .position(|segment| segment.name == name);
         ensure!(number.is_some(), Scenario, "there is no segment {name}");
         Ok(number.unwrap_or_default())
     }
 
     fn place(&self, word: &Word) -> Check<Place> {
         let seg = Seg::Main(self.number(&word.segment)?);
-        Ok(Place { seg, mapping: 0, page: word.page, word: word.word })
+        Ok(Place {
+            seg,
+            mapping: 0,
+            page: word.page,
+            word: word.word,
+        })
     }
 
     fn sync(&self, lock: &Lockable) -> Check<Sync> {
-        Ok(Sync { seg: self.number(&lock.segment)?, number: lock.number })
+        Ok(Sync {
+            seg: self.number(&lock.segment)?,
+            number: lock.number,
+        })
     }
 
     fn unlock(&mut self, host: usize, lock: &Lockable) -> Check {
@@ -273,12 +308,20 @@ impl Stage {
 
     fn barrier(&mut self, hosts: &[usize], barrier: &Lockable) -> Check {
         let number = self.world.setting.barriers.len();
-        let plan = BarrierPlan { sync: self.sync(barrier)?, parties: hosts.len() as u32 };
+        let plan = BarrierPlan {
+            sync: self.sync(barrier)?,
+            parties: hosts.len() as u32,
+        };
         self.world.setting.barriers.push(plan);
-        let come = |host: &usize| self.world.spawn_thread(self.actors[*host], vec![Step::Barrier(number)]);
+        let come = |host: &usize| {
+            self.world
+                .spawn_thread(self.actors[*host], vec![Step::Barrier(number)])
+        };
         let threads: Vec<ThreadId> = hosts.iter().map(come).collect();
         self.run_until(|world| {
-            threads.iter().all(|thread| world.processes.threads[thread.0].state == State::Ended)
+            threads
+                .iter()
+                .all(|thread| world.processes.threads[thread.0].state == State::Ended)
         })?;
         self.run(SETTLE)
     }
@@ -296,7 +339,12 @@ impl Stage {
         let end = Time(self.world.now.0 + PATIENCE);
         while !done(&self.world) {
             let stuck = self.world.next_time().is_none_or(|next| next > end);
-            ensure!(!stuck, Progress, "it does not end within {} ms", PATIENCE / MILLI);
+            ensure!(
+                !stuck,
+                Progress,
+                "it does not end within {} ms",
+                PATIENCE / MILLI
+            );
             self.world.step()?;
         }
         Ok(())
@@ -319,16 +367,33 @@ impl Stage {
 
     fn key(&self, word: &Word) -> Check<PageKey> {
         let number = self.number(&word.segment)?;
-        let opened = self.world.processes.clients.iter().find_map(|client| client.open[number].as_ref());
-        ensure!(opened.is_some(), Scenario, "{} is open nowhere", word.segment);
+        let opened = self
+            .world
+            .processes
+            .clients
+            .iter()
+            .find_map(|client| client.open[number].as_ref());
+        ensure!(
+            opened.is_some(),
+            Scenario,
+            "{} is open nowhere",
+            word.segment
+        );
         let segment = opened.map(|opened| opened.segment).unwrap_or_default();
-        Ok(PageKey { segment, page: PageIndex(word.page) })
+        Ok(PageKey {
+            segment,
+            page: PageIndex(word.page),
+        })
     }
 
     fn tell_rights(&mut self, word: &Word) -> Check {
         let key = self.key(word)?;
         let rights = self.world.up().map(|host| {
-            format!("n{} {}", host + 1, name(self.world.hosts[host].kernel.rights(key)))
+            format!(
+                "n{} {}",
+                host + 1,
+                name(self.world.hosts[host].kernel.rights(key))
+            )
         });
         let line = rights.collect::<Vec<_>>().join(", ");
         self.said.push(line);
@@ -339,10 +404,16 @@ impl Stage {
         match expectation {
             Expectation::Datagrams(count, kind) => {
                 let of_kind = |line: &&String| {
-                    kind.as_ref().is_none_or(|kind| line.split(' ').nth(1) == Some(kind.as_str()))
+                    kind.as_ref()
+                        .is_none_or(|kind| line.split(' ').nth(1) == Some(kind.as_str()))
                 };
                 let seen = self.caused.iter().filter(of_kind).count();
-                ensure!(seen == *count, Scenario, "there were {seen}:\n{}", self.caused.join("\n"));
+                ensure!(
+                    seen == *count,
+                    Scenario,
+                    "there were {seen}:\n{}",
+                    self.caused.join("\n")
+                );
             }
             Expectation::Rights(host, word, rights) => {
                 let key = self.key(word)?;

@@ -36,7 +36,13 @@ pub(crate) enum Step {
     /// Do something else for so many nanoseconds.
     Think(u64),
     /// Open the segment of this name.
-    Open { seg: Seg, name: usize, create: bool, exclusive: bool, write: bool },
+    Open {
+        seg: Seg,
+        name: usize,
+        create: bool,
+        exclusive: bool,
+        write: bool,
+    },
     /// Map it.
     Map(Seg),
     /// Unmap all of it.
@@ -52,9 +58,17 @@ pub(crate) enum Step {
     /// Load a word, and store what was loaded plus this; correct only under a lock.
     Add(Place, u64),
     /// Second half of `Add`: store the sum if nobody stored since.
-    AddStore { place: Place, loaded: u64, delta: u64 },
+    AddStore {
+        place: Place,
+        loaded: u64,
+        delta: u64,
+    },
     /// Do these steps under a lock; give up after `patience` nanoseconds.
-    Locked { lock: Sync, patience: Option<u64>, body: Vec<Step> },
+    Locked {
+        lock: Sync,
+        patience: Option<u64>,
+        body: Vec<Step>,
+    },
     /// Release, if held.
     Unlock(Sync),
     /// Wait at the barrier of this number.
@@ -167,11 +181,18 @@ pub(crate) struct HostPlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Nothing gets through from some hosts to others.
-    Cut { pairs: Vec<(usize, usize)>, length: u64 },
+    Cut {
+        pairs: Vec<(usize, usize)>,
+        length: u64,
+    },
     /// A daemon stops handling.
     Pause { host: usize, length: u64 },
     /// A daemon takes so many times as long for everything.
-    Slow { host: usize, factor: u64, length: u64 },
+    Slow {
+        host: usize,
+        factor: u64,
+        length: u64,
+    },
     /// A process dies.
     ClientDies { client: usize },
     /// A host vanishes.

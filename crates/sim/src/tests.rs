@@ -2,10 +2,20 @@ use crate::{Campaign, Canary, Options, Profile, failure_report, rewrite_scenario
 use std::fs;
 
 fn sweep(profile: Profile, from: u64, count: u64) {
-    let campaign = Campaign { from, count, profile, canary: None, stop_at_failure: true };
+    let campaign = Campaign {
+        from,
+        count,
+        profile,
+        canary: None,
+        stop_at_failure: true,
+    };
     let summary = campaign.run(|_| {});
     if let Some(failure) = summary.failures.first() {
-        let options = Options { seed: failure.seed, profile, ..Options::default() };
+        let options = Options {
+            seed: failure.seed,
+            profile,
+            ..Options::default()
+        };
         panic!("{}", failure_report(options, 60).unwrap_or_default());
     }
     assert!(summary.stats.operations > count, "programs did something");
@@ -14,11 +24,28 @@ fn sweep(profile: Profile, from: u64, count: u64) {
 #[test]
 fn the_same_seed_is_the_same_run() {
     for seed in 0..20 {
-        let options = Options { seed, profile: Profile::Harsh, ..Options::default() };
-        let (one, two) = (run(options), run(Options { log: true, ..options }));
+        let options = Options {
+            seed,
+            profile: Profile::Harsh,
+            ..Options::default()
+        };
+        let (one, two) = (
+            run(options),
+            run(Options {
+                log: true,
+                ..options
+            }),
+        );
         assert_eq!(one.hash, two.hash, "seed {seed}");
         assert_eq!(one.stats, two.stats, "seed {seed}");
-        assert_ne!(one.hash, run(Options { seed: seed + 1000, ..options }).hash);
+        assert_ne!(
+            one.hash,
+            run(Options {
+                seed: seed + 1000,
+                ..options
+            })
+            .hash
+        );
     }
 }
 
@@ -48,7 +75,11 @@ fn every_canary_is_found() {
             stop_at_failure: true,
         };
         let summary = campaign.run(|_| {});
-        assert!(!summary.failures.is_empty(), "{canary} was not found in {} seeds", summary.seeds);
+        assert!(
+            !summary.failures.is_empty(),
+            "{canary} was not found in {} seeds",
+            summary.seeds
+        );
     }
 }
 
@@ -67,13 +98,16 @@ fn scenarios_happen_as_written() {
     assert!(!files.is_empty());
     for path in files {
         let before = fs::read_to_string(&path).expect("readable");
-        let after = rewrite_scenario(&before)
-            .unwrap_or_else(|why| panic!("{}, {why}", path.display()));
+        let after =
+            rewrite_scenario(&before).unwrap_or_else(|why| panic!("{}, {why}", path.display()));
         if update {
             fs::write(&path, after).expect("writable");
         } else {
             let name = path.display();
-            let line = before.lines().zip(after.lines()).position(|(one, other)| one != other);
+            let line = before
+                .lines()
+                .zip(after.lines())
+                .position(|(one, other)| one != other);
             assert!(
                 before == after,
                 "{name} happens differently from line {} on:\n{after}",

@@ -27,13 +27,17 @@ impl World {
         let segment = subject.segment();
         let opened = |client: &crate::process::Client| {
             let is_it = |opened: &Option<crate::process::Opened>| {
-                opened.as_ref().is_some_and(|opened| opened.segment == segment)
+                opened
+                    .as_ref()
+                    .is_some_and(|opened| opened.segment == segment)
             };
             client.open.iter().position(is_it)
         };
         let number = self.processes.clients.iter().find_map(opened);
-        let name = number
-            .map_or_else(|| segment.to_string(), |number| self.setting.segments[number].name.clone());
+        let name = number.map_or_else(
+            || segment.to_string(),
+            |number| self.setting.segments[number].name.clone(),
+        );
         match subject {
             Subject::Page { page, .. } => format!("{name}:{page}"),
             Subject::Lock(key) => format!("{name}/{}", key.number),
@@ -77,7 +81,10 @@ impl World {
                     line += &format!(" awaiting {}", list(pass.awaiting.iter()));
                 }
                 if !pass.queue.is_empty() {
-                    line += &format!(" queue {}", list(pass.queue.iter().map(|waiter| waiter.node)));
+                    line += &format!(
+                        " queue {}",
+                        list(pass.queue.iter().map(|waiter| waiter.node))
+                    );
                 }
                 line
             }
@@ -89,10 +96,18 @@ impl World {
                 order.writer
             ),
             Message::InvalidateAck(ack) => {
-                format!("InvalidateAck {} {}", page(ack.segment, ack.page), ack.version)
+                format!(
+                    "InvalidateAck {} {}",
+                    page(ack.segment, ack.page),
+                    ack.version
+                )
             }
             Message::Served(served) => {
-                let clock = if served.clock.is_some() { ", is clock site" } else { "" };
+                let clock = if served.clock.is_some() {
+                    ", is clock site"
+                } else {
+                    ""
+                };
                 format!("Served {}{clock}", page(served.segment, served.page))
             }
             Message::Call { body, .. } => format!("Call {}", call(body)),
@@ -115,7 +130,10 @@ fn bytes(contents: Contents) -> &'static str {
 }
 
 fn list(nodes: impl Iterator<Item = NodeId>) -> String {
-    nodes.map(|node| node.to_string()).collect::<Vec<_>>().join(",")
+    nodes
+        .map(|node| node.to_string())
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 fn call(call: &Call) -> String {
@@ -132,7 +150,11 @@ fn call(call: &Call) -> String {
         Call::Barrier { key, parties } => format!("Barrier {} of {parties}", key.number),
         Call::CondWait { key } => format!("CondWait {}", key.number),
         Call::CondSignal { key, all } => {
-            format!("CondSignal {}{}", key.number, if *all { " all" } else { "" })
+            format!(
+                "CondSignal {}{}",
+                key.number,
+                if *all { " all" } else { "" }
+            )
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Random programs: what the processes of a seed do with their memory.
 
 use crate::dice::Dice;
+use crate::golden::WORDS;
 use crate::plan::Features;
 use crate::step::{BarrierPlan, ClientPlan, Place, QueuePlan, Seg, Step, Sync};
-use crate::golden::WORDS;
 use crate::world::Setting;
 
 /// Words of a page that random loads and stores use; the others have meanings.
@@ -52,7 +52,13 @@ pub(crate) fn draw(
     doomed: &[usize],
 ) -> Vec<ClientPlan> {
     let rounds = dice.between(1, 4);
-    let mut workload = Workload { dice, features, setting, mains, rounds };
+    let mut workload = Workload {
+        dice,
+        features,
+        setting,
+        mains,
+        rounds,
+    };
     let cast = workload.cast(doomed);
     let creators = workload.creators(&cast, doomed);
     let mut clients = Vec::new();
@@ -115,7 +121,10 @@ impl Workload<'_> {
             }
         }
         for (at, parties) in parties.into_iter().enumerate() {
-            let sync = Sync { seg: self.dice.index(self.mains), number: 1000 + at as u64 };
+            let sync = Sync {
+                seg: self.dice.index(self.mains),
+                number: 1000 + at as u64,
+            };
             self.setting.barriers.push(BarrierPlan { sync, parties });
         }
     }
@@ -127,7 +136,12 @@ impl Workload<'_> {
         self.setting.queues.push(QueuePlan {
             lock: Sync { seg, number: 2000 },
             cond: Sync { seg, number: 2001 },
-            count: Place { seg: Seg::Main(seg), mapping: 0, page, word: QUEUE },
+            count: Place {
+                seg: Seg::Main(seg),
+                mapping: 0,
+                page,
+                word: QUEUE,
+            },
         });
         let each = self.dice.between(1, 4);
         let pairs = self.dice.between(1, 2);
@@ -159,7 +173,11 @@ impl Workload<'_> {
             .collect();
         (0..self.mains)
             .map(|_| {
-                if self.features.home_anywhere { safe.clone() } else { vec![*self.dice.pick(&safe)] }
+                if self.features.home_anywhere {
+                    safe.clone()
+                } else {
+                    vec![*self.dice.pick(&safe)]
+                }
             })
             .collect()
     }
@@ -167,13 +185,25 @@ impl Workload<'_> {
 
 /// Programs.
 impl Workload<'_> {
-    fn client(&mut self, host: usize, roles: &[Role], mortal: bool, creates: &[bool]) -> ClientPlan {
+    fn client(
+        &mut self,
+        host: usize,
+        roles: &[Role],
+        mortal: bool,
+        creates: &[bool],
+    ) -> ClientPlan {
         let several = self.features.several_mappings && self.dice.chance(500);
         let mappings = if several { 2 } else { 1 };
         let mut setup = Vec::new();
         for (name, create) in creates.iter().enumerate() {
             let seg = Seg::Main(name);
-            let open = Step::Open { seg, name, create: *create, exclusive: false, write: true };
+            let open = Step::Open {
+                seg,
+                name,
+                create: *create,
+                exclusive: false,
+                write: true,
+            };
             setup.push(open);
             setup.extend(std::iter::repeat_n(Step::Map(seg), mappings));
         }
@@ -182,7 +212,11 @@ impl Workload<'_> {
         setup.append(&mut programs[0]);
         programs[0] = setup;
         let farewell = if mortal { Vec::new() } else { self.farewell() };
-        ClientPlan { host, programs, farewell }
+        ClientPlan {
+            host,
+            programs,
+            farewell,
+        }
     }
 
     fn farewell(&mut self) -> Vec<Step> {
@@ -191,7 +225,12 @@ impl Workload<'_> {
             return vec![Step::Think(1_000)];
         }
         (0..self.mains)
-            .flat_map(|number| [Step::Unmap(Seg::Main(number)), Step::Close(Seg::Main(number))])
+            .flat_map(|number| {
+                [
+                    Step::Unmap(Seg::Main(number)),
+                    Step::Close(Seg::Main(number)),
+                ]
+            })
             .collect()
     }
 
@@ -202,7 +241,11 @@ impl Workload<'_> {
             Role::Producer(queue, count) => self.producer(queue, count),
             Role::Consumer(queue, count) => {
                 let lock = self.setting.queues[queue].lock;
-                let consume = Step::Locked { lock, patience: None, body: vec![Step::TryConsume(queue)] };
+                let consume = Step::Locked {
+                    lock,
+                    patience: None,
+                    body: vec![Step::TryConsume(queue)],
+                };
                 vec![consume; count as usize]
             }
             Role::Publisher(news) => self.publisher(news),
@@ -218,7 +261,12 @@ impl Workload<'_> {
             }
             if let Some(barrier) = barrier {
                 let seg = self.setting.barriers[barrier].sync.seg;
-                let mark = Place { seg: Seg::Main(seg), mapping: 0, page: 0, word: PHASE };
+                let mark = Place {
+                    seg: Seg::Main(seg),
+                    mapping: 0,
+                    page: 0,
+                    word: PHASE,
+                };
                 steps.push(Step::Store(mark, None));
                 steps.push(Step::Barrier(barrier));
                 steps.push(Step::Load(mark));
@@ -262,15 +310,29 @@ impl Workload<'_> {
     /// An increment under a lock; the counter belongs to the lock.
     fn critical(&mut self) -> Step {
         let seg = self.dice.index(self.mains);
-        let page = self.dice.below(u64::from(self.setting.segments[seg].pages).min(2)) as u32;
-        let counter = Place { seg: Seg::Main(seg), mapping: 0, page, word: COUNTER };
+        let page = self
+            .dice
+            .below(u64::from(self.setting.segments[seg].pages).min(2)) as u32;
+        let counter = Place {
+            seg: Seg::Main(seg),
+            mapping: 0,
+            page,
+            word: COUNTER,
+        };
         let mut body = vec![Step::Add(counter, 1)];
         if self.dice.chance(300) {
             body.push(Step::Store(self.anywhere(), None));
         }
         let impatient = self.features.impatience && self.dice.chance(400);
         let patience = impatient.then(|| self.dice.between(1_000, 500_000));
-        Step::Locked { lock: Sync { seg, number: u64::from(page) }, patience, body }
+        Step::Locked {
+            lock: Sync {
+                seg,
+                number: u64::from(page),
+            },
+            patience,
+            body,
+        }
     }
 
     fn pin(&mut self, steps: &mut Vec<Step>) {
@@ -281,7 +343,12 @@ impl Workload<'_> {
         steps.push(Step::Pin { seg, first, count });
         for page in first..first + count {
             let word = self.dice.index(FREE_WORDS);
-            let place = Place { seg: Seg::Main(seg), mapping: 0, page, word };
+            let place = Place {
+                seg: Seg::Main(seg),
+                mapping: 0,
+                page,
+                word,
+            };
             steps.push(Step::Store(place, None));
         }
         steps.push(Step::Unpin { seg, first, count });
@@ -300,14 +367,32 @@ impl Workload<'_> {
         let lets = self.setting.segments.len() - self.mains;
         for _ in 0..self.rounds {
             let name = self.mains + self.dice.index(lets);
-            steps.push(Step::Open { seg: Seg::Own, name, create: true, exclusive: false, write: true });
+            steps.push(Step::Open {
+                seg: Seg::Own,
+                name,
+                create: true,
+                exclusive: false,
+                write: true,
+            });
             steps.push(Step::Map(Seg::Own));
             for _ in 0..self.dice.between(1, 6) {
-                let page = self.dice.below(u64::from(self.setting.segments[name].pages)) as u32;
+                let page = self
+                    .dice
+                    .below(u64::from(self.setting.segments[name].pages))
+                    as u32;
                 let word = self.dice.index(FREE_WORDS);
-                let place = Place { seg: Seg::Own, mapping: 0, page, word };
+                let place = Place {
+                    seg: Seg::Own,
+                    mapping: 0,
+                    page,
+                    word,
+                };
                 let store = self.dice.chance(500);
-                steps.push(if store { Step::Store(place, None) } else { Step::Load(place) });
+                steps.push(if store {
+                    Step::Store(place, None)
+                } else {
+                    Step::Load(place)
+                });
             }
             if self.dice.chance(300) {
                 steps.push(Step::Remove(name));
@@ -320,19 +405,32 @@ impl Workload<'_> {
     }
 
     fn producer(&mut self, queue: usize, count: u64) -> Vec<Step> {
-        let QueuePlan { lock, cond, count: place } = self.setting.queues[queue];
+        let QueuePlan {
+            lock,
+            cond,
+            count: place,
+        } = self.setting.queues[queue];
         let mut steps = Vec::new();
         for _ in 0..count {
             steps.push(Step::Think(self.dice.below(300_000)));
             let all = self.dice.chance(300);
             let body = vec![Step::Add(place, 1), Step::Signal { cond, all }];
-            steps.push(Step::Locked { lock, patience: None, body });
+            steps.push(Step::Locked {
+                lock,
+                patience: None,
+                body,
+            });
         }
         steps
     }
 
     fn news(&self) -> Place {
-        Place { seg: Seg::Main(0), mapping: 0, page: 0, word: NEWS }
+        Place {
+            seg: Seg::Main(0),
+            mapping: 0,
+            page: 0,
+            word: NEWS,
+        }
     }
 
     fn publisher(&mut self, news: u64) -> Vec<Step> {

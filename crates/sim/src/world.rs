@@ -3,6 +3,9 @@
 //! Everything happens in the order of (time, sequence); nothing happens outside
 //! [`World::step`]. Time passes only between events.
 
+mod host;
+mod stats;
+
 use crate::canary::Canary;
 use crate::check::{Check, ensure};
 use crate::dice::Dice;
@@ -13,10 +16,13 @@ use crate::network::{Network, Weather};
 use crate::process::{Client, Processes};
 use crate::step::{BarrierPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
 use pagemesh_core::{Config, Effects, Input, Node, Pace, Rights, Start, Time};
-use pagemesh_wire::{ClusterId, Incarnation, NodeId, Ticket};
+use pagemesh_wire::{ClusterId, Incarnation, Ticket};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
+
+pub(crate) use host::{Host, Life, Pending};
+pub use stats::Stats;
 
 /// What the world is made of; everything a seed decides except programs.
 #[derive(Clone, Debug)]
@@ -35,64 +41,17 @@ pub(crate) struct Setting {
     pub(crate) log: bool,
 }
 
-/// What waits for a host's daemon.
-#[derive(Clone, Debug)]
-pub(crate) enum Pending {
-    /// A datagram.
-    Datagram(SocketAddr, Vec<u8>),
-    /// Anything else.
-    Local(Input<'static>),
-}
-
-/// Where a host is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
-    /// Its daemon has not started.
-    Unborn,
-    /// Its daemon runs.
-    Up,
-    /// It left in order.
-    Left,
-    /// It vanished.
-    Crashed,
-}
-
-/// One host: a node, its kernel, and what waits for it.
-#[derive(Clone, Debug)]
-pub(crate) struct Host {
-    pub(crate) node: Node,
-    pub(crate) kernel: Kernel,
-    pub(crate) plan: HostPlan,
-    pub(crate) address: SocketAddr,
-    pub(crate) life: Life,
-    /// Its number in the cluster, once admitted.
-    pub(crate) id: Option<NodeId>,
-    pub(crate) inbox: VecDeque<Pending>,
-    paused_until: Time,
-    slow: (u64, Time),
-    busy_until: Time,
-    turn_due: Option<Time>,
-    deadline: Option<Time>,
-    deadline_waits: bool,
-    generation: u64,
-    /// Deadlines in a row that did not move into the future.
-    stuck_deadlines: u32,
-}
-
-impl Host {
-    /// The host's own clock, which started some other time than everybody else's.
-    fn clock(&self, now: Time) -> Time {
-        Time(now.0 + self.plan.clock_offset)
-    }
-}
-
 /// What can happen.
 #[derive(Clone, Debug)]
 pub(crate) enum Happening {
     /// A daemon starts.
     Birth(usize),
     /// A datagram reaches an address.
-    Arrival { to: SocketAddr, source: SocketAddr, bytes: Vec<u8> },
+    Arrival {
+        to: SocketAddr,
+        source: SocketAddr,
+        bytes: Vec<u8>,
+    },
     /// A host's daemon takes its next input.
     Turn(usize),
     /// The node's deadline may have come.
@@ -131,37 +90,6 @@ impl Ord for Scheduled {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.sequence).cmp(&(other.at, other.sequence))
     }
-}
-
-/// What was counted in one run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Steps of programs that ended.
-    pub operations: u64,
-    /// Datagrams sent, signs of life included.
-    pub datagrams: u64,
-    /// Datagrams sent that were no signs of life.
-    pub messages: u64,
-    /// Of these, those that carried a page.
-    pub pages: u64,
-    /// Datagrams lost.
-    pub lost: u64,
-    /// Datagrams that came twice.
-    pub twice: u64,
-    /// Cuts, pauses, slow phases, deaths of processes and hosts.
-    pub faults: u64,
-    /// Hosts that were declared dead although they lived.
-    pub buried_alive: u64,
-    /// Happenings of any kind.
-    pub happenings: u64,
-    /// Pages that left before their threads had used them.
-    pub stolen: u64,
-    /// How often one thread stopped for one access.
-    pub most_stops: u32,
-    /// Nanoseconds the slowest operation took.
-    pub worst_wait: u64,
-    /// Simulated nanoseconds.
-    pub simulated: u64,
 }
 
 /// The simulated cluster.
@@ -271,7 +199,11 @@ impl World {
     /// Lets something happen at a time.
     pub(crate) fn schedule(&mut self, at: Time, what: Happening) {
         self.sequence += 1;
-        self.queue.push(Reverse(Scheduled { at, sequence: self.sequence, what }));
+        self.queue.push(Reverse(Scheduled {
+            at,
+            sequence: self.sequence,
+            what,
+        }));
     }
 
     /// Lets something happen so many nanoseconds from now.
@@ -286,7 +218,9 @@ impl World {
 
     /// Lets the next thing happen. False if nothing will ever happen again.
     pub(crate) fn step(&mut self) -> Check<bool> {
-        let Some(Reverse(next)) = self.queue.pop() else { return Ok(false) };
+        let Some(Reverse(next)) = self.queue.pop() else {
+            return Ok(false);
+        };
         self.now = next.at;
         self.stats.happenings += 1;
         match next.what {
@@ -306,8 +240,12 @@ impl World {
         if let Some(former) = self.hosts[host].plan.heir_of {
             self.crash(former, "makes room for its heir")?;
         }
+        if self.hosts[host].life != Life::Unborn {
+            return Ok(());
+        }
         self.hosts[host].life = Life::Up;
-        self.log.note(self.now, host, Mark::Hand, [0; 3], || "starts".into());
+        self.log
+            .note(self.now, host, Mark::Hand, [0; 3], || "starts".into());
         self.input(host, Input::Deadline);
         Ok(())
     }
@@ -352,7 +290,9 @@ impl World {
             self.plan_turn(at);
             return Ok(());
         }
-        let Some(pending) = host.inbox.pop_front() else { return Ok(()) };
+        let Some(pending) = host.inbox.pop_front() else {
+            return Ok(());
+        };
         let (factor, until) = host.slow;
         let cost = host.plan.cost * if self.now < until { factor } else { 1 };
         host.busy_until = Time(self.now.0 + cost);
@@ -377,7 +317,10 @@ impl World {
                     .ok()
                     .map(|(_, _, page)| page)
                     .filter(|page| !page.is_empty());
-                let input = Input::Datagram { source: *source, bytes };
+                let input = Input::Datagram {
+                    source: *source,
+                    bytes,
+                };
                 host.node.handle(clock, input, &mut effects);
             }
             Pending::Local(input) => {
@@ -386,7 +329,9 @@ impl World {
                 self.forget_the_dead(at, input);
             }
         }
-        let result = effects.drain().try_for_each(|effect| self.execute(at, effect, payload));
+        let result = effects
+            .drain()
+            .try_for_each(|effect| self.execute(at, effect, payload));
         self.effects = effects;
         // What effects ask is answered at once, before anything that already waits.
         for answer in std::mem::take(&mut self.answers).into_iter().rev() {
@@ -408,7 +353,10 @@ impl World {
             return Ok(());
         }
         let offset = host.plan.clock_offset;
-        let due = host.node.next_deadline().map(|due| Time(due.0.saturating_sub(offset)));
+        let due = host
+            .node
+            .next_deadline()
+            .map(|due| Time(due.0.saturating_sub(offset)));
         let stuck = was_deadline && due.is_some_and(|due| due <= self.now);
         host.stuck_deadlines = if stuck { host.stuck_deadlines + 1 } else { 0 };
         ensure!(
@@ -425,7 +373,13 @@ impl World {
             let generation = host.generation;
             if let Some(due) = due {
                 let at_least = Time(self.now.0 + 1);
-                self.schedule(due.max(at_least), Happening::Deadline { host: at, generation });
+                self.schedule(
+                    due.max(at_least),
+                    Happening::Deadline {
+                        host: at,
+                        generation,
+                    },
+                );
             }
         }
         Ok(())
@@ -472,7 +426,9 @@ impl World {
 
     /// The network and every host are well from now on.
     pub(crate) fn heal(&mut self) {
-        self.log.note(self.now, 0, Mark::Hand, [1; 3], || "all is well from now on".into());
+        self.log.note(self.now, 0, Mark::Hand, [1; 3], || {
+            "all is well from now on".into()
+        });
         self.network.heal();
         for at in 0..self.hosts.len() {
             let host = &mut self.hosts[at];
@@ -483,9 +439,8 @@ impl World {
                 self.plan_turn(at);
             }
         }
-        let bad = |scheduled: &Reverse<Scheduled>| {
-            matches!(scheduled.0.what, Happening::Misfortune(_))
-        };
+        let bad =
+            |scheduled: &Reverse<Scheduled>| matches!(scheduled.0.what, Happening::Misfortune(_));
         self.queue.retain(|scheduled| !bad(scheduled));
     }
 
@@ -498,13 +453,19 @@ impl World {
     /// The host at this address: the one whose daemon runs, else the last one.
     pub(crate) fn host_at(&self, address: SocketAddr) -> Option<usize> {
         let here = |host: &Host| host.address == address;
-        let up = self.hosts.iter().rposition(|host| here(host) && host.life == Life::Up);
+        let up = self
+            .hosts
+            .iter()
+            .rposition(|host| here(host) && host.life == Life::Up);
         up.or_else(|| self.hosts.iter().rposition(here))
     }
 
     /// The clients of a host that have not ended.
     pub(crate) fn clients_of(&self, host: usize) -> impl Iterator<Item = &Client> {
-        self.processes.clients.iter().filter(move |client| client.host == host && client.alive)
+        self.processes
+            .clients
+            .iter()
+            .filter(move |client| client.host == host && client.alive)
     }
 }
 

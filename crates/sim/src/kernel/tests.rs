@@ -1,9 +1,13 @@
 use super::*;
 use crate::check::Invariant;
 use pagemesh_wire::NodeId;
+use pagemesh_wire::lockword::LockWord;
 
 pub(crate) fn key(page: u32) -> PageKey {
-    PageKey { segment: SegmentId::new(NodeId(1), 1), page: PageIndex(page) }
+    PageKey {
+        segment: SegmentId::new(NodeId(1), 1),
+        page: PageIndex(page),
+    }
 }
 
 const M: MappingId = MappingId(1);
@@ -18,7 +22,10 @@ fn kernel() -> Kernel {
 }
 
 fn lock() -> SyncKey {
-    SyncKey { segment: key(0).segment, number: 5 }
+    SyncKey {
+        segment: key(0).segment,
+        number: 5,
+    }
 }
 
 fn broken<T: std::fmt::Debug>(check: Check<T>) -> Invariant {
@@ -46,14 +53,32 @@ fn rights_are_those_of_the_mapping() {
 #[test]
 fn the_law_is_asserted() {
     let mut kernel = kernel();
-    assert_eq!(broken(kernel.map(NOW, M, key(0), Rights::Read)), Invariant::FillBeforeMap);
-    assert_eq!(broken(kernel.evict(NOW, key(0), true)), Invariant::StashBeforeSend);
-    assert_eq!(broken(kernel.contents(key(0), Source::Frame, None)), Invariant::StashBeforeSend);
-    assert_eq!(broken(kernel.contents(key(0), Source::Payload, None)), Invariant::StashBeforeSend);
+    assert_eq!(
+        broken(kernel.map(NOW, M, key(0), Rights::Read)),
+        Invariant::FillBeforeMap
+    );
+    assert_eq!(
+        broken(kernel.evict(NOW, key(0), true)),
+        Invariant::StashBeforeSend
+    );
+    assert_eq!(
+        broken(kernel.contents(key(0), Source::Frame, None)),
+        Invariant::StashBeforeSend
+    );
+    assert_eq!(
+        broken(kernel.contents(key(0), Source::Payload, None)),
+        Invariant::StashBeforeSend
+    );
     kernel.fill(key(0), [1; WORDS]).unwrap();
-    assert_eq!(broken(kernel.map(NOW, MappingId(9), key(0), Rights::Read)), Invariant::Law);
+    assert_eq!(
+        broken(kernel.map(NOW, MappingId(9), key(0), Rights::Read)),
+        Invariant::Law
+    );
     kernel.map(NOW, M, key(0), Rights::Read).unwrap();
-    assert_eq!(broken(kernel.fill(key(0), [2; WORDS])), Invariant::FillBeforeMap);
+    assert_eq!(
+        broken(kernel.fill(key(0), [2; WORDS])),
+        Invariant::FillBeforeMap
+    );
     assert_eq!(broken(kernel.forget(key(0).segment)), Invariant::Law);
 }
 
@@ -79,7 +104,10 @@ fn a_pinned_page_stays() {
     kernel.fill(key(0), [0; WORDS]).unwrap();
     kernel.pin(key(0), Time(200));
     assert_eq!(broken(kernel.evict(NOW, key(0), true)), Invariant::Pinned);
-    assert_eq!(broken(kernel.evict(Time(199), key(0), true)), Invariant::Pinned);
+    assert_eq!(
+        broken(kernel.evict(Time(199), key(0), true)),
+        Invariant::Pinned
+    );
     kernel.unpin(key(0));
     kernel.evict(NOW, key(0), true).unwrap();
 }
@@ -91,7 +119,10 @@ fn pages_travel_as_whole_pages() {
     append_page(&words, &mut datagram);
     assert_eq!(datagram.len(), PAGE_SIZE);
     let kernel = kernel();
-    assert_eq!(kernel.contents(key(0), Source::Payload, Some(&datagram)), Ok(words));
+    assert_eq!(
+        kernel.contents(key(0), Source::Payload, Some(&datagram)),
+        Ok(words)
+    );
 }
 
 #[test]
@@ -100,12 +131,21 @@ fn a_lock_word_is_swapped_lent_and_reclaimed() {
     assert!(!kernel.try_lock(lock(), ClientId(1)));
     assert_eq!(kernel.reclaim(lock()), Reclaimed::UnderWay);
     kernel.lend(lock(), ClientId(1), false).unwrap();
-    assert_eq!(broken(kernel.lend(lock(), ClientId(2), false)), Invariant::OneToken);
+    assert_eq!(
+        broken(kernel.lend(lock(), ClientId(2), false)),
+        Invariant::OneToken
+    );
     assert_eq!(kernel.release(lock(), ClientId(1)), Ok(false));
-    assert_eq!(broken(kernel.release(lock(), ClientId(1))), Invariant::OneToken);
+    assert_eq!(
+        broken(kernel.release(lock(), ClientId(1))),
+        Invariant::OneToken
+    );
     assert!(kernel.try_lock(lock(), ClientId(2)));
     assert_eq!(kernel.reclaim(lock()), Reclaimed::Marked);
-    assert_eq!(broken(kernel.release(lock(), ClientId(1))), Invariant::OneToken);
+    assert_eq!(
+        broken(kernel.release(lock(), ClientId(1))),
+        Invariant::OneToken
+    );
     assert_eq!(kernel.release(lock(), ClientId(2)), Ok(true));
     assert_eq!(kernel.lock_word(lock()), LockWord::Absent);
     kernel.lend(lock(), ClientId(1), false).unwrap();
@@ -124,5 +164,8 @@ fn a_dead_client_has_no_rights() {
     kernel.map(NOW, N, key(0), Rights::Read).unwrap();
     kernel.client_gone(ClientId(1));
     assert_eq!(kernel.rights(key(0)), Rights::Read);
-    assert_eq!(broken(kernel.map(NOW, M, key(0), Rights::Read)), Invariant::Law);
+    assert_eq!(
+        broken(kernel.map(NOW, M, key(0), Rights::Read)),
+        Invariant::Law
+    );
 }

@@ -103,16 +103,30 @@ impl Command {
 
 fn operation(words: &[&str]) -> Parsed<(usize, Operation)> {
     Ok(match words {
-        ["read", host, at] => {
-            (self::host(host)?, Operation::Read { word: word(at)?, expect: None })
-        }
+        ["read", host, at] => (
+            self::host(host)?,
+            Operation::Read {
+                word: word(at)?,
+                expect: None,
+            },
+        ),
         ["read", host, at, "expect", value] => {
             let expect = Some(number(value)?);
-            (self::host(host)?, Operation::Read { word: word(at)?, expect })
+            (
+                self::host(host)?,
+                Operation::Read {
+                    word: word(at)?,
+                    expect,
+                },
+            )
         }
-        ["write", host, at, value] => {
-            (self::host(host)?, Operation::Write { word: word(at)?, value: number(value)? })
-        }
+        ["write", host, at, value] => (
+            self::host(host)?,
+            Operation::Write {
+                word: word(at)?,
+                value: number(value)?,
+            },
+        ),
         ["lock", host, lock] => (self::host(host)?, Operation::Lock(lockable(lock)?)),
         ["watch", host, page] => (self::host(host)?, Operation::Watch(word(page)?)),
         ["pin", host, page] => (self::host(host)?, Operation::Pin(word(page)?)),
@@ -156,7 +170,11 @@ fn segment(name: &str, options: &[&str]) -> Parsed<Command> {
         }
     }
     let policy = Policy::Sequential { manager, window };
-    let plan = SegmentPlan { name: name.to_owned(), pages, policy };
+    let plan = SegmentPlan {
+        name: name.to_owned(),
+        pages,
+        policy,
+    };
     Ok(Command::Segment { plan, home })
 }
 
@@ -164,7 +182,11 @@ fn meddle(how: &str, path: &str, kind: &str, options: &[&str]) -> Parsed<Command
     let (from, to) = self::path(path)?;
     let times = match options {
         [] => 1,
-        [times] => number(times.strip_prefix("times=").ok_or("only times=N goes here")?)?,
+        [times] => number(
+            times
+                .strip_prefix("times=")
+                .ok_or("only times=N goes here")?,
+        )?,
         _ => return Err("only times=N goes here".into()),
     };
     let then = match how {
@@ -173,7 +195,13 @@ fn meddle(how: &str, path: &str, kind: &str, options: &[&str]) -> Parsed<Command
         _ => Meddling::Twice,
     };
     let kind = (kind != "any").then(|| kind.to_owned());
-    Ok(Command::Meddle(Rule { from, to, kind, then, times }))
+    Ok(Command::Meddle(Rule {
+        from,
+        to,
+        kind,
+        then,
+        times,
+    }))
 }
 
 fn number<T: std::str::FromStr>(text: &str) -> Parsed<T> {
@@ -182,24 +210,41 @@ fn number<T: std::str::FromStr>(text: &str) -> Parsed<T> {
 
 /// `n3` is the third host.
 fn host(text: &str) -> Parsed<usize> {
-    let place = text.strip_prefix('n').and_then(|place| place.parse::<usize>().ok());
-    place.and_then(|place| place.checked_sub(1)).ok_or_else(|| format!("{text} is no node"))
+    let place = text
+        .strip_prefix('n')
+        .and_then(|place| place.parse::<usize>().ok());
+    place
+        .and_then(|place| place.checked_sub(1))
+        .ok_or_else(|| format!("{text} is no node"))
 }
 
 fn path(text: &str) -> Parsed<(usize, usize)> {
-    let (from, to) = text.split_once("->").ok_or_else(|| format!("{text} is no path nX->nY"))?;
+    let (from, to) = text
+        .split_once("->")
+        .ok_or_else(|| format!("{text} is no path nX->nY"))?;
     Ok((host(from)?, host(to)?))
 }
 
 fn word(text: &str) -> Parsed<Word> {
-    let (segment, rest) = text.split_once(':').ok_or_else(|| format!("{text} is no page"))?;
+    let (segment, rest) = text
+        .split_once(':')
+        .ok_or_else(|| format!("{text} is no page"))?;
     let (page, word) = rest.split_once('.').unwrap_or((rest, "0"));
-    Ok(Word { segment: segment.to_owned(), page: number(page)?, word: number(word)? })
+    Ok(Word {
+        segment: segment.to_owned(),
+        page: number(page)?,
+        word: number(word)?,
+    })
 }
 
 fn lockable(text: &str) -> Parsed<Lockable> {
-    let (segment, number) = text.split_once('/').ok_or_else(|| format!("{text} is no lock"))?;
-    Ok(Lockable { segment: segment.to_owned(), number: self::number(number)? })
+    let (segment, number) = text
+        .split_once('/')
+        .ok_or_else(|| format!("{text} is no lock"))?;
+    Ok(Lockable {
+        segment: segment.to_owned(),
+        number: self::number(number)?,
+    })
 }
 
 fn nanos(text: &str) -> Parsed<u64> {
@@ -226,8 +271,18 @@ mod tests {
         else {
             panic!("a write")
         };
-        assert_eq!(word, Word { segment: "a".into(), page: 1, word: 3 });
-        assert!(matches!(Command::parse("cut n1->n2 5ms"), Ok(Command::Cut(0, 1, 5_000_000))));
+        assert_eq!(
+            word,
+            Word {
+                segment: "a".into(),
+                page: 1,
+                word: 3
+            }
+        );
+        assert!(matches!(
+            Command::parse("cut n1->n2 5ms"),
+            Ok(Command::Cut(0, 1, 5_000_000))
+        ));
         let Ok(Command::Meddle(rule)) = Command::parse("drop n1->n3 Data times=2") else {
             panic!("a rule")
         };

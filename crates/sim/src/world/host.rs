@@ -1,0 +1,59 @@
+//! One host of the simulated cluster.
+
+use crate::kernel::Kernel;
+use crate::step::HostPlan;
+use pagemesh_core::{Input, Node, Time};
+use pagemesh_wire::NodeId;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+/// What waits for a host's daemon.
+#[derive(Clone, Debug)]
+pub(crate) enum Pending {
+    /// A datagram.
+    Datagram(SocketAddr, Vec<u8>),
+    /// Anything else.
+    Local(Input<'static>),
+}
+
+/// Where a host is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// Its daemon has not started.
+    Unborn,
+    /// Its daemon runs.
+    Up,
+    /// It left in order.
+    Left,
+    /// It vanished.
+    Crashed,
+}
+
+/// One host: a node, its kernel, and what waits for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    pub(crate) node: Node,
+    pub(crate) kernel: Kernel,
+    pub(crate) plan: HostPlan,
+    pub(crate) address: SocketAddr,
+    pub(crate) life: Life,
+    /// Its number in the cluster, once admitted.
+    pub(crate) id: Option<NodeId>,
+    pub(crate) inbox: VecDeque<Pending>,
+    pub(super) paused_until: Time,
+    pub(super) slow: (u64, Time),
+    pub(super) busy_until: Time,
+    pub(super) turn_due: Option<Time>,
+    pub(super) deadline: Option<Time>,
+    pub(super) deadline_waits: bool,
+    pub(super) generation: u64,
+    /// Deadlines in a row that did not move into the future.
+    pub(super) stuck_deadlines: u32,
+}
+
+impl Host {
+    /// The host's own clock, which started some other time than everybody else's.
+    pub(super) fn clock(&self, now: Time) -> Time {
+        Time(now.0 + self.plan.clock_offset)
+    }
+}
