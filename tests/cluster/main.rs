@@ -1,1 +1,26 @@
-//! Tests of whole clusters: real daemons, real memory.
+//! Tests of whole clusters: one real daemon a node, real memory, in network
+//! namespaces where the kernel lets us and on 127.0.0.x where not.
+//!
+//! A test process is a process of every node it connects to, since sockets are
+//! files. Where that is not enough (to be killed, to crash, to run at once with
+//! others) tests start players: see `src/bin/pagemesh-player`.
+
+mod support;
+
+mod barriers;
+mod c_examples;
+mod conditions;
+mod daemon_deaths;
+mod leaving;
+mod litmus;
+mod locks;
+mod mappings;
+mod observing;
+mod policies;
+mod process_deaths;
+mod segments;
+mod sharing;
+mod signals;
+mod stress;
+mod system_calls;
+mod watching;

@@ -1,3 +1,72 @@
-//! A process of a test: told what to do by its arguments, it runs on a node.
+//! A process of a test: runs on a node, plays the role its arguments name, says
+//! on its output what the test wants to know, and ends with an exit code that is
+//! true. What went wrong is on its error output.
 
-fn main() {}
+mod count;
+mod litmus;
+mod phases;
+mod puppet;
+mod queue;
+mod stress;
+
+use anyhow::Result;
+use clap::Parser;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+/// The roles.
+#[derive(Parser)]
+enum Role {
+    /// Do what the lines of the input say
+    Puppet(puppet::Puppet),
+    /// Count in a way that must not lose a step
+    Count(count::Count),
+    /// Go through phases divided by a barrier
+    Phases(phases::Phases),
+    /// Put numbers into a queue
+    Produce(queue::Produce),
+    /// Take numbers out of a queue
+    Consume(queue::Consume),
+    /// Everything at random
+    Stress(stress::Stress),
+    /// Run one thread of a litmus test
+    Litmus(litmus::Player),
+}
+
+fn main() -> ExitCode {
+    leave_no_core();
+    let played = match Role::parse() {
+        Role::Puppet(puppet) => puppet.play(),
+        Role::Count(count) => count.play(),
+        Role::Phases(phases) => phases.play(),
+        Role::Produce(produce) => produce.play(),
+        Role::Consume(consume) => consume.play(),
+        Role::Stress(stress) => stress.play(),
+        Role::Litmus(player) => player.play(),
+    };
+    match played {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pagemesh-player: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// One line for the test, at once.
+fn say(line: &str) -> Result<()> {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{line}")?;
+    output.flush()?;
+    Ok(())
+}
+
+/// Some players are meant to crash.
+fn leave_no_core() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    let _ = setrlimit(Resource::Core, none);
+}

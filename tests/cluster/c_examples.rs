@@ -1,0 +1,81 @@
+//! The examples of the C interface, on two nodes.
+
+use crate::support::{Cluster, Player, finish_all};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+
+#[test]
+fn every_example_runs_on_two_nodes() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let libraries = build_library();
+    // By its soname, as the dynamic linker looks for it.
+    let directory = cluster.directory().join("lib");
+    std::fs::create_dir(&directory).unwrap();
+    for name in ["libpagemesh.so", "libpagemesh.so.0"] {
+        std::os::unix::fs::symlink(libraries.join("libpagemesh.so"), directory.join(name)).unwrap();
+    }
+    for source in examples() {
+        let program = directory.join(source.file_stem().unwrap());
+        compile(&source, &directory, &program);
+        let start = |node: usize| {
+            let mut command = cluster.node(node).command(&program);
+            command.env("LD_LIBRARY_PATH", &directory);
+            Player::run(command, &source.display().to_string())
+        };
+        let said = finish_all(vec![start(0), start(1)]);
+        assert!(said.iter().any(|lines| !lines.is_empty()), "{}", source.display());
+    }
+}
+
+fn examples() -> Vec<PathBuf> {
+    let directory = format!("{HERE}/../crates/capi/examples");
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut all: Vec<_> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+        .collect();
+    all.sort();
+    assert!(!all.is_empty());
+    all
+}
+
+/// Where the library is. Cargo does not build it for this test by itself, since
+/// Rust cannot link it.
+fn build_library() -> PathBuf {
+    let player = Path::new(env!("CARGO_BIN_EXE_pagemesh-player"));
+    let directory = player.parent().unwrap();
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    build
+        .args(["build", "--quiet", "--package", "pagemesh-capi", "--target-dir"])
+        .arg(directory.parent().unwrap())
+        .current_dir(HERE);
+    if directory.ends_with("release") {
+        build.arg("--release");
+    }
+    run(&mut build);
+    directory.to_owned()
+}
+
+fn compile(source: &Path, libraries: &Path, program: &Path) {
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-std=c99", "-O1", "-Wall", "-Werror"])
+        .arg(format!("-I{HERE}/../crates/capi/include"))
+        .arg(source)
+        .arg("-o")
+        .arg(program)
+        .arg("-L")
+        .arg(libraries)
+        .arg("-lpagemesh");
+    run(&mut compiler);
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}\n{words}");
+}

@@ -1,0 +1,148 @@
+//! Daemons that are killed: what only they had is an error, all else goes on.
+
+use crate::support::{Cluster, Player, eventually, load, store};
+use pagemesh::{Health, Manager, Mapping, Options, PAGE_SIZE, Policy, Window};
+use rustix::process::Signal;
+use std::os::unix::process::ExitStatusExt as _;
+
+/// Pages of the test segment, by what becomes of them when node 2 dies.
+const LOST: usize = 0;
+const COPIED: usize = PAGE_SIZE;
+const ELSEWHERE: usize = 2 * PAGE_SIZE;
+const UNTOUCHED: usize = 3 * PAGE_SIZE;
+
+fn share(cluster: &Cluster, name: &str, manager: Manager) -> Vec<Mapping> {
+    let window = Window::Auto;
+    let options = Options {
+        policy: Policy::Sequential { manager, window },
+        ..Options::default()
+    };
+    let maps = cluster.share_with(name, 8, options);
+    store(&maps[2], LOST, 1);
+    store(&maps[2], COPIED, 2);
+    assert_eq!(load(&maps[1], COPIED), 2);
+    store(&maps[1], ELSEWHERE, 3);
+    assert_eq!(load(&maps[2], ELSEWHERE), 3);
+    maps
+}
+
+fn wait_for_the_funeral(cluster: &Cluster) {
+    eventually("node 2 is declared dead", || {
+        let members = cluster.mesh(1).members().unwrap().members;
+        members.iter().any(|member| member.health == Health::Dead)
+    });
+}
+
+#[test]
+fn what_only_a_dead_node_had_is_an_error_and_all_else_goes_on() {
+    let Some(mut cluster) = Cluster::start(3) else {
+        return;
+    };
+    let segments = [("dynamic", Manager::Dynamic), ("fixed", Manager::Fixed)];
+    let maps = segments.map(|(name, manager)| share(&cluster, name, manager));
+    let mut holder = cluster.puppet(2, "dynamic");
+    assert_eq!(holder.ask("lock 1"), "locked");
+    holder.tell("barrier 1 2");
+    cluster.kill(2).unwrap();
+
+    for ((name, _), maps) in segments.iter().zip(&maps) {
+        // Asked before the death is known, and after.
+        expect_sigbus(&cluster, 0, name);
+        wait_for_the_funeral(&cluster);
+        expect_sigbus(&cluster, 1, name);
+        expect_survivors(maps);
+    }
+    expect_no_bad_address(&cluster);
+    let log = cluster.node(0).log();
+    let told = |line: &&str| line.contains("SIGBUS") && line.contains("page=0");
+    let line = log.lines().find(told).unwrap_or_else(|| panic!("not told: {log}"));
+    assert!(line.contains("n3"), "names the node: {line}");
+
+    let mut heir = cluster.puppet(0, "dynamic");
+    assert_eq!(heir.ask("lock 1"), "recovered");
+    heir.tell("barrier 1 2");
+    heir.expect_silence();
+    cluster.puppet(1, "dynamic").ask("barrier 1 2");
+    heir.expect("passed");
+}
+
+fn expect_sigbus(cluster: &Cluster, node: usize, name: &str) {
+    for order in ["load 0", "store 0 5", "load 8"] {
+        let mut puppet = cluster.puppet(node, name);
+        puppet.tell(order);
+        let status = puppet.end();
+        let bus = Some(Signal::BUS.as_raw());
+        assert_eq!(status.signal(), bus, "{name}, node {node}, {order}: {status}");
+    }
+}
+
+/// System calls fail where the program itself would crash.
+fn expect_no_bad_address(cluster: &Cluster) {
+    let mut puppet = cluster.puppet(1, "dynamic");
+    let answer = puppet.ask("send 0 8");
+    assert!(answer.starts_with("error: Bad address"), "{answer}");
+    assert_eq!(puppet.ask(&format!("load {ELSEWHERE}")), "30");
+}
+
+fn expect_survivors(maps: &[Mapping]) {
+    for (at, value) in [(COPIED, 2), (ELSEWHERE, 3), (UNTOUCHED, 0)] {
+        eprintln!("at {at}");
+        assert_eq!(load(&maps[0], at), value);
+        assert_eq!(load(&maps[1], at), value);
+        store(&maps[0], at, value + 1);
+        store(&maps[1], at, value * 10);
+        assert_eq!(load(&maps[0], at), value * 10);
+    }
+}
+
+#[test]
+fn processes_of_a_dead_daemon_get_errors_and_no_zeros() {
+    let Some(mut cluster) = Cluster::start(2) else {
+        return;
+    };
+    let here = &cluster.share("orphans", 4)[0];
+    store(here, 0, 7);
+    store(here, PAGE_SIZE, 8);
+    let mut orphans: Vec<Player> = (0..4).map(|_| cluster.puppet(1, "orphans")).collect();
+    assert_eq!(orphans[0].ask("load 0"), "7");
+    orphans[3].tell("barrier 1 2");
+    orphans[3].wait_until_it_sleeps_in("skb");
+    cluster.kill(1).unwrap();
+
+    assert_eq!(orphans[0].ask("load 0"), "7", "what is here can be read");
+    let waits = orphans.pop().unwrap().hear();
+    assert!(waits.contains("daemon is gone"), "{waits}");
+    let locks = orphans[0].ask("lock 1");
+    assert!(locks.contains("daemon is gone"), "{locks}");
+    for (orphan, order) in orphans.iter_mut().zip(["store 0 9", "load 4096", "send 4096 8"]) {
+        orphan.tell(order);
+        orphan.wait_until_it_sleeps_in("userfault");
+    }
+    for orphan in orphans {
+        orphan.expect_silence();
+        orphan.signal(Signal::INT);
+        assert_eq!(orphan.end().signal(), Some(Signal::INT.as_raw()));
+    }
+}
+
+#[test]
+fn a_killed_daemon_comes_back_as_a_new_node() {
+    let Some(mut cluster) = Cluster::start(3) else {
+        return;
+    };
+    let maps = cluster.share("returned", 4);
+    store(&maps[0], 0, 1);
+    store(&maps[2], PAGE_SIZE, 2);
+    let before = cluster.mesh(2).node();
+    cluster.kill(2).unwrap();
+    cluster.restart(2).unwrap();
+    assert_ne!(cluster.mesh(2).node(), before);
+    wait_for_the_funeral(&cluster);
+    let back = cluster.map(2, "returned");
+    assert_eq!(load(&back, 0), 1);
+    store(&back, 0, 3);
+    assert_eq!(load(&maps[1], 0), 3);
+    let mut puppet = cluster.puppet(2, "returned");
+    puppet.tell(&format!("load {PAGE_SIZE}"));
+    assert_eq!(puppet.end().signal(), Some(Signal::BUS.as_raw()), "lost with its former life");
+}

@@ -1,0 +1,107 @@
+//! Nodes that leave in order.
+
+use crate::support::{A_WHILE, Cluster, eventually, load, store};
+use pagemesh::{Error, Health, Manager, Options, PAGE_SIZE, Policy, Refusal, Window};
+use rustix::process::Signal;
+
+const PAGES: usize = 100;
+
+/// Node 2 holds the only copy of every page, and the token of lock 5.
+fn entrust_to_node_2(cluster: &Cluster, name: &str, manager: Manager) {
+    let window = Window::Auto;
+    let options = Options {
+        policy: Policy::Sequential { manager, window },
+        ..Options::default()
+    };
+    cluster.make_on(1, name, PAGES as u64, options);
+    let memory = cluster.map(2, name);
+    for page in 0..PAGES {
+        store(&memory, page * PAGE_SIZE, page as u64 + 1);
+    }
+    drop(memory.segment().lock(5).lock().unwrap());
+}
+
+fn check_on_others(cluster: &Cluster, name: &str) {
+    for node in [0, 1] {
+        let memory = cluster.map(node, name);
+        for page in 0..PAGES {
+            assert_eq!(load(&memory, page * PAGE_SIZE), page as u64 + 1, "page {page}");
+            store(&memory, page * PAGE_SIZE + 8, 1);
+        }
+        let guard = memory.segment().lock(5).lock().unwrap();
+        assert!(!guard.recovered(), "nobody died");
+    }
+}
+
+fn health_of_node_2(cluster: &Cluster) -> Health {
+    let members = cluster.mesh(0).members().unwrap().members;
+    members.iter().find(|member| member.name == "node2").unwrap().health
+}
+
+#[test]
+fn a_node_that_leaves_hands_over_pages_and_locks() {
+    let Some(cluster) = Cluster::start(3) else {
+        return;
+    };
+    for (name, manager) in [("dynamic", Manager::Dynamic), ("fixed", Manager::Fixed)] {
+        entrust_to_node_2(&cluster, name, manager);
+    }
+    cluster.mesh(2).leave().unwrap();
+    assert_eq!(health_of_node_2(&cluster), Health::Left);
+    for name in ["dynamic", "fixed"] {
+        check_on_others(&cluster, name);
+    }
+}
+
+#[test]
+fn a_daemon_told_to_end_leaves_first() {
+    let Some(cluster) = Cluster::start(3) else {
+        return;
+    };
+    for (name, manager) in [("dynamic", Manager::Dynamic), ("fixed", Manager::Fixed)] {
+        entrust_to_node_2(&cluster, name, manager);
+    }
+    let daemon = cluster.node(2).pid();
+    cluster.signal(2, Signal::TERM).unwrap();
+    eventually("the daemon has ended", || {
+        matches!(crate::support::state(daemon), Some('Z') | None)
+    });
+    assert_eq!(health_of_node_2(&cluster), Health::Left);
+    for name in ["dynamic", "fixed"] {
+        check_on_others(&cluster, name);
+    }
+    assert!(!cluster.node(2).socket().exists(), "its socket is gone with it");
+}
+
+#[test]
+fn who_answers_for_others_cannot_leave() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let refusal = |node: usize| match cluster.mesh(node).leave() {
+        Err(Error::Refused(Refusal::CannotLeave(why))) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(refusal(0).contains("coordinator"));
+    cluster.make_on(1, "anchor", 1, Options::default());
+    assert!(refusal(1).contains("'anchor'"));
+    cluster.mesh(1).remove("anchor").unwrap();
+    eventually("nothing keeps it", || cluster.mesh(1).leave().is_ok());
+}
+
+#[test]
+fn a_process_of_a_node_that_left_gets_no_zeros() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let here = &cluster.share("stranded", 2)[0];
+    store(here, 0, 1);
+    let mut puppet = cluster.puppet(1, "stranded");
+    assert_eq!(puppet.ask("load 0"), "1");
+    cluster.mesh(1).leave().unwrap();
+    store(here, 0, 2);
+    puppet.tell("load 0");
+    let heard = puppet.hear_within(A_WHILE);
+    // SIGBUS while the daemon ends, no answer once it has ended.
+    assert!(heard.is_none(), "{heard:?}");
+}

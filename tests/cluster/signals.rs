@@ -1,0 +1,143 @@
+//! Signals to processes that wait.
+
+use crate::support::{Cluster, Player, load, store};
+use pagemesh::PAGE_SIZE;
+use rustix::process::Signal;
+use std::os::unix::process::ExitStatusExt as _;
+
+fn expect_end_by_interrupt(puppet: Player, what: &str) {
+    puppet.signal(Signal::INT);
+    let status = puppet.end();
+    assert_eq!(status.signal(), Some(Signal::INT.as_raw()), "{what}: {status}");
+}
+
+#[test]
+fn an_interrupt_ends_every_wait() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let here = &cluster.share("waits", 1)[0];
+    let guard = here.segment().lock(1).lock().unwrap();
+    for order in ["barrier 1 2", "lock 1", "change 0 0", "condition 3 2"] {
+        let mut puppet = cluster.puppet(1, "waits");
+        if order.starts_with("condition") {
+            assert_eq!(puppet.ask("lock 2"), "locked");
+        }
+        puppet.tell(order);
+        puppet.wait_until_it_sleeps_in("skb");
+        puppet.expect_silence();
+        expect_end_by_interrupt(puppet, order);
+    }
+    drop(guard);
+    let mut after = cluster.puppet(1, "waits");
+    assert_eq!(after.ask("lock 1"), "locked");
+    assert_eq!(after.ask("lock 2"), "locked", "the condition had let it go");
+}
+
+/// Runs `work` while node 0 is stopped, so that its pages do not come.
+fn while_node_0_is_away(cluster: &Cluster, work: impl FnOnce()) {
+    cluster.signal(0, Signal::STOP).unwrap();
+    work();
+    cluster.signal(0, Signal::CONT).unwrap();
+}
+
+#[test]
+fn an_interrupt_ends_a_thread_that_waits_for_a_page() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let here = &cluster.share("absent", 4)[0];
+    for page in 0..4 {
+        store(here, page * PAGE_SIZE, 5);
+    }
+    let orders = ["load 0", "store 4096 1", "send 8192 8"];
+    for order in orders {
+        let mut puppet = cluster.puppet(1, "absent");
+        while_node_0_is_away(&cluster, || {
+            puppet.tell(order);
+            puppet.wait_until_it_sleeps_in("userfault");
+            expect_end_by_interrupt(puppet, order);
+        });
+    }
+    let mut after = cluster.puppet(1, "absent");
+    for page in 0..4 {
+        assert_eq!(after.ask(&format!("load {}", page * PAGE_SIZE)), "5");
+        assert_eq!(after.ask(&format!("store {} 6", page * PAGE_SIZE)), "done");
+        assert_eq!(load(here, page * PAGE_SIZE), 6);
+    }
+}
+
+#[test]
+fn a_handled_signal_interrupts_a_wait_which_can_be_tried_again() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let maps = cluster.share("handled", 1);
+    let mut puppet = cluster.puppet(1, "handled --handler");
+    let guard = maps[0].segment().lock(1).lock().unwrap();
+    for order in ["barrier 1 2", "lock 1", "change 0 0"] {
+        puppet.tell(order);
+        puppet.wait_until_it_sleeps_in("skb");
+        puppet.signal(Signal::USR1);
+        let answer = puppet.hear();
+        assert!(answer.contains("interrupted"), "{order}: {answer}");
+    }
+    // It had not arrived, and does not hold the lock.
+    puppet.tell("barrier 1 2");
+    puppet.expect_silence();
+    maps[0].segment().barrier(1, 2).wait().unwrap();
+    puppet.expect("passed");
+    drop(guard);
+    drop(maps[0].segment().lock(1).lock().unwrap());
+    assert_eq!(puppet.ask("lock 1"), "locked");
+}
+
+#[test]
+fn signals_while_a_page_is_under_way_ask_for_it_only_once() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let here = &cluster.share("once", 2)[0];
+    for (at, order) in [(0, "load 0"), (PAGE_SIZE, "send 4096 8")] {
+        store(here, at, 9);
+        let mut puppet = cluster.puppet(1, "once --handler");
+        let count = || ["asked", "resent"].map(|name| cluster.counter(1, name));
+        let [asked, resent] = count();
+        while_node_0_is_away(&cluster, || {
+            puppet.tell(order);
+            puppet.wait_until_it_sleeps_in("userfault");
+            for _ in 0..20 {
+                puppet.signal(Signal::USR1);
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+        });
+        assert_eq!(puppet.hear(), "9", "{order}");
+        let [asked_then, resent_then] = count();
+        assert!(asked_then - asked <= 1 + resent_then - resent, "{order}");
+        assert!(resent_then - resent < 20, "{order}: by the clock, not by the signals");
+    }
+}
+
+#[test]
+fn a_process_stopped_while_it_waits_for_a_page_goes_on_later() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let here = &cluster.share("paused", 2)[0];
+    // A system call goes on until it has the page, and stops afterwards.
+    for (at, order, seen) in [(0, "load 0", 4), (PAGE_SIZE, "send 4096 8", 3)] {
+        store(here, at, 3);
+        let mut puppet = cluster.puppet(1, "paused");
+        while_node_0_is_away(&cluster, || {
+            puppet.tell(order);
+            puppet.wait_until_it_sleeps_in("userfault");
+            puppet.signal(Signal::STOP);
+        });
+        puppet.expect_silence();
+        // Taken away before the process has seen it.
+        store(here, at, 4);
+        puppet.signal(Signal::CONT);
+        let heard = puppet.hear();
+        assert!(heard == "4" || heard == seen.to_string(), "{order}: {heard}");
+    }
+}

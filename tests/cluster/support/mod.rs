@@ -1,0 +1,154 @@
+//! A cluster for a test, and processes on its nodes.
+
+mod bus;
+mod permit;
+mod player;
+mod watchdog;
+
+pub(crate) use player::{Player, finish_all, state};
+
+use pagemesh::{Access, Mapping, Mesh, Options, PAGE_SIZE, Segment};
+use pagemesh_cli::sandbox::{Plan, Sandbox};
+use pagemesh_os::uffd::Uffd;
+use permit::Permit;
+use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use watchdog::Watchdog;
+
+/// For what must come, but not soon.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// For what must not come: long enough to be seen if it does.
+pub(crate) const A_WHILE: Duration = Duration::from_millis(200);
+
+/// One page, as sizes are given.
+pub(crate) const PAGE: u64 = PAGE_SIZE as u64;
+
+/// A cluster that is taken down at the end of the test.
+pub(crate) struct Cluster {
+    sandbox: Sandbox,
+    _watchdog: Watchdog,
+    _permit: Permit,
+}
+
+impl Cluster {
+    /// So many nodes; `None`, with the reason on the error output, if this
+    /// machine does not let us test.
+    pub(crate) fn start(nodes: usize) -> Option<Self> {
+        Self::of(Plan::new(nodes))
+    }
+
+    /// The cluster of a plan.
+    pub(crate) fn of(mut plan: Plan) -> Option<Self> {
+        if let Err(error) = Uffd::create(None) {
+            eprintln!("skipped: userfaultfd is not permitted here ({error}); run as root");
+            return None;
+        }
+        bus::announce();
+        plan.program = Some(PathBuf::from(env!("CARGO_BIN_EXE_pagemesh-under-test")));
+        let permit = Permit::for_nodes(plan.nodes);
+        let sandbox = match Sandbox::start(&plan) {
+            Ok(sandbox) => sandbox,
+            Err(error) => panic!("no cluster of {} nodes: {error:#}", plan.nodes),
+        };
+        let watchdog = Watchdog::over(&sandbox);
+        Some(Self {
+            sandbox,
+            _watchdog: watchdog,
+            _permit: permit,
+        })
+    }
+
+    /// This process, as a process of that node.
+    pub(crate) fn mesh(&self, node: usize) -> Mesh {
+        Mesh::connect_to(self.node(node).socket()).expect("the daemon is there")
+    }
+
+    /// A mapping of an existing segment on that node, to store to.
+    pub(crate) fn map(&self, node: usize, name: &str) -> Mapping {
+        let segment = self.mesh(node).open(name, Access::Writable);
+        segment.expect("the segment is there").map().unwrap()
+    }
+
+    /// A new segment of so many pages, made on node 0, mapped on every node.
+    pub(crate) fn share(&self, name: &str, pages: u64) -> Vec<Mapping> {
+        self.share_with(name, pages, Options::default())
+    }
+
+    /// As [`Cluster::share`], with options.
+    pub(crate) fn share_with(&self, name: &str, pages: u64, options: Options) -> Vec<Mapping> {
+        self.make_on(0, name, pages, options);
+        (0..self.nodes().len()).map(|node| self.map(node, name)).collect()
+    }
+
+    /// A new segment, made on that node.
+    pub(crate) fn make_on(&self, node: usize, name: &str, pages: u64, options: Options) -> Segment {
+        let options = Options {
+            exclusive: true,
+            ..options
+        };
+        let made = self.mesh(node).create(name, pages * PAGE, options);
+        made.expect("the segment is new")
+    }
+
+    /// A player on that node. Arguments are separated by blanks.
+    pub(crate) fn player(&self, node: usize, arguments: &str) -> Player {
+        Player::start(self.node(node), arguments)
+    }
+
+    /// A puppet on that node that has mapped the segment.
+    pub(crate) fn puppet(&self, node: usize, arguments: &str) -> Player {
+        let puppet = self.player(node, &format!("puppet {arguments}"));
+        puppet.expect("ready");
+        puppet
+    }
+
+    /// Counters of a node by name.
+    pub(crate) fn counter(&self, node: usize, name: &str) -> u64 {
+        let counters = self.mesh(node).counters().unwrap();
+        let found = counters.into_iter().find(|(of, _)| of == name);
+        found.unwrap_or_else(|| panic!("no counter {name}")).1
+    }
+}
+
+impl Deref for Cluster {
+    type Target = Sandbox;
+
+    fn deref(&self) -> &Sandbox {
+        &self.sandbox
+    }
+}
+
+impl DerefMut for Cluster {
+    fn deref_mut(&mut self) -> &mut Sandbox {
+        &mut self.sandbox
+    }
+}
+
+/// The word at an offset.
+pub(crate) fn load(memory: &Mapping, at: usize) -> u64 {
+    memory.load_u64(at).unwrap()
+}
+
+/// Stores a word at an offset.
+pub(crate) fn store(memory: &Mapping, at: usize, value: u64) {
+    let word = memory.atomic_u64(at).unwrap();
+    word.store(value, std::sync::atomic::Ordering::SeqCst);
+}
+
+/// How long a stress test goes on: `PAGEMESH_STRESS_SECONDS`, or a few seconds.
+pub(crate) fn stress_time() -> Duration {
+    let seconds = std::env::var("PAGEMESH_STRESS_SECONDS").ok();
+    let seconds = seconds.map_or(3.0, |text| text.parse().expect("a number of seconds"));
+    Duration::from_secs_f64(seconds)
+}
+
+/// Waits until something is so, which nobody announces.
+pub(crate) fn eventually(what: &str, so: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !so() {
+        assert!(Instant::now() < end, "never so: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,29 @@
+//! How many clusters run at once: as many as this machine has processors for.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+static TAKEN: Mutex<usize> = Mutex::new(0);
+static GIVEN_BACK: Condvar = Condvar::new();
+
+/// The right to run a cluster, until this is dropped.
+pub(super) struct Permit(usize);
+
+impl Permit {
+    /// Waits for its turn. Large clusters count twice.
+    pub(super) fn for_nodes(nodes: usize) -> Self {
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        let limit = processors.max(2);
+        let share = if nodes > 4 { 2 } else { 1 };
+        let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = GIVEN_BACK.wait_while(taken, |taken| *taken + share > limit);
+        *taken.unwrap_or_else(PoisonError::into_inner) += share;
+        Self(share)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) -= self.0;
+        GIVEN_BACK.notify_all();
+    }
+}

@@ -1,0 +1,54 @@
+//! Ends a test run in which something hangs, and says where.
+//!
+//! A thread that waits for a page that never comes cannot be called back, so
+//! the whole run ends.
+
+use pagemesh_cli::sandbox::Sandbox;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+/// Longer than any test takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(150);
+
+/// Lines of each daemon's log to show.
+const TAIL: usize = 15;
+
+/// Watches until it is dropped.
+pub(super) struct Watchdog {
+    _told_by_dropping: Sender<()>,
+}
+
+impl Watchdog {
+    /// Watches over the test of the calling thread.
+    pub(super) fn over(sandbox: &Sandbox) -> Self {
+        let (sender, ended) = channel::<()>();
+        let test = std::thread::current().name().unwrap_or("?").to_owned();
+        let directory = sandbox.directory().to_owned();
+        let nodes = sandbox.nodes().len();
+        let limit = LIMIT + super::stress_time();
+        std::thread::spawn(move || {
+            if let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(limit) {
+                let logs = (0..nodes).map(|node| directory.join(format!("{node}.log")));
+                bark(&test, logs);
+                std::process::abort();
+            }
+        });
+        Self {
+            _told_by_dropping: sender,
+        }
+    }
+}
+
+/// Past the test runner, which shows nothing of a run that was aborted.
+fn bark(test: &str, logs: impl Iterator<Item = PathBuf>) {
+    let mut output = std::io::stderr().lock();
+    let _ = writeln!(output, "\ntest {test} hangs");
+    for log in logs {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let lines: Vec<_> = text.lines().collect();
+        let last = &lines[lines.len().saturating_sub(TAIL)..];
+        let _ = writeln!(output, "{}:\n  {}", log.display(), last.join("\n  "));
+    }
+}

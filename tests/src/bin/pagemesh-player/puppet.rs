@@ -1,0 +1,213 @@
+//! A process on strings: one order a line of input, one answer a line of output.
+//!
+//! | order | answer |
+//! |---|---|
+//! | `load OFFSET` | the eight bytes there, as a number |
+//! | `store OFFSET NUMBER` | `done` |
+//! | `follow OFFSET` | the number to which the address there points |
+//! | `send OFFSET LENGTH` | sum of these bytes, after a trip through a pipe by `write(2)` |
+//! | `unprotect` | `done`, after `mprotect` to read and write |
+//! | `lock KEY` | `locked`, or `recovered` |
+//! | `unlock KEY` | `done` |
+//! | `barrier KEY PARTIES` | `passed` |
+//! | `condition KEY LOCK` | `woken`; the lock, which was held, is not any more |
+//! | `change OFFSET BYTE` | the new value of the byte |
+//! | `end` | none: the process ends without letting go of anything |
+//!
+//! What fails answers `error: ` and why.
+
+use crate::say;
+use anyhow::{Context as _, Result, anyhow, bail};
+use clap::Args;
+use pagemesh::{Access, LockGuard, Mapping, Mesh, Options, Segment};
+use rustix::mm::{MprotectFlags, mprotect};
+use std::collections::HashMap;
+use std::io::Read as _;
+
+#[derive(Args)]
+pub(crate) struct Puppet {
+    /// The segment it plays with
+    segment: String,
+    /// Make the segment, of so many bytes
+    #[arg(long, conflicts_with = "read_only")]
+    create: Option<u64>,
+    /// Only to look at
+    #[arg(long)]
+    read_only: bool,
+    /// Where to map it
+    #[arg(long)]
+    at: Option<usize>,
+    /// Have a handler for SIGUSR1, which interrupts system calls
+    #[arg(long)]
+    handler: bool,
+}
+
+impl Puppet {
+    pub(crate) fn play(self) -> Result<()> {
+        if self.handler {
+            catch_usr1()?;
+        }
+        let mesh = Mesh::connect()?;
+        let segment = self.segment(&mesh)?;
+        let memory = segment.map_at(self.at, 0, segment.size(), !self.read_only)?;
+        let mut strings = Strings {
+            segment,
+            memory,
+            held: HashMap::new(),
+        };
+        say("ready")?;
+        for line in std::io::stdin().lines() {
+            let line = line?;
+            if line == "end" {
+                std::process::exit(0);
+            }
+            match strings.pull(&line) {
+                Ok(answer) => say(&answer)?,
+                Err(error) => say(&format!("error: {error:#}"))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn segment(&self, mesh: &Mesh) -> Result<Segment> {
+        Ok(match (self.create, self.read_only) {
+            (Some(size), _) => mesh.create(&self.segment, size, Options::default())?,
+            (None, true) => mesh.open(&self.segment, Access::ReadOnly)?,
+            (None, false) => mesh.open(&self.segment, Access::Writable)?,
+        })
+    }
+}
+
+struct Strings {
+    segment: Segment,
+    memory: Mapping,
+    held: HashMap<u64, LockGuard>,
+}
+
+impl Strings {
+    fn pull(&mut self, order: &str) -> Result<String> {
+        let mut words = order.split_whitespace();
+        let verb = words.next().unwrap_or_default();
+        let numbers = words
+            .map(|word| word.parse().with_context(|| format!("number {word}")))
+            .collect::<Result<Vec<u64>>>()?;
+        match (verb, &numbers[..]) {
+            ("load", [at]) => Ok(self.memory.load_u64(*at as usize)?.to_string()),
+            ("store", [at, value]) => self.store(*at as usize, *value),
+            ("follow", [at]) => self.follow(*at as usize),
+            ("send", [at, length]) => self.send(*at as usize, *length as usize),
+            ("unprotect", []) => self.unprotect(),
+            ("lock", [key]) => self.lock(*key),
+            ("unlock", [key]) => self.unlock(*key),
+            ("barrier", [key, parties]) => self.barrier(*key, *parties),
+            ("condition", [key, lock]) => self.condition(*key, *lock),
+            ("change", [at, byte]) => self.change(*at, *byte),
+            _ => bail!("no such order"),
+        }
+    }
+
+    /// Past the mapping's own checks: the kernel shall say no.
+    fn store(&self, at: usize, value: u64) -> Result<String> {
+        let place = self.place(at, 8)?.cast::<u64>();
+        // SAFETY: eight bytes of the mapping; if they cannot be stored to, this
+        // process is meant to end here.
+        unsafe { place.write_volatile(value) };
+        Ok("done".into())
+    }
+
+    fn follow(&self, at: usize) -> Result<String> {
+        let target = self.memory.load_u64(at)? as usize;
+        let at = target
+            .checked_sub(self.memory.as_ptr() as usize)
+            .context("points outside")?;
+        // SAFETY: checked to lie in the mapping.
+        let value = unsafe { self.place(at, 8)?.cast::<u64>().read_volatile() };
+        Ok(value.to_string())
+    }
+
+    fn send(&self, at: usize, length: usize) -> Result<String> {
+        let from = self.place(at, length)?;
+        let (mut reader, writer) = std::io::pipe()?;
+        // SAFETY: these bytes of the mapping live through the call; the kernel
+        // only reads them.
+        let sent = unsafe { libc::write(as_raw(&writer), from.cast(), length) };
+        if sent < 0 {
+            return Err(std::io::Error::last_os_error().into());
+        }
+        drop(writer);
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes)?;
+        let sum: u64 = bytes.iter().map(|byte| u64::from(*byte)).sum();
+        Ok(sum.to_string())
+    }
+
+    fn unprotect(&self) -> Result<String> {
+        let length = self.memory.len();
+        let rights = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: the mapping is this process's own, and stays where it is.
+        unsafe { mprotect(self.memory.as_ptr().cast(), length, rights) }?;
+        Ok("done".into())
+    }
+
+    fn lock(&mut self, key: u64) -> Result<String> {
+        let guard = self.segment.lock(key).lock()?;
+        let answer = if guard.recovered() {
+            "recovered"
+        } else {
+            "locked"
+        };
+        self.held.insert(key, guard);
+        Ok(answer.into())
+    }
+
+    fn unlock(&mut self, key: u64) -> Result<String> {
+        let guard = self.held.remove(&key);
+        guard.ok_or_else(|| anyhow!("not held"))?.unlock();
+        Ok("done".into())
+    }
+
+    fn barrier(&self, key: u64, parties: u64) -> Result<String> {
+        self.segment.barrier(key, u32::try_from(parties)?).wait()?;
+        Ok("passed".into())
+    }
+
+    fn condition(&mut self, key: u64, lock: u64) -> Result<String> {
+        let mut guard = self.held.remove(&lock).context("not held")?;
+        self.segment.condition(key).wait(&mut guard)?;
+        Ok("woken".into())
+    }
+
+    fn change(&self, at: u64, byte: u64) -> Result<String> {
+        let expected = u8::try_from(byte)?;
+        let seen = self.segment.wait_change(at, expected, None)?;
+        Ok(seen.to_string())
+    }
+
+    fn place(&self, at: usize, length: usize) -> Result<*mut u8> {
+        if at.checked_add(length).is_none_or(|end| end > self.memory.len()) {
+            bail!("outside of the mapping");
+        }
+        // SAFETY: just checked to lie in the mapping.
+        Ok(unsafe { self.memory.as_ptr().add(at) })
+    }
+}
+
+fn as_raw(file: &impl std::os::fd::AsFd) -> i32 {
+    std::os::fd::AsRawFd::as_raw_fd(&file.as_fd())
+}
+
+/// A handler that does nothing, set without `SA_RESTART`.
+fn catch_usr1() -> Result<()> {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: all zeros is a valid sigaction, filled in before use; the handler
+    // touches nothing.
+    let failed = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as *const () as usize;
+        libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut())
+    };
+    if failed != 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    Ok(())
+}

@@ -1,0 +1,321 @@
+//! Everything at random, from several threads, checked as it goes.
+//!
+//! Every thread of the test owns one *slot* of 64 bytes, which all others read;
+//! slots of different nodes share pages. *Totals* are raised under locks, each
+//! twice, on two pages that must agree. *Atomics* are added to. *Patterns* fill
+//! pages, by stores or by `read(2)`, under locks.
+
+use crate::say;
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+use pagemesh::{Access, LockGuard, Mapping, Mesh, PAGE_SIZE, Segment};
+use pagemesh_tests::dice::{Dice, mix};
+use pagemesh_tests::stress::{ATOMICS, Finals, PATTERNS, Report, TOTALS};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::{Duration, Instant};
+
+#[derive(Args)]
+pub(crate) struct Stress {
+    segment: String,
+    #[arg(long)]
+    seed: u64,
+    /// How long
+    #[arg(long)]
+    seconds: f64,
+    /// How many processes there are in all
+    #[arg(long)]
+    processes: u32,
+    /// Threads of each process
+    #[arg(long)]
+    threads: usize,
+    /// Which process this is, from 0
+    #[arg(long)]
+    place: usize,
+}
+
+const GATHER: u64 = 1;
+const FINISH: u64 = 2;
+const TOTAL_LOCK: u64 = 100;
+const PATTERN_LOCK: u64 = 200;
+
+// The pages.
+const SLOT_PAGES: usize = 4;
+const TOTALS_AT: usize = SLOT_PAGES * PAGE_SIZE;
+const SHADOWS_AT: usize = TOTALS_AT + 2 * PAGE_SIZE;
+const ATOMICS_AT: usize = SHADOWS_AT + 2 * PAGE_SIZE;
+const PATTERNS_AT: usize = ATOMICS_AT + 2 * PAGE_SIZE;
+
+const SLOT: usize = 64;
+const PATTERN_WORDS: usize = PAGE_SIZE / 8;
+
+impl Stress {
+    pub(crate) fn play(self) -> Result<()> {
+        let segment = Mesh::connect()?.open(&self.segment, Access::Writable)?;
+        let ground = Ground {
+            memory: segment.map()?,
+            slots: self.processes as usize * self.threads,
+            segment,
+        };
+        let gather = ground.segment.barrier(GATHER, self.processes);
+        gather.wait()?;
+        let end = Instant::now() + Duration::from_secs_f64(self.seconds);
+        let report = self.in_threads(&ground, end)?;
+        ground.segment.barrier(FINISH, self.processes).wait()?;
+        say(&serde_json::to_string(&report)?)?;
+        if self.place == 0 {
+            say(&serde_json::to_string(&ground.finals()?)?)?;
+        }
+        // Nobody leaves before the sums are read.
+        gather.wait()?;
+        Ok(())
+    }
+
+    fn in_threads(&self, ground: &Ground, end: Instant) -> Result<Report> {
+        let mut sum = Report::default();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.threads)
+                .map(|thread| {
+                    let slot = self.place * self.threads + thread;
+                    let dice = Dice::new(mix(self.seed.wrapping_add(slot as u64)));
+                    scope.spawn(move || Actor::new(ground, slot, dice)?.act(end))
+                })
+                .collect();
+            for thread in threads {
+                let report = thread.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+                add(&mut sum, report);
+            }
+            Ok(sum)
+        })
+    }
+}
+
+fn add(sum: &mut Report, part: Report) {
+    fn each<const N: usize>(sum: &mut [u64; N], part: [u64; N]) {
+        sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+    }
+    sum.slots.extend(part.slots);
+    each(&mut sum.totals, part.totals);
+    each(&mut sum.atomics, part.atomics);
+    each(&mut sum.patterns, part.patterns);
+    sum.read += part.read;
+}
+
+/// The shared memory, and what is where.
+struct Ground {
+    segment: Segment,
+    memory: Mapping,
+    slots: usize,
+}
+
+impl Ground {
+    fn word(&self, at: usize) -> &AtomicU64 {
+        self.memory.atomic_u64(at).expect("the test made it big enough")
+    }
+
+    fn slot(&self, slot: usize, word: usize) -> &AtomicU64 {
+        let (page, place) = (slot % SLOT_PAGES, slot / SLOT_PAGES);
+        self.word(page * PAGE_SIZE + place * SLOT + word * 8)
+    }
+
+    /// Neighbouring sums are on different pages.
+    fn sum(&self, base: usize, which: usize) -> &AtomicU64 {
+        self.word(base + which % 2 * PAGE_SIZE + which / 2 * 8)
+    }
+
+    fn pattern(&self, which: usize, word: usize) -> &AtomicU64 {
+        self.word(PATTERNS_AT + which * PAGE_SIZE + word * 8)
+    }
+
+    fn finals(&self) -> Result<Finals> {
+        let mut finals = Finals::default();
+        for slot in 0..self.slots {
+            finals.slots.push(self.slot(slot, 0).load(SeqCst) / 2);
+        }
+        for which in 0..TOTALS {
+            finals.totals[which] = self.sum(TOTALS_AT, which).load(SeqCst);
+            finals.shadows[which] = self.sum(SHADOWS_AT, which).load(SeqCst);
+        }
+        for which in 0..ATOMICS {
+            finals.atomics[which] = self.sum(ATOMICS_AT, which).load(SeqCst);
+        }
+        for which in 0..PATTERNS {
+            finals.patterns[which] = self.check_pattern(which)?;
+        }
+        Ok(finals)
+    }
+
+    /// How often the pattern was written, if it is whole.
+    fn check_pattern(&self, which: usize) -> Result<u64> {
+        let count = self.pattern(which, 0).load(Relaxed);
+        for word in 1..PATTERN_WORDS {
+            let (seen, expected) = (
+                self.pattern(which, word).load(Relaxed),
+                pattern_word(which, count, word),
+            );
+            ensure!(
+                seen == expected,
+                "pattern {which} of count {count}: word {word} is {seen:#x}, not {expected:#x}"
+            );
+        }
+        Ok(count)
+    }
+}
+
+/// Zero for a pattern that was never written.
+fn pattern_word(which: usize, count: u64, word: usize) -> u64 {
+    if count == 0 {
+        return 0;
+    }
+    mix(count ^ ((which as u64) << 56) ^ ((word as u64) << 40))
+}
+
+fn slot_word(slot: usize, count: u64, word: usize) -> u64 {
+    mix(count ^ ((slot as u64) << 48) ^ ((word as u64) << 40))
+}
+
+/// One thread.
+struct Actor<'a> {
+    ground: &'a Ground,
+    slot: usize,
+    dice: Dice,
+    /// The count last seen in every slot: none ever falls.
+    seen: Vec<u64>,
+    raised: u64,
+    report: Report,
+    /// Where patterns take a turn through the kernel.
+    file: OwnedFd,
+}
+
+impl<'a> Actor<'a> {
+    fn new(ground: &'a Ground, slot: usize, dice: Dice) -> Result<Self> {
+        Ok(Self {
+            ground,
+            slot,
+            dice,
+            seen: vec![0; ground.slots],
+            raised: 0,
+            report: Report::default(),
+            file: memfd_create("pattern", MemfdFlags::CLOEXEC)?,
+        })
+    }
+
+    fn act(mut self, end: Instant) -> Result<Report> {
+        while Instant::now() < end {
+            match self.dice.below(20) {
+                0..7 => self.raise_slot(),
+                7..14 => self.read_slot()?,
+                14..17 => self.raise_total()?,
+                17..19 => self.raise_atomic(),
+                _ => self.write_pattern()?,
+            }
+        }
+        self.report.slots.push((self.slot, self.raised));
+        Ok(self.report)
+    }
+
+    /// Odd while it is written, as readers can see.
+    fn raise_slot(&mut self) {
+        let (ground, slot) = (self.ground, self.slot);
+        self.raised += 1;
+        ground.slot(slot, 0).store(2 * self.raised - 1, SeqCst);
+        for word in 1..8 {
+            let value = slot_word(slot, self.raised, word);
+            ground.slot(slot, word).store(value, SeqCst);
+        }
+        ground.slot(slot, 0).store(2 * self.raised, SeqCst);
+    }
+
+    fn read_slot(&mut self) -> Result<()> {
+        let slot = self.dice.below(self.ground.slots);
+        let load = |word| self.ground.slot(slot, word).load(SeqCst);
+        let (before, words, after) = (load(0), [1, 2, 3, 4, 5, 6, 7].map(load), load(0));
+        ensure!(before <= after, "slot {slot} fell from {before} to {after}");
+        let last = self.seen[slot];
+        ensure!(last <= before, "slot {slot} fell from {last} to {before}");
+        self.seen[slot] = after;
+        if before != after || before % 2 == 1 || before == 0 {
+            return Ok(());
+        }
+        for (word, seen) in (1..).zip(words) {
+            let expected = slot_word(slot, before / 2, word);
+            ensure!(seen == expected, "slot {slot} is torn in word {word}: {words:x?}");
+        }
+        self.report.read += 1;
+        Ok(())
+    }
+
+    fn raise_total(&mut self) -> Result<()> {
+        let which = self.dice.below(TOTALS);
+        let total = self.ground.sum(TOTALS_AT, which);
+        let shadow = self.ground.sum(SHADOWS_AT, which);
+        let guard = self.lock(TOTAL_LOCK + which as u64)?;
+        let (seen, again) = (total.load(Relaxed), shadow.load(Relaxed));
+        ensure!(seen == again, "total {which} is {seen}, its shadow {again}");
+        total.store(seen + 1, Relaxed);
+        shadow.store(again + 1, Relaxed);
+        guard.unlock();
+        self.report.totals[which] += 1;
+        Ok(())
+    }
+
+    fn raise_atomic(&mut self) {
+        let which = self.dice.below(ATOMICS);
+        self.ground.sum(ATOMICS_AT, which).fetch_add(1, SeqCst);
+        self.report.atomics[which] += 1;
+    }
+
+    fn write_pattern(&mut self) -> Result<()> {
+        let which = self.dice.below(PATTERNS);
+        let guard = self.lock(PATTERN_LOCK + which as u64)?;
+        let count = self.ground.check_pattern(which)? + 1;
+        let page = pattern_page(which, count);
+        if self.dice.once_in(2) {
+            self.ground.memory.write(PATTERNS_AT + which * PAGE_SIZE, &page)?;
+        } else {
+            self.through_the_kernel(which, &page)?;
+        }
+        guard.unlock();
+        self.report.patterns[which] += 1;
+        Ok(())
+    }
+
+    /// By `pread(2)` into the segment, and back by `pwrite(2)`, to compare.
+    fn through_the_kernel(&self, which: usize, page: &[u8]) -> Result<()> {
+        rustix::io::pwrite(&self.file, page, 0)?;
+        let memory = self.ground.memory.as_ptr();
+        // SAFETY: a whole page of the mapping, which the kernel fills as any other
+        // process might; no Rust reference to it exists.
+        let moved = unsafe {
+            let at = memory.add(PATTERNS_AT + which * PAGE_SIZE).cast();
+            let file = self.file.as_raw_fd();
+            let read = libc::pread(file, at, PAGE_SIZE, 0);
+            (read, libc::pwrite(file, at.cast_const(), PAGE_SIZE, PAGE_SIZE as i64))
+        };
+        let whole = PAGE_SIZE as isize;
+        if moved != (whole, whole) {
+            let error = std::io::Error::last_os_error();
+            bail!("read and write of a page moved {moved:?} bytes: {error}");
+        }
+        let mut back = vec![0; PAGE_SIZE];
+        rustix::io::pread(&self.file, &mut back, PAGE_SIZE as u64)?;
+        ensure!(back == page, "pattern {which} changed on its way through the kernel");
+        Ok(())
+    }
+
+    fn lock(&self, key: u64) -> Result<LockGuard> {
+        let guard = self.ground.segment.lock(key).lock().context("locking")?;
+        ensure!(!guard.recovered(), "nobody died, yet lock {key} was recovered");
+        Ok(guard)
+    }
+}
+
+fn pattern_page(which: usize, count: u64) -> Vec<u8> {
+    let words = (0..PATTERN_WORDS).map(|word| match word {
+        0 => count,
+        word => pattern_word(which, count, word),
+    });
+    words.flat_map(u64::to_ne_bytes).collect()
+}
