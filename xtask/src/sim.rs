@@ -70,6 +70,7 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
     }
     let mut summary = Summary {
         seeds: 1,
+        slowest: seed,
         ..Summary::default()
     };
     summary.stats = outcome.stats;
@@ -168,8 +169,9 @@ fn print_summary(summary: &Summary) {
         stats.lost, stats.twice, stats.faults, stats.buried_alive
     );
     println!(
-        "worst wait {:?} of {:?} simulated; {} pages left unused, at most {} faults for one access",
+        "worst wait {:?} (seed {}) of {:?} simulated; {} pages left unused, at most {} faults for one access",
         Duration::from_nanos(stats.worst_wait),
+        summary.slowest,
         Duration::from_nanos(stats.simulated),
         stats.stolen,
         stats.most_stops

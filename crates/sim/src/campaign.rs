@@ -46,6 +46,8 @@ pub struct Summary {
     pub seeds: u64,
     /// Added up; the worst wait is the worst of all.
     pub stats: Stats,
+    /// The seed with the worst wait.
+    pub slowest: u64,
     /// Seeds that broke an invariant, in order.
     pub failures: Vec<Failure>,
 }
@@ -88,6 +90,9 @@ impl Campaign {
             let outcome = run(options);
             let mut summary = summary.lock().expect("workers do not panic");
             summary.seeds += 1;
+            if outcome.stats.worst_wait > summary.stats.worst_wait {
+                summary.slowest = seed;
+            }
             summary.stats.add(&outcome.stats);
             if let Some((at, violation)) = outcome.failure {
                 summary.failures.push(Failure {
