@@ -39,12 +39,16 @@ fn raw() -> Vec<u64> {
                 }
             }
         });
+        // Let the other thread get to its processor.
+        std::thread::sleep(Duration::from_millis(10));
         let mut buffer = vec![0; 65536];
         let took = (0..PAGES)
             .map(|_| {
                 let start = clock::monotonic();
                 here.send(to, &[IoSlice::new(&[0; 64])]).unwrap();
-                while here.receive(&mut buffer).unwrap() == Received::Nothing {}
+                while here.receive(&mut buffer).unwrap() == Received::Nothing {
+                    std::hint::spin_loop();
+                }
                 clock::monotonic() - start
             })
             .collect();
