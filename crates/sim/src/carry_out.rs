@@ -156,13 +156,21 @@ impl World {
         }) = message
         {
             // What is sent to the dead is still the sender's.
-            if self.hosts[to].life == Life::Up {
+            if self.hosts[to].life == Life::Up && !self.hosts[to].buried {
                 self.golden.passed(to, key(*segment, *page));
             }
         }
         let fate = self.network.fate(now, at, to, kind);
         self.transcribe(at, to, message, fate);
         let source = self.hosts[at].address;
+        if let Some(garbage) = self.network.garbage(&bytes) {
+            let arrival = Happening::Arrival {
+                to: address,
+                source,
+                bytes: garbage,
+            };
+            self.after(1_000, arrival);
+        }
         match fate {
             Fate::Lost => {
                 self.stats.lost += 1;
@@ -238,8 +246,10 @@ impl World {
                 format!("{key} {rights:?} for {mapping}")
             });
         let words = self.hosts[at].kernel.map(now, mapping, key, rights)?;
-        self.check_single_writer(at, key)?;
-        self.golden.mapped(at, key, &words)?;
+        if !self.hosts[at].buried {
+            self.check_single_writer(at, key)?;
+            self.golden.mapped(at, key, &words)?;
+        }
         self.wake_threads(at);
         Ok(())
     }
@@ -290,7 +300,7 @@ impl World {
             });
         let home_gone = self.is_home_gone(key.segment);
         ensure!(
-            home_gone || self.golden.may_be_lost(key),
+            home_gone || self.golden.may_be_lost(key) || self.hosts[at].buried,
             PageNotLost,
             "h{} cannot have {key} ({why}), though nobody who held it crashed",
             at + 1
@@ -307,7 +317,7 @@ impl World {
             .hosts
             .iter()
             .find(|host| host.id == Some(segment.home()));
-        home.is_none_or(|home| home.life != Life::Up)
+        home.is_none_or(|home| home.life != Life::Up || home.buried)
     }
 
     fn confirm_use(&mut self, at: usize, key: PageKey) {
@@ -382,6 +392,7 @@ impl World {
             || format!("{event:?}"),
         );
         match event {
+            Event::Owned { .. } if self.hosts[at].buried => Ok(()),
             Event::Owned {
                 segment,
                 page,
@@ -392,7 +403,10 @@ impl World {
                 self.admitted(at);
                 Ok(())
             }
-            Event::Died { node } => self.declared_dead(node),
+            Event::Died { node } => {
+                self.declared_dead(node);
+                Ok(())
+            }
             Event::Expelled {} => self.crash(at, "is expelled"),
             _ => Ok(()),
         }

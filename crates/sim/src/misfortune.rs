@@ -4,14 +4,16 @@ use crate::check::Check;
 use crate::golden::Words;
 use crate::kernel::{Kernel, PageKey};
 use crate::log::Mark;
-use crate::step::Fault;
+use crate::step::{ClientPlan, Fault, Step};
 use crate::world::{Host, Life, Pending, World};
 use pagemesh_core::{Input, Time};
 use pagemesh_wire::{ClientId, NodeId, SyncKey};
 
 /// Whether some host that lives holds these contents of a page.
 fn is_kept(hosts: &[Host], key: PageKey, words: &Words) -> bool {
-    let mut up = hosts.iter().filter(|host| host.life == Life::Up);
+    let mut up = hosts
+        .iter()
+        .filter(|host| host.life == Life::Up && !host.buried);
     up.any(|host| host.kernel.holds(key, words))
 }
 
@@ -36,19 +38,41 @@ impl World {
             } => self.slow_down(host, factor, length),
             Fault::ClientDies { client } => self.kill_client(client),
             Fault::Crash { host } => self.crash(host, "crashes")?,
+            Fault::Leave { host } if self.hosts[host].life == Life::Up => {
+                let programs = vec![vec![Step::Begin, Step::Leave]];
+                self.spawn_client(ClientPlan {
+                    host,
+                    programs,
+                    farewell: Vec::new(),
+                });
+            }
+            Fault::Leave { .. } => {}
         }
         Ok(())
     }
 
-    /// The coordinator gave a host up. What is declared dead must be dead, so
-    /// that one that still lives is taken from the world.
-    pub(crate) fn declared_dead(&mut self, node: NodeId) -> Check {
-        let alive = |host: &Host| host.id == Some(node) && host.life == Life::Up;
-        if let Some(host) = self.hosts.iter().position(alive) {
-            self.stats.buried_alive += 1;
-            self.crash(host, "is buried alive")?;
+    /// The coordinator gave a host up. If its daemon still runs, it is a ghost
+    /// from now on: its processes end, and what it holds does not count. It
+    /// goes on talking until it hears that it is expelled.
+    pub(crate) fn declared_dead(&mut self, node: NodeId) {
+        let alive = |host: &Host| host.id == Some(node) && host.life == Life::Up && !host.buried;
+        let Some(at) = self.hosts.iter().position(alive) else {
+            return;
+        };
+        self.log.note(self.now, at, Mark::Hand, [6; 3], || {
+            "is buried alive".into()
+        });
+        self.stats.buried_alive += 1;
+        self.casualties |= !self.doomed.contains(&at);
+        self.crashed = true;
+        for client in 0..self.processes.clients.len() {
+            if self.processes.clients[client].host == at {
+                self.kill_client(client);
+            }
         }
-        Ok(())
+        self.hosts[at].buried = true;
+        let hosts = &self.hosts;
+        self.golden.crashed(|key, words| is_kept(hosts, key, words));
     }
 
     /// A host vanishes with everything on it.
@@ -70,7 +94,7 @@ impl World {
     pub(crate) fn contents_dropped(&mut self, key: PageKey) {
         if self.crashed {
             let hosts = &self.hosts;
-            let gone = |host: usize| hosts[host].life == Life::Crashed;
+            let gone = |host: usize| hosts[host].life == Life::Crashed || hosts[host].buried;
             self.golden
                 .dropped(key, gone, |words| is_kept(hosts, key, words));
         }

@@ -20,6 +20,8 @@ pub(crate) struct Weather {
     pub(crate) loss: u32,
     /// How many in a thousand come twice.
     pub(crate) twice: u32,
+    /// How many in a thousand are followed by garbage.
+    pub(crate) garbage: u32,
 }
 
 /// What becomes of one datagram.
@@ -58,6 +60,7 @@ pub(crate) enum Meddling {
 pub(crate) struct Network {
     weather: Weather,
     dice: Dice,
+    garbage: Dice,
     /// From, to, until when: nothing gets through.
     cuts: Vec<(usize, usize, Time)>,
     rules: Vec<Rule>,
@@ -70,6 +73,7 @@ impl Network {
         Self {
             weather,
             dice,
+            garbage: Dice::stream(seed, "garbage"),
             cuts: Vec::new(),
             rules: Vec::new(),
             canary,
@@ -87,6 +91,22 @@ impl Network {
         self.weather.loss = 0;
         self.weather.twice = 0;
         self.weather.late = 0;
+        self.weather.garbage = 0;
+    }
+
+    /// What somebody else might send along with a datagram: part of it, or all
+    /// of it in another version of the protocol or from another cluster.
+    pub(crate) fn garbage(&mut self, datagram: &[u8]) -> Option<Vec<u8>> {
+        if !self.garbage.chance(self.weather.garbage) {
+            return None;
+        }
+        let mut bytes = datagram.to_vec();
+        match self.garbage.below(3) {
+            0 => bytes.truncate(self.garbage.index(datagram.len())),
+            1 => bytes[2] = bytes[2].wrapping_add(1),
+            _ => bytes[8] ^= 0x55,
+        }
+        Some(bytes)
     }
 
     /// A scenario meddles with datagrams to come.

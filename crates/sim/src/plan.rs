@@ -28,6 +28,15 @@ pub enum Profile {
     Mild,
     /// Up to 30 % loss, longer cuts and pauses, slow hosts, crashes.
     Harsh,
+    /// All that and garbage on the wire, cuts so long that the living are
+    /// declared dead, hosts that leave under load.
+    Wild,
+}
+
+impl Profile {
+    fn is_harsh(self) -> bool {
+        matches!(self, Self::Harsh | Self::Wild)
+    }
 }
 
 impl fmt::Display for Profile {
@@ -36,6 +45,7 @@ impl fmt::Display for Profile {
             Self::Calm => "calm",
             Self::Mild => "mild",
             Self::Harsh => "harsh",
+            Self::Wild => "wild",
         })
     }
 }
@@ -48,7 +58,8 @@ impl FromStr for Profile {
             "calm" => Ok(Self::Calm),
             "mild" => Ok(Self::Mild),
             "harsh" => Ok(Self::Harsh),
-            _ => Err("a profile is calm, mild or harsh"),
+            "wild" => Ok(Self::Wild),
+            _ => Err("a profile is calm, mild, harsh or wild"),
         }
     }
 }
@@ -81,10 +92,18 @@ pub(crate) struct Features {
     pub(crate) crashes: bool,
     pub(crate) late_hosts: bool,
     pub(crate) home_anywhere: bool,
+    /// Exclusive creations of one name.
+    pub(crate) races: bool,
+    /// A host is cut off until it is declared dead.
+    pub(crate) burials: bool,
+    /// A host leaves while its processes still work.
+    pub(crate) abrupt_leaves: bool,
 }
 
 impl Features {
-    fn draw(dice: &mut Dice, profile: Profile) -> Self {
+    fn draw(seed: u64, dice: &mut Dice, profile: Profile) -> Self {
+        let mut wild = Dice::stream(seed, "wild");
+        let mut sometimes = |per_mille| profile == Profile::Wild && wild.chance(per_mille);
         let mut often = |per_mille| dice.chance(per_mille);
         let troubled = profile != Profile::Calm;
         Self {
@@ -99,9 +118,12 @@ impl Features {
             impatience: often(200),
             client_deaths: often(300) && troubled,
             leaves: often(150),
-            crashes: often(300) && profile == Profile::Harsh,
+            crashes: often(300) && profile.is_harsh(),
             late_hosts: often(300),
             home_anywhere: often(500),
+            races: sometimes(300),
+            burials: sometimes(300),
+            abrupt_leaves: sometimes(300),
         }
     }
 }
@@ -110,8 +132,8 @@ impl Plan {
     /// The plan of one seed.
     pub(crate) fn draw(seed: u64, profile: Profile, canary: Option<Canary>, log: bool) -> Self {
         let mut dice = Dice::stream(seed, "plan");
-        let features = Features::draw(&mut dice, profile);
-        let most = if profile == Profile::Harsh { 6 } else { 5 };
+        let features = Features::draw(seed, &mut dice, profile);
+        let most = if profile.is_harsh() { 6 } else { 5 };
         let count = dice.between(2, most) as usize;
         let mut hosts: Vec<HostPlan> = (0..count)
             .map(|at| host(&mut dice, at, profile, features))
@@ -119,10 +141,26 @@ impl Plan {
         let pace = pace(&mut dice);
         let weather = weather(&mut dice, profile);
         let (segments, mains) = segments(&mut dice, features);
-        let doomed = doomed(&mut dice, count, features);
-        let leavers = leavers(&mut dice, count, features, &doomed);
+        let crashing = crashing(&mut dice, count, features);
+        let leavers = leavers(&mut dice, count, features, &crashing);
         let crash_at = Time(dice.between(MILLI, 40 * MILLI));
-        hosts.extend(heirs(&mut dice, &doomed, crash_at));
+        hosts.extend(heirs(&mut dice, &crashing, crash_at));
+        let mut dice = Dice::stream(seed, "fates");
+        let buried = features
+            .burials
+            .then(|| other_host(&mut dice, count, &crashing))
+            .flatten();
+        let mut doomed = crashing.clone();
+        doomed.extend(buried);
+        let hasty = features
+            .abrupt_leaves
+            .then(|| other_host(&mut dice, count, &doomed))
+            .flatten();
+        doomed.extend(hasty);
+        let leavers = leavers
+            .into_iter()
+            .filter(|host| !doomed.contains(host))
+            .collect();
         let mut setting = Setting {
             seed,
             hosts,
@@ -139,10 +177,23 @@ impl Plan {
         let mut dice = Dice::stream(seed, "workload");
         let clients = workload::draw(&mut dice, features, &mut setting, mains, &doomed);
         let mut dice = Dice::stream(seed, "faults");
-        let heal_at = Time(dice.between(20 * MILLI, 300 * MILLI));
+        let mut heal_at = Time(dice.between(20 * MILLI, 300 * MILLI));
         setting.faults = faults(&mut dice, profile, features, count, &clients, heal_at);
         let crash = |host: &usize| (crash_at, Fault::Crash { host: *host });
-        setting.faults.extend(doomed.iter().map(crash));
+        setting.faults.extend(crashing.iter().map(crash));
+        let soon = Time(dice.between(MILLI, 20 * MILLI));
+        if let Some(host) = buried {
+            let others = (0..count).filter(|other| *other != host);
+            let pairs = others
+                .flat_map(|other| [(host, other), (other, host)])
+                .collect();
+            let length = 5_000 * MILLI;
+            setting.faults.push((soon, Fault::Cut { pairs, length }));
+            heal_at = Time(soon.0 + length);
+        }
+        setting
+            .faults
+            .extend(hasty.map(|host| (soon, Fault::Leave { host })));
         Self {
             setting,
             clients,
@@ -156,7 +207,7 @@ impl Plan {
 
 fn host(dice: &mut Dice, at: usize, profile: Profile, features: Features) -> HostPlan {
     let late = at > 0 && features.late_hosts && dice.chance(400);
-    let sluggish = profile == Profile::Harsh && dice.chance(200);
+    let sluggish = profile.is_harsh() && dice.chance(200);
     HostPlan {
         heir_of: None,
         starts_at: if late {
@@ -197,7 +248,8 @@ fn weather(dice: &mut Dice, profile: Profile) -> Weather {
             twice: *dice.pick(&[0, 10, 50]),
             ..calm
         },
-        Profile::Harsh => Weather {
+        Profile::Harsh | Profile::Wild => Weather {
+            garbage: if profile == Profile::Wild { 30 } else { 0 },
             late: *dice.pick(&[0, 50, 200]),
             latest: dice.between(MILLI, 40 * MILLI),
             loss: *dice.pick(&[0, 50, 150, 300]),
@@ -227,11 +279,25 @@ fn segments(dice: &mut Dice, features: Features) -> (Vec<SegmentPlan>, usize) {
             policy: Policy::Sequential { manager, window },
         }
     };
-    ((0..mains + tenants).map(segment).collect(), mains)
+    let mut segments: Vec<SegmentPlan> = (0..mains + tenants).map(segment).collect();
+    if features.races {
+        segments.push(SegmentPlan {
+            name: "race".into(),
+            pages: 1,
+            policy: Policy::default(),
+        });
+    }
+    (segments, mains)
+}
+
+/// Some host, but not the coordinator and none of these; none if too few would be left.
+fn other_host(dice: &mut Dice, hosts: usize, taken: &[usize]) -> Option<usize> {
+    let free: Vec<usize> = (1..hosts).filter(|host| !taken.contains(host)).collect();
+    (free.len() > 1).then(|| *dice.pick(&free))
 }
 
 /// Hosts that will crash; never the coordinator, and never all others.
-fn doomed(dice: &mut Dice, hosts: usize, features: Features) -> Vec<usize> {
+fn crashing(dice: &mut Dice, hosts: usize, features: Features) -> Vec<usize> {
     let mut doomed = Vec::new();
     if features.crashes && hosts > 2 {
         doomed.push(dice.between(1, hosts as u64 - 1) as usize);
@@ -265,7 +331,7 @@ fn faults(
     let (rounds, longest) = match profile {
         Profile::Calm => (0, 0),
         Profile::Mild => (dice.below(4), 10 * MILLI),
-        Profile::Harsh => (dice.below(8), 80 * MILLI),
+        Profile::Harsh | Profile::Wild => (dice.below(8), 80 * MILLI),
     };
     for _ in 0..rounds {
         let length = dice.between(50 * MICRO, longest);

@@ -6,7 +6,7 @@ use crate::golden::WORDS;
 use crate::kernel::PageKey;
 use crate::plan::{Plan, Profile};
 use crate::step::{ClientPlan, Place, Seg, Step};
-use crate::world::{Stats, World};
+use crate::world::{Life, Stats, World};
 use pagemesh_core::Time;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -177,6 +177,7 @@ fn close_down(world: &mut World) -> Check {
     while world.next_time().is_some_and(|next| next <= silence) {
         world.step()?;
     }
+    check_ghosts(world)?;
     ensure!(
         world.last_message <= settled,
         Quiet,
@@ -189,6 +190,28 @@ fn close_down(world: &mut World) -> Check {
             let kept: Vec<PageKey> = host.kernel.resident().collect();
             ensure!(kept.is_empty(), NoLeak, "h{} still keeps {kept:?}", at + 1);
         }
+    }
+    Ok(())
+}
+
+/// Whoever was declared dead has heard so, and of several exclusive creations
+/// of a name one succeeded.
+fn check_ghosts(world: &World) -> Check {
+    for (at, host) in world.hosts.iter().enumerate() {
+        ensure!(
+            !host.buried || host.life != Life::Up,
+            Progress,
+            "h{} was declared dead and never hears of it",
+            at + 1
+        );
+    }
+    for (name, successes) in &world.processes.created {
+        ensure!(
+            *successes == 1,
+            ExclusiveCreate,
+            "{successes} processes created {:?} alone",
+            world.setting.segments[*name].name
+        );
     }
     Ok(())
 }

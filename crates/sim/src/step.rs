@@ -197,4 +197,6 @@ pub(crate) enum Fault {
     ClientDies { client: usize },
     /// A host vanishes.
     Crash { host: usize },
+    /// Somebody makes a host leave, whatever its processes are doing.
+    Leave { host: usize },
 }

@@ -211,12 +211,28 @@ impl Workload<'_> {
         let mut programs: Vec<Vec<Step>> = roles.iter().map(|role| self.program(*role)).collect();
         setup.append(&mut programs[0]);
         programs[0] = setup;
+        if self.features.races {
+            self.race(&mut programs[0]);
+        }
         let farewell = if mortal { Vec::new() } else { self.farewell() };
         ClientPlan {
             host,
             programs,
             farewell,
         }
+    }
+
+    /// Creates a name alone, as others try, too, and leaves it there.
+    fn race(&mut self, program: &mut Vec<Step>) {
+        let name = self.setting.segments.len() - 1;
+        program.push(Step::Open {
+            seg: Seg::Own,
+            name,
+            create: true,
+            exclusive: true,
+            write: true,
+        });
+        program.push(Step::Close(Seg::Own));
     }
 
     fn farewell(&mut self) -> Vec<Step> {
@@ -364,7 +380,8 @@ impl Workload<'_> {
 
     fn tenant(&mut self) -> Vec<Step> {
         let mut steps = Vec::new();
-        let lets = self.setting.segments.len() - self.mains;
+        let races = usize::from(self.features.races);
+        let lets = self.setting.segments.len() - self.mains - races;
         for _ in 0..self.rounds {
             let name = self.mains + self.dice.index(lets);
             steps.push(Step::Open {

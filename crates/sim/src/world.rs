@@ -182,6 +182,7 @@ impl World {
             plan,
             address,
             life: Life::Unborn,
+            buried: false,
             id: None,
             inbox: VecDeque::new(),
             paused_until: Time(0),
@@ -398,7 +399,7 @@ impl World {
     pub(crate) fn check_single_writer(&self, at: usize, key: PageKey) -> Check {
         let here = self.hosts[at].kernel.rights(key);
         for (other, host) in self.hosts.iter().enumerate() {
-            if other == at || host.life != Life::Up {
+            if other == at || host.life != Life::Up || host.buried {
                 continue;
             }
             let there = host.kernel.rights(key);
@@ -444,9 +445,9 @@ impl World {
         self.queue.retain(|scheduled| !bad(scheduled));
     }
 
-    /// The hosts whose daemons run.
+    /// The hosts whose daemons run and count.
     pub(crate) fn up(&self) -> impl Iterator<Item = usize> {
-        let up = |(_, host): &(usize, &Host)| host.life == Life::Up;
+        let up = |(_, host): &(usize, &Host)| host.life == Life::Up && !host.buried;
         self.hosts.iter().enumerate().filter(up).map(|(at, _)| at)
     }
 

@@ -37,6 +37,8 @@ pub(crate) struct Host {
     pub(crate) plan: HostPlan,
     pub(crate) address: SocketAddr,
     pub(crate) life: Life,
+    /// Declared dead although it runs; nothing it has or does counts any more.
+    pub(crate) buried: bool,
     /// Its number in the cluster, once admitted.
     pub(crate) id: Option<NodeId>,
     pub(crate) inbox: VecDeque<Pending>,
