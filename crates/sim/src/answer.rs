@@ -5,7 +5,7 @@ use crate::kernel::{PageKey, ThreadId};
 use crate::log::Mark;
 use crate::process::{Asked, Opened, State};
 use crate::step::{Seg, Step};
-use crate::world::World;
+use crate::world::{Life, World};
 use pagemesh_core::limits::PIN_LEASE;
 use pagemesh_core::{Reply, Time};
 use pagemesh_wire::peer::{Refusal, SegmentInfo};
@@ -177,6 +177,10 @@ impl World {
     }
 
     fn refused(&mut self, id: ThreadId, asked: &Asked, step: Step, why: &Refusal) -> Check {
+        if step == Step::Leave {
+            self.hosts[asked.host].leaves = false;
+        }
+        let leaves = self.hosts[asked.host].leaves;
         let expected = match (&step, why) {
             (_, Refusal::Cancelled) => asked.withdrawn,
             (Step::Open { create: false, .. }, Refusal::NotFound) | (_, Refusal::NotMember) => {
@@ -195,7 +199,7 @@ impl World {
             | (Step::Leave, Refusal::CannotLeave(_)) => true,
             // Whom one node knows another may not have heard of yet.
             (Step::Probe(_), Refusal::NodeGone(_)) => true,
-            (_, Refusal::NodeGone(_)) => self.crashed,
+            (_, Refusal::NodeGone(_)) => self.crashed || leaves,
             _ => false,
         };
         ensure!(
@@ -279,6 +283,9 @@ impl World {
         let Some(segment) = self.opened(id, Seg::Main(seg)).map(|opened| opened.segment) else {
             return;
         };
+        if self.hosts[host].leaves {
+            return;
+        }
         // The lease began some time before this reply.
         let until = Time(self.now.0 + PIN_LEASE.as_nanos() as u64 / 2);
         for page in first..first + count {
@@ -296,6 +303,6 @@ impl World {
         let host = self.host_of(id);
         self.log
             .note(self.now, host, Mark::Hand, [5; 3], || "has left".into());
-        self.leaving.push(host);
+        self.departing.push((host, Life::Left));
     }
 }

@@ -299,8 +299,9 @@ impl World {
                 format!("{key}: {why}")
             });
         let home_gone = self.is_home_gone(key.segment);
+        let host = &self.hosts[at];
         ensure!(
-            home_gone || self.golden.may_be_lost(key) || self.hosts[at].buried,
+            home_gone || self.golden.may_be_lost(key) || host.buried || host.leaves,
             PageNotLost,
             "h{} cannot have {key} ({why}), though nobody who held it crashed",
             at + 1
@@ -407,7 +408,11 @@ impl World {
                 self.declared_dead(node);
                 Ok(())
             }
-            Event::Expelled {} => self.crash(at, "is expelled"),
+            Event::Expelled {} => {
+                // Its last replies stand behind this event.
+                self.departing.push((at, Life::Crashed));
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

@@ -359,6 +359,13 @@ impl Kernel {
         }
     }
 
+    /// The host leaves, with or without pins.
+    pub(crate) fn unpin_all(&mut self) {
+        for slot in self.slots.values_mut() {
+            slot.pins.clear();
+        }
+    }
+
     /// Threads stopped at the page in this mapping wake with a SIGBUS.
     pub(crate) fn sleepers(&mut self, mapping: MappingId, key: PageKey) -> Vec<ThreadId> {
         let Some(slot) = self.slots.get_mut(&key) else {

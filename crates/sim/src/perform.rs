@@ -268,7 +268,12 @@ impl World {
                 };
                 Request::Call { to: None, call }
             }
-            Step::Leave => Request::Leave,
+            Step::Leave => {
+                let at = self.host_of(id);
+                self.hosts[at].leaves = true;
+                self.hosts[at].kernel.unpin_all();
+                Request::Leave
+            }
             _ => unreachable!("only inquiries come here"),
         };
         self.ask(id, request, step);

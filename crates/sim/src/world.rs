@@ -120,8 +120,8 @@ pub(crate) struct World {
     effects: Effects,
     /// Answers to the effects being carried out.
     pub(crate) answers: Vec<Input<'static>>,
-    /// Hosts that have just left in order.
-    pub(crate) leaving: Vec<usize>,
+    /// Hosts that are gone when the present effects have been carried out.
+    pub(crate) departing: Vec<(usize, Life)>,
 }
 
 impl World {
@@ -146,7 +146,7 @@ impl World {
             held: Vec::new(),
             effects: Effects::default(),
             answers: Vec::new(),
-            leaving: Vec::new(),
+            departing: Vec::new(),
             setting,
         };
         for plan in world.setting.hosts.clone() {
@@ -183,6 +183,7 @@ impl World {
             address,
             life: Life::Unborn,
             buried: false,
+            leaves: false,
             id: None,
             inbox: VecDeque::new(),
             paused_until: Time(0),
@@ -341,8 +342,11 @@ impl World {
         if let Pending::Local(Input::ClientGone { client }) = pending {
             self.return_locks_of_dead(at, *client);
         }
-        for host in std::mem::take(&mut self.leaving) {
-            self.depart(host, Life::Left);
+        for (host, how) in std::mem::take(&mut self.departing) {
+            match how {
+                Life::Left => self.depart(host, Life::Left),
+                _ => self.crash(host, "is expelled")?,
+            }
         }
         result
     }

@@ -39,6 +39,8 @@ pub(crate) struct Host {
     pub(crate) life: Life,
     /// Declared dead although it runs; nothing it has or does counts any more.
     pub(crate) buried: bool,
+    /// Somebody asked it to leave: it gives pages away and fails accesses.
+    pub(crate) leaves: bool,
     /// Its number in the cluster, once admitted.
     pub(crate) id: Option<NodeId>,
     pub(crate) inbox: VecDeque<Pending>,
