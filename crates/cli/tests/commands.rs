@@ -315,6 +315,8 @@ fn a_daemon_says_how_to_join_it() {
     assert_eq!(second.0.wait().unwrap().code(), Some(0));
     let (_, err) = ends(&mut at(&two, &["status"]), 3);
     assert!(err.contains("pagemesh daemon"), "{err}");
+    let left: Vec<_> = std::fs::read_dir(&directory).unwrap().flatten().collect();
+    assert_eq!(left.len(), 2, "only the sockets of the first: {left:?}");
     std::fs::remove_dir_all(directory).unwrap();
 }
 

@@ -36,6 +36,7 @@ struct Daemon {
     ending: Option<u64>,
     admitted: bool,
     _latency: Option<LatencyHold>,
+    _launch: Option<launch::Listening>,
 }
 
 /// What became ready.
@@ -84,9 +85,9 @@ impl Daemon {
         let listener = listen(&options)?;
         let udp = Udp::bind(options.bind)
             .with_context(|| format!("cannot listen for daemons at {}", options.bind))?;
-        if let Err(error) = launch::serve(&options, udp.address()) {
-            tracing::warn!("`pagemesh run` will not work here: {error:#}");
-        }
+        let launch = launch::serve(&options, udp.address())
+            .inspect_err(|error| tracing::warn!("`pagemesh run` will not work here: {error:#}"))
+            .ok();
         // Not before: programs started for others may run on any processor.
         if let Some(cpu) = options.cpu {
             cpu::pin(cpu).with_context(|| format!("cannot run on processor {cpu}"))?;
@@ -117,6 +118,7 @@ impl Daemon {
             ending: None,
             admitted: false,
             _latency: options.latency.then(hold_latency).flatten(),
+            _launch: launch,
         })
     }
 

@@ -57,19 +57,31 @@ struct Service {
     busy: AtomicUsize,
 }
 
+/// Takes the socket for orders away when the daemon ends.
+#[derive(Debug)]
+pub struct Listening(PathBuf);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 /// Serves in threads of its own, until the process ends. `address` is where the
 /// daemon's datagrams arrive.
 ///
 /// # Errors
 /// If one of the sockets cannot be bound.
-pub fn serve(options: &Options, address: SocketAddr) -> Result<()> {
+pub fn serve(options: &Options, address: SocketAddr) -> Result<Listening> {
     let path = socket_path(&options.socket);
     // A dead daemon's; a living one still holds the daemon's own socket.
     let _ = std::fs::remove_file(&path);
     let orders =
         UnixListener::bind(&path).with_context(|| format!("binding {}", path.display()))?;
+    let listening = Listening(path);
+    let path = &listening.0;
     // Whoever connects is asked of the kernel, so anybody may.
-    std::fs::set_permissions(&path, Permissions::from_mode(options.socket_mode & 0o777))
+    std::fs::set_permissions(path, Permissions::from_mode(options.socket_mode & 0o777))
         .with_context(|| format!("opening {} to its users", path.display()))?;
     let peers = TcpListener::bind(address).with_context(|| format!("binding TCP {address}"))?;
     let service = Arc::new(Service {
@@ -87,7 +99,8 @@ pub fn serve(options: &Options, address: SocketAddr) -> Result<()> {
         for stream in peers.incoming().flatten() {
             service.admit(stream, |service, stream| service.run_program(stream));
         }
-    })
+    })?;
+    Ok(listening)
 }
 
 impl Service {
