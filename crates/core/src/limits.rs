@@ -13,8 +13,10 @@ pub const RESEND_CEILING: Duration = Duration::from_secs(1);
 /// else re-revocation beats it and nobody progresses (`FLOORS.md` 2e).
 pub const WINDOW_MIN: Duration = Duration::from_micros(30);
 
-/// Δ of `auto` never rises above this.
-pub const WINDOW_MAX: Duration = Duration::from_millis(5);
+/// Δ of `auto` never rises above this. The time it took to get a page includes
+/// the windows of those who had it before, so without a low ceiling contenders
+/// would teach each other to hold on longer and longer.
+pub const WINDOW_MAX: Duration = Duration::from_micros(300);
 
 /// The longest Δ a segment may ask for; everybody else waits for it.
 pub const WINDOW_LIMIT: Duration = Duration::from_secs(10);

@@ -58,6 +58,16 @@ impl<X: Default> Default for Busy<X> {
     }
 }
 
+impl<X: Default + PartialEq> Busy<X> {
+    fn is_idle(&self) -> bool {
+        self.want.is_none()
+            && self.queue.is_empty()
+            && self.passing.is_none()
+            && self.search.is_none()
+            && self.more == X::default()
+    }
+}
+
 /// This node's wish for a subject.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Want {
@@ -147,9 +157,7 @@ impl<X: Default + PartialEq> Ownership<X> {
 
     /// Frees what nothing needs any more.
     pub(crate) fn settle(&mut self) {
-        if let Some(busy) = &self.busy
-            && **busy == Busy::default()
-        {
+        if self.busy.as_ref().is_some_and(|busy| busy.is_idle()) {
             self.busy = None;
         }
     }

@@ -455,6 +455,9 @@ impl Desk<'_, '_> {
         self.page.filled = false;
         self.page.rights = Rights::None;
         self.page.unused = false;
+        if let Some(more) = self.more_if_any() {
+            more.seen_unused = false;
+        }
         self.wake_watchers();
     }
 }

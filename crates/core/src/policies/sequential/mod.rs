@@ -141,7 +141,12 @@ impl Sequential {
 
     pub(super) fn due(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
         self.library_due(cx, page);
-        if self.pages.contains_key(&page) {
+        // Most timers are those of wishes fulfilled long ago.
+        if self
+            .pages
+            .get(&page)
+            .is_some_and(|page| page.own.busy().is_some())
+        {
             self.at(cx, page, |desk| desk.due());
         }
     }

@@ -286,22 +286,24 @@ impl Desk<'_, '_> {
             Access::Write => rights == Rights::Write,
         };
         let want = self.page.own.busy_mut().want.take();
-        let faults = core::mem::take(&mut self.more().faults);
-        let (now, later): (Vec<_>, Vec<_>) =
-            faults.into_iter().partition(|(_, access)| allowed(*access));
-        for (mapping, _) in &now {
-            self.cx.push(Effect::Map {
-                mapping: *mapping,
-                segment,
-                page,
-                rights,
-            });
-            self.cx.emit(Event::Granted { segment, page });
+        let mut served = false;
+        for (mapping, access) in core::mem::take(&mut self.more().faults) {
+            if allowed(access) {
+                served = true;
+                self.cx.push(Effect::Map {
+                    mapping,
+                    segment,
+                    page,
+                    rights,
+                });
+                self.cx.emit(Event::Granted { segment, page });
+            } else {
+                self.more().faults.push((mapping, access));
+            }
         }
-        self.more().faults = later;
         if let Some(want) = want {
             let waited = self.cx.now - want.since;
-            self.open_window(waited, !now.is_empty());
+            self.open_window(waited, served);
             self.tell_served(want.waiter.request);
         }
         if rights == Rights::Write {

@@ -48,6 +48,8 @@ pub(super) struct More {
     pub(super) pinning: Vec<Ticket>,
     /// The driver was asked whether the page has been used.
     pub(super) confirming: bool,
+    /// The driver has said at least once that it has not.
+    pub(super) seen_unused: bool,
     /// The page existed only on this node, which died.
     pub(super) lost: Option<NodeId>,
 }

@@ -36,8 +36,13 @@ impl Desk<'_, '_> {
             return true;
         }
         if now >= self.page.granted + USE_GUARD {
-            self.cx.emit(Event::Stolen { segment, page });
             self.page.unused = false;
+            if self
+                .more_if_any()
+                .is_some_and(|more| core::mem::take(&mut more.seen_unused))
+            {
+                self.cx.emit(Event::Stolen { segment, page });
+            }
             return true;
         }
         if !self.more().confirming {
@@ -65,6 +70,7 @@ impl Desk<'_, '_> {
         if !asked {
             return;
         }
+        self.more().seen_unused = !used;
         if used {
             self.page.unused = false;
             self.leave_if_due();
