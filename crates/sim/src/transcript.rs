@@ -115,6 +115,7 @@ impl World {
             Message::Locate(locate) => format!("Locate {}", self.name(locate.subject)),
             Message::Located(located) => format!("Located {}", self.name(located.subject)),
             Message::Lost(lost) => format!("Lost {} with {}", self.name(lost.subject), lost.with),
+            Message::Regain(regain) => format!("Regain {}", self.name(regain.subject)),
             other => kind(other).to_owned(),
         }
     }
