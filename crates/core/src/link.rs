@@ -10,8 +10,8 @@ use crate::shell::Cx;
 use crate::sync::LockLetter;
 use core::net::SocketAddr;
 use pagemesh_wire::header::{Header, HeaderError};
-use pagemesh_wire::peer::{DecodeError, Health, Located, Message, Spare, Subject};
-use pagemesh_wire::{NodeId, PageIndex, SegmentId, Version};
+use pagemesh_wire::peer::{DecodeError, Health, Located, Message, PassAck, Spare, Subject};
+use pagemesh_wire::{NodeId, PageIndex, SegmentId, SyncKey, Version};
 
 impl Rooms {
     /// A datagram arrived. Nothing of it is believed before it is checked.
@@ -98,42 +98,39 @@ impl Rooms {
                 Subject::Page { segment, page } => {
                     self.letter(cx, from, segment, page, Letter::Ask(ask));
                 }
-                Subject::Lock(key) => self.locks.message(cx, from, key, LockLetter::Ask(ask)),
+                Subject::Lock(key) => self.lock_letter(cx, from, key, LockLetter::Ask(ask)),
             },
             Message::Pass(pass) => match pass.subject {
                 Subject::Page { segment, page } => {
                     self.letter(cx, from, segment, page, Letter::Pass(pass));
                 }
-                Subject::Lock(key) => self.locks.message(cx, from, key, LockLetter::Pass(pass)),
+                Subject::Lock(key) => self.lock_letter(cx, from, key, LockLetter::Pass(pass)),
             },
             Message::PassAck(ack) => match ack.subject {
                 Subject::Page { segment, page } => {
                     self.letter(cx, from, segment, page, Letter::PassAck(ack));
                 }
-                Subject::Lock(key) => self.locks.message(cx, from, key, LockLetter::PassAck(ack)),
+                Subject::Lock(key) => self.lock_letter(cx, from, key, LockLetter::PassAck(ack)),
             },
             Message::Locate(locate) => match locate.subject {
                 Subject::Page { segment, page } => {
                     self.letter(cx, from, segment, page, Letter::Locate(locate));
                 }
-                Subject::Lock(key) => self
-                    .locks
-                    .message(cx, from, key, LockLetter::Locate(locate)),
+                Subject::Lock(key) => self.lock_letter(cx, from, key, LockLetter::Locate(locate)),
             },
             Message::Located(located) => match located.subject {
                 Subject::Page { segment, page } => {
                     self.letter(cx, from, segment, page, Letter::Located(located));
                 }
                 Subject::Lock(key) => {
-                    self.locks
-                        .message(cx, from, key, LockLetter::Located(located));
+                    self.lock_letter(cx, from, key, LockLetter::Located(located));
                 }
             },
             Message::Lost(lost) => match lost.subject {
                 Subject::Page { segment, page } => {
                     self.letter(cx, from, segment, page, Letter::Lost(lost));
                 }
-                Subject::Lock(key) => self.locks.message(cx, from, key, LockLetter::Lost(lost)),
+                Subject::Lock(key) => self.lock_letter(cx, from, key, LockLetter::Lost(lost)),
             },
             Message::Regain(regain) => {
                 if let Subject::Page { segment, page } = regain.subject {
@@ -216,6 +213,25 @@ impl Rooms {
         }
     }
 
+    /// Something about a lock. Locks of segments unknown here are not kept; a
+    /// late grant of one is acknowledged, so that it is not repeated for ever.
+    fn lock_letter(&mut self, cx: &mut Cx<'_>, from: NodeId, key: SyncKey, letter: LockLetter) {
+        if cx.home(key.segment) == cx.me() && key.segment.home() != cx.me() {
+            self.adopt(key.segment);
+        }
+        match letter {
+            letter if self.segments.contains_key(&key.segment) => {
+                self.locks.message(cx, from, key, letter);
+            }
+            LockLetter::Pass(pass) => {
+                let (subject, version) = (pass.subject, pass.version);
+                cx.send(from, Message::PassAck(PassAck { subject, version }));
+            }
+            LockLetter::Locate(locate) => self.answer_blank(cx, from, Letter::Locate(locate)),
+            _ => cx.emit(Event::Stale {}),
+        }
+    }
+
     /// Even who knows nothing of a segment must answer a search.
     fn answer_blank(&mut self, cx: &mut Cx<'_>, from: NodeId, letter: Letter) {
         match letter {
@@ -226,6 +242,7 @@ impl Rooms {
                     version: Version(0),
                     owner: locate.subject.segment().home(),
                     spare: Spare::None,
+                    passing: false,
                 };
                 cx.send(from, Message::Located(located));
             }

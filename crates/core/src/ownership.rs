@@ -91,7 +91,9 @@ pub(crate) struct Passing {
 /// nodes that know at least the member view of the question: nobody can accept
 /// a grant from a gone node any more. Versions rise along the chain of owners,
 /// so the newest version anybody knows names the last owner anybody can name.
-/// If that one is gone, nobody owns the subject.
+/// If that one is gone, nobody owns the subject; nor if that one denies it in two
+/// rounds running while nobody repeats a grant to it: the grant was lost with
+/// its sender.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Search {
     request: RequestId,
@@ -101,6 +103,12 @@ pub(crate) struct Search {
     /// Who could start again, best last; and who holds copies.
     spare: Option<(Spare, NodeId)>,
     copies: NodeSet,
+    /// Who said it does not own the newest version it knows.
+    denying: NodeSet,
+    /// A grant of the newest version known is being repeated.
+    passing: bool,
+    /// Rounds in which the owner of the newest version denied it.
+    denials: u32,
     backoff: Backoff,
 }
 
@@ -320,6 +328,7 @@ impl<X: Default + PartialEq> Ownership<X> {
         let busy = self.busy_mut();
         // Ownership came back, so whoever got the last grant from here has it.
         busy.passing = None;
+        busy.search = None;
         let early = core::mem::take(&mut busy.queue);
         for waiter in pass.queue.iter().copied().chain(early) {
             if waiter.node != me && !cx.is_gone(waiter.node) {
@@ -376,7 +385,7 @@ impl<X: Default + PartialEq> Ownership<X> {
         subject: Subject,
         waiter: Waiter,
         spare: Spare,
-    ) {
+    ) -> Found {
         assert_eq!(
             cx.home(subject.segment()),
             cx.me(),
@@ -384,40 +393,43 @@ impl<X: Default + PartialEq> Ownership<X> {
         );
         self.enqueue(waiter);
         if self.busy().is_some_and(|busy| busy.search.is_some()) {
-            return;
+            return Found::NotYet;
         }
         let backoff = cx.backoff(Timer::Subject(subject));
-        self.busy_mut().search = Some(Search {
-            request: RequestId(0),
-            missing: NodeSet::EMPTY,
-            best: (Version(0), NodeId::NONE),
-            spare: None,
-            copies: NodeSet::EMPTY,
-            backoff,
-        });
-        self.search_round(cx, subject, spare);
+        self.busy_mut().search = Some(Search::new(backoff));
+        self.search_round(cx, subject, spare)
     }
 
     /// Asks everyone, beginning with what this node itself knows.
-    fn search_round(&mut self, cx: &mut Cx<'_>, subject: Subject, spare: Spare) {
-        let (version, hint) = (self.version, self.hint);
-        let Some(search) = self.busy_mut().search.as_mut() else {
-            return;
+    fn search_round(&mut self, cx: &mut Cx<'_>, subject: Subject, spare: Spare) -> Found {
+        let request = cx.next_request();
+        let here = Located {
+            subject,
+            request,
+            version: self.version,
+            owner: self.hint,
+            spare,
+            passing: self.passing().is_some(),
         };
-        search.request = cx.next_request();
-        search.missing = cx.shell.peers();
-        search.best = (version, hint);
-        search.copies = NodeSet::EMPTY;
-        search.spare = None;
-        search.note(cx.me(), spare);
+        let Some(search) = self.busy_mut().search.as_mut() else {
+            return Found::NotYet;
+        };
+        *search = Search {
+            request,
+            missing: cx.shell.peers(),
+            denials: search.denials,
+            ..Search::new(search.backoff.clone())
+        };
+        search.note(cx.me(), &here);
         let locate = Locate {
             subject,
-            request: search.request,
+            request,
             epoch: cx.shell.view.epoch,
         };
         for node in search.missing.iter() {
             cx.send(node, Message::Locate(locate));
         }
+        self.conclude(cx, subject, spare == Spare::Copy)
     }
 
     /// Answers the home's search, unless this node knows an older member view.
@@ -434,6 +446,7 @@ impl<X: Default + PartialEq> Ownership<X> {
             version: self.version,
             owner: self.hint,
             spare,
+            passing: self.passing().is_some(),
         };
         cx.send(from, Message::Located(located));
     }
@@ -447,57 +460,79 @@ impl<X: Default + PartialEq> Ownership<X> {
         located: &Located,
         reads: bool,
     ) -> Found {
-        let me = cx.me();
         let Some(search) = self.busy_if_any().and_then(|busy| busy.search.as_mut()) else {
             return Found::NotYet;
         };
         if search.request != located.request || !search.missing.remove(from) {
             return Found::NotYet;
         }
-        search.best = search.best.max((located.version, located.owner));
-        search.note(from, located.spare);
+        search.note(from, located);
+        self.conclude(cx, located.subject, reads)
+    }
+
+    /// Decides, once everyone has answered.
+    fn conclude(&mut self, cx: &mut Cx<'_>, subject: Subject, reads: bool) -> Found {
+        let Some(search) = self.busy_if_any().and_then(|busy| busy.search.as_mut()) else {
+            return Found::NotYet;
+        };
         if !search.missing.is_empty() {
             return Found::NotYet;
         }
         let (version, owner) = search.best;
-        if owner != me && !cx.is_gone(owner) {
+        let me = cx.me();
+        let denied = search.denying.contains(owner) && !search.passing;
+        search.denials = if denied { search.denials + 1 } else { 0 };
+        if !cx.is_gone(owner) && search.denials == 1 {
+            // Its grant may have arrived just after it answered.
+            return Found::NotYet;
+        }
+        if owner == me && !denied {
+            // A grant to this very node is on its way.
+            return Found::NotYet;
+        }
+        if !cx.is_gone(owner) && !denied {
             self.busy_mut().search = None;
             self.hint = owner;
             if !reads {
                 self.version = version;
             }
-            self.send_on(cx, located.subject);
+            self.send_on(cx, subject);
             return Found::Owner;
         }
         if let Some((_, node)) = search.spare {
             let mut copies = search.copies;
             copies.remove(node);
-            let regain = Regain {
-                subject: located.subject,
-                version: version.next(),
-                copies,
-            };
             // The next round will find the new owner, or repeat this.
-            return Found::Regain(node, regain);
+            return Found::Regain(
+                node,
+                Regain {
+                    subject,
+                    version: version.next(),
+                    copies,
+                },
+            );
         }
         self.busy_mut().search = None;
         Found::Nobody(owner, version)
     }
 
     /// Looks at the search when its time has come.
-    pub(crate) fn search_due(&mut self, cx: &mut Cx<'_>, subject: Subject, spare: Spare) {
+    pub(crate) fn search_due(&mut self, cx: &mut Cx<'_>, subject: Subject, spare: Spare) -> Found {
         let owner = self.hint == cx.me();
         let Some(busy) = self.busy_if_any() else {
-            return;
+            return Found::NotYet;
         };
         let Some(search) = &mut busy.search else {
-            return;
+            return Found::NotYet;
         };
         if owner {
             busy.search = None;
-        } else if cx.fire(&mut search.backoff, Timer::Subject(subject)) {
-            self.search_round(cx, subject, spare);
+            return Found::Owner;
         }
+        if cx.fire(&mut search.backoff, Timer::Subject(subject)) {
+            return self.search_round(cx, subject, spare);
+        }
+        Found::NotYet
     }
 
     /// This node owns the subject again, by the home's word.
@@ -509,12 +544,37 @@ impl<X: Default + PartialEq> Ownership<X> {
 }
 
 impl Search {
-    fn note(&mut self, node: NodeId, spare: Spare) {
-        if spare == Spare::Copy {
+    fn new(backoff: Backoff) -> Self {
+        Self {
+            request: RequestId(0),
+            missing: NodeSet::EMPTY,
+            best: (Version(0), NodeId::NONE),
+            spare: None,
+            copies: NodeSet::EMPTY,
+            denying: NodeSet::EMPTY,
+            passing: false,
+            denials: 0,
+            backoff,
+        }
+    }
+
+    fn note(&mut self, node: NodeId, located: &Located) {
+        if located.spare == Spare::Copy {
             self.copies.insert(node);
         }
-        if spare > Spare::None {
-            self.spare = self.spare.max(Some((spare, node)));
+        if located.spare > Spare::None {
+            self.spare = self.spare.max(Some((located.spare, node)));
+        }
+        if located.owner != node {
+            self.denying.insert(node);
+        }
+        let newest = (located.version, located.owner);
+        if newest > self.best {
+            self.best = newest;
+            self.passing = false;
+        }
+        if newest == self.best {
+            self.passing |= located.passing;
         }
     }
 }

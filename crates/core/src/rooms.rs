@@ -127,10 +127,20 @@ impl Rooms {
             });
             return;
         }
-        let Some(segment) = self.segments.get_mut(&id) else {
+        if self.leaving.is_some() {
+            // What came now would have to be handed over at once.
+            let why = Refusal::NotMember;
+            cx.push(Effect::Fail {
+                mapping,
+                segment: id,
+                page,
+                why,
+            });
             return;
-        };
-        segment.policy.fault(cx, mapping, page, access);
+        }
+        if let Some(segment) = self.segments.get_mut(&id) {
+            segment.policy.fault(cx, mapping, page, access);
+        }
     }
 
     fn unmapped(&mut self, mapping: MappingId) {
@@ -145,6 +155,9 @@ impl Rooms {
 
     fn request(&mut self, cx: &mut Cx<'_>, ticket: Ticket, client: ClientId, request: Request) {
         match &self.membership.standing {
+            Standing::Member if self.leaving.is_some() => {
+                return cx.refuse(ticket, Refusal::Invalid("this node is leaving".into()));
+            }
             Standing::Member => {}
             Standing::Out(why) => {
                 let why = why.clone();
@@ -675,21 +688,23 @@ impl Rooms {
             }
             return;
         }
-        let me = cx.me();
-        let home = self
-            .segments
-            .values()
-            .find(|segment| segment.info.id.home() == me);
-        if let Some(segment) = home {
-            let name = &segment.info.name;
-            let why = format!(
-                "this node is the home of segment '{name}'; remove it first \
-                 (`pagemesh segment rm {name}`) and close it everywhere"
-            );
-            cx.refuse(ticket, Refusal::CannotLeave(why));
-            return;
+        if let Some(why) = self.ties(cx.me()) {
+            return cx.refuse(ticket, why);
         }
         self.leaving = Some(ticket);
+    }
+
+    /// Why this node cannot leave: it is the home of a segment.
+    fn ties(&self, me: NodeId) -> Option<Refusal> {
+        let segment = self
+            .segments
+            .values()
+            .find(|segment| segment.info.id.home() == me)?;
+        let name = &segment.info.name;
+        Some(Refusal::CannotLeave(format!(
+            "this node is the home of segment '{name}'; remove it first \
+             (`pagemesh segment rm {name}`) and close it everywhere"
+        )))
     }
 
     /// We are no member any more. If we were leaving, that is the answer to our
@@ -736,6 +751,12 @@ impl Rooms {
     }
 
     fn go_on_leaving(&mut self, cx: &mut Cx<'_>) {
+        if let Some(why) = self.ties(cx.me())
+            && let Some(ticket) = self.leaving.take()
+        {
+            // A segment was being created when we began to leave.
+            return cx.refuse(ticket, why);
+        }
         let mut left = self.locks.hand_over(cx);
         for segment in self.segments.values_mut() {
             left += segment

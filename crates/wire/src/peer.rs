@@ -196,6 +196,8 @@ pub struct Located {
     pub owner: NodeId,
     /// What the sender could start from again.
     pub spare: Spare,
+    /// The sender still repeats its grant to `owner`.
+    pub passing: bool,
 }
 
 /// What a node holds of a page whose owner is gone.

@@ -188,9 +188,11 @@ impl Desk<'_, '_> {
         let home = self.cx.home(self.key.segment);
         let subject = self.subject();
         if home == self.cx.me() {
-            self.lock
+            let found = self
+                .lock
                 .own
                 .search_for(self.cx, subject, waiter, Spare::None);
+            self.found(found);
         } else if self.cx.is_gone(home) {
             let with = self.lock.own.hint;
             if waiter.node == self.cx.me() {
@@ -370,12 +372,18 @@ impl Desk<'_, '_> {
         {
             self.pass_again();
         }
-        self.lock.own.search_due(self.cx, subject, Spare::None);
+        let found = self.lock.own.search_due(self.cx, subject, Spare::None);
+        self.found(found);
         self.serve();
     }
 
     fn located(&mut self, from: NodeId, located: &Located) {
-        if let Found::Nobody(_, version) = self.lock.own.located(self.cx, from, located, false) {
+        let found = self.lock.own.located(self.cx, from, located, false);
+        self.found(found);
+    }
+
+    fn found(&mut self, found: Found) {
+        if let Found::Nobody(_, version) = found {
             self.remake(version);
         }
     }
@@ -383,8 +391,7 @@ impl Desk<'_, '_> {
     /// The token died with its node: the home makes a new one, and whoever gets
     /// it first is told.
     fn remake(&mut self, last: Version) {
-        self.lock.own.version = Version(last.0 + REMADE);
-        self.lock.own.hint = self.cx.me();
+        self.lock.own.regain(self.cx, Version(last.0 + REMADE));
         self.lock.recovered = true;
         self.cx.emit(Event::LockRecovered { key: self.key });
         self.serve();

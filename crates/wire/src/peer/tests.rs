@@ -157,6 +157,7 @@ fn table() -> Vec<(&'static str, Message)> {
                 version: Version(6),
                 owner: NodeId(2),
                 spare: Spare::Copy,
+                passing: false,
             }),
         ),
         (

@@ -33,6 +33,10 @@ impl Desk<'_, '_> {
             return;
         };
         self.passing_settled();
+        if let Some(busy) = self.page.own.busy_if_any() {
+            busy.search = None;
+            busy.more.lost = None;
+        }
         self.fill(source);
         self.page.own.version = data.version;
         self.page.own.hint = from;
@@ -220,7 +224,7 @@ impl Desk<'_, '_> {
         let Some(passing) = &mut busy.passing else {
             return;
         };
-        if self.cx.fire(&mut passing.backoff, timer) {
+        if !self.cx.is_gone(passing.to) && self.cx.fire(&mut passing.backoff, timer) {
             let waiter = Waiter {
                 node: passing.to,
                 request: passing.pass.request,
@@ -254,6 +258,14 @@ impl Desk<'_, '_> {
             && let Some(at) = more.pins.iter().position(|pin| pin.client == client)
         {
             more.pins.remove(at);
+            self.leave_if_due();
+        }
+    }
+
+    /// A request lets the page go.
+    pub(super) fn unpin_of(&mut self, ticket: Ticket) {
+        if let Some(more) = self.more_if_any() {
+            more.pins.retain(|pin| pin.ticket != ticket);
             self.leave_if_due();
         }
     }
@@ -315,20 +327,25 @@ impl Desk<'_, '_> {
 
     /// A node that died may have taken the page and stored into it: what it was
     /// given is lost with it. One that left in order has taken the page and
-    /// handed it on, or has not taken it; the home will find out.
+    /// handed it on, or has not taken it: wishing for the page finds out.
     fn passing_gone(&mut self, node: NodeId) {
         let left = self.cx.has_left(node);
+        let subject = self.subject();
         let Some(busy) = self.page.own.busy_if_any() else {
             return;
         };
-        if !left
-            && busy
-                .passing
-                .as_ref()
-                .is_some_and(|passing| passing.to == node)
+        if busy
+            .passing
+            .as_ref()
+            .is_none_or(|passing| passing.to != node)
         {
+            return;
+        }
+        if !left {
             busy.passing = None;
             self.drop_stash();
+        } else if busy.want.is_none() {
+            self.page.own.wish(self.cx, subject, Access::Read, None);
         }
     }
 }

@@ -32,6 +32,8 @@ pub(super) struct After {
     pub(super) served_here: Option<(NodeId, RequestId, Option<Version>)>,
     /// Pins that got this page.
     pub(super) pinned: Vec<Ticket>,
+    /// Pins that never will, and with whom the page was lost.
+    pub(super) pins_lost: Vec<(Ticket, NodeId)>,
 }
 
 impl Desk<'_, '_> {
@@ -159,7 +161,8 @@ impl Desk<'_, '_> {
         let subject = self.subject();
         if home == self.cx.me() {
             let spare = self.spare();
-            self.page.own.search_for(self.cx, subject, waiter, spare);
+            let found = self.page.own.search_for(self.cx, subject, waiter, spare);
+            self.found(found);
         } else if self.cx.is_gone(home) {
             self.tell_lost(waiter, self.page.own.hint);
         }
@@ -180,7 +183,8 @@ impl Desk<'_, '_> {
     fn found(&mut self, found: Found) {
         match found {
             Found::NotYet | Found::Owner => {}
-            Found::Nobody(with, _) => self.lost(with),
+            Found::Nobody(with, version) if version >= self.page.own.version => self.lost(with),
+            Found::Nobody(..) => {}
             Found::Regain(node, regain) if node == self.cx.me() => self.regain(&regain),
             Found::Regain(node, regain) => self.cx.send(node, Message::Regain(regain)),
         }
@@ -224,7 +228,8 @@ impl Desk<'_, '_> {
     /// The search may be due for another round.
     pub(super) fn search_due(&mut self) {
         let (subject, spare) = (self.subject(), self.spare());
-        self.page.own.search_due(self.cx, subject, spare);
+        let found = self.page.own.search_due(self.cx, subject, spare);
+        self.found(found);
     }
 
     /// This node is no member any more: nothing here is the truth any more.
@@ -367,9 +372,9 @@ impl Desk<'_, '_> {
         for (mapping, _) in faults {
             self.fail(mapping, with);
         }
-        for ticket in pinning {
-            self.cx.refuse(ticket, Refusal::NodeGone(with));
-        }
+        self.after
+            .pins_lost
+            .extend(pinning.into_iter().map(|ticket| (ticket, with)));
         for waiter in waiting {
             self.tell_lost(waiter, with);
         }

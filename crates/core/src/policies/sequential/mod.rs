@@ -24,7 +24,7 @@ use desk::{After, Desk};
 use library::Library;
 use page::Page;
 use pagemesh_wire::local::PageLine;
-use pagemesh_wire::peer::{Access, Manager, Subject, Window};
+use pagemesh_wire::peer::{Access, Manager, Refusal, Subject, Window};
 use pagemesh_wire::{ClientId, MappingId, NodeId, PageIndex, SegmentId, Ticket};
 use pins::PinJob;
 use std::collections::BTreeMap;
@@ -101,6 +101,11 @@ impl Sequential {
         }
         if let Some((node, request, clock)) = after.served_here {
             self.library_served(cx, node, index, request, clock);
+        }
+        for (ticket, with) in after.pins_lost {
+            if self.pin_jobs.remove(&ticket).is_some() {
+                cx.refuse(ticket, Refusal::NodeGone(with));
+            }
         }
         for ticket in after.pinned {
             self.advance_pin(cx, ticket);
@@ -207,6 +212,10 @@ impl Sequential {
 
     pub(super) fn hand_over(&mut self, cx: &mut Cx<'_>, to: NodeId, burst: usize) -> usize {
         let me = cx.me();
+        // Nobody waits for our acknowledgement once we are gone: copies go first.
+        for page in self.pages_where(|page| page.own.hint != me && page.rights > Rights::None) {
+            self.at(cx, page, |desk| desk.evict(false));
+        }
         let owned = self.pages_where(|page| page.own.hint == me);
         let passing = self
             .pages

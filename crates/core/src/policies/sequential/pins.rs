@@ -7,6 +7,7 @@ use super::page::Pin;
 use crate::effect::{Reply, Rights};
 use crate::limits::{PIN_LEASE, PIN_PAGES};
 use crate::shell::Cx;
+use crate::time::Time;
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, PageCount, PageIndex, Ticket};
 
@@ -15,6 +16,8 @@ use pagemesh_wire::{ClientId, PageCount, PageIndex, Ticket};
 pub(super) struct PinJob {
     pub(super) client: ClientId,
     first: PageIndex,
+    /// When the first page was pinned: its lease must not end before the last is.
+    begun: Time,
     next: PageIndex,
     end: PageIndex,
 }
@@ -42,6 +45,7 @@ impl Sequential {
             PinJob {
                 client,
                 first,
+                begun: cx.now,
                 next: first,
                 end: PageIndex(end),
             },
@@ -59,6 +63,12 @@ impl Sequential {
                     cx.reply(ticket, Reply::Done);
                     return;
                 }
+                self.begin_again(cx, ticket);
+                continue;
+            }
+            if cx.now >= job.begun + PIN_LEASE {
+                // Whoever keeps pages of a broken run waits for others in a circle.
+                self.begin_again(cx, ticket);
                 continue;
             }
             let here = self.at(cx, page, |desk| {
@@ -69,12 +79,16 @@ impl Sequential {
                         until,
                         ticket,
                     });
-                    true
-                } else {
-                    desk.more().pinning.push(ticket);
-                    desk.wish();
-                    false
+                    return true;
                 }
+                match desk.busy().and_then(|busy| busy.more.lost) {
+                    Some(with) => desk.after.pins_lost.push((ticket, with)),
+                    None => {
+                        desk.more().pinning.push(ticket);
+                        desk.wish();
+                    }
+                }
+                false
             });
             if !here {
                 return;
@@ -88,18 +102,24 @@ impl Sequential {
     }
 
     /// Whether every page of the job is still here; if so all leases begin now.
-    /// A lease may have ended while later pages were awaited: then the job goes
-    /// back to the first page it has lost.
     fn all_pinned(&mut self, cx: &mut Cx<'_>, ticket: Ticket) -> bool {
-        let job = self.pin_jobs[&ticket].clone();
-        for page in (job.first.0..job.end.0).map(PageIndex) {
-            let renewed = self.at(cx, page, |desk| desk.renew(ticket));
-            if !renewed {
-                self.pin_jobs.insert(ticket, PinJob { next: page, ..job });
-                return false;
-            }
+        let job = &self.pin_jobs[&ticket];
+        let mut pages = (job.first.0..job.end.0).map(PageIndex);
+        pages.all(|page| self.at(cx, page, |desk| desk.renew(ticket)))
+    }
+
+    /// The lease of the first page ended before the last page came: lets all go
+    /// and begins again, so that every job takes its pages in ascending order.
+    fn begin_again(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
+        let Some(job) = self.pin_jobs.get_mut(&ticket) else {
+            return;
+        };
+        let held = job.first.0..job.next.0;
+        job.next = job.first;
+        job.begun = cx.now;
+        for page in held.map(PageIndex) {
+            self.at(cx, page, |desk| desk.unpin_of(ticket));
         }
-        true
     }
 
     pub(in super::super) fn unpin(
