@@ -156,7 +156,7 @@ impl Rooms {
     fn request(&mut self, cx: &mut Cx<'_>, ticket: Ticket, client: ClientId, request: Request) {
         match &self.membership.standing {
             Standing::Member if self.leaving.is_some() => {
-                return cx.refuse(ticket, Refusal::Invalid("this node is leaving".into()));
+                return cx.refuse(ticket, Refusal::NotMember);
             }
             Standing::Member => {}
             Standing::Out(why) => {
