@@ -17,7 +17,9 @@ fn phases(cluster: &Cluster, name: &str, parties: usize, stride: usize, phases: 
         })
         .collect();
     finish_all(players);
-    let passed: u64 = (0..nodes).map(|node| cluster.counter(node, "barriers")).sum();
+    let passed: u64 = (0..nodes)
+        .map(|node| cluster.counter(node, "barriers"))
+        .sum();
     assert!(passed >= 2 * phases * parties as u64, "{passed}");
 }
 

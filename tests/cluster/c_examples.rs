@@ -23,11 +23,18 @@ fn every_example_runs_on_two_nodes() {
         compile(&source, &directory, &program);
         let start = |node: usize| {
             let mut command = cluster.node(node).command(&program);
-            command.env("LD_LIBRARY_PATH", &directory);
+            // A job of its own: its memory begins with zeros.
+            command
+                .env("LD_LIBRARY_PATH", &directory)
+                .env("PAGEMESH_JOB", program.file_name().unwrap());
             Player::run(command, &source.display().to_string())
         };
         let said = finish_all(vec![start(0), start(1)]);
-        assert!(said.iter().any(|lines| !lines.is_empty()), "{}", source.display());
+        assert!(
+            said.iter().any(|lines| !lines.is_empty()),
+            "{}",
+            source.display()
+        );
     }
 }
 
@@ -50,7 +57,13 @@ fn build_library() -> PathBuf {
     let directory = player.parent().unwrap();
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     build
-        .args(["build", "--quiet", "--package", "pagemesh-capi", "--target-dir"])
+        .args([
+            "build",
+            "--quiet",
+            "--package",
+            "pagemesh-capi",
+            "--target-dir",
+        ])
         .arg(directory.parent().unwrap())
         .current_dir(HERE);
     if directory.ends_with("release") {

@@ -22,7 +22,9 @@ fn a_queue_between_nodes_loses_nothing_and_doubles_nothing() {
         })
         .collect();
     finish_all(producers);
-    finish_all(vec![cluster.player(0, "produce numbers --first 0 --count 1")]);
+    finish_all(vec![
+        cluster.player(0, "produce numbers --first 0 --count 1"),
+    ]);
     let mut taken: Vec<u64> = finish_all(consumers)
         .concat()
         .iter()

@@ -55,7 +55,10 @@ fn what_only_a_dead_node_had_is_an_error_and_all_else_goes_on() {
     expect_no_bad_address(&cluster);
     let log = cluster.node(0).log();
     let told = |line: &&str| line.contains("SIGBUS") && line.contains("page=0");
-    let line = log.lines().find(told).unwrap_or_else(|| panic!("not told: {log}"));
+    let line = log
+        .lines()
+        .find(told)
+        .unwrap_or_else(|| panic!("not told: {log}"));
     assert!(line.contains("n3"), "names the node: {line}");
 
     let mut heir = cluster.puppet(0, "dynamic");
@@ -72,7 +75,11 @@ fn expect_sigbus(cluster: &Cluster, node: usize, name: &str) {
         puppet.tell(order);
         let status = puppet.end();
         let bus = Some(Signal::BUS.as_raw());
-        assert_eq!(status.signal(), bus, "{name}, node {node}, {order}: {status}");
+        assert_eq!(
+            status.signal(),
+            bus,
+            "{name}, node {node}, {order}: {status}"
+        );
     }
 }
 
@@ -86,7 +93,6 @@ fn expect_no_bad_address(cluster: &Cluster) {
 
 fn expect_survivors(maps: &[Mapping]) {
     for (at, value) in [(COPIED, 2), (ELSEWHERE, 3), (UNTOUCHED, 0)] {
-        eprintln!("at {at}");
         assert_eq!(load(&maps[0], at), value);
         assert_eq!(load(&maps[1], at), value);
         store(&maps[0], at, value + 1);
@@ -114,7 +120,10 @@ fn processes_of_a_dead_daemon_get_errors_and_no_zeros() {
     assert!(waits.contains("daemon is gone"), "{waits}");
     let locks = orphans[0].ask("lock 1");
     assert!(locks.contains("daemon is gone"), "{locks}");
-    for (orphan, order) in orphans.iter_mut().zip(["store 0 9", "load 4096", "send 4096 8"]) {
+    for (orphan, order) in orphans
+        .iter_mut()
+        .zip(["store 0 9", "load 4096", "send 4096 8"])
+    {
         orphan.tell(order);
         orphan.wait_until_it_sleeps_in("userfault");
     }
@@ -144,5 +153,58 @@ fn a_killed_daemon_comes_back_as_a_new_node() {
     assert_eq!(load(&maps[1], 0), 3);
     let mut puppet = cluster.puppet(2, "returned");
     puppet.tell(&format!("load {PAGE_SIZE}"));
-    assert_eq!(puppet.end().signal(), Some(Signal::BUS.as_raw()), "lost with its former life");
+    assert_eq!(
+        puppet.end().signal(),
+        Some(Signal::BUS.as_raw()),
+        "lost with its former life"
+    );
+}
+
+#[test]
+fn the_last_node_alive_knows_what_is_lost() {
+    let Some(mut cluster) = Cluster::start(2) else {
+        return;
+    };
+    let maps = cluster.share("widow", 2);
+    store(&maps[1], 0, 1);
+    store(&maps[0], PAGE_SIZE, 2);
+    assert_eq!(load(&maps[1], PAGE_SIZE), 2);
+    cluster.kill(1).unwrap();
+    expect_sigbus(&cluster, 0, "widow");
+    store(&maps[0], PAGE_SIZE, 3);
+    assert_eq!(load(&maps[0], PAGE_SIZE), 3);
+}
+
+#[test]
+fn without_the_first_node_memory_goes_on() {
+    let Some(mut cluster) = Cluster::start(3) else {
+        return;
+    };
+    cluster.make_on(1, "headless", 2, Options::default());
+    let maps = [1, 2].map(|node| cluster.map(node, "headless"));
+    cluster.kill(0).unwrap();
+    for value in 1..=20 {
+        let (here, there) = (&maps[value as usize % 2], &maps[1 - value as usize % 2]);
+        let guard = here.segment().lock(1).lock().unwrap();
+        store(here, 0, value);
+        drop(guard);
+        assert_eq!(load(there, 0), value);
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| maps[0].segment().barrier(1, 2).wait().unwrap());
+        maps[1].segment().barrier(1, 2).wait().unwrap();
+    });
+}
+
+#[test]
+fn without_the_first_node_names_are_errors() {
+    let Some(mut cluster) = Cluster::start(2) else {
+        return;
+    };
+    cluster.make_on(1, "nameless", 1, Options::default());
+    let mut puppet = cluster.puppet(1, "nameless");
+    assert_eq!(puppet.ask("stat"), "done");
+    cluster.kill(0).unwrap();
+    let answer = puppet.ask("stat");
+    assert!(answer.contains("n1"), "names who is gone: {answer}");
 }

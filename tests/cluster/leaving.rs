@@ -25,7 +25,11 @@ fn check_on_others(cluster: &Cluster, name: &str) {
     for node in [0, 1] {
         let memory = cluster.map(node, name);
         for page in 0..PAGES {
-            assert_eq!(load(&memory, page * PAGE_SIZE), page as u64 + 1, "page {page}");
+            assert_eq!(
+                load(&memory, page * PAGE_SIZE),
+                page as u64 + 1,
+                "page {page}"
+            );
             store(&memory, page * PAGE_SIZE + 8, 1);
         }
         let guard = memory.segment().lock(5).lock().unwrap();
@@ -35,7 +39,11 @@ fn check_on_others(cluster: &Cluster, name: &str) {
 
 fn health_of_node_2(cluster: &Cluster) -> Health {
     let members = cluster.mesh(0).members().unwrap().members;
-    members.iter().find(|member| member.name == "node2").unwrap().health
+    members
+        .iter()
+        .find(|member| member.name == "node2")
+        .unwrap()
+        .health
 }
 
 #[test]
@@ -70,7 +78,10 @@ fn a_daemon_told_to_end_leaves_first() {
     for name in ["dynamic", "fixed"] {
         check_on_others(&cluster, name);
     }
-    assert!(!cluster.node(2).socket().exists(), "its socket is gone with it");
+    assert!(
+        !cluster.node(2).socket().exists(),
+        "its socket is gone with it"
+    );
 }
 
 #[test]

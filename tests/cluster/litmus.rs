@@ -1,7 +1,7 @@
 //! Litmus tests on several nodes: no outcome that sequential consistency forbids.
 
 use crate::support::{Cluster, finish_all};
-use pagemesh::Options;
+use pagemesh::{Manager, Options, Policy, Window};
 use pagemesh_tests::litmus::{self, Litmus, Outcome};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,21 +9,30 @@ use std::fmt::Write as _;
 /// Runs of a program between two barriers.
 const RUNS: usize = 200;
 
-/// Runs in all, for each layout: `PAGEMESH_LITMUS_ROUNDS`, or a few thousand.
+/// Runs in all: `PAGEMESH_LITMUS_ROUNDS`, or ten thousand.
 fn rounds() -> usize {
     let given = std::env::var("PAGEMESH_LITMUS_ROUNDS").ok();
-    given.map_or(3_000, |text| text.parse().expect("a number of rounds"))
+    given.map_or(10_000, |text| text.parse().expect("a number of rounds"))
 }
+
+/// Places on different pages or on the same one, under either manager, with a
+/// window and without.
+const SHAPES: [(&str, Manager, Window); 4] = [
+    ("pages", Manager::Dynamic, Window::Auto),
+    ("pages", Manager::Fixed, Window::Nanos(0)),
+    ("words", Manager::Dynamic, Window::Nanos(0)),
+    ("words", Manager::Fixed, Window::Auto),
+];
 
 fn run(litmus: &Litmus) {
     let Some(cluster) = Cluster::start(litmus.threads.len()) else {
         return;
     };
-    // Places on different pages, and on the same one.
-    for layout in ["pages", "words"] {
-        let outcomes = play(&cluster, litmus, layout);
+    for (layout, manager, window) in SHAPES {
+        let policy = Policy::Sequential { manager, window };
+        let outcomes = play(&cluster, litmus, layout, policy);
         let allowed = litmus.allowed();
-        let mut table = format!("{}, {layout}:\n", litmus.name);
+        let mut table = format!("{}, {layout}, {manager:?}, {window:?}:\n", litmus.name);
         for (outcome, count) in &outcomes {
             let verdict = if allowed.contains(outcome) {
                 ""
@@ -33,33 +42,49 @@ fn run(litmus: &Litmus) {
             let _ = writeln!(table, "{count:8}  {outcome}{verdict}");
         }
         eprint!("{table}");
-        assert!(outcomes.keys().all(|seen| allowed.contains(seen)), "{table}");
+        assert!(
+            outcomes.keys().all(|seen| allowed.contains(seen)),
+            "{table}"
+        );
         assert!(outcomes.len() > 1, "the threads never met: {table}");
     }
 }
 
-fn play(cluster: &Cluster, litmus: &Litmus, layout: &str) -> BTreeMap<Outcome, usize> {
-    let batches = rounds().div_ceil(RUNS);
-    let segment = format!("litmus-{layout}");
+fn play(
+    cluster: &Cluster,
+    litmus: &Litmus,
+    layout: &str,
+    policy: Policy,
+) -> BTreeMap<Outcome, usize> {
+    let batches = rounds().div_ceil(RUNS * SHAPES.len());
     let pages = 1 + RUNS * litmus.places;
-    cluster.make_on(0, &segment, pages as u64, Options::default());
+    let options = Options {
+        policy,
+        ..Options::default()
+    };
+    cluster.make_on(0, "litmus", pages as u64, options);
     let seed = std::process::id();
     let players = (0..litmus.threads.len())
         .map(|thread| {
             let arguments = format!(
-                "litmus {segment} --test {} --thread {thread} --layout {layout} --runs {RUNS} \
+                "litmus litmus --test {} --thread {thread} --layout {layout} --runs {RUNS} \
                  --batches {batches} --seed {seed}",
                 litmus.name
             );
             cluster.player(thread, &arguments)
         })
         .collect();
-    count(litmus, &finish_all(players), RUNS * batches)
+    let said = finish_all(players);
+    cluster.mesh(0).remove("litmus").unwrap();
+    count(litmus, &said, RUNS * batches)
 }
 
 /// Puts together what the threads saw, run by run.
 fn count(litmus: &Litmus, said: &[Vec<String>], runs: usize) -> BTreeMap<Outcome, usize> {
-    let loads: Vec<_> = said.iter().map(|lines| digits(&lines[0], "loads")).collect();
+    let loads: Vec<_> = said
+        .iter()
+        .map(|lines| digits(&lines[0], "loads"))
+        .collect();
     let finals = digits(&said[0][1], "finals");
     let mut outcomes = BTreeMap::new();
     for run in 0..runs {

@@ -42,7 +42,10 @@ fn a_held_lock_is_refused_to_those_who_do_not_want_to_wait() {
         let guard = other.lock_timeout(PATIENCE).unwrap();
         assert!(guard.is_held() && !guard.recovered());
     }
-    assert!(lock(0).try_lock().unwrap().is_some(), "last held here, and free");
+    assert!(
+        lock(0).try_lock().unwrap().is_some(),
+        "last held here, and free"
+    );
 }
 
 #[test]
@@ -70,11 +73,23 @@ fn locks_of_different_numbers_and_segments_are_different() {
     let numbers = [0, 1, u64::MAX, 1 << 63];
     let guards: Vec<_> = numbers
         .iter()
-        .flat_map(|number| [one[0].segment().lock(*number), two[1].segment().lock(*number)])
+        .flat_map(|number| {
+            [
+                one[0].segment().lock(*number),
+                two[1].segment().lock(*number),
+            ]
+        })
         .map(|lock| lock.lock_timeout(PATIENCE).unwrap())
         .collect();
     assert_eq!(guards.len(), 8);
-    assert!(one[1].segment().lock(u64::MAX).try_lock().unwrap().is_none());
+    assert!(
+        one[1]
+            .segment()
+            .lock(u64::MAX)
+            .try_lock()
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[test]
@@ -85,10 +100,20 @@ fn ten_thousand_locks_are_made_by_using_them() {
     let maps = cluster.share("many", 1);
     for number in 0..10_000 {
         let node = number as usize % 2;
-        drop(maps[node].segment().lock(number).lock_timeout(PATIENCE).unwrap());
+        drop(
+            maps[node]
+                .segment()
+                .lock(number)
+                .lock_timeout(PATIENCE)
+                .unwrap(),
+        );
     }
     for number in (0..10_000).step_by(997) {
-        let guard = maps[0].segment().lock(number).lock_timeout(PATIENCE).unwrap();
+        let guard = maps[0]
+            .segment()
+            .lock(number)
+            .lock_timeout(PATIENCE)
+            .unwrap();
         assert!(!guard.recovered());
     }
 }

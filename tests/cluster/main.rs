@@ -9,6 +9,7 @@ mod support;
 
 mod barriers;
 mod c_examples;
+mod children;
 mod conditions;
 mod daemon_deaths;
 mod leaving;
@@ -16,8 +17,10 @@ mod litmus;
 mod locks;
 mod mappings;
 mod observing;
+mod permissions;
 mod policies;
 mod process_deaths;
+mod publishing;
 mod segments;
 mod sharing;
 mod signals;

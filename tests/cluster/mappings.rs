@@ -20,7 +20,11 @@ fn all_processes_may_wish_for_one_address() {
     let target = 2 * PAGE_SIZE + 8;
     one.ask(&format!("store {target} 1234"));
     one.ask(&format!("store 0 {}", WISHED + target));
-    assert_eq!(two.ask("follow 0"), "1234", "pointers mean the same everywhere");
+    assert_eq!(
+        two.ask("follow 0"),
+        "1234",
+        "pointers mean the same everywhere"
+    );
 }
 
 #[test]
@@ -90,7 +94,10 @@ fn the_last_page_of_an_odd_size_is_shared_too() {
         return;
     };
     let size = PAGE + 100;
-    let made = cluster.mesh(0).create("odd", size, Options::default()).unwrap();
+    let made = cluster
+        .mesh(0)
+        .create("odd", size, Options::default())
+        .unwrap();
     let (one, two) = (made.map().unwrap(), cluster.map(1, "odd"));
     assert_eq!(two.len(), size as usize);
     one.write(PAGE_SIZE + 99, &[7]).unwrap();
@@ -112,7 +119,10 @@ fn two_mappings_in_one_process_are_one_memory() {
         store(&maps[0], PAGE_SIZE, round);
         assert_eq!((load(&again, PAGE_SIZE), load(&part, 0)), (round, round));
         store(&maps[1], PAGE_SIZE + 8, round);
-        assert_eq!((load(&part, 8), load(&again, PAGE_SIZE + 8)), (round, round));
+        assert_eq!(
+            (load(&part, 8), load(&again, PAGE_SIZE + 8)),
+            (round, round)
+        );
         store(&part, 16, round);
         assert_eq!(load(&maps[1], PAGE_SIZE + 16), round);
     }
@@ -128,7 +138,10 @@ fn a_reader_sees_every_store_and_makes_none() {
     };
     let writer = &cluster.share("looked-at", 2)[0];
     for node in 0..2 {
-        let segment = cluster.mesh(node).open("looked-at", Access::ReadOnly).unwrap();
+        let segment = cluster
+            .mesh(node)
+            .open("looked-at", Access::ReadOnly)
+            .unwrap();
         let reader = segment.map().unwrap();
         assert!(!reader.is_writable());
         for round in 1..=50 {
@@ -137,7 +150,10 @@ fn a_reader_sees_every_store_and_makes_none() {
         }
         assert!(matches!(reader.write(0, b"x"), Err(Error::Invalid(_))));
         assert!(matches!(reader.atomic_u64(0), Err(Error::Invalid(_))));
-        assert!(matches!(segment.map_at(None, 0, PAGE, true), Err(Error::Invalid(_))));
+        assert!(matches!(
+            segment.map_at(None, 0, PAGE, true),
+            Err(Error::Invalid(_))
+        ));
         assert!(segment.write_lock(0..8).is_err());
     }
 }
@@ -184,7 +200,9 @@ fn sixty_four_gigabytes_cost_what_is_touched() {
     let Some(cluster) = Cluster::start(2) else {
         return;
     };
-    let before: Vec<_> = (0..2).map(|node| resident(cluster.node(node).pid())).collect();
+    let before: Vec<_> = (0..2)
+        .map(|node| resident(cluster.node(node).pid()))
+        .collect();
     let maps = cluster.share("huge", SIZE as u64 / PAGE);
     let places = [0, SIZE / 2, SIZE - PAGE_SIZE];
     for (number, at) in places.into_iter().enumerate() {
@@ -198,14 +216,20 @@ fn sixty_four_gigabytes_cost_what_is_touched() {
         let known = cluster.mesh(node).inspect("huge", 0, 100).unwrap().known;
         assert_eq!(known, places.len() as u64);
         let grown = resident(cluster.node(node).pid()).saturating_sub(before);
-        assert!(grown < 8 << 20, "the daemon of node {node} grew by {grown} bytes");
+        assert!(
+            grown < 8 << 20,
+            "the daemon of node {node} grew by {grown} bytes"
+        );
     }
 }
 
 /// Bytes of memory that a process really has.
 fn resident(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap();
     let kilobytes = line.split_whitespace().nth(1).unwrap();
     kilobytes.parse::<u64>().unwrap() * 1024
 }

@@ -42,7 +42,10 @@ fn growth(cluster: &Cluster, node: usize, names: &[&str], work: impl FnOnce()) -
     let read = || names.iter().map(|name| cluster.counter(node, name));
     let before: Vec<_> = read().collect();
     work();
-    read().zip(before).map(|(after, before)| after - before).collect()
+    read()
+        .zip(before)
+        .map(|(after, before)| after - before)
+        .collect()
 }
 
 #[test]
@@ -96,7 +99,13 @@ fn stores_to_ones_own_page_and_locks_of_ones_own_say_nothing() {
     store(&maps[1], 0, 1);
     let lock = maps[1].segment().lock(1);
     drop(lock.lock().unwrap());
-    let names = ["asked", "pages_in", "pages_out", "kernel_faults", "tokens_in"];
+    let names = [
+        "asked",
+        "pages_in",
+        "pages_out",
+        "kernel_faults",
+        "tokens_in",
+    ];
     let grown = growth(&cluster, 1, &names, || {
         for value in 0..1000 {
             let guard = lock.lock().unwrap();
@@ -120,7 +129,9 @@ fn stamps_tell_in_order_what_happened_between_two_marks() {
     mesh.stamp(1002).unwrap();
     let mut stamps = Vec::new();
     loop {
-        let from = stamps.last().map_or(0, |last: &pagemesh::Stamp| last.number + 1);
+        let from = stamps
+            .last()
+            .map_or(0, |last: &pagemesh::Stamp| last.number + 1);
         match mesh.stamps(from).unwrap() {
             some if some.is_empty() => break,
             some => stamps.extend(some),
@@ -128,11 +139,16 @@ fn stamps_tell_in_order_what_happened_between_two_marks() {
     }
     assert!(stamps.is_sorted_by_key(|stamp| (stamp.number, stamp.nanos)));
     let mark = |tag| {
-        let is_mark = |stamp: &pagemesh::Stamp| (stamp.what, stamp.tag) == (StampKind::Program, tag);
+        let is_mark =
+            |stamp: &pagemesh::Stamp| (stamp.what, stamp.tag) == (StampKind::Program, tag);
         stamps.iter().position(is_mark).expect("the mark is there")
     };
     let between = &stamps[mark(1001)..mark(1002)];
-    let page = |kind| between.iter().position(|stamp| (stamp.what, stamp.tag) == (kind, 3));
+    let page = |kind| {
+        between
+            .iter()
+            .position(|stamp| (stamp.what, stamp.tag) == (kind, 3))
+    };
     let story = [
         StampKind::Fault,
         StampKind::Asked,
@@ -140,7 +156,10 @@ fn stamps_tell_in_order_what_happened_between_two_marks() {
         StampKind::Mapped,
     ];
     let places: Vec<_> = story.into_iter().map(page).collect();
-    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{between:?}");
+    assert!(
+        places.iter().all(Option::is_some) && places.is_sorted(),
+        "{between:?}"
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::support::{Cluster, finish_all, load, store};
 use pagemesh::{Manager, Options, PAGE_SIZE, Policy, Window};
+use pagemesh_cli::sandbox::Plan;
 use std::time::Duration;
 
 fn sequential(manager: Manager, window: Window) -> Options {
@@ -20,14 +21,21 @@ fn every_manager_and_window_keeps_every_step() {
     let Some(cluster) = Cluster::start(3) else {
         return;
     };
-    let windows = [Window::Auto, Window::Nanos(0), nanos(Duration::from_millis(2))];
+    let windows = [
+        Window::Auto,
+        Window::Nanos(0),
+        nanos(Duration::from_millis(2)),
+    ];
     for manager in [Manager::Dynamic, Manager::Fixed] {
         for window in windows {
             let name = format!("{manager:?} {window:?}").replace(' ', "");
             let options = sequential(manager, window);
             // Not on the first node, which also keeps the names.
             cluster.make_on(1, &name, 1, options);
-            assert_eq!(cluster.mesh(2).stat(&name).unwrap().spec.policy, options.policy);
+            assert_eq!(
+                cluster.mesh(2).stat(&name).unwrap().spec.policy,
+                options.policy
+            );
             let players = (0..3)
                 .map(|node| {
                     let arguments = format!("count {name} --by atomic --rounds 150 --parties 3");
@@ -88,5 +96,22 @@ fn a_fixed_manager_that_never_touched_the_page_still_finds_it() {
         for memory in &maps {
             assert_eq!(load(memory, round % 8 * PAGE_SIZE), value);
         }
+    }
+}
+
+#[test]
+fn daemons_may_wait_as_they_like() {
+    for waiting in ["spin", "block"] {
+        let mut plan = Plan::new(2);
+        plan.waiting = Some(waiting.to_owned());
+        let Some(cluster) = Cluster::of(plan) else {
+            return;
+        };
+        let memory = &cluster.share("waiting", 1)[0];
+        let players = (0..2)
+            .map(|node| cluster.player(node, "count waiting --by lock --rounds 200 --parties 2"))
+            .collect();
+        finish_all(players);
+        assert_eq!(load(memory, 0), 400, "{waiting}");
     }
 }

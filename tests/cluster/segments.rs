@@ -47,7 +47,10 @@ fn a_name_is_made_once_and_then_opened() {
     };
     let (one, two) = (cluster.mesh(0), cluster.mesh(1));
     let made = one.create("once", 3 * PAGE, exclusive()).unwrap();
-    assert_eq!(refused(two.create("once", 3 * PAGE, exclusive())), Refusal::Exists);
+    assert_eq!(
+        refused(two.create("once", 3 * PAGE, exclusive())),
+        Refusal::Exists
+    );
     let opened = two.create("once", PAGE, Options::default()).unwrap();
     assert_eq!(opened.info().id, made.info().id);
     assert_eq!(opened.size(), 3 * PAGE, "what exists keeps its size");
@@ -60,7 +63,11 @@ fn what_is_not_there_is_not_found() {
     };
     for node in 0..2 {
         let mesh = cluster.mesh(node);
-        assert!(mesh.open("nothing", Access::ReadOnly).unwrap_err().is_not_found());
+        assert!(
+            mesh.open("nothing", Access::ReadOnly)
+                .unwrap_err()
+                .is_not_found()
+        );
         assert!(mesh.stat("nothing").unwrap_err().is_not_found());
         assert!(mesh.remove("nothing").unwrap_err().is_not_found());
     }
@@ -82,7 +89,10 @@ fn impossible_names_and_sizes_are_refused() {
         assert_eq!(why, Refusal::BadSize, "{size}");
     }
     let longest = &long[1..];
-    assert_eq!(mesh.create(longest, 1, Options::default()).unwrap().name(), longest);
+    assert_eq!(
+        mesh.create(longest, 1, Options::default()).unwrap().name(),
+        longest
+    );
 }
 
 #[test]
@@ -94,7 +104,13 @@ fn a_removed_segment_lives_on_where_it_is_mapped() {
     store(&maps[0], 0, 1);
     cluster.mesh(1).remove("removed").unwrap();
     for node in 0..2 {
-        assert!(cluster.mesh(node).stat("removed").unwrap_err().is_not_found());
+        assert!(
+            cluster
+                .mesh(node)
+                .stat("removed")
+                .unwrap_err()
+                .is_not_found()
+        );
     }
     assert_eq!(load(&maps[1], 0), 1);
     store(&maps[1], 0, 2);
@@ -143,7 +159,11 @@ fn a_process_that_ends_removes_nothing() {
     victim.kill();
     assert_eq!(load(&other, 8), 78);
     drop(other);
-    assert_eq!(load(&cluster.map(1, "kept"), 8), 78, "though nobody had it open");
+    assert_eq!(
+        load(&cluster.map(1, "kept"), 8),
+        78,
+        "though nobody had it open"
+    );
 }
 
 #[test]
@@ -163,4 +183,27 @@ fn segments_open_and_close_in_any_order() {
     assert!(made.clone().close().is_err(), "a mapping keeps it open");
     drop((kept, made));
     assert_eq!(load(&cluster.map(1, "again"), 0), 20);
+}
+
+#[test]
+fn hundreds_of_segments_are_mapped_at_once() {
+    const SEGMENTS: usize = 300;
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let meshes = [0, 1].map(|node| cluster.mesh(node));
+    let map = |number: usize, node: usize| {
+        let name = format!("of many {number}");
+        let segment = meshes[node].create(&name, PAGE, Options::default());
+        segment.unwrap().map().unwrap()
+    };
+    let maps: Vec<_> = (0..SEGMENTS)
+        .map(|number| [0, 1].map(|node| map(number, node)))
+        .collect();
+    for (number, [here, there]) in maps.iter().enumerate() {
+        store(here, 0, number as u64 + 1);
+        assert_eq!(load(there, 0), number as u64 + 1);
+    }
+    drop(maps);
+    assert_eq!(meshes[0].list().unwrap().len(), SEGMENTS);
 }

@@ -44,7 +44,11 @@ fn untouched_memory_is_zero_and_moves_no_bytes() {
         assert_eq!(cluster.counter(node, "pages_out"), 0);
     }
     assert_eq!(load(&maps[0], 15 * PAGE_SIZE), 1);
-    assert_eq!(cluster.counter(0, "pages_in"), 1, "now there is something to move");
+    assert_eq!(
+        cluster.counter(0, "pages_in"),
+        1,
+        "now there is something to move"
+    );
 }
 
 #[test]

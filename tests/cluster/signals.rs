@@ -8,7 +8,11 @@ use std::os::unix::process::ExitStatusExt as _;
 fn expect_end_by_interrupt(puppet: Player, what: &str) {
     puppet.signal(Signal::INT);
     let status = puppet.end();
-    assert_eq!(status.signal(), Some(Signal::INT.as_raw()), "{what}: {status}");
+    assert_eq!(
+        status.signal(),
+        Some(Signal::INT.as_raw()),
+        "{what}: {status}"
+    );
 }
 
 #[test]
@@ -114,7 +118,10 @@ fn signals_while_a_page_is_under_way_ask_for_it_only_once() {
         assert_eq!(puppet.hear(), "9", "{order}");
         let [asked_then, resent_then] = count();
         assert!(asked_then - asked <= 1 + resent_then - resent, "{order}");
-        assert!(resent_then - resent < 20, "{order}: by the clock, not by the signals");
+        assert!(
+            resent_then - resent < 20,
+            "{order}: by the clock, not by the signals"
+        );
     }
 }
 
@@ -138,6 +145,9 @@ fn a_process_stopped_while_it_waits_for_a_page_goes_on_later() {
         store(here, at, 4);
         puppet.signal(Signal::CONT);
         let heard = puppet.hear();
-        assert!(heard == "4" || heard == seen.to_string(), "{order}: {heard}");
+        assert!(
+            heard == "4" || heard == seen.to_string(),
+            "{order}: {heard}"
+        );
     }
 }

@@ -1,11 +1,15 @@
 //! Everything at random on 2, 4 and 8 nodes; see the player for what it checks.
 
-use crate::support::{Cluster, finish_all, stress_time};
+use crate::support::{Cluster, Player, finish_all, stress_time};
 use pagemesh::{Manager, Options, Policy, Window};
-use pagemesh_cli::sandbox::Plan;
+use pagemesh_cli::sandbox::{Netns, Plan};
 use pagemesh_os::impair::Impairment;
-use pagemesh_tests::stress::{Finals, Report, compare};
-use std::time::{SystemTime, UNIX_EPOCH};
+use pagemesh_tests::dice::Dice;
+use pagemesh_tests::stress::{Finals, Report, compare, compare_among_the_dead};
+use rustix::process::Signal;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Pages of the players' ground.
 const PAGES: u64 = 16;
@@ -47,37 +51,107 @@ fn bad_network(nodes: usize) -> Plan {
 /// `PAGEMESH_STRESS_SEED`, or another one every time.
 fn seed() -> u64 {
     let given = std::env::var("PAGEMESH_STRESS_SEED").ok();
-    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let now = || {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_nanos() as u64
+    };
     given.map_or_else(now, |text| text.parse().expect("a seed is a number"))
 }
 
 fn stress(plan: Plan, shape: &Shape) {
+    stress_with(plan, shape, 0, |_, _| {});
+}
+
+/// A stress test during which `trouble` is made, from another thread, until it
+/// is told that all is over.
+fn stress_with(
+    plan: Plan,
+    shape: &Shape,
+    victims: usize,
+    trouble: impl Fn(&Stage<'_>, &AtomicBool) + Sync,
+) {
     let (nodes, seed) = (plan.nodes, seed());
     let Some(cluster) = Cluster::of(plan) else {
         return;
     };
     eprintln!("PAGEMESH_STRESS_SEED={seed}");
     cluster.make_on(nodes - 1, "stress", PAGES, shape.options);
-    let (processes, threads) = (nodes * shape.processes, shape.threads);
-    let seconds = stress_time().as_secs_f64();
-    let players = (0..processes)
-        .map(|place| {
-            let arguments = format!(
-                "stress stress --seed {seed} --seconds {seconds} --processes {processes} \
-                 --threads {threads} --place {place}"
-            );
-            cluster.player(place % nodes, &arguments)
-        })
-        .collect();
-    let said = finish_all(players);
+    let stage = Stage {
+        cluster: &cluster,
+        seed,
+        processes: nodes * shape.processes,
+        threads: shape.threads,
+        victims,
+    };
+    let over = AtomicBool::new(false);
+    let said = std::thread::scope(|scope| {
+        let players = (0..stage.processes).map(|place| stage.player(place, ""));
+        let players = players.collect();
+        scope.spawn(|| trouble(&stage, &over));
+        let _over = OnDrop(&over);
+        finish_all(players)
+    });
     let reports: Vec<Report> = said.iter().map(|lines| read(&lines[0])).collect();
     let finals: Finals = read(&said[0][1]);
+    let compare = if victims > 0 {
+        compare_among_the_dead
+    } else {
+        compare
+    };
     compare(&reports, &finals).unwrap();
     check_that_much_happened(&reports, &finals);
     for node in 0..nodes {
-        for counter in ["frames_overwritten", "frames_punched", "placing_failed"] {
-            assert_eq!(cluster.counter(node, counter), 0, "{counter} on node {node}");
+        // A frame of a process that died just then may count as overwritten.
+        let of_the_living = (victims == 0).then_some("frames_overwritten");
+        for counter in ["frames_punched", "placing_failed"]
+            .into_iter()
+            .chain(of_the_living)
+        {
+            assert_eq!(
+                cluster.counter(node, counter),
+                0,
+                "{counter} on node {node}"
+            );
         }
+    }
+}
+
+/// Where the players play.
+struct Stage<'a> {
+    cluster: &'a Cluster,
+    seed: u64,
+    processes: usize,
+    threads: usize,
+    victims: usize,
+}
+
+impl Stage<'_> {
+    fn player(&self, place: usize, more: &str) -> Player {
+        let Self {
+            seed,
+            processes,
+            threads,
+            victims,
+            ..
+        } = self;
+        let seconds = stress_time().as_secs_f64();
+        let arguments = format!(
+            "stress stress --seed {seed} --seconds {seconds} --processes {processes} \
+             --threads {threads} --place {place} --victims {victims} {more}"
+        );
+        self.cluster
+            .player(place % self.cluster.nodes().len(), &arguments)
+    }
+}
+
+/// Tells the trouble to end, also if the test has failed.
+struct OnDrop<'a>(&'a AtomicBool);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
     }
 }
 
@@ -93,7 +167,8 @@ fn check_that_much_happened(reports: &[Report], finals: &Finals) {
     let added: u64 = finals.atomics.iter().sum();
     eprintln!("{raised} raised, {read} read, {locked} under locks, {added} added");
     assert!(raised > 0 && read > 0 && locked > 0 && added > 0);
-    assert!(finals.slots.iter().all(|slot| *slot > 0), "{:?}", finals.slots);
+    let mut slots = reports.iter().flat_map(|report| &report.slots);
+    assert!(slots.all(|(_, count)| *count > 0), "{:?}", finals.slots);
 }
 
 #[test]
@@ -138,4 +213,55 @@ fn four_nodes_on_a_bad_network() {
 fn three_nodes_on_a_bad_network_with_a_fixed_manager() {
     let shape = shape(2, 1).with(Manager::Fixed, Window::Nanos(0));
     stress(bad_network(3), &shape);
+}
+
+#[test]
+fn three_nodes_that_sleep_and_whose_packets_are_small() {
+    let mut plan = Plan::new(3);
+    plan.waiting = Some("block".to_owned());
+    plan.mtu = 1500;
+    stress(plan, &shape(1, 2));
+}
+
+#[test]
+fn three_nodes_without_namespaces() {
+    let mut plan = Plan::new(3);
+    plan.netns = Netns::Never;
+    stress(plan, &shape(1, 2));
+}
+
+#[test]
+fn processes_are_killed_again_and_again() {
+    const VICTIMS: usize = 3;
+    stress_with(Plan::new(3), &shape(1, 2), VICTIMS, |stage, over| {
+        let mut dice = Dice::new(stage.seed);
+        let start = |victim| stage.player(stage.processes + victim, "--victim");
+        let mut victims: Vec<_> = (0..VICTIMS).map(start).collect();
+        let mut killed = 0;
+        while !over.load(Relaxed) {
+            let which = dice.below(VICTIMS);
+            let lives = Duration::from_millis(dice.below(60) as u64);
+            if victims[which].hear_within(Duration::from_secs(5)).is_some() {
+                std::thread::sleep(lives);
+            }
+            std::mem::replace(&mut victims[which], start(which)).kill();
+            killed += 1;
+        }
+        eprintln!("{killed} were killed");
+        assert!(killed > 0);
+    });
+}
+
+#[test]
+fn daemons_stand_still_again_and_again() {
+    stress_with(Plan::new(3), &shape(1, 2), 0, |stage, over| {
+        let mut dice = Dice::new(stage.seed);
+        while !over.load(Relaxed) {
+            let node = dice.below(3);
+            stage.cluster.signal(node, Signal::STOP).unwrap();
+            std::thread::sleep(Duration::from_millis(dice.below(150) as u64));
+            stage.cluster.signal(node, Signal::CONT).unwrap();
+            std::thread::sleep(Duration::from_millis(dice.below(150) as u64));
+        }
+    });
 }

@@ -12,7 +12,9 @@ const LENGTH: usize = 5 * PAGE_SIZE + 123;
 const AT: usize = 1000;
 
 fn pattern(seed: u8) -> Vec<u8> {
-    (0..LENGTH).map(|i| (i / 7) as u8 ^ (i as u8).wrapping_mul(seed)).collect()
+    (0..LENGTH)
+        .map(|i| (i / 7) as u8 ^ (i as u8).wrapping_mul(seed))
+        .collect()
 }
 
 fn bytes(memory: &Mapping) -> Vec<u8> {

@@ -11,7 +11,10 @@ fn a_change_on_another_node_wakes_the_sleeper() {
     };
     let maps = cluster.share("changes", 2);
     for value in 1..=20_u8 {
-        let (here, there) = (&maps[usize::from(value) % 2], &maps[1 - usize::from(value) % 2]);
+        let (here, there) = (
+            &maps[usize::from(value) % 2],
+            &maps[1 - usize::from(value) % 2],
+        );
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| there.wait_change(PAGE_SIZE + 5, value - 1, None));
             here.write(PAGE_SIZE + 5, &[value]).unwrap();
@@ -26,13 +29,30 @@ fn a_change_by_a_process_of_the_same_node_wakes_the_sleeper() {
         return;
     };
     let maps = cluster.share("at-home", 1);
-    for node in 0..2 {
+    for (node, memory) in maps.iter().enumerate() {
         let value = node as u64 + 1;
         let mut sleeper = cluster.puppet(node, "at-home");
         sleeper.tell(&format!("change 0 {}", value - 1));
         sleeper.wait_until_it_sleeps_in("skb");
-        store(&maps[node], 0, value);
+        store(memory, 0, value);
         sleeper.expect(&value.to_string());
+    }
+}
+
+#[test]
+fn a_process_that_may_only_read_sleeps_and_wakes_too() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let maps = cluster.share("onlookers", 1);
+    for node in 0..2 {
+        let mut sleeper = cluster.puppet(node, "onlookers --read-only");
+        for value in [1, 0] {
+            sleeper.tell(&format!("change 0 {}", 1 - value));
+            sleeper.expect_silence();
+            store(&maps[0], 0, value);
+            sleeper.expect(&value.to_string());
+        }
     }
 }
 
@@ -53,7 +73,11 @@ fn other_changes_in_the_page_do_not_end_the_sleep() {
     let short = Some(Duration::from_millis(50));
     let waited = maps[1].wait_change(100, 9, short);
     assert!(matches!(waited, Err(Error::TimedOut)), "{waited:?}");
-    assert_eq!(maps[1].wait_change(100, 8, short).unwrap(), 9, "differs already");
+    assert_eq!(
+        maps[1].wait_change(100, 8, short).unwrap(),
+        9,
+        "differs already"
+    );
 }
 
 #[test]

@@ -196,9 +196,19 @@ impl Litmus {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = |values: &[u8]| values.iter().map(|v| char::from(b'0' + v)).collect::<String>();
+        let digits = |values: &[u8]| {
+            values
+                .iter()
+                .map(|v| char::from(b'0' + v))
+                .collect::<String>()
+        };
         let loads: Vec<_> = self.loads.iter().map(|seen| digits(seen)).collect();
-        write!(f, "loads {} finals {}", loads.join("|"), digits(&self.finals))
+        write!(
+            f,
+            "loads {} finals {}",
+            loads.join("|"),
+            digits(&self.finals)
+        )
     }
 }
 
@@ -212,7 +222,11 @@ mod tests {
         for litmus in &ALL {
             let allowed = litmus.allowed();
             let forbidden = litmus.forbidden();
-            assert!(!allowed.contains(&forbidden), "{}: {forbidden}", litmus.name);
+            assert!(
+                !allowed.contains(&forbidden),
+                "{}: {forbidden}",
+                litmus.name
+            );
             assert!(allowed.len() > 1, "{}", litmus.name);
         }
         assert_eq!(SB.allowed().len(), 3);

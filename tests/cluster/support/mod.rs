@@ -79,7 +79,9 @@ impl Cluster {
     /// As [`Cluster::share`], with options.
     pub(crate) fn share_with(&self, name: &str, pages: u64, options: Options) -> Vec<Mapping> {
         self.make_on(0, name, pages, options);
-        (0..self.nodes().len()).map(|node| self.map(node, name)).collect()
+        (0..self.nodes().len())
+            .map(|node| self.map(node, name))
+            .collect()
     }
 
     /// A new segment, made on that node.

@@ -139,7 +139,11 @@ pub(crate) fn finish_all(mut players: Vec<Player>) -> Vec<Vec<String>> {
         for (player, said) in players.iter_mut().zip(&mut said) {
             said.extend(player.lines.try_iter());
             match player.ended() {
-                Some(status) => assert!(status.success(), "{}: {status}", player.what),
+                Some(status) if status.success() => {}
+                Some(status) => {
+                    said.extend(player.lines.iter());
+                    panic!("{}: {status}, having said {said:?}", player.what);
+                }
                 None => running = true,
             }
         }

@@ -59,7 +59,10 @@ impl Count {
             }
             By::Lock => {
                 let guard = segment.lock(START).lock()?;
-                ensure!(!guard.recovered(), "nobody died, yet the lock was recovered");
+                ensure!(
+                    !guard.recovered(),
+                    "nobody died, yet the lock was recovered"
+                );
                 raise(counter);
                 guard.unlock();
             }

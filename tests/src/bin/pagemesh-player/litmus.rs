@@ -176,7 +176,9 @@ impl Thread {
 }
 
 fn digit(value: u64) -> Result<char> {
-    let digit = u32::try_from(value).ok().and_then(|v| char::from_digit(v, 10));
+    let digit = u32::try_from(value)
+        .ok()
+        .and_then(|v| char::from_digit(v, 10));
     digit.with_context(|| format!("{value} was never stored"))
 }
 

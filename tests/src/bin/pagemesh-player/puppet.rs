@@ -12,6 +12,11 @@
 //! | `barrier KEY PARTIES` | `passed` |
 //! | `condition KEY LOCK` | `woken`; the lock, which was held, is not any more |
 //! | `change OFFSET BYTE` | the new value of the byte |
+//! | `stat` | `done`, when the segment's name was looked up |
+//! | `remove` | `done`, when the segment's name was removed |
+//! | `fork OFFSET` | what a forked child finds there after it has connected anew |
+//! | `inherit OFFSET` | what it finds at its parent's address, or the signal that ends it |
+//! | `descriptors` | what a program that is started finds open, in one line |
 //! | `end` | none: the process ends without letting go of anything |
 //!
 //! What fails answers `error: ` and why.
@@ -22,7 +27,7 @@ use clap::Args;
 use pagemesh::{Access, LockGuard, Mapping, Mesh, Options, Segment};
 use rustix::mm::{MprotectFlags, mprotect};
 use std::collections::HashMap;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 
 #[derive(Args)]
 pub(crate) struct Puppet {
@@ -51,6 +56,7 @@ impl Puppet {
         let segment = self.segment(&mesh)?;
         let memory = segment.map_at(self.at, 0, segment.size(), !self.read_only)?;
         let mut strings = Strings {
+            mesh,
             segment,
             memory,
             held: HashMap::new(),
@@ -79,6 +85,7 @@ impl Puppet {
 }
 
 struct Strings {
+    mesh: Mesh,
     segment: Segment,
     memory: Mapping,
     held: HashMap<u64, LockGuard>,
@@ -102,6 +109,11 @@ impl Strings {
             ("barrier", [key, parties]) => self.barrier(*key, *parties),
             ("condition", [key, lock]) => self.condition(*key, *lock),
             ("change", [at, byte]) => self.change(*at, *byte),
+            ("stat", []) => self.stat(),
+            ("remove", []) => self.remove(),
+            ("fork", [at]) => in_child(|| self.begin_anew(*at as usize)),
+            ("inherit", [at]) => in_child(|| Ok(self.memory.load_u64(*at as usize)?)),
+            ("descriptors", []) => descriptors(),
             _ => bail!("no such order"),
         }
     }
@@ -183,8 +195,39 @@ impl Strings {
         Ok(seen.to_string())
     }
 
+    fn stat(&self) -> Result<String> {
+        self.mesh.stat(self.segment.name())?;
+        Ok("done".into())
+    }
+
+    fn remove(&self) -> Result<String> {
+        self.mesh.remove(self.segment.name())?;
+        Ok("done".into())
+    }
+
+    /// In a forked child: nothing of the parent's works, and nothing is missing.
+    fn begin_anew(&self, at: usize) -> Result<u64> {
+        let forked = [
+            self.segment.lock(99).try_lock().err(),
+            self.segment.map().err(),
+            self.mesh.status().err(),
+        ];
+        if !forked
+            .iter()
+            .all(|error| matches!(error, Some(pagemesh::Error::Forked)))
+        {
+            bail!("not forked: {forked:?}");
+        }
+        let mesh = Mesh::connect()?;
+        let memory = mesh.open(self.segment.name(), Access::Writable)?.map()?;
+        Ok(memory.load_u64(at)?)
+    }
+
     fn place(&self, at: usize, length: usize) -> Result<*mut u8> {
-        if at.checked_add(length).is_none_or(|end| end > self.memory.len()) {
+        if at
+            .checked_add(length)
+            .is_none_or(|end| end > self.memory.len())
+        {
             bail!("outside of the mapping");
         }
         // SAFETY: just checked to lie in the mapping.
@@ -194,6 +237,38 @@ impl Strings {
 
 fn as_raw(file: &impl std::os::fd::AsFd) -> i32 {
     std::os::fd::AsRawFd::as_raw_fd(&file.as_fd())
+}
+
+/// Does something in a forked child, and says what came of it.
+fn in_child(work: impl FnOnce() -> Result<u64>) -> Result<String> {
+    let (mut reader, mut writer) = std::io::pipe()?;
+    // SAFETY: this process has no other thread, so the child may do anything.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let answer = work().map_or_else(|error| format!("error: {error:#}"), |n| n.to_string());
+        let _ = writer.write_all(answer.as_bytes());
+        // SAFETY: ends the child without the parent's destructors.
+        unsafe { libc::_exit(0) };
+    }
+    drop(writer);
+    let mut status = 0;
+    // SAFETY: waits for the child just made.
+    if child < 0 || unsafe { libc::waitpid(child, &raw mut status, 0) } != child {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    if libc::WIFSIGNALED(status) {
+        return Ok(format!("signal {}", libc::WTERMSIG(status)));
+    }
+    let mut answer = String::new();
+    reader.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+fn descriptors() -> Result<String> {
+    let list = std::process::Command::new("ls")
+        .args(["-l", "/proc/self/fd"])
+        .output()?;
+    Ok(String::from_utf8_lossy(&list.stdout).replace('\n', "; "))
 }
 
 /// A handler that does nothing, set without `SA_RESTART`.

@@ -4,6 +4,10 @@
 //! slots of different nodes share pages. *Totals* are raised under locks, each
 //! twice, on two pages that must agree. *Atomics* are added to. *Patterns* fill
 //! pages, by stores or by `read(2)`, under locks.
+//!
+//! Some processes may be *victims*, which go on until they are killed. What a
+//! lock guards may be half-written by a dead one if, and only if, the next
+//! holder is told; it then puts things right.
 
 use crate::say;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -34,6 +38,12 @@ pub(crate) struct Stress {
     /// Which process this is, from 0
     #[arg(long)]
     place: usize,
+    /// So many processes more are killed again and again
+    #[arg(long, default_value_t = 0)]
+    victims: usize,
+    /// Be one of them: places after those of the others
+    #[arg(long)]
+    victim: bool,
 }
 
 const GATHER: u64 = 1;
@@ -56,9 +66,15 @@ impl Stress {
         let segment = Mesh::connect()?.open(&self.segment, Access::Writable)?;
         let ground = Ground {
             memory: segment.map()?,
-            slots: self.processes as usize * self.threads,
+            slots: (self.processes as usize + self.victims) * self.threads,
+            deaths: self.victims > 0,
             segment,
         };
+        if self.victim {
+            say("playing")?;
+            let never = Instant::now() + Duration::from_secs(1 << 30);
+            return self.in_threads(&ground, never).map(|_| ());
+        }
         let gather = ground.segment.barrier(GATHER, self.processes);
         gather.wait()?;
         let end = Instant::now() + Duration::from_secs_f64(self.seconds);
@@ -94,7 +110,9 @@ impl Stress {
 
 fn add(sum: &mut Report, part: Report) {
     fn each<const N: usize>(sum: &mut [u64; N], part: [u64; N]) {
-        sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+        sum.iter_mut()
+            .zip(part)
+            .for_each(|(sum, part)| *sum += part);
     }
     sum.slots.extend(part.slots);
     each(&mut sum.totals, part.totals);
@@ -108,11 +126,14 @@ struct Ground {
     segment: Segment,
     memory: Mapping,
     slots: usize,
+    deaths: bool,
 }
 
 impl Ground {
     fn word(&self, at: usize) -> &AtomicU64 {
-        self.memory.atomic_u64(at).expect("the test made it big enough")
+        self.memory
+            .atomic_u64(at)
+            .expect("the test made it big enough")
     }
 
     fn slot(&self, slot: usize, word: usize) -> &AtomicU64 {
@@ -135,16 +156,56 @@ impl Ground {
             finals.slots.push(self.slot(slot, 0).load(SeqCst) / 2);
         }
         for which in 0..TOTALS {
-            finals.totals[which] = self.sum(TOTALS_AT, which).load(SeqCst);
-            finals.shadows[which] = self.sum(SHADOWS_AT, which).load(SeqCst);
+            let (guard, total, shadow) = self.open_total(which)?;
+            finals.totals[which] = total;
+            finals.shadows[which] = shadow;
+            guard.unlock();
         }
         for which in 0..ATOMICS {
             finals.atomics[which] = self.sum(ATOMICS_AT, which).load(SeqCst);
         }
         for which in 0..PATTERNS {
-            finals.patterns[which] = self.check_pattern(which)?;
+            let (guard, count) = self.open_pattern(which)?;
+            finals.patterns[which] = count;
+            guard.unlock();
         }
         Ok(finals)
+    }
+
+    fn lock(&self, key: u64) -> Result<LockGuard> {
+        let guard = self.segment.lock(key).lock().context("locking")?;
+        let expected = self.deaths || !guard.recovered();
+        ensure!(expected, "nobody died, yet lock {key} was recovered");
+        Ok(guard)
+    }
+
+    /// Locks a total; it and its shadow, put right if their last holder died.
+    fn open_total(&self, which: usize) -> Result<(LockGuard, u64, u64)> {
+        let guard = self.lock(TOTAL_LOCK + which as u64)?;
+        let total = self.sum(TOTALS_AT, which).load(Relaxed);
+        let shadow = self.sum(SHADOWS_AT, which).load(Relaxed);
+        if guard.recovered() && total == shadow + 1 {
+            self.sum(SHADOWS_AT, which).store(total, Relaxed);
+            return Ok((guard, total, total));
+        }
+        ensure!(
+            total == shadow,
+            "total {which} is {total}, its shadow {shadow}"
+        );
+        Ok((guard, total, shadow))
+    }
+
+    /// Locks a pattern; how often it was written, put right if its last holder died.
+    fn open_pattern(&self, which: usize) -> Result<(LockGuard, u64)> {
+        let guard = self.lock(PATTERN_LOCK + which as u64)?;
+        if guard.recovered() {
+            // Its first word is stored first.
+            let count = self.pattern(which, 0).load(Relaxed);
+            let page = pattern_page(which, count);
+            self.memory.write(PATTERNS_AT + which * PAGE_SIZE, &page)?;
+        }
+        let count = self.check_pattern(which)?;
+        Ok((guard, count))
     }
 
     /// How often the pattern was written, if it is whole.
@@ -196,7 +257,8 @@ impl<'a> Actor<'a> {
             slot,
             dice,
             seen: vec![0; ground.slots],
-            raised: 0,
+            // A victim goes on where its predecessor was killed.
+            raised: ground.slot(slot, 0).load(SeqCst).div_ceil(2),
             report: Report::default(),
             file: memfd_create("pattern", MemfdFlags::CLOEXEC)?,
         })
@@ -241,7 +303,10 @@ impl<'a> Actor<'a> {
         }
         for (word, seen) in (1..).zip(words) {
             let expected = slot_word(slot, before / 2, word);
-            ensure!(seen == expected, "slot {slot} is torn in word {word}: {words:x?}");
+            ensure!(
+                seen == expected,
+                "slot {slot} is torn in word {word}: {words:x?}"
+            );
         }
         self.report.read += 1;
         Ok(())
@@ -249,13 +314,11 @@ impl<'a> Actor<'a> {
 
     fn raise_total(&mut self) -> Result<()> {
         let which = self.dice.below(TOTALS);
-        let total = self.ground.sum(TOTALS_AT, which);
-        let shadow = self.ground.sum(SHADOWS_AT, which);
-        let guard = self.lock(TOTAL_LOCK + which as u64)?;
-        let (seen, again) = (total.load(Relaxed), shadow.load(Relaxed));
-        ensure!(seen == again, "total {which} is {seen}, its shadow {again}");
-        total.store(seen + 1, Relaxed);
-        shadow.store(again + 1, Relaxed);
+        let (guard, total, shadow) = self.ground.open_total(which)?;
+        self.ground.sum(TOTALS_AT, which).store(total + 1, Relaxed);
+        self.ground
+            .sum(SHADOWS_AT, which)
+            .store(shadow + 1, Relaxed);
         guard.unlock();
         self.report.totals[which] += 1;
         Ok(())
@@ -269,11 +332,12 @@ impl<'a> Actor<'a> {
 
     fn write_pattern(&mut self) -> Result<()> {
         let which = self.dice.below(PATTERNS);
-        let guard = self.lock(PATTERN_LOCK + which as u64)?;
-        let count = self.ground.check_pattern(which)? + 1;
-        let page = pattern_page(which, count);
+        let (guard, count) = self.ground.open_pattern(which)?;
+        let page = pattern_page(which, count + 1);
         if self.dice.once_in(2) {
-            self.ground.memory.write(PATTERNS_AT + which * PAGE_SIZE, &page)?;
+            self.ground
+                .memory
+                .write(PATTERNS_AT + which * PAGE_SIZE, &page)?;
         } else {
             self.through_the_kernel(which, &page)?;
         }
@@ -292,7 +356,10 @@ impl<'a> Actor<'a> {
             let at = memory.add(PATTERNS_AT + which * PAGE_SIZE).cast();
             let file = self.file.as_raw_fd();
             let read = libc::pread(file, at, PAGE_SIZE, 0);
-            (read, libc::pwrite(file, at.cast_const(), PAGE_SIZE, PAGE_SIZE as i64))
+            (
+                read,
+                libc::pwrite(file, at.cast_const(), PAGE_SIZE, PAGE_SIZE as i64),
+            )
         };
         let whole = PAGE_SIZE as isize;
         if moved != (whole, whole) {
@@ -301,21 +368,18 @@ impl<'a> Actor<'a> {
         }
         let mut back = vec![0; PAGE_SIZE];
         rustix::io::pread(&self.file, &mut back, PAGE_SIZE as u64)?;
-        ensure!(back == page, "pattern {which} changed on its way through the kernel");
+        ensure!(
+            back == page,
+            "pattern {which} changed on its way through the kernel"
+        );
         Ok(())
-    }
-
-    fn lock(&self, key: u64) -> Result<LockGuard> {
-        let guard = self.ground.segment.lock(key).lock().context("locking")?;
-        ensure!(!guard.recovered(), "nobody died, yet lock {key} was recovered");
-        Ok(guard)
     }
 }
 
 fn pattern_page(which: usize, count: u64) -> Vec<u8> {
     let words = (0..PATTERN_WORDS).map(|word| match word {
         0 => count,
-        word => pattern_word(which, count, word),
+        _ => pattern_word(which, count, word),
     });
     words.flat_map(u64::to_ne_bytes).collect()
 }
