@@ -203,6 +203,23 @@ impl Calls {
         Some(outgoing.then)
     }
 
+    /// Gives up a client's call to a server that has been silent for too long.
+    pub(crate) fn give_up(&mut self, call: CallId, server: NodeId) -> Option<Then> {
+        let outgoing = self.outgoing.get(&call)?;
+        let client = matches!(
+            outgoing.then,
+            Then::Tell(..)
+                | Then::Open {
+                    client: Some(_),
+                    ..
+                }
+        );
+        if !client || outgoing.to != server {
+            return None;
+        }
+        self.outgoing.remove(&call).map(|outgoing| outgoing.then)
+    }
+
     /// A call may be due to be repeated.
     pub(crate) fn due(&mut self, cx: &mut Cx<'_>, call: CallId) {
         let floor = self.floor();

@@ -13,7 +13,7 @@ use crate::shell::Cx;
 use crate::sync::{Barriers, Conditions, Locks};
 use crate::timers::Timer;
 use pagemesh_wire::peer::{self, Access, Call, Health, MemberView, Refusal, SegmentInfo, Subject};
-use pagemesh_wire::{ClientId, MappingId, NodeId, PageIndex, SegmentId, SyncKey, Ticket};
+use pagemesh_wire::{CallId, ClientId, MappingId, NodeId, PageIndex, SegmentId, SyncKey, Ticket};
 use std::collections::BTreeMap;
 
 /// Every room of a node.
@@ -75,7 +75,11 @@ impl Rooms {
             Input::Unmapped { mapping } => self.unmapped(mapping),
             Input::Closed { segment, client } => self.closed(cx, segment, client),
             Input::ClientGone { client } => self.client_gone(cx, client),
-            Input::LockReturned { key, recovered } => self.locks.returned(cx, key, recovered),
+            Input::LockReturned { key, recovered } => {
+                if self.membership.standing == Standing::Member {
+                    self.locks.returned(cx, key, recovered);
+                }
+            }
             Input::UseConfirmed {
                 segment,
                 page,
@@ -101,7 +105,7 @@ impl Rooms {
                 Timer::Join => self.membership.join_due(cx),
                 Timer::Heartbeat => self.membership.heartbeat(cx),
                 Timer::Suspect(node) => self.suspect(cx, node),
-                Timer::Call(call) => self.calls.due(cx, call),
+                Timer::Call(call) => self.call_due(cx, call),
                 Timer::Subject(Subject::Lock(key)) => self.locks.due(cx, key),
                 Timer::Subject(Subject::Page { segment, page }) => {
                     if let Some(segment) = self.segments.get_mut(&segment) {
@@ -372,6 +376,18 @@ impl Rooms {
         }
     }
 
+    /// Nobody waits for ever for names that nobody keeps any more.
+    fn call_due(&mut self, cx: &mut Cx<'_>, call: CallId) {
+        let coordinator = NodeId::COORDINATOR;
+        if self.membership.coordinator_silent(cx)
+            && let Some(then) = self.calls.give_up(call, coordinator)
+        {
+            let why = Refusal::NodeGone(coordinator);
+            return self.carry_on(cx, then, peer::Reply::Refused(why));
+        }
+        self.calls.due(cx, call);
+    }
+
     /// Answers a call, wherever it came from.
     fn answer(&mut self, cx: &mut Cx<'_>, caller: Caller, reply: peer::Reply) {
         if caller.node == cx.me() {
@@ -498,7 +514,7 @@ impl Rooms {
         &mut self,
         cx: &mut Cx<'_>,
         from: NodeId,
-        call: pagemesh_wire::CallId,
+        call: CallId,
         reply: peer::Reply,
     ) {
         match self.calls.replied(cx, from, call, &reply) {

@@ -127,6 +127,12 @@ impl Membership {
         cx.emit(Event::Expelled {});
     }
 
+    /// Whether the coordinator has been silent so long that it would be dead if
+    /// it were anybody else. Nobody buries the coordinator: it may come back.
+    pub(crate) fn coordinator_silent(&self, cx: &Cx<'_>) -> bool {
+        cx.me() != NodeId::COORDINATOR && cx.now - self.coordinator_heard > cx.pace().dead_after
+    }
+
     /// It is time to give a sign of life.
     pub(crate) fn heartbeat(&mut self, cx: &mut Cx<'_>) {
         if self.standing != Standing::Member {

@@ -115,11 +115,16 @@ impl Locks {
         }
     }
 
-    /// This node is no member any more: nobody here gets a lock.
+    /// This node is no member any more: nobody here gets a lock, and free ones
+    /// can no longer be taken without asking.
     pub(crate) fn expelled(&mut self, cx: &mut Cx<'_>) {
-        for lock in self.0.values_mut() {
+        for (key, lock) in &mut self.0 {
             for (ticket, _) in core::mem::take(&mut lock.waiting) {
                 cx.refuse(ticket, Refusal::NotMember);
+            }
+            if lock.lent && !lock.reclaiming {
+                lock.reclaiming = true;
+                cx.push(Effect::ReclaimLock { key: *key });
             }
         }
     }
