@@ -99,13 +99,14 @@ impl Pages {
         let target = mapping.and_then(|mapping| Some((mapping, mapping.place.address(at.1)?)));
         let bytes = known(&self.stash, at, source, payload);
         if let (Some((mapping, address)), Some(bytes)) = (target, bytes) {
-            if mapping.uffd.copy(address, bytes, write) == Outcome::Done {
-                tally.add(Count::PagesPlaced, 1);
-                return;
+            match mapping.uffd.copy(address, bytes, write) {
+                Outcome::Done => return tally.add(Count::PagesPlaced, 1),
+                // Some process put a page there. What the core says is in the
+                // frame must be in the frame.
+                Outcome::AlreadyThere => tally.add(Count::FramesOverwritten, 1),
+                // The mapping is gone; the frame is not.
+                _ => {}
             }
-            // Some process put a page there, or the mapping is gone. What the
-            // core says is in the frame must be in the frame.
-            tally.add(Count::FramesOverwritten, 1);
         }
         self.fill(at, source, payload);
         self.map(id, at, rights, None, tally);
