@@ -132,6 +132,12 @@ impl Rooms {
                 }
                 Subject::Lock(key) => self.lock_letter(cx, from, key, LockLetter::Lost(lost)),
             },
+            message => self.page_message(cx, from, message),
+        }
+    }
+
+    fn page_message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
+        match message {
             Message::Regain(regain) => {
                 if let Subject::Page { segment, page } = regain.subject {
                     self.letter(cx, from, segment, page, Letter::Regain(regain));

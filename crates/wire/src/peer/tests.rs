@@ -27,8 +27,8 @@ fn waiter() -> Waiter {
     }
 }
 
-/// One row a message: name and sample. `golden.txt` has the bytes of each body.
-fn table() -> Vec<(&'static str, Message)> {
+/// What is said about pages and tokens: one row a message, name and sample.
+fn page_table() -> Vec<(&'static str, Message)> {
     let segment = SegmentId::new(NodeId(1), 2);
     vec![
         (
@@ -105,6 +105,17 @@ fn table() -> Vec<(&'static str, Message)> {
                 body: Call::Probe,
             },
         ),
+    ]
+}
+
+/// All rows. `golden.txt` has the bytes of each body.
+fn table() -> Vec<(&'static str, Message)> {
+    [page_table(), control_table()].concat()
+}
+
+/// What is said about everything else.
+fn control_table() -> Vec<(&'static str, Message)> {
+    vec![
         (
             "reply",
             Message::Reply {
