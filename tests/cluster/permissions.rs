@@ -2,7 +2,7 @@
 
 use crate::support::{Cluster, Player, load, store};
 use pagemesh::Options;
-use std::fs::{Permissions, copy, set_permissions};
+use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -14,8 +14,11 @@ fn nobodys_puppet(cluster: &Cluster, node: usize, arguments: &str) -> Player {
     // The player itself may be where only its builder can read it.
     let program = cluster.directory().join("player");
     if !program.exists() {
-        copy(env!("CARGO_BIN_EXE_pagemesh-player"), &program).unwrap();
-        set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        // By another process: were the copy open for writing in this one, a
+        // player just being started by another test would keep it busy.
+        let mut install = Command::new("install");
+        install.args(["-m", "755", env!("CARGO_BIN_EXE_pagemesh-player")]);
+        assert!(install.arg(&program).status().unwrap().success());
         set_permissions(cluster.directory(), Permissions::from_mode(0o711)).unwrap();
     }
     // Not in the node's namespace, which takes rights to enter; its socket is a file.

@@ -63,6 +63,9 @@ fn publish_to(access: Access, asleep: bool) {
             assert!(follower.join().unwrap() > 0, "it saw nothing whole");
         }
     });
+    for reader in &readers {
+        assert_eq!(load(reader, 0), 2 * MESSAGES, "the last one is seen");
+    }
 }
 
 #[test]
