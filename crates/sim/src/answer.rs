@@ -199,7 +199,9 @@ impl World {
             | (Step::Leave, Refusal::CannotLeave(_)) => true,
             // Whom one node knows another may not have heard of yet.
             (Step::Probe(_), Refusal::NodeGone(_)) => true,
-            (_, Refusal::NodeGone(_)) => self.crashed || leaves,
+            (_, Refusal::NodeGone(_)) => {
+                self.crashed || leaves || self.doomed.contains(&asked.host)
+            }
             _ => false,
         };
         ensure!(

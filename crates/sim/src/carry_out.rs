@@ -8,7 +8,7 @@ use crate::world::{Happening, Life, World};
 use pagemesh_core::limits::USE_GUARD;
 use pagemesh_core::{Effect, Event, Input, Rights, Source};
 use pagemesh_wire::header::{HEADER_SIZE, Header};
-use pagemesh_wire::peer::{Message, Pass, Subject};
+use pagemesh_wire::peer::{Message, Subject};
 use pagemesh_wire::{ClientId, MappingId, PAGE_SIZE, PageIndex, SegmentId, SyncKey};
 use std::net::SocketAddr;
 
@@ -128,6 +128,9 @@ impl World {
                 .contents(key(segment, page), source, payload)?;
             append_page(&words, &mut bytes);
         }
+        if let (Message::Pass(_), Some(granted)) = (message, grants) {
+            self.ownership_sent(header.to, granted);
+        }
         self.dispatch(at, address, message, bytes);
         Ok(())
     }
@@ -150,16 +153,6 @@ impl World {
             self.log.note(now, at, Mark::Leaves, hash, text);
         }
         let Some(to) = to else { return };
-        if let Message::Pass(Pass {
-            subject: Subject::Page { segment, page },
-            ..
-        }) = message
-        {
-            // What is sent to the dead is still the sender's.
-            if self.hosts[to].life == Life::Up && !self.hosts[to].buried {
-                self.golden.passed(to, key(*segment, *page));
-            }
-        }
         let fate = self.network.fate(now, at, to, kind);
         self.transcribe(at, to, message, fate);
         let source = self.hosts[at].address;

@@ -100,6 +100,16 @@ impl World {
         }
     }
 
+    /// Ownership of a page is sent to a node. What is given to one that died,
+    /// known or not, is lost with it: it may have stored before it died.
+    pub(crate) fn ownership_sent(&mut self, to: NodeId, key: PageKey) {
+        let Some(heir) = self.hosts.iter().position(|host| host.id == Some(to)) else {
+            return;
+        };
+        self.golden.passed(heir, key);
+        self.contents_dropped(key);
+    }
+
     /// A host is gone, in order or not.
     pub(crate) fn depart(&mut self, at: usize, how: Life) {
         let theirs: Vec<usize> = (0..self.processes.clients.len())
