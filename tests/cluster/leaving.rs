@@ -101,6 +101,24 @@ fn who_answers_for_others_cannot_leave() {
 }
 
 #[test]
+fn a_daemon_that_cannot_leave_ends_all_the_same() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let maps = cluster.share("founders", 2);
+    cluster.make_on(1, "home", 1, Options::default());
+    store(&maps[0], 0, 7);
+    let daemon = cluster.node(1).pid();
+    cluster.signal(1, Signal::TERM).unwrap();
+    eventually("the daemon has ended", || {
+        matches!(crate::support::state(daemon), Some('Z') | None)
+    });
+    let log = cluster.node(1).log();
+    assert!(log.contains("'home'"), "says what kept it: {log}");
+    assert_eq!(load(&maps[0], 0), 7);
+}
+
+#[test]
 fn a_process_of_a_node_that_left_gets_no_zeros() {
     let Some(cluster) = Cluster::start(2) else {
         return;

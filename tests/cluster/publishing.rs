@@ -29,7 +29,7 @@ fn follow(board: &Mapping, asleep: bool, over: &AtomicBool) -> u64 {
         let before = load(board, 0);
         let words: Vec<_> = (1..WORDS).map(|word| load(board, word * STRIDE)).collect();
         let after = load(board, 0);
-        if before == after && before % 2 == 0 {
+        if before == after && before.is_multiple_of(2) {
             let whole = words.iter().all(|word| *word == before / 2);
             assert!(whole, "message {} is torn: {words:?}", before / 2);
             seen += 1;

@@ -248,6 +248,25 @@ fn processes_are_killed_again_and_again() {
 }
 
 #[test]
+fn processes_that_may_only_read_look_on() {
+    stress_with(Plan::new(3), &shape(1, 2), 0, |stage, over| {
+        let onlookers: Vec<_> = (0..3)
+            .map(|node| stage.player(node, "--onlooker"))
+            .collect();
+        for onlooker in &onlookers {
+            onlooker.expect("playing");
+        }
+        while !over.load(Relaxed) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        for onlooker in &onlookers {
+            // It would have ended at the first contradiction.
+            onlooker.expect_silence();
+        }
+    });
+}
+
+#[test]
 fn daemons_stand_still_again_and_again() {
     stress_with(Plan::new(3), &shape(1, 2), 0, |stage, over| {
         let mut dice = Dice::new(stage.seed);

@@ -44,6 +44,9 @@ pub(crate) struct Stress {
     /// Be one of them: places after those of the others
     #[arg(long)]
     victim: bool,
+    /// Look on without the right to write, until killed
+    #[arg(long)]
+    onlooker: bool,
 }
 
 const GATHER: u64 = 1;
@@ -63,14 +66,19 @@ const PATTERN_WORDS: usize = PAGE_SIZE / 8;
 
 impl Stress {
     pub(crate) fn play(self) -> Result<()> {
-        let segment = Mesh::connect()?.open(&self.segment, Access::Writable)?;
+        let access = if self.onlooker {
+            Access::ReadOnly
+        } else {
+            Access::Writable
+        };
+        let segment = Mesh::connect()?.open(&self.segment, access)?;
         let ground = Ground {
             memory: segment.map()?,
             slots: (self.processes as usize + self.victims) * self.threads,
             deaths: self.victims > 0,
             segment,
         };
-        if self.victim {
+        if self.victim || self.onlooker {
             say("playing")?;
             let never = Instant::now() + Duration::from_secs(1 << 30);
             return self.in_threads(&ground, never).map(|_| ());
@@ -137,8 +145,13 @@ impl Ground {
     }
 
     fn slot(&self, slot: usize, word: usize) -> &AtomicU64 {
-        let (page, place) = (slot % SLOT_PAGES, slot / SLOT_PAGES);
-        self.word(page * PAGE_SIZE + place * SLOT + word * 8)
+        self.word(slot_at(slot, word))
+    }
+
+    /// Also for those who may only read.
+    fn look(&self, slot: usize, word: usize) -> u64 {
+        let seen = self.memory.load_u64(slot_at(slot, word));
+        seen.expect("the test made it big enough")
     }
 
     /// Neighbouring sums are on different pages.
@@ -225,6 +238,12 @@ impl Ground {
     }
 }
 
+/// Slots of neighbours, who are on different nodes, share pages.
+fn slot_at(slot: usize, word: usize) -> usize {
+    let (page, place) = (slot % SLOT_PAGES, slot / SLOT_PAGES);
+    page * PAGE_SIZE + place * SLOT + word * 8
+}
+
 /// Zero for a pattern that was never written.
 fn pattern_word(which: usize, count: u64, word: usize) -> u64 {
     if count == 0 {
@@ -258,7 +277,7 @@ impl<'a> Actor<'a> {
             dice,
             seen: vec![0; ground.slots],
             // A victim goes on where its predecessor was killed.
-            raised: ground.slot(slot, 0).load(SeqCst).div_ceil(2),
+            raised: ground.look(slot, 0).div_ceil(2),
             report: Report::default(),
             file: memfd_create("pattern", MemfdFlags::CLOEXEC)?,
         })
@@ -267,6 +286,11 @@ impl<'a> Actor<'a> {
     fn act(mut self, end: Instant) -> Result<Report> {
         while Instant::now() < end {
             match self.dice.below(20) {
+                _ if !self.ground.memory.is_writable() => {
+                    self.read_slot()?;
+                    // The processor is for those whose stores are to be seen.
+                    std::thread::sleep(Duration::from_micros(50));
+                }
                 0..7 => self.raise_slot(),
                 7..14 => self.read_slot()?,
                 14..17 => self.raise_total()?,
@@ -292,7 +316,7 @@ impl<'a> Actor<'a> {
 
     fn read_slot(&mut self) -> Result<()> {
         let slot = self.dice.below(self.ground.slots);
-        let load = |word| self.ground.slot(slot, word).load(SeqCst);
+        let load = |word| self.ground.look(slot, word);
         let (before, words, after) = (load(0), [1, 2, 3, 4, 5, 6, 7].map(load), load(0));
         ensure!(before <= after, "slot {slot} fell from {before} to {after}");
         let last = self.seen[slot];
