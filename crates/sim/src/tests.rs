@@ -51,7 +51,7 @@ fn the_same_seed_is_the_same_run() {
 
 #[test]
 fn calm_seeds_hold() {
-    sweep(Profile::Calm, 0, 400);
+    sweep(Profile::Calm, 0, 500);
 }
 
 #[test]
@@ -61,7 +61,13 @@ fn mild_seeds_hold() {
 
 #[test]
 fn harsh_seeds_hold() {
-    sweep(Profile::Harsh, 20_000, 800);
+    sweep(Profile::Harsh, 20_000, 1000);
+}
+
+#[test]
+#[ignore = "one seed in 500 still breaks something; run it by name"]
+fn wild_seeds_hold() {
+    sweep(Profile::Wild, 30_000, 500);
 }
 
 #[test]
