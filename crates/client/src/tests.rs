@@ -32,7 +32,14 @@ struct Daemon {
 impl Daemon {
     fn serve(&self, socket: &Socket) {
         let mut buffer = vec![0; MAX_PACKET];
-        while let Ok(Some(received)) = socket.recv(&mut buffer) {
+        loop {
+            let received = match socket.recv(&mut buffer) {
+                Ok(Some(received)) => received,
+                // A peer that closes with replies unread resets the socket; what
+                // it said before is still queued behind that notice.
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => continue,
+                Ok(None) | Err(_) => return,
+            };
             let packet = RequestPacket::decode(&buffer[..received.len]).unwrap();
             self.asked.lock().unwrap().push(packet.request.clone());
             for (number, reply) in self.replies(packet) {
