@@ -101,6 +101,28 @@ fn who_answers_for_others_cannot_leave() {
 }
 
 #[test]
+#[ignore = "takes time that grows with the square of the pages, and 5 s at most"]
+fn a_daemon_with_much_to_hand_over_takes_its_time() {
+    const MANY: usize = 20_000;
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let here = &cluster.share("heavy", MANY as u64)[0];
+    let memory = cluster.map(1, "heavy");
+    for page in 0..MANY {
+        store(&memory, page * PAGE_SIZE, page as u64 + 1);
+    }
+    let daemon = cluster.node(1).pid();
+    cluster.signal(1, Signal::TERM).unwrap();
+    eventually("the daemon has ended", || {
+        matches!(crate::support::state(daemon), Some('Z') | None)
+    });
+    for page in 0..MANY {
+        assert_eq!(load(here, page * PAGE_SIZE), page as u64 + 1);
+    }
+}
+
+#[test]
 fn a_daemon_that_cannot_leave_ends_all_the_same() {
     let Some(cluster) = Cluster::start(2) else {
         return;

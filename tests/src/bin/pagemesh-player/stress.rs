@@ -49,6 +49,9 @@ pub(crate) struct Stress {
     onlooker: bool,
 }
 
+/// On a machine that is too busy, time alone would let threads end idle.
+const ACTS_AT_LEAST: u64 = 60;
+
 const GATHER: u64 = 1;
 const FINISH: u64 = 2;
 const TOTAL_LOCK: u64 = 100;
@@ -284,7 +287,9 @@ impl<'a> Actor<'a> {
     }
 
     fn act(mut self, end: Instant) -> Result<Report> {
-        while Instant::now() < end {
+        let mut acts = 0;
+        while acts < ACTS_AT_LEAST || Instant::now() < end {
+            acts += 1;
             match self.dice.below(20) {
                 _ if !self.ground.memory.is_writable() => {
                     self.read_slot()?;
