@@ -14,6 +14,7 @@ pub mod local;
 pub mod lockword;
 mod node_set;
 pub mod peer;
+mod public_key;
 mod units;
 
 pub use ids::{
@@ -21,4 +22,5 @@ pub use ids::{
     Ticket, Version,
 };
 pub use node_set::NodeSet;
+pub use public_key::PublicKey;
 pub use units::{ByteLen, ByteOffset, PAGE_SIZE, PageCount, PageIndex};

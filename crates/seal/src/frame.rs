@@ -1,0 +1,141 @@
+//! What stands in clear in front of everything sealed.
+
+use aws_lc_rs::hmac;
+
+/// Bytes of a frame.
+pub(crate) const FRAME: usize = 16;
+
+/// Bytes that prove a datagram or a greeting genuine.
+pub(crate) const TAG: usize = 16;
+
+/// Bytes a sealed datagram is longer than what is in it.
+pub const MAX_OVERHEAD: usize = FRAME + TAG;
+
+const MAGIC: [u8; 2] = *b"PS";
+const VERSION: u8 = 1;
+
+/// What follows a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A stranger's greeting: grant, first message, tag.
+    Door = 1,
+    /// The answer to it: second message.
+    DoorReply = 2,
+    /// The stranger's proof: third message.
+    DoorConfirm = 3,
+    /// A member's greeting: its key's short name, first message, tag.
+    Hello = 4,
+    /// The answer to it: second message.
+    HelloReply = 5,
+    /// A sealed datagram of a session.
+    Data = 6,
+    /// "I know no session of this number": a hint, believed by nobody.
+    Unknown = 7,
+}
+
+/// In front of everything sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// What follows.
+    pub(crate) kind: Kind,
+    /// The receiver's number of the session or handshake; zero in greetings.
+    pub(crate) to: u32,
+    /// The counter of data, else the sender's number of the handshake.
+    pub(crate) count: u64,
+}
+
+/// Whether a datagram is, or pretends to be, of this layer.
+#[must_use]
+pub fn is_sealed(datagram: &[u8]) -> bool {
+    datagram.starts_with(&MAGIC)
+}
+
+impl Frame {
+    pub(crate) fn encode(&self) -> [u8; FRAME] {
+        let mut bytes = [0; FRAME];
+        bytes[..2].copy_from_slice(&MAGIC);
+        bytes[2] = VERSION;
+        bytes[3] = self.kind as u8;
+        bytes[4..8].copy_from_slice(&self.to.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.count.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn decode(datagram: &[u8]) -> Option<Self> {
+        let bytes = datagram.first_chunk::<FRAME>()?;
+        if bytes[..2] != MAGIC || bytes[2] != VERSION {
+            return None;
+        }
+        let kind = match bytes[3] {
+            1 => Kind::Door,
+            2 => Kind::DoorReply,
+            3 => Kind::DoorConfirm,
+            4 => Kind::Hello,
+            5 => Kind::HelloReply,
+            6 => Kind::Data,
+            7 => Kind::Unknown,
+            _ => return None,
+        };
+        let (to, count) = bytes[4..]
+            .split_first_chunk()
+            .expect("twelve bytes are left");
+        Some(Self {
+            kind,
+            to: u32::from_le_bytes(*to),
+            count: u64::from_le_bytes(count.try_into().expect("eight bytes are left")),
+        })
+    }
+}
+
+/// Adds a tag over everything so far.
+pub(crate) fn sign(key: &[u8; 32], greeting: &mut Vec<u8>) {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+    let tag = hmac::sign(&key, greeting);
+    greeting.extend_from_slice(&tag.as_ref()[..TAG]);
+}
+
+/// What was signed, if the tag at its end is genuine. Compared in constant time.
+pub(crate) fn verified<'a>(key: &[u8; 32], greeting: &'a [u8]) -> Option<&'a [u8]> {
+    let (signed, tag) = greeting.split_last_chunk::<TAG>()?;
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+    let expected = hmac::sign(&key, signed);
+    aws_lc_rs::constant_time::verify_slices_are_equal(&expected.as_ref()[..TAG], tag).ok()?;
+    Some(signed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_bytes() {
+        let frame = Frame {
+            kind: Kind::Data,
+            to: 0x0403_0201,
+            count: 9,
+        };
+        let bytes = frame.encode();
+        assert_eq!(bytes, *b"PS\x01\x06\x01\x02\x03\x04\x09\0\0\0\0\0\0\0");
+        assert_eq!(Frame::decode(&bytes), Some(frame));
+        assert!(Frame::decode(&bytes[..15]).is_none());
+        for (at, wrong) in [(0, b'Q'), (2, 2), (3, 0), (3, 8)] {
+            let mut bad = bytes;
+            bad[at] = wrong;
+            assert!(Frame::decode(&bad).is_none(), "{at}");
+        }
+    }
+
+    #[test]
+    fn a_tag_covers_everything() {
+        let key = [7; 32];
+        let mut greeting = b"hello".to_vec();
+        sign(&key, &mut greeting);
+        assert_eq!(verified(&key, &greeting), Some(&b"hello"[..]));
+        assert_eq!(verified(&[8; 32], &greeting), None);
+        for at in 0..greeting.len() {
+            let mut bad = greeting.clone();
+            bad[at] ^= 1;
+            assert_eq!(verified(&key, &bad), None);
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Between a node and its network.
+
+mod door;
+mod greet;
+
+use crate::Now;
+use crate::dice::Dice;
+use crate::frame::{Frame, Kind};
+use crate::half::{Answered, Begun, Waiting};
+use crate::identity::Identity;
+use crate::members::Members;
+use crate::peer::Peer;
+use crate::rate::Rate;
+use crate::secret::Ring;
+use crate::token::Token;
+use core::fmt;
+use core::net::SocketAddr;
+use core::time::Duration;
+use pagemesh_wire::PublicKey;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Seals, opens, refuses.
+pub struct Guard {
+    me: Identity,
+    ring: Ring,
+    token: Option<Token>,
+    pace: Pace,
+    dice: Arc<dyn Dice>,
+    members: Members,
+    peers: BTreeMap<PublicKey, Peer>,
+    doors: BTreeMap<SocketAddr, Door>,
+    answered: BTreeMap<u32, Answered>,
+    places: BTreeMap<u32, Place>,
+    handshakes: Rate,
+    hints: Rate,
+    sealed: Vec<u8>,
+}
+
+/// How long things last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// A session is replaced after this long ...
+    pub rekey_after: Duration,
+    /// ... or after so many datagrams.
+    pub rekey_datagrams: u64,
+    /// An unanswered greeting is repeated, when there is something to say.
+    pub repeat: Duration,
+    /// An unanswered greeting is replaced by a new one.
+    pub renew: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            rekey_after: Duration::from_secs(600),
+            // A page a datagram: below 2^37 blocks of the cipher under one key.
+            rekey_datagrams: 1 << 28,
+            repeat: Duration::from_millis(10),
+            renew: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Whom a datagram is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whom {
+    /// A member, whose key the coordinator told.
+    Member(PublicKey),
+    /// Whoever is at the address: a stranger, or met as one.
+    Anybody,
+}
+
+/// Bytes for the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    /// Where to.
+    pub to: SocketAddr,
+    /// What.
+    pub bytes: Vec<u8>,
+}
+
+/// Letters to send.
+pub type Outbox = Vec<Letter>;
+
+/// What was in a datagram, and whose it is.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Opened<'a> {
+    /// The sender's key.
+    pub key: PublicKey,
+    /// What it sealed.
+    pub bytes: &'a [u8],
+}
+
+/// Why a datagram was not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Refused {
+    /// Not sealed at all.
+    #[error("not sealed: its sender has no key, give it one (--key or a join token)")]
+    Unsealed,
+    /// No frame of this layer, or too short.
+    #[error("malformed")]
+    Malformed,
+    /// Of no session known here.
+    #[error("of an unknown session")]
+    Unknown,
+    /// Opened before, or far too late.
+    #[error("replayed")]
+    Replayed,
+    /// Changed on its way, or made by somebody without the key.
+    #[error("forged or damaged")]
+    Forged,
+    /// Made with a key that is not accepted here (any more).
+    #[error("made with a wrong or outdated key")]
+    WrongKey,
+    /// A token whose time is over.
+    #[error("made with a token that has expired")]
+    Expired,
+    /// A member's greeting by somebody who is none.
+    #[error("not a member")]
+    Stranger,
+    /// The coordinator has banned its sender.
+    #[error("banned from the cluster")]
+    Banned,
+    /// Too many handshakes at once.
+    #[error("too many greetings at once")]
+    Flooded,
+}
+
+/// Where the number in front of a datagram leads.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Peer(PublicKey),
+    Door(SocketAddr),
+}
+
+/// An address, and who was met there.
+#[derive(Debug, Default)]
+struct Door {
+    begun: Option<Begun>,
+    met: Option<PublicKey>,
+    waiting: Waiting,
+}
+
+impl Guard {
+    /// A guard who has met nobody.
+    #[must_use]
+    pub fn new(
+        me: Identity,
+        ring: Ring,
+        token: Option<Token>,
+        pace: Pace,
+        dice: Arc<dyn Dice>,
+    ) -> Self {
+        Self {
+            me,
+            ring,
+            token,
+            pace,
+            dice,
+            members: Members::default(),
+            peers: BTreeMap::new(),
+            doors: BTreeMap::new(),
+            answered: BTreeMap::new(),
+            places: BTreeMap::new(),
+            handshakes: Rate::full(),
+            hints: Rate::full(),
+            sealed: Vec::new(),
+        }
+    }
+
+    /// This host's key, as others know it.
+    #[must_use]
+    pub const fn public(&self) -> PublicKey {
+        self.me.public()
+    }
+
+    /// Who this host is.
+    #[must_use]
+    pub const fn identity(&self) -> &Identity {
+        &self.me
+    }
+
+    /// The key file was changed.
+    pub fn set_ring(&mut self, ring: Ring) {
+        self.ring = ring;
+    }
+
+    /// The coordinator tells who the members are, and who never shall be again.
+    /// Sessions with others end.
+    pub fn set_members(
+        &mut self,
+        members: impl Iterator<Item = PublicKey>,
+        banned: impl Iterator<Item = PublicKey>,
+    ) {
+        self.members.set(members, banned);
+        let banned = |key: &PublicKey| self.members.is_banned(key);
+        let out: Vec<_> = self
+            .peers
+            .keys()
+            .filter(|key| banned(key))
+            .copied()
+            .collect();
+        for key in out {
+            self.forget(&key);
+        }
+    }
+
+    fn forget(&mut self, key: &PublicKey) {
+        if let Some(peer) = self.peers.remove(key) {
+            for number in peer.numbers() {
+                self.places.remove(&number);
+            }
+        }
+        self.doors.retain(|_, door| door.met != Some(*key));
+    }
+
+    /// Seals a datagram, given in parts. Without a session it waits for one,
+    /// and a greeting goes out first.
+    pub fn seal(
+        &mut self,
+        now: Now,
+        address: SocketAddr,
+        whom: Whom,
+        parts: &[&[u8]],
+        outbox: &mut Outbox,
+    ) -> Option<&[u8]> {
+        let key = match whom {
+            Whom::Member(key) => Some(key),
+            Whom::Anybody => self.doors.get(&address).and_then(|door| door.met),
+        };
+        let Some(key) = key else {
+            self.knock(now, address, parts, outbox);
+            return None;
+        };
+        let peer = self.peers.entry(key).or_default();
+        let wants_new = peer.wants_new(now.since, &self.pace);
+        if let Some(session) = peer.sealer(now.since, &self.pace) {
+            session.seal(parts, &mut self.sealed);
+            if wants_new {
+                self.greet(now, address, key, outbox);
+            }
+            return Some(&self.sealed);
+        }
+        if matches!(whom, Whom::Anybody) && !self.members.contains(&key) {
+            // Met at the door, long ago.
+            self.doors.entry(address).or_default().met = None;
+            self.knock(now, address, parts, outbox);
+            return None;
+        }
+        peer.waiting.push(parts);
+        self.greet(now, address, key, outbox);
+        None
+    }
+
+    /// Opens a datagram in place. `None` if it was this layer's own business.
+    ///
+    /// # Errors
+    /// If it is not let in, with the reason.
+    pub fn open<'a>(
+        &mut self,
+        now: Now,
+        source: SocketAddr,
+        datagram: &'a mut [u8],
+        outbox: &mut Outbox,
+    ) -> Result<Option<Opened<'a>>, Refused> {
+        if !crate::is_sealed(datagram) {
+            return Err(Refused::Unsealed);
+        }
+        let frame = Frame::decode(datagram).ok_or(Refused::Malformed)?;
+        match frame.kind {
+            Kind::Data => self.data(now, source, &frame, datagram, outbox).map(Some),
+            Kind::Door => self
+                .knocked(now, source, &frame, datagram, outbox)
+                .map(|()| None),
+            Kind::DoorReply => self
+                .let_in(now, source, &frame, datagram, outbox)
+                .map(|()| None),
+            Kind::DoorConfirm => self.proved(now, source, &frame, datagram).map(|()| None),
+            Kind::Hello => self
+                .greeted(now, source, &frame, datagram, outbox)
+                .map(|()| None),
+            Kind::HelloReply => self
+                .agreed(now, source, &frame, datagram, outbox)
+                .map(|()| None),
+            Kind::Unknown => {
+                self.unknown(now, source, &frame, outbox);
+                Ok(None)
+            }
+        }
+    }
+
+    fn data<'a>(
+        &mut self,
+        now: Now,
+        source: SocketAddr,
+        frame: &Frame,
+        datagram: &'a mut [u8],
+        outbox: &mut Outbox,
+    ) -> Result<Opened<'a>, Refused> {
+        let Some(Place::Peer(key)) = self.places.get(&frame.to).copied() else {
+            self.hint(now, source, frame.to, outbox);
+            return Err(Refused::Unknown);
+        };
+        let peer = self.peers.get_mut(&key).ok_or(Refused::Unknown)?;
+        let (bytes, displaced) = peer.open(frame, datagram, (now.since, &self.pace))?;
+        if let Some(number) = displaced {
+            self.places.remove(&number);
+        }
+        Ok(Opened { key, bytes })
+    }
+
+    /// Tells a sender that its session is unknown here: this daemon may have
+    /// been replaced.
+    fn hint(&mut self, now: Now, source: SocketAddr, number: u32, outbox: &mut Outbox) {
+        if self.hints.take(now.since) {
+            let frame = Frame {
+                kind: Kind::Unknown,
+                to: 0,
+                count: u64::from(number),
+            };
+            outbox.push(Letter {
+                to: source,
+                bytes: frame.encode().to_vec(),
+            });
+        }
+    }
+
+    /// Somebody says that a session is unknown there. Whoever it is: a new one
+    /// does no harm, and the old one goes on until then.
+    fn unknown(&mut self, now: Now, source: SocketAddr, frame: &Frame, outbox: &mut Outbox) {
+        let Ok(number) = u32::try_from(frame.count) else {
+            return;
+        };
+        let found = self.peers.iter().find(|(_, peer)| peer.seals_for(number));
+        let Some(key) = found.map(|(key, _)| *key) else {
+            return;
+        };
+        if self.members.contains(&key) && self.handshakes.take(now.since) {
+            self.greet(now, source, key, outbox);
+        } else if let Some(door) = self.doors.get_mut(&source) {
+            // Not a member: knocks again when there is something to say.
+            door.met = None;
+        }
+    }
+
+    /// A number that leads here, unlike any other now in use.
+    fn number(&self) -> u32 {
+        loop {
+            let mut bytes = [0; 4];
+            self.dice.fill(&mut bytes);
+            let number = u32::from_le_bytes(bytes);
+            let used = self.places.contains_key(&number) || self.answered.contains_key(&number);
+            if number != 0 && !used {
+                return number;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("me", &self.me)
+            .field("peers", &self.peers.len())
+            .finish_non_exhaustive()
+    }
+}

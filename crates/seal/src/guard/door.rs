@@ -1,0 +1,247 @@
+//! Strangers who know the cluster's key, or have a token.
+
+use super::greet::ROOM;
+use super::{Guard, Letter, Outbox, Place, Refused};
+use crate::Now;
+use crate::frame::{self, FRAME, Frame, Kind};
+use crate::half::{Answered, Begun};
+use crate::noise::{self, Side};
+use crate::secret::Secret;
+use crate::session::Session;
+use crate::token::{GRANT_SIZE, Grant, Token};
+use core::net::SocketAddr;
+use pagemesh_wire::PublicKey;
+
+/// Strangers whose proof is awaited; of more, the oldest are forgotten.
+const AWAITED: usize = 64;
+
+/// Addresses at which somebody was met.
+const DOORS: usize = 1024;
+
+impl Guard {
+    /// Introduces this host at an address; what it has to say waits.
+    pub(super) fn knock(
+        &mut self,
+        now: Now,
+        address: SocketAddr,
+        parts: &[&[u8]],
+        outbox: &mut Outbox,
+    ) {
+        let pace = self.pace;
+        let door = self.doors.entry(address).or_default();
+        door.waiting.push(parts);
+        if let Some(begun) = &mut door.begun
+            && now.since.saturating_sub(begun.began) < pace.renew
+        {
+            if now.since.saturating_sub(begun.sent) >= pace.repeat {
+                begun.sent = now.since;
+                outbox.push(Letter {
+                    to: address,
+                    bytes: begun.greeting.clone(),
+                });
+            }
+            return;
+        }
+        let Some(begun) = self.introduction(now) else {
+            return;
+        };
+        outbox.push(Letter {
+            to: address,
+            bytes: begun.greeting.clone(),
+        });
+        self.places.insert(begun.ours, Place::Door(address));
+        let door = self.doors.entry(address).or_default();
+        if let Some(old) = door.begun.replace(begun) {
+            self.places.remove(&old.ours);
+        }
+    }
+
+    /// The first message of a stranger; none without key and token.
+    fn introduction(&self, now: Now) -> Option<Begun> {
+        let token = match (self.ring.newest(), &self.token) {
+            (Some(secret), _) => Token::new(secret, 0, &*self.dice),
+            (None, Some(token)) => token.clone(),
+            (None, None) => return None,
+        };
+        let grant = token.grant.encode();
+        let initiator = Side::Initiator;
+        let mut state = noise::door(&self.me, &token.proof, &grant, &self.dice, initiator).ok()?;
+        let ours = self.number();
+        let frame = Frame {
+            kind: Kind::Door,
+            to: 0,
+            count: u64::from(ours),
+        };
+        let mut message = [0; ROOM];
+        let length = state.write_message(&[], &mut message).ok()?;
+        let mut greeting = [&frame.encode()[..], &grant, &message[..length]].concat();
+        frame::sign(&door_key(token.proof), &mut greeting);
+        Some(Begun {
+            state: Box::new(state),
+            ours,
+            greeting,
+            sent: now.since,
+            began: now.since,
+        })
+    }
+
+    /// A stranger introduces itself.
+    pub(super) fn knocked(
+        &mut self,
+        now: Now,
+        source: SocketAddr,
+        frame: &Frame,
+        datagram: &[u8],
+        outbox: &mut Outbox,
+    ) -> Result<(), Refused> {
+        let rest = datagram[FRAME..]
+            .split_first_chunk::<GRANT_SIZE>()
+            .map(|(grant, _)| Grant::decode(grant));
+        let grant = rest.ok_or(Refused::Malformed)?;
+        let secret = self.ring.get(grant.secret).ok_or(Refused::WrongKey)?;
+        let proof = grant.proof(secret);
+        let signed = frame::verified(&door_key(proof), datagram).ok_or(Refused::Forged)?;
+        if grant.has_expired(now.unix) {
+            return Err(Refused::Expired);
+        }
+        let theirs = u32::try_from(frame.count).map_err(|_| Refused::Malformed)?;
+        if !self.handshakes.take(now.since) {
+            return Err(Refused::Flooded);
+        }
+        let message = &signed[FRAME + GRANT_SIZE..];
+        let responder = Side::Responder;
+        let mut state = noise::door(&self.me, &proof, &grant.encode(), &self.dice, responder)
+            .map_err(|_| Refused::Forged)?;
+        let mut reply = [0; ROOM];
+        let length = state
+            .read_message(message, &mut [0; ROOM])
+            .and_then(|_| state.write_message(&[], &mut reply))
+            .map_err(|_| Refused::Forged)?;
+        let ours = self.number();
+        self.make_room();
+        self.answered.insert(
+            ours,
+            Answered {
+                state: Box::new(state),
+                theirs,
+                source,
+                began: now.since,
+            },
+        );
+        let frame = Frame {
+            kind: Kind::DoorReply,
+            to: theirs,
+            count: u64::from(ours),
+        };
+        outbox.push(Letter {
+            to: source,
+            bytes: [&frame.encode()[..], &reply[..length]].concat(),
+        });
+        Ok(())
+    }
+
+    fn make_room(&mut self) {
+        if self.answered.len() < AWAITED {
+            return;
+        }
+        let oldest = self.answered.iter().min_by_key(|(_, half)| half.began);
+        if let Some(number) = oldest.map(|(number, _)| *number) {
+            self.answered.remove(&number);
+        }
+    }
+
+    /// A member answers this stranger's introduction, whose proof goes out.
+    pub(super) fn let_in(
+        &mut self,
+        now: Now,
+        source: SocketAddr,
+        frame: &Frame,
+        datagram: &[u8],
+        outbox: &mut Outbox,
+    ) -> Result<(), Refused> {
+        let Some(Place::Door(address)) = self.places.get(&frame.to).copied() else {
+            return Err(Refused::Unknown);
+        };
+        let theirs = u32::try_from(frame.count).map_err(|_| Refused::Malformed)?;
+        let door = self.doors.get_mut(&address).ok_or(Refused::Unknown)?;
+        let begun = door.begun.as_mut().filter(|begun| begun.ours == frame.to);
+        let begun = begun.ok_or(Refused::Replayed)?;
+        let mut proof = [0; ROOM];
+        let length = begun
+            .state
+            .read_message(&datagram[FRAME..], &mut [0; ROOM])
+            .and_then(|_| begun.state.write_message(&[], &mut proof))
+            .map_err(|_| Refused::Forged)?;
+        let key = remote(&begun.state).ok_or(Refused::Forged)?;
+        let ours = begun.ours;
+        let mut session = Session::new(&mut begun.state, Side::Initiator, ours, theirs, now.since);
+        let confirm = Frame {
+            kind: Kind::DoorConfirm,
+            to: theirs,
+            count: u64::from(ours),
+        };
+        outbox.push(Letter {
+            to: source,
+            bytes: [&confirm.encode()[..], &proof[..length]].concat(),
+        });
+        for bytes in door.waiting.take() {
+            let mut sealed = Vec::new();
+            session.seal(&[&bytes], &mut sealed);
+            outbox.push(Letter {
+                to: source,
+                bytes: sealed,
+            });
+        }
+        door.begun = None;
+        self.meet(address, key, session);
+        Ok(())
+    }
+
+    /// A stranger proves that it may come in.
+    pub(super) fn proved(
+        &mut self,
+        now: Now,
+        source: SocketAddr,
+        frame: &Frame,
+        datagram: &[u8],
+    ) -> Result<(), Refused> {
+        let mut half = self.answered.remove(&frame.to).ok_or(Refused::Unknown)?;
+        let read = half.state.read_message(&datagram[FRAME..], &mut [0; ROOM]);
+        if half.source != source || u64::from(half.theirs) != frame.count || read.is_err() {
+            // Somebody else's: the stranger may still come.
+            if read.is_err() {
+                self.answered.insert(frame.to, half);
+            }
+            return Err(Refused::Forged);
+        }
+        let key = remote(&half.state).ok_or(Refused::Forged)?;
+        if self.members.is_banned(&key) {
+            return Err(Refused::Banned);
+        }
+        let responder = Side::Responder;
+        let session = Session::new(&mut half.state, responder, frame.to, half.theirs, now.since);
+        if self.doors.len() >= DOORS {
+            self.doors.retain(|_, door| door.begun.is_some());
+        }
+        self.meet(source, key, session);
+        Ok(())
+    }
+
+    fn meet(&mut self, address: SocketAddr, key: PublicKey, session: Session) {
+        self.doors.entry(address).or_default().met = Some(key);
+        self.places.insert(session.ours, Place::Peer(key));
+        let peer = self.peers.entry(key).or_default();
+        if let Some(old) = peer.establish(session) {
+            self.places.remove(&old);
+        }
+    }
+}
+
+/// Signs introductions: only who knows the key can make a member compute.
+fn door_key(proof: [u8; 32]) -> [u8; 32] {
+    Secret::from_bytes(proof).derive("introduction", b"")
+}
+
+fn remote(state: &noise::Handshake) -> Option<PublicKey> {
+    state.get_remote_static()?.try_into().ok().map(PublicKey)
+}

@@ -1,0 +1,101 @@
+//! All sessions with one other host.
+
+use crate::frame::Frame;
+use crate::guard::{Pace, Refused};
+use crate::half::{Begun, Waiting};
+use crate::session::Session;
+use core::time::Duration;
+
+/// Another host, known by its key.
+#[derive(Debug, Default)]
+pub(crate) struct Peer {
+    /// Seals what goes out.
+    current: Option<Session>,
+    /// Opens what was sealed before the other changed to the current one.
+    previous: Option<Session>,
+    /// Answered by this host, not yet used by the other: it may have been lost.
+    next: Option<Session>,
+    /// A greeting of this host on its way.
+    pub(crate) begun: Option<Begun>,
+    /// The latest greeting of the other and the answer to it.
+    pub(crate) answered: Option<Reply>,
+    /// The greatest time in a greeting of the other; older ones are replayed.
+    pub(crate) greeted: u64,
+    pub(crate) waiting: Waiting,
+}
+
+/// A greeting that was answered.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) greeting: Vec<u8>,
+    pub(crate) reply: Vec<u8>,
+}
+
+impl Peer {
+    /// Numbers of all that leads to this peer.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
+        let sessions = [&self.current, &self.previous, &self.next];
+        let sessions = sessions.into_iter().flatten().map(|session| session.ours);
+        sessions.chain(self.begun.iter().map(|begun| begun.ours))
+    }
+
+    /// A session both have agreed on; what it displaces is forgotten by number.
+    pub(crate) fn establish(&mut self, session: Session) -> Option<u32> {
+        let displaced = std::mem::replace(&mut self.previous, self.current.take());
+        self.current = Some(session);
+        displaced.map(|session| session.ours)
+    }
+
+    /// A session this host agreed to, and the other perhaps does not know yet.
+    pub(crate) fn propose(&mut self, session: Session) -> Option<u32> {
+        self.next.replace(session).map(|session| session.ours)
+    }
+
+    /// The session to seal by, unless it has been used for too long.
+    pub(crate) fn sealer(&mut self, now: Duration, pace: &Pace) -> Option<&mut Session> {
+        self.current
+            .as_mut()
+            .filter(|session| !is_worn(session, now, pace, 2))
+    }
+
+    /// Whether it is time for a new session.
+    pub(crate) fn wants_new(&self, now: Duration, pace: &Pace) -> bool {
+        self.current
+            .as_ref()
+            .is_none_or(|session| is_worn(session, now, pace, 1))
+    }
+
+    /// Whether datagrams go out under the other's number.
+    pub(crate) fn seals_for(&self, theirs: u32) -> bool {
+        self.current
+            .as_ref()
+            .is_some_and(|session| session.theirs == theirs)
+    }
+
+    /// Opens a datagram. The first one of a proposed session confirms it; the
+    /// number of what that displaces comes back too.
+    pub(crate) fn open<'a>(
+        &mut self,
+        frame: &Frame,
+        datagram: &'a mut [u8],
+        (now, pace): (Duration, &Pace),
+    ) -> Result<(&'a mut [u8], Option<u32>), Refused> {
+        let by =
+            |session: &&mut Session| session.ours == frame.to && !is_worn(session, now, pace, 3);
+        let established = [&mut self.current, &mut self.previous];
+        let found = established.into_iter().filter_map(Option::as_mut).find(by);
+        if let Some(session) = found {
+            return Ok((session.open(frame, datagram)?, None));
+        }
+        let proposed = self.next.as_mut().filter(by);
+        let opened = proposed.ok_or(Refused::Unknown)?.open(frame, datagram)?;
+        let displaced = self.next.take().and_then(|session| self.establish(session));
+        Ok((opened, displaced))
+    }
+}
+
+/// Old, or much used, `times` times what is allowed before a new one is made.
+fn is_worn(session: &Session, now: Duration, pace: &Pace, times: u32) -> bool {
+    now.saturating_sub(session.began) >= pace.rekey_after * times
+        || session.sealed() >= pace.rekey_datagrams * u64::from(times)
+}

@@ -1,0 +1,108 @@
+//! What two hosts share after a handshake.
+
+use crate::frame::{FRAME, Frame, Kind, TAG};
+use crate::guard::Refused;
+use crate::noise::{Handshake, Side};
+use crate::window::Window;
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use core::time::Duration;
+
+/// A key for each direction.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// This host's number of it, in front of what comes in.
+    pub(crate) ours: u32,
+    /// The other's number of it, in front of what goes out.
+    pub(crate) theirs: u32,
+    /// When it was made.
+    pub(crate) began: Duration,
+    out: LessSafeKey,
+    back: LessSafeKey,
+    /// Counter of the next datagram; never used twice under one key.
+    next: u64,
+    window: Window,
+}
+
+impl Session {
+    /// What a finished handshake has agreed on.
+    pub(crate) fn new(
+        handshake: &mut Handshake,
+        side: Side,
+        ours: u32,
+        theirs: u32,
+        began: Duration,
+    ) -> Self {
+        let (initiator, responder) = handshake.dangerously_get_raw_split();
+        let (out, back) = match side {
+            Side::Initiator => (initiator, responder),
+            Side::Responder => (responder, initiator),
+        };
+        Self {
+            ours,
+            theirs,
+            began,
+            out: key(&out),
+            back: key(&back),
+            next: 0,
+            window: Window::default(),
+        }
+    }
+
+    /// Datagrams sealed so far.
+    pub(crate) const fn sealed(&self) -> u64 {
+        self.next
+    }
+
+    /// Writes a sealed datagram into `out`, over what was there.
+    pub(crate) fn seal(&mut self, parts: &[&[u8]], out: &mut Vec<u8>) {
+        let frame = Frame {
+            kind: Kind::Data,
+            to: self.theirs,
+            count: self.next,
+        };
+        let frame = frame.encode();
+        out.clear();
+        out.extend_from_slice(&frame);
+        parts.iter().for_each(|part| out.extend_from_slice(part));
+        let nonce = nonce(self.next);
+        self.next += 1;
+        let tag = self
+            .out
+            .seal_in_place_separate_tag(nonce, Aad::from(frame), &mut out[FRAME..])
+            .expect("a datagram is shorter than the cipher's limit");
+        out.extend_from_slice(tag.as_ref());
+    }
+
+    /// Opens a datagram of this session in place.
+    pub(crate) fn open<'a>(
+        &mut self,
+        frame: &Frame,
+        datagram: &'a mut [u8],
+    ) -> Result<&'a mut [u8], Refused> {
+        if !self.window.is_new(frame.count) {
+            return Err(Refused::Replayed);
+        }
+        let (_, sealed) = datagram
+            .split_first_chunk_mut::<FRAME>()
+            .filter(|(_, sealed)| sealed.len() >= TAG)
+            .ok_or(Refused::Malformed)?;
+        let aad = Aad::from(frame.encode());
+        let opened = self
+            .back
+            .open_in_place(nonce(frame.count), aad, sealed)
+            .map_err(|_| Refused::Forged)?;
+        self.window.note(frame.count);
+        Ok(opened)
+    }
+}
+
+fn key(bytes: &[u8; 32]) -> LessSafeKey {
+    let key = UnboundKey::new(&AES_256_GCM, bytes).expect("the key has the cipher's length");
+    LessSafeKey::new(key)
+}
+
+fn nonce(counter: u64) -> Nonce {
+    let mut bytes = [0; 12];
+    bytes[4..].copy_from_slice(&counter.to_le_bytes());
+    Nonce::assume_unique_for_key(bytes)
+}
