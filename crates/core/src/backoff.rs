@@ -3,9 +3,10 @@
 use crate::node::Pace;
 use crate::time::Time;
 use core::time::Duration;
+use serde::{Deserialize, Serialize};
 
 /// The schedule of one repeated message.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Backoff {
     due: Time,
     wait: Duration,

@@ -14,17 +14,18 @@ use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::peer::{Call, Message, Refusal, Reply};
 use pagemesh_wire::{CallId, ClientId, NodeId, SyncKey, Ticket};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Who called, and which of its calls it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Caller {
     pub(crate) node: NodeId,
     pub(crate) call: CallId,
 }
 
 /// What to do with the reply.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Then {
     /// Hand it to a client.
     Tell(Ticket, ClientId),
@@ -41,7 +42,7 @@ pub(crate) enum Then {
     Nothing,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Outgoing {
     to: NodeId,
     body: Call,
@@ -55,14 +56,14 @@ struct Outgoing {
 }
 
 /// What a server remembers of one caller.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Memory {
     floor: CallId,
     calls: BTreeMap<CallId, Served>,
 }
 
 /// A call that arrived.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Served {
     /// None while the call waits.
     reply: Option<Reply>,
@@ -72,7 +73,7 @@ struct Served {
 }
 
 /// Calls made and calls served.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Calls {
     last: CallId,
     outgoing: BTreeMap<CallId, Outgoing>,

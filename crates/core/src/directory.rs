@@ -5,17 +5,18 @@
 
 use pagemesh_wire::peer::{Credentials, Refusal, SegmentInfo, SegmentSpec};
 use pagemesh_wire::{ByteLen, CallId, NodeId, NodeSet, SegmentId};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// All segments of the cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Directory {
     names: BTreeMap<String, SegmentId>,
     segments: BTreeMap<SegmentId, Entry>,
     serial: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Entry {
     info: SegmentInfo,
     /// The last call by which each node changed its attachment: calls of one

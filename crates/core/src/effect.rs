@@ -18,9 +18,12 @@ use pagemesh_wire::peer::{Message, Refusal, SegmentInfo};
 use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId, SyncKey, Ticket};
 
 use crate::event::Event;
+use serde::{Deserialize, Serialize};
 
 /// What the mappings of a page may do with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub enum Rights {
     /// Nothing: the next access faults.
     #[default]

@@ -5,9 +5,10 @@ use pagemesh_wire::peer::{Access, Call, Credentials};
 use pagemesh_wire::{
     ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, SyncKey, Ticket,
 };
+use serde::{Deserialize, Serialize};
 
 /// Something happened.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Input<'a> {
     /// A datagram arrived. Hostile until its header and message were checked.
     Datagram {
@@ -15,6 +16,7 @@ pub enum Input<'a> {
         source: SocketAddr,
         /// All of it. Effects of this very call may name its page as
         /// [`Source::Payload`](crate::Source::Payload).
+        #[serde(serialize_with = "at_once")]
         bytes: &'a [u8],
     },
     /// A thread of a local process stopped at a page. May come again and again
@@ -90,8 +92,66 @@ pub enum Input<'a> {
     Deadline,
 }
 
+impl Input<'_> {
+    /// The input for as long as anybody likes; nothing if it is a datagram,
+    /// whose bytes are somebody else's.
+    #[must_use]
+    pub fn detach(self) -> Option<Input<'static>> {
+        Some(match self {
+            Self::Datagram { .. } => return None,
+            Self::Fault {
+                mapping,
+                page,
+                access,
+            } => Input::Fault {
+                mapping,
+                page,
+                access,
+            },
+            Self::Request {
+                ticket,
+                client,
+                request,
+            } => Input::Request {
+                ticket,
+                client,
+                request,
+            },
+            Self::Cancel { ticket } => Input::Cancel { ticket },
+            Self::Mapped {
+                mapping,
+                segment,
+                client,
+            } => Input::Mapped {
+                mapping,
+                segment,
+                client,
+            },
+            Self::Unmapped { mapping } => Input::Unmapped { mapping },
+            Self::Closed { segment, client } => Input::Closed { segment, client },
+            Self::ClientGone { client } => Input::ClientGone { client },
+            Self::LockReturned { key, recovered } => Input::LockReturned { key, recovered },
+            Self::UseConfirmed {
+                segment,
+                page,
+                used,
+            } => Input::UseConfirmed {
+                segment,
+                page,
+                used,
+            },
+            Self::Deadline => Input::Deadline,
+        })
+    }
+}
+
+/// Bytes as serde should see them: at once, not one by one.
+fn at_once<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bytes(bytes)
+}
+
 /// What a local process can want of its node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Request {
     /// Create or open a segment; counts as one opening until `Input::Closed`.
     Open {

@@ -11,9 +11,10 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use pagemesh_wire::peer::{MemberView, Refusal, SegmentInfo};
 use pagemesh_wire::{ClusterId, Incarnation, NodeId, PageIndex, SegmentId};
+use serde::{Deserialize, Serialize};
 
 /// What a node is told at its start.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Config {
     /// Its name, by default the host name.
     pub name: String,
@@ -28,7 +29,7 @@ pub struct Config {
 }
 
 /// How a node begins.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Start {
     /// Found a cluster and be its coordinator.
     Found(ClusterId),
@@ -37,7 +38,7 @@ pub enum Start {
 }
 
 /// Times that depend on the network, not on the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pace {
     /// See [`crate::limits::RESEND_FIRST`].
     pub resend_first: Duration,
@@ -67,7 +68,7 @@ impl Default for Pace {
 /// Inputs come one at a time; the effects of each are carried out in order and
 /// completely before the next (see the module of [`crate::Effect`]). The first
 /// input is [`Input::Deadline`]. `now` never goes back.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Node {
     shell: Shell,
     rooms: Rooms,

@@ -16,12 +16,13 @@ use pagemesh_wire::peer::{
     Access, Ask, Contents, Locate, Located, Message, Pass, PassAck, Regain, Spare, Subject, Waiter,
 };
 use pagemesh_wire::{NodeId, NodeSet, RequestId, Version};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 use crate::time::Time;
 
 /// One node's knowledge of who owns a subject.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Ownership<X> {
     /// The newest version this node knows.
     pub(crate) version: Version,
@@ -32,7 +33,7 @@ pub(crate) struct Ownership<X> {
 }
 
 /// What is under way about a subject on one node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Busy<X> {
     /// Who waits here; on a node that awaits ownership, who will wait then.
     pub(crate) queue: VecDeque<Waiter>,
@@ -69,7 +70,7 @@ impl<X: Default + PartialEq> Busy<X> {
 }
 
 /// This node's wish for a subject.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Want {
     pub(crate) waiter: Waiter,
     pub(crate) since: Time,
@@ -79,7 +80,7 @@ pub(crate) struct Want {
 }
 
 /// A grant under way.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Passing {
     pub(crate) to: NodeId,
     pub(crate) pass: Pass,
@@ -94,7 +95,7 @@ pub(crate) struct Passing {
 /// If that one is gone, nobody owns the subject; nor if that one denies it in two
 /// rounds running while nobody repeats a grant to it: the grant was lost with
 /// its sender.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Search {
     request: RequestId,
     missing: NodeSet,

@@ -14,10 +14,11 @@ use crate::sync::{Barriers, Conditions, Locks};
 use crate::timers::Timer;
 use pagemesh_wire::peer::{self, Access, Call, Health, MemberView, Refusal, SegmentInfo, Subject};
 use pagemesh_wire::{CallId, ClientId, MappingId, NodeId, PageIndex, SegmentId, SyncKey, Ticket};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Every room of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Rooms {
     pub(crate) membership: Membership,
     pub(crate) coordinator: Option<Coordinator>,

@@ -3,11 +3,12 @@
 use crate::policies::Policy;
 use pagemesh_wire::ClientId;
 use pagemesh_wire::peer::SegmentInfo;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// One segment that this node takes part in, or took part in: its pages may
 /// still be here when the last process has closed it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Segment {
     pub(crate) info: SegmentInfo,
     pub(crate) policy: Policy,

@@ -10,9 +10,10 @@ use crate::timers::{Timer, Timers};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Health, MemberView, Message, Refusal};
 use pagemesh_wire::{ClusterId, NodeId, NodeSet, PageIndex, RequestId, SegmentId, Ticket};
+use serde::{Deserialize, Serialize};
 
 /// The identity of a node, its members, its timers.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Shell {
     pub(crate) config: Config,
     /// [`NodeId::NONE`] until admitted.

@@ -3,9 +3,10 @@
 use core::fmt;
 use core::ops::{Add, Sub};
 use core::time::Duration;
+use serde::{Deserialize, Serialize};
 
 /// Nanoseconds since some start that the driver chose. Never goes back.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Time(pub u64);
 
 impl Time {

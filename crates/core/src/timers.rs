@@ -3,11 +3,12 @@
 use crate::time::Time;
 use pagemesh_wire::peer::Subject;
 use pagemesh_wire::{CallId, NodeId};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// What to look at when its time comes. A stale timer is harmless: whoever is
 /// looked at knows what is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Timer {
     /// When to repeat the wish to join.
     Join,
@@ -23,7 +24,7 @@ pub(crate) enum Timer {
 }
 
 /// All timers of a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Timers(BTreeSet<(Time, Timer)>);
 
 impl Timers {

@@ -8,10 +8,11 @@ use crate::timers::Timer;
 use core::net::SocketAddr;
 use pagemesh_wire::peer::{Health, Join, Member, MemberView, Message, Refusal, Welcome};
 use pagemesh_wire::{NodeId, PAGE_SIZE};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What only the first node knows.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Coordinator {
     pub(crate) directory: Directory,
     /// When each member was last heard.

@@ -17,9 +17,10 @@ use crate::timers::Timer;
 use core::net::SocketAddr;
 use pagemesh_wire::peer::{Health, Join, Member, MemberView, Message, Refusal, Welcome};
 use pagemesh_wire::{NodeId, PAGE_SIZE};
+use serde::{Deserialize, Serialize};
 
 /// This node's own standing.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Standing {
     /// Not started yet.
     Unborn,
@@ -32,7 +33,7 @@ pub(crate) enum Standing {
 }
 
 /// A member's side of membership.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Membership {
     pub(crate) standing: Standing,
     /// When the coordinator was last heard.

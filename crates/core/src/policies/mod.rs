@@ -11,9 +11,10 @@ use pagemesh_wire::peer::{
 use pagemesh_wire::{ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket};
 
 use sequential::Sequential;
+use serde::{Deserialize, Serialize};
 
 /// What this node knows of the pages of one segment.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Policy {
     Sequential(Sequential),
 }

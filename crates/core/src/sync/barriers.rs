@@ -4,13 +4,14 @@
 use crate::calls::Caller;
 use pagemesh_wire::peer::{Refusal, Reply};
 use pagemesh_wire::{NodeId, SegmentId, SyncKey};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Barriers at which somebody waits, at their home.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Barriers(BTreeMap<SyncKey, Gathering>);
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Gathering {
     parties: u32,
     arrived: Vec<Caller>,

@@ -2,10 +2,11 @@
 
 use crate::calls::Caller;
 use pagemesh_wire::{NodeId, SegmentId, SyncKey};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Condition variables somebody waits for, at their home.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Conditions(BTreeMap<SyncKey, VecDeque<Caller>>);
 
 impl Conditions {

@@ -12,13 +12,14 @@ use pagemesh_wire::peer::{
     Access, Ask, Locate, Located, Lost, Message, Pass, PassAck, Refusal, Spare, Subject, Waiter,
 };
 use pagemesh_wire::{ClientId, NodeId, SegmentId, SyncKey, Ticket, Version};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A token made anew after its holder died has a version no other can have reached.
 const REMADE: u64 = 1 << 40;
 
 /// One lock as this node knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Lock {
     own: Ownership<()>,
     /// The token is with this node's clients.
@@ -32,7 +33,7 @@ struct Lock {
 }
 
 /// All locks this node has ever dealt with.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Locks(BTreeMap<SyncKey, Lock>);
 
 /// One lock, opened for the length of one input.

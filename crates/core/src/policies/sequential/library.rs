@@ -11,10 +11,11 @@ use crate::event::Event;
 use crate::shell::Cx;
 use pagemesh_wire::peer::Waiter;
 use pagemesh_wire::{NodeId, PageIndex, RequestId, Version};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Who is served and who waits for one page.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Library {
     queue: VecDeque<Waiter>,
     checked_out: Option<(Waiter, Backoff)>,

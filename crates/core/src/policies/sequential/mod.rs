@@ -27,10 +27,11 @@ use pagemesh_wire::local::PageLine;
 use pagemesh_wire::peer::{Access, Manager, Refusal, Subject, Window};
 use pagemesh_wire::{ClientId, MappingId, NodeId, PageIndex, SegmentId, Ticket};
 use pins::PinJob;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What holds for all pages of a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Rules {
     segment: SegmentId,
     manager: Manager,
@@ -47,7 +48,7 @@ impl Rules {
 }
 
 /// The pages of one segment as this node knows them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Sequential {
     rules: Rules,
     /// Pages ever touched here or asked for here; the others cost nothing.

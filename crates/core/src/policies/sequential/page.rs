@@ -7,12 +7,13 @@ use crate::time::Time;
 use core::time::Duration;
 use pagemesh_wire::peer::{Access, Invalidate};
 use pagemesh_wire::{ClientId, MappingId, NodeId, NodeSet, Ticket};
+use serde::{Deserialize, Serialize};
 
 /// One page on one node.
 ///
 /// *INV-single-writer*: at most one node has `rights` Write, and then no other
 /// node has Read. Only the owner can have Write.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Page {
     pub(super) own: Ownership<More>,
     /// At the owner: nodes that may hold a copy; never too few.
@@ -32,7 +33,7 @@ pub(super) struct Page {
 }
 
 /// What is under way about a page, beside its ownership.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct More {
     /// Accesses that wait, each mapping and kind once.
     pub(super) faults: Vec<(MappingId, Access)>,
@@ -55,7 +56,7 @@ pub(super) struct More {
 }
 
 /// Invalidations under way.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Gather {
     pub(super) missing: NodeSet,
     pub(super) backoff: Backoff,
@@ -63,7 +64,7 @@ pub(super) struct Gather {
 
 /// A client keeps the page until it lets go or its lease ends. A pin whose lease
 /// has ended stays here without effect until its client lets go of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Pin {
     pub(super) client: ClientId,
     /// The request that made it.

@@ -10,9 +10,10 @@ use crate::shell::Cx;
 use crate::time::Time;
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, PageCount, PageIndex, Ticket};
+use serde::{Deserialize, Serialize};
 
 /// A pin that still lacks pages.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct PinJob {
     pub(super) client: ClientId,
     first: PageIndex,

@@ -1,0 +1,180 @@
+//! Runs a node again from what was written down.
+
+use crate::layout::WORD;
+use crate::record::Record;
+use core::any::Any;
+use pagemesh_core::{Effect, Effects, Input, Node, Time};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Why a journal cannot be believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Damage {
+    /// A snapshot is not what was written.
+    #[error("the snapshot is damaged")]
+    Snapshot,
+    /// A record is not what was written.
+    #[error("the log is damaged at byte {0}")]
+    Log(usize),
+    /// Each record is whole, but together they make no sense.
+    #[error("the log contradicts itself at byte {0}: {1}")]
+    Order(usize, &'static str),
+    /// The node broke an invariant, as it did when this was written.
+    #[error("the node breaks at the input at {now}, {input}: {panic}")]
+    Broken {
+        /// When.
+        now: Time,
+        /// At what.
+        input: String,
+        /// What it said.
+        panic: String,
+    },
+}
+
+/// One input, handled once more.
+#[derive(Debug)]
+pub struct Transition<'a> {
+    /// When.
+    pub now: Time,
+    /// What happened; bytes of datagrams that were not written down are zeros.
+    pub input: &'a Input<'a>,
+    /// What was to be done about it.
+    pub effects: &'a [Effect],
+}
+
+/// A node on its way through a log.
+pub(crate) struct Replay {
+    pub(crate) node: Node,
+    pub(crate) now: Time,
+    /// Of the last input.
+    pub(crate) effects: Effects,
+    /// Inputs that effects gave rise to, not handled yet.
+    pub(crate) queue: VecDeque<Input<'static>>,
+    pub(crate) notes: Vec<Vec<u8>>,
+}
+
+impl Replay {
+    pub(crate) fn new(node: Node) -> Self {
+        Self {
+            node,
+            now: Time::ZERO,
+            effects: Effects::default(),
+            queue: VecDeque::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Goes through a whole log, and shows each transition.
+    pub(crate) fn run(
+        &mut self,
+        log: &[u8],
+        each: &mut dyn FnMut(&Transition<'_>),
+    ) -> Result<(), Damage> {
+        let mut at = 0;
+        while at < log.len() {
+            let (record, next) = read(log, at).ok_or(Damage::Log(at))?;
+            self.record(record, at, each)?;
+            at = next;
+        }
+        Ok(())
+    }
+
+    fn record(
+        &mut self,
+        record: Record<'_>,
+        at: usize,
+        each: &mut dyn FnMut(&Transition<'_>),
+    ) -> Result<(), Damage> {
+        match record {
+            Record::Input {
+                now,
+                input: Input::Datagram { source, bytes },
+                rest,
+            } => {
+                let rest = usize::try_from(rest).unwrap_or(usize::MAX);
+                let whole = bytes
+                    .len()
+                    .checked_add(rest)
+                    .filter(|whole| *whole <= 1 << 16)
+                    .ok_or(Damage::Order(at, "no datagram is that long"))?;
+                let mut bytes = bytes.to_vec();
+                bytes.resize(whole, 0);
+                let bytes = bytes.as_slice();
+                self.handle(now, &Input::Datagram { source, bytes }, each)
+            }
+            Record::Input { now, input, .. } => self.handle(now, &input, each),
+            Record::Follow(input) => {
+                let input = input
+                    .detach()
+                    .ok_or(Damage::Order(at, "a datagram in line"))?;
+                self.queue.push_back(input);
+                Ok(())
+            }
+            Record::Next { now } => {
+                let input = self.queue.pop_front();
+                let input = input.ok_or(Damage::Order(at, "nothing is in line"))?;
+                self.handle(now, &input, each)
+            }
+            Record::Note(note) => {
+                self.notes.push(note.to_vec());
+                Ok(())
+            }
+        }
+    }
+
+    fn handle(
+        &mut self,
+        now: Time,
+        input: &Input<'_>,
+        each: &mut dyn FnMut(&Transition<'_>),
+    ) -> Result<(), Damage> {
+        self.now = now;
+        self.effects.drain();
+        let (node, effects) = (&mut self.node, &mut self.effects);
+        // What broke it then breaks it again; whoever asks wants to know where.
+        let handled = catch_unwind(AssertUnwindSafe(|| {
+            node.handle(now, input.clone(), effects)
+        }));
+        each(&Transition {
+            now,
+            input,
+            effects: self.effects.as_slice(),
+        });
+        handled.map_err(|panic| Damage::Broken {
+            now,
+            input: format!("{input:?}"),
+            panic: message(&*panic),
+        })
+    }
+}
+
+/// The record at a byte of a log, and where the next one is.
+fn read(log: &[u8], at: usize) -> Option<(Record<'_>, usize)> {
+    let (head, rest) = log.get(at..)?.split_first_chunk::<WORD>()?;
+    let [a, b, c, d, checksum @ ..] = *head;
+    let length = usize::try_from(u32::from_le_bytes([a, b, c, d])).ok()?;
+    let body = rest.get(..length)?;
+    if crc32fast::hash(body) != u32::from_le_bytes(checksum) {
+        return None;
+    }
+    let (record, left) = postcard::take_from_bytes(body).ok()?;
+    let next = at + WORD + length.next_multiple_of(WORD);
+    (left.is_empty() && next <= log.len()).then_some((record, next))
+}
+
+/// What identifies the state of a node: two nodes that are equal have the same.
+///
+/// # Panics
+/// Never: a node can always be written.
+#[must_use]
+pub fn digest(node: &Node) -> u64 {
+    let bytes = postcard::to_allocvec(node).expect("a node can be written");
+    (bytes.len() as u64) << 32 | u64::from(crc32fast::hash(&bytes))
+}
+
+/// What a panic said.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("it did not say why").to_owned()
+}

@@ -1,0 +1,178 @@
+//! Whatever happens to the writer of a journal, its node is had again, or an
+//! error says why not.
+
+mod damage;
+mod pair;
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use pagemesh_core::Input;
+use pagemesh_recorder::{Dump, Journal, RecoverError, Transition, Verdict, recover};
+use pair::{LOG, Moment, Pair, copy, memory};
+use std::net::SocketAddr;
+
+#[test]
+fn a_node_is_had_again_at_every_moment() {
+    let (mut moments, mut follow) = (0, 0);
+    let mut pair = Pair::new();
+    pair.work(60, &mut |side, moment, effects| {
+        let found = recover(side.journal.memory()).expect("a sound journal");
+        assert_eq!(found.queue, side.queue);
+        follow += found.queue.len();
+        moments += 1;
+        match moment {
+            Moment::Told => assert_eq!(found.done, 0),
+            Moment::Done(done) => {
+                assert_eq!(found.node, side.node);
+                assert_eq!(found.effects.as_slice(), effects);
+                assert_eq!(found.done, done);
+            }
+        }
+    });
+    assert!(moments > 1000 && follow > 10, "{moments} {follow}");
+}
+
+#[test]
+fn an_input_counts_before_the_node_knows_it() {
+    let mut pair = Pair::new();
+    let mut ahead = 0;
+    let mut told = None;
+    pair.work(60, &mut |side, moment, effects| match moment {
+        Moment::Told => told = Some(recover(side.journal.memory()).expect("sound")),
+        Moment::Done(0) => {
+            let told = told.take().expect("told before");
+            assert_eq!(told.effects.as_slice(), effects);
+            assert_eq!(told.node, side.node);
+            ahead += 1;
+        }
+        Moment::Done(_) => {}
+    });
+    assert!(ahead > 100);
+}
+
+#[test]
+fn notes_count_with_what_is_published_next() {
+    let mut pair = Pair::new();
+    let side = &mut pair.sides[0];
+    side.journal.snapshot(&side.node, b"fresh").expect("room");
+    side.journal.note(b"one");
+    let found = recover(side.journal.memory()).expect("sound");
+    assert_eq!((found.registry, found.notes), (b"fresh".to_vec(), vec![]));
+    side.journal.note(b"two");
+    side.journal.publish();
+    let found = recover(side.journal.memory()).expect("sound");
+    assert_eq!(found.notes, [b"one".to_vec(), b"two".to_vec()]);
+}
+
+#[test]
+fn a_writer_goes_on_where_another_was_killed() {
+    let mut pair = Pair::new();
+    pair.work(20, &mut |_, _, _| {});
+    for side in &mut pair.sides {
+        let memory = copy(side.journal.memory());
+        let found = recover(&memory).expect("sound");
+        assert_eq!(found.node, side.node);
+        side.journal = Journal::resume(memory, LOG, &found);
+        side.node = found.node;
+    }
+    let mut moments = 0;
+    pair.work(20, &mut |side, moment, _| {
+        let found = recover(side.journal.memory()).expect("sound");
+        moments += usize::from(moment != Moment::Told);
+        assert!(moment == Moment::Told || found.node == side.node);
+    });
+    assert!(moments > 300);
+}
+
+#[test]
+fn any_datagram_is_handled_alike_though_its_page_is_not_written_down() {
+    let mut pair = Pair::new();
+    let source = SocketAddr::from(([127, 0, 0, 1], 1001));
+    for length in [0, 1, 31, 32, 33, 4095, 4096, 4128, 5000, 65_507] {
+        for byte in [0, b'P', 0xff] {
+            let mut bytes = vec![byte; length];
+            if byte == b'P' && length >= 4 {
+                bytes[..4].copy_from_slice(b"PM\x01\0");
+            }
+            let bytes = bytes.as_slice();
+            let mut looks = 0;
+            pair.input(
+                0,
+                Input::Datagram { source, bytes },
+                &mut |side, at, effects| {
+                    let found = recover(side.journal.memory()).expect("sound");
+                    assert!(at == Moment::Told || found.node == side.node);
+                    assert!(at == Moment::Told || found.effects.as_slice() == effects);
+                    looks += 1;
+                },
+            );
+            assert!(looks >= 2);
+        }
+    }
+}
+
+#[test]
+fn a_dump_is_replayed_to_the_same_state() {
+    let mut pair = Pair::new();
+    pair.work(40, &mut |_, _, _| {});
+    let side = &pair.sides[1];
+    let dump = Dump::take(side.journal.memory(), Some(&side.node), "test").expect("a journal");
+    let read = Dump::from_bytes(&dump.to_bytes()).expect("what was written");
+    assert_eq!(read, dump);
+    let (mut last, mut seen) = (0, 0);
+    let verdict = read.replay(|transition: &Transition<'_>| {
+        assert!(transition.now.0 >= last);
+        last = transition.now.0;
+        seen += 1;
+    });
+    assert!(matches!(verdict, Ok(Verdict::Same(_))), "{verdict:?}");
+    assert!(seen > 20, "both slots are history: {seen}");
+    let other = Dump::take(side.journal.memory(), Some(&pair.sides[0].node), "").expect("one");
+    let verdict = other.replay(|_| {}).expect("the same build");
+    assert!(matches!(verdict, Verdict::Different { .. }), "{verdict:?}");
+}
+
+#[test]
+fn a_journal_without_room_says_so() {
+    let pair = Pair::new();
+    let node = &pair.sides[0].node;
+    let small =
+        |words: usize| -> Vec<AtomicU64> { (0..words).map(|_| AtomicU64::new(0)).collect() };
+    for words in [0, 1, 7, 8, 9, 24, 64, 1000] {
+        assert!(Journal::begin(small(words), LOG, node, b"").is_err());
+    }
+    assert_eq!(recover(&small(1000)).unwrap_err(), RecoverError::Nothing);
+
+    let mut journal = Journal::begin(memory(), LOG, node, b"").expect("it fits");
+    let mut notes = 0;
+    while !journal.is_stopped() {
+        assert!(recover(journal.memory()).is_ok());
+        journal.note(&[7; 50_000]);
+        journal.publish();
+        notes += 1;
+    }
+    assert!(notes > 5 && !journal.is_long(), "{notes}");
+    let given_up = recover(journal.memory()).unwrap_err();
+    assert_eq!(given_up, RecoverError::Stopped);
+}
+
+#[test]
+fn what_another_build_wrote_is_replayed_by_nobody_else() {
+    let mut pair = Pair::new();
+    pair.work(3, &mut |_, _, _| {});
+    let side = &mut pair.sides[0];
+    let foreign = |memory: &[AtomicU64]| {
+        let memory = copy(memory);
+        for word in &memory {
+            if word.load(Ordering::Relaxed) == pagemesh_recorder::FINGERPRINT {
+                word.store(1, Ordering::Relaxed);
+            }
+        }
+        recover(&memory).map(|found| found.node)
+    };
+    side.journal.note(b"so that there is a log");
+    side.journal.publish();
+    assert_eq!(foreign(side.journal.memory()), Err(RecoverError::Build));
+    // Left in order: a snapshot alone means the same to every build.
+    side.journal.snapshot(&side.node, b"").expect("room");
+    assert_eq!(foreign(side.journal.memory()).as_ref(), Ok(&side.node));
+}
