@@ -5,12 +5,14 @@ use crate::hands::Hands;
 use crate::launch;
 use crate::network::Network;
 use crate::options::Options;
+use crate::stash::Stash;
 use crate::tally::Count;
 use crate::waiter::Waiter;
 use anyhow::{Context as _, Result, anyhow, bail};
 use pagemesh_core::{Config, Node, Pace, Start};
 use pagemesh_os::latency::LatencyHold;
 use pagemesh_os::poll::{Poll, Ready};
+use pagemesh_os::region::{Region, Shape};
 use pagemesh_os::seqpacket::Listener;
 use pagemesh_os::signals::Signals;
 use pagemesh_os::udp::{Received, Udp};
@@ -28,7 +30,8 @@ struct Daemon {
     signals: Signals,
     waiter: Waiter,
     ready: Vec<Ready>,
-    datagram: Box<[u8]>,
+    /// The last one that came. Its page may be wanted by the next daemon.
+    datagram: Region,
     packet: Box<[u8]>,
     /// Datagrams handled since everything else had its turn.
     streak: usize,
@@ -65,6 +68,12 @@ const GLANCES: usize = 6;
 
 /// Packets of one process handled before others get their turn.
 const PACKETS: usize = 16;
+
+/// Room for any datagram.
+const DATAGRAM: Shape = Shape {
+    words: 0,
+    bytes: 1 << 16,
+};
 
 /// Socket buffers smaller than this lose datagrams when all nodes talk at once.
 const WANTED_BUFFER: usize = 2 << 20;
@@ -105,14 +114,16 @@ impl Daemon {
             name = %options.name, address = %about.address, socket = %options.socket.display(),
             "listening",
         );
-        let hands = Hands::new(poll, Network::new(udp, options.impair));
+        let stash = Stash::create().context("no memory for the stash")?;
+        let hands = Hands::new(poll, Network::new(udp, options.impair), stash);
         Ok(Self {
             driver: Driver::new(node, hands, about),
             listener,
             signals,
             waiter: Waiter::new(options.waiting),
             ready: Vec::new(),
-            datagram: vec![0; 1 << 16].into_boxed_slice(),
+            datagram: Region::create("pagemesh-datagram", DATAGRAM)
+                .context("no memory for datagrams")?,
             packet: vec![0; MAX_PACKET].into_boxed_slice(),
             streak: 0,
             ending: None,
@@ -211,11 +222,13 @@ impl Daemon {
 
     /// Handles one datagram; false if there was none.
     fn receive(&mut self) -> Result<bool> {
-        let received = self.driver.hands.network.udp.receive(&mut self.datagram);
+        let udp = &self.driver.hands.network.udp;
+        let received = udp.receive(self.datagram.bytes_mut());
         match received.context("the socket to other daemons is broken")? {
             Received::Datagram(length, from) => {
-                let length = length.min(self.datagram.len());
-                self.driver.datagram(from, &self.datagram[..length]);
+                let bytes = self.datagram.bytes();
+                let bytes = &bytes[..length.min(bytes.len())];
+                self.driver.datagram(from, bytes);
                 self.waiter.active(clock::monotonic());
                 Ok(true)
             }
@@ -255,10 +268,13 @@ impl Daemon {
             let Some(session) = self.driver.hands.sessions.get(client) else {
                 return;
             };
-            match session.socket.recv_now(&mut self.packet) {
+            // It is taken out when it was handled, so that no request is lost
+            // should we end in between.
+            match session.socket.peek_now(&mut self.packet) {
                 Ok(Some(packet)) => {
                     let bytes = &self.packet[..packet.len];
                     self.driver.packet(client, bytes, packet.fds);
+                    self.driver.hands.sessions.took_packet(client);
                     self.driver.cut_off();
                 }
                 Ok(None) => return self.driver.gone(client),

@@ -6,6 +6,7 @@ use crate::network::Network;
 use crate::pages::{At, Pages};
 use crate::sessions::Sessions;
 use crate::stamps::Stamps;
+use crate::stash::Stash;
 use crate::tally::{Count, Tally};
 use crate::threads::Threads;
 use crate::tickets::Tickets;
@@ -56,11 +57,11 @@ type Filling = Option<(At, Source)>;
 
 impl Hands {
     /// Hands that have done nothing yet.
-    pub(crate) fn new(poll: Poll, network: Network) -> Self {
+    pub(crate) fn new(poll: Poll, network: Network, stash: Stash) -> Self {
         Self {
             poll,
             network,
-            pages: Pages::default(),
+            pages: Pages::new(stash),
             faults: Faults::default(),
             threads: Threads::default(),
             sessions: Sessions::default(),

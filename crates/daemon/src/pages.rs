@@ -16,7 +16,7 @@ use pagemesh_os::uffd::{FaultKind, Outcome};
 use pagemesh_wire::{MappingId, PageIndex, SegmentId};
 
 /// All pages on this node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pages {
     /// Frames.
     pub(crate) segments: Segments,
@@ -24,6 +24,9 @@ pub(crate) struct Pages {
     pub(crate) mappings: Mappings,
     /// Contents that left their frames.
     pub(crate) stash: Stash,
+    /// What is done may have been done already, by the daemon before this one,
+    /// and programs may have gone on since.
+    pub(crate) again: bool,
 }
 
 /// One page.
@@ -36,6 +39,16 @@ const LENGTH: u64 = PAGE as u64;
 const TRIES: usize = 100;
 
 impl Pages {
+    /// No pages but those in the stash.
+    pub(crate) fn new(stash: Stash) -> Self {
+        Self {
+            segments: Segments::default(),
+            mappings: Mappings::default(),
+            stash,
+            again: false,
+        }
+    }
+
     /// Bytes from `source`; none if the core names what is not there.
     pub(crate) fn bytes<'a>(
         &'a self,
@@ -61,6 +74,9 @@ impl Pages {
         if source == Source::Frame {
             return;
         }
+        if self.again && self.has(at) {
+            return;
+        }
         if let Err(error) = self.segments.receive(at.0) {
             tracing::error!(segment = %at.0, page = %at.1, "a page is lost: {error:#}");
             return;
@@ -80,7 +96,17 @@ impl Pages {
             );
             // The mapping that wants it finds it here once there is memory.
             let bytes = *bytes;
-            *self.stash.room(at.0, at.1) = bytes;
+            self.keep(at, bytes);
+        }
+    }
+
+    fn keep(&mut self, at: At, bytes: PageBytes) {
+        let kept = self.stash.keep(at.0, at.1, |room| {
+            *room = bytes;
+            Ok(())
+        });
+        if let Err(error) = kept {
+            tracing::error!(segment = %at.0, page = %at.1, %error, "a page is lost");
         }
     }
 
@@ -101,6 +127,8 @@ impl Pages {
         if let (Some((mapping, address)), Some(bytes)) = (target, bytes) {
             match mapping.uffd.copy(address, bytes, write) {
                 Outcome::Done => return tally.add(Count::PagesPlaced, 1),
+                // Done already, or stored to since.
+                Outcome::AlreadyThere if self.again => {}
                 // Some process put a page there. What the core says is in the
                 // frame must be in the frame.
                 Outcome::AlreadyThere => tally.add(Count::FramesOverwritten, 1),
@@ -201,8 +229,13 @@ impl Pages {
         let Some(segment) = self.segments.get(at.0) else {
             return;
         };
-        if keep && let Err(error) = segment.read(at.1, self.stash.room(at.0, at.1)) {
-            tracing::error!(segment = %at.0, page = %at.1, %error, "a page cannot be read");
+        // Emptied already: the stash has the contents, the frame only zeros.
+        let kept = self.again && !segment.has(at.1) && self.stash.get(at.0, at.1).is_some();
+        if keep && !kept {
+            let copied = self.stash.keep(at.0, at.1, |room| segment.read(at.1, room));
+            if let Err(error) = copied {
+                tracing::error!(segment = %at.0, page = %at.1, %error, "a page cannot be kept");
+            }
         }
         if let Err(error) = segment.punch(at.1) {
             tracing::error!(segment = %at.0, page = %at.1, %error, "a page cannot be taken away");
@@ -211,6 +244,12 @@ impl Pages {
         for (mapping, address) in self.mappings_of(at) {
             mapping.uffd.wake(address, LENGTH);
         }
+    }
+
+    /// Whether the page's frame has contents.
+    fn has(&self, at: At) -> bool {
+        let segment = self.segments.get(at.0);
+        segment.is_some_and(|segment| segment.has(at.1))
     }
 
     /// Makes accesses to the page fail in one mapping; false if the kernel cannot.

@@ -55,6 +55,15 @@ impl Sessions {
         self.by_id.remove(&client)
     }
 
+    /// The packet that was looked at has been handled.
+    pub(crate) fn took_packet(&mut self, client: ClientId) {
+        if let Some(session) = self.by_id.get(&client)
+            && session.socket.skip_now().is_err()
+        {
+            self.doom(client);
+        }
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.by_id.len()

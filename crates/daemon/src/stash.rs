@@ -1,52 +1,188 @@
 //! Contents that left the memory of this node and may still be needed: until
-//! their receiver has acknowledged them, nobody else may have them.
+//! their receiver has acknowledged them, nobody else may have them. They rest in
+//! memory that outlives the daemon, each under a label that names its page.
 
 use pagemesh_os::memfd::{PAGE, PageBytes};
+use pagemesh_os::region::{Region, Shape};
 use pagemesh_wire::{PageIndex, SegmentId};
 use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
 
-/// Page contents by page. In this process's memory for now.
-#[derive(Debug, Default)]
+/// Page contents by page.
+#[derive(Debug)]
 pub(crate) struct Stash {
-    pages: HashMap<(SegmentId, PageIndex), Box<PageBytes>>,
-    /// Boxes to use again: giving a page away should not allocate.
-    spare: Vec<Box<PageBytes>>,
+    region: Region,
+    slots: HashMap<(SegmentId, PageIndex), usize>,
+    /// Slots without a page whose memory is there: giving a page away should
+    /// not allocate.
+    warm: Vec<usize>,
+    /// Slots without a page and without memory.
+    cold: Vec<usize>,
+    /// Slots never used yet: this one and all behind it.
+    fresh: usize,
 }
 
-/// Boxes kept for reuse.
-const SPARE: usize = 256;
+/// Pages kept at most: 16 GiB of them, each waiting for an acknowledgement.
+const SLOTS: usize = 1 << 22;
+
+/// Slots kept warm.
+const WARM: usize = 256;
+
+/// A label has two words: the segment; the page and one, or zero if there is none.
+const LABEL: usize = 2;
+
+const SHAPE: Shape = Shape {
+    words: SLOTS * LABEL,
+    bytes: SLOTS * PAGE,
+};
 
 impl Stash {
-    /// Room for the contents of a page, replacing what was kept of it.
-    pub(crate) fn room(&mut self, segment: SegmentId, page: PageIndex) -> &mut PageBytes {
-        let spare = &mut self.spare;
-        self.pages
-            .entry((segment, page))
-            .or_insert_with(|| spare.pop().unwrap_or_else(|| Box::new([0; PAGE])))
+    /// An empty stash.
+    pub(crate) fn create() -> io::Result<Self> {
+        Ok(Self::over(Region::create("pagemesh-stash", SHAPE)?))
+    }
+
+    /// What a dead daemon kept.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for the daemon that takes over")
+    )]
+    pub(crate) fn adopt(fd: OwnedFd) -> io::Result<Self> {
+        let mut stash = Self::over(Region::map(fd, SHAPE)?);
+        let mut slot = 0;
+        // Slots are used from the front, so behind the last label comes nothing:
+        // the first word of a used slot is never zero again.
+        while slot < SLOTS && stash.label(slot).0 != 0 {
+            let (segment, mark) = stash.label(slot);
+            match u32::try_from(mark)
+                .ok()
+                .and_then(|mark| mark.checked_sub(1))
+            {
+                Some(page) => {
+                    let at = (SegmentId(segment), PageIndex(page));
+                    stash.slots.insert(at, slot);
+                }
+                None => stash.cold.push(slot),
+            }
+            slot += 1;
+        }
+        stash.fresh = slot;
+        Ok(stash)
+    }
+
+    fn over(region: Region) -> Self {
+        Self {
+            region,
+            slots: HashMap::new(),
+            warm: Vec::with_capacity(WARM),
+            cold: Vec::new(),
+            fresh: 0,
+        }
+    }
+
+    /// Keeps a page, whose contents `fill` writes over what was kept of it.
+    pub(crate) fn keep(
+        &mut self,
+        segment: SegmentId,
+        page: PageIndex,
+        fill: impl FnOnce(&mut PageBytes) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let at = (segment, page);
+        let known = self.slots.get(&at).copied();
+        let slot = known
+            .or_else(|| self.take())
+            .ok_or(io::ErrorKind::StorageFull)?;
+        let filled = fill(self.contents_mut(slot));
+        if known.is_none() {
+            if filled.is_ok() {
+                self.write_label(slot, segment.0, u64::from(page.0) + 1);
+                self.slots.insert(at, slot);
+            } else {
+                self.warm.push(slot);
+            }
+        }
+        filled
     }
 
     /// What is kept of a page.
     pub(crate) fn get(&self, segment: SegmentId, page: PageIndex) -> Option<&PageBytes> {
-        self.pages.get(&(segment, page)).map(|bytes| &**bytes)
+        let slot = *self.slots.get(&(segment, page))?;
+        let (pages, _) = self.region.bytes().as_chunks::<PAGE>();
+        pages.get(slot)
     }
 
     /// Keeps the page no more.
     pub(crate) fn drop(&mut self, segment: SegmentId, page: PageIndex) {
-        if let Some(bytes) = self.pages.remove(&(segment, page))
-            && self.spare.len() < SPARE
-        {
-            self.spare.push(bytes);
+        if let Some(slot) = self.slots.remove(&(segment, page)) {
+            self.release(slot, segment);
         }
     }
 
     /// Keeps no page of the segment any more.
     pub(crate) fn forget(&mut self, segment: SegmentId) {
-        self.pages.retain(|(of, _), _| *of != segment);
+        let gone: Vec<_> = self
+            .slots
+            .extract_if(|(of, _), _| *of == segment)
+            .map(|(_, slot)| slot)
+            .collect();
+        for slot in gone {
+            self.release(slot, segment);
+        }
     }
 
     /// How many pages are kept.
     pub(crate) fn len(&self) -> usize {
-        self.pages.len()
+        self.slots.len()
+    }
+
+    fn take(&mut self) -> Option<usize> {
+        let used = self.warm.pop().or_else(|| self.cold.pop());
+        used.or_else(|| {
+            let slot = self.fresh;
+            self.fresh += 1;
+            (slot < SLOTS).then_some(slot)
+        })
+    }
+
+    fn release(&mut self, slot: usize, segment: SegmentId) {
+        self.write_label(slot, segment.0, 0);
+        if self.warm.len() < WARM {
+            self.warm.push(slot);
+            return;
+        }
+        if let Err(error) = self.region.clear(slot * PAGE..(slot + 1) * PAGE) {
+            tracing::debug!(%error, "memory of the stash stays taken");
+        }
+        self.cold.push(slot);
+    }
+
+    fn contents_mut(&mut self, slot: usize) -> &mut PageBytes {
+        let (pages, _) = self.region.bytes_mut().as_chunks_mut::<PAGE>();
+        &mut pages[slot]
+    }
+
+    fn label(&self, slot: usize) -> (u64, u64) {
+        let word = |index| self.region.word(slot * LABEL + index);
+        let mark = word(1).load(Ordering::Acquire);
+        (word(0).load(Ordering::Acquire), mark)
+    }
+
+    /// Last of all, since it makes the contents believed.
+    fn write_label(&self, slot: usize, segment: u64, mark: u64) {
+        let word = |index| self.region.word(slot * LABEL + index);
+        if mark != 0 {
+            word(0).store(segment, Ordering::Release);
+        }
+        word(1).store(mark, Ordering::Release);
+    }
+}
+
+impl AsFd for Stash {
+    /// What to keep for the next daemon.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.region.as_fd()
     }
 }
 
@@ -54,17 +190,60 @@ impl Stash {
 mod tests {
     use super::*;
 
+    fn keep(stash: &mut Stash, segment: u64, page: u32, byte: u8) {
+        let fill = |room: &mut PageBytes| {
+            *room = [byte; PAGE];
+            Ok(())
+        };
+        stash
+            .keep(SegmentId(segment), PageIndex(page), fill)
+            .unwrap();
+    }
+
+    fn kept(stash: &Stash, segment: u64, page: u32) -> Option<u8> {
+        let bytes = stash.get(SegmentId(segment), PageIndex(page))?;
+        assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+        Some(bytes[0])
+    }
+
     #[test]
     fn keeps_until_told_otherwise() {
-        let (segment, page) = (SegmentId(1), PageIndex(2));
-        let mut stash = Stash::default();
-        stash.room(segment, page)[0] = 7;
-        assert_eq!(stash.get(segment, page).unwrap()[0], 7);
-        stash.drop(segment, page);
-        assert!(stash.get(segment, page).is_none());
-        stash.room(segment, page);
-        stash.room(SegmentId(2), page);
-        stash.forget(segment);
-        assert_eq!(stash.len(), 1);
+        let mut stash = Stash::create().unwrap();
+        keep(&mut stash, 1, 2, 7);
+        assert_eq!(kept(&stash, 1, 2), Some(7));
+        keep(&mut stash, 1, 2, 8);
+        assert_eq!((kept(&stash, 1, 2), stash.len()), (Some(8), 1));
+        stash.drop(SegmentId(1), PageIndex(2));
+        assert_eq!(kept(&stash, 1, 2), None);
+        keep(&mut stash, 1, 2, 1);
+        keep(&mut stash, 2, 2, 2);
+        stash.forget(SegmentId(1));
+        assert_eq!((stash.len(), kept(&stash, 2, 2)), (1, Some(2)));
+    }
+
+    #[test]
+    fn the_next_daemon_finds_what_was_kept() {
+        let mut stash = Stash::create().unwrap();
+        let pages = 2 * WARM as u32;
+        for page in 0..pages {
+            keep(&mut stash, 5, page, page as u8);
+        }
+        for page in (0..pages).filter(|page| page % 3 != 0) {
+            stash.drop(SegmentId(5), PageIndex(page));
+        }
+        let failed = stash.keep(SegmentId(6), PageIndex(0), |_| {
+            Err(io::ErrorKind::Other.into())
+        });
+        assert!(failed.is_err());
+        let fd = stash.as_fd().try_clone_to_owned().unwrap();
+        drop(stash);
+        let mut stash = Stash::adopt(fd).unwrap();
+        for page in 0..pages {
+            let expected = (page % 3 == 0).then_some(page as u8);
+            assert_eq!(kept(&stash, 5, page), expected, "page {page}");
+        }
+        assert_eq!(kept(&stash, 6, 0), None);
+        keep(&mut stash, 6, 0, 3);
+        assert_eq!(stash.fresh, pages as usize, "old slots are used again");
     }
 }

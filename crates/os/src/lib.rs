@@ -12,6 +12,7 @@ pub mod latency;
 pub mod memfd;
 pub mod netns;
 pub mod poll;
+pub mod region;
 pub mod seqpacket;
 pub mod signals;
 pub mod threadstat;

@@ -6,11 +6,11 @@
 
 use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, SeekFrom, fallocate, fchmod,
-    fcntl_add_seals, ftruncate, memfd_create, open, seek,
+    fcntl_add_seals, fstat, ftruncate, memfd_create, open, seek,
 };
 use rustix::io::{Errno, pread, pwrite};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
@@ -44,6 +44,21 @@ impl Memfd {
             SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
         )?;
         Ok(Self(reopen(&first, OFlags::RDWR)?))
+    }
+
+    /// Goes on with memory that another daemon made: its own description of it,
+    /// which no client ever had.
+    #[must_use]
+    pub fn adopt(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    /// Bytes it has, holes included.
+    ///
+    /// # Errors
+    /// As fstat(2).
+    pub fn size(&self) -> io::Result<u64> {
+        Ok(u64::try_from(fstat(&self.0)?.st_size).unwrap_or(0))
     }
 
     /// A descriptor to lend to a client that may write.
@@ -104,6 +119,12 @@ impl Memfd {
             Err(Errno::NXIO) => Ok(false),
             Err(errno) => Err(errno.into()),
         }
+    }
+}
+
+impl AsFd for Memfd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

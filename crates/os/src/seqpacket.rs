@@ -14,10 +14,12 @@ use std::path::{Path, PathBuf};
 
 use pagemesh_wire::local::{Caller, MAX_FDS};
 use pagemesh_wire::peer::Credentials;
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-    accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with, socketpair,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
+    SocketType, accept_with, bind, connect, listen, recv, recvmsg, sendmsg, shutdown, socket_with,
+    socketpair,
 };
 
 /// Connections the kernel queues before they are accepted.
@@ -96,6 +98,36 @@ impl Socket {
     /// As [`Socket::recv`]; `WouldBlock` if there is none.
     pub fn recv_now(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
         self.recv_with(buffer, RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT)
+    }
+
+    /// Looks at the next packet without taking it, and without waiting. Its
+    /// descriptors are duplicates; the packet keeps its own.
+    ///
+    /// # Errors
+    /// As [`Socket::recv_now`].
+    pub fn peek_now(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+        let how = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        self.recv_with(buffer, how)
+    }
+
+    /// Takes the next packet and drops it, with its descriptors; if there is none,
+    /// nothing happens.
+    ///
+    /// # Errors
+    /// As recv(2).
+    pub fn skip_now(&self) -> io::Result<()> {
+        // What does not fit is dropped, and so are descriptors without room.
+        match recv(&self.0, &mut [0; 1], RecvFlags::DONTWAIT) {
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Ends the conversation, whoever else holds this end: the other end sees
+    /// that we are gone.
+    pub fn hang_up(&self) {
+        // A connection that is broken already needs no end.
+        let _ = shutdown(&self.0, Shutdown::Both);
     }
 
     /// Switches between waiting and not waiting.
@@ -266,6 +298,20 @@ impl Listener {
         Ok(listener)
     }
 
+    /// Goes on with a listener that another process bound at `path`.
+    #[must_use]
+    pub fn adopt(fd: OwnedFd, path: &Path) -> Self {
+        Self {
+            fd,
+            path: path.to_owned(),
+        }
+    }
+
+    /// Leaves the path where it is, for another process that goes on with it.
+    pub fn leave(mut self) {
+        self.path = PathBuf::new();
+    }
+
     /// The next connection, non-blocking.
     ///
     /// # Errors
@@ -284,9 +330,11 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // A path that is gone already, or that cannot be removed, harms nobody:
-        // the next daemon replaces it.
-        let _ = std::fs::remove_file(&self.path);
+        if !self.path.as_os_str().is_empty() {
+            // A path that is gone already, or that cannot be removed, harms nobody:
+            // the next daemon replaces it.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -335,6 +383,33 @@ mod tests {
         assert!(other.recv(&mut buffer).unwrap().is_none());
         let gone = other.send(b"anybody?", &[]).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_packet_stays_until_it_is_skipped() {
+        let (one, other) = Socket::pair().unwrap();
+        one.send(b"first", &[one.as_fd()]).unwrap();
+        one.send(b"second", &[]).unwrap();
+        let mut buffer = [0; 64];
+        for _ in 0..2 {
+            let seen = other.peek_now(&mut buffer).unwrap().unwrap();
+            assert_eq!((&buffer[..seen.len], seen.fds.len()), (&b"first"[..], 1));
+        }
+        other.skip_now().unwrap();
+        let next = other.peek_now(&mut buffer).unwrap().unwrap();
+        assert_eq!((&buffer[..next.len], next.fds.len()), (&b"second"[..], 0));
+        other.skip_now().unwrap();
+        other.skip_now().unwrap();
+        assert_eq!(
+            other.peek_now(&mut buffer).unwrap_err().kind(),
+            io::ErrorKind::WouldBlock
+        );
+        let keeper = other.as_fd().try_clone_to_owned().unwrap();
+        other.hang_up();
+        assert!(
+            one.recv(&mut buffer).unwrap().is_none(),
+            "despite {keeper:?}"
+        );
     }
 
     #[test]

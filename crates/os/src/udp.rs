@@ -75,6 +75,24 @@ impl Udp {
         })
     }
 
+    /// Goes on with a socket that another process bound, and with what arrived
+    /// there meanwhile.
+    ///
+    /// # Errors
+    /// If it is no bound UDP socket.
+    pub fn adopt(socket: OwnedFd) -> io::Result<Self> {
+        let address = SocketAddr::try_from(getsockname(&socket)?)?;
+        let buffers = Buffers {
+            receive: socket_recv_buffer_size(&socket)?,
+            send: socket_send_buffer_size(&socket)?,
+        };
+        Ok(Self {
+            socket,
+            address,
+            buffers,
+        })
+    }
+
     /// Sends the concatenation of `parts` as one datagram. Like any datagram
     /// it may get lost, for want of buffers on this host as well.
     ///
@@ -157,6 +175,21 @@ mod tests {
         assert_eq!(received, Received::Datagram(4100, one.address()));
         assert_eq!((&buffer[..4], &buffer[4..4100]), (&b"head"[..], &page[..]));
         assert_eq!(other.receive(&mut buffer).unwrap(), Received::Nothing);
+    }
+
+    #[test]
+    fn another_process_goes_on_with_what_arrived() {
+        let (one, other) = (local(), local());
+        one.send(other.address(), &[IoSlice::new(b"early")])
+            .unwrap();
+        let fd = other.as_fd().try_clone_to_owned().unwrap();
+        let (address, buffers) = (other.address(), other.buffers());
+        drop(other);
+        let next = Udp::adopt(fd).unwrap();
+        assert_eq!((next.address(), next.buffers()), (address, buffers));
+        let mut buffer = [0; 64];
+        let received = next.receive(&mut buffer).unwrap();
+        assert_eq!(received, Received::Datagram(5, one.address()));
     }
 
     #[test]

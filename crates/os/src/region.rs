@@ -1,0 +1,206 @@
+//! Memory that outlives its process: a sealed memfd, mapped shared.
+//!
+//! What is stored here is seen by whoever maps the descriptor next, however the
+//! process that stored it ended. At most one process maps a region at a time;
+//! others may hold the descriptor. It has two parts: words, stored and loaded
+//! atomically, which say what in the other part, the bytes, can be believed.
+
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, Mode, SealFlags, fallocate, fchmod, fcntl_add_seals,
+    fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+use std::slice;
+use std::sync::atomic::AtomicU64;
+
+/// A mapped region.
+#[derive(Debug)]
+pub struct Region {
+    base: NonNull<u8>,
+    shape: Shape,
+    fd: OwnedFd,
+}
+
+/// How much a region has of what; sparse, so only what is touched costs memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Words.
+    pub words: usize,
+    /// Bytes behind the words.
+    pub bytes: usize,
+}
+
+const WORD: usize = size_of::<AtomicU64>();
+
+// SAFETY: the mapping lives as long as the value and belongs to it alone.
+unsafe impl Send for Region {}
+// SAFETY: shared access is to atomic words and to bytes nobody changes meanwhile.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// A new region, all zeros, which nobody can resize.
+    ///
+    /// # Errors
+    /// As memfd_create(2), ftruncate(2) and mmap(2).
+    pub fn create(name: &str, shape: Shape) -> io::Result<Self> {
+        let base = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = match memfd_create(name, base | MemfdFlags::NOEXEC_SEAL) {
+            // Kernels before 6.3 do not know the flag.
+            Err(Errno::INVAL) => memfd_create(name, base)?,
+            made => made?,
+        };
+        fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
+        ftruncate(&fd, shape.size() as u64)?;
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        Self::map(fd, shape)
+    }
+
+    /// Maps a region that another process made.
+    ///
+    /// # Errors
+    /// `InvalidData` if it has another shape; else as mmap(2).
+    pub fn map(fd: OwnedFd, shape: Shape) -> io::Result<Self> {
+        let whole = fstat(&fd)?.st_size == shape.size() as i64;
+        // One that could shrink would kill us with SIGBUS.
+        if !whole || !fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the memory to take over has another size",
+            ));
+        }
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: the kernel chooses a free address, so no memory in use changes.
+        let base = unsafe { mmap(null_mut(), shape.size(), rights, flags, &fd, 0)? };
+        let base = NonNull::new(base.cast()).expect("mmap never gives the null page");
+        Ok(Self { base, shape, fd })
+    }
+
+    /// A word.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[must_use]
+    #[inline]
+    pub fn word(&self, index: usize) -> &AtomicU64 {
+        &self.words()[index]
+    }
+
+    /// All words.
+    #[must_use]
+    #[inline]
+    pub fn words(&self) -> &[AtomicU64] {
+        // SAFETY: so many lie at the start of the mapping, which is aligned to a
+        // page and lives as long as `self`; they are only reached as atomics.
+        unsafe { slice::from_raw_parts(self.base.as_ptr().cast(), self.shape.words) }
+    }
+
+    /// The bytes.
+    #[must_use]
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: they lie in the mapping behind the words; nobody changes them
+        // while `self` is borrowed, since no other process maps the region.
+        unsafe { slice::from_raw_parts(self.first_byte(), self.shape.bytes) }
+    }
+
+    /// The bytes, to change.
+    #[must_use]
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `self` is borrowed for us alone.
+        unsafe { slice::from_raw_parts_mut(self.first_byte(), self.shape.bytes) }
+    }
+
+    /// Gives the memory of these bytes back; they are zeros from now on. Whole
+    /// pages of the host.
+    ///
+    /// # Errors
+    /// As fallocate(2).
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn clear(&mut self, bytes: Range<usize>) -> io::Result<()> {
+        assert!(bytes.start <= bytes.end && bytes.end <= self.shape.bytes);
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let start = (self.shape.words * WORD + bytes.start) as u64;
+        Ok(fallocate(&self.fd, flags, start, bytes.len() as u64)?)
+    }
+
+    fn first_byte(&self) -> *mut u8 {
+        // SAFETY: still in the mapping, or one past its end.
+        unsafe { self.base.as_ptr().add(self.shape.words * WORD) }
+    }
+}
+
+impl Shape {
+    const fn size(self) -> usize {
+        self.words * WORD + self.bytes
+    }
+}
+
+impl AsRef<[AtomicU64]> for Region {
+    fn as_ref(&self) -> &[AtomicU64] {
+        self.words()
+    }
+}
+
+impl AsFd for Region {
+    /// What to keep for the next process.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `map`; all borrows are over.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.shape.size()) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    const SHAPE: Shape = Shape {
+        words: 512,
+        bytes: 8192,
+    };
+
+    #[test]
+    fn what_was_stored_is_there_for_the_next() {
+        let mut first = Region::create("test", SHAPE).unwrap();
+        first.bytes_mut()[8191] = 7;
+        first.word(511).store(9, Ordering::Release);
+        let fd = first.as_fd().try_clone_to_owned().unwrap();
+        drop(first);
+        let mut next = Region::map(fd, SHAPE).unwrap();
+        assert_eq!(next.word(511).load(Ordering::Acquire), 9);
+        assert_eq!((next.bytes()[0], next.bytes()[8191]), (0, 7));
+        next.clear(4096..8192).unwrap();
+        assert_eq!(next.bytes()[8191], 0);
+        assert_eq!(next.word(511).load(Ordering::Acquire), 9);
+    }
+
+    #[test]
+    fn another_shape_is_refused() {
+        let region = Region::create("test", SHAPE).unwrap();
+        let fd = region.as_fd().try_clone_to_owned().unwrap();
+        let larger = Shape {
+            bytes: 1 << 20,
+            ..SHAPE
+        };
+        assert!(Region::map(fd, larger).is_err());
+        let loose = memfd_create("loose", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&loose, SHAPE.size() as u64).unwrap();
+        assert!(Region::map(loose, SHAPE).is_err());
+    }
+}
