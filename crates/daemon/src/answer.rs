@@ -63,7 +63,7 @@ impl Hands {
             Err(error) => {
                 tracing::error!(segment = %info.name, "cannot open: {error:#}");
                 let segment = info.id;
-                self.next.push_back(Input::Closed { segment, client });
+                self.follow(Input::Closed { segment, client });
                 let why = Refusal::Limit(format!("{error:#}"));
                 (local::Reply::Refused(why), Vec::new())
             }

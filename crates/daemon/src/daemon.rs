@@ -5,6 +5,7 @@ use crate::hands::Hands;
 use crate::launch;
 use crate::network::Network;
 use crate::options::Options;
+use crate::recorder::Recorder;
 use crate::stash::Stash;
 use crate::tally::Count;
 use crate::waiter::Waiter;
@@ -21,6 +22,7 @@ use pagemesh_wire::local::MAX_PACKET;
 use pagemesh_wire::{ClientId, ClusterId, Incarnation, MappingId};
 use rand::TryRng as _;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 /// A running daemon.
@@ -84,7 +86,19 @@ const WANTED_BUFFER: usize = 2 << 20;
 /// If it cannot start, or its cluster refuses it; the message names the cure.
 pub fn run(options: Options) -> Result<()> {
     options.check()?;
-    Daemon::start(options)?.serve()
+    let socket = options.socket.clone();
+    let mut daemon = Daemon::start(options)?;
+    match catch_unwind(AssertUnwindSafe(|| daemon.serve())) {
+        Ok(ended) => ended,
+        Err(panic) => {
+            daemon
+                .driver
+                .hands
+                .recorder
+                .save(&socket, "the daemon broke");
+            resume_unwind(panic)
+        }
+    }
 }
 
 impl Daemon {
@@ -105,17 +119,19 @@ impl Daemon {
         poll.add(&udp, Token::Network.encode())?;
         poll.add(&listener, Token::Listener.encode())?;
         poll.add(&signals, Token::Signals.encode())?;
-        let about = about(&options, &udp);
+        let mut about = about(&options, &udp);
+        let node = Node::new(config(&options, &about)?);
+        let recorder = recorder(&options, &node, &mut about.problems);
         for problem in &about.problems {
             tracing::warn!("{problem}");
         }
-        let node = Node::new(config(&options, &about)?);
         tracing::info!(
             name = %options.name, address = %about.address, socket = %options.socket.display(),
             "listening",
         );
         let stash = Stash::create().context("no memory for the stash")?;
-        let hands = Hands::new(poll, Network::new(udp, options.impair), stash);
+        let network = Network::new(udp, options.impair);
+        let hands = Hands::new(poll, network, stash, recorder);
         Ok(Self {
             driver: Driver::new(node, hands, about),
             listener,
@@ -422,6 +438,20 @@ fn config(options: &Options, about: &About) -> Result<Config> {
             None => Start::Found(ClusterId(dice()?)),
         },
         pace: Pace::default(),
+    })
+}
+
+/// Starts to record the node; without memory for that it runs all the same.
+fn recorder(options: &Options, node: &Node, problems: &mut Vec<String>) -> Recorder {
+    if !options.recorder {
+        return Recorder::off();
+    }
+    Recorder::begin(node).unwrap_or_else(|error| {
+        problems.push(format!(
+            "the flight recorder is off ({error}); lift the limit on address space (ulimit -v), \
+             or turn it off by --recorder off"
+        ));
+        Recorder::off()
     })
 }
 

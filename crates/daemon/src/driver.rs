@@ -70,15 +70,19 @@ impl Driver {
     }
 
     fn feed_with(&mut self, input: Input<'_>, payload: Option<&PageBytes>) {
-        self.step(input, payload);
+        let now = Time(clock::monotonic());
+        self.hands.recorder.input(now, &input);
+        self.step(now, input, payload);
         while let Some(next) = self.hands.next.pop_front() {
-            self.step(next, None);
+            let now = Time(clock::monotonic());
+            self.hands.recorder.next(now);
+            self.step(now, next, None);
         }
+        self.hands.recorder.settle(&self.node);
         self.deadline = self.node.next_deadline();
     }
 
-    fn step(&mut self, input: Input<'_>, payload: Option<&PageBytes>) {
-        let now = Time(clock::monotonic());
+    fn step(&mut self, now: Time, input: Input<'_>, payload: Option<&PageBytes>) {
         self.node.handle(now, input, &mut self.effects);
         self.hands.carry_out(&mut self.effects, payload);
     }

@@ -4,6 +4,7 @@ use crate::faults::{Faults, Waiting};
 use crate::locks::Reclaimed;
 use crate::network::Network;
 use crate::pages::{At, Pages};
+use crate::recorder::Recorder;
 use crate::sessions::Sessions;
 use crate::stamps::Stamps;
 use crate::stash::Stash;
@@ -39,6 +40,8 @@ pub(crate) struct Hands {
     pub(crate) tally: Tally,
     /// Time stamps.
     pub(crate) stamps: Stamps,
+    /// What the node is told, and how far its effects are carried out.
+    pub(crate) recorder: Recorder,
     /// Inputs that effects gave rise to, for after the effects.
     pub(crate) next: VecDeque<Input<'static>>,
     /// This node has left its cluster, or cannot: the daemon may end.
@@ -53,11 +56,19 @@ const LOGGED: usize = 1000;
 
 /// Contents on their way into a frame. If a mapping wants them next, both are
 /// done by one call of the kernel, straight from the receive buffer.
-type Filling = Option<(At, Source)>;
+type Filling = Option<Fill>;
+
+/// See [`Filling`].
+struct Fill {
+    at: At,
+    source: Source,
+    /// Which effect asked for it.
+    index: usize,
+}
 
 impl Hands {
     /// Hands that have done nothing yet.
-    pub(crate) fn new(poll: Poll, network: Network, stash: Stash) -> Self {
+    pub(crate) fn new(poll: Poll, network: Network, stash: Stash, recorder: Recorder) -> Self {
         Self {
             poll,
             network,
@@ -68,6 +79,7 @@ impl Hands {
             tickets: Tickets::default(),
             tally: Tally::default(),
             stamps: Stamps::default(),
+            recorder,
             next: VecDeque::new(),
             left: false,
             lost: HashSet::new(),
@@ -79,7 +91,8 @@ impl Hands {
     /// caused them.
     pub(crate) fn carry_out(&mut self, effects: &mut Effects, payload: Option<&PageBytes>) {
         let mut filling: Filling = None;
-        for effect in effects.drain() {
+        let mut all = 0;
+        for (index, effect) in effects.drain().enumerate() {
             match effect {
                 Effect::Emit(event) => self.emit(&event),
                 Effect::Send {
@@ -98,38 +111,48 @@ impl Hands {
                     rights,
                 } => {
                     let at = (segment, page);
-                    let source = filling.take_if(|(of, _)| *of == at);
+                    let source = filling.take_if(|fill| fill.at == at);
                     self.fill(&mut filling, payload);
-                    self.map(
-                        mapping,
-                        at,
-                        rights,
-                        source.map(|(_, source)| source),
-                        payload,
-                    );
+                    self.map(mapping, at, rights, source.map(|fill| fill.source), payload);
+                }
+                Effect::Fill {
+                    segment,
+                    page,
+                    source,
+                } => {
+                    self.fill(&mut filling, payload);
+                    let at = (segment, page);
+                    filling = Some(Fill { at, source, index });
                 }
                 other => {
                     self.fill(&mut filling, payload);
-                    self.one(other, &mut filling, payload);
+                    self.one(other, payload);
                 }
             }
+            all = index + 1;
+            let done = filling.as_ref().map_or(all, |fill| fill.index);
+            self.recorder.progress(done);
         }
-        self.fill(&mut filling, payload);
+        if filling.is_some() {
+            self.fill(&mut filling, payload);
+            self.recorder.progress(all);
+        }
     }
 
     fn fill(&mut self, filling: &mut Filling, payload: Option<&PageBytes>) {
-        if let Some((at, source)) = filling.take() {
+        if let Some(Fill { at, source, .. }) = filling.take() {
             self.pages.fill(at, source, payload);
         }
     }
 
-    fn one(&mut self, effect: Effect, filling: &mut Filling, payload: Option<&PageBytes>) {
+    /// An input for after the effects.
+    pub(crate) fn follow(&mut self, input: Input<'static>) {
+        self.recorder.follow(&input);
+        self.next.push_back(input);
+    }
+
+    fn one(&mut self, effect: Effect, payload: Option<&PageBytes>) {
         match effect {
-            Effect::Fill {
-                segment,
-                page,
-                source,
-            } => *filling = Some(((segment, page), source)),
             Effect::Protect { segment, page } => {
                 self.pages.protect((segment, page), &mut self.tally);
             }
@@ -147,7 +170,7 @@ impl Hands {
             } => self.fail(mapping, (segment, page), &why),
             Effect::ConfirmUse { segment, page } => {
                 let used = self.threads.have_run((segment, page));
-                self.next.push_back(Input::UseConfirmed {
+                self.follow(Input::UseConfirmed {
                     segment,
                     page,
                     used,
@@ -162,7 +185,9 @@ impl Hands {
             Effect::ReclaimLock { key } => self.reclaim_lock(key),
             Effect::Reply { ticket, reply } => self.answer(ticket, reply),
             send @ Effect::Send { .. } => self.send(send, payload),
-            Effect::Map { .. } | Effect::Emit(_) => unreachable!("carried out by the caller"),
+            Effect::Fill { .. } | Effect::Map { .. } | Effect::Emit(_) => {
+                unreachable!("carried out by the caller")
+            }
         }
     }
 
@@ -261,7 +286,7 @@ impl Hands {
         let lent = segment.is_some_and(|segment| segment.locks.lend(key.number, client, wanted));
         if !lent {
             tracing::error!(lock = %key, "no slot for a lock");
-            self.next.push_back(Input::LockReturned {
+            self.follow(Input::LockReturned {
                 key,
                 recovered: true,
             });
@@ -274,7 +299,7 @@ impl Hands {
             segment.locks.reclaim(key.number)
         });
         if reclaimed != Reclaimed::Marked {
-            self.next.push_back(Input::LockReturned {
+            self.follow(Input::LockReturned {
                 key,
                 recovered: reclaimed == Reclaimed::Broken,
             });

@@ -18,6 +18,7 @@ mod mapping;
 mod network;
 mod options;
 mod pages;
+mod recorder;
 mod segment;
 mod serve;
 mod session;

@@ -28,6 +28,8 @@ pub struct Options {
     pub impair: Option<Impairment>,
     /// Run on this processor only.
     pub cpu: Option<usize>,
+    /// Record what the node does, to find out later why.
+    pub recorder: bool,
     /// Listen at an address others can reach although nothing is encrypted.
     pub insecure: bool,
 }
@@ -61,6 +63,7 @@ impl Default for Options {
             latency: false,
             impair: None,
             cpu: None,
+            recorder: true,
             insecure: false,
         }
     }

@@ -1,0 +1,129 @@
+//! The flight recorder: what the node did, for those who must find out why, and
+//! for a daemon that takes the place of this one.
+
+use pagemesh_core::{Input, Node, Time};
+use pagemesh_os::region::{Region, Shape};
+use pagemesh_recorder::{Dump, DumpError, Journal};
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// Bytes a log has at least before the node is written down anew. There are two
+/// logs, so this is half of what is remembered of a small node.
+const LOG: usize = 4 << 20;
+
+/// Address space of the journal: 16 GiB. Only what is used costs memory: two
+/// snapshots, each with a log twice its size, or [`LOG`].
+const SPACE: Shape = Shape {
+    words: 2 << 30,
+    bytes: 0,
+};
+
+/// The journal of the node, if there is one.
+#[derive(Debug)]
+pub(crate) struct Recorder(Option<Journal<Region>>);
+
+impl Recorder {
+    /// Starts to record a node.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub(crate) fn begin(node: &Node) -> io::Result<Self> {
+        let region = Region::create("pagemesh-journal", SPACE)?;
+        let journal = Journal::begin(region, LOG, node, &[]).map_err(io::Error::other)?;
+        Ok(Self(Some(journal)))
+    }
+
+    /// Records nothing.
+    pub(crate) fn off() -> Self {
+        Self(None)
+    }
+
+    /// The node is about to handle this.
+    pub(crate) fn input(&mut self, now: Time, input: &Input<'_>) {
+        if let Some(journal) = &mut self.0 {
+            journal.input(now, input.clone());
+        }
+    }
+
+    /// The node is about to handle what is first in line.
+    pub(crate) fn next(&mut self, now: Time) {
+        if let Some(journal) = &mut self.0 {
+            journal.next(now);
+        }
+    }
+
+    /// An effect gave rise to an input, which gets in line.
+    pub(crate) fn follow(&mut self, input: &Input<'_>) {
+        if let Some(journal) = &mut self.0 {
+            journal.follow(input.clone());
+        }
+    }
+
+    /// So many effects of the input have been carried out.
+    pub(crate) fn progress(&mut self, done: usize) {
+        if let Some(journal) = &mut self.0 {
+            journal.progress(u32::try_from(done).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Nothing is left to do: starts a new log if the present one is long.
+    pub(crate) fn settle(&mut self, node: &Node) {
+        if let Some(journal) = &mut self.0
+            && (journal.is_long() || journal.is_stopped())
+            && journal.snapshot(node, &[]).is_err()
+        {
+            tracing::warn!(
+                "this node knows too many pages for its flight recorder, which is off from now on"
+            );
+            self.0 = None;
+        }
+    }
+
+    /// What is remembered, as it stands in a file; with the state of `node`, if
+    /// that is sound.
+    ///
+    /// # Errors
+    /// If nothing is recorded.
+    pub(crate) fn dump(&self, node: Option<&Node>, why: &str) -> Result<Vec<u8>, DumpError> {
+        let journal = self.0.as_ref().ok_or(DumpError::Nothing)?;
+        Ok(Dump::take(journal.memory().as_ref(), node, why)?.to_bytes())
+    }
+
+    /// The daemon is about to die of this panic: saves what led to it. The node
+    /// may be broken, so its state is not asked for.
+    pub(crate) fn save(&self, socket: &Path, why: &str) {
+        let path = crash_path(socket);
+        match self.dump(None, why).map_err(io::Error::other) {
+            Ok(bytes) => match write(&path, &bytes) {
+                Ok(()) => tracing::error!(path = %path.display(), "the flight recorder is saved"),
+                Err(error) => {
+                    tracing::error!(path = %path.display(), %error, "the flight recorder is lost");
+                }
+            },
+            Err(error) => tracing::error!(%error, "nothing of the flight recorder is saved"),
+        }
+    }
+}
+
+/// Where the last flight recorder of a daemon that broke is: beside its socket.
+fn crash_path(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".dump");
+    path.into()
+}
+
+/// Writes a file only its owner can read, in the place of a former one.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(format!(".{}", std::process::id()));
+    let draft = PathBuf::from(draft);
+    let mut options = File::options();
+    options.write(true).create_new(true).mode(0o600);
+    let written = options
+        .open(&draft)
+        .and_then(|mut file| file.write_all(bytes))
+        .and_then(|()| std::fs::rename(&draft, path));
+    written.inspect_err(|_| drop(std::fs::remove_file(&draft)))
+}
