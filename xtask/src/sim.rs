@@ -161,8 +161,8 @@ fn print_failures(summary: &Summary) {
 fn print_summary(summary: &Summary) {
     let stats = &summary.stats;
     println!(
-        "{} seeds: {} operations, {} datagrams ({} messages, {} with a page)",
-        summary.seeds, stats.operations, stats.datagrams, stats.messages, stats.pages
+        "{} seeds: {} operations, {} datagrams ({} messages, {} with a page), {} sealed",
+        summary.seeds, stats.operations, stats.datagrams, stats.messages, stats.pages, stats.sealed
     );
     println!(
         "faults injected: {} lost, {} doubled, {} others; {} hosts buried alive",

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 use pagemesh_wire::peer::{Access, Call, Credentials};
 use pagemesh_wire::{
-    ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, SyncKey, Ticket,
+    ClientId, MappingId, NodeId, PageCount, PageIndex, PublicKey, SegmentId, SyncKey, Ticket,
 };
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,9 @@ pub enum Input<'a> {
     Datagram {
         /// Where it came from.
         source: SocketAddr,
-        /// All of it. Effects of this very call may name its page as
+        /// Whose seal it bore; none where nothing is sealed.
+        key: PublicKey,
+        /// All of it, without the seal. Effects of this very call may name its page as
         /// [`Source::Payload`](crate::Source::Payload).
         #[serde(serialize_with = "at_once")]
         bytes: &'a [u8],

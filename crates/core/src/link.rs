@@ -11,13 +11,22 @@ use crate::sync::LockLetter;
 use core::net::SocketAddr;
 use pagemesh_wire::header::{Header, HeaderError};
 use pagemesh_wire::peer::{DecodeError, Health, Located, Message, PassAck, Spare, Subject};
-use pagemesh_wire::{NodeId, PageIndex, SegmentId, SyncKey, Version};
+use pagemesh_wire::{NodeId, PageIndex, PublicKey, SegmentId, SyncKey, Version};
+
+/// The address a datagram came from, and whose seal it bore.
+pub(crate) type Sender = (SocketAddr, PublicKey);
 
 impl Rooms {
     /// A datagram arrived. Nothing of it is believed before it is checked.
-    pub(crate) fn datagram(&mut self, cx: &mut Cx<'_>, source: SocketAddr, bytes: &[u8]) {
+    pub(crate) fn datagram(
+        &mut self,
+        cx: &mut Cx<'_>,
+        source: SocketAddr,
+        key: PublicKey,
+        bytes: &[u8],
+    ) {
         match Message::decode(bytes) {
-            Ok((header, message, _)) => self.admit(cx, source, header, message),
+            Ok((header, message, _)) => self.admit(cx, (source, key), header, message),
             Err(DecodeError::Header(HeaderError::Version(_))) => {
                 cx.emit(Event::ForeignVersion {});
             }
@@ -25,9 +34,9 @@ impl Rooms {
         }
     }
 
-    fn admit(&mut self, cx: &mut Cx<'_>, source: SocketAddr, header: Header, message: Message) {
+    fn admit(&mut self, cx: &mut Cx<'_>, from: Sender, header: Header, message: Message) {
         match message {
-            Message::Join(join) => self.join(cx, source, &join),
+            Message::Join(join) => self.join(cx, from, &join),
             Message::Welcome(welcome) => {
                 let asked = matches!(self.membership.standing, Standing::Joining(_))
                     && welcome.incarnation == cx.shell.config.incarnation
@@ -48,7 +57,7 @@ impl Rooms {
                     self.membership.redirected(cx, to);
                 }
             }
-            message if self.is_member(cx, source, &header) => {
+            message if self.is_member(cx, from, &header) => {
                 self.message(cx, header.from, message);
             }
             _ => cx.emit(Event::Stranger {}),
@@ -57,7 +66,7 @@ impl Rooms {
 
     /// Whether the sender is a living member speaking to us in this cluster. A
     /// member that was given up is told so: it must not go on alone.
-    fn is_member(&mut self, cx: &mut Cx<'_>, source: SocketAddr, header: &Header) -> bool {
+    fn is_member(&mut self, cx: &mut Cx<'_>, (source, key): Sender, header: &Header) -> bool {
         if self.membership.standing != Standing::Member
             || header.cluster != cx.shell.cluster
             || header.to != cx.me()
@@ -70,7 +79,10 @@ impl Rooms {
             .view
             .members
             .iter()
-            .find(|member| member.id == header.from && member.incarnation == header.incarnation)
+            .find(|member| {
+                (member.id, member.incarnation, member.key)
+                    == (header.from, header.incarnation, key)
+            })
             .map(|member| member.health);
         if matches!(health, Some(Health::Dead | Health::Left)) {
             let header = cx.header(header.from);

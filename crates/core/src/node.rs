@@ -10,7 +10,7 @@ use crate::time::Time;
 use core::net::SocketAddr;
 use core::time::Duration;
 use pagemesh_wire::peer::{MemberView, Refusal, SegmentInfo};
-use pagemesh_wire::{ClusterId, Incarnation, NodeId, PageIndex, SegmentId};
+use pagemesh_wire::{ClusterId, Incarnation, NodeId, PageIndex, PublicKey, SegmentId};
 use serde::{Deserialize, Serialize};
 
 /// What a node is told at its start.
@@ -22,6 +22,8 @@ pub struct Config {
     pub address: SocketAddr,
     /// Drawn at random for this life.
     pub incarnation: Incarnation,
+    /// What its datagrams are sealed by; none where nothing is sealed.
+    pub key: PublicKey,
     /// Join the cluster of a daemon here, or be the first node of a new one.
     pub start: Start,
     /// Resend, suspicion and use-guard times; the simulator shortens them.
@@ -114,6 +116,14 @@ impl Node {
     #[must_use]
     pub fn view(&self) -> &MemberView {
         &self.shell.view
+    }
+
+    /// What a member's datagrams are sealed by.
+    #[must_use]
+    pub fn key_of(&self, node: NodeId) -> Option<PublicKey> {
+        let members = &self.shell.view.members;
+        let member = members.iter().find(|member| member.id == node)?;
+        Some(member.key)
     }
 
     /// Why this node is no member, if it was refused, expelled or has left.

@@ -7,6 +7,7 @@ use crate::effect::{Effect, Reply};
 use crate::event::Event;
 use crate::input::{Input, Request};
 use crate::limits::{GROUPS, LEAVE_BURST, LIST_PAGE};
+use crate::link::Sender;
 use crate::membership::{Coordinator, Membership, Standing, Verdict};
 use crate::segment::Segment;
 use crate::shell::Cx;
@@ -52,7 +53,7 @@ impl Rooms {
 
     pub(crate) fn handle(&mut self, cx: &mut Cx<'_>, input: Input<'_>) {
         match input {
-            Input::Datagram { source, bytes } => self.datagram(cx, source, bytes),
+            Input::Datagram { source, key, bytes } => self.datagram(cx, source, key, bytes),
             Input::Fault {
                 mapping,
                 page,
@@ -572,16 +573,11 @@ impl Rooms {
 
     // ---- members -------------------------------------------------------------
 
-    pub(crate) fn join(
-        &mut self,
-        cx: &mut Cx<'_>,
-        source: core::net::SocketAddr,
-        join: &peer::Join,
-    ) {
+    pub(crate) fn join(&mut self, cx: &mut Cx<'_>, from: Sender, join: &peer::Join) {
         let Some(coordinator) = &mut self.coordinator else {
-            return self.redirect(cx, source, join);
+            return self.redirect(cx, from.0, join);
         };
-        if let Verdict::Changed(view) = coordinator.join(cx, source, join) {
+        if let Verdict::Changed(view) = coordinator.join(cx, from, join) {
             self.spread_view(cx, view);
         }
     }

@@ -19,7 +19,7 @@ use pagemesh_os::signals::Signals;
 use pagemesh_os::udp::{Received, Udp};
 use pagemesh_os::{clock, cpu, uffd};
 use pagemesh_wire::local::MAX_PACKET;
-use pagemesh_wire::{ClientId, ClusterId, Incarnation, MappingId};
+use pagemesh_wire::{ClientId, ClusterId, Incarnation, MappingId, PublicKey};
 use rand::TryRng as _;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -433,6 +433,7 @@ fn config(options: &Options, about: &About) -> Result<Config> {
         name: about.name.clone(),
         address: about.address,
         incarnation: Incarnation(dice()?),
+        key: PublicKey::NONE,
         start: match options.join {
             Some(address) => Start::Join(address),
             None => Start::Found(ClusterId(dice()?)),

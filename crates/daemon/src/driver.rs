@@ -12,7 +12,7 @@ use pagemesh_os::seqpacket::Socket;
 use pagemesh_os::uffd::{Fault, FaultBuffer};
 use pagemesh_wire::header::HEADER_SIZE;
 use pagemesh_wire::peer::Access;
-use pagemesh_wire::{ClientId, MappingId, PageIndex, SyncKey};
+use pagemesh_wire::{ClientId, MappingId, PageIndex, PublicKey, SyncKey};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -96,7 +96,14 @@ impl Driver {
             .split_last_chunk::<PAGE>()
             .filter(|(head, _)| head.len() >= HEADER_SIZE)
             .map(|(_, page)| page);
-        self.feed_with(Input::Datagram { source, bytes }, payload);
+        self.feed_with(
+            Input::Datagram {
+                source,
+                key: PublicKey::NONE,
+                bytes,
+            },
+            payload,
+        );
     }
 
     /// Threads may have stopped in a mapping.

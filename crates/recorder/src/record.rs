@@ -35,12 +35,13 @@ impl<'a> Record<'a> {
     #[must_use]
     pub fn input(now: Time, input: Input<'a>) -> Self {
         match input {
-            Input::Datagram { source, bytes } => {
+            Input::Datagram { source, key, bytes } => {
                 let (head, rest) = bytes.split_at(heard(bytes));
                 Self::Input {
                     now,
                     input: Input::Datagram {
                         source,
+                        key,
                         bytes: head,
                     },
                     rest: u32::try_from(rest.len()).unwrap_or(u32::MAX),

@@ -88,7 +88,7 @@ impl Replay {
         match record {
             Record::Input {
                 now,
-                input: Input::Datagram { source, bytes },
+                input: Input::Datagram { source, key, bytes },
                 rest,
             } => {
                 let rest = usize::try_from(rest).unwrap_or(usize::MAX);
@@ -100,7 +100,7 @@ impl Replay {
                 let mut bytes = bytes.to_vec();
                 bytes.resize(whole, 0);
                 let bytes = bytes.as_slice();
-                self.handle(now, &Input::Datagram { source, bytes }, each)
+                self.handle(now, &Input::Datagram { source, key, bytes }, each)
             }
             Record::Input { now, input, .. } => self.handle(now, &input, each),
             Record::Follow(input) => {

@@ -117,6 +117,7 @@ impl Stats {
         self.pages += other.pages;
         self.lost += other.lost;
         self.twice += other.twice;
+        self.sealed += other.sealed;
         self.faults += other.faults;
         self.buried_alive += other.buried_alive;
         self.happenings += other.happenings;

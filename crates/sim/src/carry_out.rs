@@ -9,7 +9,7 @@ use pagemesh_core::limits::USE_GUARD;
 use pagemesh_core::{Effect, Event, Input, Rights, Source};
 use pagemesh_wire::header::{HEADER_SIZE, Header};
 use pagemesh_wire::peer::{Message, Subject};
-use pagemesh_wire::{ClientId, MappingId, PAGE_SIZE, PageIndex, SegmentId, SyncKey};
+use pagemesh_wire::{ClientId, MappingId, NodeId, PAGE_SIZE, PageIndex, SegmentId, SyncKey};
 use std::net::SocketAddr;
 
 fn key(segment: SegmentId, page: PageIndex) -> PageKey {
@@ -131,12 +131,19 @@ impl World {
         if let (Message::Pass(_), Some(granted)) = (message, grants) {
             self.ownership_sent(header.to, granted);
         }
-        self.dispatch(at, address, message, bytes);
+        self.dispatch(at, address, header.to, message, bytes);
         Ok(())
     }
 
     /// A datagram leaves: into the network, whatever that does to it.
-    fn dispatch(&mut self, at: usize, address: SocketAddr, message: &Message, bytes: Vec<u8>) {
+    fn dispatch(
+        &mut self,
+        at: usize,
+        address: SocketAddr,
+        whom: NodeId,
+        message: &Message,
+        bytes: Vec<u8>,
+    ) {
         let kind = kind(message);
         self.stats.datagrams += 1;
         let to = self.host_at(address);
@@ -153,8 +160,24 @@ impl World {
             self.log.note(now, at, Mark::Leaves, hash, text);
         }
         let Some(to) = to else { return };
+        if self.hosts[at].guard.is_on() {
+            return self.seal(at, address, whom, &bytes);
+        }
         let fate = self.network.fate(now, at, to, kind);
         self.transcribe(at, to, message, fate);
+        self.suffer(at, (to, address), kind, bytes, fate);
+    }
+
+    /// What the network does to a datagram.
+    pub(crate) fn suffer(
+        &mut self,
+        at: usize,
+        (to, address): (usize, SocketAddr),
+        kind: &str,
+        bytes: Vec<u8>,
+        fate: Fate,
+    ) {
+        let now = self.now;
         let source = self.hosts[at].address;
         if let Some(garbage) = self.network.garbage(&bytes) {
             let arrival = Happening::Arrival {

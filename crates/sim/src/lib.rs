@@ -24,6 +24,7 @@ mod plan;
 mod process;
 mod run;
 mod scenario;
+mod sealing;
 mod step;
 mod transcript;
 mod workload;

@@ -162,6 +162,7 @@ impl Plan {
             .filter(|host| !doomed.contains(host))
             .collect();
         let mut setting = Setting {
+            sealed: Dice::stream(seed, "sealed").chance(125),
             seed,
             hosts,
             pace,

@@ -86,6 +86,7 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let setting = Setting {
+            sealed: false,
             seed: 0,
             hosts: Vec::new(),
             pace: Pace::default(),

@@ -49,6 +49,20 @@ fn the_same_seed_is_the_same_run() {
     }
 }
 
+/// An eighth of all seeds seal their datagrams.
+#[test]
+fn some_seeds_are_sealed() {
+    let sealed = (0..64).filter(|seed| {
+        let options = Options {
+            seed: *seed,
+            profile: Profile::Calm,
+            ..Options::default()
+        };
+        run(options).stats.sealed > 0
+    });
+    assert!((1..24).contains(&sealed.count()));
+}
+
 #[test]
 fn calm_seeds_hold() {
     sweep(Profile::Calm, 0, 500);

@@ -14,6 +14,7 @@ use crate::kernel::{Kernel, PageKey, ThreadId};
 use crate::log::{Log, Mark};
 use crate::network::{Network, Weather};
 use crate::process::{Client, Processes};
+use crate::sealing::Sealing;
 use crate::step::{BarrierPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
 use pagemesh_core::{Config, Effects, Input, Node, Pace, Rights, Start, Time};
 use pagemesh_wire::{ClusterId, Incarnation, Ticket};
@@ -27,6 +28,8 @@ pub use stats::Stats;
 /// What the world is made of; everything a seed decides except programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
+    /// Datagrams are sealed.
+    pub(crate) sealed: bool,
     pub(crate) seed: u64,
     pub(crate) hosts: Vec<HostPlan>,
     pub(crate) pace: Pace,
@@ -168,10 +171,12 @@ impl World {
         } else {
             Start::Join(self.hosts[0].address)
         };
+        let guard = Sealing::new(self.setting.sealed, self.setting.seed, index);
         let config = Config {
             name: format!("host{}", index + 1),
             address,
             incarnation: Incarnation(dice.number() | 1),
+            key: guard.key(),
             start,
             pace: self.setting.pace,
         };
@@ -185,6 +190,7 @@ impl World {
             buried: false,
             leaves: false,
             id: None,
+            guard,
             inbox: VecDeque::new(),
             paused_until: Time(0),
             slow: (1, Time(0)),
@@ -306,21 +312,30 @@ impl World {
     }
 
     fn handle(&mut self, at: usize, pending: &Pending) -> Check {
-        if let Pending::Datagram(source, bytes) = pending {
-            self.note_arrival(at, *source, bytes);
-        }
+        let opened = match pending {
+            Pending::Datagram(source, bytes) => {
+                let Some(opened) = self.open(at, *source, bytes) else {
+                    return Ok(());
+                };
+                self.note_arrival(at, *source, &opened.1);
+                opened
+            }
+            Pending::Local(_) => Default::default(),
+        };
         let mut effects = std::mem::take(&mut self.effects);
         let host = &mut self.hosts[at];
         let clock = host.clock(self.now);
         let mut payload = None;
         match pending {
-            Pending::Datagram(source, bytes) => {
+            Pending::Datagram(source, _) => {
+                let (key, bytes) = &opened;
                 payload = pagemesh_wire::peer::Message::decode(bytes)
                     .ok()
                     .map(|(_, _, page)| page)
                     .filter(|page| !page.is_empty());
                 let input = Input::Datagram {
                     source: *source,
+                    key: *key,
                     bytes,
                 };
                 host.node.handle(clock, input, &mut effects);
@@ -335,6 +350,7 @@ impl World {
             .drain()
             .try_for_each(|effect| self.execute(at, effect, payload));
         self.effects = effects;
+        self.meet_members(at);
         // What effects ask is answered at once, before anything that already waits.
         for answer in std::mem::take(&mut self.answers).into_iter().rev() {
             self.hosts[at].inbox.push_front(Pending::Local(answer));

@@ -7,8 +7,8 @@
 
 use crate::header::{HEADER_SIZE, Header, HeaderError, MAX_DATAGRAM};
 use crate::{
-    ByteLen, CallId, ClusterId, Incarnation, NodeId, NodeSet, PAGE_SIZE, PageIndex, RequestId,
-    SegmentId, SyncKey, Version,
+    ByteLen, CallId, ClusterId, Incarnation, NodeId, NodeSet, PAGE_SIZE, PageIndex, PublicKey,
+    RequestId, SegmentId, SyncKey, Version,
 };
 use core::net::SocketAddr;
 use serde::{Deserialize, Serialize};
@@ -325,6 +325,8 @@ pub struct Member {
     pub address: SocketAddr,
     /// Which of its lives this is.
     pub incarnation: Incarnation,
+    /// Proves that a datagram is its own, where datagrams are sealed.
+    pub key: PublicKey,
     /// Alive, or why not.
     pub health: Health,
 }

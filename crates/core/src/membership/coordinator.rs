@@ -7,7 +7,7 @@ use crate::time::Time;
 use crate::timers::Timer;
 use core::net::SocketAddr;
 use pagemesh_wire::peer::{Health, Join, Member, MemberView, Message, Refusal, Welcome};
-use pagemesh_wire::{NodeId, PAGE_SIZE};
+use pagemesh_wire::{NodeId, PAGE_SIZE, PublicKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -29,13 +29,18 @@ pub(crate) enum Verdict {
 
 impl Coordinator {
     /// A host asks for admission, perhaps again.
-    pub(crate) fn join(&mut self, cx: &mut Cx<'_>, source: SocketAddr, join: &Join) -> Verdict {
+    pub(crate) fn join(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (source, key): (SocketAddr, PublicKey),
+        join: &Join,
+    ) -> Verdict {
         let known = cx
             .shell
             .view
             .members
             .iter()
-            .find(|member| member.incarnation == join.incarnation)
+            .find(|member| member.incarnation == join.incarnation && member.key == key)
             .map(|member| (member.id, member.health));
         match known {
             Some((node, Health::Alive)) => {
@@ -80,6 +85,7 @@ impl Coordinator {
             name: shorten(&join.name),
             address: join.advertise.unwrap_or(source),
             incarnation: join.incarnation,
+            key,
             health: Health::Alive,
         });
         self.watch(cx, node);

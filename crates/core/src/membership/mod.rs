@@ -64,6 +64,7 @@ impl Membership {
                     name: cx.shell.config.name.clone(),
                     address: cx.shell.config.address,
                     incarnation: cx.shell.config.incarnation,
+                    key: cx.shell.config.key,
                     health: Health::Alive,
                 };
                 let view = MemberView {

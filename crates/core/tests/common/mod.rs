@@ -9,7 +9,8 @@ use pagemesh_wire::peer::{
     Access, Credentials, Manager, Message, Policy, SegmentInfo, SegmentSpec, Window,
 };
 use pagemesh_wire::{
-    ByteLen, ClientId, ClusterId, Incarnation, MappingId, NodeId, PAGE_SIZE, PageIndex, Ticket,
+    ByteLen, ClientId, ClusterId, Incarnation, MappingId, NodeId, PAGE_SIZE, PageIndex, PublicKey,
+    Ticket,
 };
 use std::collections::VecDeque;
 
@@ -57,6 +58,7 @@ impl Cluster {
                 name: format!("host{index}"),
                 address: address(index),
                 incarnation: Incarnation(index as u64 + 100),
+                key: PublicKey::NONE,
                 start: if index == 0 {
                     Start::Found(ClusterId(77))
                 } else {
@@ -126,6 +128,7 @@ impl Cluster {
                     to,
                     Input::Datagram {
                         source: from,
+                        key: PublicKey::NONE,
                         bytes: &datagram,
                     },
                 );

@@ -97,7 +97,11 @@ fn any_datagram_is_handled_alike_though_its_page_is_not_written_down() {
             let mut looks = 0;
             pair.input(
                 0,
-                Input::Datagram { source, bytes },
+                Input::Datagram {
+                    source,
+                    key: pagemesh_wire::PublicKey::NONE,
+                    bytes,
+                },
                 &mut |side, at, effects| {
                     let found = recover(side.journal.memory()).expect("sound");
                     assert!(at == Moment::Told || found.node == side.node);

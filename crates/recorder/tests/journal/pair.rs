@@ -5,8 +5,8 @@ use pagemesh_core::{Config, Effect, Effects, Input, Node, Pace, Reply, Request, 
 use pagemesh_recorder::Journal;
 use pagemesh_wire::peer::{Access, Credentials, Manager, Policy, SegmentSpec, Window};
 use pagemesh_wire::{
-    ByteLen, ClientId, ClusterId, Incarnation, MappingId, PAGE_SIZE, PageIndex, SegmentId, SyncKey,
-    Ticket,
+    ByteLen, ClientId, ClusterId, Incarnation, MappingId, PAGE_SIZE, PageIndex, PublicKey,
+    SegmentId, SyncKey, Ticket,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -73,6 +73,7 @@ fn side(index: usize) -> Side {
         name: format!("host{index}"),
         address: address(index),
         incarnation: Incarnation(index as u64 + 100),
+        key: PublicKey::NONE,
         start: match index {
             0 => Start::Found(ClusterId(77)),
             _ => Start::Join(address(0)),
@@ -183,7 +184,15 @@ impl Pair {
         while let Some((to, bytes)) = self.wire.pop_front() {
             let source = address(1 - to);
             let bytes = bytes.as_slice();
-            self.input(to, Input::Datagram { source, bytes }, look);
+            self.input(
+                to,
+                Input::Datagram {
+                    source,
+                    key: PublicKey::NONE,
+                    bytes,
+                },
+                look,
+            );
         }
     }
 

@@ -1,6 +1,7 @@
 //! One host of the simulated cluster.
 
 use crate::kernel::Kernel;
+use crate::sealing::Sealing;
 use crate::step::HostPlan;
 use pagemesh_core::{Input, Node, Time};
 use pagemesh_wire::NodeId;
@@ -43,6 +44,8 @@ pub(crate) struct Host {
     pub(crate) leaves: bool,
     /// Its number in the cluster, once admitted.
     pub(crate) id: Option<NodeId>,
+    /// Stands between the node and the network, in some seeds.
+    pub(crate) guard: Sealing,
     pub(crate) inbox: VecDeque<Pending>,
     pub(super) paused_until: Time,
     pub(super) slow: (u64, Time),

@@ -11,6 +11,8 @@ pub struct Stats {
     pub messages: u64,
     /// Of these, those that carried a page.
     pub pages: u64,
+    /// Sealed datagrams and handshakes, in seeds that have guards.
+    pub sealed: u64,
     /// Datagrams lost.
     pub lost: u64,
     /// Datagrams that came twice.

@@ -13,7 +13,7 @@ use pagemesh_wire::peer::{
     Ask, Contents, Data, Health, Invalidate, InvalidateAck, Member, MemberView, Message, Pass,
     PassAck, Waiter,
 };
-use pagemesh_wire::{ClusterId, Incarnation, NodeSet, RequestId, Version};
+use pagemesh_wire::{ClusterId, Incarnation, NodeSet, PublicKey, RequestId, Version};
 
 const ME: NodeId = NodeId(2);
 const HOME: NodeId = NodeId(1);
@@ -40,6 +40,7 @@ impl Bench {
             name: "me".into(),
             address,
             incarnation: Incarnation(1),
+            key: PublicKey::NONE,
             start: Start::Found(ClusterId(1)),
             pace: Pace::default(),
         });
@@ -49,6 +50,7 @@ impl Bench {
             name: String::new(),
             address,
             incarnation: Incarnation(id.into()),
+            key: PublicKey::NONE,
             health: Health::Alive,
         });
         shell.set_view(MemberView {

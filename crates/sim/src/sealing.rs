@@ -1,0 +1,154 @@
+//! Guards between nodes and the network, in seeds that have them: the same
+//! code that seals the datagrams of real daemons.
+
+use crate::dice::Dice;
+use crate::world::World;
+use pagemesh_seal::{Guard, Identity, Letter, Now, Outbox, Pace, Ring, Secret, Whom};
+use pagemesh_wire::{NodeId, PublicKey};
+use std::borrow::Cow;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A host's guard, if datagrams are sealed in this seed.
+#[derive(Default)]
+pub(crate) struct Sealing {
+    guard: Option<Guard>,
+    /// The view of members it knows.
+    epoch: u64,
+}
+
+/// How often sessions are renewed.
+const DATAGRAMS: u64 = 200;
+
+/// Dice that several rooms of a guard throw.
+struct Shared(Mutex<Dice>);
+
+impl pagemesh_seal::Dice for Shared {
+    fn fill(&self, bytes: &mut [u8]) {
+        let mut dice = self.0.lock().unwrap_or_else(|dead| dead.into_inner());
+        for part in bytes.chunks_mut(8) {
+            part.copy_from_slice(&dice.number().to_le_bytes()[..part.len()]);
+        }
+    }
+}
+
+fn shared(seed: u64, name: &str) -> Arc<dyn pagemesh_seal::Dice> {
+    Arc::new(Shared(Mutex::new(Dice::stream(seed, name))))
+}
+
+impl Sealing {
+    /// The guard of a host, if there are guards.
+    pub(crate) fn new(sealed: bool, seed: u64, host: usize) -> Self {
+        let guard = sealed.then(|| {
+            let secret = Secret::new(&*shared(seed, "cluster key"));
+            let ring = Ring::default().rotated(secret, 0);
+            let dice = shared(seed, &format!("guard {host}"));
+            let pace = Pace {
+                rekey_datagrams: DATAGRAMS,
+                repeat: Duration::from_micros(200),
+                renew: Duration::from_millis(20),
+                ..Pace::default()
+            };
+            Guard::new(Identity::new(&*dice), ring, None, pace, dice)
+        });
+        Self { guard, epoch: 0 }
+    }
+
+    /// Whether there is one.
+    pub(crate) const fn is_on(&self) -> bool {
+        self.guard.is_some()
+    }
+
+    /// What others know the host by.
+    pub(crate) fn key(&self) -> PublicKey {
+        self.guard.as_ref().map_or(PublicKey::NONE, Guard::public)
+    }
+}
+
+impl World {
+    /// Seals a datagram and lets the network have it, with whatever must be
+    /// said before.
+    pub(crate) fn seal(&mut self, at: usize, address: SocketAddr, whom: NodeId, bytes: &[u8]) {
+        let now = self.guards_clock(at);
+        let host = &mut self.hosts[at];
+        let whom = host.node.key_of(whom).map_or(Whom::Anybody, Whom::Member);
+        let Some(guard) = &mut host.guard.guard else {
+            return;
+        };
+        let mut outbox = Outbox::new();
+        let sealed = guard.seal(now, address, whom, &[bytes], &mut outbox);
+        let sealed = sealed.map(|bytes| Letter {
+            to: address,
+            bytes: bytes.to_vec(),
+        });
+        outbox.extend(sealed);
+        self.mail(at, outbox);
+    }
+
+    /// Opens a datagram that reached a host; none if its guard kept it.
+    pub(crate) fn open<'a>(
+        &mut self,
+        at: usize,
+        source: SocketAddr,
+        bytes: &'a [u8],
+    ) -> Option<(PublicKey, Cow<'a, [u8]>)> {
+        let now = self.guards_clock(at);
+        let Some(guard) = &mut self.hosts[at].guard.guard else {
+            return Some((PublicKey::NONE, bytes.into()));
+        };
+        let mut outbox = Outbox::new();
+        let mut sealed = bytes.to_vec();
+        let opened = guard.open(now, source, &mut sealed, &mut outbox);
+        let opened = opened.ok().flatten();
+        let opened = opened.map(|opened| (opened.key, opened.bytes.to_vec().into()));
+        self.mail(at, outbox);
+        opened
+    }
+
+    /// A node may have heard of new members, or of the end of old ones.
+    pub(crate) fn meet_members(&mut self, at: usize) {
+        let host = &mut self.hosts[at];
+        let view = host.node.view();
+        if let Some(guard) = &mut host.guard.guard
+            && view.epoch != host.guard.epoch
+        {
+            let keys = view.members.iter().map(|member| member.key);
+            guard.set_members(keys, std::iter::empty());
+            host.guard.epoch = view.epoch;
+        }
+    }
+
+    fn mail(&mut self, at: usize, outbox: Outbox) {
+        for Letter { to: address, bytes } in outbox {
+            self.stats.sealed += 1;
+            if let Some(to) = self.host_at(address) {
+                let fate = self.network.fate(self.now, at, to, "sealed");
+                self.suffer(at, (to, address), "sealed", bytes, fate);
+            }
+        }
+    }
+
+    fn guards_clock(&self, at: usize) -> Now {
+        let nanos = self.now.0 + self.hosts[at].plan.clock_offset;
+        Now {
+            since: Duration::from_nanos(nanos),
+            unix: nanos / 1_000_000_000,
+        }
+    }
+}
+
+/// A world with guards has one future.
+impl Clone for Sealing {
+    fn clone(&self) -> Self {
+        assert!(self.guard.is_none(), "sealed worlds are not cloned");
+        Self::default()
+    }
+}
+
+impl fmt::Debug for Sealing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sealing").field(&self.key()).finish()
+    }
+}
