@@ -84,13 +84,12 @@ impl Driver {
 
     fn step(&mut self, now: Time, input: Input<'_>, payload: Option<&PageBytes>) {
         self.node.handle(now, input, &mut self.effects);
+        self.hands.network.meet(self.node.view());
         self.hands.carry_out(&mut self.effects, payload);
     }
 
     /// A datagram came.
-    pub(crate) fn datagram(&mut self, source: SocketAddr, bytes: &[u8]) {
-        self.hands.count(Count::DatagramsIn, 1);
-        self.hands.count(Count::BytesIn, bytes.len() as u64);
+    pub(crate) fn datagram(&mut self, source: SocketAddr, key: PublicKey, bytes: &[u8]) {
         // The core names the payload only if exactly one page is at the end.
         let payload = bytes
             .split_last_chunk::<PAGE>()
@@ -99,7 +98,7 @@ impl Driver {
         self.feed_with(
             Input::Datagram {
                 source,
-                key: PublicKey::NONE,
+                key,
                 bytes,
             },
             payload,

@@ -19,6 +19,7 @@ mod network;
 mod options;
 mod pages;
 mod recorder;
+mod sealing;
 mod segment;
 mod serve;
 mod session;

@@ -32,6 +32,17 @@ pub struct Options {
     pub recorder: bool,
     /// Listen at an address others can reach although nothing is encrypted.
     pub insecure: bool,
+    /// Seal all datagrams, and be admitted by this; none: nothing is sealed.
+    pub admission: Option<Admission>,
+}
+
+/// By what a daemon is admitted to a cluster whose datagrams are sealed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// The file with the cluster's keys; such a daemon may admit others.
+    KeyFile(PathBuf),
+    /// A file with a token somebody made from a key.
+    Token(PathBuf),
 }
 
 /// How to wait for datagrams.
@@ -65,6 +76,7 @@ impl Default for Options {
             cpu: None,
             recorder: true,
             insecure: false,
+            admission: None,
         }
     }
 }
@@ -75,11 +87,12 @@ impl Options {
     /// # Errors
     /// Names the problem and its cure.
     pub fn check(&self) -> Result<()> {
-        if !self.bind.ip().is_loopback() && !self.insecure {
+        if !self.bind.ip().is_loopback() && !self.insecure && self.admission.is_none() {
             bail!(
-                "refusing to listen at {}: datagrams are not encrypted yet, so anybody who can \
-                 send there could read and change all shared memory; listen at a loopback \
-                 address, or pass --insecure on a network where you trust every host",
+                "refusing to listen at {} without a key: anybody who can send there could read and \
+                 change all shared memory; give --key FILE (`pagemesh key new` makes one) or \
+                 --join-token FILE, listen at a loopback address, or pass --insecure on a network \
+                 where you trust every host",
                 self.bind
             );
         }

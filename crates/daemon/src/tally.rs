@@ -21,6 +21,22 @@ counts! {
     DatagramsOut => "datagrams_out",
     /// Datagrams this host's kernel refused to send.
     DatagramsFailed => "datagrams_failed",
+    /// Datagrams refused: not sealed, where datagrams are sealed.
+    SealMissing => "seal_missing",
+    /// Refused: sealed, but malformed.
+    SealMalformed => "seal_malformed",
+    /// Refused: of a session unknown here, as after a restart.
+    SealUnknown => "seal_unknown",
+    /// Refused: opened before, or far too late.
+    SealReplayed => "seal_replayed",
+    /// Refused: forged, or damaged on the way.
+    SealForged => "seal_forged",
+    /// Refused: made with a wrong, outdated or expired key or token.
+    SealWrongKey => "seal_wrong_key",
+    /// Refused: a member's greeting by somebody who is none.
+    SealStranger => "seal_stranger",
+    /// Refused: too many handshakes at once.
+    SealFlooded => "seal_flooded",
     /// Errors the network reported for datagrams sent earlier.
     NetworkNoise => "network_noise",
     /// Bytes received, headers of UDP and IP not counted.

@@ -83,13 +83,13 @@ pub struct Letter {
 /// Letters to send.
 pub type Outbox = Vec<Letter>;
 
-/// What was in a datagram, and whose it is.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Opened<'a> {
+/// How much was in a datagram, and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
     /// The sender's key.
     pub key: PublicKey,
-    /// What it sealed.
-    pub bytes: &'a [u8],
+    /// Bytes it sealed.
+    pub length: usize,
 }
 
 /// Why a datagram was not let in.
@@ -253,23 +253,33 @@ impl Guard {
         None
     }
 
-    /// Opens a datagram in place. `None` if it was this layer's own business.
+    /// Opens a datagram; what was in it is written to `into`, which must be as
+    /// long. `None` if it was this layer's own business.
     ///
     /// # Errors
     /// If it is not let in, with the reason.
-    pub fn open<'a>(
+    pub fn open(
         &mut self,
         now: Now,
         source: SocketAddr,
-        datagram: &'a mut [u8],
+        datagram: &[u8],
+        into: &mut [u8],
         outbox: &mut Outbox,
-    ) -> Result<Option<Opened<'a>>, Refused> {
+    ) -> Result<Option<Opened>, Refused> {
         if !crate::is_sealed(datagram) {
+            // Lest a daemon without a key knocks for ever and nobody says why.
+            self.hint(now, source, 0, outbox);
             return Err(Refused::Unsealed);
         }
         let frame = Frame::decode(datagram).ok_or(Refused::Malformed)?;
         match frame.kind {
-            Kind::Data => self.data(now, source, &frame, datagram, outbox).map(Some),
+            Kind::Data => {
+                let opened = self.data(now, &frame, datagram, into);
+                if opened == Err(Refused::Unknown) {
+                    self.hint(now, source, frame.to, outbox);
+                }
+                opened.map(Some)
+            }
             Kind::Door => self
                 .knocked(now, source, &frame, datagram, outbox)
                 .map(|()| None),
@@ -290,24 +300,22 @@ impl Guard {
         }
     }
 
-    fn data<'a>(
+    fn data(
         &mut self,
         now: Now,
-        source: SocketAddr,
         frame: &Frame,
-        datagram: &'a mut [u8],
-        outbox: &mut Outbox,
-    ) -> Result<Opened<'a>, Refused> {
+        datagram: &[u8],
+        into: &mut [u8],
+    ) -> Result<Opened, Refused> {
         let Some(Place::Peer(key)) = self.places.get(&frame.to).copied() else {
-            self.hint(now, source, frame.to, outbox);
             return Err(Refused::Unknown);
         };
         let peer = self.peers.get_mut(&key).ok_or(Refused::Unknown)?;
-        let (bytes, displaced) = peer.open(frame, datagram, (now.since, &self.pace))?;
+        let (length, displaced) = peer.open(frame, datagram, into, (now.since, &self.pace))?;
         if let Some(number) = displaced {
             self.places.remove(&number);
         }
-        Ok(Opened { key, bytes })
+        Ok(Opened { key, length })
     }
 
     /// Tells a sender that its session is unknown here: this daemon may have

@@ -74,23 +74,24 @@ impl Peer {
 
     /// Opens a datagram. The first one of a proposed session confirms it; the
     /// number of what that displaces comes back too.
-    pub(crate) fn open<'a>(
+    pub(crate) fn open(
         &mut self,
         frame: &Frame,
-        datagram: &'a mut [u8],
+        datagram: &[u8],
+        into: &mut [u8],
         (now, pace): (Duration, &Pace),
-    ) -> Result<(&'a mut [u8], Option<u32>), Refused> {
+    ) -> Result<(usize, Option<u32>), Refused> {
         let by =
             |session: &&mut Session| session.ours == frame.to && !is_worn(session, now, pace, 3);
         let established = [&mut self.current, &mut self.previous];
         let found = established.into_iter().filter_map(Option::as_mut).find(by);
         if let Some(session) = found {
-            return Ok((session.open(frame, datagram)?, None));
+            return Ok((session.open(frame, datagram, into)?, None));
         }
         let proposed = self.next.as_mut().filter(by);
-        let opened = proposed.ok_or(Refused::Unknown)?.open(frame, datagram)?;
+        let length = proposed.ok_or(Refused::Unknown)?.open(frame, datagram, into)?;
         let displaced = self.next.take().and_then(|session| self.establish(session));
-        Ok((opened, displaced))
+        Ok((length, displaced))
     }
 }
 

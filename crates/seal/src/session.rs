@@ -73,26 +73,27 @@ impl Session {
         out.extend_from_slice(tag.as_ref());
     }
 
-    /// Opens a datagram of this session in place.
-    pub(crate) fn open<'a>(
+    /// Opens a datagram of this session; says how many bytes it wrote to `into`.
+    pub(crate) fn open(
         &mut self,
         frame: &Frame,
-        datagram: &'a mut [u8],
-    ) -> Result<&'a mut [u8], Refused> {
+        datagram: &[u8],
+        into: &mut [u8],
+    ) -> Result<usize, Refused> {
         if !self.window.is_new(frame.count) {
             return Err(Refused::Replayed);
         }
-        let (_, sealed) = datagram
-            .split_first_chunk_mut::<FRAME>()
-            .filter(|(_, sealed)| sealed.len() >= TAG)
+        let sealed = datagram.get(FRAME..).unwrap_or_default();
+        let (sealed, tag) = sealed
+            .split_last_chunk::<TAG>()
             .ok_or(Refused::Malformed)?;
+        let into = into.get_mut(..sealed.len()).ok_or(Refused::Malformed)?;
         let aad = Aad::from(frame.encode());
-        let opened = self
-            .back
-            .open_in_place(nonce(frame.count), aad, sealed)
+        self.back
+            .open_separate_gather(nonce(frame.count), aad, sealed, tag, into)
             .map_err(|_| Refused::Forged)?;
         self.window.note(frame.count);
-        Ok(opened)
+        Ok(into.len())
     }
 }
 

@@ -113,11 +113,14 @@ impl World {
         }
     }
 
-    fn bring(&mut self, from: usize, to: usize, mut bytes: Vec<u8>, keep: fn(usize) -> bool) {
+    fn bring(&mut self, from: usize, to: usize, bytes: Vec<u8>, keep: fn(usize) -> bool) {
         let mut outbox = Outbox::new();
-        let opened = self.hosts[to].open(at(self.now), address(from), &mut bytes, &mut outbox);
-        match opened {
-            Ok(Some(opened)) => self.heard.push((to, opened.key, opened.bytes.to_vec())),
+        let (now, mut clear) = (at(self.now), vec![0; bytes.len()]);
+        match self.hosts[to].open(now, address(from), &bytes, &mut clear, &mut outbox) {
+            Ok(Some(opened)) => {
+                clear.truncate(opened.length);
+                self.heard.push((to, opened.key, clear));
+            }
             Ok(None) => {}
             Err(why) => self.refused.push((to, why)),
         }
@@ -225,20 +228,23 @@ fn lost_messages_of_a_handshake_are_made_good() {
                 }));
                 let mut queue: Vec<_> = outbox.into_iter().map(|letter| (0, letter)).collect();
                 while !queue.is_empty() {
-                    let (from, mut letter) = queue.remove(0);
+                    let (from, letter) = queue.remove(0);
                     number += 1;
                     if number - 1 == first || number - 1 == second {
                         continue;
                     }
                     let to = host(letter.to);
                     let mut outbox = Outbox::new();
+                    let mut clear = vec![0; letter.bytes.len()];
                     if let Ok(Some(opened)) = world.hosts[to].open(
                         at(world.now),
                         address(from),
-                        &mut letter.bytes,
+                        &letter.bytes,
+                        &mut clear,
                         &mut outbox,
                     ) {
-                        world.heard.push((to, opened.key, opened.bytes.to_vec()));
+                        clear.truncate(opened.length);
+                        world.heard.push((to, opened.key, clear));
                     }
                     queue.extend(outbox.into_iter().map(|letter| (to, letter)));
                 }
@@ -433,7 +439,8 @@ fn floods_cost_no_handshakes() {
         if number % 2 == 0 {
             bytes[3] = 4;
         }
-        let opened = world.hosts[1].open(at(number / 100), address(0), &mut bytes, &mut outbox);
+        let now = at(number / 100);
+        let opened = world.hosts[1].open(now, address(0), &bytes, &mut [0; 200], &mut outbox);
         assert!(opened.is_err());
     }
     assert!(outbox.is_empty());
@@ -442,7 +449,8 @@ fn floods_cost_no_handshakes() {
     let greeting = world.wire[0].2.clone();
     let answered = (0..10_000).filter(|_| {
         let mut outbox = Outbox::new();
-        let _ = world.hosts[1].open(at(100), address(0), &mut greeting.clone(), &mut outbox);
+        let room = &mut [0; 200];
+        let _ = world.hosts[1].open(at(100), address(0), &greeting, room, &mut outbox);
         !outbox.is_empty()
     });
     assert!((1..400).contains(&answered.count()));

@@ -99,10 +99,12 @@ impl World {
             return Some((PublicKey::NONE, bytes.into()));
         };
         let mut outbox = Outbox::new();
-        let mut sealed = bytes.to_vec();
-        let opened = guard.open(now, source, &mut sealed, &mut outbox);
-        let opened = opened.ok().flatten();
-        let opened = opened.map(|opened| (opened.key, opened.bytes.to_vec().into()));
+        let mut clear = vec![0; bytes.len()];
+        let opened = guard.open(now, source, bytes, &mut clear, &mut outbox);
+        let opened = opened.ok().flatten().map(|opened| {
+            clear.truncate(opened.length);
+            (opened.key, clear.into())
+        });
         self.mail(at, outbox);
         opened
     }
