@@ -1,8 +1,8 @@
 //! The command line: every command, and the flags all of them share.
 
 use crate::commands::{
-    app, bench, completions, counters, daemon, demo, doctor, leave, members, probe, run, sandbox,
-    segment, status, version,
+    app, bench, completions, counters, daemon, demo, doctor, key, leave, members, probe, run,
+    sandbox, segment, status, version,
 };
 use crate::exit::Exit;
 use anyhow::Result;
@@ -91,6 +91,9 @@ pub(crate) enum Command {
     Members(members::Members),
     /// Say whether all is well, and what to do if not
     Status(status::Status),
+    /// Make, show and rotate the keys by which nodes know each other
+    #[command(subcommand)]
+    Key(key::Key),
     /// Create, list, look into and remove segments
     #[command(subcommand)]
     Segment(segment::Segment),
@@ -124,6 +127,7 @@ impl Command {
             Self::Leave(command) => command.run(global),
             Self::Members(command) => command.run(global),
             Self::Status(command) => command.run(global),
+            Self::Key(command) => command.run(global),
             Self::Segment(command) => command.run(global),
             Self::Run(command) => command.run(global),
             Self::Sandbox(command) => command.run(global),

@@ -12,6 +12,7 @@ pub(crate) mod counters;
 pub(crate) mod daemon;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod key;
 pub(crate) mod leave;
 pub(crate) mod members;
 pub(crate) mod probe;

@@ -31,6 +31,10 @@ pub(crate) struct Config {
     pub(crate) impair: Option<String>,
     /// Serve other hosts although nothing is encrypted.
     pub(crate) insecure: Option<bool>,
+    /// The file with the cluster's keys.
+    pub(crate) key: Option<PathBuf>,
+    /// A file with a token that lets this node join.
+    pub(crate) join_token: Option<PathBuf>,
 }
 
 impl Config {
@@ -64,6 +68,8 @@ impl Config {
             cpu: self.cpu.or(other.cpu),
             impair: self.impair.or(other.impair),
             insecure: self.insecure.or(other.insecure),
+            key: self.key.or(other.key),
+            join_token: self.join_token.or(other.join_token),
         }
     }
 }

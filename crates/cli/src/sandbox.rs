@@ -24,6 +24,7 @@ use anyhow::{Context, Result, bail, ensure};
 use daemon::DaemonProcess;
 use network::Network;
 use pagemesh_os::impair::Impairment;
+use pagemesh_seal::{Ring, Secret, SystemDice};
 use room::Room;
 use spawner::Spawner;
 use std::ffi::OsStr;
@@ -33,6 +34,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::commands::key;
 use crate::control::Control;
 
 /// How long nodes may take to become members.
@@ -51,6 +53,8 @@ pub struct Plan {
     pub netns: Netns,
     /// Largest packet between the namespaces.
     pub mtu: u32,
+    /// Datagrams between the nodes are sealed.
+    pub sealed: bool,
     /// Daemons keep idle processors awake.
     pub latency: bool,
     /// Further arguments for every daemon.
@@ -69,6 +73,7 @@ impl Plan {
             impair: Impairment::default(),
             netns: Netns::Auto,
             mtu: 9000,
+            sealed: false,
             latency: false,
             daemon_args: Vec::new(),
             program: None,
@@ -109,6 +114,11 @@ impl Sandbox {
             network: Arc::new(Network::new(plan)?),
             room: Room::new()?,
         };
+        if plan.sealed {
+            let secret = Secret::new(&SystemDice::default());
+            let ring = Ring::default().rotated(secret, 0);
+            key::write_new(&sandbox.key_file(), &ring)?;
+        }
         let deadline = Instant::now() + PATIENCE;
         for _ in 0..plan.nodes {
             sandbox.add_node()?;
@@ -134,6 +144,12 @@ impl Sandbox {
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.room.path()
+    }
+
+    /// The key of its nodes, if they have one.
+    #[must_use]
+    pub fn key_file(&self) -> PathBuf {
+        self.room.path().join("cluster.key")
     }
 
     /// The program `pagemesh` that its daemons run.
@@ -227,7 +243,9 @@ impl Sandbox {
         if let Some(spec) = impairment_spec(&self.plan.impair, index) {
             command.arg(format!("--impair={spec}"));
         }
-        if self.network.isolated() {
+        if self.plan.sealed {
+            command.arg("--key").arg(self.key_file());
+        } else if self.network.isolated() {
             // Nobody but the nodes of this sandbox is on that network.
             command.arg("--insecure");
         }

@@ -3,9 +3,10 @@
 use crate::driver::{About, Driver};
 use crate::hands::Hands;
 use crate::launch;
-use crate::network::Network;
+use crate::network::{Got, Network};
 use crate::options::Options;
 use crate::recorder::Recorder;
+use crate::sealing::Sealing;
 use crate::stash::Stash;
 use crate::tally::Count;
 use crate::waiter::Waiter;
@@ -16,7 +17,7 @@ use pagemesh_os::poll::{Poll, Ready};
 use pagemesh_os::region::{Region, Shape};
 use pagemesh_os::seqpacket::Listener;
 use pagemesh_os::signals::Signals;
-use pagemesh_os::udp::{Received, Udp};
+use pagemesh_os::udp::Udp;
 use pagemesh_os::{clock, cpu, uffd};
 use pagemesh_wire::local::MAX_PACKET;
 use pagemesh_wire::{ClientId, ClusterId, Incarnation, MappingId, PublicKey};
@@ -104,7 +105,7 @@ pub fn run(options: Options) -> Result<()> {
 impl Daemon {
     fn start(options: Options) -> Result<Self> {
         raise_limits();
-        let signals = Signals::catch(&[libc::SIGTERM, libc::SIGINT])?;
+        let signals = Signals::catch(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP])?;
         let listener = listen(&options)?;
         let udp = Udp::bind(options.bind)
             .with_context(|| format!("cannot listen for daemons at {}", options.bind))?;
@@ -120,7 +121,9 @@ impl Daemon {
         poll.add(&listener, Token::Listener.encode())?;
         poll.add(&signals, Token::Signals.encode())?;
         let mut about = about(&options, &udp);
-        let node = Node::new(config(&options, &about)?);
+        let sealing = options.admission.as_ref().map(Sealing::new).transpose()?;
+        let network = Network::new(udp, options.impair, sealing);
+        let node = Node::new(config(&options, &about, network.key())?);
         let recorder = recorder(&options, &node, &mut about.problems);
         for problem in &about.problems {
             tracing::warn!("{problem}");
@@ -130,7 +133,6 @@ impl Daemon {
             "listening",
         );
         let stash = Stash::create().context("no memory for the stash")?;
-        let network = Network::new(udp, options.impair);
         let hands = Hands::new(poll, network, stash, recorder);
         Ok(Self {
             driver: Driver::new(node, hands, about),
@@ -238,21 +240,18 @@ impl Daemon {
 
     /// Handles one datagram; false if there was none.
     fn receive(&mut self) -> Result<bool> {
-        let udp = &self.driver.hands.network.udp;
-        let received = udp.receive(self.datagram.bytes_mut());
-        match received.context("the socket to other daemons is broken")? {
-            Received::Datagram(length, from) => {
-                let bytes = self.datagram.bytes();
-                let bytes = &bytes[..length.min(bytes.len())];
-                self.driver.datagram(from, bytes);
+        let hands = &mut self.driver.hands;
+        let into = self.datagram.bytes_mut();
+        let got = hands.network.receive(into, &mut hands.tally);
+        match got.context("the socket to other daemons is broken")? {
+            Got::Datagram(length, from, key) => {
+                let bytes = &self.datagram.bytes()[..length];
+                self.driver.datagram(from, key, bytes);
                 self.waiter.active(clock::monotonic());
                 Ok(true)
             }
-            Received::Nothing => Ok(false),
-            Received::Noise => {
-                self.driver.hands.count(Count::NetworkNoise, 1);
-                Ok(true)
-            }
+            Got::Nothing => Ok(false),
+            Got::Handled => Ok(true),
         }
     }
 
@@ -309,6 +308,10 @@ impl Daemon {
 
     fn signal(&mut self) -> Result<()> {
         while let Some(number) = self.signals.next()? {
+            if number == libc::SIGHUP {
+                self.driver.hands.network.reload_keys();
+                continue;
+            }
             if self.ending.is_some() {
                 tracing::warn!(number, "ending at once");
                 self.driver.hands.left = true;
@@ -422,7 +425,7 @@ fn about(options: &Options, udp: &Udp) -> About {
     }
 }
 
-fn config(options: &Options, about: &About) -> Result<Config> {
+fn config(options: &Options, about: &About, key: PublicKey) -> Result<Config> {
     let dice = || {
         let mut source = rand::rngs::SysRng;
         source
@@ -433,7 +436,7 @@ fn config(options: &Options, about: &About) -> Result<Config> {
         name: about.name.clone(),
         address: about.address,
         incarnation: Incarnation(dice()?),
-        key: PublicKey::NONE,
+        key,
         start: match options.join {
             Some(address) => Start::Join(address),
             None => Start::Found(ClusterId(dice()?)),

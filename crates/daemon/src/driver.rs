@@ -95,14 +95,7 @@ impl Driver {
             .split_last_chunk::<PAGE>()
             .filter(|(head, _)| head.len() >= HEADER_SIZE)
             .map(|(_, page)| page);
-        self.feed_with(
-            Input::Datagram {
-                source,
-                key,
-                bytes,
-            },
-            payload,
-        );
+        self.feed_with(Input::Datagram { source, key, bytes }, payload);
     }
 
     /// Threads may have stopped in a mapping.

@@ -32,4 +32,4 @@ mod tickets;
 mod waiter;
 
 pub use daemon::run;
-pub use options::{Options, Waiting};
+pub use options::{Admission, Options, Waiting};

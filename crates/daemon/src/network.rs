@@ -6,8 +6,8 @@ use pagemesh_os::clock;
 use pagemesh_os::impair::{Impairer, Impairment};
 use pagemesh_os::memfd::PageBytes;
 use pagemesh_os::udp::{Received, Udp};
-use pagemesh_wire::header::{Header, MAX_DATAGRAM};
 use pagemesh_wire::PublicKey;
+use pagemesh_wire::header::{Header, MAX_DATAGRAM};
 use pagemesh_wire::peer::{MemberView, Message};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -44,11 +44,7 @@ const LONGEST: usize = 1 << 16;
 
 impl Network {
     /// A network as bad as asked for.
-    pub(crate) fn new(
-        udp: Udp,
-        impairment: Option<Impairment>,
-        sealing: Option<Sealing>,
-    ) -> Self {
+    pub(crate) fn new(udp: Udp, impairment: Option<Impairment>, sealing: Option<Sealing>) -> Self {
         Self {
             udp,
             impairer: impairment.map(Impairer::new),

@@ -200,8 +200,7 @@ fn changed(path: &Path) -> Option<SystemTime> {
 
 fn read_ring(path: &Path) -> Result<Ring> {
     let text = read_private(path)?;
-    Ring::from_text(&text)
-        .map_err(|(line, why)| anyhow!("{}, line {line}: {why}", path.display()))
+    Ring::from_text(&text).map_err(|(line, why)| anyhow!("{}, line {line}: {why}", path.display()))
 }
 
 fn read_token(path: &Path) -> Result<Token> {

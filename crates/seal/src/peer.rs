@@ -89,7 +89,9 @@ impl Peer {
             return Ok((session.open(frame, datagram, into)?, None));
         }
         let proposed = self.next.as_mut().filter(by);
-        let length = proposed.ok_or(Refused::Unknown)?.open(frame, datagram, into)?;
+        let length = proposed
+            .ok_or(Refused::Unknown)?
+            .open(frame, datagram, into)?;
         let displaced = self.next.take().and_then(|session| self.establish(session));
         Ok((length, displaced))
     }

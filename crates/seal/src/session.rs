@@ -84,9 +84,7 @@ impl Session {
             return Err(Refused::Replayed);
         }
         let sealed = datagram.get(FRAME..).unwrap_or_default();
-        let (sealed, tag) = sealed
-            .split_last_chunk::<TAG>()
-            .ok_or(Refused::Malformed)?;
+        let (sealed, tag) = sealed.split_last_chunk::<TAG>().ok_or(Refused::Malformed)?;
         let into = into.get_mut(..sealed.len()).ok_or(Refused::Malformed)?;
         let aad = Aad::from(frame.encode());
         self.back

@@ -11,13 +11,14 @@ use clap::Args;
 use clap::builder::BoolishValueParser;
 use pagemesh_os::signals::Signals;
 use rustix::process::Signal;
+use std::path::PathBuf;
 
 /// Run the daemon of this node in the foreground
 #[derive(Args)]
 #[command(
     after_help = "Flags beat PAGEMESH_* variables, these beat $XDG_CONFIG_HOME/pagemesh/config.toml, \
                   and that beats /etc/pagemesh/config.toml (keys: bind, advertise, join, node_name, \
-                  socket, wait, latency, cpu, impair, insecure)."
+                  socket, wait, latency, cpu, impair, insecure, key, join_token)."
 )]
 pub(crate) struct Daemon {
     /// Loopback and defaults only, to try things out; no configuration is read
@@ -52,7 +53,18 @@ pub(crate) struct Daemon {
     /// Spoil outgoing datagrams, for tests: loss=1%,dup=1%,reorder=1%,delay=1ms,seed=7
     #[arg(long, value_name = "SPEC", env = "PAGEMESH_IMPAIR")]
     impair: Option<String>,
-    /// Serve other hosts although nothing is encrypted or authenticated yet
+    /// Seal all datagrams with the keys in this file; `pagemesh key new` makes one
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PAGEMESH_KEY",
+        conflicts_with = "join_token"
+    )]
+    key: Option<PathBuf>,
+    /// Seal all datagrams, and join by the token in this file (`pagemesh key token`)
+    #[arg(long, value_name = "FILE", env = "PAGEMESH_JOIN_TOKEN")]
+    join_token: Option<PathBuf>,
+    /// Serve other hosts without a key: nothing is encrypted, nobody is authenticated
     #[arg(long, env = "PAGEMESH_INSECURE", value_parser = BoolishValueParser::new())]
     insecure: bool,
     /// Read no configuration file

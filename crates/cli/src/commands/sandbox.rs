@@ -59,6 +59,9 @@ pub(crate) struct Shape {
     /// Where the dice of the impairments start
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Seal all datagrams between the nodes
+    #[arg(long)]
+    sealed: bool,
     /// How daemons wait for datagrams
     #[arg(long, value_enum)]
     wait: Option<Wait>,
@@ -103,6 +106,7 @@ impl Shape {
             seed: self.seed,
         };
         plan.waiting = self.wait.map(|wait| wait.name().to_owned());
+        plan.sealed = self.sealed;
         plan.netns = self.netns;
         plan.mtu = self.mtu;
         plan

@@ -2,12 +2,13 @@
 
 use super::Daemon;
 use crate::cli::Global;
+use crate::commands::key::key_file;
 use crate::commands::sandbox::Wait;
 use crate::config::Config;
 use crate::exit::{Exit, Trouble};
 use anyhow::Result;
 use clap::ValueEnum;
-use pagemesh_daemon::{Options, Waiting};
+use pagemesh_daemon::{Admission, Options, Waiting};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,6 +42,7 @@ pub(super) fn options(flags: Daemon, global: &Global) -> Result<Options> {
 /// from the configuration, or have a default.
 fn merge(flags: Daemon, config: Config, global: &Global) -> Result<Options> {
     let default = Options::default();
+    let admission = admission(&flags, &config);
     let bind = flags.bind.or(config.bind);
     let advertise = flags.advertise.or(config.advertise);
     let join = if flags.join.is_empty() {
@@ -78,9 +80,27 @@ fn merge(flags: Daemon, config: Config, global: &Global) -> Result<Options> {
         latency: flags.latency || config.latency.unwrap_or(false),
         impair,
         cpu: flags.cpu.or(config.cpu),
+        admission,
         insecure: flags.insecure || config.insecure.unwrap_or(false),
         ..Options::default()
     })
+}
+
+/// By what the daemon seals: what was named; else, unless it was told to do
+/// without, the key file in its usual place.
+fn admission(flags: &Daemon, config: &Config) -> Option<Admission> {
+    let named = |key: &Option<PathBuf>, token: &Option<PathBuf>| {
+        let key = key.clone().map(Admission::KeyFile);
+        key.or_else(|| token.clone().map(Admission::Token))
+    };
+    let usual = || {
+        let insecure = flags.insecure || config.insecure.unwrap_or(false);
+        let path = (!flags.dev && !flags.no_config && !insecure).then(key_file)?;
+        path.exists().then_some(Admission::KeyFile(path))
+    };
+    named(&flags.key, &flags.join_token)
+        .or_else(|| named(&config.key, &config.join_token))
+        .or_else(usual)
 }
 
 impl From<Wait> for Waiting {

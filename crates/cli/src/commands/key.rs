@@ -1,0 +1,228 @@
+//! `pagemesh key`: the keys by which nodes of a cluster know each other.
+
+use crate::cli::Global;
+use crate::exit::{Exit, Trouble};
+use crate::output;
+use crate::units::parse_duration;
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, Subcommand};
+use pagemesh_seal::{Ring, Secret, SystemDice, Token};
+use serde_json::json;
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Make, show and rotate the keys by which nodes know each other
+#[derive(Subcommand)]
+#[command(
+    after_help = "A key file has one key a line, the newest first. Every node that has it may join, \
+                  and let others join; copy it over a secure way, readable by its owner only. \
+                  Daemons use it by --key FILE, or from its usual place \
+                  (/etc/pagemesh/cluster.key, ~/.config/pagemesh/cluster.key), and read it \
+                  again when it changes."
+)]
+pub(crate) enum Key {
+    /// Make a key file
+    New(New),
+    /// Show the public names of the keys in a key file
+    Show(Show),
+    /// Put a new key in front; nodes already in the cluster go on undisturbed
+    Rotate(Rotate),
+    /// Print a token that lets its bearer join, but not let others in
+    Token(TokenCommand),
+}
+
+/// Which key file.
+#[derive(Args)]
+pub(crate) struct Place {
+    /// The key file [default: the usual place]
+    #[arg(value_name = "FILE", env = "PAGEMESH_KEY")]
+    file: Option<PathBuf>,
+}
+
+/// Make a key file
+#[derive(Args)]
+pub(crate) struct New {
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Show the public names of the keys in a key file
+#[derive(Args)]
+pub(crate) struct Show {
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Put a new key in front; nodes already in the cluster go on undisturbed
+#[derive(Args)]
+pub(crate) struct Rotate {
+    #[command(flatten)]
+    place: Place,
+    /// How many of the older keys still admit nodes
+    #[arg(long, default_value_t = 1)]
+    keep: usize,
+}
+
+/// Print a token that lets its bearer join, but not let others in
+#[derive(Args)]
+pub(crate) struct TokenCommand {
+    #[command(flatten)]
+    place: Place,
+    /// How long it may be used; 0 for ever, or until its key is rotated away
+    #[arg(long, default_value = "24h", value_parser = parse_duration)]
+    expires: Duration,
+}
+
+impl Key {
+    pub(crate) fn run(self, global: &Global) -> Result<Exit> {
+        match self {
+            Self::New(command) => command.run(global),
+            Self::Show(command) => command.run(global),
+            Self::Rotate(command) => command.run(global),
+            Self::Token(command) => command.run(global),
+        }
+    }
+}
+
+impl Place {
+    fn path(&self) -> PathBuf {
+        self.file.clone().unwrap_or_else(key_file)
+    }
+
+    fn ring(&self) -> Result<(PathBuf, Ring)> {
+        let path = self.path();
+        let text = fs::read_to_string(&path).with_context(|| {
+            let name = path.display();
+            format!("cannot read {name}; `pagemesh key new {name}` makes a key file")
+        })?;
+        let ring = Ring::from_text(&text).map_err(|(line, why)| {
+            let message = format!("{}, line {line}: {why}", path.display());
+            Trouble::new(Exit::BAD_CONFIG, message)
+        })?;
+        Ok((path, ring))
+    }
+}
+
+impl New {
+    fn run(self, global: &Global) -> Result<Exit> {
+        let path = self.place.path();
+        let ring = Ring::default().rotated(Secret::new(&SystemDice::default()), 0);
+        if let Some(directory) = path.parent().filter(|path| !path.as_os_str().is_empty()) {
+            fs::create_dir_all(directory)
+                .with_context(|| format!("cannot make {}", directory.display()))?;
+        }
+        write_new(&path, &ring)?;
+        tell(global, &path, &ring, "made")?;
+        Ok(Exit::OK)
+    }
+}
+
+impl Show {
+    fn run(self, global: &Global) -> Result<Exit> {
+        let (path, ring) = self.place.ring()?;
+        tell(global, &path, &ring, "has")?;
+        Ok(Exit::OK)
+    }
+}
+
+impl Rotate {
+    fn run(self, global: &Global) -> Result<Exit> {
+        let (path, ring) = self.place.ring()?;
+        let ring = ring.rotated(Secret::new(&SystemDice::default()), self.keep);
+        replace(&path, &ring)?;
+        tell(global, &path, &ring, "now has")?;
+        Ok(Exit::OK)
+    }
+}
+
+impl TokenCommand {
+    fn run(self, global: &Global) -> Result<Exit> {
+        let (_, ring) = self.place.ring()?;
+        let Some(secret) = ring.newest() else {
+            bail!("the key file has no key");
+        };
+        let expires = if self.expires.is_zero() {
+            0
+        } else {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            (now.unwrap_or_default() + self.expires).as_secs()
+        };
+        let token = Token::new(secret, expires, &SystemDice::default()).to_text();
+        let document = json!({
+            "token": token,
+            "key": secret.id().to_string(),
+            "expires": (expires > 0).then_some(expires),
+        });
+        output::told(global.output, &token, document)?;
+        if !global.quiet {
+            eprintln!(
+                "Put it into a file of mode 600 on the joining host, then: \
+                 pagemesh daemon --join-token FILE --join ADDRESS\n\
+                 ADDRESS must be that of a node with the key file."
+            );
+        }
+        Ok(Exit::OK)
+    }
+}
+
+fn tell(global: &Global, path: &Path, ring: &Ring, verb: &str) -> Result<()> {
+    let names: Vec<_> = ring.iter().map(|secret| secret.id().to_string()).collect();
+    let sentence = match &names[..] {
+        [only] => format!("{} {verb} key {only}", path.display()),
+        [newest, older @ ..] => format!(
+            "{} {verb} key {newest}, and still accepts {}",
+            path.display(),
+            older.join(", ")
+        ),
+        [] => format!("{} {verb} no key", path.display()),
+    };
+    output::told(
+        global.output,
+        &sentence,
+        json!({"file": path, "keys": names}),
+    )
+}
+
+/// Where key files usually are: the system's for root, else the user's.
+pub(crate) fn key_file() -> PathBuf {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let home = variable("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(Path::new(&variable("HOME")?).join(".config")));
+    match home {
+        Some(home) if !rustix::process::geteuid().is_root() => home.join("pagemesh/cluster.key"),
+        _ => PathBuf::from("/etc/pagemesh/cluster.key"),
+    }
+}
+
+/// Writes a key file where there is none.
+pub(crate) fn write_new(path: &Path, ring: &Ring) -> Result<()> {
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    let mut file = match made {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!(
+            "{0} exists; `pagemesh key rotate {0}` puts a new key in front of those in it",
+            path.display()
+        ),
+        made => made.with_context(|| format!("cannot write {}", path.display()))?,
+    };
+    file.write_all(ring.to_text().as_bytes())
+        .and_then(|()| file.sync_all())
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Replaces a key file at once: no daemon ever reads half of it.
+fn replace(path: &Path, ring: &Ring) -> Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    let _ = fs::remove_file(&new);
+    write_new(&new, ring)?;
+    fs::rename(&new, path).with_context(|| format!("cannot replace {}", path.display()))
+}
