@@ -219,7 +219,10 @@ fn number_of(refusal: &Refusal) -> Number {
         Refusal::BadName => Number::BadName,
         Refusal::BadSize => Number::BadSize,
         Refusal::NodeGone(_) => Number::NodeGone,
-        Refusal::NotMember | Refusal::PageSize { .. } => Number::NotMember,
+        Refusal::NotMember
+        | Refusal::NotYetMember
+        | Refusal::PageSize { .. }
+        | Refusal::Version { .. } => Number::NotMember,
         Refusal::ClusterFull | Refusal::Limit(_) => Number::Limit,
         Refusal::CannotLeave(_) | Refusal::Invalid(_) => Number::Invalid,
         Refusal::Cancelled => Number::Interrupted,

@@ -16,6 +16,8 @@ pub(crate) fn start(global: &Global) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // What cannot be written, for want of room on the disk, is not worth an end.
+        .log_internal_errors(false)
         .with_target(false);
     // A second start (in tests) changes nothing.
     let _ = match global.log_format {

@@ -150,8 +150,12 @@ impl Mesh {
 
     /// Puts together what the daemon lent.
     fn opened(&self, info: SegmentInfo, fds: Vec<OwnedFd>, access: Access) -> Result<Segment> {
-        let [memory, area] = <[OwnedFd; 2]>::try_from(fds)
-            .map_err(|_| Error::Invalid("the daemon lent no memory; is it of another version?"))?;
+        let [memory, area] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| {
+            Error::Invalid(
+                "the segment's memory did not arrive: this process has no file descriptor left \
+                 (`ulimit -n`), or its daemon is of another version",
+            )
+        })?;
         let mut segments = self.segments();
         let known = segments.get(&info.id).and_then(Weak::upgrade);
         let shared = if let Some(shared) = known {

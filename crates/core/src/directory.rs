@@ -3,7 +3,8 @@
 //! A segment lives until its name is removed *and* no node has it open. A
 //! process that exits never removes anything.
 
-use pagemesh_wire::peer::{Credentials, Refusal, SegmentInfo, SegmentSpec};
+use crate::limits::WINDOW_LIMIT;
+use pagemesh_wire::peer::{Credentials, Policy, Refusal, SegmentInfo, SegmentSpec, Window};
 use pagemesh_wire::{ByteLen, CallId, NodeId, NodeSet, SegmentId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -159,8 +160,23 @@ fn check_name(name: &str) -> Result<(), Refusal> {
 }
 
 fn check_spec(spec: &SegmentSpec) -> Result<(), Refusal> {
-    let good = spec.size > ByteLen(0) && spec.size.pages().is_some();
-    if good { Ok(()) } else { Err(Refusal::BadSize) }
+    if spec.size == ByteLen(0) || spec.size.pages().is_none() {
+        return Err(Refusal::BadSize);
+    }
+    if spec.mode > 0o777 {
+        let why = format!(
+            "mode {:o}: a segment has permission bits only, up to 777",
+            spec.mode
+        );
+        return Err(Refusal::Invalid(why));
+    }
+    let Policy::Sequential { window, .. } = spec.policy;
+    let longest = WINDOW_LIMIT.as_nanos();
+    if matches!(window, Window::Nanos(nanos) if u128::from(nanos) > longest) {
+        let why = format!("a window lasts {WINDOW_LIMIT:?} at most: everybody else waits for it");
+        return Err(Refusal::Invalid(why));
+    }
+    Ok(())
 }
 
 /// Owner, group, mode: as for a file. The superuser may everything.
@@ -184,7 +200,7 @@ pub(crate) fn allowed(info: &SegmentInfo, who: &Credentials, write: bool) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagemesh_wire::peer::Policy;
+    use pagemesh_wire::peer::Manager;
 
     fn user(uid: u32) -> Credentials {
         Credentials {
@@ -302,5 +318,25 @@ mod tests {
             directory.open(&opening("a", None, &who)),
             Err(Refusal::NotFound)
         );
+    }
+
+    #[test]
+    fn bad_modes_and_windows_are_refused_with_the_limit() {
+        let mut directory = Directory::default();
+        let who = user(0);
+        let mut why = |bad: SegmentSpec| match directory.open(&opening("a", Some(&bad), &who)) {
+            Err(Refusal::Invalid(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert!(why(spec(0o1000)).contains("777"));
+        let policy = Policy::Sequential {
+            manager: Manager::default(),
+            window: Window::Nanos(10_000_000_001),
+        };
+        let slow = SegmentSpec {
+            policy,
+            ..spec(0o600)
+        };
+        assert!(why(slow).contains("10s"));
     }
 }

@@ -14,6 +14,7 @@
 
 use core::net::SocketAddr;
 use pagemesh_wire::header::Header;
+use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{Message, Refusal, SegmentInfo};
 use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId, SyncKey, Ticket};
 
@@ -60,6 +61,14 @@ pub enum Effect {
         message: Message,
         /// The page behind it, exactly if [`Message::carries_page`].
         page: Option<(SegmentId, PageIndex, Source)>,
+    },
+    /// Tell a host that wants to join that it speaks another version. May get
+    /// lost; the host asks again.
+    SendNotice {
+        /// Where to.
+        address: SocketAddr,
+        /// What.
+        notice: Notice,
     },
     /// Put contents into a page's frame. No mapping has rights to it now.
     Fill {

@@ -1,5 +1,6 @@
 //! The one list of events: counters, logs, time stamps and the dashboard all read it.
 
+use core::net::SocketAddr;
 use pagemesh_wire::{NodeId, PageIndex, SegmentId, SyncKey, Version};
 
 macro_rules! events {
@@ -85,7 +86,7 @@ events! {
     /// A datagram that is none of ours, or malformed, was dropped.
     Malformed {} => "malformed",
     /// A datagram of another version of the protocol was dropped.
-    ForeignVersion {} => "foreign_version",
+    ForeignVersion { source: SocketAddr, version: u8 } => "foreign_version",
     /// A datagram of a stranger, another cluster or a former life was dropped.
     Stranger {} => "strangers",
     /// An access could not be served: its page is lost.

@@ -10,7 +10,10 @@ use crate::shell::Cx;
 use crate::sync::LockLetter;
 use core::net::SocketAddr;
 use pagemesh_wire::header::{Header, HeaderError};
-use pagemesh_wire::peer::{DecodeError, Health, Located, Message, PassAck, Spare, Subject};
+use pagemesh_wire::notice::Notice;
+use pagemesh_wire::peer::{
+    DecodeError, Health, Located, Message, PassAck, Refusal, Spare, Subject,
+};
 use pagemesh_wire::{NodeId, PageIndex, PublicKey, SegmentId, SyncKey, Version};
 
 /// The address a datagram came from, and whose seal it bore.
@@ -27,10 +30,31 @@ impl Rooms {
     ) {
         match Message::decode(bytes) {
             Ok((header, message, _)) => self.admit(cx, (source, key), header, message),
-            Err(DecodeError::Header(HeaderError::Version(_))) => {
-                cx.emit(Event::ForeignVersion {});
+            Err(DecodeError::Header(HeaderError::Version(version))) => {
+                cx.emit(Event::ForeignVersion { source, version });
+                self.foreign(cx, source, bytes);
             }
             Err(_) => cx.emit(Event::Malformed {}),
+        }
+    }
+
+    /// A datagram of another version: whoever wants to join is told, and if that
+    /// is us, we give up.
+    fn foreign(&mut self, cx: &mut Cx<'_>, source: SocketAddr, bytes: &[u8]) {
+        match (&self.membership.standing, Notice::decode(bytes)) {
+            (Standing::Joining(_), Some(notice)) => {
+                if notice.to == cx.shell.config.incarnation {
+                    let theirs = notice.version;
+                    self.membership.out(cx, Refusal::Version { theirs });
+                }
+            }
+            (Standing::Member, None) => {
+                if let Some(notice) = Notice::answering(bytes) {
+                    let address = source;
+                    cx.push(Effect::SendNotice { address, notice });
+                }
+            }
+            _ => {}
         }
     }
 

@@ -170,7 +170,7 @@ impl Rooms {
                 return cx.refuse(ticket, why);
             }
             Standing::Unborn | Standing::Joining(_) => {
-                return cx.refuse(ticket, Refusal::NotMember);
+                return cx.refuse(ticket, Refusal::NotYetMember);
             }
         }
         if let Some(why) = unfit(&request) {

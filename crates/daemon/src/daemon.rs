@@ -1,5 +1,6 @@
 //! Start, loop and end of a daemon.
 
+use crate::door::{Door, Visit};
 use crate::driver::{About, Driver};
 use crate::hands::Hands;
 use crate::launch;
@@ -7,6 +8,7 @@ use crate::network::{Got, Network};
 use crate::options::Options;
 use crate::recorder::Recorder;
 use crate::sealing::Sealing;
+use crate::serve::Descriptors;
 use crate::stash::Stash;
 use crate::tally::Count;
 use crate::waiter::Waiter;
@@ -16,11 +18,11 @@ use pagemesh_os::latency::LatencyHold;
 use pagemesh_os::poll::{Poll, Ready};
 use pagemesh_os::region::{Region, Shape};
 use pagemesh_os::seqpacket::Listener;
-use pagemesh_os::signals::Signals;
+use pagemesh_os::signals::{self, Signals};
 use pagemesh_os::udp::Udp;
 use pagemesh_os::{clock, cpu, uffd};
 use pagemesh_wire::local::MAX_PACKET;
-use pagemesh_wire::{ClientId, ClusterId, Incarnation, MappingId, PublicKey};
+use pagemesh_wire::{ClientId, ClusterId, Incarnation, MappingId, PAGE_SIZE, PublicKey};
 use rand::TryRng as _;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -29,7 +31,7 @@ use std::time::Duration;
 /// A running daemon.
 struct Daemon {
     driver: Driver,
-    listener: Listener,
+    door: Door,
     signals: Signals,
     waiter: Waiter,
     ready: Vec<Ready>,
@@ -41,6 +43,8 @@ struct Daemon {
     /// Told to end; by then at the latest.
     ending: Option<u64>,
     admitted: bool,
+    /// Said that the daemon to join does not answer.
+    complained: bool,
     _latency: Option<LatencyHold>,
     _launch: Option<launch::Listening>,
 }
@@ -62,6 +66,9 @@ pub(crate) enum Token {
 
 /// Longest time to leave the cluster in order.
 const FAREWELL: Duration = Duration::from_secs(5);
+
+/// How long a daemon to join may take to answer before that is said.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Datagrams handled before others get their turn.
 const DATAGRAMS: usize = 64;
@@ -104,7 +111,9 @@ pub fn run(options: Options) -> Result<()> {
 
 impl Daemon {
     fn start(options: Options) -> Result<Self> {
+        check_pages()?;
         raise_limits();
+        signals::ignore_file_limit();
         let signals = Signals::catch(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP])?;
         let listener = listen(&options)?;
         let udp = Udp::bind(options.bind)
@@ -136,7 +145,7 @@ impl Daemon {
         let hands = Hands::new(poll, network, stash, recorder);
         Ok(Self {
             driver: Driver::new(node, hands, about),
-            listener,
+            door: Door::new(listener),
             signals,
             waiter: Waiter::new(options.waiting),
             ready: Vec::new(),
@@ -146,6 +155,7 @@ impl Daemon {
             streak: 0,
             ending: None,
             admitted: false,
+            complained: false,
             _latency: options.latency.then(hold_latency).flatten(),
             _launch: launch,
         })
@@ -156,6 +166,7 @@ impl Daemon {
             let now = clock::monotonic();
             self.driver.due(now);
             self.driver.cut_off();
+            self.open_door(now)?;
             if self.is_over(now)? {
                 return Ok(());
             }
@@ -199,7 +210,7 @@ impl Daemon {
 
     fn sleep(&mut self, now: u64) -> Result<()> {
         self.driver.hands.look_at_threads();
-        let due = [self.driver.next_due(), self.ending]
+        let due = [self.driver.next_due(), self.ending, self.door.shut_until()]
             .into_iter()
             .flatten()
             .min();
@@ -256,19 +267,33 @@ impl Daemon {
     }
 
     fn accept(&mut self) {
-        let accepted = self
-            .listener
-            .accept()
-            .and_then(|socket| self.driver.connected(socket));
-        match accepted {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => {
+        match self.door.open(clock::monotonic()) {
+            Visit::Nobody => {}
+            Visit::Came(socket) => {
+                if let Err(error) = self.driver.connected(socket) {
+                    tracing::warn!(%error, "a process could not connect");
+                }
+            }
+            Visit::TurnedAway => {
+                self.driver.hands.count(Count::SessionsTurnedAway, 1);
+                tracing::warn!("a process was turned away: no file descriptor is left");
+            }
+            Visit::Failed(error) => {
                 tracing::warn!(%error, "a process could not connect");
-                // Out of descriptors it would be reported again at once, for ever.
-                std::thread::sleep(Duration::from_millis(1));
+                // It would be reported again at once, for ever.
+                let _ = self.driver.hands.poll.remove(&self.door);
             }
         }
+    }
+
+    /// Lets processes in again that could not be let in for a while.
+    fn open_door(&mut self, now: u64) -> Result<()> {
+        if self.door.shut_until().is_some_and(|until| until <= now) {
+            self.door.reopen();
+            let poll = &self.driver.hands.poll;
+            poll.add(&self.door, Token::Listener.encode())?;
+        }
+        Ok(())
     }
 
     fn session(&mut self, client: ClientId, event: Ready) {
@@ -288,11 +313,18 @@ impl Daemon {
             match session.socket.peek_now(&mut self.packet) {
                 Ok(Some(packet)) => {
                     let bytes = &self.packet[..packet.len];
-                    self.driver.packet(client, bytes, packet.fds);
+                    let fds = Descriptors {
+                        fds: packet.fds,
+                        lost: packet.fds_lost,
+                    };
+                    self.driver.packet(client, bytes, fds);
                     self.driver.hands.sessions.took_packet(client);
                     self.driver.cut_off();
                 }
                 Ok(None) => return self.driver.gone(client),
+                // It went without reading all answers. What it had said before
+                // comes next, then its end.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
                 Err(error) => return self.trouble(client, &error),
             }
         }
@@ -339,8 +371,21 @@ impl Daemon {
             if let Some(why) = self.driver.node.out() {
                 bail!("the cluster refuses this node: {why}");
             }
+            self.complain(now);
         }
         Ok(false)
+    }
+}
+
+impl Daemon {
+    /// Nobody answers who could admit this node: says so, once, and asks on.
+    fn complain(&mut self, now: u64) {
+        let about = &self.driver.about;
+        let asked = Duration::from_nanos(now.saturating_sub(about.started));
+        if !self.admitted && !self.complained && asked > PATIENCE {
+            self.complained = true;
+            tracing::warn!("{}", about.not_admitted());
+        }
     }
 }
 
@@ -420,6 +465,7 @@ fn about(options: &Options, udp: &Udp) -> About {
         name: options.name.clone(),
         address: options.advertise.unwrap_or_else(|| udp.address()),
         started: clock::monotonic(),
+        join: options.join,
         device: device.ok(),
         problems,
     }
@@ -463,6 +509,18 @@ fn hold_latency() -> Option<LatencyHold> {
     LatencyHold::acquire()
         .inspect_err(|error| tracing::warn!(%error, "cannot keep processors awake"))
         .ok()
+}
+
+/// The kernel's pages must be those of the cluster.
+fn check_pages() -> Result<()> {
+    let size = rustix::param::page_size();
+    if size != PAGE_SIZE {
+        bail!(
+            "this kernel's pages have {size} bytes, PageMesh needs {PAGE_SIZE}: boot a kernel \
+             with 4 KiB pages (`pagemesh doctor` says more)"
+        );
+    }
+    Ok(())
 }
 
 /// Every mapping takes a descriptor.

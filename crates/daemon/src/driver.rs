@@ -42,8 +42,25 @@ pub(crate) struct About {
     pub(crate) started: u64,
     /// `/dev/userfaultfd`, to lend to processes that may not open it.
     pub(crate) device: Option<OwnedFd>,
+    /// The daemon it joins, if it does not found a cluster.
+    pub(crate) join: Option<SocketAddr>,
     /// What is wrong on this host, each with its cure.
     pub(crate) problems: Vec<String>,
+}
+
+impl About {
+    /// Why this node may not be a member yet, and what to do about it.
+    pub(crate) fn not_admitted(&self) -> String {
+        let Some(join) = self.join else {
+            return "not admitted yet".into();
+        };
+        let (here, port) = (self.address, join.port());
+        format!(
+            "not admitted yet: {join} does not answer; see that its daemon runs, that UDP port \
+             {port} is open in both directions, and that {here} is an address it can reach \
+             (--bind, --advertise)"
+        )
+    }
 }
 
 /// Reads of one descriptor in a row; then others get their turn.

@@ -15,9 +15,11 @@ use pagemesh_core::{Effect, Effects, Event, Input, Rights, Source};
 use pagemesh_os::clock;
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_os::poll::Poll;
+use pagemesh_wire::header::PROTOCOL_VERSION;
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 
 /// Everything the effects of a node act upon.
 #[derive(Debug)]
@@ -48,11 +50,16 @@ pub(crate) struct Hands {
     pub(crate) left: bool,
     /// Pages whose loss was logged.
     lost: HashSet<At>,
+    /// Hosts that speak another version of the protocol.
+    pub(crate) foreigners: BTreeSet<IpAddr>,
     scratch: Box<PageBytes>,
 }
 
 /// Lost pages logged one by one; a whole lost segment need not fill the disk.
 const LOGGED: usize = 1000;
+
+/// Hosts of other protocol versions remembered; anybody can send datagrams.
+const FOREIGNERS: usize = 16;
 
 /// Contents on their way into a frame. If a mapping wants them next, both are
 /// done by one call of the kernel, straight from the receive buffer.
@@ -83,6 +90,7 @@ impl Hands {
             next: VecDeque::new(),
             left: false,
             lost: HashSet::new(),
+            foreigners: BTreeSet::new(),
             scratch: Box::new([0; PAGE]),
         }
     }
@@ -184,6 +192,10 @@ impl Hands {
             } => self.lend_lock(key, client, wanted),
             Effect::ReclaimLock { key } => self.reclaim_lock(key),
             Effect::Reply { ticket, reply } => self.answer(ticket, reply),
+            Effect::SendNotice { address, notice } => {
+                self.network
+                    .send_bytes(address, &notice.encode(), &mut self.tally);
+            }
             send @ Effect::Send { .. } => self.send(send, payload),
             Effect::Fill { .. } | Effect::Map { .. } | Effect::Emit(_) => {
                 unreachable!("carried out by the caller")
@@ -311,6 +323,7 @@ impl Hands {
         self.tally.event(event);
         self.stamps.event(event);
         match event {
+            Event::ForeignVersion { source, version } => self.foreign(*source, *version),
             Event::Admitted { node } => tracing::info!(%node, "admitted to the cluster"),
             Event::Joined { node } => tracing::info!(%node, "joined"),
             Event::Left { node } => tracing::info!(%node, "left"),
@@ -318,6 +331,16 @@ impl Hands {
             Event::Expelled {} if self.left => tracing::info!("not a member any more"),
             Event::Expelled {} => tracing::error!("not a member of the cluster (any more)"),
             other => tracing::trace!(?other),
+        }
+    }
+
+    /// Somebody speaks another version: said once for each host.
+    fn foreign(&mut self, source: SocketAddr, version: u8) {
+        if self.foreigners.len() < FOREIGNERS && self.foreigners.insert(source.ip()) {
+            tracing::warn!(
+                %source, version, ours = PROTOCOL_VERSION,
+                "a daemon speaks another version of the protocol: install the same release everywhere",
+            );
         }
     }
 

@@ -38,6 +38,9 @@ const BUSY: usize = 512;
 /// How long a newcomer may take to say what he wants.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long nobody is let in after the kernel refused.
+const SHUT: Duration = Duration::from_millis(100);
+
 /// The socket for orders, beside the daemon's own.
 #[must_use]
 pub fn socket_path(socket: &Path) -> PathBuf {
@@ -91,12 +94,12 @@ pub fn serve(options: &Options, address: SocketAddr) -> Result<Listening> {
     });
     let for_orders = Arc::clone(&service);
     spawn("launch-orders", move || {
-        for stream in orders.incoming().flatten() {
+        for stream in orders.incoming() {
             for_orders.admit(stream, |service, stream| service.take_order(stream));
         }
     })?;
     spawn("launch-peers", move || {
-        for stream in peers.incoming().flatten() {
+        for stream in peers.incoming() {
             service.admit(stream, |service, stream| service.run_program(stream));
         }
     })?;
@@ -107,9 +110,17 @@ impl Service {
     /// Serves one connection in a thread of its own, unless there are too many.
     fn admit<S: Send + 'static>(
         self: &Arc<Self>,
-        stream: S,
+        stream: std::io::Result<S>,
         serve: impl FnOnce(&Self, S) -> Result<()> + Send + 'static,
     ) {
+        let stream = match stream {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a program or order could not come in");
+                // Out of descriptors it would be said again at once, for ever.
+                return std::thread::sleep(SHUT);
+            }
+        };
         if self.busy.fetch_add(1, Ordering::Relaxed) >= BUSY {
             self.busy.fetch_sub(1, Ordering::Relaxed);
             tracing::warn!("more than {BUSY} programs and orders at once; refusing one");

@@ -9,6 +9,7 @@
 
 mod answer;
 mod daemon;
+mod door;
 mod driver;
 mod faults;
 mod hands;

@@ -6,9 +6,9 @@ use pagemesh_os::clock;
 use pagemesh_os::impair::{Impairer, Impairment};
 use pagemesh_os::memfd::PageBytes;
 use pagemesh_os::udp::{Received, Udp};
-use pagemesh_wire::PublicKey;
 use pagemesh_wire::header::{Header, MAX_DATAGRAM};
 use pagemesh_wire::peer::{MemberView, Message};
+use pagemesh_wire::{NodeId, PublicKey};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 
@@ -146,16 +146,31 @@ impl Network {
         message.encode(header, &mut self.head);
         let page = page.map_or(&[][..], |page| &page[..]);
         let head = std::mem::take(&mut self.head);
+        self.seal((to, header.to), &head, page, tally);
+        self.head = head;
+    }
+
+    /// Sends bytes that are no message of ours to a host that is no member.
+    pub(crate) fn send_bytes(&mut self, to: SocketAddr, bytes: &[u8], tally: &mut Tally) {
+        self.seal((to, NodeId::NONE), bytes, &[], tally);
+    }
+
+    /// Sends a datagram, sealed if this daemon has a key.
+    fn seal(
+        &mut self,
+        (to, node): (SocketAddr, NodeId),
+        head: &[u8],
+        page: &[u8],
+        tally: &mut Tally,
+    ) {
         if let Some(sealing) = &mut self.sealing {
-            let sealed = sealing.seal(to, header.to, &[&head, page]);
-            if let Some(sealed) = sealed {
+            if let Some(sealed) = sealing.seal(to, node, &[head, page]) {
                 give(&self.udp, &mut self.impairer, to, (sealed, &[]), tally);
             }
             self.flush(tally);
         } else {
-            self.put(to, &head, page, tally);
+            self.put(to, head, page, tally);
         }
-        self.head = head;
     }
 
     fn put(&mut self, to: SocketAddr, head: &[u8], page: &[u8], tally: &mut Tally) {

@@ -8,6 +8,7 @@ use crate::tickets::{Kind, Pending};
 use pagemesh_core::{Input, Request as Ask, Time};
 use pagemesh_os::clock;
 use pagemesh_os::uffd::Uffd;
+use pagemesh_wire::header::PROTOCOL_VERSION;
 use pagemesh_wire::local::{
     LOCAL_VERSION, NodeStatus, PageReport, Reply, Request, RequestPacket, StampKind,
 };
@@ -29,17 +30,32 @@ const PROGRAM: usize = 64;
 /// Silence of the coordinator worth telling.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(3);
 
+/// What came with a packet.
+#[derive(Debug, Default)]
+pub(crate) struct Descriptors {
+    /// Those that arrived.
+    pub(crate) fds: Vec<OwnedFd>,
+    /// Others did not: this daemon had no number left for them.
+    pub(crate) lost: bool,
+}
+
 /// An answer at once, or none because the core will answer.
 type Answer = Result<Option<Reply>, Refusal>;
 
 impl Driver {
     /// A process sent a packet.
-    pub(crate) fn packet(&mut self, client: ClientId, bytes: &[u8], fds: Vec<OwnedFd>) {
+    pub(crate) fn packet(&mut self, client: ClientId, bytes: &[u8], fds: Descriptors) {
+        let Descriptors { fds, lost } = fds;
         self.hands.count(Count::Requests, 1);
         let Ok(packet) = RequestPacket::decode(bytes) else {
             return self.refuse_session(client, "a malformed packet");
         };
         let expected = usize::from(matches!(packet.request, Request::Map { .. }));
+        if fds.len() < expected && lost {
+            let why = "the daemon's file descriptors (raise LimitNOFILE= of its unit)";
+            let reply = Reply::Refused(Refusal::Limit(why.into()));
+            return self.reply(client, packet.number, reply);
+        }
         if fds.len() != expected {
             return self.refuse_session(client, "descriptors that do not belong to the request");
         }
@@ -465,13 +481,19 @@ impl Driver {
         if let Some(why) = self.node.out() {
             problems.push(why.to_string());
         } else if self.node.id().is_none() {
-            problems.push("not admitted yet: is the daemon to join up and reachable?".into());
+            problems.push(self.about.not_admitted());
         } else {
             let silent = self.node.coordinator_silent(now);
             if silent > SILENCE {
                 let seconds = silent.as_secs();
                 problems.push(format!("the first node has been silent for {seconds} s"));
             }
+        }
+        for host in &self.hands.foreigners {
+            problems.push(format!(
+                "a daemon on {host} speaks another version of the protocol (this one speaks \
+                 {PROTOCOL_VERSION}) and cannot take part: install the same release on all nodes"
+            ));
         }
         problems
     }

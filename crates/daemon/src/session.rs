@@ -85,6 +85,7 @@ impl Session {
         match put(&self.socket, &bytes, &fds) {
             Ok(()) => Sent::All,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.queue(bytes, fds),
+            Err(error) if is_over(&error) => Sent::All,
             Err(_) => Sent::Lost,
         }
     }
@@ -103,11 +104,21 @@ impl Session {
             match put(&self.socket, bytes, fds) {
                 Ok(()) => drop(self.outbox.pop_front()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Sent::Queued,
+                Err(error) if is_over(&error) => self.outbox.clear(),
                 Err(_) => return Sent::Lost,
             }
         }
         Sent::All
     }
+}
+
+/// The process reads no more. What it said before is still to be heard, and then
+/// its end.
+fn is_over(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
 }
 
 fn put(socket: &Socket, bytes: &[u8], fds: &[OwnedFd]) -> io::Result<()> {
@@ -154,6 +165,7 @@ mod tests {
         }
         assert_eq!(session.flush(), Sent::All);
         drop(other);
-        assert_eq!(session.send(&packet(0), Vec::new()), Sent::Lost);
+        let sent = session.send(&packet(0), Vec::new());
+        assert_eq!(sent, Sent::All, "its end is heard elsewhere");
     }
 }

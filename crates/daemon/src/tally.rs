@@ -59,6 +59,8 @@ counts! {
     SessionsOpened => "sessions_opened",
     /// Processes cut off: malformed packets, or they did not read their replies.
     SessionsRefused => "sessions_refused",
+    /// Processes turned away for want of a file descriptor.
+    SessionsTurnedAway => "sessions_turned_away",
     /// Requests of processes.
     Requests => "requests",
     /// Times the driver fell asleep waiting.

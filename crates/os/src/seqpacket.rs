@@ -36,6 +36,8 @@ pub struct Received {
     pub len: usize,
     /// Its descriptors; those the caller does not take out are closed.
     pub fds: Vec<OwnedFd>,
+    /// Descriptors came for which this process had no number left.
+    pub fds_lost: bool,
 }
 
 impl Socket {
@@ -86,8 +88,8 @@ impl Socket {
     /// blocking. `None` when the other end is gone.
     ///
     /// # Errors
-    /// As recvmsg(2); `InvalidData` if packet or descriptors were more than fit,
-    /// in which case the packet is lost.
+    /// As recvmsg(2); `InvalidData` if packet or descriptors were more than the
+    /// protocol allows, in which case the packet is lost.
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
         self.recv_with(buffer, RecvFlags::CMSG_CLOEXEC)
     }
@@ -228,8 +230,9 @@ impl Socket {
                 fds.extend(rights);
             }
         }
-        let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
-        if message.flags.intersects(cut) || fds.len() > MAX_FDS {
+        let control_cut = message.flags.contains(ReturnFlags::CTRUNC);
+        let too_many = fds.len() > MAX_FDS || (control_cut && fds.len() == MAX_FDS);
+        if message.flags.contains(ReturnFlags::TRUNC) || too_many {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "a packet larger than the protocol allows",
@@ -237,7 +240,11 @@ impl Socket {
         }
         // The protocol has no empty packets, so this is the end.
         let len = message.bytes;
-        Ok((len > 0).then_some(Received { len, fds }))
+        Ok((len > 0).then_some(Received {
+            len,
+            fds,
+            fds_lost: control_cut,
+        }))
     }
 }
 

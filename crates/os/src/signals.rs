@@ -57,6 +57,13 @@ impl Signals {
     }
 }
 
+/// From now on a write beyond the limit of file sizes fails; otherwise it would
+/// end the process.
+pub fn ignore_file_limit() {
+    // SAFETY: SIG_IGN runs no code of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -84,6 +84,15 @@ impl World {
             } => self.lend(at, key, client, wanted),
             Effect::ReclaimLock { key } => self.reclaim(at, key),
             Effect::Reply { ticket, reply } => self.answer(at, ticket, reply),
+            Effect::SendNotice { address, notice } => {
+                let arrival = Happening::Arrival {
+                    to: address,
+                    source: self.hosts[at].address,
+                    bytes: notice.encode().to_vec(),
+                };
+                self.after(1_000, arrival);
+                Ok(())
+            }
             Effect::Emit(event) => self.event(at, event),
         }
     }

@@ -11,7 +11,7 @@ pub const PROTOCOL_VERSION: u8 = 1;
 /// Largest datagram ever sent: header, body and one page.
 pub const MAX_DATAGRAM: usize = 16 * 1024;
 
-const MAGIC: [u8; 2] = *b"PM";
+pub(crate) const MAGIC: [u8; 2] = *b"PM";
 
 /// What every datagram says before its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,6 +40,9 @@ pub enum HeaderError {
     /// Another version of the protocol: upgrade the older daemon.
     #[error("protocol version {0}, but this daemon speaks {PROTOCOL_VERSION}")]
     Version(u8),
+    /// Longer than anything we ever say.
+    #[error("datagram longer than {MAX_DATAGRAM} bytes")]
+    Oversized,
     /// Reserved bytes are not zero, or a node number is out of range.
     #[error("malformed header")]
     Malformed,
@@ -68,6 +71,9 @@ impl Header {
         let (head, rest) = datagram
             .split_first_chunk::<HEADER_SIZE>()
             .ok_or(HeaderError::Truncated)?;
+        if datagram.len() > MAX_DATAGRAM {
+            return Err(HeaderError::Oversized);
+        }
         if head[0..2] != MAGIC {
             return Err(HeaderError::Foreign);
         }
@@ -135,6 +141,8 @@ mod tests {
         let good = sample().encode();
         assert_eq!(Header::split(&good[..31]), Err(HeaderError::Truncated));
         assert_eq!(Header::split(&good), Err(HeaderError::Truncated));
+        let long = [good.as_slice(), &[0; MAX_DATAGRAM]].concat();
+        assert_eq!(Header::split(&long), Err(HeaderError::Oversized));
         let with = |at: usize, byte: u8| {
             let mut bad = [good.as_slice(), b"bo"].concat();
             bad[at] = byte;

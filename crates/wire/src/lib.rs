@@ -13,6 +13,7 @@ mod ids;
 pub mod local;
 pub mod lockword;
 mod node_set;
+pub mod notice;
 pub mod peer;
 mod public_key;
 mod units;

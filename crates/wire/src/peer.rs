@@ -5,7 +5,7 @@
 //! the message announces [`Contents::Bytes`], exactly one page. Variants are
 //! only ever appended; anything else raises [`PROTOCOL_VERSION`](crate::header::PROTOCOL_VERSION).
 
-use crate::header::{HEADER_SIZE, Header, HeaderError, MAX_DATAGRAM};
+use crate::header::{HEADER_SIZE, Header, HeaderError, MAX_DATAGRAM, PROTOCOL_VERSION};
 use crate::{
     ByteLen, CallId, ClusterId, Incarnation, NodeId, NodeSet, PAGE_SIZE, PageIndex, PublicKey,
     RequestId, SegmentId, SyncKey, Version,
@@ -424,6 +424,21 @@ pub enum Refusal {
     /// A limit of `limits.rs` was reached.
     #[error("limit reached: {0}")]
     Limit(String),
+    /// The cluster speaks another version of the protocol.
+    #[error(
+        "the cluster speaks protocol version {theirs}, this daemon version {PROTOCOL_VERSION}: \
+         install the same release on all nodes (`pagemesh version` shows what each has)"
+    )]
+    Version {
+        /// What the node speaks that was asked.
+        theirs: u8,
+    },
+    /// This daemon has not been admitted yet.
+    #[error(
+        "this node is not admitted to a cluster yet: the daemon it is to join does not answer \
+         (`pagemesh status` says whom it asks)"
+    )]
+    NotYetMember,
 }
 
 /// A call that some node answers once, however often it arrives.

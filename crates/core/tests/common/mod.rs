@@ -112,6 +112,10 @@ impl Cluster {
                     },
                 );
             }
+            Effect::SendNotice { address, notice } => {
+                self.done
+                    .push((node, Effect::SendNotice { address, notice }));
+            }
             Effect::Reply { ticket, reply } => self.replies.push((node, ticket, reply)),
             Effect::Emit(_) => {}
             other => self.done.push((node, other)),

@@ -1,0 +1,110 @@
+//! Where processes come in, and where they are turned away when this daemon has
+//! no file descriptor left.
+
+use pagemesh_os::seqpacket::{Listener, Socket};
+use pagemesh_wire::local::{Reply, ReplyPacket};
+use pagemesh_wire::peer::Refusal;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// The daemon's socket.
+#[derive(Debug)]
+pub(crate) struct Door {
+    listener: Listener,
+    /// Given up for a moment in order to tell somebody that there is no room.
+    spare: Option<File>,
+    /// Nobody is let in before then.
+    shut_until: Option<u64>,
+}
+
+/// Who came.
+#[derive(Debug)]
+pub(crate) enum Visit {
+    /// A process.
+    Came(Socket),
+    /// A process, for which there is no descriptor; it was told.
+    TurnedAway,
+    /// Nobody any more.
+    Nobody,
+    /// The kernel refuses, and would do so again at once.
+    Failed(io::Error),
+}
+
+/// How long the door stays shut after a failure, in nanoseconds.
+const SHUT: u64 = 100_000_000;
+
+/// The first request on every socket, which is the one to answer.
+const HELLO: u64 = 1;
+
+impl Door {
+    /// A door with this socket.
+    pub(crate) fn new(listener: Listener) -> Self {
+        Self {
+            listener,
+            spare: spare(),
+            shut_until: None,
+        }
+    }
+
+    /// Lets the next one in.
+    pub(crate) fn open(&mut self, now: u64) -> Visit {
+        let visit = match self.listener.accept() {
+            Ok(socket) => Visit::Came(socket),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Visit::Nobody,
+            Err(error) if is_full(&error) => self.turn_away(error),
+            Err(error) => Visit::Failed(error),
+        };
+        if matches!(visit, Visit::Failed(_)) {
+            self.shut_until = Some(now + SHUT);
+        }
+        visit
+    }
+
+    /// Whoever waits outside would otherwise wait in vain.
+    fn turn_away(&mut self, full: io::Error) -> Visit {
+        drop(self.spare.take());
+        let accepted = self.listener.accept();
+        if let Ok(socket) = &accepted {
+            let why = "the daemon's file descriptors (raise LimitNOFILE= of its unit, or \
+                       `ulimit -n`, and restart it)";
+            let packet = ReplyPacket {
+                number: HELLO,
+                reply: Reply::Refused(Refusal::Limit(why.into())),
+            };
+            // A process that does not hear it sees the socket close.
+            let _ = socket.send_now(&packet.encode(), &[]);
+        }
+        drop(accepted.ok());
+        self.spare = spare();
+        if self.spare.is_some() {
+            Visit::TurnedAway
+        } else {
+            Visit::Failed(full)
+        }
+    }
+
+    /// When to open the door again, if it is shut.
+    pub(crate) fn shut_until(&self) -> Option<u64> {
+        self.shut_until
+    }
+
+    /// The door is open again.
+    pub(crate) fn reopen(&mut self) {
+        self.shut_until = None;
+    }
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+fn spare() -> Option<File> {
+    File::open("/dev/null").ok()
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
