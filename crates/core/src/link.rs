@@ -41,20 +41,17 @@ impl Rooms {
     /// A datagram of another version: whoever wants to join is told, and if that
     /// is us, we give up.
     fn foreign(&mut self, cx: &mut Cx<'_>, source: SocketAddr, bytes: &[u8]) {
-        match (&self.membership.standing, Notice::decode(bytes)) {
-            (Standing::Joining(_), Some(notice)) => {
-                if notice.to == cx.shell.config.incarnation {
-                    let theirs = notice.version;
-                    self.membership.out(cx, Refusal::Version { theirs });
-                }
+        if let Some(notice) = Notice::decode(bytes) {
+            let joining = matches!(self.membership.standing, Standing::Joining(_));
+            if joining && notice.to == cx.shell.config.incarnation {
+                let theirs = notice.version;
+                self.membership.out(cx, Refusal::Version { theirs });
             }
-            (Standing::Member, None) => {
-                if let Some(notice) = Notice::answering(bytes) {
-                    let address = source;
-                    cx.push(Effect::SendNotice { address, notice });
-                }
-            }
-            _ => {}
+        } else if self.membership.standing == Standing::Member
+            && let Some(notice) = Notice::answering(bytes)
+        {
+            let address = source;
+            cx.push(Effect::SendNotice { address, notice });
         }
     }
 
