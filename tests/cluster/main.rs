@@ -21,6 +21,7 @@ mod permissions;
 mod policies;
 mod process_deaths;
 mod publishing;
+mod recording;
 mod sealing;
 mod segments;
 mod sharing;

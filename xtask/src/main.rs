@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
+mod replay;
 mod sim;
 
 #[derive(Parser)]
@@ -13,12 +14,15 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Show what a flight recorder remembers, and check that it is repeatable.
+    Replay(replay::Arguments),
     /// Run clusters in the deterministic simulator.
     Sim(sim::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().task {
+        Task::Replay(arguments) => replay::run(&arguments),
         Task::Sim(arguments) => sim::run(&arguments),
     }
 }

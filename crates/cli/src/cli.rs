@@ -1,8 +1,8 @@
 //! The command line: every command, and the flags all of them share.
 
 use crate::commands::{
-    app, bench, completions, counters, daemon, demo, doctor, key, leave, members, probe, run,
-    sandbox, segment, status, version,
+    app, bench, completions, counters, daemon, debug, demo, doctor, key, leave, members, probe,
+    run, sandbox, segment, status, version,
 };
 use crate::exit::Exit;
 use anyhow::Result;
@@ -114,6 +114,9 @@ pub(crate) enum Command {
     Probe(probe::Probe),
     /// Show the counters of this node
     Counters(counters::Counters),
+    /// Look into a daemon
+    #[command(subcommand)]
+    Debug(debug::Debug),
     /// Print a completion script for a shell
     Completions(completions::Completions),
     /// Print the version
@@ -137,6 +140,7 @@ impl Command {
             Self::App(command) => command.run(),
             Self::Probe(command) => command.run(global),
             Self::Counters(command) => command.run(global),
+            Self::Debug(command) => command.run(global),
             Self::Completions(command) => command.run(global),
             Self::Version(command) => command.run(global),
         }

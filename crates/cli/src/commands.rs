@@ -10,6 +10,7 @@ pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod counters;
 pub(crate) mod daemon;
+pub(crate) mod debug;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod key;

@@ -29,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) cpu: Option<usize>,
     /// What to do to outgoing datagrams; for tests.
     pub(crate) impair: Option<String>,
+    /// Record what the node does.
+    pub(crate) recorder: Option<bool>,
     /// Serve other hosts although nothing is encrypted.
     pub(crate) insecure: Option<bool>,
     /// The file with the cluster's keys.
@@ -67,6 +69,7 @@ impl Config {
             latency: self.latency.or(other.latency),
             cpu: self.cpu.or(other.cpu),
             impair: self.impair.or(other.impair),
+            recorder: self.recorder.or(other.recorder),
             insecure: self.insecure.or(other.insecure),
             key: self.key.or(other.key),
             join_token: self.join_token.or(other.join_token),

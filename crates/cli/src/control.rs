@@ -13,6 +13,7 @@ use pagemesh_wire::peer::{Health, Member, SegmentInfo};
 use pagemesh_wire::{ClientId, NodeId};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -66,6 +67,15 @@ impl Control {
     /// # Errors
     /// If the daemon refuses or does not answer in time.
     pub fn ask(&mut self, request: Request) -> Result<Reply> {
+        // Descriptors that come along are for processes that map.
+        self.exchange(request).map(|(reply, _)| reply)
+    }
+
+    /// Asks for something that comes with descriptors.
+    ///
+    /// # Errors
+    /// As [`Control::ask`].
+    pub fn exchange(&mut self, request: Request) -> Result<(Reply, Vec<OwnedFd>)> {
         self.next += 1;
         let number = self.next;
         let packet = RequestPacket { number, request }.encode();
@@ -73,13 +83,13 @@ impl Control {
             .send(&packet, &[])
             .map_err(|error| self.lost(&error))?;
         loop {
-            let answer = self.receive()?;
+            let (answer, fds) = self.receive()?;
             if answer.number != number {
                 continue;
             }
             return match answer.reply {
                 Reply::Refused(why) => Err(refusal(&why)),
-                reply => Ok(reply),
+                reply => Ok((reply, fds)),
             };
         }
     }
@@ -157,12 +167,13 @@ impl Control {
         }
     }
 
-    fn receive(&self) -> Result<ReplyPacket> {
+    fn receive(&self) -> Result<(ReplyPacket, Vec<OwnedFd>)> {
         let mut buffer = vec![0; MAX_PACKET];
-        // Descriptors that come along are for processes that map; they are
-        // closed right here.
         match self.socket.recv(&mut buffer) {
-            Ok(Some(packet)) => Ok(ReplyPacket::decode(&buffer[..packet.len])?),
+            Ok(Some(packet)) => {
+                let reply = ReplyPacket::decode(&buffer[..packet.len])?;
+                Ok((reply, packet.fds))
+            }
             Ok(None) => Err(self.lost(&ErrorKind::BrokenPipe.into())),
             Err(error) => Err(self.lost(&error)),
         }

@@ -3,6 +3,7 @@
 use pagemesh_cli::sandbox::{Netns, Plan, Sandbox};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -221,6 +222,27 @@ fn nobody_else_on_the_host_may_start_programs() {
     ends(friend.args(["-c", &script]), 124);
     let mut stranger = Command::new("bash");
     ends(stranger.args(["-c", &script]).uid(65534).gid(65534), 0);
+}
+
+#[test]
+fn a_flight_recorder_is_saved_where_it_is_told() {
+    let sandbox = small(1);
+    let socket = sandbox.node(0).socket();
+    let directory = scratch("dump");
+    let file = directory.join("here.dump");
+    let file = file.to_str().unwrap();
+    let saved = json(&mut at(socket, &["debug", "dump", file, "-o", "json"]));
+    let metadata = std::fs::metadata(file).unwrap();
+    assert_eq!(saved["bytes"], metadata.len());
+    assert_eq!(saved["node"], 1);
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+    let (_, err) = ends(&mut at(socket, &["debug", "dump", file]), 1);
+    assert!(err.contains("--force"), "{err}");
+    ends(&mut at(socket, &["debug", "dump", file, "--force"]), 0);
+    let mut elsewhere = at(socket, &["debug", "dump"]);
+    let (out, _) = ends(elsewhere.current_dir(&directory), 0);
+    assert!(out.starts_with("pagemesh-n1.dump"), "{out}");
+    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]

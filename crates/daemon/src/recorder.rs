@@ -127,3 +127,56 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .and_then(|()| std::fs::rename(&draft, path));
     written.inspect_err(|_| drop(std::fs::remove_file(&draft)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagemesh_core::{Config, Effects, Pace, Start};
+    use pagemesh_recorder::Verdict;
+    use pagemesh_wire::{ClusterId, Incarnation};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn node() -> Node {
+        Node::new(Config {
+            name: "test".into(),
+            address: ([127, 0, 0, 1], 1).into(),
+            incarnation: Incarnation(1),
+            key: pagemesh_wire::PublicKey::NONE,
+            start: Start::Found(ClusterId(1)),
+            pace: Pace::default(),
+        })
+    }
+
+    #[test]
+    fn what_led_to_a_crash_is_saved_for_its_owner_alone() {
+        let name = format!("pagemesh-crash-{}.sock", std::process::id());
+        let socket = std::env::temp_dir().join(name);
+        let mut node = node();
+        let mut recorder = Recorder::begin(&node).unwrap();
+        for second in 0..3 {
+            let now = Time(second * 1_000_000_000);
+            recorder.input(now, &Input::Deadline);
+            node.handle(now, Input::Deadline, &mut Effects::default());
+            recorder.save(&socket, "a test");
+        }
+        let path = crash_path(&socket);
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let dump = Dump::from_bytes(&std::fs::read(&path).unwrap()).unwrap();
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(dump.why, "a test");
+        let mut times = Vec::new();
+        let verdict = dump.replay(|transition| times.push(transition.now.0 / 1_000_000_000));
+        let state = pagemesh_recorder::digest(&node);
+        assert_eq!(verdict, Ok(Verdict::Unknown(state)));
+        assert_eq!(times, [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_recorder_that_is_off_has_nothing_to_tell() {
+        let mut recorder = Recorder::off();
+        recorder.input(Time(1), &Input::Deadline);
+        recorder.settle(&node());
+        assert_eq!(recorder.dump(None, ""), Err(DumpError::Nothing));
+    }
+}

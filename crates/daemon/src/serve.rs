@@ -7,6 +7,7 @@ use crate::tally::Count;
 use crate::tickets::{Kind, Pending};
 use pagemesh_core::{Input, Request as Ask, Time};
 use pagemesh_os::clock;
+use pagemesh_os::memfd;
 use pagemesh_os::uffd::Uffd;
 use pagemesh_wire::header::PROTOCOL_VERSION;
 use pagemesh_wire::local::{
@@ -70,6 +71,7 @@ impl Driver {
             Request::Hello { version, program } => {
                 return self.hello(client, number, version, program);
             }
+            Request::Dump => self.dump(client, number),
             request => self.request(client, number, request, fds),
         };
         match answer {
@@ -427,6 +429,22 @@ impl Driver {
     }
 
     // ---- what the daemon knows -----------------------------------------------
+
+    /// Hands out the flight recorder, which tells of everybody's doings.
+    fn dump(&mut self, client: ClientId, number: u64) -> Answer {
+        self.check_master(client)?;
+        let cannot = |why: String| Refusal::Invalid(format!("the flight recorder: {why}"));
+        let recorder = &self.hands.recorder;
+        let dump = recorder.dump(Some(&self.node), "asked for");
+        let dump = dump.map_err(|error| cannot(error.to_string()))?;
+        let file =
+            memfd::file("pagemesh-dump", &dump).map_err(|error| cannot(error.to_string()))?;
+        let length = ByteLen(dump.len() as u64);
+        let poll = &self.hands.poll;
+        let sessions = &mut self.hands.sessions;
+        sessions.reply(client, number, Reply::Dumped { length }, vec![file], poll);
+        Ok(None)
+    }
 
     fn inspect(&self, name: &str, first: PageIndex, limit: u32) -> Answer {
         let info = self.node.segment_named(name).ok_or(Refusal::NotFound)?;

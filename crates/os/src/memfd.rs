@@ -9,7 +9,8 @@ use rustix::fs::{
     fcntl_add_seals, fstat, ftruncate, memfd_create, open, seek,
 };
 use rustix::io::{Errno, pread, pwrite};
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Bytes of a page.
@@ -126,6 +127,22 @@ impl AsFd for Memfd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// A file in memory, to be read by whoever gets the descriptor.
+///
+/// # Errors
+/// If the kernel gives none.
+pub fn file(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let made = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let mut file = File::from(made);
+    file.write_all(bytes)?;
+    fchmod(&file, Mode::RUSR)?;
+    fcntl_add_seals(
+        &file,
+        SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW,
+    )?;
+    reopen(&file, OFlags::RDONLY)
 }
 
 /// A new description of the same memory, which shares no flags with the old one.

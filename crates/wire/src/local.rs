@@ -203,6 +203,9 @@ pub enum Request {
     },
     /// Hand over all pages and leave the cluster. → [`Reply::Done`].
     Leave,
+    /// What the flight recorder remembers. → [`Reply::Dumped`], with a descriptor
+    /// of a file to read.
+    Dump,
 }
 
 /// What the daemon answers.
@@ -266,6 +269,11 @@ pub enum Reply {
     Stamps(Vec<Stamp>),
     /// No, and why.
     Refused(Refusal),
+    /// The flight recorder's record comes as a descriptor.
+    Dumped {
+        /// How long it is.
+        length: ByteLen,
+    },
 }
 
 /// One time stamp of a node (M22).

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 #[command(
     after_help = "Flags beat PAGEMESH_* variables, these beat $XDG_CONFIG_HOME/pagemesh/config.toml, \
                   and that beats /etc/pagemesh/config.toml (keys: bind, advertise, join, node_name, \
-                  socket, wait, latency, cpu, impair, insecure, key, join_token)."
+                  socket, wait, latency, cpu, impair, recorder, insecure, key, join_token)."
 )]
 pub(crate) struct Daemon {
     /// Loopback and defaults only, to try things out; no configuration is read
@@ -67,6 +67,9 @@ pub(crate) struct Daemon {
     /// Serve other hosts without a key: nothing is encrypted, nobody is authenticated
     #[arg(long, env = "PAGEMESH_INSECURE", value_parser = BoolishValueParser::new())]
     insecure: bool,
+    /// Record what the node does, for `pagemesh debug dump` [default: on]
+    #[arg(long, value_name = "on|off", env = "PAGEMESH_RECORDER", value_parser = BoolishValueParser::new())]
+    recorder: Option<bool>,
     /// Read no configuration file
     #[arg(long, hide = true)]
     no_config: bool,

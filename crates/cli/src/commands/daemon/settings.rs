@@ -81,6 +81,7 @@ fn merge(flags: Daemon, config: Config, global: &Global) -> Result<Options> {
         impair,
         cpu: flags.cpu.or(config.cpu),
         admission,
+        recorder: flags.recorder.or(config.recorder).unwrap_or(true),
         insecure: flags.insecure || config.insecure.unwrap_or(false),
         ..Options::default()
     })
