@@ -133,7 +133,7 @@ fn line(transition: &Transition<'_>) -> String {
 
 fn input(input: &Input<'_>) -> String {
     match input {
-        Input::Datagram { source, bytes } => match Message::decode(bytes) {
+        Input::Datagram { source, bytes, .. } => match Message::decode(bytes) {
             Ok((header, message, _)) => format!("<- {} {message:?}", header.from),
             Err(error) => format!("<- {source} {} bytes: {error}", bytes.len()),
         },
