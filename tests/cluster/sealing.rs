@@ -7,8 +7,8 @@ use pagemesh_os::impair::Impairment;
 use pagemesh_seal::{Ring, Secret, SystemDice, Token};
 use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
-use std::net::UdpSocket;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpStream, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -213,4 +213,31 @@ fn forged_datagrams_are_dropped_and_counted() {
     let counted = |name| cluster.counter(1, name);
     assert!(counted("seal_forged") > 100 && counted("seal_missing") > 100);
     assert!(counted("seal_unknown") > 100);
+}
+
+#[test]
+fn programs_are_started_for_members_only() {
+    let Some(cluster) = sealed(2) else { return };
+    let output = cluster
+        .node(0)
+        .command(cluster.program())
+        .args([
+            "run",
+            "-n",
+            "2",
+            "--",
+            "sh",
+            "-c",
+            "echo here $PAGEMESH_RANK",
+        ])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    assert!(text.contains("here 0") && text.contains("here 1"), "{text}");
+    let mut stranger = TcpStream::connect(cluster.node(1).address()).unwrap();
+    stranger.write_all(&[7; 200]).unwrap();
+    let mut answer = Vec::new();
+    let heard = stranger.read_to_end(&mut answer);
+    assert!(heard.is_err() || answer.is_empty(), "{answer:?}");
 }

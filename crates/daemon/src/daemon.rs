@@ -118,7 +118,9 @@ impl Daemon {
         let listener = listen(&options)?;
         let udp = Udp::bind(options.bind)
             .with_context(|| format!("cannot listen for daemons at {}", options.bind))?;
-        let launch = launch::serve(&options, udp.address())
+        let sealing = options.admission.as_ref().map(Sealing::new).transpose()?;
+        let identity = sealing.as_ref().map(Sealing::identity);
+        let launch = launch::serve(&options, udp.address(), identity)
             .inspect_err(|error| tracing::warn!("`pagemesh run` will not work here: {error:#}"))
             .ok();
         // Not before: programs started for others may run on any processor.
@@ -130,7 +132,6 @@ impl Daemon {
         poll.add(&listener, Token::Listener.encode())?;
         poll.add(&signals, Token::Signals.encode())?;
         let mut about = about(&options, &udp);
-        let sealing = options.admission.as_ref().map(Sealing::new).transpose()?;
         let network = Network::new(udp, options.impair, sealing);
         let node = Node::new(config(&options, &about, network.key())?);
         let recorder = recorder(&options, &node, &mut about.problems);

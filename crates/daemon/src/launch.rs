@@ -6,8 +6,9 @@
 //!   run on which member. The kernel says who they are; the daemon passes that
 //!   on to the member's daemon and then only carries bytes to and fro ([`origin`]);
 //! - TCP at the daemon's own address and port, where the other daemons come with
-//!   what their people want ([`node`]). Nodes trust each other: a stranger who
-//!   reaches this port of a daemon that was told `--insecure` runs what he likes.
+//!   what their people want ([`node`]). With a key they prove to be members, and
+//!   all they say is sealed ([`line`]). Without, a stranger who reaches this port
+//!   of a daemon that was told `--insecure` runs what he likes.
 //!   On a loopback address any user of the host reaches it, so there the kernel's
 //!   table of sockets must say that the other end belongs to a daemon's user
 //!   ([`stranger`]).
@@ -15,6 +16,7 @@
 //! A program dies when the connection that started it does.
 
 mod frame;
+mod line;
 mod node;
 mod origin;
 mod stranger;
@@ -23,6 +25,7 @@ pub use frame::{Frame, Order, Program, Said, read_frame, write_frame};
 
 use crate::Options;
 use anyhow::{Context, Result};
+use pagemesh_seal::Identity;
 use std::fs::Permissions;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
@@ -56,6 +59,8 @@ struct Service {
     address: SocketAddr,
     /// The daemon's own socket.
     socket: PathBuf,
+    /// Who this daemon is to others, if it seals.
+    identity: Option<Identity>,
     /// Connections being served.
     busy: AtomicUsize,
 }
@@ -75,7 +80,11 @@ impl Drop for Listening {
 ///
 /// # Errors
 /// If one of the sockets cannot be bound.
-pub fn serve(options: &Options, address: SocketAddr) -> Result<Listening> {
+pub fn serve(
+    options: &Options,
+    address: SocketAddr,
+    identity: Option<Identity>,
+) -> Result<Listening> {
     let path = socket_path(&options.socket);
     // A dead daemon's; a living one still holds the daemon's own socket.
     let _ = std::fs::remove_file(&path);
@@ -90,6 +99,7 @@ pub fn serve(options: &Options, address: SocketAddr) -> Result<Listening> {
     let service = Arc::new(Service {
         address,
         socket: std::path::absolute(&options.socket)?,
+        identity,
         busy: AtomicUsize::new(0),
     });
     let for_orders = Arc::clone(&service);

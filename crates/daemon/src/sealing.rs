@@ -75,6 +75,11 @@ impl Sealing {
         self.guard.public()
     }
 
+    /// Who this daemon is.
+    pub(crate) fn identity(&self) -> Identity {
+        self.guard.identity().clone()
+    }
+
     /// Learns who the members are.
     pub(crate) fn meet(&mut self, view: &MemberView) {
         if view.epoch == self.epoch {

@@ -28,6 +28,7 @@ mod peer;
 mod rate;
 mod secret;
 mod session;
+pub mod stream;
 mod text;
 mod token;
 mod window;

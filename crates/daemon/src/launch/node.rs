@@ -1,6 +1,7 @@
 //! The side of the node: runs a program for a user of another node.
 
 use super::frame::{Frame, Program, Said, Start, VERSION, read_frame, write_frame};
+use super::line::{Line, Mouth};
 use super::{PATIENCE, Service, spawn, stranger};
 use anyhow::{Context, Result, ensure};
 use pagemesh_wire::peer::Credentials;
@@ -23,19 +24,20 @@ const MERCY: Duration = Duration::from_millis(500);
 const AFTERGLOW: Duration = Duration::from_secs(1);
 
 impl Service {
-    pub(super) fn run_program(&self, mut peer: TcpStream) -> Result<()> {
-        if self.address.ip().is_loopback() {
+    pub(super) fn run_program(&self, peer: TcpStream) -> Result<()> {
+        if self.identity.is_none() && self.address.ip().is_loopback() {
             stranger::refuse(peer.peer_addr()?, peer.local_addr()?)?;
         }
         peer.set_nodelay(true)?;
         peer.set_read_timeout(Some(PATIENCE))?;
-        let Some(start) = read_frame::<Start>(&mut peer)? else {
+        let mut line = self.answer(peer)?;
+        let Some(start) = read_frame::<Start>(&mut line.ear)? else {
             return Ok(());
         };
-        peer.set_read_timeout(None)?;
+        line.stream.set_read_timeout(None)?;
         match begin(&start, &self.socket) {
-            Ok(child) => look_after(child, peer),
-            Err(error) => Ok(write_frame(&mut peer, &refusal(&error))?),
+            Ok(child) => look_after(child, line),
+            Err(error) => Ok(write_frame(&mut line.mouth, &refusal(&error))?),
         }
     }
 }
@@ -135,18 +137,23 @@ impl Group {
     }
 }
 
-fn look_after(mut child: Child, mut peer: TcpStream) -> Result<()> {
+fn look_after(mut child: Child, line: Line) -> Result<()> {
+    let Line {
+        mut ear,
+        mouth,
+        stream,
+    } = line;
     let pid = Pid::from_child(&child);
     let group = Group(Arc::new(Mutex::new(Some(pid))));
     let (closed, outputs) = channel();
     let out = child.stdout.take().context("no standard output")?;
     let err = child.stderr.take().context("no standard error")?;
-    let to_peer = Arc::new(Mutex::new(peer.try_clone()?));
+    let to_peer = Arc::new(Mutex::new(mouth));
     tell(&to_peer, &Said::Started { pid: child.id() })?;
     pump(out, Said::Out, Arc::clone(&to_peer), closed.clone())?;
     pump(err, Said::Err, Arc::clone(&to_peer), closed)?;
     let heard = group.clone();
-    spawn("launch-ear", move || listen(&mut peer, &heard))?;
+    spawn("launch-ear", move || listen(&mut ear, &heard))?;
     // Its number stays taken until it is reaped, so signals cannot go astray.
     waitid(
         WaitId::Pid(pid),
@@ -157,12 +164,11 @@ fn look_after(mut child: Child, mut peer: TcpStream) -> Result<()> {
     drain(&outputs);
     tell(&to_peer, &ended(status))?;
     // Wakes the listener, whose copy keeps the connection open.
-    let stream = to_peer.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(stream.shutdown(std::net::Shutdown::Both)?)
 }
 
 /// Passes signals on; when the user has gone, the program goes.
-fn listen(peer: &mut TcpStream, group: &Group) {
+fn listen(peer: &mut impl Read, group: &Group) {
     while let Ok(Some(Frame::Signal(number))) = read_frame(peer) {
         if let Some(signal) = Signal::from_named_raw(number) {
             group.signal(signal);
@@ -176,7 +182,7 @@ fn listen(peer: &mut TcpStream, group: &Group) {
 fn pump(
     mut pipe: impl Read + Send + 'static,
     frame: fn(Vec<u8>) -> Said,
-    peer: Arc<Mutex<TcpStream>>,
+    peer: Arc<Mutex<Mouth>>,
     closed: Sender<()>,
 ) -> Result<()> {
     spawn("launch-output", move || {
@@ -196,9 +202,9 @@ fn drain(outputs: &Receiver<()>) {
     let _ = outputs.recv_timeout(AFTERGLOW);
 }
 
-fn tell(peer: &Mutex<TcpStream>, said: &Said) -> io::Result<()> {
-    let mut stream = peer.lock().unwrap_or_else(PoisonError::into_inner);
-    write_frame(&mut *stream, said)
+fn tell(peer: &Mutex<Mouth>, said: &Said) -> io::Result<()> {
+    let mut mouth = peer.lock().unwrap_or_else(PoisonError::into_inner);
+    write_frame(&mut *mouth, said)
 }
 
 fn ended(status: ExitStatus) -> Said {

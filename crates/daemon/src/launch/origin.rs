@@ -1,6 +1,7 @@
 //! The side of the people: takes an order and carries it to the member.
 
 use super::frame::{Order, Said, Start, VERSION, read_frame, write_frame};
+use super::line::Line;
 use super::{PATIENCE, Service};
 use anyhow::{Context, Result, bail};
 use pagemesh_os::seqpacket::Socket;
@@ -29,7 +30,7 @@ impl Service {
             program: order.program,
         };
         match self.reach(order.member, &start) {
-            Ok(member) => carry(&person, &member),
+            Ok(line) => carry(&person, line),
             Err(error) => {
                 write_frame(&mut person, &Said::Refused(format!("{error:#}")))?;
                 Ok(())
@@ -37,22 +38,25 @@ impl Service {
         }
     }
 
-    fn reach(&self, address: SocketAddr, start: &Start) -> Result<TcpStream> {
+    fn reach(&self, address: SocketAddr, start: &Start) -> Result<Line> {
         // Else anybody could send the daemon's word to any port of the world.
         let members = self.members().context("asking for the members")?;
         let known = |member: &&Member| member.address == address && member.health == Health::Alive;
-        if members.iter().find(known).is_none() {
+        let Some(member) = members.iter().find(known) else {
             bail!("{address} is the address of no living member");
-        }
-        let mut member = TcpStream::connect_timeout(&address, PATIENCE)
+        };
+        let stream = TcpStream::connect_timeout(&address, PATIENCE)
             .with_context(|| format!("TCP {address}"))?;
-        member.set_nodelay(true)?;
-        write_frame(&mut member, start)?;
-        Ok(member)
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut line = self.call(stream, &member.key)?;
+        line.stream.set_read_timeout(None)?;
+        write_frame(&mut line.mouth, start)?;
+        Ok(line)
     }
 
     /// Asks this very daemon, as any process may.
-    fn members(&self) -> Result<Vec<Member>> {
+    pub(super) fn members(&self) -> Result<Vec<Member>> {
         let socket = Socket::connect(&self.socket)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
         let hello = Request::Hello {
@@ -77,13 +81,18 @@ fn ask(socket: &Socket, request: Request) -> Result<Reply> {
 
 /// Carries bytes both ways until one end closes; then closes the other, which
 /// is how a program learns that its user has gone.
-fn carry(person: &UnixStream, member: &TcpStream) -> Result<()> {
+fn carry(person: &UnixStream, line: Line) -> Result<()> {
+    let Line {
+        mut ear,
+        mut mouth,
+        stream,
+    } = line;
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let _ = io::copy(&mut &*person, &mut &*member);
-            let _ = member.shutdown(Shutdown::Both);
+            let _ = io::copy(&mut &*person, &mut mouth);
+            let _ = stream.shutdown(Shutdown::Both);
         });
-        let _ = io::copy(&mut &*member, &mut &*person);
+        let _ = io::copy(&mut ear, &mut &*person);
         let _ = person.shutdown(Shutdown::Both);
     });
     Ok(())

@@ -1,0 +1,106 @@
+//! A connection between two daemons, sealed if they have keys.
+
+use super::Service;
+use anyhow::{Context as _, Result};
+use pagemesh_seal::stream::{self, SealedReader, SealedWriter, Talk};
+use pagemesh_seal::{Dice, SystemDice};
+use pagemesh_wire::PublicKey;
+use pagemesh_wire::peer::Health;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+/// Both directions, and the stream itself.
+pub(super) struct Line {
+    /// What the other says.
+    pub(super) ear: Ear,
+    /// What is said to the other.
+    pub(super) mouth: Mouth,
+    /// To close it, and to limit its patience.
+    pub(super) stream: TcpStream,
+}
+
+/// What the other says.
+pub(super) enum Ear {
+    Plain(TcpStream),
+    Sealed(SealedReader<TcpStream>),
+}
+
+/// What is said to the other.
+pub(super) enum Mouth {
+    Plain(TcpStream),
+    Sealed(SealedWriter<TcpStream>),
+}
+
+impl Service {
+    /// The caller's side, to the member of this key.
+    pub(super) fn call(&self, mut stream: TcpStream, key: &PublicKey) -> Result<Line> {
+        let talk = match &self.identity {
+            None => None,
+            Some(me) => {
+                let talk = stream::call(me, key, &dice(), &mut stream);
+                Some(talk.context("shaking hands with its daemon")?)
+            }
+        };
+        Line::new(stream, talk)
+    }
+
+    /// The other side: only members are answered.
+    pub(super) fn answer(&self, mut stream: TcpStream) -> Result<Line> {
+        let talk = match &self.identity {
+            None => None,
+            Some(me) => {
+                let members = self.members()?;
+                let alive = members
+                    .iter()
+                    .filter(|member| member.health == Health::Alive);
+                let keys: Vec<_> = alive.map(|member| member.key).collect();
+                Some(stream::answer(me, &keys, &dice(), &mut stream)?)
+            }
+        };
+        Line::new(stream, talk)
+    }
+}
+
+fn dice() -> Arc<dyn Dice> {
+    Arc::new(SystemDice::default())
+}
+
+impl Line {
+    fn new(stream: TcpStream, talk: Option<Talk>) -> Result<Self> {
+        let (one, other) = (stream.try_clone()?, stream.try_clone()?);
+        let (ear, mouth) = match talk {
+            None => (Ear::Plain(one), Mouth::Plain(other)),
+            Some(Talk { out, back }) => (
+                Ear::Sealed(SealedReader::new(one, back)),
+                Mouth::Sealed(SealedWriter::new(other, out)),
+            ),
+        };
+        Ok(Self { ear, mouth, stream })
+    }
+}
+
+impl Read for Ear {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(bytes),
+            Self::Sealed(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Mouth {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Sealed(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Sealed(stream) => stream.flush(),
+        }
+    }
+}
