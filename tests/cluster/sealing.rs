@@ -1,7 +1,7 @@
 //! Datagrams that only members can read and make.
 
 use crate::support::{Cluster, eventually, load, store};
-use pagemesh::{Mesh, Options};
+use pagemesh::{Health, Mesh, Options};
 use pagemesh_cli::sandbox::{Netns, Plan};
 use pagemesh_os::impair::Impairment;
 use pagemesh_seal::{Ring, Secret, SystemDice, Token};
@@ -240,4 +240,31 @@ fn programs_are_started_for_members_only() {
     let mut answer = Vec::new();
     let heard = stranger.read_to_end(&mut answer);
     assert!(heard.is_err() || answer.is_empty(), "{answer:?}");
+}
+
+#[test]
+fn a_revoked_node_is_out_for_good() {
+    let Some(cluster) = sealed(3) else { return };
+    let maps = cluster.share("revoked", 1);
+    store(&maps[0], 0, 1);
+    let revoked = cluster
+        .node(0)
+        .command(cluster.program())
+        .args(["key", "revoke", "3"])
+        .output()
+        .unwrap();
+    assert!(revoked.status.success(), "{revoked:?}");
+    let health = |node: usize| {
+        let members = cluster.mesh(node).members().unwrap().members;
+        members[2].health
+    };
+    eventually("all know", || health(1) == Health::Revoked);
+    eventually("it knows itself", || {
+        cluster
+            .node(2)
+            .log()
+            .contains("not a member of the cluster")
+    });
+    store(&maps[1], 0, 2);
+    assert_eq!(load(&maps[0], 0), 2);
 }

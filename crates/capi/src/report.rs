@@ -90,6 +90,7 @@ impl From<&Member> for CMember {
                 Health::Alive => 0,
                 Health::Left => 1,
                 Health::Dead => 2,
+                Health::Revoked => 3,
             },
             name: array(&member.name),
             address: array(&member.address.to_string()),

@@ -105,7 +105,7 @@ impl Rooms {
                     == (header.from, header.incarnation, key)
             })
             .map(|member| member.health);
-        if matches!(health, Some(Health::Dead | Health::Left)) {
+        if matches!(health, Some(Health::Dead | Health::Left | Health::Revoked)) {
             let header = cx.header(header.from);
             let message = Message::Expelled;
             cx.push(Effect::Send {

@@ -438,6 +438,7 @@ impl Rooms {
                 self.bury(cx, caller.node, Health::Left);
                 return;
             }
+            Call::Revoke { node } => self.revoke(cx, node),
             Call::Open { .. }
             | Call::Close { .. }
             | Call::Remove { .. }
@@ -610,6 +611,30 @@ impl Rooms {
         };
         if cx.is_alive(node) && coordinator.suspect(cx, node) {
             self.bury(cx, node, Health::Dead);
+        }
+    }
+
+    /// Puts a node out, whatever it says; dead ones too, lest they come back.
+    fn revoke(&mut self, cx: &mut Cx<'_>, node: NodeId) -> peer::Reply {
+        let no = |why: &str| peer::Reply::Refused(Refusal::Invalid(why.into()));
+        let known = cx
+            .shell
+            .view
+            .members
+            .iter()
+            .find(|member| member.id == node);
+        match known.map(|member| member.health) {
+            _ if self.coordinator.is_none() => no("only the coordinator can put a node out"),
+            None => no("there never was a node of this number"),
+            Some(_) if node == NodeId::COORDINATOR => {
+                no("the coordinator cannot be put out; stop its daemon, and the cluster ends")
+            }
+            Some(Health::Revoked) => peer::Reply::Done,
+            Some(_) => {
+                cx.send(node, peer::Message::Expelled);
+                self.bury(cx, node, Health::Revoked);
+                peer::Reply::Done
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use pagemesh_os::clock;
 use pagemesh_seal::{
     Guard, Identity, Now, Opened, Outbox, Pace, Refused, Ring, SystemDice, Token, Whom,
 };
-use pagemesh_wire::peer::MemberView;
+use pagemesh_wire::peer::{Health, Member, MemberView};
 use pagemesh_wire::{NodeId, PublicKey};
 use std::collections::HashSet;
 use std::fs;
@@ -93,7 +93,10 @@ impl Sealing {
             }
         }
         let members = view.members.iter().map(|member| member.key);
-        self.guard.set_members(members, std::iter::empty());
+        let revoked = |member: &&Member| member.health == Health::Revoked;
+        let banned = view.members.iter().filter(revoked);
+        self.guard
+            .set_members(members, banned.map(|member| member.key));
     }
 
     /// Seals a datagram; none if it has to wait for a handshake.

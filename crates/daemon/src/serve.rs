@@ -239,6 +239,13 @@ impl Driver {
                 to: Some(node),
                 call: Call::Probe,
             },
+            Request::Revoke { node } => {
+                self.check_master(client)?;
+                Ask::Call {
+                    to: Some(NodeId::COORDINATOR),
+                    call: Call::Revoke { node },
+                }
+            }
             Request::Leave => {
                 self.check_master(client)?;
                 return Ok((Ask::Leave, Kind::Leave));

@@ -187,32 +187,14 @@ impl Guard {
     }
 
     /// The coordinator tells who the members are, and who never shall be again.
-    /// Sessions with others end.
+    /// Who is banned gets no new session. Of old ones the node itself takes no
+    /// notice, but to say that the other is out.
     pub fn set_members(
         &mut self,
         members: impl Iterator<Item = PublicKey>,
         banned: impl Iterator<Item = PublicKey>,
     ) {
         self.members.set(members, banned);
-        let banned = |key: &PublicKey| self.members.is_banned(key);
-        let out: Vec<_> = self
-            .peers
-            .keys()
-            .filter(|key| banned(key))
-            .copied()
-            .collect();
-        for key in out {
-            self.forget(&key);
-        }
-    }
-
-    fn forget(&mut self, key: &PublicKey) {
-        if let Some(peer) = self.peers.remove(key) {
-            for number in peer.numbers() {
-                self.places.remove(&number);
-            }
-        }
-        self.doors.retain(|_, door| door.met != Some(*key));
     }
 
     /// Seals a datagram, given in parts. Without a session it waits for one,

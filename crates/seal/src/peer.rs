@@ -32,13 +32,6 @@ pub(crate) struct Reply {
 }
 
 impl Peer {
-    /// Numbers of all that leads to this peer.
-    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
-        let sessions = [&self.current, &self.previous, &self.next];
-        let sessions = sessions.into_iter().flatten().map(|session| session.ours);
-        sessions.chain(self.begun.iter().map(|begun| begun.ours))
-    }
-
     /// A session both have agreed on; what it displaces is forgotten by number.
     pub(crate) fn establish(&mut self, session: Session) -> Option<u32> {
         let displaced = std::mem::replace(&mut self.previous, self.current.take());

@@ -148,6 +148,7 @@ fn call(call: &Call) -> String {
         Call::Members(view) => format!("Members, epoch {}", view.epoch),
         Call::Forget { .. } => "Forget".into(),
         Call::Leave => "Leave".into(),
+        Call::Revoke { node } => format!("Revoke {node}"),
         Call::Barrier { key, parties } => format!("Barrier {} of {parties}", key.number),
         Call::CondWait { key } => format!("CondWait {}", key.number),
         Call::CondSignal { key, all } => {

@@ -206,6 +206,11 @@ pub enum Request {
     /// What the flight recorder remembers. → [`Reply::Dumped`], with a descriptor
     /// of a file to read.
     Dump,
+    /// Put a node out for good. → [`Reply::Done`].
+    Revoke {
+        /// Which.
+        node: NodeId,
+    },
 }
 
 /// What the daemon answers.

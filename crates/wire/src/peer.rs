@@ -340,6 +340,8 @@ pub enum Health {
     Left,
     /// Did not answer for too long; what only it held is lost.
     Dead,
+    /// Put out for good: its key opens nothing any more.
+    Revoked,
 }
 
 /// All members, as the coordinator knows them; a larger epoch wins.
@@ -508,6 +510,11 @@ pub enum Call {
         key: SyncKey,
         /// All of them, not one.
         all: bool,
+    },
+    /// To the coordinator: put a node out for good.
+    Revoke {
+        /// Which.
+        node: NodeId,
     },
 }
 

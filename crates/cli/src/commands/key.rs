@@ -7,6 +7,8 @@ use crate::units::parse_duration;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
 use pagemesh_seal::{Ring, Secret, SystemDice, Token};
+use pagemesh_wire::NodeId;
+use pagemesh_wire::local::Request;
 use serde_json::json;
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -32,6 +34,8 @@ pub(crate) enum Key {
     Rotate(Rotate),
     /// Print a token that lets its bearer join, but not let others in
     Token(TokenCommand),
+    /// Put a node out of the cluster for good
+    Revoke(Revoke),
 }
 
 /// Which key file.
@@ -76,6 +80,14 @@ pub(crate) struct TokenCommand {
     expires: Duration,
 }
 
+/// Put a node out of the cluster for good
+#[derive(Args)]
+pub(crate) struct Revoke {
+    /// Its number, as `pagemesh members` shows it
+    #[arg(value_name = "NODE", value_parser = clap::value_parser!(u16).range(1..128))]
+    node: u16,
+}
+
 impl Key {
     pub(crate) fn run(self, global: &Global) -> Result<Exit> {
         match self {
@@ -83,6 +95,7 @@ impl Key {
             Self::Show(command) => command.run(global),
             Self::Rotate(command) => command.run(global),
             Self::Token(command) => command.run(global),
+            Self::Revoke(command) => command.run(global),
         }
     }
 }
@@ -162,6 +175,22 @@ impl TokenCommand {
                 "Put it into a file of mode 600 on the joining host, then: \
                  pagemesh daemon --join-token FILE --join ADDRESS\n\
                  ADDRESS must be that of a node with the key file."
+            );
+        }
+        Ok(Exit::OK)
+    }
+}
+
+impl Revoke {
+    fn run(self, global: &Global) -> Result<Exit> {
+        let node = NodeId(self.node);
+        super::connect(global)?.ask(Request::Revoke { node })?;
+        let sentence = format!("{node} is out of the cluster, and what only it held is lost");
+        output::told(global.output, &sentence, json!({"revoked": node.0}))?;
+        if !global.quiet {
+            eprintln!(
+                "Its daemon's own key opens nothing any more. If its host has the key file too, \
+                 rotate that: pagemesh key rotate --keep 0"
             );
         }
         Ok(Exit::OK)

@@ -74,5 +74,6 @@ fn health(health: Health) -> &'static str {
         Health::Alive => "alive",
         Health::Left => "left",
         Health::Dead => "dead",
+        Health::Revoked => "revoked",
     }
 }

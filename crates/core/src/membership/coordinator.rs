@@ -35,6 +35,13 @@ impl Coordinator {
         (source, key): (SocketAddr, PublicKey),
         join: &Join,
     ) -> Verdict {
+        let revoked = |member: &Member| {
+            member.health == Health::Revoked && member.key == key && key != PublicKey::NONE
+        };
+        if cx.shell.view.members.iter().any(revoked) {
+            unwelcome(cx, source, join, Refusal::NotMember);
+            return Verdict::Same;
+        }
         let known = cx
             .shell
             .view

@@ -25,6 +25,9 @@ impl Guard {
         key: PublicKey,
         outbox: &mut Outbox,
     ) {
+        if self.members.is_banned(&key) {
+            return;
+        }
         let pace = self.pace;
         let begun = self
             .peers
