@@ -18,8 +18,11 @@
  * installed without SA_RESTART ran in the waiting thread, a wait with time
  * limit after any handler. Nothing has happened then: call again.
  *
- * Fork. A child has neither connection nor mappings; its calls fail with
- * ESTALE until it connects anew. exec and exit end everything in order.
+ * Fork. A child goes on with all handles and mappings of its parent, as a
+ * process of its own; the locks its parent holds stay its parent's. If the
+ * daemon cannot be asked, the child says so on its error output; then its
+ * accesses end in SIGSEGV, and its calls fail with ESTALE until it connects
+ * anew. exec and exit end everything in order.
  *
  * Link with -lpagemesh (pkg-config pagemesh). C99 and C++98 on Linux.
  */
@@ -71,7 +74,7 @@ enum pagemesh_error_number {
     PAGEMESH_E_INTERRUPTED = 15,    /* EINTR         a signal handler ran */
     PAGEMESH_E_BUSY = 16,           /* EBUSY         pagemesh_trylock: the lock is held */
     PAGEMESH_E_NOT_HELD = 17,       /* EPERM         the lock is not held through this handle */
-    PAGEMESH_E_FORKED = 18,         /* ESTALE        the connection belongs to the parent process */
+    PAGEMESH_E_FORKED = 18,         /* ESTALE        the connection is the parent's, and was not inherited */
     PAGEMESH_E_NO_USERFAULTFD = 19, /* EPERM         the kernel lets nobody serve this process's faults */
     PAGEMESH_E_MAP = 20,            /* ENOMEM        the memory could not be mapped */
     PAGEMESH_E_ADDRESS_TAKEN = 21,  /* EEXIST        something is mapped at the wished address */

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pagemesh::{
-    Access, Lock, LockGuard, Manager, Mapping, Mesh, Options, Policy, Segment, Window, WriteLock,
+    Access, Guarded, Lock, LockGuard, Manager, Mapping, Mesh, Options, Policy, Segment, Window,
+    WriteLock,
 };
 
 use crate::error::{Failure, Outcome, call};
@@ -20,9 +20,9 @@ const RDWR: c_int = 1;
 pub struct Handle {
     pub segment: Segment,
     /// Locks that were ever used through this handle.
-    pub locks: Mutex<HashMap<u64, Held>>,
+    pub locks: Guarded<HashMap<u64, Held>>,
     /// Write locks by offset and length.
-    pub pins: Mutex<HashMap<(u64, u64), Vec<WriteLock>>>,
+    pub pins: Guarded<HashMap<(u64, u64), Vec<WriteLock>>>,
 }
 
 /// A lock, and its guard while it is held through the handle.
@@ -45,22 +45,17 @@ pub struct COptions {
 }
 
 /// Mappings by their addresses, which is how C names them.
-static MAPPINGS: Mutex<Option<HashMap<usize, Mapping>>> = Mutex::new(None);
+static MAPPINGS: Guarded<Option<HashMap<usize, Mapping>>> = Guarded::new(None);
 
 impl Handle {
     /// A fresh handle.
     pub fn new(segment: Segment) -> Self {
         Self {
             segment,
-            locks: Mutex::default(),
-            pins: Mutex::default(),
+            locks: Guarded::default(),
+            pins: Guarded::default(),
         }
     }
-}
-
-/// Locks a table that is whole at every moment, even after a panic.
-pub fn locked<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
-    table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl COptions {
@@ -178,7 +173,8 @@ pub unsafe extern "C" fn pagemesh_map(
         let write = access(how)? == Access::Writable;
         let mapping = segment.map_at(wish, offset, length, write)?;
         let address = mapping.as_ptr();
-        locked(&MAPPINGS)
+        MAPPINGS
+            .lock()
             .get_or_insert_default()
             .insert(address as usize, mapping);
         Ok(address.cast())
@@ -189,7 +185,7 @@ pub unsafe extern "C" fn pagemesh_map(
 #[unsafe(no_mangle)]
 pub extern "C" fn pagemesh_unmap(address: *mut c_void) -> c_int {
     call(-1, || {
-        let mut mappings = locked(&MAPPINGS);
+        let mut mappings = MAPPINGS.lock();
         let mapping = mappings
             .as_mut()
             .and_then(|known| known.remove(&(address as usize)));

@@ -7,7 +7,7 @@ use pagemesh::{Lock, LockGuard};
 
 use crate::error::{Failure, Number, Outcome, call};
 use crate::handle::{borrow, limit};
-use crate::segment::{Handle, Held, locked};
+use crate::segment::{Handle, Held};
 
 /// `PAGEMESH_RECOVERED`, or 0.
 fn recovered(guard: &LockGuard) -> c_int {
@@ -21,7 +21,7 @@ fn acquire(
     take: impl FnOnce(&Lock) -> Outcome<LockGuard>,
 ) -> Outcome<c_int> {
     let lock = {
-        let mut locks = locked(&handle.locks);
+        let mut locks = handle.locks.lock();
         let held = locks.entry(number).or_insert_with(|| Held {
             lock: handle.segment.lock(number),
             guard: None,
@@ -35,15 +35,17 @@ fn acquire(
 }
 
 fn keep(handle: &Handle, number: u64, guard: LockGuard) {
-    if let Some(held) = locked(&handle.locks).get_mut(&number) {
+    if let Some(held) = handle.locks.lock().get_mut(&number) {
         held.guard = Some(guard);
     }
 }
 
 /// Takes the guard of a lock out of the handle.
 fn release(handle: &Handle, number: u64) -> Outcome<LockGuard> {
-    let mut locks = locked(&handle.locks);
+    let mut locks = handle.locks.lock();
     let guard = locks.get_mut(&number).and_then(|held| held.guard.take());
+    // A forked child finds its parent's.
+    let guard = guard.filter(LockGuard::is_held);
     guard.ok_or_else(|| Failure::new(Number::NotHeld))
 }
 
@@ -223,7 +225,7 @@ pub unsafe extern "C" fn pagemesh_write_lock(
         // SAFETY: the header asks for a handle.
         let Handle { segment, pins, .. } = unsafe { borrow(segment)? };
         let pin = segment.write_lock(offset..offset.saturating_add(length))?;
-        locked(pins).entry((offset, length)).or_default().push(pin);
+        pins.lock().entry((offset, length)).or_default().push(pin);
         Ok(0)
     })
 }
@@ -238,7 +240,7 @@ pub unsafe extern "C" fn pagemesh_write_unlock(
     call(-1, || {
         // SAFETY: the header asks for a handle.
         let Handle { pins, .. } = unsafe { borrow(segment)? };
-        let mut pins = locked(pins);
+        let mut pins = pins.lock();
         let of_range = pins.get_mut(&(offset, length));
         let pin = of_range.and_then(Vec::pop);
         if pins.get(&(offset, length)).is_some_and(Vec::is_empty) {

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags};
 use rustix::time::Timespec;
 
+use crate::fork::Generation;
 use crate::{Error, Result};
 
 /// The moment `timeout` from now; `None`, for ever, if that is beyond counting.
@@ -67,21 +68,30 @@ impl Bell {
     }
 }
 
-/// Lets one thread of this process in at a time.
+/// Lets one thread of this process in at a time. In a forked child, where those
+/// who were in do not exist, it is open.
 #[derive(Debug, Default)]
 pub struct Gate(AtomicU32);
 
+// The low bits; the others say in which process that is so.
 const OPEN: u32 = 0;
 const SHUT: u32 = 1;
 /// Shut, and perhaps somebody sleeps before it.
 const AWAITED: u32 = 2;
+const BITS: u32 = 2;
 
 impl Gate {
     /// Enters if nobody is in.
     pub fn try_enter(&self) -> bool {
-        self.0
-            .compare_exchange(OPEN, SHUT, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
+        let seen = self.0.load(Ordering::Relaxed);
+        let [open, shut] = [OPEN, SHUT].map(here);
+        // What a parent left here counts as open.
+        let is_open = seen == open || seen >> BITS != open >> BITS;
+        is_open
+            && self
+                .0
+                .compare_exchange(seen, shut, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
     }
 
     /// Enters when nobody is in.
@@ -89,18 +99,27 @@ impl Gate {
         if self.try_enter() {
             return Ok(());
         }
-        while self.0.swap(AWAITED, Ordering::Acquire) != OPEN {
-            sleep(&self.0, AWAITED, until)?;
+        let [shut, awaited] = [SHUT, AWAITED].map(here);
+        loop {
+            let before = self.0.swap(awaited, Ordering::Acquire);
+            if before != shut && before != awaited {
+                return Ok(());
+            }
+            sleep(&self.0, awaited, until)?;
         }
-        Ok(())
     }
 
-    /// Leaves. Only who entered may leave.
+    /// Leaves. Only who entered may leave, in the process where it entered.
     pub fn leave(&self) {
-        if self.0.swap(OPEN, Ordering::Release) == AWAITED {
+        if self.0.swap(here(OPEN), Ordering::Release) == here(AWAITED) {
             wake_one(&self.0);
         }
     }
+}
+
+/// A state in this process.
+fn here(state: u32) -> u32 {
+    Generation::current().number() << BITS | state
 }
 
 #[cfg(test)]

@@ -8,25 +8,27 @@
 
 mod call;
 mod desk;
+mod heir;
 #[cfg(test)]
 mod tests;
 
 pub use call::Call;
 pub use desk::Answer;
+pub use heir::Orphan;
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use desk::{Desk, Gone};
+use heir::Heir;
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::local::{MAX_PACKET, Reply, ReplyPacket, Request, RequestPacket};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::bell::{after, left};
-use crate::fork::Generation;
+use crate::fork::{Belonging, Guarded};
 use crate::{Error, Result};
 
 /// Of so many requests whose replies nobody awaits, one is awaited after all,
@@ -40,10 +42,10 @@ const TELL_PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Connection {
     socket: Socket,
-    generation: Generation,
-    desk: Mutex<Desk>,
-    /// Only the reader uses it.
-    buffer: Mutex<Box<[u8]>>,
+    belongs: Belonging,
+    desk: Guarded<Desk>,
+    /// While this process forks: the connection of its child.
+    heir: Guarded<Option<Heir>>,
 }
 
 impl Connection {
@@ -56,15 +58,15 @@ impl Connection {
     pub fn new(socket: Socket) -> Self {
         Self {
             socket,
-            generation: Generation::current(),
-            desk: Mutex::default(),
-            buffer: Mutex::new(vec![0; MAX_PACKET].into()),
+            belongs: Belonging::new(),
+            desk: Guarded::default(),
+            heir: Guarded::default(),
         }
     }
 
-    /// Whether this is the process that connected, not a forked child.
+    /// Whether it is this process's own, not that of its parent.
     pub fn is_ours(&self) -> bool {
-        self.generation.is_current()
+        self.belongs.is_ours()
     }
 
     /// Asks, and waits for the only reply. If time runs out or a signal comes,
@@ -86,7 +88,7 @@ impl Connection {
         if !self.is_ours() {
             return Err(Error::Forked);
         }
-        let (number, bell) = self.desk().open(undo)?;
+        let (number, bell) = self.desk.lock().open(undo)?;
         let call = Call::new(self, number, bell);
         match self.send(&RequestPacket { number, request }, fds) {
             Ok(()) => Ok(call),
@@ -103,7 +105,7 @@ impl Connection {
         if !self.is_ours() {
             return;
         }
-        let mut desk = self.desk();
+        let mut desk = self.desk.lock();
         desk.unread += 1;
         if desk.unread < UNREAD_LIMIT {
             let number = desk.number();
@@ -119,16 +121,21 @@ impl Connection {
 
     /// Withdraws a call; there is no reply but the call's own.
     fn cancel(&self, number: u64) {
-        let own = self.desk().number();
+        let own = self.number();
         self.send_surely(&RequestPacket {
             number: own,
             request: Request::Cancel { number },
         });
     }
 
+    /// A number for a request, never used before.
+    pub fn number(&self) -> u64 {
+        self.desk.lock().number()
+    }
+
     /// Waits for the next reply to a call.
     fn next(&self, call: &Call<'_>, until: Option<Instant>) -> Result<Answer> {
-        let mut desk = self.desk();
+        let mut desk = self.desk.lock();
         let outcome = loop {
             if let Some(answer) = desk.take(call.number()) {
                 break Ok(answer);
@@ -142,14 +149,16 @@ impl Connection {
                 desk.sleeps(call.number(), true);
                 drop(desk);
                 result = call.bell().wait(rings, until);
-                desk = self.desk();
+                desk = self.desk.lock();
                 desk.sleeps(call.number(), false);
             } else {
                 desk.reading = true;
+                let mut buffer = desk.buffer.take().unwrap_or_else(room);
                 drop(desk);
-                let packet = self.read(until);
-                desk = self.desk();
+                let packet = self.read(&mut buffer, until);
+                desk = self.desk.lock();
                 desk.reading = false;
+                desk.buffer = Some(buffer);
                 result = packet.map(|packet| self.deliver(&mut desk, packet));
             }
             if let Err(stop) = result {
@@ -177,11 +186,11 @@ impl Connection {
     }
 
     /// Reads one packet. Only for the reader.
-    fn read(&self, until: Option<Instant>) -> Result<Packet> {
+    fn read(&self, buffer: &mut [u8], until: Option<Instant>) -> Result<Packet> {
         // A read without time limit goes on after handlers with SA_RESTART, poll
         // never does: as sem_wait and sem_timedwait do it.
         if until.is_none() {
-            return self.receive(Socket::recv).map_err(stop);
+            return self.receive(buffer, Socket::recv).map_err(stop);
         }
         loop {
             let timeout = left(until)?;
@@ -191,16 +200,15 @@ impl Connection {
                 Ok(_) => {}
                 Err(error) => return Err(stop(error.into())),
             }
-            match self.receive(Socket::recv_now) {
+            match self.receive(buffer, Socket::recv_now) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return result.map_err(stop),
             }
         }
     }
 
-    fn receive(&self, how: Receive) -> io::Result<Packet> {
-        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        match how(&self.socket, &mut buffer) {
+    fn receive(&self, buffer: &mut [u8], how: Receive) -> io::Result<Packet> {
+        match how(&self.socket, buffer) {
             Ok(Some(received)) => Ok(match ReplyPacket::decode(&buffer[..received.len]) {
                 Ok(ReplyPacket { number, reply }) => Packet::Answer(
                     number,
@@ -222,7 +230,7 @@ impl Connection {
 
     /// Stops waiting for a call's replies.
     fn close(&self, number: u64, answered: bool) {
-        let undo = self.desk().close(number, answered);
+        let undo = self.desk.lock().close(number, answered);
         if let Some(request) = undo {
             self.tell(request);
         }
@@ -246,11 +254,11 @@ impl Connection {
             }
         })
     }
+}
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        // Whoever panicked holding it had left it whole: its methods do not panic.
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Where the reader puts packets.
+fn room() -> Box<[u8]> {
+    vec![0; MAX_PACKET].into()
 }
 
 type Receive = fn(&Socket, &mut [u8]) -> io::Result<Option<pagemesh_os::seqpacket::Received>>;

@@ -40,8 +40,11 @@ pub enum Error {
     /// A signal handler ran in the waiting thread.
     #[error("interrupted by a signal")]
     Interrupted,
-    /// The connection belongs to the process that this one was forked from.
-    #[error("this connection belongs to the parent process; connect anew after fork")]
+    /// The connection belongs to the process that this one was forked from, and
+    /// could not be inherited.
+    #[error(
+        "this connection belongs to the parent process, and the fork did not pass it on; connect anew"
+    )]
     Forked,
     /// The kernel lets nobody serve this process's page faults.
     #[error(

@@ -39,8 +39,12 @@
 //!
 //! # Threads and fork
 //! Everything here may be used from all threads at once. After `fork` the
-//! child has neither connection nor mappings: its calls fail with
-//! [`Error::Forked`] until it connects anew, and its drops disturb nobody.
+//! child goes on with all segments and mappings of its parent, at the same
+//! addresses, as a client of its own: the locks its parent holds stay its
+//! parent's. If the daemon cannot be asked, the child says so on its error output;
+//! then its accesses to segments end in SIGSEGV and its calls fail with
+//! [`Error::Forked`] until it connects anew. So it is, without a word, in children
+//! made by bare system calls, which call no fork handlers.
 
 #![deny(unsafe_code)]
 
@@ -64,6 +68,8 @@ mod write_lock;
 pub use barrier::Barrier;
 pub use condition::Condition;
 pub use error::{Error, Result};
+#[doc(hidden)]
+pub use fork::Guarded;
 pub use job::Job;
 pub use lock::{Lock, LockGuard};
 pub use mapping::Mapping;

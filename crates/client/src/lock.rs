@@ -6,7 +6,8 @@
 //! one compare-and-swap; else the daemon is asked, who keeps the queue.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use pagemesh_os::area::Word;
@@ -15,6 +16,7 @@ use pagemesh_wire::lockword::LockWord;
 
 use crate::bell::{Gate, after};
 use crate::connection::unexpected;
+use crate::fork::Generation;
 use crate::{Error, Result, Segment};
 
 /// How long [`Lock::try_lock`] gives a free token to come from another node.
@@ -24,10 +26,23 @@ const FETCH: Duration = Duration::from_millis(20);
 const UNLOCK: Duration = Duration::from_secs(1);
 
 /// What the threads of this process have in common of one lock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LockState {
     gate: Gate,
-    slot: OnceLock<u32>,
+    /// Where the word is; [`UNKNOWN`] until it was asked for.
+    slot: AtomicU32,
+}
+
+/// Beyond every area.
+const UNKNOWN: u32 = u32::MAX;
+
+impl Default for LockState {
+    fn default() -> Self {
+        Self {
+            gate: Gate::default(),
+            slot: AtomicU32::new(UNKNOWN),
+        }
+    }
 }
 
 /// A lock of a segment, by its number. Clones are the same lock.
@@ -48,6 +63,8 @@ pub struct LockGuard {
     lock: Lock,
     recovered: bool,
     held: bool,
+    /// A forked child has a copy of its parent's guards, but not the locks.
+    holder: Generation,
 }
 
 impl Lock {
@@ -138,9 +155,6 @@ impl Lock {
 
     /// Gives the lock back.
     fn release(&self) {
-        if !self.segment.mesh().connection().is_ours() {
-            return;
-        }
         // A word that was asked for once is known.
         if !matches!(self.swap(self.held(), LockWord::Free), Ok(true)) {
             let key = self.segment.key(self.number);
@@ -161,16 +175,17 @@ impl Lock {
 
     /// The word, whose place the daemon is asked for once.
     fn word(&self) -> Result<&Word> {
-        let slot = if let Some(slot) = self.state.slot.get() {
-            *slot
-        } else {
+        let mut slot = self.state.slot.load(Ordering::Relaxed);
+        if slot == UNKNOWN {
             let key = self.segment.key(self.number);
             let answer = self.segment.mesh().ask(Request::LockSlot { key }, None)?;
             let Reply::Slot { index } = answer.reply else {
                 return Err(unexpected(&answer.reply));
             };
-            *self.state.slot.get_or_init(|| index)
-        };
+            // It never changes, whoever asks.
+            self.state.slot.store(index, Ordering::Relaxed);
+            slot = index;
+        }
         let word = self.segment.area().word(slot);
         word.ok_or(Error::Invalid(
             "the daemon named a lock outside of the lock area",
@@ -189,10 +204,11 @@ impl Lock {
             lock: self.clone(),
             recovered,
             held: true,
+            holder: Generation::current(),
         }
     }
 
-    /// The words know processes by number, and a forked child has none.
+    /// The words know processes by number, and an orphan has none.
     fn check_process(&self) -> Result<()> {
         if self.segment.mesh().connection().is_ours() {
             Ok(())
@@ -211,12 +227,12 @@ impl LockGuard {
     }
 
     /// Whether the lock is held: always, but after a [`Condition`] wait that
-    /// failed to take it again.
+    /// failed to take it again, and in a forked child, whose parent holds it.
     ///
     /// [`Condition`]: crate::Condition
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.held
+        self.held && self.holder.is_current()
     }
 
     /// Releases the lock, as dropping does.
@@ -224,8 +240,10 @@ impl LockGuard {
 
     /// Lets the lock go for a while.
     pub(crate) fn release(&mut self) {
-        self.held = false;
-        self.lock.release();
+        if self.is_held() {
+            self.held = false;
+            self.lock.release();
+        }
     }
 
     /// Takes it again, whatever signals come.
@@ -237,6 +255,7 @@ impl LockGuard {
                 Ok(mut again) => {
                     again.held = false;
                     self.held = true;
+                    self.holder = again.holder;
                     self.recovered |= again.recovered;
                     return Ok(());
                 }
@@ -247,9 +266,7 @@ impl LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if self.held {
-            self.lock.release();
-        }
+        self.release();
     }
 }
 

@@ -6,22 +6,18 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::ptr::{self, NonNull, null_mut};
 use std::slice;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use pagemesh_os::uffd::{Kind, Uffd};
-use pagemesh_wire::local::{Reply, Request};
+use pagemesh_wire::local::{Reply, Request, RequestPacket};
 use pagemesh_wire::{ByteLen, ByteOffset, MappingId, PAGE_SIZE};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-use crate::connection::unexpected;
+use crate::connection::{Orphan, unexpected};
 use crate::{Error, Result, Segment};
-
-/// All mappings of this process: where waits for changes look for one, and
-/// where a fork handler will find what to attach again.
-static REGISTRY: Mutex<Vec<Weak<Region>>> = Mutex::new(Vec::new());
 
 /// A mapping of a segment, until this is dropped.
 ///
@@ -31,7 +27,8 @@ static REGISTRY: Mutex<Vec<Weak<Region>>> = Mutex::new(Vec::new());
 /// fault at stores.
 pub struct Mapping(Arc<Region>);
 
-struct Region {
+/// The memory of a mapping.
+pub struct Region {
     segment: Segment,
     base: NonNull<u8>,
     /// Bytes the caller asked for; the mapping goes on to the end of the page.
@@ -43,11 +40,14 @@ struct Region {
 }
 
 struct Served {
-    number: MappingId,
+    /// A [`MappingId`]; another one in a forked child.
+    number: AtomicU64,
     /// While it is open here, threads that touch absent pages wait for a new
     /// daemon if the old one dies, instead of reading zeros.
-    _uffd: Uffd,
+    uffd: Uffd,
     kind: Kind,
+    /// What a forked child asks for, ready to be sent.
+    again: Box<[u8]>,
 }
 
 // SAFETY: the pointer is to shared memory, which any thread may use; all fields
@@ -92,9 +92,7 @@ impl Mapping {
         };
         region.served = Some(region.attach()?);
         let region = Arc::new(region);
-        let mut registry = registry();
-        registry.retain(|known| known.strong_count() > 0);
-        registry.push(Arc::downgrade(&region));
+        segment.mesh().add(&region);
         Ok(Self(region))
     }
 
@@ -105,8 +103,7 @@ impl Mapping {
             let end = region.offset + region.span() as u64;
             region.segment.same(segment) && region.offset <= offset && offset + length <= end
         };
-        let found = registry().iter().filter_map(Weak::upgrade).find(covers);
-        match found {
+        match segment.mesh().find(covers) {
             Some(region) => Ok(Self(region)),
             None => Self::new(segment, None, offset, length, false),
         }
@@ -320,14 +317,63 @@ impl Region {
             offset: ByteOffset(self.offset),
             write: self.write,
         };
+        let number = mesh.connection().number();
+        let again = RequestPacket {
+            number,
+            request: request.clone(),
+        };
         let call = mesh.connection().start(request, &[uffd.as_fd()], None)?;
         match call.finish(None)?.reply {
             Reply::Mapped { mapping } => Ok(Served {
-                number: mapping,
-                _uffd: uffd,
+                number: AtomicU64::new(mapping.0),
+                uffd,
                 kind,
+                again: again.encode().into(),
             }),
             other => Err(unexpected(&other)),
+        }
+    }
+
+    /// In a forked child, by system calls only: the same memory at the same
+    /// address, served for this process.
+    pub fn inherit(&self) -> std::result::Result<(), Orphan> {
+        let Some(served) = &self.served else {
+            return Ok(());
+        };
+        let address = Some(self.base.as_ptr() as usize);
+        let Self {
+            segment,
+            offset,
+            length,
+            write,
+            ..
+        } = self;
+        map_memory(segment, address, *offset, *length, *write)
+            .map_err(|error| Orphan::of("mmap", &system(error)))?;
+        let mesh = segment.mesh();
+        let (uffd, _) =
+            Uffd::create(mesh.device()).map_err(|error| Orphan::of("userfaultfd", &error))?;
+        let reply = mesh.connection().exchange(&served.again, &[uffd.as_fd()])?;
+        let Reply::Mapped { mapping } = reply else {
+            return Err(Orphan::Refused);
+        };
+        served.number.store(mapping.0, Ordering::Relaxed);
+        let supplanted = served.uffd.supplant(uffd);
+        supplanted.map_err(|error| Orphan::of("dup3", &error))
+    }
+
+    /// In a forked child that cannot have it: whoever touches it shall crash, and
+    /// not find something else there.
+    pub fn renounce(&self) {
+        let base = self.base.as_ptr().cast();
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: nothing is there but what the parent had, or what `inherit`
+        // has just put there in vain.
+        let barred = unsafe { mmap_anonymous(base, self.span(), ProtFlags::empty(), flags) };
+        debug_assert!(barred.is_ok());
+        if let Some(served) = &self.served {
+            // Held here, it would keep the parent's memory alive.
+            let _ = served.uffd.supplant(self.segment.memory());
         }
     }
 
@@ -350,7 +396,7 @@ impl Drop for Region {
         debug_assert!(unmapped.is_ok());
         if let Some(served) = &self.served {
             connection.tell(Request::Unmap {
-                mapping: served.number,
+                mapping: MappingId(served.number.load(Ordering::Relaxed)),
             });
         }
     }
@@ -396,7 +442,7 @@ fn map_memory(
         (Err(error), _) => return Err(Error::Map(error.into())),
         (Ok(base), _) => base,
     };
-    // A child would see zeros: its copy would not be registered.
+    // A child would see zeros: its copy would not be registered. It maps anew.
     // SAFETY: the advice concerns only what was just mapped.
     if let Err(error) = unsafe { madvise(base, span, Advice::LinuxDontFork) } {
         // SAFETY: as above; nobody knows the memory yet.
@@ -406,6 +452,10 @@ fn map_memory(
     Ok(NonNull::new(base.cast()).expect("mmap never gives the null page"))
 }
 
-fn registry() -> MutexGuard<'static, Vec<Weak<Region>>> {
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+/// What the system said when memory could not be mapped.
+fn system(error: Error) -> std::io::Error {
+    match error {
+        Error::Map(error) => error,
+        _ => Errno::EXIST.into(),
+    }
 }

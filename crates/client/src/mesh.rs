@@ -5,7 +5,8 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use pagemesh_os::area::LockArea;
@@ -14,6 +15,8 @@ use pagemesh_wire::peer::{Member, SegmentInfo, SegmentSpec};
 use pagemesh_wire::{ByteLen, ClientId, NodeId, PageIndex, SegmentId};
 
 use crate::connection::{Answer, Connection, unexpected};
+use crate::fork::{Guarded, complain};
+use crate::mapping::Region;
 use crate::segment::{Access, Options, Segment, Shared};
 use crate::{Error, Result, socket_paths};
 
@@ -22,14 +25,27 @@ use crate::{Error, Result, socket_paths};
 #[derive(Clone)]
 pub struct Mesh(Arc<Inner>);
 
-struct Inner {
+pub struct Inner {
     connection: Connection,
-    client: ClientId,
+    /// A [`ClientId`]; another one in a forked child.
+    client: AtomicU32,
     node: NodeId,
     /// `/dev/userfaultfd`, if the daemon lent it.
     device: Option<OwnedFd>,
     /// What all openings of one segment in this process have in common.
-    segments: Mutex<HashMap<SegmentId, Weak<Shared>>>,
+    segments: Guarded<HashMap<SegmentId, Weak<Shared>>>,
+    /// Mappings: where waits for changes look for one, and what forks attach again.
+    regions: Guarded<Vec<Weak<Region>>>,
+}
+
+/// All of this process, for its forks.
+pub static ALL: Guarded<Vec<Weak<Inner>>> = Guarded::new(Vec::new());
+
+/// Does something with each of them that still is.
+pub fn all(known: &[Weak<Inner>], work: fn(&Inner)) {
+    for inner in known.iter().filter_map(Weak::upgrade) {
+        work(&inner);
+    }
 }
 
 /// Everyone who ever joined the cluster.
@@ -84,13 +100,19 @@ impl Mesh {
         let Reply::Welcome { client, node, .. } = answer.reply else {
             return Err(unexpected(&answer.reply));
         };
-        Ok(Self(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             connection,
-            client,
+            client: AtomicU32::new(client.0),
             node,
             device: answer.fds.pop(),
-            segments: Mutex::default(),
-        })))
+            segments: Guarded::default(),
+            regions: Guarded::default(),
+        });
+        let mut all = ALL.lock();
+        all.retain(|known| known.strong_count() > 0);
+        all.push(Arc::downgrade(&inner));
+        drop(all);
+        Ok(Self(inner))
     }
 
     /// Creates a segment of `size` bytes, or opens it if it exists and
@@ -156,7 +178,7 @@ impl Mesh {
                  (`ulimit -n`), or its daemon is of another version",
             )
         })?;
-        let mut segments = self.segments();
+        let mut segments = self.0.segments.lock();
         let known = segments.get(&info.id).and_then(Weak::upgrade);
         let shared = if let Some(shared) = known {
             shared
@@ -309,7 +331,7 @@ impl Mesh {
 
     /// This process in lock words.
     pub(crate) fn client(&self) -> ClientId {
-        self.0.client
+        ClientId(self.0.client.load(Ordering::Relaxed))
     }
 
     pub(crate) fn connection(&self) -> &Connection {
@@ -333,11 +355,57 @@ impl Mesh {
         }
     }
 
-    fn segments(&self) -> std::sync::MutexGuard<'_, HashMap<SegmentId, Weak<Shared>>> {
-        self.0
-            .segments
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// Notes a mapping that is served.
+    pub(crate) fn add(&self, region: &Arc<Region>) {
+        let mut regions = self.0.regions.lock();
+        regions.retain(|known| known.strong_count() > 0);
+        regions.push(Arc::downgrade(region));
+    }
+
+    /// The first mapping, whoever made it, that `fits`.
+    pub(crate) fn find(&self, fits: impl FnMut(&Arc<Region>) -> bool) -> Option<Arc<Region>> {
+        let regions = self.0.regions.lock();
+        let known: Vec<_> = regions.iter().filter_map(Weak::upgrade).collect();
+        // What is dropped here may be the last, and tells the daemon.
+        drop(regions);
+        known.into_iter().find(fits)
+    }
+}
+
+/// What forks do, one of the connections at a time; see [`crate::fork`].
+impl Inner {
+    /// Before the fork.
+    pub fn expect_child(&self) {
+        self.connection.expect_child();
+    }
+
+    /// In the parent.
+    pub fn forget_child(&self) {
+        self.connection.forget_child();
+    }
+
+    /// In the child.
+    pub fn inherit(&self) {
+        let Some(inherited) = self.connection.inherit() else {
+            return;
+        };
+        match &inherited {
+            Ok(client) => self.client.store(client.0, Ordering::Relaxed),
+            Err(orphan) => complain(format_args!("{orphan}")),
+        }
+        for region in self
+            .regions
+            .while_forking()
+            .iter()
+            .filter_map(Weak::upgrade)
+        {
+            if inherited.is_err() {
+                region.renounce();
+            } else if let Err(orphan) = region.inherit() {
+                region.renounce();
+                complain(format_args!("{orphan}"));
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pagemesh_os::area::LockArea;
@@ -12,6 +12,7 @@ use pagemesh_wire::local::Request;
 use pagemesh_wire::peer::{Policy, SegmentInfo};
 use pagemesh_wire::{PAGE_SIZE, SegmentId, SyncKey};
 
+use crate::fork::Guarded;
 use crate::lock::LockState;
 use crate::watch::wait_change;
 use crate::{Barrier, Condition, Error, Lock, Mapping, Mesh, Result, WriteLock};
@@ -66,14 +67,14 @@ struct Inner {
 #[derive(Debug)]
 pub struct Shared {
     area: LockArea,
-    locks: Mutex<HashMap<u64, Arc<LockState>>>,
+    locks: Guarded<HashMap<u64, Arc<LockState>>>,
 }
 
 impl Shared {
     pub fn new(area: LockArea) -> Self {
         Self {
             area,
-            locks: Mutex::default(),
+            locks: Guarded::default(),
         }
     }
 }
@@ -128,13 +129,9 @@ impl Segment {
     /// The lock of that number. Any number is a lock of its own, free at first.
     #[must_use]
     pub fn lock(&self, number: u64) -> Lock {
-        let mut locks = self
-            .0
-            .shared
-            .locks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut locks = self.0.shared.locks.lock();
         let state = Arc::clone(locks.entry(number).or_default());
+        drop(locks);
         Lock::new(self.clone(), number, state)
     }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 use pagemesh_wire::local::Request;
 use pagemesh_wire::{ByteOffset, PAGE_SIZE, PageCount, PageIndex};
 
+use crate::fork::Generation;
 use crate::{Access, Error, Result, Segment};
 
 /// Pages that stay on this node, writable, until this is dropped, one second
@@ -15,6 +16,8 @@ pub struct WriteLock {
     segment: Segment,
     first: PageIndex,
     count: PageCount,
+    /// A forked child has a copy of its parent's, which keeps nothing.
+    holder: Generation,
 }
 
 impl WriteLock {
@@ -40,6 +43,7 @@ impl WriteLock {
             segment: segment.clone(),
             first,
             count,
+            holder: Generation::current(),
         })
     }
 
@@ -53,6 +57,9 @@ impl WriteLock {
 
 impl Drop for WriteLock {
     fn drop(&mut self) {
+        if !self.holder.is_current() {
+            return;
+        }
         self.segment.mesh().connection().tell(Request::Unpin {
             segment: self.segment.id(),
             first: self.first,

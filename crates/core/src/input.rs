@@ -67,6 +67,13 @@ pub enum Input<'a> {
         /// Which process.
         client: ClientId,
     },
+    /// A process forked: the child has open what its parent has open now.
+    Forked {
+        /// The process.
+        parent: ClientId,
+        /// Its child.
+        child: ClientId,
+    },
     /// A process is gone, with its mappings, open segments and requests.
     ClientGone {
         /// Which.
@@ -131,6 +138,7 @@ impl Input<'_> {
             },
             Self::Unmapped { mapping } => Input::Unmapped { mapping },
             Self::Closed { segment, client } => Input::Closed { segment, client },
+            Self::Forked { parent, child } => Input::Forked { parent, child },
             Self::ClientGone { client } => Input::ClientGone { client },
             Self::LockReturned { key, recovered } => Input::LockReturned { key, recovered },
             Self::UseConfirmed {

@@ -76,6 +76,7 @@ impl Rooms {
             }
             Input::Unmapped { mapping } => self.unmapped(mapping),
             Input::Closed { segment, client } => self.closed(cx, segment, client),
+            Input::Forked { parent, child } => self.forked(parent, child),
             Input::ClientGone { client } => self.client_gone(cx, client),
             Input::LockReturned { key, recovered } => {
                 if self.membership.standing == Standing::Member {
@@ -342,6 +343,12 @@ impl Rooms {
                 Call::Close { segment: id },
                 Then::Nothing,
             );
+        }
+    }
+
+    fn forked(&mut self, parent: ClientId, child: ClientId) {
+        for segment in self.segments.values_mut() {
+            segment.inherit(parent, child);
         }
     }
 

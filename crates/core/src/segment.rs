@@ -38,6 +38,13 @@ impl Segment {
         *self.opens.entry(client).or_default() += 1;
     }
 
+    /// The child has it open as often as its parent.
+    pub(crate) fn inherit(&mut self, parent: ClientId, child: ClientId) {
+        if let Some(count) = self.opens.get(&parent).copied() {
+            self.opens.insert(child, count);
+        }
+    }
+
     /// True if that was the last opening on this node.
     pub(crate) fn close(&mut self, client: ClientId) -> bool {
         let Some(count) = self.opens.get_mut(&client) else {
@@ -53,5 +60,42 @@ impl Segment {
     /// The process is gone. True if it had the last opening on this node.
     pub(crate) fn close_all(&mut self, client: ClientId) -> bool {
         self.opens.remove(&client).is_some() && self.opens.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagemesh_wire::peer::SegmentSpec;
+    use pagemesh_wire::{ByteLen, NodeId, NodeSet, SegmentId};
+
+    fn segment() -> Segment {
+        Segment::new(SegmentInfo {
+            id: SegmentId::new(NodeId(1), 1),
+            name: "s".into(),
+            spec: SegmentSpec {
+                size: ByteLen(4096),
+                mode: 0o600,
+                policy: pagemesh_wire::peer::Policy::default(),
+            },
+            owner: (0, 0),
+            removed: false,
+            attached: NodeSet::default(),
+        })
+    }
+
+    #[test]
+    fn a_child_keeps_open_what_its_parent_closes() {
+        let (parent, child, stranger) = (ClientId(1), ClientId(2), ClientId(3));
+        let mut segment = segment();
+        segment.open(parent);
+        segment.open(parent);
+        segment.inherit(parent, child);
+        segment.inherit(stranger, ClientId(4));
+        assert!(!segment.close_all(parent));
+        assert!(!segment.close(child), "it has it open twice");
+        assert!(segment.is_open_by(child));
+        assert!(segment.close(child), "and nobody else has");
+        assert!(!segment.is_open());
     }
 }

@@ -152,8 +152,8 @@ impl Driver {
         let Some(page) = mapping.place.page(fault.address) else {
             return;
         };
-        let session = self.hands.sessions.get(mapping.client);
-        let process = session.map_or(0, |session| session.caller.pid);
+        let session = self.hands.sessions.get_mut(mapping.client);
+        let process = session.map_or(0, |session| session.process_of(fault.thread));
         let access = if fault.write && mapping.write {
             Access::Write
         } else {

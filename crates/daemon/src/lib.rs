@@ -12,6 +12,7 @@ mod daemon;
 mod door;
 mod driver;
 mod faults;
+mod forks;
 mod hands;
 pub mod launch;
 mod locks;

@@ -51,7 +51,8 @@ impl Driver {
         let Ok(packet) = RequestPacket::decode(bytes) else {
             return self.refuse_session(client, "a malformed packet");
         };
-        let expected = usize::from(matches!(packet.request, Request::Map { .. }));
+        let brings = matches!(packet.request, Request::Map { .. } | Request::Fork);
+        let expected = usize::from(brings);
         if fds.len() < expected && lost {
             let why = "the daemon's file descriptors (raise LimitNOFILE= of its unit)";
             let reply = Reply::Refused(Refusal::Limit(why.into()));
@@ -142,6 +143,15 @@ impl Driver {
                 let place = Place::new(address, length, offset, opening.size)
                     .map_err(|why| Refusal::Invalid(why.into()))?;
                 self.map(client, segment, opening, place, write, fds)
+            }
+            Request::Fork => {
+                for socket in fds {
+                    // The child finds its end closed, and says what that means.
+                    if let Err(error) = self.forked(client, socket) {
+                        tracing::warn!(%client, %error, "a child cannot be served");
+                    }
+                }
+                Ok(None)
             }
             Request::Unmap { mapping } => self.unmap(client, mapping),
             Request::Close { segment } => self.close(client, segment),

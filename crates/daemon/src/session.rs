@@ -68,6 +68,30 @@ impl Session {
         }
     }
 
+    /// The child that this process is about to have. Its number is not known
+    /// before one of its threads faults.
+    pub(crate) fn child(&self, socket: Socket) -> Self {
+        let caller = Caller {
+            pid: 0,
+            credentials: self.caller.credentials.clone(),
+        };
+        Self {
+            program: self.program.clone(),
+            greeted: true,
+            open: self.open.clone(),
+            ..Self::new(socket, caller)
+        }
+    }
+
+    /// A thread of the process faulted. If the process is not known otherwise,
+    /// any of its threads will do to name it.
+    pub(crate) fn process_of(&mut self, thread: u32) -> i32 {
+        if self.caller.pid == 0 {
+            self.caller.pid = i32::try_from(thread).unwrap_or(0);
+        }
+        self.caller.pid
+    }
+
     /// Sends a packet, or queues it behind those the process has not read.
     pub(crate) fn send(&mut self, packet: &ReplyPacket, fds: Vec<OwnedFd>) -> Sent {
         let mut bytes = packet.encode();

@@ -30,6 +30,22 @@ impl Sessions {
         Ok(client)
     }
 
+    /// Takes in the child of a process, which is about to fork, with all that
+    /// its parent has open.
+    pub(crate) fn insert_child(
+        &mut self,
+        parent: ClientId,
+        socket: Socket,
+        poll: &Poll,
+    ) -> io::Result<ClientId> {
+        let client = self.next_id();
+        let parent = self.by_id.get(&parent).ok_or(io::ErrorKind::NotFound)?;
+        let child = parent.child(socket);
+        poll.add(&child.socket, Token::Session(client).encode())?;
+        self.by_id.insert(client, child);
+        Ok(client)
+    }
+
     /// Numbers come again only after half a thousand million others.
     fn next_id(&mut self) -> ClientId {
         loop {

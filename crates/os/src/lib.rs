@@ -7,6 +7,7 @@
 pub mod area;
 pub mod clock;
 pub mod cpu;
+pub mod descriptor;
 pub mod impair;
 pub mod latency;
 pub mod memfd;
@@ -18,3 +19,4 @@ pub mod signals;
 pub mod threadstat;
 pub mod udp;
 pub mod uffd;
+pub mod wiped;

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::descriptor::supplant;
 use pagemesh_wire::local::{Caller, MAX_FDS};
 use pagemesh_wire::peer::Credentials;
 use rustix::io::Errno;
@@ -41,6 +42,35 @@ pub struct Received {
 }
 
 impl Socket {
+    /// Goes on with a socket that another process made and sent, non-blocking.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is anything but a Unix socket of this type.
+    pub fn adopt(fd: OwnedFd) -> io::Result<Self> {
+        let socket = Self(fd);
+        let is = |option, value: i32| {
+            let mut bytes = value.wrapping_add(1).to_ne_bytes();
+            let read = socket.option(option, &mut bytes);
+            read.is_ok() && i32::from_ne_bytes(bytes) == value
+        };
+        if !is(libc::SO_DOMAIN, libc::AF_UNIX) || !is(libc::SO_TYPE, libc::SOCK_SEQPACKET) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the descriptor is no socket of processes",
+            ));
+        }
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    }
+
+    /// Becomes another connection, under the number of this one, which is closed.
+    ///
+    /// # Errors
+    /// As dup3(2); then nothing has changed.
+    pub fn supplant(&self, by: impl AsFd) -> io::Result<()> {
+        supplant(self, by)
+    }
+
     /// A blocking connection to whoever listens at `path`.
     ///
     /// # Errors
@@ -390,6 +420,27 @@ mod tests {
         assert!(other.recv(&mut buffer).unwrap().is_none());
         let gone = other.send(b"anybody?", &[]).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn only_sockets_of_processes_are_adopted() {
+        let (one, other) = Socket::pair().unwrap();
+        Socket::adopt(one.into()).unwrap().send(b"x", &[]).unwrap();
+        assert!(other.recv(&mut [0; 8]).is_ok());
+        let (stream, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(Socket::adopt(stream.into()).is_err());
+        assert!(Socket::adopt(std::io::pipe().unwrap().0.into()).is_err());
+    }
+
+    #[test]
+    fn a_socket_becomes_another_connection() {
+        let (one, first) = Socket::pair().unwrap();
+        let (by, second) = Socket::pair().unwrap();
+        one.supplant(&by).unwrap();
+        drop(by);
+        one.send(b"x", &[]).unwrap();
+        assert!(second.recv(&mut [0; 8]).unwrap().is_some());
+        assert!(first.recv(&mut [0; 8]).unwrap().is_none(), "closed");
     }
 
     #[test]

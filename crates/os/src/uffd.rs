@@ -9,6 +9,7 @@ mod fault;
 
 pub use fault::{Fault, FaultBuffer, FaultKind};
 
+use crate::descriptor::supplant;
 use crate::memfd::PageBytes;
 use linux_raw_sys::general::{
     UFFD_API, UFFD_FEATURE_MINOR_SHMEM, UFFD_FEATURE_MISSING_SHMEM, UFFD_FEATURE_PAGEFAULT_FLAG_WP,
@@ -153,6 +154,14 @@ impl Uffd {
         let uffd = Self(fd);
         uffd.never_block()?;
         Ok(uffd)
+    }
+
+    /// Becomes another descriptor, under the number of this one, which is closed.
+    ///
+    /// # Errors
+    /// As dup3(2); then nothing has changed.
+    pub fn supplant(&self, by: impl AsFd) -> io::Result<()> {
+        supplant(self, by)
     }
 
     /// Makes reading non-blocking (again): its owner shares the flag.

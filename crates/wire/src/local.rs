@@ -82,6 +82,11 @@ pub enum Request {
         /// Which.
         mapping: MappingId,
     },
+    /// The process is about to fork. With it comes one end of a socket pair: the
+    /// daemon talks through it with the child, who has every segment open that
+    /// the process has open when this arrives. Nothing is answered here; the
+    /// child finds a [`Reply::Welcome`] numbered 0, and needs no hello.
+    Fork,
     /// The process opened the segment once and is done with it. → [`Reply::Done`].
     Close {
         /// Which.

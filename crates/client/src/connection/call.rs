@@ -98,7 +98,7 @@ impl<'c> Call<'c> {
                 Err(Error::Interrupted) => {}
                 Err(Error::TimedOut) => {
                     // Withdrawn already; what still comes is nobody's.
-                    self.connection.desk().close(self.number, false);
+                    self.connection.desk.lock().close(self.number, false);
                     self.state = State::Over;
                     return Err(Error::DaemonSilent);
                 }

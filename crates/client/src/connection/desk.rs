@@ -43,6 +43,8 @@ pub struct Desk {
     open: HashMap<u64, Entry>,
     /// A thread is reading the socket.
     pub reading: bool,
+    /// For the next reader; the one that reads has taken it.
+    pub buffer: Option<Box<[u8]>>,
     /// Requests sent whose replies nobody awaits, since the last that was.
     pub unread: u32,
     /// There will be no more replies.
@@ -60,6 +62,14 @@ struct Entry {
 }
 
 impl Desk {
+    /// In a forked child, which has none of the threads whose calls these are.
+    /// Nothing is freed: they may have been about to allocate.
+    pub fn forget(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.open));
+        std::mem::forget(self.buffer.take());
+        (self.reading, self.unread, self.gone) = (false, 0, None);
+    }
+
     /// A fresh number.
     pub fn number(&mut self) -> u64 {
         self.last += 1;

@@ -3,6 +3,7 @@
 //! true. What went wrong is on its error output.
 
 mod count;
+mod family;
 mod litmus;
 mod phases;
 mod puppet;
@@ -21,6 +22,8 @@ enum Role {
     Puppet(puppet::Puppet),
     /// Count in a way that must not lose a step
     Count(count::Count),
+    /// Fork children, which fork children, while threads work
+    Family(family::Family),
     /// Go through phases divided by a barrier
     Phases(phases::Phases),
     /// Put numbers into a queue
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     let played = match Role::parse() {
         Role::Puppet(puppet) => puppet.play(),
         Role::Count(count) => count.play(),
+        Role::Family(family) => family.play(),
         Role::Phases(phases) => phases.play(),
         Role::Produce(produce) => produce.play(),
         Role::Consume(consume) => consume.play(),

@@ -14,20 +14,26 @@
 //! | `change OFFSET BYTE` | the new value of the byte |
 //! | `stat` | `done`, when the segment's name was looked up |
 //! | `remove` | `done`, when the segment's name was removed |
-//! | `fork OFFSET` | what a forked child finds there after it has connected anew |
-//! | `inherit OFFSET` | what it finds at its parent's address, or the signal that ends it |
+//! | `try KEY` | `locked`, `recovered`, or `busy` |
+//! | `fork` | `born`, by a forked child, which takes over the strings until `bye` |
+//! | `bye` | `ended` and the exit code, by the parent when its child has ended |
+//! | `orphan` | `born`, by a child that has no segments for lack of descriptors |
+//! | `bare` | `born`, by a child made by a bare system call |
+//! | `vanish` | `born`, by a child whose parent has ended |
+//! | `again` | `done`, after it has connected, opened and mapped anew |
 //! | `descriptors` | what a program that is started finds open, in one line |
 //! | `end` | none: the process ends without letting go of anything |
 //!
 //! What fails answers `error: ` and why.
 
+use crate::family::{self, Fork};
 use crate::say;
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
 use pagemesh::{Access, LockGuard, Mapping, Mesh, Options, Segment};
 use rustix::mm::{MprotectFlags, mprotect};
 use std::collections::HashMap;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 
 #[derive(Args)]
 pub(crate) struct Puppet {
@@ -64,8 +70,9 @@ impl Puppet {
         say("ready")?;
         for line in std::io::stdin().lines() {
             let line = line?;
-            if line == "end" {
-                std::process::exit(0);
+            if line == "end" || line == "bye" {
+                // Nothing is let go of.
+                family::exit(0);
             }
             match strings.pull(&line) {
                 Ok(answer) => say(&answer)?,
@@ -111,8 +118,12 @@ impl Strings {
             ("change", [at, byte]) => self.change(*at, *byte),
             ("stat", []) => self.stat(),
             ("remove", []) => self.remove(),
-            ("fork", [at]) => in_child(|| self.begin_anew(*at as usize)),
-            ("inherit", [at]) => in_child(|| Ok(self.memory.load_u64(*at as usize)?)),
+            ("try", [key]) => self.try_lock(*key),
+            ("fork", []) => family::fork(Fork::Usual),
+            ("orphan", []) => family::fork(Fork::Starved),
+            ("bare", []) => family::fork(Fork::Bare),
+            ("vanish", []) => family::fork(Fork::Vanishing),
+            ("again", []) => self.begin_anew(),
             ("descriptors", []) => descriptors(),
             _ => bail!("no such order"),
         }
@@ -172,8 +183,21 @@ impl Strings {
         Ok(answer.into())
     }
 
+    fn try_lock(&mut self, key: u64) -> Result<String> {
+        let Some(guard) = self.segment.lock(key).try_lock()? else {
+            return Ok("busy".into());
+        };
+        let answer = if guard.recovered() {
+            "recovered"
+        } else {
+            "locked"
+        };
+        self.held.insert(key, guard);
+        Ok(answer.into())
+    }
+
     fn unlock(&mut self, key: u64) -> Result<String> {
-        let guard = self.held.remove(&key);
+        let guard = self.held.remove(&key).filter(LockGuard::is_held);
         guard.ok_or_else(|| anyhow!("not held"))?.unlock();
         Ok("done".into())
     }
@@ -205,22 +229,11 @@ impl Strings {
         Ok("done".into())
     }
 
-    /// In a forked child: nothing of the parent's works, and nothing is missing.
-    fn begin_anew(&self, at: usize) -> Result<u64> {
-        let forked = [
-            self.segment.lock(99).try_lock().err(),
-            self.segment.map().err(),
-            self.mesh.status().err(),
-        ];
-        if !forked
-            .iter()
-            .all(|error| matches!(error, Some(pagemesh::Error::Forked)))
-        {
-            bail!("not forked: {forked:?}");
-        }
-        let mesh = Mesh::connect()?;
-        let memory = mesh.open(self.segment.name(), Access::Writable)?.map()?;
-        Ok(memory.load_u64(at)?)
+    fn begin_anew(&mut self) -> Result<String> {
+        self.mesh = Mesh::connect()?;
+        self.segment = self.mesh.open(self.segment.name(), Access::Writable)?;
+        self.memory = self.segment.map()?;
+        Ok("done".into())
     }
 
     fn place(&self, at: usize, length: usize) -> Result<*mut u8> {
@@ -237,31 +250,6 @@ impl Strings {
 
 fn as_raw(file: &impl std::os::fd::AsFd) -> i32 {
     std::os::fd::AsRawFd::as_raw_fd(&file.as_fd())
-}
-
-/// Does something in a forked child, and says what came of it.
-fn in_child(work: impl FnOnce() -> Result<u64>) -> Result<String> {
-    let (mut reader, mut writer) = std::io::pipe()?;
-    // SAFETY: this process has no other thread, so the child may do anything.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let answer = work().map_or_else(|error| format!("error: {error:#}"), |n| n.to_string());
-        let _ = writer.write_all(answer.as_bytes());
-        // SAFETY: ends the child without the parent's destructors.
-        unsafe { libc::_exit(0) };
-    }
-    drop(writer);
-    let mut status = 0;
-    // SAFETY: waits for the child just made.
-    if child < 0 || unsafe { libc::waitpid(child, &raw mut status, 0) } != child {
-        return Err(std::io::Error::last_os_error().into());
-    }
-    if libc::WIFSIGNALED(status) {
-        return Ok(format!("signal {}", libc::WTERMSIG(status)));
-    }
-    let mut answer = String::new();
-    reader.read_to_string(&mut answer)?;
-    Ok(answer)
 }
 
 fn descriptors() -> Result<String> {

@@ -1,0 +1,43 @@
+//! Descriptors under numbers that are already known.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Closes what `old` stands for and lets its number stand for the same as
+/// `new`, in one step, so that nobody meets the number closed. On exec it is
+/// closed.
+///
+/// # Errors
+/// As dup3(2); then nothing has changed.
+pub fn supplant(old: impl AsFd, new: impl AsFd) -> io::Result<()> {
+    let (old, new) = (old.as_fd().as_raw_fd(), new.as_fd().as_raw_fd());
+    loop {
+        // SAFETY: both numbers are open. Whoever owns `old` goes on owning its
+        // number; that something else is behind it is what this is for.
+        if unsafe { libc::dup3(new, old, libc::O_CLOEXEC) } >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if !matches!(error.raw_os_error(), Some(libc::EINTR | libc::EBUSY)) {
+            return Err(error);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+
+    #[test]
+    fn a_number_stands_for_something_else() {
+        let (mut first, _) = std::io::pipe().unwrap();
+        let (second, mut writer) = std::io::pipe().unwrap();
+        supplant(&first, &second).unwrap();
+        drop(second);
+        writer.write_all(b"x").unwrap();
+        let mut byte = [0];
+        first.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, *b"x");
+    }
+}
