@@ -25,6 +25,9 @@ pub(crate) struct Arguments {
     /// Plant a bug that must be found.
     #[arg(long)]
     canary: Option<Canary>,
+    /// Kill daemons again and again, and replace them from their journals.
+    #[arg(long)]
+    replace: bool,
     /// With --seed: print the whole log, even if nothing broke.
     #[arg(long, requires = "seed")]
     log: bool,
@@ -47,6 +50,7 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
     let Arguments {
         profile,
         canary,
+        replace,
         log,
         ..
     } = *arguments;
@@ -54,6 +58,7 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
         seed,
         profile,
         canary,
+        replace,
         log,
     };
     let outcome = pagemesh_sim::run(options);
@@ -85,6 +90,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         seeds: count,
         profile,
         canary,
+        replace,
         keep_going,
         ..
     } = *arguments;
@@ -93,6 +99,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         count,
         profile,
         canary,
+        replace,
         stop_at_failure: !keep_going,
     };
     let start = Instant::now();
@@ -122,6 +129,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         seed: first.seed,
         profile,
         canary,
+        replace,
         log: false,
     };
     print!(
@@ -165,8 +173,8 @@ fn print_summary(summary: &Summary) {
         summary.seeds, stats.operations, stats.datagrams, stats.messages, stats.pages, stats.sealed
     );
     println!(
-        "faults injected: {} lost, {} doubled, {} others; {} hosts buried alive",
-        stats.lost, stats.twice, stats.faults, stats.buried_alive
+        "faults injected: {} lost, {} doubled, {} others; {} hosts buried alive, {} daemons replaced",
+        stats.lost, stats.twice, stats.faults, stats.buried_alive, stats.replaced
     );
     println!(
         "worst wait {:?} (seed {}) of {:?} simulated; {} pages left unused, at most {} faults for one access",

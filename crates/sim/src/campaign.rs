@@ -24,6 +24,8 @@ pub struct Campaign {
     pub profile: Profile,
     /// A bug to plant in all of them.
     pub canary: Option<Canary>,
+    /// Kill daemons again and again, and replace them from their journals.
+    pub replace: bool,
     /// End at the first failure instead of running all.
     pub stop_at_failure: bool,
 }
@@ -85,6 +87,7 @@ impl Campaign {
                 seed,
                 profile: self.profile,
                 canary: self.canary,
+                replace: self.replace,
                 log: false,
             };
             let outcome = run(options);
@@ -119,6 +122,7 @@ impl Stats {
         self.twice += other.twice;
         self.sealed += other.sealed;
         self.faults += other.faults;
+        self.replaced += other.replaced;
         self.buried_alive += other.buried_alive;
         self.happenings += other.happenings;
         self.stolen += other.stolen;
@@ -156,6 +160,9 @@ fn replay_line(options: Options) -> String {
     let mut line = format!("cargo xtask sim --seed {}", options.seed);
     if options.profile != Profile::default() {
         let _ = write!(line, " --profile {}", options.profile);
+    }
+    if options.replace {
+        line.push_str(" --replace");
     }
     if let Some(canary) = options.canary {
         let _ = write!(line, " --canary {canary}");

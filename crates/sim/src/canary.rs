@@ -39,6 +39,8 @@ canaries! {
     WantedForgotten = "wanted-forgotten",
     /// Acknowledgements of ownership never arrive.
     PassAckLost = "passack-lost",
+    /// A daemon that takes the place of a killed one does over what was done.
+    RedoBlind = "redo-blind",
     /// A barrier's departures reach processes before the others came.
     BarrierLeaks = "barrier-leaks",
 }

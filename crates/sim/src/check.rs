@@ -72,6 +72,8 @@ invariants! {
         "When every segment is closed and removed, no node keeps memory of it.",
     DeadlineMoves = "INV-deadline-moves":
         "Handling a deadline that has come moves the next one into the future.",
+    Replay = "INV-replay":
+        "The journal of a node gives the very same node, at any moment.",
     NoPanic = "INV-no-panic":
         "Nothing that peers or clients do makes a node panic.",
     Law = "INV-drivers-law":

@@ -412,6 +412,13 @@ impl Kernel {
         self.slots.get(&key).map_or(Rights::None, Slot::most)
     }
 
+    /// Whether the frame of a page has contents.
+    pub(crate) fn has_frame(&self, key: PageKey) -> bool {
+        self.slots
+            .get(&key)
+            .is_some_and(|slot| slot.frame.is_some())
+    }
+
     /// Whether frame or stash have these contents of a page.
     pub(crate) fn holds(&self, key: PageKey, words: &Words) -> bool {
         let Some(slot) = self.slots.get(&key) else {

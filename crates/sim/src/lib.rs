@@ -22,6 +22,7 @@ mod network;
 mod perform;
 mod plan;
 mod process;
+mod recording;
 mod run;
 mod scenario;
 mod sealing;

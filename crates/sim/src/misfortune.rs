@@ -122,6 +122,7 @@ impl World {
         let host = &mut self.hosts[at];
         host.life = how;
         host.inbox.clear();
+        (host.answers, host.remains) = (0, None);
         host.kernel = Kernel::default();
     }
 

@@ -162,6 +162,8 @@ impl Plan {
             .filter(|host| !doomed.contains(host))
             .collect();
         let mut setting = Setting {
+            recorded: Dice::stream(seed, "recorded").chance(250),
+            replace: false,
             sealed: Dice::stream(seed, "sealed").chance(125),
             seed,
             hosts,

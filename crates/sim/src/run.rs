@@ -30,6 +30,8 @@ pub struct Options {
     pub profile: Profile,
     /// A bug to plant.
     pub canary: Option<Canary>,
+    /// Kill daemons again and again, and replace them from their journals.
+    pub replace: bool,
     /// Keep the text of the log.
     pub log: bool,
 }
@@ -53,7 +55,10 @@ pub struct Outcome {
 #[must_use]
 pub fn run(options: Options) -> Outcome {
     let plan = Plan::draw(options.seed, options.profile, options.canary, options.log);
-    let mut world = World::new(plan.setting.clone());
+    let mut setting = plan.setting.clone();
+    setting.replace = options.replace || options.canary == Some(Canary::RedoBlind);
+    setting.recorded |= setting.replace;
+    let mut world = World::new(setting);
     world.doomed = plan.doomed.clone();
     world.processes.leavers = plan.leavers.clone();
     let result = without_panic(|| phases(&mut world, plan));
@@ -178,6 +183,7 @@ fn close_down(world: &mut World) -> Check {
         world.step()?;
     }
     check_ghosts(world)?;
+    world.check_journals()?;
     ensure!(
         world.last_message <= settled,
         Quiet,

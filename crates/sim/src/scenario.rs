@@ -86,6 +86,8 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let setting = Setting {
+            recorded: true,
+            replace: false,
             sealed: false,
             seed: 0,
             hosts: Vec::new(),

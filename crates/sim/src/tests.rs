@@ -2,11 +2,16 @@ use crate::{Campaign, Canary, Options, Profile, failure_report, rewrite_scenario
 use std::fs;
 
 fn sweep(profile: Profile, from: u64, count: u64) {
+    sweep_with(profile, from, count, false);
+}
+
+fn sweep_with(profile: Profile, from: u64, count: u64, replace: bool) {
     let campaign = Campaign {
         from,
         count,
         profile,
         canary: None,
+        replace,
         stop_at_failure: true,
     };
     let summary = campaign.run(|_| {});
@@ -14,11 +19,13 @@ fn sweep(profile: Profile, from: u64, count: u64) {
         let options = Options {
             seed: failure.seed,
             profile,
+            replace,
             ..Options::default()
         };
         panic!("{}", failure_report(options, 60).unwrap_or_default());
     }
     assert!(summary.stats.operations > count, "programs did something");
+    assert_eq!(summary.stats.replaced > 10 * count, replace);
 }
 
 #[test]
@@ -85,6 +92,12 @@ fn wild_seeds_hold() {
 }
 
 #[test]
+fn daemons_are_killed_and_replaced_from_their_journals() {
+    sweep_with(Profile::Mild, 0, 150, true);
+    sweep_with(Profile::Harsh, 10_000, 150, true);
+}
+
+#[test]
 fn every_canary_is_found() {
     for canary in Canary::ALL {
         let campaign = Campaign {
@@ -92,6 +105,7 @@ fn every_canary_is_found() {
             count: 300,
             profile: Profile::Mild,
             canary: Some(*canary),
+            replace: false,
             stop_at_failure: true,
         };
         let summary = campaign.run(|_| {});

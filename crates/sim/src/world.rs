@@ -14,6 +14,7 @@ use crate::kernel::{Kernel, PageKey, ThreadId};
 use crate::log::{Log, Mark};
 use crate::network::{Network, Weather};
 use crate::process::{Client, Processes};
+use crate::recording::Recording;
 use crate::sealing::Sealing;
 use crate::step::{BarrierPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
 use pagemesh_core::{Config, Effects, Input, Node, Pace, Rights, Start, Time};
@@ -42,6 +43,10 @@ pub(crate) struct Setting {
     pub(crate) repeats: u32,
     pub(crate) canary: Option<Canary>,
     pub(crate) log: bool,
+    /// Nodes have journals.
+    pub(crate) recorded: bool,
+    /// Daemons are killed again and again, and replaced.
+    pub(crate) replace: bool,
 }
 
 /// What can happen.
@@ -181,8 +186,13 @@ impl World {
             pace: self.setting.pace,
         };
         let starts_at = Time(plan.starts_at.max(self.now.0));
+        let node = Node::new(config);
+        let seed = self.setting.seed;
+        let recorded = self.setting.recorded;
         self.hosts.push(Host {
-            node: Node::new(config),
+            recording: recorded.then(|| Recording::begin(seed, index, &node)),
+            remains: None,
+            node,
             kernel: Kernel::new(self.setting.canary),
             plan,
             address,
@@ -192,6 +202,7 @@ impl World {
             id: None,
             guard,
             inbox: VecDeque::new(),
+            answers: 0,
             paused_until: Time(0),
             slow: (1, Time(0)),
             busy_until: Time(0),
@@ -279,7 +290,8 @@ impl World {
 
     fn plan_turn(&mut self, host: usize) {
         let state = &mut self.hosts[host];
-        if state.life != Life::Up || state.turn_due.is_some() || state.inbox.is_empty() {
+        let idle = state.inbox.is_empty() && state.remains.is_none();
+        if state.life != Life::Up || state.turn_due.is_some() || idle {
             return;
         }
         let at = self.now.max(state.busy_until).max(state.paused_until);
@@ -295,6 +307,14 @@ impl World {
         }
         host.turn_due = None;
         if host.paused_until > self.now {
+            self.plan_turn(at);
+            return Ok(());
+        }
+        if let Some(remains) = host.remains.take() {
+            self.redo(at, &remains)?;
+            self.settle(at, &remains.pending)?;
+            let is_deadline = matches!(remains.pending, Pending::Local(Input::Deadline));
+            self.check_deadline(at, is_deadline)?;
             self.plan_turn(at);
             return Ok(());
         }
@@ -323,8 +343,11 @@ impl World {
             Pending::Local(_) => Default::default(),
         };
         let mut effects = std::mem::take(&mut self.effects);
+        let clock = self.hosts[at].clock(self.now);
+        let answer = self.hosts[at].answers > 0;
+        self.record(at, clock, pending, &opened, answer);
         let host = &mut self.hosts[at];
-        let clock = host.clock(self.now);
+        host.answers -= usize::from(answer);
         let mut payload = None;
         match pending {
             Pending::Datagram(source, _) => {
@@ -346,15 +369,26 @@ impl World {
                 self.forget_the_dead(at, input);
             }
         }
-        let result = effects
-            .drain()
-            .try_for_each(|effect| self.execute(at, effect, payload));
+        let result = self.carry_out(at, effects.as_slice(), pending, payload);
+        effects.drain();
         self.effects = effects;
         self.meet_members(at);
-        // What effects ask is answered at once, before anything that already waits.
-        for answer in std::mem::take(&mut self.answers).into_iter().rev() {
-            self.hosts[at].inbox.push_front(Pending::Local(answer));
+        result?;
+        if self.hosts[at].remains.is_some() {
+            return Ok(());
         }
+        self.settle(at, pending)
+    }
+
+    /// All effects of an input were carried out.
+    fn settle(&mut self, at: usize, pending: &Pending) -> Check {
+        // What effects ask is answered at once, before anything that already waits.
+        let host = &mut self.hosts[at];
+        for answer in self.answers.drain(..) {
+            host.inbox.insert(host.answers, Pending::Local(answer));
+            host.answers += 1;
+        }
+        self.settle_journal(at)?;
         if let Pending::Local(Input::ClientGone { client }) = pending {
             self.return_locks_of_dead(at, *client);
         }
@@ -364,7 +398,7 @@ impl World {
                 _ => self.crash(host, "is expelled")?,
             }
         }
-        result
+        Ok(())
     }
 
     /// Keeps the node's next deadline in the event queue.

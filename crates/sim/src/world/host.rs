@@ -1,6 +1,7 @@
 //! One host of the simulated cluster.
 
 use crate::kernel::Kernel;
+use crate::recording::{Recording, Remains};
 use crate::sealing::Sealing;
 use crate::step::HostPlan;
 use pagemesh_core::{Input, Node, Time};
@@ -31,7 +32,7 @@ pub(crate) enum Life {
 }
 
 /// One host: a node, its kernel, and what waits for it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) node: Node,
     pub(crate) kernel: Kernel,
@@ -47,6 +48,12 @@ pub(crate) struct Host {
     /// Stands between the node and the network, in some seeds.
     pub(crate) guard: Sealing,
     pub(crate) inbox: VecDeque<Pending>,
+    /// So many at its front are answers to effects.
+    pub(crate) answers: usize,
+    /// Its journal, in some seeds.
+    pub(crate) recording: Option<Recording>,
+    /// Its daemon was killed: what the next one is to do first.
+    pub(crate) remains: Option<Remains>,
     pub(super) paused_until: Time,
     pub(super) slow: (u64, Time),
     pub(super) busy_until: Time,

@@ -19,6 +19,8 @@ pub struct Stats {
     pub twice: u64,
     /// Cuts, pauses, slow phases, deaths of processes and hosts.
     pub faults: u64,
+    /// Daemons that were killed and replaced.
+    pub replaced: u64,
     /// Hosts that were declared dead although they lived.
     pub buried_alive: u64,
     /// Happenings of any kind.

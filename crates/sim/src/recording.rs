@@ -1,0 +1,310 @@
+//! Journals of nodes, and daemons that are killed and replaced from them.
+//!
+//! A kill falls before, between or after the effects of an input. While nobody
+//! is there the rest of the world goes on: threads run, datagrams and faults
+//! wait in the kernel. The newcomer has the node from its journal, carries out
+//! what is left of the effects, and knows that of those it finds undone some
+//! may be done: what is there already must not be done over.
+
+use crate::canary::Canary;
+use crate::check::{Check, ensure};
+use crate::dice::Dice;
+use crate::kernel::PageKey;
+use crate::log::Mark;
+use crate::world::{Life, Pending, World};
+use pagemesh_core::{Effect, Input, Node, Time};
+use pagemesh_recorder::{Journal, recover};
+use pagemesh_wire::PublicKey;
+use pagemesh_wire::lockword::LockWord;
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// Words of a journal's memory, and bytes after which a log is long: short
+/// enough that most runs need several.
+const WORDS: usize = 160 << 10;
+const LOG: usize = 16 << 10;
+
+/// An input in so many is the last one of its daemon.
+const LIVES: u64 = 60;
+
+/// Nanoseconds until the next daemon is there, at most.
+const ABSENCE: u64 = 2_000_000;
+
+/// A journal is read back after one input in so many.
+const LOOKS: u64 = 400;
+
+/// The journal of a host's node.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    journal: Journal<Arc<[AtomicU64]>>,
+    dice: Dice,
+    /// Of the present effects, the first that is not done for good.
+    filling: Option<usize>,
+}
+
+/// What the next daemon is to do first.
+#[derive(Debug)]
+pub(crate) struct Remains {
+    /// The input whose effects these are.
+    pub(crate) pending: Pending,
+    effects: Vec<Effect>,
+    payload: Option<Vec<u8>>,
+    /// So many effects count as done.
+    done: usize,
+    /// So many are done.
+    truly: usize,
+}
+
+impl Recording {
+    /// A journal that begins with this node.
+    pub(crate) fn begin(seed: u64, host: usize, node: &Node) -> Self {
+        let memory = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        Self {
+            journal: Journal::begin(memory, LOG, node, &[]).expect("a new node is small"),
+            dice: Dice::stream(seed, &format!("journal {host}")),
+            filling: None,
+        }
+    }
+
+    /// The node is about to handle this, which stood in line if it is an answer.
+    pub(crate) fn input(&mut self, now: Time, input: Input<'_>, answer: bool) {
+        self.filling = None;
+        if answer {
+            self.journal.next(now);
+        } else {
+            self.journal.input(now, input);
+        }
+    }
+
+    /// An effect was carried out, with these answers. A filled frame counts only
+    /// with what comes of it, as in the daemon, which may do both at once.
+    fn done(&mut self, index: usize, effect: &Effect, answers: &[Input<'static>]) {
+        for answer in answers {
+            self.journal.follow(answer.clone());
+        }
+        match effect {
+            Effect::Fill { .. } => self.filling = Some(index),
+            Effect::Emit(_) | Effect::Send { page: None, .. } => {}
+            _ => self.filling = None,
+        }
+        let done = self.filling.unwrap_or(index + 1);
+        self.journal.progress(u32::try_from(done).expect("few"));
+    }
+
+    /// Nothing is left to do: now and then the journal is read back.
+    fn settle(&mut self, node: &Node) -> Result<(), String> {
+        if self.dice.below(LOOKS) == 0 {
+            self.check(node)?;
+        }
+        if self.journal.is_long() {
+            let taken = self.journal.snapshot(node, &[]);
+            taken.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Whether the journal gives the very node.
+    pub(crate) fn check(&self, node: &Node) -> Result<(), String> {
+        let found = recover(self.journal.memory()).map_err(|error| error.to_string())?;
+        (found.node == *node)
+            .then_some(())
+            .ok_or_else(|| "it is another node".to_owned())
+    }
+}
+
+impl World {
+    /// Carries out the effects of an input, unless the daemon is killed on the way.
+    pub(crate) fn carry_out(
+        &mut self,
+        at: usize,
+        effects: &[Effect],
+        pending: &Pending,
+        payload: Option<&[u8]>,
+    ) -> Check {
+        let (last, half) = self.last_moment(at, effects.len());
+        for (index, effect) in effects.iter().enumerate() {
+            if last == Some(index) && !half {
+                break;
+            }
+            let answers = self.answers.len();
+            self.execute(at, effect.clone(), payload)?;
+            if last == Some(index) {
+                self.answers.truncate(answers);
+                break;
+            }
+            if let Some(recording) = &mut self.hosts[at].recording {
+                recording.done(index, effect, &self.answers[answers..]);
+            }
+        }
+        match last {
+            Some(last) => {
+                let truly = effects.len().min(last + usize::from(half));
+                self.replace(at, pending, payload, truly)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Before which effect the daemon is killed, if it is; and whether that one
+    /// is done all the same.
+    fn last_moment(&mut self, at: usize, effects: usize) -> (Option<usize>, bool) {
+        if !self.setting.replace {
+            return (None, false);
+        }
+        let Some(recording) = &mut self.hosts[at].recording else {
+            return (None, false);
+        };
+        if recording.dice.below(LIVES) != 0 {
+            return (None, false);
+        }
+        let last = recording.dice.below(effects as u64 + 1) as usize;
+        let half = last < effects && recording.dice.chance(500);
+        (Some(last), half)
+    }
+
+    /// The daemon is killed. The next one has its node from the journal.
+    fn replace(
+        &mut self,
+        at: usize,
+        pending: &Pending,
+        payload: Option<&[u8]>,
+        truly: usize,
+    ) -> Check {
+        self.stats.replaced += 1;
+        let host = &mut self.hosts[at];
+        let recording = host.recording.as_mut().expect("only such hosts are killed");
+        let found = match recover(recording.journal.memory()) {
+            Ok(found) => found,
+            Err(error) => {
+                ensure!(false, Replay, "h{}: {error}", at + 1);
+                unreachable!()
+            }
+        };
+        ensure!(
+            found.node == host.node,
+            Replay,
+            "h{} is replaced by another node",
+            at + 1
+        );
+        let (done, all) = (found.done, found.effects.as_slice().len());
+        self.log.note(
+            self.now,
+            at,
+            Mark::Hand,
+            [7, done as u64, all as u64],
+            || format!("is killed, {done} of {all} effects are done, {truly} truly"),
+        );
+        // What stood in line was in the memory of the daemon; the rest is the kernel's.
+        host.inbox.drain(..host.answers);
+        host.answers = found.queue.len();
+        for answer in found.queue.iter().rev() {
+            host.inbox.push_front(Pending::Local(answer.clone()));
+        }
+        self.answers.clear();
+        let memory = Arc::clone(recording.journal.memory());
+        recording.journal = Journal::resume(memory, LOG, &found);
+        let absence = recording.dice.below(ABSENCE);
+        host.remains = Some(Remains {
+            pending: pending.clone(),
+            effects: found.effects.as_slice().to_vec(),
+            payload: payload.map(<[u8]>::to_vec),
+            done,
+            truly,
+        });
+        host.node = found.node;
+        self.pause(at, absence);
+        Ok(())
+    }
+
+    /// The next daemon does what is left of the effects.
+    pub(crate) fn redo(&mut self, at: usize, remains: &Remains) -> Check {
+        let payload = remains.payload.as_deref();
+        for (index, effect) in remains.effects.iter().enumerate().skip(remains.done) {
+            let answers = self.answers.len();
+            if index >= remains.truly || !self.is_done(at, effect) {
+                self.execute(at, effect.clone(), payload)?;
+            }
+            if let Some(recording) = &mut self.hosts[at].recording {
+                recording.done(index, effect, &self.answers[answers..]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the next daemon sees that this was done, or whoever hears of it
+    /// twice does not mind. (Counters would count twice; replies and their
+    /// repetitions are told apart by their numbers.)
+    fn is_done(&mut self, at: usize, effect: &Effect) -> bool {
+        let kernel = &self.hosts[at].kernel;
+        match effect {
+            Effect::Emit(_) | Effect::Reply { .. } => true,
+            _ if self.setting.canary == Some(Canary::RedoBlind) => false,
+            Effect::Fill { segment, page, .. }
+            // Its contents are in the stash already.
+            | Effect::Evict { segment, page, keep: true } => {
+                let key = PageKey { segment: *segment, page: *page };
+                kernel.has_frame(key) == matches!(effect, Effect::Fill { .. })
+            }
+            Effect::LendLock { key, .. } => kernel.lock_word(*key) != LockWord::Absent,
+            Effect::ReclaimLock { key } => {
+                let back = kernel.lock_word(*key) == LockWord::Absent;
+                let key = *key;
+                if back && !self.return_under_way(at, key) {
+                    self.answers.push(Input::LockReturned { key, recovered: false });
+                }
+                back
+            }
+            _ => false,
+        }
+    }
+
+    /// Nothing is left to do of an input.
+    pub(crate) fn settle_journal(&mut self, at: usize) -> Check {
+        let host = &mut self.hosts[at];
+        let (node, idle) = (&host.node, host.answers == 0 && host.remains.is_none());
+        if let Some(recording) = host.recording.as_mut().filter(|_| idle)
+            && let Err(why) = recording.settle(node)
+        {
+            ensure!(false, Replay, "h{}: {why}", at + 1);
+        }
+        Ok(())
+    }
+
+    /// Asserts that all nodes can be had again.
+    pub(crate) fn check_journals(&self) -> Check {
+        for (at, host) in self.hosts.iter().enumerate() {
+            if let (Some(recording), Life::Up) = (&host.recording, host.life)
+                && let Err(why) = recording.check(&host.node)
+            {
+                ensure!(false, Replay, "h{} in the end: {why}", at + 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down what a node is about to handle.
+    pub(crate) fn record(
+        &mut self,
+        at: usize,
+        now: Time,
+        pending: &Pending,
+        opened: &(PublicKey, Cow<'_, [u8]>),
+        answer: bool,
+    ) {
+        let Some(recording) = &mut self.hosts[at].recording else {
+            return;
+        };
+        match pending {
+            Pending::Local(input) => recording.input(now, input.clone(), answer),
+            Pending::Datagram(source, _) => {
+                let input = Input::Datagram {
+                    source: *source,
+                    key: opened.0,
+                    bytes: &opened.1,
+                };
+                recording.input(now, input, false);
+            }
+        }
+    }
+}
