@@ -15,6 +15,7 @@ pub enum Input<'a> {
         /// Where it came from.
         source: SocketAddr,
         /// Whose seal it bore; none where nothing is sealed.
+        #[serde(with = "if_any")]
         key: PublicKey,
         /// All of it, without the seal. Effects of this very call may name its page as
         /// [`Source::Payload`](crate::Source::Payload).
@@ -152,6 +153,21 @@ impl Input<'_> {
             },
             Self::Deadline => Input::Deadline,
         })
+    }
+}
+
+/// A key as serde should see it: nothing, where nothing is sealed.
+mod if_any {
+    use pagemesh_wire::PublicKey;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(key: &PublicKey, to: S) -> Result<S::Ok, S::Error> {
+        (*key != PublicKey::NONE).then_some(key).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PublicKey, D::Error> {
+        let key = Option::<PublicKey>::deserialize(from)?;
+        Ok(key.unwrap_or(PublicKey::NONE))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Writes the journal of a node.
 
 use crate::layout::{Field, Layout, State, WORD, store};
-use crate::pen::Pen;
+use crate::pen::{Pen, Pencil};
 use crate::record::Record;
 use crate::recover::Recovered;
 use crate::{FINGERPRINT, FORMAT};
@@ -131,8 +131,7 @@ impl<M: AsRef<[AtomicU64]>> Journal<M> {
             words,
             done: self.done,
         };
-        let slot = Layout::new(self.memory.as_ref()).slot(self.slot);
-        slot.set(Field::State, state.pack());
+        Layout::new(self.memory.as_ref()).publish(self.slot, state);
     }
 
     /// Whether a new snapshot is due.
@@ -206,8 +205,8 @@ impl<M: AsRef<[AtomicU64]>> Journal<M> {
         let mut bytes = core::mem::take(&mut self.scratch);
         bytes.clear();
         bytes.extend_from_slice(&[0; WORD]);
-        let mut bytes =
-            postcard::to_extend(record, bytes).expect("records have no unencodable part");
+        let mut bytes = postcard::serialize_with_flavor(record, Pencil(bytes))
+            .expect("records have no unencodable part");
         let (head, body) = bytes.split_at_mut(WORD);
         let length = u32::try_from(body.len()).expect("records are small");
         head[..4].copy_from_slice(&length.to_le_bytes());

@@ -114,6 +114,16 @@ impl<'a> Layout<'a> {
         }
     }
 
+    /// Publishes how far the log of a slot has come: no more than one store.
+    #[inline]
+    pub(crate) fn publish(self, slot: usize, state: State) {
+        let half = self.0.len().saturating_sub(HEADER_WORDS) / 2;
+        let word = HEADER_WORDS + slot * half + Field::State as usize;
+        if let Some(word) = self.0.get(word) {
+            word.store(state.pack(), Ordering::Release);
+        }
+    }
+
     /// One of the two slots; without any room if the memory is too small.
     pub(crate) fn slot(self, slot: usize) -> Slot<'a> {
         let rest = self.0.get(HEADER_WORDS..).unwrap_or_default();

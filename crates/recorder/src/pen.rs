@@ -1,4 +1,5 @@
-//! Writes a snapshot straight into the memory of a journal.
+//! What postcard writes with: snapshots go straight into the memory of a
+//! journal, records into a buffer that is used again and again.
 
 use crate::layout::{WORD, store};
 use core::sync::atomic::AtomicU64;
@@ -8,12 +9,33 @@ use postcard::ser_flavors::Flavor;
 /// Bytes gathered before they are stored.
 const NIB: usize = 4096;
 
-/// What postcard writes with.
+/// Writes a snapshot.
 pub(crate) struct Pen<'a> {
     words: &'a [AtomicU64],
     written: usize,
     nib: Vec<u8>,
     checksum: Hasher,
+}
+
+/// Appends a record to a buffer.
+pub(crate) struct Pencil(pub(crate) Vec<u8>);
+
+impl Flavor for Pencil {
+    type Output = Vec<u8>;
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<Vec<u8>> {
+        Ok(self.0)
+    }
 }
 
 /// What was written.

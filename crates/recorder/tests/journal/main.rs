@@ -135,6 +135,38 @@ fn a_dump_is_replayed_to_the_same_state() {
     assert!(matches!(verdict, Verdict::Different { .. }), "{verdict:?}");
 }
 
+/// `cargo test --release -p pagemesh-recorder --test journal costs -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement, not a test"]
+fn what_a_record_costs() {
+    const TIMES: u32 = 1_000_000;
+    let mut pair = Pair::new();
+    pair.work(20, &mut |_, _, _| {});
+    let node = &pair.sides[0].node;
+    let memory: Vec<_> = (0..64 << 20).map(|_| AtomicU64::new(0)).collect();
+    let mut journal = Journal::begin(memory, usize::MAX, node, b"").expect("it fits");
+    let source = SocketAddr::from(([127, 0, 0, 1], 1001));
+    let mut datagram = vec![0; 4160];
+    datagram[..4].copy_from_slice(b"PM\x01\0");
+    datagram[24] = 32;
+    let bytes = datagram.as_slice();
+    let key = pagemesh_wire::PublicKey::NONE;
+    for (name, input) in [
+        ("deadline", Input::Deadline),
+        ("datagram", Input::Datagram { source, key, bytes }),
+    ] {
+        let start = std::time::Instant::now();
+        for now in 0..TIMES {
+            let now = pagemesh_core::Time(1 << 45 | u64::from(now));
+            journal.input(now, input.clone());
+            (1..=4).for_each(|done| journal.progress(done));
+        }
+        let took = start.elapsed() / TIMES;
+        eprintln!("{name} and four effects: {took:?}");
+        assert!(!journal.is_stopped());
+    }
+}
+
 #[test]
 fn a_journal_without_room_says_so() {
     let pair = Pair::new();
