@@ -85,19 +85,75 @@ fn a_daemon_told_to_end_leaves_first() {
 }
 
 #[test]
-fn who_answers_for_others_cannot_leave() {
+fn the_coordinator_leaves_last() {
     let Some(cluster) = Cluster::start(2) else {
         return;
     };
-    let refusal = |node: usize| match cluster.mesh(node).leave() {
-        Err(Error::Refused(Refusal::CannotLeave(why))) => why,
+    match cluster.mesh(0).leave() {
+        Err(Error::Refused(Refusal::CannotLeave(why))) => {
+            assert!(why.contains("coordinator"), "{why}");
+        }
         other => panic!("{other:?}"),
+    }
+    cluster.mesh(1).leave().unwrap();
+    eventually("nobody else is left", || cluster.mesh(0).leave().is_ok());
+}
+
+/// Of the segment that node 2 has made, node 2 has stored to even pages, node 1
+/// to odd ones, and nobody to those from `PAGES` on.
+fn use_the_home(cluster: &Cluster, name: &str, manager: Manager) {
+    let window = Window::Auto;
+    let options = Options {
+        policy: Policy::Sequential { manager, window },
+        ..Options::default()
     };
-    assert!(refusal(0).contains("coordinator"));
-    cluster.make_on(1, "anchor", 1, Options::default());
-    assert!(refusal(1).contains("'anchor'"));
-    cluster.mesh(1).remove("anchor").unwrap();
-    eventually("nothing keeps it", || cluster.mesh(1).leave().is_ok());
+    cluster.make_on(2, name, 2 * PAGES as u64, options);
+    for node in [1, 2] {
+        let memory = cluster.map(node, name);
+        for page in (0..PAGES).filter(|page| page % 2 == node % 2) {
+            store(&memory, page * PAGE_SIZE, page as u64 + 1);
+        }
+        let number = node as u64;
+        drop(memory.segment().lock(number).lock().unwrap());
+    }
+}
+
+#[test]
+fn a_home_that_leaves_hands_over_its_role() {
+    let Some(cluster) = Cluster::start(3) else {
+        return;
+    };
+    for (name, manager) in [("dynamic", Manager::Dynamic), ("fixed", Manager::Fixed)] {
+        use_the_home(&cluster, name, manager);
+    }
+    let [mut party, mut waiter] = [1, 1].map(|node| cluster.puppet(node, "dynamic"));
+    party.tell("barrier 1 2");
+    party.expect_silence();
+    assert_eq!(waiter.ask("lock 9"), "locked");
+    waiter.tell("condition 3 9");
+    waiter.expect_silence();
+    cluster.mesh(2).leave().unwrap();
+    assert_eq!(health_of_node_2(&cluster), Health::Left);
+    for name in ["dynamic", "fixed"] {
+        let memory = cluster.map(0, name);
+        for page in 0..2 * PAGES {
+            let expected = if page < PAGES { page as u64 + 1 } else { 0 };
+            assert_eq!(load(&memory, page * PAGE_SIZE), expected, "page {page}");
+            store(&memory, page * PAGE_SIZE + 8, 1);
+        }
+        for number in [1, 2, 77] {
+            let guard = memory.segment().lock(number).lock().unwrap();
+            assert!(!guard.recovered(), "nobody died");
+        }
+    }
+    let memory = cluster.map(0, "dynamic");
+    memory.segment().barrier(1, 2).wait().unwrap();
+    party.expect("passed");
+    assert_eq!(memory.segment().condition(3).signal().unwrap(), 1);
+    waiter.expect("woken");
+    party.tell("barrier 8 2");
+    memory.segment().barrier(8, 2).wait().unwrap();
+    party.expect("passed");
 }
 
 #[test]
@@ -127,17 +183,13 @@ fn a_daemon_that_cannot_leave_ends_all_the_same() {
     let Some(cluster) = Cluster::start(2) else {
         return;
     };
-    let maps = cluster.share("founders", 2);
-    cluster.make_on(1, "home", 1, Options::default());
-    store(&maps[0], 0, 7);
-    let daemon = cluster.node(1).pid();
-    cluster.signal(1, Signal::TERM).unwrap();
+    let daemon = cluster.node(0).pid();
+    cluster.signal(0, Signal::TERM).unwrap();
     eventually("the daemon has ended", || {
         matches!(crate::support::state(daemon), Some('Z') | None)
     });
-    let log = cluster.node(1).log();
-    assert!(log.contains("'home'"), "says what kept it: {log}");
-    assert_eq!(load(&maps[0], 0), 7);
+    let log = cluster.node(0).log();
+    assert!(log.contains("coordinator"), "says what kept it: {log}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::event::Event;
 use crate::limits::CALLS_KEPT;
 use crate::shell::Cx;
 use crate::timers::Timer;
-use pagemesh_wire::peer::{Call, Message, Refusal, Reply};
+use pagemesh_wire::peer::{Call, Message, Refusal, Reply, Service};
 use pagemesh_wire::{CallId, ClientId, NodeId, SyncKey, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -36,6 +36,8 @@ pub(crate) enum Then {
     },
     /// This node has left.
     Left,
+    /// The coordinator has a piece of what this node knew; on to the next.
+    Bequeathed,
     /// Wake another waiter of this condition variable.
     WakeAnother(SyncKey),
     /// Nothing: it only had to arrive.
@@ -55,6 +57,17 @@ struct Outgoing {
     cancelled: bool,
 }
 
+impl Outgoing {
+    /// As it is said again and again.
+    fn message(&self, call: CallId, floor: CallId) -> Message {
+        if self.cancelled {
+            return Message::CancelCall { call };
+        }
+        let body = self.body.clone();
+        Message::Call { call, floor, body }
+    }
+}
+
 /// What a server remembers of one caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Memory {
@@ -70,6 +83,19 @@ struct Served {
     /// The caller was told that it waits, so its floor has passed it by: it is
     /// remembered until the caller says it has the reply.
     waits: bool,
+    /// It came to this node as the home of a segment: an heir must know of it.
+    for_home: bool,
+}
+
+/// A call to a home that has left, which this node is to serve itself.
+#[derive(Debug)]
+pub(crate) struct Redirected {
+    pub(crate) caller: Caller,
+    pub(crate) body: Call,
+    /// The home had executed it already, with this reply; none while it waits.
+    pub(crate) served: Option<Option<Reply>>,
+    /// The client does not want it any more.
+    pub(crate) cancelled: bool,
 }
 
 /// Calls made and calls served.
@@ -118,7 +144,13 @@ impl Calls {
     }
 
     /// A call arrived. True if it is new and is to be executed.
-    pub(crate) fn admit(&mut self, cx: &mut Cx<'_>, caller: Caller, floor: CallId) -> bool {
+    pub(crate) fn admit(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        floor: CallId,
+        body: &Call,
+    ) -> bool {
         let memory = self.served.entry(caller.node).or_default();
         memory.floor = memory.floor.max(floor);
         let floor = memory.floor;
@@ -129,7 +161,11 @@ impl Calls {
         match memory.calls.get_mut(&caller.call) {
             None if caller.call < floor || full => return false,
             None => {
-                memory.calls.insert(caller.call, Served::default());
+                let served = Served {
+                    for_home: body.key().is_some(),
+                    ..Served::default()
+                };
+                memory.calls.insert(caller.call, served);
                 return true;
             }
             Some(served) => {
@@ -231,15 +267,7 @@ impl Calls {
             return;
         };
         if cx.fire(backoff, Timer::Call(call)) {
-            let message = if outgoing.cancelled {
-                Message::CancelCall { call }
-            } else {
-                Message::Call {
-                    call,
-                    floor,
-                    body: outgoing.body.clone(),
-                }
-            };
+            let message = outgoing.message(call, floor);
             cx.send(outgoing.to, message);
         }
     }
@@ -343,6 +371,74 @@ impl Calls {
             .into_values()
             .map(|outgoing| outgoing.then)
             .collect()
+    }
+
+    /// What this node has executed, for its heir.
+    pub(crate) fn legacy(&self) -> Vec<Service> {
+        let served = self.served.iter().flat_map(|(node, memory)| {
+            let for_home = memory.calls.iter().filter(|(_, served)| served.for_home);
+            for_home.map(|(call, served)| Service {
+                node: *node,
+                call: *call,
+                reply: served.reply.clone(),
+                waits: served.waits,
+            })
+        });
+        served.collect()
+    }
+
+    /// A home that leaves has executed this call, and will not answer any more.
+    pub(crate) fn inherit(&mut self, service: Service) {
+        let memory = self.served.entry(service.node).or_default();
+        memory.calls.insert(
+            service.call,
+            Served {
+                reply: service.reply,
+                waits: service.waits,
+                for_home: true,
+            },
+        );
+    }
+
+    /// Calls to a home that has left go to its heir, under their old numbers, so
+    /// that what was executed is not executed again. Returns those that this
+    /// node, being the heir, must serve itself.
+    pub(crate) fn redirect(
+        &mut self,
+        cx: &mut Cx<'_>,
+        home: NodeId,
+        heir: NodeId,
+    ) -> Vec<Redirected> {
+        let (me, floor) = (cx.me(), self.floor());
+        let mut here = Vec::new();
+        for (call, outgoing) in &mut self.outgoing {
+            if outgoing.to != home || outgoing.body.key().is_none() {
+                continue;
+            }
+            outgoing.to = heir;
+            if heir != me {
+                cx.send(heir, outgoing.message(*call, floor));
+                continue;
+            }
+            outgoing.backoff = None;
+            let memory = self.served.get_mut(&me);
+            let served = memory.and_then(|memory| memory.calls.remove(call));
+            here.push(Redirected {
+                caller: Caller {
+                    node: me,
+                    call: *call,
+                },
+                body: outgoing.body.clone(),
+                served: served.map(|served| served.reply),
+                cancelled: outgoing.cancelled,
+            });
+        }
+        here
+    }
+
+    /// What others had executed for this node concerns nobody any more.
+    pub(crate) fn forget_own(&mut self, me: NodeId) {
+        self.served.remove(&me);
     }
 
     /// A member is gone: its calls are void, and calls to it fail.

@@ -13,6 +13,7 @@ mod directory;
 mod effect;
 pub mod event;
 mod input;
+mod leaving;
 pub mod limits;
 mod link;
 mod membership;

@@ -54,6 +54,9 @@ pub const CALLS_KEPT: usize = 1 << 16;
 /// Groups of a process that travel with its requests.
 pub const GROUPS: usize = 64;
 
+/// Pieces of a leaving home's knowledge in one call: they must fit a datagram.
+pub const INHERITED: usize = 32;
+
 /// Page ownerships under way at once when a node leaves.
 pub const LEAVE_BURST: usize = 64;
 

@@ -203,7 +203,7 @@ impl Rooms {
         match message {
             Message::Call { call, floor, body } => {
                 let caller = Caller { node: from, call };
-                if self.calls.admit(cx, caller, floor) {
+                if self.calls.admit(cx, caller, floor, &body) {
                     self.execute(cx, caller, body);
                 }
             }
@@ -223,6 +223,12 @@ impl Rooms {
         }
     }
 
+    /// Whether this node is the acting home of a segment, its home being gone. A
+    /// home that leaves presses on it what it owns even before.
+    fn answers_for(&self, cx: &Cx<'_>, segment: SegmentId) -> bool {
+        segment.home() != cx.me() && cx.home(segment) == cx.me()
+    }
+
     /// Something about a page, for the policy of its segment. Segments unknown
     /// here are unknown because this node has forgotten them, or does not know
     /// them yet; whoever asks will ask again. Only the coordinator may have to
@@ -235,17 +241,11 @@ impl Rooms {
         page: PageIndex,
         letter: Letter,
     ) {
-        if cx.home(segment) == cx.me() && segment.home() != cx.me() {
+        if self.answers_for(cx, segment) || matches!(letter, Letter::Pass(_)) {
             self.adopt(segment);
         }
-        let known = self.segments.get_mut(&segment).filter(|segment| {
-            segment
-                .info
-                .spec
-                .size
-                .pages()
-                .is_some_and(|pages| page.0 < pages.0)
-        });
+        let known = self.segments.get_mut(&segment);
+        let known = known.filter(|segment| segment.has(page));
         match known {
             Some(segment) => segment.policy.letter(cx, from, page, letter),
             None => self.answer_blank(cx, from, letter),
@@ -255,7 +255,7 @@ impl Rooms {
     /// Something about a lock. Locks of segments unknown here are not kept; a
     /// late grant of one is acknowledged, so that it is not repeated for ever.
     fn lock_letter(&mut self, cx: &mut Cx<'_>, from: NodeId, key: SyncKey, letter: LockLetter) {
-        if cx.home(key.segment) == cx.me() && key.segment.home() != cx.me() {
+        if self.answers_for(cx, key.segment) || matches!(letter, LockLetter::Pass(_)) {
             self.adopt(key.segment);
         }
         match letter {

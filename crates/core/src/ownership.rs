@@ -536,6 +536,20 @@ impl<X: Default + PartialEq> Ownership<X> {
         Found::NotYet
     }
 
+    /// A home that leaves knew who owns the subject.
+    pub(crate) fn learn(&mut self, cx: &Cx<'_>, node: NodeId, version: Version) {
+        if version > self.version && self.hint != cx.me() && node != cx.me() {
+            self.version = version;
+            self.hint = node;
+        }
+    }
+
+    /// Whether nobody ever had the subject but its home, which has left and has
+    /// told its heir all it knew: then it is as it was in the beginning.
+    pub(crate) fn is_untouched(&self, cx: &Cx<'_>, last: NodeId, version: Version) -> bool {
+        version == Version(0) && self.version == Version(0) && cx.has_left(last)
+    }
+
     /// This node owns the subject again, by the home's word.
     pub(crate) fn regain(&mut self, cx: &Cx<'_>, version: Version) {
         self.version = version;

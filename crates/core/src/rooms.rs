@@ -6,7 +6,8 @@ use crate::directory::Opening;
 use crate::effect::{Effect, Reply};
 use crate::event::Event;
 use crate::input::{Input, Request};
-use crate::limits::{GROUPS, LEAVE_BURST, LIST_PAGE};
+use crate::leaving::Leaving;
+use crate::limits::{GROUPS, LIST_PAGE};
 use crate::link::Sender;
 use crate::membership::{Coordinator, Membership, Standing, Verdict};
 use crate::segment::Segment;
@@ -14,7 +15,7 @@ use crate::shell::Cx;
 use crate::sync::{Barriers, Conditions, Locks};
 use crate::timers::Timer;
 use pagemesh_wire::peer::{self, Access, Call, Health, MemberView, Refusal, SegmentInfo, Subject};
-use pagemesh_wire::{CallId, ClientId, MappingId, NodeId, PageIndex, SegmentId, SyncKey, Ticket};
+use pagemesh_wire::{CallId, ClientId, MappingId, NodeId, PageIndex, SegmentId, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -29,10 +30,7 @@ pub(crate) struct Rooms {
     pub(crate) locks: Locks,
     pub(crate) barriers: Barriers,
     pub(crate) conditions: Conditions,
-    /// A client asked this node to leave, and waits.
-    leaving: Option<Ticket>,
-    /// Everything is handed over; the coordinator was told.
-    left: bool,
+    pub(crate) leaving: Leaving,
 }
 
 impl Rooms {
@@ -46,8 +44,7 @@ impl Rooms {
             locks: Locks::default(),
             barriers: Barriers::default(),
             conditions: Conditions::default(),
-            leaving: None,
-            left: false,
+            leaving: Leaving::default(),
         }
     }
 
@@ -94,9 +91,7 @@ impl Rooms {
             }
             Input::Deadline => self.deadline(cx),
         }
-        if self.leaving.is_some() && !self.left {
-            self.go_on_leaving(cx);
-        }
+        self.go_on_leaving(cx);
     }
 
     fn deadline(&mut self, cx: &mut Cx<'_>) {
@@ -134,7 +129,7 @@ impl Rooms {
             });
             return;
         }
-        if self.leaving.is_some() {
+        if self.leaving.has_begun() {
             // What came now would have to be handed over at once.
             let why = Refusal::NotMember;
             cx.push(Effect::Fail {
@@ -162,7 +157,7 @@ impl Rooms {
 
     fn request(&mut self, cx: &mut Cx<'_>, ticket: Ticket, client: ClientId, request: Request) {
         match &self.membership.standing {
-            Standing::Member if self.leaving.is_some() => {
+            Standing::Member if self.leaving.has_begun() => {
                 return cx.refuse(ticket, Refusal::NotMember);
             }
             Standing::Member => {}
@@ -247,7 +242,7 @@ impl Rooms {
         to: Option<NodeId>,
         call: Call,
     ) {
-        if let Some(key) = key_of(&call)
+        if let Some(key) = call.key()
             && !self.is_open_by(key.segment, client)
         {
             return cx.refuse(ticket, Refusal::NotFound);
@@ -261,7 +256,7 @@ impl Rooms {
                 cx.is_gone(node)
             }
         };
-        match to.or_else(|| home_of(&call)) {
+        match to.or_else(|| home_of(cx, &call)) {
             Some(node) if gone(node) => cx.refuse(ticket, Refusal::NodeGone(node)),
             Some(node) => self.call(cx, node, call, Then::Tell(ticket, client)),
             None => cx.refuse(ticket, Refusal::Invalid("not for clients".into())),
@@ -440,6 +435,12 @@ impl Rooms {
                 }
                 peer::Reply::Done
             }
+            Call::Inherit(piece) => {
+                if self.coordinator.is_some() {
+                    self.inherit(cx, piece);
+                }
+                peer::Reply::Done
+            }
             Call::Leave => {
                 self.answer(cx, caller, peer::Reply::Done);
                 self.bury(cx, caller.node, Health::Left);
@@ -538,10 +539,11 @@ impl Rooms {
             Then::Nothing => {}
             Then::WakeAnother(key) => {
                 let call = Call::CondSignal { key, all: false };
-                self.call(cx, key.segment.home(), call, Then::Nothing);
+                self.call(cx, cx.home(key.segment), call, Then::Nothing);
             }
             Then::Tell(ticket, _) => cx.reply(ticket, to_local(reply)),
             Then::Left => self.expelled(cx),
+            Then::Bequeathed => self.bequeath(cx),
             Then::Open { client, name } => self.opened(cx, client, &name, reply),
         }
     }
@@ -687,7 +689,7 @@ impl Rooms {
 
     fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         if node == cx.me() {
-            if !self.left {
+            if !self.leaving.empty {
                 self.expelled(cx);
             }
             return;
@@ -703,6 +705,12 @@ impl Rooms {
         } else {
             Event::Died { node }
         });
+        if left {
+            self.ask_heir(cx, node);
+        } else {
+            self.barriers.home_died(node);
+            self.conditions.home_died(node);
+        }
         for then in self.calls.member_gone(node) {
             self.carry_on(cx, then, peer::Reply::Refused(Refusal::NodeGone(node)));
         }
@@ -719,39 +727,6 @@ impl Rooms {
         }
     }
 
-    // ---- leaving -------------------------------------------------------------
-
-    fn leave(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
-        if self.coordinator.is_some() {
-            if cx.shell.peers().is_empty() {
-                self.left = true;
-                self.leaving = Some(ticket);
-                self.expelled(cx);
-            } else {
-                let why = "this node is the coordinator; let the other nodes leave first";
-                cx.refuse(ticket, Refusal::CannotLeave(why.into()));
-            }
-            return;
-        }
-        if let Some(why) = self.ties(cx.me()) {
-            return cx.refuse(ticket, why);
-        }
-        self.leaving = Some(ticket);
-    }
-
-    /// Why this node cannot leave: it is the home of a segment.
-    fn ties(&self, me: NodeId) -> Option<Refusal> {
-        let segment = self
-            .segments
-            .values()
-            .find(|segment| segment.info.id.home() == me)?;
-        let name = &segment.info.name;
-        Some(Refusal::CannotLeave(format!(
-            "this node is the home of segment '{name}'; remove it first \
-             (`pagemesh segment rm {name}`) and close it everywhere"
-        )))
-    }
-
     /// We are no member any more. If we were leaving, that is the answer to our
     /// leave-taking. Nothing here is the truth any more: local processes must
     /// not go on with it, and nobody may wait for what will never come.
@@ -759,8 +734,8 @@ impl Rooms {
         if matches!(self.membership.standing, Standing::Out(_)) {
             return;
         }
-        if self.left
-            && let Some(ticket) = self.leaving.take()
+        if self.leaving.empty
+            && let Some(ticket) = self.leaving.asked.take()
         {
             cx.reply(ticket, Reply::Done);
         } else {
@@ -768,7 +743,7 @@ impl Rooms {
         }
         self.membership.standing = Standing::Out(Refusal::NotMember);
         for then in self.calls.expelled() {
-            if !matches!(then, Then::Left) {
+            if !matches!(then, Then::Left | Then::Bequeathed) {
                 self.carry_on(cx, then, peer::Reply::Refused(Refusal::NotMember));
             }
         }
@@ -780,7 +755,7 @@ impl Rooms {
 
     /// Everything is handed over: nothing more may be taken.
     pub(crate) fn has_left(&self) -> bool {
-        self.left
+        self.leaving.empty
     }
 
     /// The home of a segment is gone and this node answers for it now.
@@ -794,47 +769,21 @@ impl Rooms {
                 .or_insert_with(|| Segment::new(info.clone()));
         }
     }
-
-    fn go_on_leaving(&mut self, cx: &mut Cx<'_>) {
-        if let Some(why) = self.ties(cx.me())
-            && let Some(ticket) = self.leaving.take()
-        {
-            // A segment was being created when we began to leave.
-            return cx.refuse(ticket, why);
-        }
-        let mut left = self.locks.hand_over(cx);
-        for segment in self.segments.values_mut() {
-            left += segment
-                .policy
-                .hand_over(cx, segment.info.id.home(), LEAVE_BURST);
-        }
-        if left == 0 {
-            self.left = true;
-            self.call(cx, NodeId::COORDINATOR, Call::Leave, Then::Left);
-        }
-    }
 }
 
 /// Which node answers a call that names none.
-fn home_of(call: &Call) -> Option<NodeId> {
-    if let Some(key) = key_of(call) {
-        return Some(key.segment.home());
+fn home_of(cx: &Cx<'_>, call: &Call) -> Option<NodeId> {
+    if let Some(key) = call.key() {
+        let home = key.segment.home();
+        // One that died took with it who had arrived and who waited.
+        let heir = cx.has_left(home).then(|| cx.home(key.segment));
+        return Some(heir.unwrap_or(home));
     }
     let names = matches!(
         call,
         Call::Remove { .. } | Call::Stat { .. } | Call::List { .. }
     );
     names.then_some(NodeId::COORDINATOR)
-}
-
-/// The barrier or condition variable a call is about.
-fn key_of(call: &Call) -> Option<SyncKey> {
-    match call {
-        Call::Barrier { key, .. } | Call::CondWait { key } | Call::CondSignal { key, .. } => {
-            Some(*key)
-        }
-        _ => None,
-    }
 }
 
 /// Why a request cannot even be sent: whatever travels has bounded size.

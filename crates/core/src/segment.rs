@@ -1,8 +1,8 @@
 //! A segment on this node: who has it open, and what the policy knows of its pages.
 
 use crate::policies::Policy;
-use pagemesh_wire::ClientId;
 use pagemesh_wire::peer::SegmentInfo;
+use pagemesh_wire::{ClientId, PageIndex};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -24,6 +24,12 @@ impl Segment {
             policy,
             opens: BTreeMap::new(),
         }
+    }
+
+    /// Whether the page is inside.
+    pub(crate) fn has(&self, page: PageIndex) -> bool {
+        let pages = self.info.spec.size.pages();
+        pages.is_some_and(|pages| page.0 < pages.0)
     }
 
     pub(crate) fn is_open(&self) -> bool {

@@ -95,6 +95,17 @@ impl Cx<'_> {
         }
     }
 
+    /// Who gets what this node owns of a segment when it leaves: the acting home,
+    /// and the coordinator if this node is the home.
+    pub(crate) fn heir(&self, segment: SegmentId) -> NodeId {
+        let home = self.home(segment);
+        if home == self.me() {
+            NodeId::COORDINATOR
+        } else {
+            home
+        }
+    }
+
     /// Whether the node left in order.
     pub(crate) fn has_left(&self, node: NodeId) -> bool {
         let members = &self.shell.view.members;

@@ -195,8 +195,7 @@ impl World {
                 },
                 Refusal::Exists,
             )
-            | (Step::Stat(_) | Step::Remove(_), Refusal::NotFound)
-            | (Step::Leave, Refusal::CannotLeave(_)) => true,
+            | (Step::Stat(_) | Step::Remove(_), Refusal::NotFound) => true,
             // Whom one node knows another may not have heard of yet.
             (Step::Probe(_), Refusal::NodeGone(_)) => true,
             (_, Refusal::NodeGone(_)) => {

@@ -337,13 +337,13 @@ impl World {
         Ok(())
     }
 
-    /// Whether the segment's home is no member any more.
+    /// Whether the segment's home is no member any more, and has left no heir.
     pub(crate) fn is_home_gone(&self, segment: SegmentId) -> bool {
         let home = self
             .hosts
             .iter()
             .find(|host| host.id == Some(segment.home()));
-        home.is_none_or(|home| home.life != Life::Up || home.buried)
+        home.is_none_or(|home| !matches!(home.life, Life::Up | Life::Left) || home.buried)
     }
 
     fn confirm_use(&mut self, at: usize, key: PageKey) {

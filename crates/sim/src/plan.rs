@@ -117,7 +117,7 @@ impl Features {
             inquiries: often(300),
             impatience: often(200),
             client_deaths: often(300) && troubled,
-            leaves: often(150),
+            leaves: often(250),
             crashes: often(300) && profile.is_harsh(),
             late_hosts: often(300),
             home_anywhere: often(500),

@@ -3,7 +3,7 @@
 use crate::network::{Fate, is_sign_of_life, kind};
 use crate::world::World;
 use pagemesh_wire::NodeId;
-use pagemesh_wire::peer::{Call, Contents, Message, Reply, Subject};
+use pagemesh_wire::peer::{Call, Contents, Inheritance, Message, Reply, Subject};
 
 impl World {
     /// Notes a datagram, if a scenario wants to see them.
@@ -149,6 +149,7 @@ fn call(call: &Call) -> String {
         Call::Forget { .. } => "Forget".into(),
         Call::Leave => "Leave".into(),
         Call::Revoke { node } => format!("Revoke {node}"),
+        Call::Inherit(piece) => inherit(piece),
         Call::Barrier { key, parties } => format!("Barrier {} of {parties}", key.number),
         Call::CondWait { key } => format!("CondWait {}", key.number),
         Call::CondSignal { key, all } => {
@@ -159,6 +160,16 @@ fn call(call: &Call) -> String {
             )
         }
     }
+}
+
+fn inherit(piece: &Inheritance) -> String {
+    let (what, count) = match piece {
+        Inheritance::Owners(owners) => ("owners", owners.len()),
+        Inheritance::Arrivals(arrivals) => ("arrivals", arrivals.len()),
+        Inheritance::Waiters(waiters) => ("waiters", waiters.len()),
+        Inheritance::Served(served) => ("calls served", served.len()),
+    };
+    format!("Inherit {count} {what}")
 }
 
 fn reply(reply: &Reply) -> String {

@@ -13,6 +13,10 @@ use crate::{
 use core::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
+mod inheritance;
+
+pub use inheritance::{Arrival, Inheritance, Owner, Service};
+
 /// What a faulting access wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Access {
@@ -516,6 +520,21 @@ pub enum Call {
         /// Which.
         node: NodeId,
     },
+    /// A home that leaves tells the coordinator what it knows.
+    Inherit(Inheritance),
+}
+
+impl Call {
+    /// The barrier or condition variable it is about.
+    #[must_use]
+    pub fn key(&self) -> Option<SyncKey> {
+        match self {
+            Self::Barrier { key, .. } | Self::CondWait { key } | Self::CondSignal { key, .. } => {
+                Some(*key)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The answer to a [`Call`].

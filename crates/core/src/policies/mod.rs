@@ -8,7 +8,9 @@ use pagemesh_wire::local::PageLine;
 use pagemesh_wire::peer::{
     self, Access, Ask, Locate, Located, Lost, Pass, PassAck, Regain, Served,
 };
-use pagemesh_wire::{ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket};
+use pagemesh_wire::{
+    ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket, Version,
+};
 
 use sequential::Sequential;
 use serde::{Deserialize, Serialize};
@@ -157,6 +159,22 @@ impl Policy {
     /// many are still owned here or on their way.
     pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, to: NodeId, burst: usize) -> usize {
         each!(self, policy => policy.hand_over(cx, to, burst))
+    }
+
+    /// Who owns which pages, as far as this home knows, for its heir.
+    pub(crate) fn legacy(&self, me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
+        each!(self, policy => policy.legacy(me))
+    }
+
+    /// A home that leaves knew who owns a page.
+    pub(crate) fn learn(
+        &mut self,
+        cx: &mut Cx<'_>,
+        page: PageIndex,
+        owner: NodeId,
+        version: Version,
+    ) {
+        each!(self, policy => policy.learn(cx, page, owner, version));
     }
 
     /// For people who look.

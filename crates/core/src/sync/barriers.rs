@@ -2,7 +2,7 @@
 //! a call, departure its reply, so n nodes exchange 2(n-1) datagrams.
 
 use crate::calls::Caller;
-use pagemesh_wire::peer::{Refusal, Reply};
+use pagemesh_wire::peer::{Arrival, Refusal, Reply};
 use pagemesh_wire::{NodeId, SegmentId, SyncKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -49,6 +49,33 @@ impl Barriers {
             .into_iter()
             .map(|caller| (caller, Reply::Done))
             .collect()
+    }
+
+    /// Who has arrived where, for the heir of this home.
+    pub(crate) fn legacy(&self) -> Vec<Arrival> {
+        let arrivals = self.0.iter().flat_map(|(key, gathering)| {
+            gathering.arrived.iter().map(|caller| Arrival {
+                key: *key,
+                parties: gathering.parties,
+                node: caller.node,
+                call: caller.call,
+            })
+        });
+        arrivals.collect()
+    }
+
+    /// Somebody had arrived at a home that leaves.
+    pub(crate) fn inherit(&mut self, arrival: Arrival, caller: Caller) {
+        let gathering = self.0.entry(arrival.key).or_insert_with(|| Gathering {
+            parties: arrival.parties,
+            arrived: Vec::new(),
+        });
+        gathering.arrived.push(caller);
+    }
+
+    /// The home died, and with it who had arrived.
+    pub(crate) fn home_died(&mut self, home: NodeId) {
+        self.0.retain(|key, _| key.segment.home() != home);
     }
 
     /// A caller waits no more.

@@ -1,7 +1,7 @@
 //! Condition variables: waiters stand in line at the home of the segment.
 
 use crate::calls::Caller;
-use pagemesh_wire::{NodeId, SegmentId, SyncKey};
+use pagemesh_wire::{CallId, NodeId, SegmentId, SyncKey};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,6 +26,20 @@ impl Conditions {
             self.0.remove(&key);
         }
         woken
+    }
+
+    /// Who waits for what, for the heir of this home.
+    pub(crate) fn legacy(&self) -> Vec<(SyncKey, NodeId, CallId)> {
+        let waiters = self.0.iter().flat_map(|(key, line)| {
+            line.iter()
+                .map(move |caller| (*key, caller.node, caller.call))
+        });
+        waiters.collect()
+    }
+
+    /// The home died, and with it who waited.
+    pub(crate) fn home_died(&mut self, home: NodeId) {
+        self.0.retain(|key, _| key.segment.home() != home);
     }
 
     /// A caller waits no more.

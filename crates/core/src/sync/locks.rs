@@ -9,7 +9,8 @@ use crate::event::Event;
 use crate::ownership::{ASTRAY, Found, Ownership, Route, grant};
 use crate::shell::Cx;
 use pagemesh_wire::peer::{
-    Access, Ask, Locate, Located, Lost, Message, Pass, PassAck, Refusal, Spare, Subject, Waiter,
+    Access, Ask, Locate, Located, Lost, Message, Owner, Pass, PassAck, Refusal, Spare, Subject,
+    Waiter,
 };
 use pagemesh_wire::{ClientId, NodeId, SegmentId, SyncKey, Ticket, Version};
 use serde::{Deserialize, Serialize};
@@ -146,6 +147,22 @@ impl Locks {
             });
         }
         left
+    }
+
+    /// Who has which tokens, as far as this home knows, for its heir.
+    pub(crate) fn legacy(&self, me: NodeId) -> Vec<Owner> {
+        let mine = self.0.iter().filter(|(key, _)| key.segment.home() == me);
+        let owners = mine.map(|(key, lock)| Owner {
+            subject: Subject::Lock(*key),
+            node: lock.own.hint,
+            version: lock.own.version,
+        });
+        owners.filter(|owner| owner.node != me).collect()
+    }
+
+    /// A home that leaves knew who has the token.
+    pub(crate) fn learn(&mut self, cx: &mut Cx<'_>, key: SyncKey, node: NodeId, version: Version) {
+        self.at(cx, key, |desk| desk.lock.own.learn(desk.cx, node, version));
     }
 
     /// A segment is gone, with its locks.
@@ -350,15 +367,13 @@ impl Desk<'_, '_> {
             self.reclaim();
             return;
         }
-        let home = Waiter {
-            node: self.cx.home(self.key.segment),
+        let heir = Waiter {
+            node: self.cx.heir(self.key.segment),
             request: pagemesh_wire::RequestId(0),
             access: Access::Write,
             have: None,
         };
-        if home.node != self.cx.me() {
-            self.give(home);
-        }
+        self.give(heir);
     }
 
     fn due(&mut self) {
@@ -389,8 +404,13 @@ impl Desk<'_, '_> {
     }
 
     fn found(&mut self, found: Found) {
-        if let Found::Nobody(_, version) = found {
-            self.remake(version);
+        if let Found::Nobody(with, version) = found {
+            if self.lock.own.is_untouched(self.cx, with, version) {
+                self.lock.own.regain(self.cx, version.next());
+                self.serve();
+            } else {
+                self.remake(version);
+            }
         }
     }
 

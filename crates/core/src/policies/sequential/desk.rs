@@ -183,11 +183,25 @@ impl Desk<'_, '_> {
     fn found(&mut self, found: Found) {
         match found {
             Found::NotYet | Found::Owner => {}
+            Found::Nobody(with, version) if self.page.own.is_untouched(self.cx, with, version) => {
+                self.begin(version.next());
+            }
             Found::Nobody(with, version) if version >= self.page.own.version => self.lost(with),
             Found::Nobody(..) => {}
             Found::Regain(node, regain) if node == self.cx.me() => self.regain(&regain),
             Found::Regain(node, regain) => self.cx.send(node, Message::Regain(regain)),
         }
+    }
+
+    /// Nobody ever touched the page, and its home has left: it begins here.
+    fn begin(&mut self, version: Version) {
+        self.page.own.regain(self.cx, version);
+        self.page.pristine = true;
+        if let Some(want) = self.page.own.want() {
+            let waiter = want.waiter;
+            self.submit(waiter);
+        }
+        self.serve();
     }
 
     /// Nobody owns the page any more; this node does from now on.

@@ -137,11 +137,9 @@ impl Sequential {
 impl Desk<'_, '_> {
     /// The library site learns who the clock site is (M9). While it still reads
     /// a copy, the invalidation is yet to come and will tell it.
-    fn learn_clock(&mut self, node: NodeId, version: Version) {
-        let reads = self.page.rights > Rights::None;
-        if version > self.page.own.version && !self.is_owner() && !reads {
-            self.page.own.version = version;
-            self.page.own.hint = node;
+    pub(super) fn learn_clock(&mut self, node: NodeId, version: Version) {
+        if self.page.rights == Rights::None {
+            self.page.own.learn(self.cx, node, version);
         }
     }
 }

@@ -25,7 +25,7 @@ use library::Library;
 use page::Page;
 use pagemesh_wire::local::PageLine;
 use pagemesh_wire::peer::{Access, Manager, Refusal, Subject, Window};
-use pagemesh_wire::{ClientId, MappingId, NodeId, PageIndex, SegmentId, Ticket};
+use pagemesh_wire::{ClientId, MappingId, NodeId, PageIndex, SegmentId, Ticket, Version};
 use pins::PinJob;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -227,6 +227,22 @@ impl Sequential {
             self.at(cx, *page, |desk| desk.hand_over(to));
         }
         owned.len() + passing
+    }
+
+    pub(super) fn legacy(&self, me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
+        let elsewhere = self.pages.iter().filter(|(_, page)| page.own.hint != me);
+        let known = elsewhere.map(|(index, page)| (*index, page.own.version, page.own.hint));
+        known.collect()
+    }
+
+    pub(super) fn learn(
+        &mut self,
+        cx: &mut Cx<'_>,
+        page: PageIndex,
+        owner: NodeId,
+        version: Version,
+    ) {
+        self.at(cx, page, |desk| desk.learn_clock(owner, version));
     }
 
     pub(super) fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {

@@ -1,0 +1,191 @@
+//! A node leaves in order: it hands over every page and token it owns, then what
+//! it knows as the home of segments, and then says good-bye. From then on the
+//! coordinator answers for its segments: `Cx::home` is the acting home.
+
+use crate::calls::{Caller, Redirected, Then};
+use crate::limits::{INHERITED, LEAVE_BURST};
+use crate::rooms::Rooms;
+use crate::shell::Cx;
+use pagemesh_wire::peer::{Arrival, Call, Inheritance, Owner, Refusal, Reply, Service, Subject};
+use pagemesh_wire::{NodeId, Ticket};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// How far a node has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Leaving {
+    /// A client asked for it, and waits.
+    pub(crate) asked: Option<Ticket>,
+    /// Everything is handed over: nothing more may be taken.
+    pub(crate) empty: bool,
+    /// What the coordinator has yet to be told, in this order.
+    will: VecDeque<Inheritance>,
+}
+
+impl Leaving {
+    /// Whether this node is about to leave, or has left.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.asked.is_some()
+    }
+}
+
+impl Rooms {
+    /// A client wants this node to leave.
+    pub(crate) fn leave(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
+        if self.coordinator.is_none() {
+            self.leaving.asked = Some(ticket);
+        } else if cx.shell.peers().is_empty() {
+            self.leaving.asked = Some(ticket);
+            self.leaving.empty = true;
+            self.expelled(cx);
+        } else {
+            let why = "this node is the coordinator; let the other nodes leave first";
+            cx.refuse(ticket, Refusal::CannotLeave(why.into()));
+        }
+    }
+
+    /// Something happened while this node leaves: more may be handed over.
+    pub(crate) fn go_on_leaving(&mut self, cx: &mut Cx<'_>) {
+        if !self.leaving.has_begun() || self.leaving.empty {
+            return;
+        }
+        let mut left = self.locks.hand_over(cx);
+        for segment in self.segments.values_mut() {
+            let heir = cx.heir(segment.info.id);
+            left += segment.policy.hand_over(cx, heir, LEAVE_BURST);
+        }
+        if left == 0 {
+            self.leaving.empty = true;
+            self.leaving.will = self.make_will(cx.me());
+            self.bequeath(cx);
+        }
+    }
+
+    /// What this node knows as a home, in pieces.
+    fn make_will(&self, me: NodeId) -> VecDeque<Inheritance> {
+        let mut owners = self.locks.legacy(me);
+        for segment in self.segments.values() {
+            let id = segment.info.id;
+            if id.home() == me {
+                let known = segment.policy.legacy(me);
+                owners.extend(known.into_iter().map(|(page, version, node)| Owner {
+                    subject: Subject::Page { segment: id, page },
+                    node,
+                    version,
+                }));
+            }
+        }
+        let arrivals: Vec<Arrival> = self.barriers.legacy();
+        let waiters = self.conditions.legacy();
+        let served: Vec<Service> = self.calls.legacy();
+        let owners = owners.chunks(INHERITED).map(|part| part.to_vec());
+        let arrivals = arrivals.chunks(INHERITED).map(|part| part.to_vec());
+        let waiters = waiters.chunks(INHERITED).map(|part| part.to_vec());
+        let served = served.chunks(INHERITED).map(|part| part.to_vec());
+        owners
+            .map(Inheritance::Owners)
+            .chain(arrivals.map(Inheritance::Arrivals))
+            .chain(waiters.map(Inheritance::Waiters))
+            .chain(served.map(Inheritance::Served))
+            .collect()
+    }
+
+    /// Tells the coordinator the next piece; after the last, good-bye.
+    pub(crate) fn bequeath(&mut self, cx: &mut Cx<'_>) {
+        let (call, then) = match self.leaving.will.pop_front() {
+            Some(piece) => (Call::Inherit(piece), Then::Bequeathed),
+            None => (Call::Leave, Then::Left),
+        };
+        self.call(cx, NodeId::COORDINATOR, call, then);
+    }
+
+    /// The coordinator learns what the home of segments knew.
+    pub(crate) fn inherit(&mut self, cx: &mut Cx<'_>, piece: Inheritance) {
+        match piece {
+            Inheritance::Owners(owners) => {
+                for owner in owners {
+                    self.inherit_owner(cx, owner);
+                }
+            }
+            Inheritance::Arrivals(arrivals) => {
+                for arrival in arrivals {
+                    let Arrival { node, call, .. } = arrival;
+                    if !cx.is_gone(node) {
+                        self.barriers.inherit(arrival, Caller { node, call });
+                    }
+                }
+            }
+            Inheritance::Waiters(waiters) => {
+                for (key, node, call) in waiters {
+                    if !cx.is_gone(node) {
+                        self.conditions.wait(Caller { node, call }, key);
+                    }
+                }
+            }
+            Inheritance::Served(served) => {
+                for service in served {
+                    if !cx.is_gone(service.node) {
+                        self.calls.inherit(service);
+                    }
+                }
+            }
+        }
+    }
+
+    fn inherit_owner(&mut self, cx: &mut Cx<'_>, owner: Owner) {
+        let Owner {
+            subject,
+            node,
+            version,
+        } = owner;
+        self.adopt(subject.segment());
+        match subject {
+            Subject::Lock(key) if self.segments.contains_key(&key.segment) => {
+                self.locks.learn(cx, key, node, version);
+            }
+            Subject::Lock(_) => {}
+            Subject::Page { segment, page } => {
+                let known = self.segments.get_mut(&segment);
+                if let Some(segment) = known.filter(|segment| segment.has(page)) {
+                    segment.policy.learn(cx, page, node, version);
+                }
+            }
+        }
+    }
+
+    /// The home of segments has left: the coordinator answers in its place what
+    /// it was asked.
+    pub(crate) fn ask_heir(&mut self, cx: &mut Cx<'_>, home: NodeId) {
+        for call in self.calls.redirect(cx, home, NodeId::COORDINATOR) {
+            self.serve_own(cx, call);
+        }
+        self.calls.forget_own(cx.me());
+    }
+
+    /// A call of this very node that it must serve itself now.
+    fn serve_own(&mut self, cx: &mut Cx<'_>, redirected: Redirected) {
+        let Redirected {
+            caller,
+            body,
+            served,
+            cancelled,
+        } = redirected;
+        if cancelled {
+            self.forget_caller(caller);
+            self.replied(
+                cx,
+                caller.node,
+                caller.call,
+                Reply::Refused(Refusal::Cancelled),
+            );
+            return;
+        }
+        match served {
+            None => self.execute(cx, caller, body),
+            Some(reply) => {
+                let reply = reply.unwrap_or(Reply::Waiting);
+                self.replied(cx, caller.node, caller.call, reply);
+            }
+        }
+    }
+}

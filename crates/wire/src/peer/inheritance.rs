@@ -1,0 +1,57 @@
+//! What the home of segments knows, for the coordinator, which answers for them
+//! when the home has left.
+
+use super::{Reply, Subject};
+use crate::{CallId, NodeId, SyncKey, Version};
+use serde::{Deserialize, Serialize};
+
+/// Part of it: as much as fits a datagram.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Inheritance {
+    /// Who owns which subjects, as far as the home knows. A subject that is in
+    /// no such list, and that nobody knows anything of, was never touched.
+    Owners(Vec<Owner>),
+    /// Who has arrived at which barriers.
+    Arrivals(Vec<Arrival>),
+    /// Who waits for which signals, in their order.
+    Waiters(Vec<(SyncKey, NodeId, CallId)>),
+    /// Calls that were executed: whoever missed the answer asks again.
+    Served(Vec<Service>),
+}
+
+/// The probable owner of a subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Owner {
+    /// Of what.
+    pub subject: Subject,
+    /// Who.
+    pub node: NodeId,
+    /// Since when.
+    pub version: Version,
+}
+
+/// Somebody waits at a barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Arrival {
+    /// Which.
+    pub key: SyncKey,
+    /// For how many parties it is.
+    pub parties: u32,
+    /// Who.
+    pub node: NodeId,
+    /// By which of its calls.
+    pub call: CallId,
+}
+
+/// A call that was executed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Service {
+    /// Who called.
+    pub node: NodeId,
+    /// Which of its calls.
+    pub call: CallId,
+    /// None while the call waits.
+    pub reply: Option<Reply>,
+    /// The caller was told that it waits: remembered until it has the reply.
+    pub waits: bool,
+}
