@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 mod replay;
 mod sim;
+mod soak;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The tasks of PageMesh's builders")]
@@ -18,11 +19,14 @@ enum Task {
     Replay(replay::Arguments),
     /// Run clusters in the deterministic simulator.
     Sim(sim::Arguments),
+    /// Run everything that could show a fault, mixed, for so many minutes.
+    Soak(soak::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().task {
         Task::Replay(arguments) => replay::run(&arguments),
         Task::Sim(arguments) => sim::run(&arguments),
+        Task::Soak(arguments) => soak::run(&arguments),
     }
 }

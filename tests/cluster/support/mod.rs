@@ -1,6 +1,7 @@
 //! A cluster for a test, and processes on its nodes.
 
 mod bus;
+mod evidence;
 mod permit;
 mod player;
 mod watchdog;
@@ -111,6 +112,14 @@ impl Cluster {
         let counters = self.mesh(node).counters().unwrap();
         let found = counters.into_iter().find(|(of, _)| of == name);
         found.unwrap_or_else(|| panic!("no counter {name}")).1
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            evidence::keep(&evidence::places(&self.sandbox));
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! A thread that waits for a page that never comes cannot be called back, so
 //! the whole run ends.
 
+use super::evidence;
 use pagemesh_cli::sandbox::Sandbox;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -25,13 +26,12 @@ impl Watchdog {
     pub(super) fn over(sandbox: &Sandbox) -> Self {
         let (sender, ended) = channel::<()>();
         let test = std::thread::current().name().unwrap_or("?").to_owned();
-        let directory = sandbox.directory().to_owned();
-        let nodes = sandbox.nodes().len();
+        let places = evidence::places(sandbox);
         let limit = LIMIT + super::stress_time();
         std::thread::spawn(move || {
             if let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(limit) {
-                let logs = (0..nodes).map(|node| directory.join(format!("{node}.log")));
-                bark(&test, logs);
+                bark(&test, places.iter().map(|place| place.log.clone()));
+                evidence::keep(&places);
                 std::process::abort();
             }
         });

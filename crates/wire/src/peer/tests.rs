@@ -98,6 +98,18 @@ fn page_table() -> Vec<(&'static str, Message)> {
             }),
         ),
         (
+            "inherit",
+            Message::Call {
+                call: CallId(9),
+                floor: CallId(8),
+                body: Call::Inherit(Inheritance::Owners(vec![Owner {
+                    subject: page(),
+                    node: NodeId(2),
+                    version: Version(6),
+                }])),
+            },
+        ),
+        (
             "call",
             Message::Call {
                 call: CallId(9),

@@ -1,0 +1,192 @@
+//! Tests as processes: built once, run one at a time, ended when they hang.
+
+use super::plan::Test;
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Where tests come from: package, and the test program or `lib`.
+const PROGRAMS: [(&str, &str); 2] = [("pagemesh-tests", "cluster"), ("pagemesh-wire", "lib")];
+
+/// Of packages other than that of the clusters, tests with this in their names.
+const HOSTILE: &str = "hostile";
+
+/// Longer than any test takes on a busy machine; most end themselves before.
+const LIMIT: Duration = Duration::from_secs(400);
+
+/// What tests are told: how long stress lasts, how many litmus rounds, how many
+/// hostile inputs. `PAGEMESH_STRESS_SEED` and `PAGEMESH_KEEP` come on top.
+const TOLD: [(&str, &str); 3] = [
+    ("PAGEMESH_STRESS_SECONDS", "15"),
+    ("PAGEMESH_LITMUS_ROUNDS", "20000"),
+    ("PROPTEST_CASES", "200000"),
+];
+
+/// Everything that was built.
+pub(super) struct Programs {
+    paths: Vec<PathBuf>,
+    tests: Vec<Test>,
+    target: PathBuf,
+}
+
+/// How a test ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Well.
+    Good,
+    /// Because we were told to end.
+    Stopped,
+    /// With a fault.
+    Bad(String),
+}
+
+/// A test that runs.
+pub(super) struct Running {
+    child: Child,
+    started: Instant,
+}
+
+impl Programs {
+    /// Builds all of them, and asks which tests they have.
+    pub(super) fn build() -> Result<Self> {
+        let mut paths = Vec::new();
+        let mut tests = Vec::new();
+        for (number, (package, what)) in PROGRAMS.into_iter().enumerate() {
+            let path = build(package, what)?;
+            let listed = list(&path)?;
+            let wanted = |name: &String| what != "lib" || name.contains(HOSTILE);
+            tests.extend(listed.into_iter().filter(wanted).map(|name| Test {
+                name,
+                program: number,
+            }));
+            paths.push(path);
+        }
+        // TARGET/debug/deps/PROGRAM
+        let target = paths[0].ancestors().nth(3).unwrap_or(Path::new("target"));
+        Ok(Self {
+            target: target.to_owned(),
+            paths,
+            tests,
+        })
+    }
+
+    /// Where cargo builds.
+    pub(super) fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// All tests.
+    pub(super) fn tests(&self) -> &[Test] {
+        &self.tests
+    }
+
+    /// Starts a test, which keeps in `directory` what it has to say.
+    pub(super) fn start(&self, test: &Test, seed: u64, directory: &Path) -> Result<Running> {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        let log = File::create(directory.join("log")).context("cannot write a log")?;
+        let mut command = Command::new(&self.paths[test.program]);
+        command
+            .args(["--exact", &test.name, "--nocapture"])
+            .envs(TOLD)
+            .env("PAGEMESH_STRESS_SEED", seed.to_string())
+            .env("PAGEMESH_KEEP", directory)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        Ok(Running {
+            child: command.spawn().context("a test does not start")?,
+            started: Instant::now(),
+        })
+    }
+
+    /// The line that runs a test again.
+    pub(super) fn again(&self, test: &Test, seed: u64) -> String {
+        let (package, what) = PROGRAMS[test.program];
+        let what = if what == "lib" {
+            "--lib".to_owned()
+        } else {
+            format!("--test {what}")
+        };
+        let told: Vec<_> = TOLD.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        format!(
+            "PAGEMESH_STRESS_SEED={seed} {} cargo test -p {package} {what} -- --exact {} --nocapture",
+            told.join(" "),
+            test.name
+        )
+    }
+}
+
+impl Running {
+    /// Whether it has ended.
+    pub(super) fn look(&mut self) -> Result<Option<End>> {
+        if let Some(status) = self.child.try_wait()? {
+            let good = status.success();
+            return Ok(Some(if good {
+                End::Good
+            } else {
+                End::Bad(status.to_string())
+            }));
+        }
+        if self.started.elapsed() > LIMIT {
+            self.stop();
+            return Ok(Some(End::Bad(format!("no end within {LIMIT:?}"))));
+        }
+        Ok(None)
+    }
+
+    /// Ends it. Its daemons and programs die with it.
+    pub(super) fn stop(&mut self) -> End {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        End::Stopped
+    }
+}
+
+/// Builds one test program and returns its path.
+fn build(package: &str, what: &str) -> Result<PathBuf> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    command.args(["test", "--no-run", "--locked", "--package", package]);
+    command.arg("--message-format=json-render-diagnostics");
+    if what == "lib" {
+        command.arg("--lib");
+    } else {
+        command.args(["--test", what]);
+    }
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo does not start")?;
+    ensure!(output.status.success(), "{package} cannot be built");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let artifacts = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let path = artifacts
+        .filter(|artifact: &Value| artifact["profile"]["test"] == true)
+        .filter_map(|artifact| artifact["executable"].as_str().map(PathBuf::from))
+        .last();
+    match path {
+        Some(path) => Ok(path),
+        None => bail!("cargo does not say where it put the tests of {package}"),
+    }
+}
+
+/// The tests of a program that are not ignored.
+fn list(program: &Path) -> Result<Vec<String>> {
+    let ask = |more: &[&str]| -> Result<Vec<String>> {
+        let output = Command::new(program)
+            .args(["--list", "--format", "terse"])
+            .args(more)
+            .output()
+            .context("a test program does not start")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+        Ok(names.map(str::to_owned).collect())
+    };
+    let ignored = ask(&["--ignored"])?;
+    let mut all = ask(&[])?;
+    all.retain(|name| !ignored.contains(name));
+    Ok(all)
+}

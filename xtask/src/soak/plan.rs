@@ -1,0 +1,133 @@
+//! What may come next, and how often.
+
+use super::child::Programs;
+use pagemesh_sim::Profile;
+
+/// One thing to run.
+#[derive(Clone, Debug)]
+pub(super) enum Part {
+    /// Simulated clusters.
+    Sim(Profile),
+    /// A test, in a process of its own.
+    Test(Test),
+}
+
+/// A test of some test program.
+#[derive(Clone, Debug)]
+pub(super) struct Test {
+    /// As the test program calls it.
+    pub(super) name: String,
+    /// Which of [`super::child::PROGRAMS`] has it.
+    pub(super) program: usize,
+}
+
+/// Parts of one kind, drawn together.
+struct Group {
+    weight: u64,
+    parts: Vec<Part>,
+}
+
+/// All parts.
+pub(super) struct Plan(Vec<Group>);
+
+/// How often which tests are drawn, by how their names begin: those of the real
+/// clusters, and those that throw hostile bytes at decoders. A test whose name
+/// begins with none of these comes as often as one of [`OTHERS`]. Tests of daemons
+/// that are replaced under load, and targets of fuzzers, come in by their names.
+const WEIGHTS: [(&str, u64); 5] = [
+    ("stress::", 40),
+    ("litmus::", 15),
+    ("process_deaths::", 6),
+    ("daemon_deaths::", 6),
+    ("hostile", 6),
+];
+
+/// The share of all other tests of real clusters.
+const OTHERS: u64 = 15;
+
+/// The share of each profile of the simulator.
+const SIM: [(Profile, u64); 4] = [
+    (Profile::Calm, 2),
+    (Profile::Mild, 10),
+    (Profile::Harsh, 10),
+    (Profile::Wild, 6),
+];
+
+impl Part {
+    /// For people.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Sim(profile) => format!("sim {profile}"),
+            Self::Test(test) => test.name.clone(),
+        }
+    }
+}
+
+impl Test {
+    /// As part of a path.
+    pub(super) fn file_name(&self) -> String {
+        self.name.replace("::", "-")
+    }
+
+    /// The place of its group.
+    fn group(&self) -> usize {
+        let begins = |(prefix, _): &(&str, u64)| self.name.contains(prefix);
+        WEIGHTS.iter().position(begins).unwrap_or(WEIGHTS.len())
+    }
+}
+
+impl Plan {
+    /// All parts whose names contain `only`.
+    pub(super) fn new(programs: &Programs, only: Option<&str>) -> Self {
+        let wanted = |part: &Part| only.is_none_or(|text| part.name().contains(text));
+        let sims = SIM.map(|(profile, weight)| (weight, vec![Part::Sim(profile)]));
+        let mut groups: Vec<Group> = sims
+            .into_iter()
+            .chain(WEIGHTS.map(|(_, weight)| (weight, Vec::new())))
+            .chain([(OTHERS, Vec::new())])
+            .map(|(weight, parts)| Group { weight, parts })
+            .collect();
+        for test in programs.tests() {
+            let group = SIM.len() + test.group();
+            groups[group].parts.push(Part::Test(test.clone()));
+        }
+        for group in &mut groups {
+            group.parts.retain(wanted);
+        }
+        groups.retain(|group| !group.parts.is_empty());
+        Self(groups)
+    }
+
+    /// Whether there is nothing to run.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whatever the dice say.
+    pub(super) fn draw(&self, dice: &mut Dice) -> Part {
+        let all: u64 = self.0.iter().map(|group| group.weight).sum();
+        let mut place = dice.next() % all;
+        let group = self.0.iter().find(|group| {
+            let here = place < group.weight;
+            place = place.saturating_sub(group.weight);
+            here
+        });
+        let parts = &group.expect("the weights add up").parts;
+        parts[(dice.next() % parts.len() as u64) as usize].clone()
+    }
+}
+
+/// SplitMix64: the same seed, the same soak.
+#[derive(Debug)]
+pub(super) struct Dice(pub(super) u64);
+
+impl Dice {
+    /// The next number.
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
