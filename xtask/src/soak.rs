@@ -142,7 +142,10 @@ impl Soak {
                     part: format!("sim {profile}"),
                     seed: failure.seed,
                     what: failure.violation.to_string(),
-                    again: format!("cargo xtask sim --profile {profile} --seed {}", failure.seed),
+                    again: format!(
+                        "cargo xtask sim --profile {profile} --seed {}",
+                        failure.seed
+                    ),
                     kept: Some(self.keep(&file, report.as_bytes())?),
                 });
             }

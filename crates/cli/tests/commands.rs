@@ -1,5 +1,8 @@
 //! The command as people and scripts see it: output, exit codes, what is left behind.
 
+mod common;
+
+use common::*;
 use pagemesh_cli::sandbox::{Netns, Plan, Sandbox};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -8,101 +11,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_pagemesh");
-
-fn pagemesh(arguments: &[&str]) -> Command {
-    let mut command = Command::new(PROGRAM);
-    command
-        .args(arguments)
-        .env_remove("PAGEMESH_SOCKET")
-        .env("XDG_CONFIG_HOME", "/nonexistent")
-        .stdin(Stdio::null());
-    command
-}
-
-fn at(socket: &Path, arguments: &[&str]) -> Command {
-    let mut command = pagemesh(arguments);
-    command.env("PAGEMESH_SOCKET", socket);
-    command
-}
-
-/// What it printed, if it ended with this code.
-#[track_caller]
-fn ends(command: &mut Command, code: i32) -> (String, String) {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().unwrap();
-    let out = String::from_utf8(stdout).unwrap();
-    let err = String::from_utf8(stderr).unwrap();
-    assert_eq!(status.code(), Some(code), "{command:?}\n{out}\n{err}");
-    (out, err)
-}
-
-#[track_caller]
-fn json(command: &mut Command) -> Value {
-    let (out, _) = ends(command, 0);
-    let value: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(value["schema_version"], 1);
-    value
-}
-
-fn small(nodes: usize) -> Sandbox {
-    Sandbox::start(&Plan::new(nodes)).unwrap()
-}
-
-fn scratch(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("pagemesh-cli-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir_all(&path).unwrap();
-    path
-}
-
-/// Waits until something is so, for at most 15 seconds.
-#[track_caller]
-fn soon(what: &str, so: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(15);
-    while !so() {
-        assert!(Instant::now() < deadline, "not soon: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn alive(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
-}
-
-/// A background command that is killed in the end.
-struct Background(Child);
-
-impl Background {
-    fn start(command: &mut Command) -> Self {
-        Self(command.stdout(Stdio::piped()).spawn().unwrap())
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        let out = self.0.stdout.as_mut().unwrap();
-        // Reads one byte at a time: what follows belongs to the next reader.
-        let mut reader = BufReader::with_capacity(1, out);
-        reader.read_line(&mut line).unwrap();
-        line
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(pid, signal).unwrap();
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 #[test]
 fn a_sandbox_runs_one_copy_on_each_node() {

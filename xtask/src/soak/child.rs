@@ -111,7 +111,10 @@ impl Programs {
         } else {
             format!("--test {what}")
         };
-        let told: Vec<_> = TOLD.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let told: Vec<_> = TOLD
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
         format!(
             "PAGEMESH_STRESS_SEED={seed} {} cargo test -p {package} {what} -- --exact {} --nocapture",
             told.join(" "),
@@ -162,7 +165,9 @@ fn build(package: &str, what: &str) -> Result<PathBuf> {
         .context("cargo does not start")?;
     ensure!(output.status.success(), "{package} cannot be built");
     let text = String::from_utf8_lossy(&output.stdout);
-    let artifacts = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let artifacts = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
     let path = artifacts
         .filter(|artifact: &Value| artifact["profile"]["test"] == true)
         .filter_map(|artifact| artifact["executable"].as_str().map(PathBuf::from))

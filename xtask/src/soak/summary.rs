@@ -63,7 +63,11 @@ pub(super) struct Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = self.what.lines().next().unwrap_or_default();
-        write!(f, "{} (seed {}): {line}\n  again: {}", self.part, self.seed, self.again)?;
+        write!(
+            f,
+            "{} (seed {}): {line}\n  again: {}",
+            self.part, self.seed, self.again
+        )?;
         match &self.kept {
             Some(path) => write!(f, "\n  kept:  {}", path.display()),
             None => Ok(()),
@@ -132,7 +136,11 @@ impl Summary {
     }
 
     fn write(&self, text: &mut String) -> fmt::Result {
-        let ended = if self.interrupted { ", interrupted" } else { "" };
+        let ended = if self.interrupted {
+            ", interrupted"
+        } else {
+            ""
+        };
         writeln!(
             text,
             "soak of {:.1} min{ended}, --seed {}, commit {}: {}",

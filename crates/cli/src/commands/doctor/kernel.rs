@@ -8,7 +8,10 @@ use std::io::ErrorKind;
 /// Oldest kernel that has all that is needed.
 const OLDEST: (u32, u32) = (6, 4);
 
-/// Since this one, lost pages can raise SIGBUS and scans are cheap.
+/// Since this one, one page can be made to fail.
+const POISON: (u32, u32) = (6, 6);
+
+/// Since this one, scans are cheap, too.
 const BEST: (u32, u32) = (6, 7);
 
 pub(super) fn checks() -> Vec<Check> {
@@ -30,11 +33,17 @@ fn version() -> Check {
             ),
             cure,
         ),
-        Some(version) if version < BEST => Check::warning(
+        Some(version) if version < POISON => Check::warning(
             NAME,
             format!(
-                "Linux {release}; works, without what came in 6.6 and 6.7 (poisoned pages, scans)"
+                "Linux {release}; works, but an access to a page that is lost ends its program by a \
+                 SIGBUS that does not tell the address (6.6 and later do)"
             ),
+            cure,
+        ),
+        Some(version) if version < BEST => Check::warning(
+            NAME,
+            format!("Linux {release}; works, without the cheap scans of memory that came in 6.7"),
             cure,
         ),
         Some(_) => Check::ok(NAME, format!("Linux {release}")),
