@@ -117,6 +117,7 @@ impl Soak {
     }
 
     fn simulate(&mut self, profile: Profile) -> Result<()> {
+        let replace = self.dice.next().is_multiple_of(3);
         let until = (Instant::now() + TURN).min(self.end);
         while Instant::now() < until && !self.is_interrupted()? {
             // A seed of the simulator is a small number one can type.
@@ -126,6 +127,7 @@ impl Soak {
                 count: SEEDS,
                 profile,
                 canary: None,
+                replace,
                 stop_at_failure: false,
             };
             let done = campaign.run(|_| {});
@@ -134,6 +136,7 @@ impl Soak {
                 let options = Options {
                     seed: failure.seed,
                     profile,
+                    replace,
                     ..Options::default()
                 };
                 let report = failure_report(options, 200).unwrap_or_default();
@@ -142,10 +145,7 @@ impl Soak {
                     part: format!("sim {profile}"),
                     seed: failure.seed,
                     what: failure.violation.to_string(),
-                    again: format!(
-                        "cargo xtask sim --profile {profile} --seed {}",
-                        failure.seed
-                    ),
+                    again: replay_line(&report),
                     kept: Some(self.keep(&file, report.as_bytes())?),
                 });
             }
@@ -224,6 +224,14 @@ impl Soak {
             let _ = output.flush();
         }
     }
+}
+
+/// The line of a report that shows the failure again.
+fn replay_line(report: &str) -> String {
+    let line = report
+        .lines()
+        .find_map(|line| line.strip_prefix("replay: "));
+    line.unwrap_or_default().to_owned()
 }
 
 fn now() -> u64 {

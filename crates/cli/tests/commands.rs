@@ -5,12 +5,10 @@ mod common;
 use common::*;
 use pagemesh_cli::sandbox::{Netns, Plan, Sandbox};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn a_sandbox_runs_one_copy_on_each_node() {

@@ -168,10 +168,10 @@ fn build(package: &str, what: &str) -> Result<PathBuf> {
     let artifacts = text
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok());
-    let path = artifacts
+    let mut paths = artifacts
         .filter(|artifact: &Value| artifact["profile"]["test"] == true)
-        .filter_map(|artifact| artifact["executable"].as_str().map(PathBuf::from))
-        .last();
+        .filter_map(|artifact| artifact["executable"].as_str().map(PathBuf::from));
+    let path = paths.next_back();
     match path {
         Some(path) => Ok(path),
         None => bail!("cargo does not say where it put the tests of {package}"),

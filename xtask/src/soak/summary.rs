@@ -34,6 +34,7 @@ struct Simulated {
     lost: u64,
     doubled: u64,
     faults: u64,
+    replaced: u64,
     failures: u64,
 }
 
@@ -95,6 +96,7 @@ impl Summary {
         here.lost += done.stats.lost;
         here.doubled += done.stats.twice;
         here.faults += done.stats.faults;
+        here.replaced += done.stats.replaced;
         here.failures += done.failures.len() as u64;
     }
 
@@ -153,13 +155,14 @@ impl Summary {
             writeln!(
                 text,
                 "  sim {profile:<40} {:>9} seeds {:>12} operations {:>12} datagrams, {} lost, \
-                 {} doubled, {} other faults, {} failures",
+                 {} doubled, {} other faults, {} daemons replaced, {} failures",
                 sim.seeds,
                 sim.operations,
                 sim.datagrams,
                 sim.lost,
                 sim.doubled,
                 sim.faults,
+                sim.replaced,
                 sim.failures
             )?;
         }
