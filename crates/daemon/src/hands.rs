@@ -291,6 +291,7 @@ impl Hands {
     fn forget(&mut self, segment: SegmentId) {
         self.pages.segments.forget(segment);
         self.pages.stash.forget(segment);
+        self.pages.waiting.forget(segment);
     }
 
     fn lend_lock(&mut self, key: SyncKey, client: ClientId, wanted: bool) {

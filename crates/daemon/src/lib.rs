@@ -32,6 +32,7 @@ mod tally;
 mod threads;
 mod tickets;
 mod waiter;
+mod waiting_room;
 
 pub use daemon::run;
 pub use options::{Admission, Options, Waiting};

@@ -10,6 +10,7 @@ use crate::mapping::{Mapping, Mappings};
 use crate::segment::{Segment, Segments};
 use crate::stash::Stash;
 use crate::tally::{Count, Tally};
+use crate::waiting_room::WaitingRoom;
 use pagemesh_core::{Rights, Source};
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_os::uffd::{FaultKind, Outcome};
@@ -24,6 +25,8 @@ pub(crate) struct Pages {
     pub(crate) mappings: Mappings,
     /// Contents that left their frames.
     pub(crate) stash: Stash,
+    /// Contents that wait for memory.
+    pub(crate) waiting: WaitingRoom,
     /// What is done may have been done already, by the daemon before this one,
     /// and programs may have gone on since.
     pub(crate) again: bool,
@@ -45,6 +48,7 @@ impl Pages {
             segments: Segments::default(),
             mappings: Mappings::default(),
             stash,
+            waiting: WaitingRoom::default(),
             again: false,
         }
     }
@@ -62,6 +66,9 @@ impl Pages {
             Source::Zero => Some(ZEROS),
             Source::Stash => self.stash.get(at.0, at.1),
             Source::Frame => {
+                if let Some(bytes) = self.waiting.get(at) {
+                    return Some(bytes);
+                }
                 let segment = self.segments.get(at.0)?;
                 segment.read(at.1, scratch).ok()?;
                 Some(scratch)
@@ -77,36 +84,21 @@ impl Pages {
         if self.again && self.has(at) {
             return;
         }
-        if let Err(error) = self.segments.receive(at.0) {
-            tracing::error!(segment = %at.0, page = %at.1, "a page is lost: {error:#}");
-            return;
-        }
         let Some(bytes) = known(&self.stash, at, source, payload) else {
             tracing::error!(segment = %at.0, page = %at.1, ?source, "contents are not there");
             return;
         };
-        let written = self
-            .segments
-            .get(at.0)
-            .map(|segment| segment.write(at.1, bytes));
-        if let Some(Err(error)) = written {
-            tracing::error!(
-                segment = %at.0, page = %at.1, %error,
-                "no memory for a page of the segment; free some, or close programs",
-            );
-            // The mapping that wants it finds it here once there is memory.
-            let bytes = *bytes;
-            self.keep(at, bytes);
-        }
-    }
-
-    fn keep(&mut self, at: At, bytes: PageBytes) {
-        let kept = self.stash.keep(at.0, at.1, |room| {
-            *room = bytes;
-            Ok(())
-        });
-        if let Err(error) = kept {
-            tracing::error!(segment = %at.0, page = %at.1, %error, "a page is lost");
+        match write(&mut self.segments, at, bytes) {
+            Ok(()) => drop(self.waiting.leave(at)),
+            Err(error) => {
+                if self.waiting.enter(at, bytes) {
+                    tracing::error!(
+                        segment = %at.0, page = %at.1,
+                        "no memory for a page of the segment ({error:#}); free some, or close \
+                         programs",
+                    );
+                }
+            }
         }
     }
 
@@ -182,13 +174,14 @@ impl Pages {
     /// The frame is empty where it should not be: there was no memory for it,
     /// or a process that may write punched a hole, which means zeros.
     fn restore(&mut self, at: At, tally: &mut Tally) {
-        tally.add(Count::FramesPunched, 1);
-        let source = if self.stash.get(at.0, at.1).is_some() {
-            Source::Stash
-        } else {
-            Source::Zero
+        let Some(bytes) = self.waiting.leave(at) else {
+            tally.add(Count::FramesPunched, 1);
+            return self.fill(at, Source::Zero, None);
         };
-        self.fill(at, source, None);
+        tally.add(Count::FramesWaited, 1);
+        if write(&mut self.segments, at, &bytes).is_err() {
+            self.waiting.enter(at, &bytes);
+        }
     }
 
     fn wake(&self, id: MappingId, page: PageIndex) {
@@ -226,6 +219,10 @@ impl Pages {
         if keep {
             self.protect(at, tally);
         }
+        if let Some(bytes) = self.waiting.leave(at).filter(|_| keep) {
+            self.keep(at, &bytes);
+            return;
+        }
         let Some(segment) = self.segments.get(at.0) else {
             return;
         };
@@ -243,6 +240,17 @@ impl Pages {
         tally.add(Count::PagesEvicted, 1);
         for (mapping, address) in self.mappings_of(at) {
             mapping.uffd.wake(address, LENGTH);
+        }
+    }
+
+    /// Puts contents that never had a frame into the stash.
+    fn keep(&mut self, at: At, bytes: &PageBytes) {
+        let kept = self.stash.keep(at.0, at.1, |room| {
+            *room = *bytes;
+            Ok(())
+        });
+        if let Err(error) = kept {
+            tracing::error!(segment = %at.0, page = %at.1, %error, "a page cannot be kept");
         }
     }
 
@@ -296,6 +304,11 @@ impl Pages {
         }
         Some(mapping)
     }
+}
+
+/// Puts contents into a frame.
+fn write(segments: &mut Segments, at: At, bytes: &PageBytes) -> anyhow::Result<()> {
+    Ok(segments.receive(at.0)?.write(at.1, bytes)?)
 }
 
 /// Contents that need not be read from a frame.

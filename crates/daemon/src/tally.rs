@@ -53,6 +53,8 @@ counts! {
     FramesOverwritten => "frames_overwritten",
     /// A frame was empty where it should have had bytes: some process punched it.
     FramesPunched => "frames_punched",
+    /// A frame was tried again that there had been no memory for.
+    FramesWaited => "frames_waited",
     /// The kernel refused to place or protect a page for no foreseen reason.
     PlacingFailed => "placing_failed",
     /// Processes that connected.

@@ -435,6 +435,31 @@ fn a_daemon_without_memory_for_a_segment_says_so_and_recovers() {
 }
 
 #[test]
+fn a_page_that_finds_no_memory_is_not_lost() {
+    if !permitted() {
+        return;
+    }
+    let paths = ["memoryless", "giver", "taker"].map(socket);
+    let (daemon, mut one) = Process::daemon(&paths[0], &["-", "auto", "false"]);
+    let address = one.status().address;
+    let join = ["-", "auto", "false", &address];
+    let (_giver, mut two) = Process::daemon(&paths[1], &join);
+    let (_taker, mut three) = Process::daemon(&paths[2], &join);
+    let (_, _memory, _area) = one.open("moved", 4, true);
+    let given = two.attach("moved", 4, true);
+    given.store(3, 0, 7);
+    let before = limit(&daemon, Resource::Fsize, Some(4096));
+    let reply = two.ask(Request::Leave);
+    assert_eq!(reply, Reply::Done, "the page went to a node without memory");
+    let taken = three.attach("moved", 4, true);
+    assert_eq!(taken.load(3, 0), 7);
+    taken.store(3, 0, 8);
+    limit(&daemon, Resource::Fsize, before.current);
+    let here = one.attach("moved", 4, true);
+    assert_eq!(here.load(3, 0), 8);
+}
+
+#[test]
 fn what_a_process_said_last_is_heard_although_it_read_no_answers() {
     if !permitted() {
         return;
