@@ -223,6 +223,9 @@ impl Calls {
             return tell.then(|| outgoing.then.clone());
         }
         let outgoing = self.outgoing.remove(&call)?;
+        if let Some(backoff) = &outgoing.backoff {
+            cx.end(backoff, Timer::Call(call));
+        }
         if outgoing.waiting_told && from != cx.me() {
             // The server may forget it; our floor no longer says so.
             cx.send(from, Message::CancelCall { call });

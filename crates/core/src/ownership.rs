@@ -340,18 +340,15 @@ impl<X: Default + PartialEq> Ownership<X> {
     }
 
     /// The receiver has the grant. True if that was news.
-    pub(crate) fn passed(&mut self, from: NodeId, version: Version) -> bool {
-        let Some(busy) = self.busy_if_any() else {
-            return false;
-        };
-        let settled = busy
-            .passing
-            .as_ref()
-            .is_some_and(|passing| passing.to == from && passing.pass.version == version);
-        if settled {
-            busy.passing = None;
+    pub(crate) fn passed(&mut self, cx: &mut Cx<'_>, from: NodeId, version: Version) -> bool {
+        let passing = self.busy_if_any().and_then(|busy| {
+            busy.passing
+                .take_if(|passing| passing.to == from && passing.pass.version == version)
+        });
+        if let Some(passing) = &passing {
+            cx.end(&passing.backoff, Timer::Subject(passing.pass.subject));
         }
-        settled
+        passing.is_some()
     }
 
     /// This node awaits nothing any more: whoever hoped it would own the

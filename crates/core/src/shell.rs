@@ -146,6 +146,11 @@ impl Cx<'_> {
         backoff
     }
 
+    /// Ends a schedule of repetitions: what it waited for has come.
+    pub(crate) fn end(&mut self, backoff: &Backoff, timer: Timer) {
+        self.shell.timers.disarm(backoff.due(), timer);
+    }
+
     /// Whether `backoff` is due now; if so its next timer is set.
     pub(crate) fn fire(&mut self, backoff: &mut Backoff, timer: Timer) -> bool {
         let due = backoff.fire(self.now, &self.shell.config.pace);

@@ -8,6 +8,7 @@ use crate::effect::{Effect, Reply};
 use crate::event::Event;
 use crate::ownership::{ASTRAY, Found, Ownership, Route, grant};
 use crate::shell::Cx;
+use crate::timers::Timer;
 use pagemesh_wire::peer::{
     Access, Ask, Locate, Located, Lost, Message, Owner, Pass, PassAck, Refusal, Spare, Subject,
     Waiter,
@@ -95,7 +96,7 @@ impl Locks {
             Letter::Ask(ask) => desk.asked(&ask),
             Letter::Pass(pass) => desk.pass_arrived(from, &pass),
             Letter::PassAck(ack) => {
-                desk.lock.own.passed(from, ack.version);
+                desk.lock.own.passed(desk.cx, from, ack.version);
             }
             Letter::Locate(locate) => desk.lock.own.answer(desk.cx, from, &locate, Spare::None),
             Letter::Located(located) => desk.located(from, &located),
@@ -305,7 +306,9 @@ impl Desk<'_, '_> {
             }
             self.lock.own.busy_mut().queue.pop_front();
             if waiter.node == me {
-                self.lock.own.busy_mut().want = None;
+                if let Some(want) = self.lock.own.busy_mut().want.take() {
+                    self.cx.end(&want.backoff, Timer::Subject(self.subject()));
+                }
                 self.lend();
             } else {
                 self.give(waiter);
@@ -377,7 +380,6 @@ impl Desk<'_, '_> {
     }
 
     fn due(&mut self) {
-        use crate::timers::Timer;
         let subject = self.subject();
         let timer = Timer::Subject(subject);
         if let Some(busy) = self.lock.own.busy_if_any()

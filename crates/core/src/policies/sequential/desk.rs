@@ -274,7 +274,7 @@ impl Desk<'_, '_> {
             Letter::Data(data) => self.data_arrived(from, &data),
             Letter::Pass(pass) => self.pass_arrived(from, &pass),
             Letter::PassAck(ack) => {
-                if self.page.own.passed(from, ack.version) {
+                if self.page.own.passed(self.cx, from, ack.version) {
                     self.drop_stash();
                 } else {
                     self.cx.emit(Event::Stale {});

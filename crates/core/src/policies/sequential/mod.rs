@@ -13,6 +13,7 @@ mod library;
 mod owner;
 mod page;
 mod pins;
+mod table;
 mod window;
 
 use super::{Inspection, Letter};
@@ -29,6 +30,7 @@ use pagemesh_wire::{ClientId, MappingId, NodeId, PageIndex, SegmentId, Ticket, V
 use pins::PinJob;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use table::Table;
 
 /// What holds for all pages of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -51,8 +53,7 @@ impl Rules {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Sequential {
     rules: Rules,
-    /// Pages ever touched here or asked for here; the others cost nothing.
-    pages: BTreeMap<PageIndex, Page>,
+    pages: Table,
     /// At the library site of a fixed manager: who is served, who waits.
     libraries: BTreeMap<PageIndex, Library>,
     pin_jobs: BTreeMap<Ticket, PinJob>,
@@ -66,7 +67,7 @@ impl Sequential {
                 manager,
                 window,
             },
-            pages: BTreeMap::new(),
+            pages: Table::default(),
             libraries: BTreeMap::new(),
             pin_jobs: BTreeMap::new(),
         }
@@ -81,7 +82,7 @@ impl Sequential {
     ) -> T {
         let rules = self.rules;
         let home = rules.segment.home();
-        let page = self.pages.entry(index).or_insert_with(|| Page::new(home));
+        let page = self.pages.page(index, || Page::new(home));
         let mut desk = Desk {
             cx,
             rules: &rules,
@@ -150,7 +151,7 @@ impl Sequential {
         // Most timers are those of wishes fulfilled long ago.
         if self
             .pages
-            .get(&page)
+            .get(page)
             .is_some_and(|page| page.own.busy().is_some())
         {
             self.at(cx, page, |desk| desk.due());
@@ -162,7 +163,7 @@ impl Sequential {
     }
 
     pub(super) fn unmapped(&mut self, mapping: MappingId) {
-        for page in self.pages.values_mut() {
+        for page in self.pages.pages_mut() {
             if let Some(busy) = page.own.busy_if_any() {
                 busy.more.faults.retain(|(waiting, _)| *waiting != mapping);
             }
@@ -175,7 +176,7 @@ impl Sequential {
 
     pub(super) fn cancel(&mut self, ticket: Ticket) -> bool {
         let mut had = self.pin_jobs.remove(&ticket).is_some();
-        for page in self.pages.values_mut() {
+        for page in self.pages.pages_mut() {
             if let Some(busy) = page.own.busy_if_any() {
                 had |= busy.more.watchers.contains(&ticket);
                 busy.more.watchers.retain(|watcher| *watcher != ticket);
@@ -220,8 +221,8 @@ impl Sequential {
         let owned = self.pages_where(|page| page.own.hint == me);
         let passing = self
             .pages
-            .values()
-            .filter(|page| page.own.passing().is_some())
+            .iter()
+            .filter(|(_, page)| page.own.passing().is_some())
             .count();
         for page in owned.iter().take(burst.saturating_sub(passing)) {
             self.at(cx, *page, |desk| desk.hand_over(to));
@@ -231,7 +232,7 @@ impl Sequential {
 
     pub(super) fn legacy(&self, me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
         let elsewhere = self.pages.iter().filter(|(_, page)| page.own.hint != me);
-        let known = elsewhere.map(|(index, page)| (*index, page.own.version, page.own.hint));
+        let known = elsewhere.map(|(index, page)| (index, page.own.version, page.own.hint));
         known.collect()
     }
 
@@ -247,7 +248,7 @@ impl Sequential {
 
     pub(super) fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {
         let count = |pick: &dyn Fn(&Page) -> bool| {
-            self.pages.values().filter(|page| pick(page)).count() as u64
+            self.pages.iter().filter(|(_, page)| pick(page)).count() as u64
         };
         Inspection {
             known: self.pages.len() as u64,
@@ -256,9 +257,9 @@ impl Sequential {
             owned: count(&|page| page.own.hint == me),
             pages: self
                 .pages
-                .range(first..)
+                .from(first)
                 .take(limit)
-                .map(|(index, page)| line(me, *index, page))
+                .map(|(index, page)| line(me, index, page))
                 .collect(),
         }
     }
@@ -267,7 +268,7 @@ impl Sequential {
         self.pages
             .iter()
             .filter(|(_, page)| pick(page))
-            .map(|(index, _)| *index)
+            .map(|(index, _)| index)
             .collect()
     }
 

@@ -236,8 +236,8 @@ impl Desk<'_, '_> {
             && version == known
         {
             gather.missing.remove(from);
-            if gather.missing.is_empty() {
-                busy.more.gather = None;
+            if let Some(gather) = busy.more.gather.take_if(|gather| gather.missing.is_empty()) {
+                self.cx.end(&gather.backoff, self.timer());
                 self.become_writer();
             }
         } else if let Some(want) = &mut busy.want
@@ -302,6 +302,7 @@ impl Desk<'_, '_> {
             }
         }
         if let Some(want) = want {
+            self.cx.end(&want.backoff, self.timer());
             let waited = self.cx.now - want.since;
             self.open_window(waited, served);
             self.tell_served(want.waiter.request);

@@ -133,8 +133,9 @@ impl Sequential {
         let end = PageIndex(first.0.saturating_add(count.0.min(PIN_PAGES)));
         let pages: Vec<_> = self
             .pages
-            .range(first..end)
-            .map(|(index, _)| *index)
+            .from(first)
+            .map(|(index, _)| index)
+            .take_while(|index| *index < end)
             .collect();
         for page in pages {
             self.at(cx, page, |desk| desk.unpin(client));

@@ -86,13 +86,13 @@ impl Bench {
 
     /// The thread that waited runs at once.
     fn use_up(&mut self) {
-        if let Some(page) = self.policy.pages.get_mut(&PAGE) {
+        for page in self.policy.pages.pages_mut() {
             page.unused = false;
         }
     }
 
     fn page(&self) -> &Page {
-        &self.policy.pages[&PAGE]
+        self.policy.pages.get(PAGE).unwrap()
     }
 
     fn request(&self) -> RequestId {
@@ -209,8 +209,7 @@ const STATES: &[Step] = &[
         bench
             .policy
             .pages
-            .get_mut(&PAGE)
-            .expect("known")
+            .page(PAGE, || unreachable!("known"))
             .hold_for(Duration::from_millis(1));
         drop_copy(bench);
     }),

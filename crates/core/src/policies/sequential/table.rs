@@ -1,0 +1,121 @@
+//! The pages a node knows, in order, in blocks of neighbours: a page of
+//! thousands is found with few looks into memory that is not at hand.
+
+use super::page::Page;
+use pagemesh_wire::PageIndex;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Pages ever touched here or asked for here; the others cost nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Table {
+    blocks: BTreeMap<u32, Block>,
+}
+
+/// Neighbours: those that are known, without gaps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Block {
+    known: u64,
+    pages: Vec<Page>,
+}
+
+/// Pages of one block, as many as a word has bits.
+const BLOCK: u32 = u64::BITS;
+
+impl Block {
+    fn knows(&self, offset: u32) -> bool {
+        self.known & (1 << offset) != 0
+    }
+
+    /// How many known pages stand before this one.
+    fn place(&self, offset: u32) -> usize {
+        (self.known & ((1 << offset) - 1)).count_ones() as usize
+    }
+
+    fn offsets(&self) -> impl Iterator<Item = u32> {
+        let known = self.known;
+        (0..BLOCK).filter(move |offset| known & (1 << offset) != 0)
+    }
+}
+
+impl Table {
+    /// The page, as `new` makes it if it is not known yet.
+    pub(super) fn page(&mut self, index: PageIndex, new: impl FnOnce() -> Page) -> &mut Page {
+        let (number, offset) = split(index);
+        let block = self.blocks.entry(number).or_default();
+        let place = block.place(offset);
+        if !block.knows(offset) {
+            block.known |= 1 << offset;
+            block.pages.insert(place, new());
+        }
+        &mut block.pages[place]
+    }
+
+    /// The page, if it is known.
+    pub(super) fn get(&self, index: PageIndex) -> Option<&Page> {
+        let (number, offset) = split(index);
+        let block = self.blocks.get(&number)?;
+        block
+            .knows(offset)
+            .then(|| &block.pages[block.place(offset)])
+    }
+
+    /// How many are known.
+    pub(super) fn len(&self) -> usize {
+        self.blocks.values().map(|block| block.pages.len()).sum()
+    }
+
+    /// All of them, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (PageIndex, &Page)> {
+        self.from(PageIndex(0))
+    }
+
+    /// All from this one on, in order.
+    pub(super) fn from(&self, first: PageIndex) -> impl Iterator<Item = (PageIndex, &Page)> {
+        self.blocks
+            .range(split(first).0..)
+            .flat_map(|(number, block)| {
+                let offsets = block.offsets().zip(&block.pages);
+                offsets.map(move |(offset, page)| (PageIndex(number * BLOCK + offset), page))
+            })
+            .skip_while(move |(index, _)| *index < first)
+    }
+
+    /// All of them, in order.
+    pub(super) fn pages_mut(&mut self) -> impl Iterator<Item = &mut Page> {
+        self.blocks.values_mut().flat_map(|block| &mut block.pages)
+    }
+}
+
+/// Block and place in it.
+fn split(index: PageIndex) -> (u32, u32) {
+    (index.0 / BLOCK, index.0 % BLOCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagemesh_wire::NodeId;
+
+    #[test]
+    fn keeps_pages_in_order_whatever_the_order_they_came_in() {
+        let mut table = Table::default();
+        let indices = [70, 5, u32::MAX, 0, 63, 64, 6];
+        for index in indices {
+            let page = table.page(PageIndex(index), || Page::new(NodeId(1)));
+            page.own.version.0 = u64::from(index);
+        }
+        let again = table.page(PageIndex(5), || unreachable!("known"));
+        assert_eq!(again.own.version.0, 5);
+        let seen: Vec<_> = table
+            .iter()
+            .map(|(index, page)| (index.0, page.own.version.0))
+            .collect();
+        let sorted = [0, 5, 6, 63, 64, 70, u32::MAX].map(|index| (index, u64::from(index)));
+        assert_eq!(seen, sorted);
+        let later: Vec<_> = table.from(PageIndex(6)).map(|(index, _)| index.0).collect();
+        assert_eq!(later, [6, 63, 64, 70, u32::MAX]);
+        assert!(table.get(PageIndex(7)).is_none() && table.get(PageIndex(128)).is_none());
+        assert_eq!((table.len(), table.pages_mut().count()), (7, 7));
+    }
+}
