@@ -40,6 +40,10 @@ struct Daemon {
     packet: Box<[u8]>,
     /// Datagrams handled since everything else had its turn.
     streak: usize,
+    /// Rounds of staying awake since then in which nothing came.
+    idle: usize,
+    /// Something came in the last round.
+    busy: bool,
     /// Told to end; by then at the latest.
     ending: Option<u64>,
     admitted: bool,
@@ -75,6 +79,16 @@ const DATAGRAMS: usize = 64;
 
 /// Looks for a datagram in a row while a thread waits for one: some 2 µs.
 const GLANCES: usize = 6;
+
+/// Looks for a datagram in a row otherwise, on a processor nobody else wants.
+const ALONE: usize = 3;
+
+/// Giving way takes longer than this if somebody took it.
+const GIVEN_WAY: u64 = 700;
+
+/// Rounds of staying awake after which everything is looked at, though no local
+/// process ran on this processor.
+const ROUNDS: usize = 4;
 
 /// Packets of one process handled before others get their turn.
 const PACKETS: usize = 16;
@@ -154,6 +168,8 @@ impl Daemon {
                 .context("no memory for datagrams")?,
             packet: vec![0; MAX_PACKET].into_boxed_slice(),
             streak: 0,
+            idle: 0,
+            busy: false,
             ending: None,
             admitted: false,
             complained: false,
@@ -173,44 +189,56 @@ impl Daemon {
             }
             let waited_for = self.driver.is_waited_for();
             if self.waiter.stays_awake(now, waited_for) {
-                self.spin(waited_for)?;
+                self.spin(now, waited_for)?;
             } else {
                 self.sleep(now)?;
             }
         }
     }
 
-    /// One round of staying awake. Whoever else wants this processor gets it in
-    /// between: a thread just woken, a client, another daemon of this host.
-    fn spin(&mut self, waited_for: bool) -> Result<()> {
-        if self.streak < DATAGRAMS && self.glance(waited_for)? {
+    /// One round of staying awake. Whoever else wants this processor gets it
+    /// first: a thread just woken, a client, another daemon of this host.
+    fn spin(&mut self, now: u64, waited_for: bool) -> Result<()> {
+        cpu::yield_now();
+        let given_way = clock::monotonic().saturating_sub(now) > GIVEN_WAY;
+        // Whoever was served may have run already.
+        let busy = given_way || std::mem::take(&mut self.busy);
+        // Who got the last page has probably come to the next.
+        if busy && self.driver.next_fault() {
+            self.came();
+            return Ok(());
+        }
+        let glances = match (waited_for, busy) {
+            (true, _) => GLANCES,
+            (false, false) => ALONE,
+            (false, true) => 1,
+        };
+        if self.streak < DATAGRAMS && self.glance(glances)? {
             self.streak += 1;
             return Ok(());
         }
+        self.idle += 1;
+        if !busy && self.streak < DATAGRAMS && self.idle < ROUNDS {
+            return Ok(());
+        }
         self.streak = 0;
+        self.idle = 0;
         self.poll(Some(0))
     }
 
-    /// Looks for a datagram, longer if a thread waits for one, and handles it.
-    fn glance(&mut self, waited_for: bool) -> Result<bool> {
-        if waited_for {
-            // An answer is on its way: look for nothing else for a moment.
-            for _ in 0..GLANCES {
-                if self.receive()? {
-                    return Ok(true);
-                }
-                self.driver.hands.look_at_threads();
+    /// Looks for a datagram so often, and handles it. In between there is time.
+    fn glance(&mut self, times: usize) -> Result<bool> {
+        for _ in 0..times {
+            if self.receive()? {
+                return Ok(true);
             }
-            cpu::yield_now();
-            Ok(false)
-        } else {
-            cpu::yield_now();
-            self.receive()
+            self.driver.hands.catch_up();
         }
+        Ok(false)
     }
 
     fn sleep(&mut self, now: u64) -> Result<()> {
-        self.driver.hands.look_at_threads();
+        self.driver.hands.catch_up();
         let due = [self.driver.next_due(), self.ending, self.door.shut_until()]
             .into_iter()
             .flatten()
@@ -239,10 +267,13 @@ impl Daemon {
                 }
             }
             Some(Token::Mapping(mapping)) => {
-                self.waiter.active(clock::monotonic());
+                self.came();
                 self.driver.faults(mapping, event.broken);
             }
-            Some(Token::Session(client)) => self.session(client, event),
+            Some(Token::Session(client)) => {
+                self.busy = true;
+                self.session(client, event);
+            }
             Some(Token::Listener) => self.accept(),
             Some(Token::Signals) => self.signal()?,
             None => {}
@@ -259,12 +290,17 @@ impl Daemon {
             Got::Datagram(length, from, key) => {
                 let bytes = &self.datagram.bytes()[..length];
                 self.driver.datagram(from, key, bytes);
-                self.waiter.active(clock::monotonic());
+                self.came();
                 Ok(true)
             }
             Got::Nothing => Ok(false),
             Got::Handled => Ok(true),
         }
+    }
+
+    fn came(&mut self) {
+        self.busy = true;
+        self.waiter.active(clock::monotonic());
     }
 
     fn accept(&mut self) {

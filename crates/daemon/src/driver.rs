@@ -102,7 +102,7 @@ impl Driver {
     fn step(&mut self, now: Time, input: Input<'_>, payload: Option<&PageBytes>) {
         self.node.handle(now, input, &mut self.effects);
         self.hands.network.meet(self.node.view());
-        self.hands.carry_out(&mut self.effects, payload);
+        self.hands.carry_out(now.0, &mut self.effects, payload);
     }
 
     /// A datagram came.
@@ -115,11 +115,19 @@ impl Driver {
         self.feed_with(Input::Datagram { source, key, bytes }, payload);
     }
 
-    /// Threads may have stopped in a mapping.
-    pub(crate) fn faults(&mut self, id: MappingId, broken: bool) {
+    /// The thread that got the last page may have stopped again already: looking
+    /// there takes less time than asking the kernel where something happened.
+    /// Whether that was so.
+    pub(crate) fn next_fault(&mut self) -> bool {
+        self.hands.latest.is_some_and(|id| self.faults(id, false))
+    }
+
+    /// Threads may have stopped in a mapping. Whether any had.
+    pub(crate) fn faults(&mut self, id: MappingId, broken: bool) -> bool {
+        let mut any = false;
         for _ in 0..READS {
             let Some(mapping) = self.hands.pages.mappings.get(id) else {
-                return;
+                break;
             };
             // Its process shares the flag, and might have cleared it.
             let ready = if broken {
@@ -131,17 +139,19 @@ impl Driver {
             if let Err(error) = ready.and_then(|()| mapping.uffd.read(&mut self.faults)) {
                 tracing::warn!(mapping = %id, %error, "faults cannot be read");
                 self.hands.sessions.doom(client);
-                return;
+                break;
             }
+            any |= !self.faults.is_empty();
             for index in 0..self.faults.len() {
                 if let Some(fault) = self.faults.get(index) {
                     self.fault(id, fault);
                 }
             }
             if !self.faults.is_full() {
-                return;
+                break;
             }
         }
+        any
     }
 
     fn fault(&mut self, id: MappingId, fault: Fault) {

@@ -13,7 +13,7 @@ use crate::threads::Threads;
 use crate::tickets::Tickets;
 use pagemesh_core::{Effect, Effects, Event, Input, Rights, Source};
 use pagemesh_os::clock;
-use pagemesh_os::memfd::{PAGE, PageBytes};
+use pagemesh_os::memfd::PageBytes;
 use pagemesh_os::poll::Poll;
 use pagemesh_wire::header::PROTOCOL_VERSION;
 use pagemesh_wire::peer::Refusal;
@@ -34,6 +34,10 @@ pub(crate) struct Hands {
     pub(crate) faults: Faults,
     /// Threads that waited for pages.
     pub(crate) threads: Threads,
+    /// The mapping that got the last page.
+    pub(crate) latest: Option<MappingId>,
+    /// Faults that are over and were not written down yet, and how long they took.
+    over: Vec<(At, Waiting, u64)>,
     /// Local processes.
     pub(crate) sessions: Sessions,
     /// Their requests that wait for the core.
@@ -52,7 +56,9 @@ pub(crate) struct Hands {
     lost: HashSet<At>,
     /// Hosts that speak another version of the protocol.
     pub(crate) foreigners: BTreeSet<IpAddr>,
-    scratch: Box<PageBytes>,
+    /// Events of the effects being carried out, and whether each came after
+    /// something that took time. Written down last: others wait for the rest.
+    events: Vec<(Event, bool)>,
 }
 
 /// Lost pages logged one by one; a whole lost segment need not fill the disk.
@@ -60,6 +66,9 @@ const LOGGED: usize = 1000;
 
 /// Hosts of other protocol versions remembered; anybody can send datagrams.
 const FOREIGNERS: usize = 16;
+
+/// Faults that are over and wait to be written down.
+const LATER: usize = 64;
 
 /// Contents on their way into a frame. If a mapping wants them next, both are
 /// done by one call of the kernel, straight from the receive buffer.
@@ -82,6 +91,8 @@ impl Hands {
             pages: Pages::new(stash),
             faults: Faults::default(),
             threads: Threads::default(),
+            latest: None,
+            over: Vec::new(),
             sessions: Sessions::default(),
             tickets: Tickets::default(),
             tally: Tally::default(),
@@ -91,18 +102,29 @@ impl Hands {
             left: false,
             lost: HashSet::new(),
             foreigners: BTreeSet::new(),
-            scratch: Box::new([0; PAGE]),
+            events: Vec::new(),
         }
     }
 
-    /// Carries out all effects. `payload` is the page behind the datagram that
-    /// caused them.
-    pub(crate) fn carry_out(&mut self, effects: &mut Effects, payload: Option<&PageBytes>) {
+    /// Carries out all effects of what happened at `began`. `payload` is the
+    /// page behind the datagram that caused them.
+    pub(crate) fn carry_out(
+        &mut self,
+        began: u64,
+        effects: &mut Effects,
+        payload: Option<&PageBytes>,
+    ) {
         let mut filling: Filling = None;
+        let mut acted = false;
         let mut all = 0;
         for (index, effect) in effects.drain().enumerate() {
+            all = index + 1;
+            if let Effect::Emit(event) = effect {
+                self.events.push((event, acted));
+                continue;
+            }
+            acted = true;
             match effect {
-                Effect::Emit(event) => self.emit(&event),
                 Effect::Send {
                     address,
                     header,
@@ -110,7 +132,8 @@ impl Hands {
                     page: None,
                 } => {
                     let tally = &mut self.tally;
-                    self.network.send(address, header, &message, None, tally);
+                    self.network
+                        .send(address, header, &message, |_| true, tally);
                 }
                 Effect::Map {
                     mapping,
@@ -137,14 +160,24 @@ impl Hands {
                     self.one(other, payload);
                 }
             }
-            all = index + 1;
             let done = filling.as_ref().map_or(all, |fill| fill.index);
             self.recorder.progress(done);
         }
-        if filling.is_some() {
-            self.fill(&mut filling, payload);
-            self.recorder.progress(all);
+        self.fill(&mut filling, payload);
+        self.emit_all(began);
+        self.recorder.progress(all);
+    }
+
+    fn emit_all(&mut self, began: u64) {
+        if self.events.is_empty() {
+            return;
         }
+        let now = clock::monotonic();
+        let mut events = std::mem::take(&mut self.events);
+        for (event, acted) in events.drain(..) {
+            self.emit(&event, if acted { now } else { began });
+        }
+        self.events = events;
     }
 
     fn fill(&mut self, filling: &mut Filling, payload: Option<&PageBytes>) {
@@ -177,6 +210,7 @@ impl Hands {
                 why,
             } => self.fail(mapping, (segment, page), &why),
             Effect::ConfirmUse { segment, page } => {
+                self.write_down();
                 let used = self.threads.have_run((segment, page));
                 self.follow(Input::UseConfirmed {
                     segment,
@@ -213,16 +247,17 @@ impl Hands {
         else {
             return;
         };
-        let bytes = page.and_then(|(segment, page, source)| {
-            let scratch = &mut self.scratch;
-            self.pages.bytes((segment, page), source, payload, scratch)
-        });
-        if bytes.is_none() && message.carries_page() {
-            tracing::error!(?page, "contents to send are not there");
-            return;
-        }
+        let pages = &self.pages;
+        let append = |datagram: &mut Vec<u8>| match page {
+            Some((segment, page, source)) => {
+                pages.append((segment, page), source, payload, datagram)
+            }
+            None => !message.carries_page(),
+        };
         let tally = &mut self.tally;
-        self.network.send(address, header, &message, bytes, tally);
+        if !self.network.send(address, header, &message, append, tally) {
+            tracing::error!(?page, "contents to send are not there");
+        }
     }
 
     fn map(
@@ -245,19 +280,28 @@ impl Hands {
                 self.pages.map(mapping, at, rights, found, &mut self.tally);
             }
         }
+        self.latest = Some(mapping);
         if let Some(waiting) = self.faults.end(fault) {
-            self.served(at, &waiting);
+            // The thread may want this very processor: the rest has time.
+            let took = clock::monotonic().saturating_sub(waiting.since);
+            self.over.push((at, waiting, took));
+            if self.over.len() >= LATER {
+                self.write_down();
+            }
         }
     }
 
-    fn served(&mut self, at: At, waiting: &Waiting) {
-        let took = clock::monotonic().saturating_sub(waiting.since);
-        self.tally.fault(took, waiting.remote);
-        self.threads.serve(at, waiting.threads());
+    /// Writes down the faults that are over.
+    pub(crate) fn write_down(&mut self) {
+        for (at, waiting, took) in self.over.drain(..) {
+            self.tally.fault(took, waiting.remote);
+            self.threads.serve(at, waiting.threads());
+        }
     }
 
     fn evict(&mut self, at: At, keep: bool) {
         self.pages.evict(at, keep, &mut self.tally);
+        self.write_down();
         self.threads.forget(at);
         if !self.faults.is_empty() {
             for id in self.pages.ids_of(at.0) {
@@ -320,9 +364,9 @@ impl Hands {
     }
 
     /// Counts, stamps and logs an event.
-    fn emit(&mut self, event: &Event) {
+    fn emit(&mut self, event: &Event, nanos: u64) {
         self.tally.event(event);
-        self.stamps.event(event);
+        self.stamps.event(event, nanos);
         match event {
             Event::ForeignVersion { source, version } => self.foreign(*source, *version),
             Event::Admitted { node } => tracing::info!(%node, "admitted to the cluster"),
@@ -345,9 +389,10 @@ impl Hands {
         }
     }
 
-    /// Now that nothing more urgent is to be done: looks how often the threads
-    /// that wait for other nodes have run.
-    pub(crate) fn look_at_threads(&mut self) {
+    /// Now that nothing more urgent is to be done: writes down what is over, and
+    /// looks how often the threads that wait for other nodes have run.
+    pub(crate) fn catch_up(&mut self) {
+        self.write_down();
         if self.faults.has_unseen() {
             let threads = &mut self.threads;
             self.faults.look(|thread| threads.look(thread));

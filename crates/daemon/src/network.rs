@@ -4,12 +4,11 @@ use crate::sealing::Sealing;
 use crate::tally::{Count, Tally};
 use pagemesh_os::clock;
 use pagemesh_os::impair::{Impairer, Impairment};
-use pagemesh_os::memfd::PageBytes;
 use pagemesh_os::udp::{Received, Udp};
 use pagemesh_wire::header::{Header, MAX_DATAGRAM};
 use pagemesh_wire::peer::{MemberView, Message};
 use pagemesh_wire::{NodeId, PublicKey};
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 
 /// The way to other daemons.
@@ -20,8 +19,8 @@ pub(crate) struct Network {
     impairer: Option<Impairer>,
     /// Seals and opens, if this daemon has a key.
     sealing: Option<Sealing>,
-    /// Reused for every header and message.
-    head: Vec<u8>,
+    /// Reused for everything sent.
+    datagram: Vec<u8>,
     /// Reused for every sealed datagram that comes in.
     sealed: Box<[u8]>,
     /// Somebody seals datagrams, and this daemon has no key: it was logged.
@@ -48,7 +47,7 @@ impl Network {
         Self {
             udp,
             impairer: impairment.map(Impairer::new),
-            head: Vec::with_capacity(MAX_DATAGRAM),
+            datagram: Vec::with_capacity(MAX_DATAGRAM),
             sealed: vec![0; if sealing.is_some() { LONGEST } else { 0 }].into(),
             sealing,
             keyless: false,
@@ -129,52 +128,50 @@ impl Network {
             return;
         }
         for letter in std::mem::take(&mut sealing.outbox) {
-            self.put(letter.to, &letter.bytes, &[], tally);
+            self.put(letter.to, &letter.bytes, tally);
         }
     }
 
-    /// Sends a message, with a page behind it if it announces one.
+    /// Sends a message; `finish` puts the page behind it that it announces, and
+    /// says whether it could.
     pub(crate) fn send(
         &mut self,
         to: SocketAddr,
         header: Header,
         message: &Message,
-        page: Option<&PageBytes>,
+        finish: impl FnOnce(&mut Vec<u8>) -> bool,
         tally: &mut Tally,
-    ) {
-        self.head.clear();
-        message.encode(header, &mut self.head);
-        let page = page.map_or(&[][..], |page| &page[..]);
-        let head = std::mem::take(&mut self.head);
-        self.seal((to, header.to), &head, page, tally);
-        self.head = head;
+    ) -> bool {
+        let mut datagram = std::mem::take(&mut self.datagram);
+        datagram.clear();
+        message.encode(header, &mut datagram);
+        let whole = finish(&mut datagram);
+        if whole {
+            self.seal((to, header.to), &datagram, tally);
+        }
+        self.datagram = datagram;
+        whole
     }
 
     /// Sends bytes that are no message of ours to a host that is no member.
     pub(crate) fn send_bytes(&mut self, to: SocketAddr, bytes: &[u8], tally: &mut Tally) {
-        self.seal((to, NodeId::NONE), bytes, &[], tally);
+        self.seal((to, NodeId::NONE), bytes, tally);
     }
 
     /// Sends a datagram, sealed if this daemon has a key.
-    fn seal(
-        &mut self,
-        (to, node): (SocketAddr, NodeId),
-        head: &[u8],
-        page: &[u8],
-        tally: &mut Tally,
-    ) {
+    fn seal(&mut self, (to, node): (SocketAddr, NodeId), datagram: &[u8], tally: &mut Tally) {
         if let Some(sealing) = &mut self.sealing {
-            if let Some(sealed) = sealing.seal(to, node, &[head, page]) {
-                give(&self.udp, &mut self.impairer, to, (sealed, &[]), tally);
+            if let Some(sealed) = sealing.seal(to, node, &[datagram]) {
+                give(&self.udp, &mut self.impairer, to, sealed, tally);
             }
             self.flush(tally);
         } else {
-            self.put(to, head, page, tally);
+            self.put(to, datagram, tally);
         }
     }
 
-    fn put(&mut self, to: SocketAddr, head: &[u8], page: &[u8], tally: &mut Tally) {
-        give(&self.udp, &mut self.impairer, to, (head, page), tally);
+    fn put(&mut self, to: SocketAddr, datagram: &[u8], tally: &mut Tally) {
+        give(&self.udp, &mut self.impairer, to, datagram, tally);
     }
 
     /// Sends what the bad network held back until now.
@@ -183,7 +180,7 @@ impl Network {
             return;
         };
         while let Some((to, bytes)) = impairer.release(now) {
-            put(&self.udp, to, &bytes, &[], tally);
+            put(&self.udp, to, &bytes, tally);
         }
     }
 
@@ -198,28 +195,25 @@ fn give(
     udp: &Udp,
     impairer: &mut Option<Impairer>,
     to: SocketAddr,
-    (head, page): (&[u8], &[u8]),
+    datagram: &[u8],
     tally: &mut Tally,
 ) {
     match impairer {
-        None => put(udp, to, head, page, tally),
+        None => put(udp, to, datagram, tally),
         Some(impairer) => {
-            let whole = [head, page].concat();
-            impairer.offer(clock::monotonic(), to, &whole);
+            impairer.offer(clock::monotonic(), to, datagram);
             while let Some((to, bytes)) = impairer.release(clock::monotonic()) {
-                put(udp, to, &bytes, &[], tally);
+                put(udp, to, &bytes, tally);
             }
         }
     }
 }
 
-fn put(udp: &Udp, to: SocketAddr, head: &[u8], page: &[u8], tally: &mut Tally) {
-    let parts = [IoSlice::new(head), IoSlice::new(page)];
-    let parts = if page.is_empty() { &parts[..1] } else { &parts };
-    match udp.send(to, parts) {
+fn put(udp: &Udp, to: SocketAddr, datagram: &[u8], tally: &mut Tally) {
+    match udp.send(to, datagram) {
         Ok(()) => {
             tally.add(Count::DatagramsOut, 1);
-            tally.add(Count::BytesOut, (head.len() + page.len()) as u64);
+            tally.add(Count::BytesOut, datagram.len() as u64);
         }
         // As good as lost: the core repeats what matters.
         Err(error) => {

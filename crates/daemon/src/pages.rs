@@ -53,27 +53,25 @@ impl Pages {
         }
     }
 
-    /// Bytes from `source`; none if the core names what is not there.
-    pub(crate) fn bytes<'a>(
-        &'a self,
+    /// Appends contents to a datagram; false if the core names what is not there.
+    pub(crate) fn append(
+        &self,
         at: At,
         source: Source,
-        payload: Option<&'a PageBytes>,
-        scratch: &'a mut PageBytes,
-    ) -> Option<&'a PageBytes> {
-        match source {
-            Source::Payload => payload,
-            Source::Zero => Some(ZEROS),
-            Source::Stash => self.stash.get(at.0, at.1),
-            Source::Frame => {
-                if let Some(bytes) = self.waiting.get(at) {
-                    return Some(bytes);
-                }
-                let segment = self.segments.get(at.0)?;
-                segment.read(at.1, scratch).ok()?;
-                Some(scratch)
-            }
+        payload: Option<&PageBytes>,
+        datagram: &mut Vec<u8>,
+    ) -> bool {
+        let waiting = || self.waiting.get(at).filter(|_| source == Source::Frame);
+        if let Some(bytes) = known(&self.stash, at, source, payload).or_else(waiting) {
+            datagram.extend_from_slice(bytes);
+            return true;
         }
+        let Some(segment) = self.segments.get(at.0).filter(|_| source == Source::Frame) else {
+            return false;
+        };
+        datagram.extend_from_slice(ZEROS);
+        let frame = datagram.last_chunk_mut().expect("a page was appended");
+        segment.read(at.1, frame).is_ok()
     }
 
     /// Puts contents into a frame, over whatever is there.

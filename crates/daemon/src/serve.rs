@@ -48,6 +48,7 @@ impl Driver {
     pub(crate) fn packet(&mut self, client: ClientId, bytes: &[u8], fds: Descriptors) {
         let Descriptors { fds, lost } = fds;
         self.hands.count(Count::Requests, 1);
+        self.hands.write_down();
         let Ok(packet) = RequestPacket::decode(bytes) else {
             return self.refuse_session(client, "a malformed packet");
         };

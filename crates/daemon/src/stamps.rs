@@ -28,22 +28,26 @@ impl Default for Stamps {
 }
 
 impl Stamps {
-    /// Stamps something of kind `what`.
+    /// Stamps something of kind `what` that happened now.
     pub(crate) fn push(&mut self, what: StampKind, tag: u64) {
+        self.stamp(what, tag, clock::monotonic());
+    }
+
+    fn stamp(&mut self, what: StampKind, tag: u64, nanos: u64) {
         if self.ring.len() == KEPT {
             self.ring.pop_front();
         }
         self.ring.push_back(Stamp {
             number: self.next,
-            nanos: clock::monotonic(),
+            nanos,
             what,
             tag,
         });
         self.next += 1;
     }
 
-    /// Stamps an event, if it is one of a page's journey.
-    pub(crate) fn event(&mut self, event: &Event) {
+    /// Stamps an event of that time, if it is one of a page's journey.
+    pub(crate) fn event(&mut self, event: &Event, nanos: u64) {
         let (what, page) = match event {
             Event::ReadFault { page, .. }
             | Event::WriteFault { page, .. }
@@ -60,7 +64,7 @@ impl Stamps {
             Event::Invalidated { page, .. } => (StampKind::Invalidated, page),
             _ => return,
         };
-        self.push(what, u64::from(page.0));
+        self.stamp(what, u64::from(page.0), nanos);
     }
 
     /// Stamps from number `from` on, as many as fit.

@@ -6,9 +6,15 @@
 use crate::options::Waiting;
 use pagemesh_os::cpu;
 
-/// Stay awake so long after the last sign of life: the next request of a
-/// neighbour that works through an array comes within this.
+/// Stay awake at least so long after the last sign of life: the next request of
+/// a neighbour that works through an array comes within this.
 const AFTER_ACTIVITY: u64 = 50_000;
+
+/// And at most so long, if what comes comes more slowly.
+const AT_MOST: u64 = 250_000;
+
+/// Stay awake this many times as long as it usually took until the next came.
+const USUAL: u64 = 2;
 
 /// Stay awake so long while a thread waits for a page. Longer waits are those
 /// for a lost datagram or a busy node, where sleeping costs little.
@@ -19,6 +25,8 @@ const WHILE_WAITED_FOR: u64 = 200_000;
 pub(crate) struct Waiter {
     spins: bool,
     last_activity: u64,
+    /// How long it lately took from one sign of life to the next.
+    usual: u64,
 }
 
 impl Waiter {
@@ -31,11 +39,16 @@ impl Waiter {
                 Waiting::Auto => cpu::available() > 1,
             },
             last_activity: 0,
+            usual: 0,
         }
     }
 
     /// Something came, left or began.
     pub(crate) fn active(&mut self, now: u64) {
+        let gap = now.saturating_sub(self.last_activity);
+        // Bursts count for little, and so do pauses too long to wait for.
+        let gap = if gap < AT_MOST { gap } else { 0 };
+        self.usual = gap.max(self.usual - self.usual / 16);
         self.last_activity = now;
     }
 
@@ -45,7 +58,7 @@ impl Waiter {
         let patience = if waited_for {
             WHILE_WAITED_FOR
         } else {
-            AFTER_ACTIVITY
+            (self.usual * USUAL).clamp(AFTER_ACTIVITY, AT_MOST)
         };
         self.spins && quiet < patience
     }
@@ -64,5 +77,28 @@ mod tests {
         assert!(waiter.stays_awake(1_060_000, true));
         assert!(!waiter.stays_awake(1_300_000, true));
         assert!(!Waiter::new(Waiting::Block).stays_awake(1, true));
+    }
+
+    #[test]
+    fn waits_longer_for_who_is_slower_but_not_for_ever() {
+        let mut waiter = Waiter::new(Waiting::Spin);
+        let mut now = 1_000_000;
+        let mut steps = |waiter: &mut Waiter, gap, count| {
+            for _ in 0..count {
+                now += gap;
+                waiter.active(now);
+            }
+            now
+        };
+        let last = steps(&mut waiter, 100_000, 3);
+        assert!(waiter.stays_awake(last + 190_000, false));
+        assert!(!waiter.stays_awake(last + 210_000, false));
+        let last = steps(&mut waiter, 10_000, 40);
+        assert!(!waiter.stays_awake(last + 60_000, false), "fast again");
+        let last = steps(&mut waiter, 1_000_000, 3);
+        assert!(
+            !waiter.stays_awake(last + 60_000, false),
+            "too slow to wait for"
+        );
     }
 }

@@ -9,7 +9,7 @@ use common::{Client, Process, permitted, role, socket, wait_for};
 use pagemesh_os::udp::{Received, Udp};
 use pagemesh_os::{clock, cpu};
 use pagemesh_wire::local::{Reply, Request, StampKind};
-use std::io::{IoSlice, Read as _};
+use std::io::Read as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn raw() -> Vec<u64> {
             let mut buffer = vec![0; 65536];
             while !stop.load(Ordering::Relaxed) {
                 if let Ok(Received::Datagram(_, from)) = there.receive(&mut buffer) {
-                    there.send(from, &[IoSlice::new(&[0; 4160])]).unwrap();
+                    there.send(from, &[0; 4160]).unwrap();
                 }
             }
         });
@@ -45,7 +45,7 @@ fn raw() -> Vec<u64> {
         let took = (0..PAGES)
             .map(|_| {
                 let start = clock::monotonic();
-                here.send(to, &[IoSlice::new(&[0; 64])]).unwrap();
+                here.send(to, &[0; 64]).unwrap();
                 while here.receive(&mut buffer).unwrap() == Received::Nothing {
                     std::hint::spin_loop();
                 }

@@ -7,10 +7,10 @@ use rustix::net::sockopt::{
     set_socket_send_buffer_size_force, socket_recv_buffer_size, socket_send_buffer_size,
 };
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, bind,
-    getsockname, recvfrom, sendmsg_addr, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, getsockname, recvfrom,
+    sendto, socket_with,
 };
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -93,14 +93,13 @@ impl Udp {
         })
     }
 
-    /// Sends the concatenation of `parts` as one datagram. Like any datagram
-    /// it may get lost, for want of buffers on this host as well.
+    /// Sends a datagram. Like any datagram it may get lost, for want of buffers
+    /// on this host as well.
     ///
     /// # Errors
     /// If it surely was not sent.
-    pub fn send(&self, to: SocketAddr, parts: &[IoSlice<'_>]) -> io::Result<()> {
-        let mut none = SendAncillaryBuffer::default();
-        sendmsg_addr(&self.socket, &to, parts, &mut none, SendFlags::DONTWAIT)?;
+    pub fn send(&self, to: SocketAddr, datagram: &[u8]) -> io::Result<()> {
+        sendto(&self.socket, datagram, SendFlags::DONTWAIT, &to)?;
         Ok(())
     }
 
@@ -165,23 +164,21 @@ mod tests {
     }
 
     #[test]
-    fn gathers_and_delivers() {
+    fn delivers_whole_datagrams() {
         let (one, other) = (local(), local());
-        let page = [5; 4096];
-        let parts = [IoSlice::new(b"head"), IoSlice::new(&page)];
-        one.send(other.address(), &parts).unwrap();
+        let sent = vec![5; 4100];
+        one.send(other.address(), &sent).unwrap();
         let mut buffer = vec![0; 65536];
         let received = other.receive(&mut buffer).unwrap();
         assert_eq!(received, Received::Datagram(4100, one.address()));
-        assert_eq!((&buffer[..4], &buffer[4..4100]), (&b"head"[..], &page[..]));
+        assert_eq!(buffer[..4100], sent);
         assert_eq!(other.receive(&mut buffer).unwrap(), Received::Nothing);
     }
 
     #[test]
     fn another_process_goes_on_with_what_arrived() {
         let (one, other) = (local(), local());
-        one.send(other.address(), &[IoSlice::new(b"early")])
-            .unwrap();
+        one.send(other.address(), b"early").unwrap();
         let fd = other.as_fd().try_clone_to_owned().unwrap();
         let (address, buffers) = (other.address(), other.buffers());
         drop(other);
@@ -198,7 +195,7 @@ mod tests {
         let nobody = local().address();
         let mut buffer = [0; 64];
         for _ in 0..3 {
-            let _ = one.send(nobody, &[IoSlice::new(b"x")]);
+            let _ = one.send(nobody, b"x");
             assert!(!matches!(
                 one.receive(&mut buffer),
                 Ok(Received::Datagram(..)) | Err(_)
