@@ -38,8 +38,8 @@ pub(crate) struct Effort {
     /// Measurements per round
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=4000))]
     count: u32,
-    /// Rounds, baseline and measurement in turn
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    /// Rounds, baseline and measurement in turn, after one to warm up
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// Only this way of waiting; both by default
     #[arg(long, value_enum)]
@@ -68,6 +68,14 @@ impl Waiting {
 }
 
 impl Effort {
+    /// The round that counts for nothing.
+    const WARM_UP: u32 = 0;
+
+    /// All rounds.
+    fn rounds(&self) -> std::ops::RangeInclusive<u32> {
+        Self::WARM_UP..=self.rounds
+    }
+
     fn waitings(&self) -> Vec<Waiting> {
         self.waiting
             .map_or_else(|| vec![Waiting::Spin, Waiting::Block], |one| vec![one])

@@ -20,7 +20,7 @@ fn two_nodes(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<(
     let mut stage = Stage::new(2, effort, waiting)?;
     let (mut read, mut write, mut upgrade) = <(Samples, Samples, Samples)>::default();
     let (mut page, mut short) = <(Samples, Samples)>::default();
-    for round in 0..effort.rounds {
+    for round in effort.rounds() {
         let name = format!("bench.fault.{round}");
         stage.open(&name, effort.count * 2, WINDOW)?;
         let one = shuffled(0..effort.count, round);
@@ -33,6 +33,9 @@ fn two_nodes(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<(
         upgrade.extend(stage.touch(0, &one, true)?);
         stage.raw(super::raw::REQUEST, effort.count, &mut short)?;
         write.extend(stage.touch(0, &two, true)?);
+        if round == Effort::WARM_UP {
+            (read, write, upgrade, page, short) = Default::default();
+        }
     }
     let waiting = waiting.name();
     let beside = Some(("raw_exchange_page", &page));
@@ -57,12 +60,15 @@ fn second_process(
 ) -> Result<()> {
     let mut local = Samples::default();
     let pages = shuffled(0..effort.count, 0);
-    for round in 0..effort.rounds {
+    for round in effort.rounds() {
         stage.open(&format!("bench.local.{round}"), effort.count, WINDOW)?;
         stage.touch(0, &pages, true)?;
         // A second opening is a second mapping, as of another process.
         stage.open(&format!("bench.local.{round}"), effort.count, WINDOW)?;
         local.extend(stage.touch(0, &pages, false)?);
+        if round == Effort::WARM_UP {
+            local = Samples::default();
+        }
     }
     report.row(
         "local_second_process",
@@ -77,10 +83,9 @@ fn second_process(
 fn invalidations(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
     let mut stage = Stage::new(READERS.end() + 1, effort, waiting)?;
     let count = effort.count.min(500);
-    let mut short = Samples::default();
     for readers in READERS {
-        let mut samples = Samples::default();
-        for round in 0..effort.rounds {
+        let (mut samples, mut short) = <(Samples, Samples)>::default();
+        for round in effort.rounds() {
             stage.open(
                 &format!("bench.invalidate.{readers}.{round}"),
                 count,
@@ -93,6 +98,9 @@ fn invalidations(effort: &Effort, waiting: Waiting, report: &mut Report) -> Resu
             }
             stage.raw(super::raw::REQUEST, count, &mut short)?;
             samples.extend(stage.touch(0, &pages, true)?);
+            if round == Effort::WARM_UP {
+                (samples, short) = Default::default();
+            }
         }
         let name = format!("invalidate_{readers}");
         report.row(

@@ -5,6 +5,7 @@ use super::report::Samples;
 use super::{Effort, Waiting, raw};
 use crate::sandbox::{Plan, Sandbox};
 use anyhow::{Context, Result, bail};
+use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +15,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 /// Where raw exchanges are served.
 const RAW_PORT: u16 = 7999;
 
-/// Nodes and their agents. Node 0 runs on processor 0, all others share the rest.
+/// Nodes and their agents, dealt to the processors in turn. An agent runs where
+/// its daemon runs.
 pub(super) struct Stage {
     agents: Vec<Agent>,
     waiting: Waiting,
@@ -153,14 +155,8 @@ impl Drop for Agent {
     }
 }
 
-/// Node 0 has processor 0 for itself.
 fn processor(node: usize) -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    if node == 0 || cores == 1 {
-        0
-    } else {
-        1 + (node - 1) % (cores - 1)
-    }
+    node % std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Binds every thread of a process to one processor.
@@ -169,7 +165,11 @@ fn pin_process(pid: u32, cpu: usize) -> Result<()> {
     set.set(cpu);
     for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
         let tid = task?.file_name().to_string_lossy().parse()?;
-        sched_setaffinity(Pid::from_raw(tid), &set)?;
+        match sched_setaffinity(Pid::from_raw(tid), &set) {
+            // A thread that has ended meanwhile.
+            Ok(()) | Err(Errno::SRCH) => {}
+            Err(errno) => return Err(errno.into()),
+        }
     }
     Ok(())
 }

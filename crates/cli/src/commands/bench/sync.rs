@@ -19,7 +19,7 @@ fn locks(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
     stage.open("bench.locks", 1, None)?;
     let (mut handover, mut again, mut short) = <(Samples, Samples, Samples)>::default();
     let count = effort.count.min(300);
-    for _ in 0..effort.rounds {
+    for round in effort.rounds() {
         stage.raw(raw::REQUEST, effort.count, &mut short)?;
         // The token comes from the other node, where it was last used.
         for _ in 0..count {
@@ -45,6 +45,9 @@ fn locks(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
                 count: effort.count,
             },
         )?);
+        if round == Effort::WARM_UP {
+            (handover, again, short) = Default::default();
+        }
     }
     let beside = Some(("raw_exchange_short", &short));
     report.row("lock_handover", waiting.name(), &handover, beside);
@@ -55,10 +58,9 @@ fn locks(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
 fn barriers(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
     let mut stage = Stage::new(*PARTIES.end(), effort, waiting)?;
     stage.open("bench.barriers", 1, None)?;
-    let mut short = Samples::default();
     for parties in PARTIES {
-        let mut samples = Samples::default();
-        for _ in 0..effort.rounds {
+        let (mut samples, mut short) = <(Samples, Samples)>::default();
+        for round in effort.rounds() {
             stage.raw(raw::REQUEST, effort.count, &mut short)?;
             let order = Order::Barrier {
                 number: parties as u64,
@@ -73,6 +75,9 @@ fn barriers(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()
                 if agent == 0 {
                     samples.extend(times);
                 }
+            }
+            if round == Effort::WARM_UP {
+                (samples, short) = Default::default();
             }
         }
         let name = format!("barrier_{parties}");
