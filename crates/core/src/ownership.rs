@@ -102,7 +102,7 @@ pub(crate) struct Search {
     /// The newest version known, and its owner.
     best: (Version, NodeId),
     /// Who could start again, best last; and who holds copies.
-    spare: Option<(Spare, NodeId)>,
+    spare: Option<(Spare, Version, NodeId)>,
     copies: NodeSet,
     /// Who said it does not own the newest version it knows.
     denying: NodeSet,
@@ -223,7 +223,11 @@ impl<X: Default + PartialEq> Ownership<X> {
         by_library: bool,
     ) -> bool {
         let home = cx.home(subject.segment());
-        let (to, since, hops) = if self.hint != cx.me() && !cx.is_gone(self.hint) && hops < ASTRAY {
+        // Who is said to own it asks for it: the grant is on its way, unless the
+        // granter has died and it was lost with him.
+        let orphaned = self.hint == waiter.node && !by_library && cx.somebody_died();
+        let trail = self.hint != cx.me() && !cx.is_gone(self.hint) && !orphaned;
+        let (to, since, hops) = if trail && hops < ASTRAY {
             (self.hint, self.version, hops)
         } else if home != cx.me() && !cx.is_gone(home) {
             (home, Version(0), ASTRAY)
@@ -497,7 +501,7 @@ impl<X: Default + PartialEq> Ownership<X> {
             self.send_on(cx, subject);
             return Found::Owner;
         }
-        if let Some((_, node)) = search.spare {
+        if let Some((.., node)) = search.spare {
             let mut copies = search.copies;
             copies.remove(node);
             // The next round will find the new owner, or repeat this.
@@ -575,7 +579,8 @@ impl Search {
             self.copies.insert(node);
         }
         if located.spare > Spare::None {
-            self.spare = self.spare.max(Some((located.spare, node)));
+            let spare = (located.spare, located.version, node);
+            self.spare = self.spare.max(Some(spare));
         }
         if located.owner != node {
             self.denying.insert(node);

@@ -106,6 +106,14 @@ impl Cx<'_> {
         }
     }
 
+    /// Whether any member ever went without saying good-bye.
+    pub(crate) fn somebody_died(&self) -> bool {
+        let members = &self.shell.view.members;
+        members
+            .iter()
+            .any(|member| matches!(member.health, Health::Dead | Health::Revoked))
+    }
+
     /// Whether the node left in order.
     pub(crate) fn has_left(&self, node: NodeId) -> bool {
         let members = &self.shell.view.members;

@@ -97,6 +97,27 @@ fn daemons_are_killed_and_replaced_from_their_journals() {
     sweep_with(Profile::Harsh, 10_000, 150, true);
 }
 
+/// What was broken once: seeds that told of a bug, and what it was.
+#[test]
+fn seeds_that_broke_something_hold() {
+    let once = [
+        // Granted to a node by one that died: nobody searched, since the home's
+        // hint named the very node that asked.
+        (10_484, Profile::Harsh, true),
+        // Two old grants to a node that had left: the older one was taken back.
+        (40_326, Profile::Harsh, false),
+    ];
+    for (seed, profile, replace) in once {
+        let options = Options {
+            seed,
+            profile,
+            replace,
+            ..Options::default()
+        };
+        assert!(run(options).failure.is_none(), "seed {seed}, {profile}");
+    }
+}
+
 #[test]
 fn every_canary_is_found() {
     for canary in Canary::ALL {
