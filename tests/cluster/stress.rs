@@ -205,6 +205,11 @@ fn four_nodes_on_a_bad_network() {
 }
 
 #[test]
+fn eight_nodes_on_a_bad_network() {
+    stress(bad_network(8), &shape(1, 1));
+}
+
+#[test]
 fn three_nodes_on_a_bad_network_with_a_fixed_manager() {
     let shape = shape(2, 1).with(Manager::Fixed, Window::Nanos(0));
     stress(bad_network(3), &shape);
