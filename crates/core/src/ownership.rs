@@ -101,9 +101,10 @@ pub(crate) struct Search {
     missing: NodeSet,
     /// The newest version known, and its owner.
     best: (Version, NodeId),
-    /// Who could start again, best last; and who holds copies.
-    spare: Option<(Spare, Version, NodeId)>,
+    /// Who holds copies, and could start again from one.
     copies: NodeSet,
+    /// Who could start again from the newest grant that nobody took.
+    stash: Option<(Version, NodeId)>,
     /// Who said it does not own the newest version it knows.
     denying: NodeSet,
     /// A grant of the newest version known is being repeated.
@@ -501,7 +502,7 @@ impl<X: Default + PartialEq> Ownership<X> {
             self.send_on(cx, subject);
             return Found::Owner;
         }
-        if let Some((.., node)) = search.spare {
+        if let Some(node) = search.start() {
             let mut copies = search.copies;
             copies.remove(node);
             // The next round will find the new owner, or repeat this.
@@ -565,8 +566,8 @@ impl Search {
             request: RequestId(0),
             missing: NodeSet::EMPTY,
             best: (Version(0), NodeId::NONE),
-            spare: None,
             copies: NodeSet::EMPTY,
+            stash: None,
             denying: NodeSet::EMPTY,
             passing: false,
             denials: 0,
@@ -574,13 +575,20 @@ impl Search {
         }
     }
 
+    /// Who can start again. A copy that nobody invalidated is current; a grant is,
+    /// if nobody knows of a newer owner: else it was taken and passed on.
+    fn start(&self) -> Option<NodeId> {
+        let copy = self.copies.iter().last();
+        let stash = self.stash.filter(|(version, _)| *version == self.best.0);
+        copy.or(stash.map(|(_, node)| node))
+    }
+
     fn note(&mut self, node: NodeId, located: &Located) {
         if located.spare == Spare::Copy {
             self.copies.insert(node);
         }
-        if located.spare > Spare::None {
-            let spare = (located.spare, located.version, node);
-            self.spare = self.spare.max(Some(spare));
+        if located.spare == Spare::Stash {
+            self.stash = self.stash.max(Some((located.version, node)));
         }
         if located.owner != node {
             self.denying.insert(node);

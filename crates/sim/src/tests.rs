@@ -106,6 +106,9 @@ fn seeds_that_broke_something_hold() {
         (10_484, Profile::Harsh, true),
         // Two old grants to a node that had left: the older one was taken back.
         (40_326, Profile::Harsh, false),
+        // An old grant to a node that had left: it had taken it and passed it on,
+        // to one that stored and died. What was lost came back as it had been.
+        (468_001_136, Profile::Wild, false),
     ];
     for (seed, profile, replace) in once {
         let options = Options {
