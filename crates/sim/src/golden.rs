@@ -19,6 +19,8 @@ pub(crate) struct GoldenPage {
     /// A crash took the only copies: it may be refused, or come back once as
     /// it was before.
     pub(crate) lost: bool,
+    /// It was lost at least once.
+    was_lost: bool,
     /// The newest version anybody claimed to own.
     version: Version,
     /// Who claimed it, and to whom ownership has been sent since.
@@ -112,6 +114,7 @@ impl Golden {
     pub(crate) fn crashed(&mut self, kept: impl Fn(PageKey, &Words) -> bool) {
         for (key, page) in &mut self.pages {
             page.lost |= !kept(*key, &page.words);
+            page.was_lost |= page.lost;
         }
     }
 
@@ -126,6 +129,7 @@ impl Golden {
         if let Some(page) = self.pages.get_mut(&key) {
             let at_risk = page.hands.iter().any(|host| gone(*host));
             page.lost |= at_risk && !kept(&page.words);
+            page.was_lost |= page.lost;
         }
     }
 
@@ -148,6 +152,11 @@ impl Golden {
     /// The right contents of a page; zeros if nobody ever stored to it.
     pub(crate) fn words(&self, key: PageKey) -> Words {
         self.pages.get(&key).map_or([0; WORDS], |page| page.words)
+    }
+
+    /// Whether it was ever possible that only a crashed host held it.
+    pub(crate) fn was_lost(&self, key: PageKey) -> bool {
+        self.pages.get(&key).is_some_and(|page| page.was_lost)
     }
 
     /// Whether the page may be refused.

@@ -28,6 +28,7 @@ mod scenario;
 mod sealing;
 mod step;
 mod transcript;
+mod witness;
 mod workload;
 mod world;
 

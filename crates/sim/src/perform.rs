@@ -116,6 +116,7 @@ impl World {
             || format!("t{} {key}.{} is {value:#x}", id.0, place.word),
         );
         self.golden.load(host, key, place.word, value)?;
+        self.witness(id, key, place.word, value, false);
         let thread = &mut self.processes.threads[id.0];
         thread.last = value;
         thread.failed = false;
@@ -143,6 +144,7 @@ impl World {
             || format!("t{} {key}.{} becomes {value:#x}", id.0, place.word),
         );
         self.golden.store(host, key, place.word, value)?;
+        self.witness(id, key, place.word, value, true);
         self.processes.threads[id.0].failed = false;
         self.done(id);
         Ok(())

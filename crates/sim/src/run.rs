@@ -82,6 +82,7 @@ fn phases(world: &mut World, plan: Plan) -> Check {
     world.heal();
     finish(world)?;
     read_out(world, plan.mains)?;
+    world.judge()?;
     close_down(world)
 }
 

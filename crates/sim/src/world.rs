@@ -17,6 +17,7 @@ use crate::process::{Client, Processes};
 use crate::recording::Recording;
 use crate::sealing::Sealing;
 use crate::step::{BarrierPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
+use crate::witness::History;
 use pagemesh_core::{Config, Effects, Input, Node, Pace, Rights, Start, Time};
 use pagemesh_wire::{ClusterId, Incarnation, Ticket};
 use std::cmp::Reverse;
@@ -108,6 +109,7 @@ pub(crate) struct World {
     pub(crate) hosts: Vec<Host>,
     pub(crate) network: Network,
     pub(crate) golden: Golden,
+    pub(crate) history: History,
     pub(crate) processes: Processes,
     pub(crate) setting: Setting,
     /// When threads run and how they think.
@@ -142,6 +144,7 @@ impl World {
             hosts: Vec::new(),
             network: Network::new(setting.seed, setting.weather.clone(), setting.canary),
             golden: Golden::default(),
+            history: History::default(),
             processes: Processes::default(),
             dice: Dice::stream(setting.seed, "threads"),
             log: Log::new(setting.log),
