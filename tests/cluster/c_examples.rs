@@ -11,13 +11,7 @@ fn every_example_runs_on_two_nodes() {
     let Some(cluster) = Cluster::start(2) else {
         return;
     };
-    let libraries = build_library();
-    // By its soname, as the dynamic linker looks for it.
-    let directory = cluster.directory().join("lib");
-    std::fs::create_dir(&directory).unwrap();
-    for name in ["libpagemesh.so", "libpagemesh.so.0"] {
-        std::os::unix::fs::symlink(libraries.join("libpagemesh.so"), directory.join(name)).unwrap();
-    }
+    let directory = library_of(&cluster);
     for source in examples() {
         let program = directory.join(source.file_stem().unwrap());
         compile(&source, &directory, &program);
@@ -36,6 +30,39 @@ fn every_example_runs_on_two_nodes() {
             source.display()
         );
     }
+}
+
+#[test]
+fn the_library_guards_the_memory_of_segments() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let memory = &cluster.share("guarded", 4)[0];
+    let directory = library_of(&cluster);
+    let program = directory.join("guard");
+    compile(
+        Path::new(HERE).join("cluster/c/guard.c").as_path(),
+        &directory,
+        &program,
+    );
+    for node in 0..2 {
+        let mut command = cluster.node(node).command(&program);
+        command.env("LD_LIBRARY_PATH", &directory);
+        let said = finish_all(vec![Player::run(command, "guard")]);
+        assert_eq!(said[0], ["guarded"]);
+    }
+    assert_eq!(crate::support::load(memory, 0), 6);
+}
+
+/// A directory with the library, as the dynamic linker looks for it.
+fn library_of(cluster: &Cluster) -> PathBuf {
+    let libraries = build_library();
+    let directory = cluster.directory().join("lib");
+    std::fs::create_dir(&directory).unwrap();
+    for name in ["libpagemesh.so", "libpagemesh.so.0"] {
+        std::os::unix::fs::symlink(libraries.join("libpagemesh.so"), directory.join(name)).unwrap();
+    }
+    directory
 }
 
 fn examples() -> Vec<PathBuf> {

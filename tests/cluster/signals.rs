@@ -163,3 +163,44 @@ fn a_process_stopped_while_it_waits_for_a_page_goes_on_later() {
         );
     }
 }
+
+/// Profilers and job control interrupt a system call on an absent page again and
+/// again, since the kernel lets it end only with the page: each time there is
+/// another fault, and no request.
+#[test]
+fn profilers_and_pauses_ask_for_a_page_only_once() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let here = &cluster.share("interrupted", 3)[0];
+    for (page, how) in ["profile", "stop", "both"].into_iter().enumerate() {
+        store(here, page * PAGE_SIZE, 9);
+        let mut puppet = cluster.puppet(1, "interrupted");
+        if how != "stop" {
+            assert_eq!(puppet.ask("profile"), "done");
+        }
+        let count = || ["asked", "resent", "kernel_faults"].map(|name| cluster.counter(1, name));
+        let [asked, resent, faults] = count();
+        while_node_0_is_away(&cluster, || {
+            puppet.tell(&format!("send {} 8", page * PAGE_SIZE));
+            puppet.wait_until_it_sleeps_in("userfault");
+            if how == "profile" {
+                // Its clock runs while it does: begin.
+                puppet.signal(Signal::PROF);
+            } else {
+                puppet.signal(Signal::STOP);
+            }
+            std::thread::sleep(A_WHILE);
+        });
+        puppet.signal(Signal::CONT);
+        assert_eq!(puppet.hear(), "9", "{how}");
+        let [asked_then, resent_then, faults_then] = count();
+        eprintln!("{how}: {} faults", faults_then - faults);
+        assert!(
+            faults_then - faults > 20,
+            "{how}: the kernel did not insist"
+        );
+        assert!(asked_then - asked <= 1 + resent_then - resent, "{how}");
+        assert!(resent_then - resent < 20, "{how}: by the clock only");
+    }
+}

@@ -4,4 +4,5 @@
 
 pub mod dice;
 pub mod litmus;
+pub mod record;
 pub mod stress;

@@ -7,6 +7,7 @@
 //! `EINVAL`.
 
 mod error;
+mod guard;
 mod handle;
 mod job;
 #[cfg(test)]

@@ -136,7 +136,9 @@ fn header_and_library_have_the_same_functions() {
         .collect();
     let header = std::fs::read_to_string(format!("{HERE}/include/pagemesh.h")).unwrap();
     let declared = declared(&header);
-    let declared: BTreeSet<_> = declared.iter().map(String::as_str).collect();
+    let mut declared: BTreeSet<_> = declared.iter().map(String::as_str).collect();
+    // Stand in for those of the C library, whose headers declare them.
+    declared.extend(["madvise", "mmap", "mmap64", "mremap", "munmap"]);
     assert_eq!(exported, declared);
 }
 

@@ -59,6 +59,7 @@ mod lock;
 mod mapping;
 mod mesh;
 mod path;
+mod ranges;
 mod segment;
 #[cfg(test)]
 mod tests;
@@ -75,6 +76,8 @@ pub use lock::{Lock, LockGuard};
 pub use mapping::Mapping;
 pub use mesh::{Members, Mesh};
 pub use path::{SOCKET_VARIABLE, socket_paths};
+#[doc(hidden)]
+pub use ranges::mapped_within;
 pub use segment::{Access, Options, Segment};
 pub use write_lock::WriteLock;
 

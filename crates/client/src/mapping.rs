@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::connection::{Orphan, unexpected};
+use crate::ranges::Claim;
 use crate::{Error, Result, Segment};
 
 /// A mapping of a segment, until this is dropped.
@@ -37,6 +38,7 @@ pub struct Region {
     write: bool,
     /// `None` until the daemon serves it.
     served: Option<Served>,
+    _claim: Claim,
 }
 
 struct Served {
@@ -82,13 +84,16 @@ impl Mapping {
         if !segment.contains(&(offset..end)) {
             return Err(OUTSIDE);
         }
+        let base = map_memory(segment, address, offset, length, write)?;
+        let start = base.as_ptr() as usize;
         let mut region = Region {
             segment: segment.clone(),
-            base: map_memory(segment, address, offset, length, write)?,
+            base,
             length,
             offset,
             write,
             served: None,
+            _claim: Claim::new(&(start..start + length.next_multiple_of(PAGE_SIZE))),
         };
         region.served = Some(region.attach()?);
         let region = Arc::new(region);

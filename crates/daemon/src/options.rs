@@ -30,6 +30,10 @@ pub struct Options {
     pub cpu: Option<usize>,
     /// Record what the node does, to find out later why.
     pub recorder: bool,
+    /// Lose stores: take pages away without stopping those who store to them. By
+    /// this, tests show that they would notice; there is no other way to ask for it.
+    #[doc(hidden)]
+    pub unprotected: bool,
     /// Listen at an address others can reach although nothing is encrypted.
     pub insecure: bool,
     /// Seal all datagrams, and be admitted by this; none: nothing is sealed.
@@ -75,6 +79,7 @@ impl Default for Options {
             impair: None,
             cpu: None,
             recorder: true,
+            unprotected: false,
             insecure: false,
             admission: None,
         }

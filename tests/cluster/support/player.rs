@@ -90,10 +90,23 @@ impl Player {
         state(self.child.id())
     }
 
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         let process = Pid::from_child(&self.child);
         kill_process(process, signal).expect("the process is there");
+    }
+
+    /// Whether it goes on, rather than crash at what it was told last.
+    pub(crate) fn is_well(&mut self) -> bool {
+        super::eventually("it answers or ends", || {
+            self.lines.try_recv().is_ok() || matches!(self.state(), Some('Z') | None)
+        });
+        self.ended().is_none()
     }
 
     /// Kills it at once, and waits until it is no more.

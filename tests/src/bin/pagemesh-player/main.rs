@@ -8,6 +8,7 @@ mod litmus;
 mod phases;
 mod puppet;
 mod queue;
+mod record;
 mod stress;
 
 use anyhow::Result;
@@ -32,6 +33,8 @@ enum Role {
     Consume(queue::Consume),
     /// Everything at random
     Stress(stress::Stress),
+    /// Write down what is loaded and stored, and when
+    Record(record::Record),
     /// Run one thread of a litmus test
     Litmus(litmus::Player),
 }
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Role::Produce(produce) => produce.play(),
         Role::Consume(consume) => consume.play(),
         Role::Stress(stress) => stress.play(),
+        Role::Record(record) => record.play(),
         Role::Litmus(player) => player.play(),
     };
     match played {
@@ -67,10 +71,10 @@ fn say(line: &str) -> Result<()> {
 
 /// Some players are meant to crash.
 fn leave_no_core() {
-    use rustix::process::{Resource, Rlimit, setrlimit};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let none = Rlimit {
         current: Some(0),
-        maximum: Some(0),
+        ..getrlimit(Resource::Core)
     };
     let _ = setrlimit(Resource::Core, none);
 }

@@ -7,6 +7,14 @@
 //! | `follow OFFSET` | the number to which the address there points |
 //! | `send OFFSET LENGTH` | sum of these bytes, after a trip through a pipe by `write(2)` |
 //! | `unprotect` | `done`, after `mprotect` to read and write |
+//! | `discard OFFSET LENGTH` | `done`, after `madvise` that they are not needed |
+//! | `punch OFFSET LENGTH` | `done`, after `madvise` to remove them |
+//! | `unmap OFFSET LENGTH` | `done`, after a bare `munmap` |
+//! | `bury OFFSET LENGTH` | `done`, after mapping other memory over them |
+//! | `move OFFSET LENGTH` | the number there after a bare `mremap` to elsewhere |
+//! | `address` | where the mapping is |
+//! | `profile` | `done`; from now on SIGPROF comes for every millisecond it runs |
+//! | `crash` | none: it aborts and dumps core beside the daemon's socket |
 //! | `lock KEY` | `locked`, or `recovered` |
 //! | `unlock KEY` | `done` |
 //! | `barrier KEY PARTIES` | `passed` |
@@ -32,6 +40,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
 use pagemesh::{Access, LockGuard, Mapping, Mesh, Options, Segment};
 use rustix::mm::{MprotectFlags, mprotect};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::collections::HashMap;
 use std::io::Read as _;
 
@@ -56,7 +65,8 @@ pub(crate) struct Puppet {
 impl Puppet {
     pub(crate) fn play(self) -> Result<()> {
         if self.handler {
-            catch_usr1()?;
+            // Without SA_RESTART.
+            catch(libc::SIGUSR1, 0)?;
         }
         let mesh = Mesh::connect()?;
         let segment = self.segment(&mesh)?;
@@ -111,6 +121,14 @@ impl Strings {
             ("follow", [at]) => self.follow(*at as usize),
             ("send", [at, length]) => self.send(*at as usize, *length as usize),
             ("unprotect", []) => self.unprotect(),
+            ("discard", [at, length]) => self.advise(*at, *length, libc::MADV_DONTNEED),
+            ("punch", [at, length]) => self.advise(*at, *length, libc::MADV_REMOVE),
+            ("unmap", [at, length]) => self.unmap(*at as usize, *length as usize),
+            ("bury", [at, length]) => self.bury(*at as usize, *length as usize),
+            ("move", [at, length]) => self.displace(*at as usize, *length as usize),
+            ("address", []) => Ok((self.memory.as_ptr() as usize).to_string()),
+            ("profile", []) => profile(),
+            ("crash", []) => crash(),
             ("lock", [key]) => self.lock(*key),
             ("unlock", [key]) => self.unlock(*key),
             ("barrier", [key, parties]) => self.barrier(*key, *parties),
@@ -170,6 +188,39 @@ impl Strings {
         // SAFETY: the mapping is this process's own, and stays where it is.
         unsafe { mprotect(self.memory.as_ptr().cast(), length, rights) }?;
         Ok("done".into())
+    }
+
+    fn advise(&self, at: u64, length: u64, advice: i32) -> Result<String> {
+        let (at, length) = (at as usize, length as usize);
+        let place = self.place(at, length)?;
+        // SAFETY: pages of the mapping, which any process may change.
+        done(unsafe { libc::madvise(place.cast(), length, advice) })
+    }
+
+    fn unmap(&self, at: usize, length: usize) -> Result<String> {
+        let place = self.place(at, length)?;
+        // SAFETY: nobody refers to this memory; whoever touches it shall crash.
+        done(unsafe { libc::munmap(place.cast(), length) })
+    }
+
+    fn bury(&self, at: usize, length: usize) -> Result<String> {
+        let place = self.place(at, length)?;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        // SAFETY: as above.
+        let mapped = unsafe { libc::mmap(place.cast(), length, rights, flags, -1, 0) };
+        done(if mapped == libc::MAP_FAILED { -1 } else { 0 })
+    }
+
+    fn displace(&self, at: usize, length: usize) -> Result<String> {
+        let place = self.place(at, length)?;
+        // SAFETY: as above; the kernel chooses the new place.
+        let moved = unsafe { libc::mremap(place.cast(), length, 2 * length, libc::MREMAP_MAYMOVE) };
+        if moved == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error().into());
+        }
+        // SAFETY: just mapped there.
+        Ok(unsafe { moved.cast::<u64>().read_volatile() }.to_string())
     }
 
     fn lock(&mut self, key: u64) -> Result<String> {
@@ -252,6 +303,38 @@ fn as_raw(file: &impl std::os::fd::AsFd) -> i32 {
     std::os::fd::AsRawFd::as_raw_fd(&file.as_fd())
 }
 
+fn done(result: i32) -> Result<String> {
+    if result != 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    Ok("done".into())
+}
+
+/// As a profiler does: the handler runs again and again.
+fn profile() -> Result<String> {
+    catch(libc::SIGPROF, libc::SA_RESTART)?;
+    let often = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 1000,
+    };
+    let timer = libc::itimerval {
+        it_interval: often,
+        it_value: often,
+    };
+    // SAFETY: reads one itimerval.
+    done(unsafe { libc::setitimer(libc::ITIMER_PROF, &raw const timer, std::ptr::null_mut()) })
+}
+
+fn crash() -> Result<String> {
+    let socket = std::env::var_os(pagemesh::SOCKET_VARIABLE).context("no socket")?;
+    let directory = std::path::Path::new(&socket).parent();
+    std::env::set_current_dir(directory.context("no directory")?)?;
+    let mut limit = getrlimit(Resource::Core);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Core, limit)?;
+    std::process::abort()
+}
+
 fn descriptors() -> Result<String> {
     let list = std::process::Command::new("ls")
         .args(["-l", "/proc/self/fd"])
@@ -259,15 +342,16 @@ fn descriptors() -> Result<String> {
     Ok(String::from_utf8_lossy(&list.stdout).replace('\n', "; "))
 }
 
-/// A handler that does nothing, set without `SA_RESTART`.
-fn catch_usr1() -> Result<()> {
+/// A handler that does nothing.
+fn catch(signal: i32, flags: i32) -> Result<()> {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: all zeros is a valid sigaction, filled in before use; the handler
     // touches nothing.
     let failed = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as *const () as usize;
-        libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut())
+        action.sa_flags = flags;
+        libc::sigaction(signal, &raw const action, std::ptr::null_mut())
     };
     if failed != 0 {
         return Err(std::io::Error::last_os_error().into());
