@@ -24,6 +24,10 @@
  * accesses end in SIGSEGV, and its calls fail with ESTALE until it connects
  * anew. exec and exit end everything in order.
  *
+ * Memory. munmap of a whole mapping does what pagemesh_unmap does. munmap of
+ * a part, mmap with MAP_FIXED over a mapping, mremap of one, and advice to
+ * remove its pages are refused with EINVAL (mmap: EEXIST).
+ *
  * Link with -lpagemesh (pkg-config pagemesh). C99 and C++98 on Linux.
  */
 #ifndef PAGEMESH_H

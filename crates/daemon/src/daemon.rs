@@ -157,7 +157,8 @@ impl Daemon {
             "listening",
         );
         let stash = Stash::create().context("no memory for the stash")?;
-        let hands = Hands::new(poll, network, stash, recorder);
+        let mut hands = Hands::new(poll, network, stash, recorder);
+        hands.pages.unprotected = options.unprotected;
         Ok(Self {
             driver: Driver::new(node, hands, about),
             door: Door::new(listener),

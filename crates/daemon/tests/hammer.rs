@@ -77,7 +77,7 @@ fn no_store_is_lost_when_pages_are_taken_away() {
     if !permitted() {
         return;
     }
-    let (lost, evicted) = hammer_on_two_nodes(false, 3000);
+    let (lost, evicted) = hammer_on_two_nodes(false, 1500);
     eprintln!("{evicted} pages were taken away");
     assert!(evicted > 100, "{evicted}");
     assert_eq!(lost, 0);
@@ -88,7 +88,7 @@ fn the_hammer_notices_if_stores_are_not_stopped_first() {
     if !permitted() {
         return;
     }
-    let (lost, evicted) = hammer_on_two_nodes(true, 3000);
+    let (lost, evicted) = hammer_on_two_nodes(true, 1000);
     eprintln!("{lost} stores were lost by {evicted} pages that were taken away");
     assert!(lost > 0);
 }
