@@ -2,6 +2,8 @@
 
 use clap::{Parser, Subcommand};
 
+mod explore;
+mod fuzz;
 mod replay;
 mod sim;
 mod soak;
@@ -15,6 +17,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Visit every state of small clusters, whatever the order of events.
+    Explore(explore::Arguments),
+    /// Feed hostile bytes to decoders and to a node.
+    Fuzz(fuzz::Arguments),
     /// Show what a flight recorder remembers, and check that it is repeatable.
     Replay(replay::Arguments),
     /// Run clusters in the deterministic simulator.
@@ -25,6 +31,8 @@ enum Task {
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().task {
+        Task::Explore(arguments) => explore::run(&arguments),
+        Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Replay(arguments) => replay::run(&arguments),
         Task::Sim(arguments) => sim::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),

@@ -66,7 +66,7 @@ events! {
     /// A read copy was sent.
     CopyGiven { segment: SegmentId, page: PageIndex } => "copies_given",
     /// Ownership was sent.
-    OwnershipGiven { segment: SegmentId, page: PageIndex } => "ownerships_given",
+    OwnershipGiven { segment: SegmentId, page: PageIndex, to: NodeId, version: Version } => "ownerships_given",
     /// The writer here became a reader (M11).
     Downgraded { segment: SegmentId, page: PageIndex } => "downgrades",
     /// The copy here was dropped for a writer elsewhere.
@@ -100,7 +100,7 @@ events! {
     /// A lock's token arrived.
     TokenArrived { key: SyncKey } => "tokens_in",
     /// A lock's token left.
-    TokenGiven { key: SyncKey } => "tokens_out",
+    TokenGiven { key: SyncKey, to: NodeId, version: Version } => "tokens_out",
     /// A lock was taken back from a dead process.
     LockRecovered { key: SyncKey } => "locks_recovered",
     /// A barrier opened for a process here.

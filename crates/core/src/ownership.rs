@@ -266,6 +266,11 @@ impl<X: Default + PartialEq> Ownership<X> {
     /// An [`Ask`] of another node arrived.
     pub(crate) fn route(&mut self, cx: &mut Cx<'_>, ask: &Ask) -> Route {
         let waiter = ask.waiter;
+        if !cx.is_alive(waiter.node) {
+            // Forwarded by one that has not heard of its end, or to one that has not
+            // heard of its beginning and could not send it anything: it asks again.
+            return Route::Gone;
+        }
         if let Some(passing) = self.passing()
             && passing.to == waiter.node
             && passing.pass.request <= waiter.request
@@ -282,11 +287,16 @@ impl<X: Default + PartialEq> Ownership<X> {
         let awaits_ownership = self
             .want()
             .is_some_and(|want| want.waiter.access == Access::Write);
-        if ask.since > self.version && awaits_ownership {
+        // Whoever names a newer version than this node knows is right: a grant to
+        // this node is on its way. If it did not ask for it, its own hint leads
+        // back to where that comes from, so that only the home can help.
+        let grant_comes = ask.since > self.version;
+        if grant_comes && awaits_ownership {
             self.enqueue(waiter);
             return Route::Gone;
         }
-        if self.forward(cx, ask.subject, waiter, ask.hops + 1, ask.by_library) {
+        let hops = if grant_comes { ASTRAY } else { ask.hops + 1 };
+        if self.forward(cx, ask.subject, waiter, hops, ask.by_library) {
             Route::Gone
         } else {
             Route::Astray
@@ -483,10 +493,11 @@ impl<X: Default + PartialEq> Ownership<X> {
         }
         let (version, owner) = search.best;
         let me = cx.me();
-        let denied = search.denying.contains(owner) && !search.passing;
+        let denies = search.denying.contains(owner);
+        let denied = denies && !search.passing;
         search.denials = if denied { search.denials + 1 } else { 0 };
-        if !cx.is_gone(owner) && search.denials == 1 {
-            // Its grant may have arrived just after it answered.
+        if !cx.is_gone(owner) && denies && search.denials <= 1 {
+            // Its grant is on its way, or may have arrived just after it answered.
             return Found::NotYet;
         }
         if owner == me && !denied {

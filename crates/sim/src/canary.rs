@@ -1,5 +1,6 @@
 //! Bugs planted on purpose: a simulator that does not find them finds nothing.
 
+use pagemesh_wire::peer::Message;
 use std::fmt;
 use std::str::FromStr;
 
@@ -43,6 +44,25 @@ canaries! {
     RedoBlind = "redo-blind",
     /// A barrier's departures reach processes before the others came.
     BarrierLeaks = "barrier-leaks",
+    /// Every second grant does not take along who waits.
+    QueueForgotten = "queue-forgotten",
+    /// Forwarded asks name a newer version than anybody knows.
+    HintInvented = "hint-invented",
+}
+
+impl Canary {
+    /// What leaves instead of this message.
+    pub(crate) fn tamper(self, message: &mut Message) {
+        match (self, message) {
+            (Self::QueueForgotten, Message::Pass(pass)) if pass.version.0 % 2 == 0 => {
+                pass.queue.clear();
+            }
+            (Self::HintInvented, Message::Ask(ask)) if (1..u8::MAX).contains(&ask.hops) => {
+                ask.since = ask.since.next();
+            }
+            _ => {}
+        }
+    }
 }
 
 impl fmt::Display for Canary {

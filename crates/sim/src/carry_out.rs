@@ -1,6 +1,7 @@
 //! Carrying out effects, one host at a time, as the driver's law says.
 
 use crate::check::{Check, ensure};
+use crate::hints::Hints;
 use crate::kernel::{PageKey, Reclaimed, ThreadId, append_page};
 use crate::log::{Mark, fingerprint};
 use crate::network::{Fate, is_sign_of_life, kind};
@@ -8,7 +9,7 @@ use crate::world::{Happening, Life, World};
 use pagemesh_core::limits::USE_GUARD;
 use pagemesh_core::{Effect, Event, Input, Rights, Source};
 use pagemesh_wire::header::{HEADER_SIZE, Header};
-use pagemesh_wire::peer::{Message, Subject};
+use pagemesh_wire::peer::Message;
 use pagemesh_wire::{ClientId, MappingId, NodeId, PAGE_SIZE, PageIndex, SegmentId, SyncKey};
 use std::net::SocketAddr;
 
@@ -27,9 +28,14 @@ impl World {
             Effect::Send {
                 address,
                 header,
-                message,
+                mut message,
                 page,
-            } => self.send(at, address, header, &message, page, payload),
+            } => {
+                if let Some(canary) = self.setting.canary {
+                    canary.tamper(&mut message);
+                }
+                self.send(at, address, header, &message, page, payload)
+            }
             Effect::Fill {
                 segment,
                 page,
@@ -112,14 +118,7 @@ impl World {
             "h{} sends {message:?} with page {page:?}",
             at + 1
         );
-        let grants = match message {
-            Message::Data(data) => Some(key(data.segment, data.page)),
-            Message::Pass(pass) => match pass.subject {
-                Subject::Page { segment, page } => Some(key(segment, page)),
-                Subject::Lock(_) => None,
-            },
-            _ => None,
-        };
+        let grants = PageKey::granted_by(message);
         if let Some(granted) = grants {
             ensure!(
                 self.hosts[at].kernel.rights(granted) < Rights::Write,
@@ -128,6 +127,7 @@ impl World {
                 at + 1
             );
         }
+        self.check_trail(at, header, message)?;
         let room = HEADER_SIZE + 64 + if page.is_some() { PAGE_SIZE } else { 0 };
         let mut bytes = Vec::with_capacity(room);
         message.encode(header, &mut bytes);
@@ -142,6 +142,18 @@ impl World {
         }
         self.dispatch(at, address, header.to, message, bytes);
         Ok(())
+    }
+
+    /// Asserts what is said of owners and of those who wait.
+    fn check_trail(&mut self, at: usize, header: Header, message: &Message) -> Check {
+        self.hints.said(header.from, header.to, message)?;
+        let members = &self.hosts[at].node.view().members;
+        let knows = |node| members.iter().any(|member| member.id == node);
+        self.lines.said(header.from, header.to, message, knows)?;
+        match (&self.heard, message) {
+            (Some(heard), Message::Ask(said)) => Hints::forwarded(header.from, heard, said),
+            _ => Ok(()),
+        }
     }
 
     /// A datagram leaves: into the network, whatever that does to it.
@@ -417,6 +429,7 @@ impl World {
             [event.index() as u64, 0, 0],
             || format!("{event:?}"),
         );
+        self.hints.told(&event);
         match event {
             Event::Owned { .. } if self.hosts[at].buried => Ok(()),
             Event::Owned {
@@ -427,6 +440,10 @@ impl World {
             Event::Admitted { node } => {
                 self.hosts[at].id = Some(node);
                 self.admitted(at);
+                Ok(())
+            }
+            Event::Left { node } => {
+                self.lines.gone(node);
                 Ok(())
             }
             Event::Died { node } => {

@@ -44,6 +44,10 @@ invariants! {
         "Contents are sent only from where there are some.",
     OneOwner = "INV-one-owner":
         "Versions of a page only rise: nobody becomes its owner twice at one version.",
+    HintNearer = "INV-hint-nearer":
+        "A hint names who did own; each hop of a forwarded ask knows a newer version.",
+    QueueTravels = "INV-queue-travels":
+        "Who waits in a grant's queue is served in this order, before anybody else.",
     UsedBeforeLeaving = "INV-used-before-leaving":
         "A thread that was woken for a page finds it there, if not at once then before long.",
     Pinned = "INV-pinned":

@@ -13,7 +13,7 @@ pub(crate) const WORDS: usize = 8;
 pub(crate) type Words = [u64; WORDS];
 
 /// The contents of one page and what is known about it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct GoldenPage {
     pub(crate) words: Words,
     /// A crash took the only copies: it may be refused, or come back once as
@@ -30,7 +30,7 @@ pub(crate) struct GoldenPage {
 }
 
 /// The memory of the whole cluster, as it should be.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Golden {
     pages: BTreeMap<PageKey, GoldenPage>,
     /// Unique values for stores, so that every stale load is noticed.

@@ -8,6 +8,7 @@ use crate::canary::Canary;
 use crate::check::{Check, ensure};
 use crate::golden::{WORDS, Words};
 use pagemesh_core::{Rights, Source, Time};
+use pagemesh_wire::peer::{Message, Pass, Subject};
 use pagemesh_wire::{ClientId, MappingId, PAGE_SIZE, PageIndex, SegmentId, SyncKey};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,19 +27,34 @@ impl fmt::Display for PageKey {
     }
 }
 
+impl PageKey {
+    /// The page a message gives away, or a copy of it.
+    pub(crate) fn granted_by(message: &Message) -> Option<Self> {
+        let (segment, page) = match message {
+            Message::Data(data) => (data.segment, data.page),
+            Message::Pass(Pass {
+                subject: Subject::Page { segment, page },
+                ..
+            }) => (*segment, *page),
+            _ => return None,
+        };
+        Some(Self { segment, page })
+    }
+}
+
 /// A thread of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ThreadId(pub(crate) usize);
 
 /// A mapping of a segment in a process of this host.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 struct Mapping {
     segment: SegmentId,
     client: ClientId,
 }
 
 /// Everything this host knows of one page.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 struct Slot {
     frame: Option<Words>,
     stash: Option<Words>,
@@ -80,7 +96,7 @@ pub(crate) enum Reclaimed {
 }
 
 /// The kernel of one host.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Kernel {
     slots: BTreeMap<PageKey, Slot>,
     mappings: BTreeMap<MappingId, Mapping>,
@@ -428,6 +444,12 @@ impl Kernel {
             .into_iter()
             .flatten()
             .any(|held| held == words)
+    }
+
+    /// Whether the frame has these contents of a page.
+    pub(crate) fn shows(&self, key: PageKey, words: &Words) -> bool {
+        let slot = self.slots.get(&key);
+        slot.is_some_and(|slot| slot.frame.as_ref() == Some(words))
     }
 
     /// Pages of a segment that take memory here.

@@ -71,6 +71,7 @@ impl World {
             }
         }
         self.hosts[at].buried = true;
+        self.lines.gone(node);
         let hosts = &self.hosts;
         self.golden.crashed(|key, words| is_kept(hosts, key, words));
     }
@@ -90,13 +91,17 @@ impl World {
         Ok(())
     }
 
-    /// A host dropped its contents of a page: after a crash they may have been the last.
+    /// A host dropped its contents of a page: after a crash they may have been the
+    /// last. An older stash does not count: it is for somebody else.
     pub(crate) fn contents_dropped(&mut self, key: PageKey) {
         if self.crashed {
             let hosts = &self.hosts;
             let gone = |host: usize| hosts[host].life == Life::Crashed || hosts[host].buried;
-            self.golden
-                .dropped(key, gone, |words| is_kept(hosts, key, words));
+            self.golden.dropped(key, gone, |words| {
+                let counts = |host: &&Host| host.life == Life::Up && !host.buried;
+                let mut up = hosts.iter().filter(counts);
+                up.any(|host| host.kernel.shows(key, words))
+            });
         }
     }
 
@@ -119,6 +124,9 @@ impl World {
             self.end_client(client);
         }
         self.processes.tickets.retain(|_, asked| asked.host != at);
+        if let Some(node) = self.hosts[at].id {
+            self.lines.gone(node);
+        }
         let host = &mut self.hosts[at];
         host.life = how;
         host.inbox.clear();

@@ -229,7 +229,7 @@ thread_local! {
 }
 
 /// Runs something; a panic of the core is a broken invariant like any other.
-pub(crate) fn without_panic(run: impl FnOnce() -> Check) -> Check {
+pub(crate) fn without_panic<T>(run: impl FnOnce() -> Check<T>) -> Check<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();

@@ -72,6 +72,11 @@ pub fn rewrite_scenario(text: &str) -> Result<String, String> {
     Ok(script)
 }
 
+/// Whether a line is a command.
+pub(crate) fn makes_sense(line: &str) -> bool {
+    Command::parse(line).is_ok()
+}
+
 /// The world of one transcript.
 struct Stage {
     world: World,

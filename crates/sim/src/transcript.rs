@@ -17,7 +17,12 @@ impl World {
             Fate::Arrives(_, Some(_)) => " (twice)",
             Fate::Arrives(_, None) => "",
         };
-        let line = format!("n{}->n{} {}{fate}", from + 1, to + 1, self.say(message));
+        let line = format!(
+            "n{}->n{} {}{fate}",
+            from + 1,
+            to + 1,
+            say(message, &|subject| self.name(subject))
+        );
         if let Some(transcript) = &mut self.transcript {
             transcript.push(line);
         }
@@ -43,81 +48,81 @@ impl World {
             Subject::Lock(key) => format!("{name}/{}", key.number),
         }
     }
+}
 
-    /// One message in a few words.
-    fn say(&self, message: &Message) -> String {
-        let page = |segment, page| self.name(Subject::Page { segment, page });
-        match message {
-            Message::Ask(ask) => {
-                let waiter = ask.waiter;
-                let mut line = format!(
-                    "Ask {:?} {} for {}",
-                    waiter.access,
-                    self.name(ask.subject),
-                    waiter.node
-                );
-                if let Some(have) = waiter.have {
-                    line += &format!(" which has {have}");
-                }
-                if ask.by_library {
-                    line += " by library";
-                }
-                line
+/// One message in a few words.
+pub(crate) fn say(message: &Message, name: &dyn Fn(Subject) -> String) -> String {
+    let page = |segment, page| name(Subject::Page { segment, page });
+    match message {
+        Message::Ask(ask) => {
+            let waiter = ask.waiter;
+            let mut line = format!(
+                "Ask {:?} {} for {}",
+                waiter.access,
+                name(ask.subject),
+                waiter.node
+            );
+            if let Some(have) = waiter.have {
+                line += &format!(" which has {have}");
             }
-            Message::Data(data) => format!(
-                "Data {} {}{}",
-                page(data.segment, data.page),
-                data.version,
-                bytes(data.contents)
-            ),
-            Message::Pass(pass) => {
-                let mut line = format!(
-                    "Pass {} {}{}",
-                    self.name(pass.subject),
-                    pass.version,
-                    bytes(pass.contents)
-                );
-                if !pass.awaiting.is_empty() {
-                    line += &format!(" awaiting {}", list(pass.awaiting.iter()));
-                }
-                if !pass.queue.is_empty() {
-                    line += &format!(
-                        " queue {}",
-                        list(pass.queue.iter().map(|waiter| waiter.node))
-                    );
-                }
-                line
+            if ask.by_library {
+                line += " by library";
             }
-            Message::PassAck(ack) => format!("PassAck {} {}", self.name(ack.subject), ack.version),
-            Message::Invalidate(order) => format!(
-                "Invalidate {} older than {} for {}",
-                page(order.segment, order.page),
-                order.version,
-                order.writer
-            ),
-            Message::InvalidateAck(ack) => {
-                format!(
-                    "InvalidateAck {} {}",
-                    page(ack.segment, ack.page),
-                    ack.version
-                )
-            }
-            Message::Served(served) => {
-                let clock = if served.clock.is_some() {
-                    ", is clock site"
-                } else {
-                    ""
-                };
-                format!("Served {}{clock}", page(served.segment, served.page))
-            }
-            Message::Call { body, .. } => format!("Call {}", call(body)),
-            Message::Reply { body, .. } => format!("Reply {}", reply(body)),
-            Message::Locate(locate) => format!("Locate {}", self.name(locate.subject)),
-            Message::Located(located) => format!("Located {}", self.name(located.subject)),
-            Message::Lost(lost) => format!("Lost {} with {}", self.name(lost.subject), lost.with),
-            Message::Regain(regain) => format!("Regain {}", self.name(regain.subject)),
-            other => kind(other).to_owned(),
+            line
         }
+        Message::Data(data) => format!(
+            "Data {} {}{}",
+            page(data.segment, data.page),
+            data.version,
+            bytes(data.contents)
+        ),
+        Message::Pass(pass) => {
+            let mut line = format!(
+                "Pass {} {}{}",
+                name(pass.subject),
+                pass.version,
+                bytes(pass.contents)
+            );
+            if !pass.awaiting.is_empty() {
+                line += &format!(" awaiting {}", list(pass.awaiting.iter()));
+            }
+            if !pass.queue.is_empty() {
+                line += &format!(
+                    " queue {}",
+                    list(pass.queue.iter().map(|waiter| waiter.node))
+                );
+            }
+            line
+        }
+        Message::PassAck(ack) => format!("PassAck {} {}", name(ack.subject), ack.version),
+        Message::Invalidate(order) => format!(
+            "Invalidate {} older than {} for {}",
+            page(order.segment, order.page),
+            order.version,
+            order.writer
+        ),
+        Message::InvalidateAck(ack) => {
+            format!(
+                "InvalidateAck {} {}",
+                page(ack.segment, ack.page),
+                ack.version
+            )
+        }
+        Message::Served(served) => {
+            let clock = if served.clock.is_some() {
+                ", is clock site"
+            } else {
+                ""
+            };
+            format!("Served {}{clock}", page(served.segment, served.page))
+        }
+        Message::Call { body, .. } => format!("Call {}", call(body)),
+        Message::Reply { body, .. } => format!("Reply {}", reply(body)),
+        Message::Locate(locate) => format!("Locate {}", name(locate.subject)),
+        Message::Located(located) => format!("Located {}", name(located.subject)),
+        Message::Lost(lost) => format!("Lost {} with {}", name(lost.subject), lost.with),
+        Message::Regain(regain) => format!("Regain {}", name(regain.subject)),
+        other => kind(other).to_owned(),
     }
 }
 

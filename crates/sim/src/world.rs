@@ -10,7 +10,9 @@ use crate::canary::Canary;
 use crate::check::{Check, ensure};
 use crate::dice::Dice;
 use crate::golden::Golden;
+use crate::hints::Hints;
 use crate::kernel::{Kernel, PageKey, ThreadId};
+use crate::lines::Lines;
 use crate::log::{Log, Mark};
 use crate::network::{Network, Weather};
 use crate::process::{Client, Processes};
@@ -19,6 +21,7 @@ use crate::sealing::Sealing;
 use crate::step::{BarrierPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
 use crate::witness::History;
 use pagemesh_core::{Config, Effects, Input, Node, Pace, Rights, Start, Time};
+use pagemesh_wire::peer::{Ask, Message};
 use pagemesh_wire::{ClusterId, Incarnation, Ticket};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -110,6 +113,10 @@ pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) golden: Golden,
     pub(crate) history: History,
+    pub(crate) hints: Hints,
+    pub(crate) lines: Lines,
+    /// The ask being handled.
+    pub(crate) heard: Option<Ask>,
     pub(crate) processes: Processes,
     pub(crate) setting: Setting,
     /// When threads run and how they think.
@@ -145,6 +152,9 @@ impl World {
             network: Network::new(setting.seed, setting.weather.clone(), setting.canary),
             golden: Golden::default(),
             history: History::default(),
+            hints: Hints::default(),
+            lines: Lines::default(),
+            heard: None,
             processes: Processes::default(),
             dice: Dice::stream(setting.seed, "threads"),
             log: Log::new(setting.log),
@@ -355,10 +365,13 @@ impl World {
         match pending {
             Pending::Datagram(source, _) => {
                 let (key, bytes) = &opened;
-                payload = pagemesh_wire::peer::Message::decode(bytes)
-                    .ok()
-                    .map(|(_, _, page)| page)
-                    .filter(|page| !page.is_empty());
+                if let Ok((_, message, page)) = Message::decode(bytes) {
+                    payload = Some(page).filter(|page| !page.is_empty());
+                    self.heard = match message {
+                        Message::Ask(ask) => Some(ask),
+                        _ => None,
+                    };
+                }
                 let input = Input::Datagram {
                     source: *source,
                     key: *key,
@@ -375,6 +388,7 @@ impl World {
         let result = self.carry_out(at, effects.as_slice(), pending, payload);
         effects.drain();
         self.effects = effects;
+        self.heard = None;
         self.meet_members(at);
         result?;
         if self.hosts[at].remains.is_some() {

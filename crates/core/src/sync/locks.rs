@@ -362,7 +362,11 @@ impl Desk<'_, '_> {
         };
         self.lock.own.pass(self.cx, waiter.node, pass.clone());
         self.cx.send(waiter.node, Message::Pass(pass));
-        self.cx.emit(Event::TokenGiven { key: self.key });
+        self.cx.emit(Event::TokenGiven {
+            key: self.key,
+            to: waiter.node,
+            version: self.lock.own.version,
+        });
     }
 
     fn hand_over(&mut self) {

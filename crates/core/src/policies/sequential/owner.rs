@@ -149,7 +149,12 @@ impl Desk<'_, '_> {
         };
         self.page.own.pass(self.cx, to, pass.clone());
         self.send_contents(to, Message::Pass(pass), Source::Stash);
-        self.cx.emit(Event::OwnershipGiven { segment, page });
+        self.cx.emit(Event::OwnershipGiven {
+            segment,
+            page,
+            to,
+            version,
+        });
     }
 
     /// The receiver may have missed the grant, or the copy it should have.

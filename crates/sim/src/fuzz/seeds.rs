@@ -1,0 +1,176 @@
+//! Where a corpus comes from: everything that is said in some explorations, and
+//! a sample of every request.
+
+use super::node_inputs::{LOCAL, TICK};
+use super::{Target, hex};
+use crate::explore::{Setting, overheard};
+use pagemesh_core::{Input, Request};
+use pagemesh_wire::header::HEADER_SIZE;
+use pagemesh_wire::local::{self, RequestPacket};
+use pagemesh_wire::peer::{Access, Call, Credentials};
+use pagemesh_wire::{ClientId, MappingId, PageCount, PageIndex, SegmentId, SyncKey, Ticket};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Explorations whose datagrams are worth having.
+const PLAYS: &[&str] = &[
+    "explore nodes=3 lost=1\nthread n1 write 0\nthread n2 write 0\nthread n3 read 0",
+    "explore nodes=3 manager=fixed\nthread n1 write 0\nthread n2 write 0\nthread n3 read 0",
+    "explore nodes=3 crash=1\nthread n1 write 0\nthread n2 write 0\nthread n3 lock 1, unlock 1",
+    "explore nodes=3\nthread n1 lock 1, unlock 1\nthread n2 lock 1, unlock 1, leave",
+];
+
+/// Enough of one message.
+const OF_EACH: usize = 6;
+
+impl Target {
+    /// A corpus made anew, as the lines of its file.
+    #[must_use]
+    pub fn seeds(self) -> String {
+        let inputs: Vec<Vec<u8>> = match self {
+            Self::PeerDecode => datagrams().into_iter().map(|(_, bytes)| bytes).collect(),
+            Self::LocalDecode => packets(),
+            Self::NodeInputs => events(),
+            Self::Scripts => PLAYS.iter().map(|play| play.as_bytes().to_vec()).collect(),
+        };
+        let lines = inputs.iter().map(|input| hex(input) + "\n");
+        lines.collect()
+    }
+}
+
+/// Datagrams without their pages, and their senders.
+fn datagrams() -> Vec<(u8, Vec<u8>)> {
+    let mut known = BTreeSet::new();
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for play in PLAYS {
+        let setting = Setting::parse(play).expect("plays make sense");
+        for (from, kind, mut bytes) in overheard(&setting) {
+            bytes.truncate(HEADER_SIZE + usize::from(u16::from_le_bytes([bytes[24], bytes[25]])));
+            let count = kinds.entry(kind).or_default();
+            if *count < OF_EACH && known.insert((from as u8, bytes)) {
+                *count += 1;
+            }
+        }
+    }
+    known.into_iter().collect()
+}
+
+/// Events of a node: each message, each local input.
+fn events() -> Vec<Vec<u8>> {
+    let messages = datagrams().into_iter().flat_map(|(from, bytes)| {
+        let body = bytes[HEADER_SIZE..].to_vec();
+        [0, 1].map(|me| event(me, from, &body))
+    });
+    let locals = inputs().into_iter().map(|input| {
+        let body = postcard::to_allocvec(&input).expect("inputs can be written down");
+        event(1, LOCAL, &body)
+    });
+    messages.chain(locals).chain([vec![1, TICK, 0]]).collect()
+}
+
+fn event(me: u8, kind: u8, body: &[u8]) -> Vec<u8> {
+    let mut event = vec![me, kind, body.len() as u8];
+    event.extend_from_slice(body);
+    event
+}
+
+fn segment() -> SegmentId {
+    SegmentId::new(pagemesh_wire::NodeId(1), 1)
+}
+
+fn inputs() -> Vec<Input<'static>> {
+    let (mapping, client, page) = (MappingId(1), ClientId(1), PageIndex(0));
+    let requests = requests().into_iter().enumerate();
+    let requests = requests.map(|(number, request)| Input::Request {
+        ticket: Ticket(9000 + number as u64),
+        client: ClientId(1 + number as u32 % 3),
+        request,
+    });
+    let others = [
+        Input::Fault {
+            mapping,
+            page,
+            access: Access::Read,
+        },
+        Input::Fault {
+            mapping,
+            page,
+            access: Access::Write,
+        },
+        Input::Cancel {
+            ticket: Ticket(9001),
+        },
+        Input::Unmapped { mapping },
+        Input::Closed {
+            segment: segment(),
+            client,
+        },
+        Input::ClientGone { client },
+        Input::Deadline,
+    ];
+    requests.chain(others).collect()
+}
+
+fn requests() -> Vec<Request> {
+    let (segment, page) = (segment(), PageIndex(0));
+    let (first, count) = (page, PageCount(1));
+    let key = SyncKey { segment, number: 1 };
+    let credentials = Credentials {
+        uid: 1000,
+        gid: 1000,
+        groups: vec![7],
+    };
+    let call = |call| Request::Call { to: None, call };
+    vec![
+        Request::Open {
+            name: "a".into(),
+            create: None,
+            exclusive: false,
+            write: true,
+            credentials: credentials.clone(),
+        },
+        call(Call::Stat { name: "a".into() }),
+        call(Call::List { after: "".into() }),
+        call(Call::Remove {
+            name: "a".into(),
+            credentials,
+        }),
+        call(Call::Barrier { key, parties: 2 }),
+        call(Call::CondWait { key }),
+        call(Call::CondSignal { key, all: true }),
+        call(Call::Probe),
+        Request::Lock { key },
+        Request::Watch { segment, page },
+        Request::Pin {
+            segment,
+            first,
+            count,
+        },
+        Request::Unpin {
+            segment,
+            first,
+            count,
+        },
+        Request::Leave,
+    ]
+}
+
+/// Packets of local programs: the first requests of every session.
+fn packets() -> Vec<Vec<u8>> {
+    let segment = segment();
+    let key = SyncKey { segment, number: 1 };
+    let requests = [
+        local::Request::Lock { key },
+        local::Request::Watch {
+            segment,
+            page: PageIndex(0),
+        },
+        local::Request::Leave,
+    ];
+    let packets = requests.into_iter().enumerate();
+    packets
+        .map(|(number, request)| {
+            let number = number as u64;
+            RequestPacket { number, request }.encode()
+        })
+        .collect()
+}

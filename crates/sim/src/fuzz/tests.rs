@@ -1,0 +1,52 @@
+use super::*;
+
+/// Mutations of each target in `make test`; `cargo xtask fuzz` has more patience.
+const MUTATIONS: u32 = 20_000;
+
+fn fuzzed(target: Target) {
+    if std::env::var_os("UPDATE_CORPUS").is_some() {
+        std::fs::write(target.corpus_file(), target.seeds()).expect("writable");
+    }
+    let fuzz = Fuzz::new(target).unwrap_or_else(|why| panic!("{why}"));
+    let count = fuzz.replay().unwrap_or_else(|breach| panic!("{breach}"));
+    assert!(count > 0, "{target} has no corpus");
+    fuzz.mutate(0, MUTATIONS)
+        .unwrap_or_else(|breach| panic!("{target}: {breach}"));
+}
+
+#[test]
+fn hostile_datagrams_are_understood_or_refused() {
+    fuzzed(Target::PeerDecode);
+}
+
+#[test]
+fn hostile_packets_are_understood_or_refused() {
+    fuzzed(Target::LocalDecode);
+}
+
+#[test]
+fn a_node_stands_hostile_members_and_programs() {
+    fuzzed(Target::NodeInputs);
+}
+
+#[test]
+fn what_members_and_programs_say_is_heeded() {
+    let fuzz = Fuzz::new(Target::NodeInputs).expect("a corpus");
+    let heeded = |input: &&Vec<u8>| fuzz.victims.suffer(input) == Ok(true);
+    let count = fuzz.corpus.iter().filter(heeded).count();
+    println!("{count} of {} inputs change their node", fuzz.corpus.len());
+    assert!(count * 3 > fuzz.corpus.len(), "{count}");
+}
+
+#[test]
+fn nonsense_in_scripts_is_refused() {
+    fuzzed(Target::Scripts);
+}
+
+#[test]
+fn targets_have_names() {
+    for target in Target::ALL {
+        assert_eq!(target.to_string().parse(), Ok(target));
+    }
+    assert!("nothing".parse::<Target>().is_err());
+}

@@ -1,0 +1,163 @@
+//! *INV-hint-nearer*: an ask goes only to a node that did own the subject since
+//! the version it names, or is about to; and each hop knows more than the one before.
+
+use crate::check::{Check, ensure};
+use pagemesh_core::Event;
+use pagemesh_wire::peer::{Ask, Message, Subject};
+use pagemesh_wire::{NodeId, Version};
+use std::collections::BTreeMap;
+
+/// The hop count of an ask whose trail is cold; the home searches.
+const ASTRAY: u8 = u8::MAX;
+
+/// What owners and grants have said about who owns what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Hints {
+    /// The newest version at which a node was truly named the owner.
+    named: BTreeMap<(Subject, NodeId), Version>,
+}
+
+impl Hints {
+    /// A node says something to another.
+    pub(crate) fn said(&mut self, from: NodeId, to: NodeId, message: &Message) -> Check {
+        let page = |segment, page| Subject::Page { segment, page };
+        let (subject, owner, version) = match message {
+            Message::Data(data) => (page(data.segment, data.page), from, data.version),
+            Message::Regain(regain) => (regain.subject, to, regain.version),
+            Message::Invalidate(order) => {
+                (page(order.segment, order.page), order.writer, order.version)
+            }
+            Message::Served(served) => {
+                let Some(clock) = served.clock else {
+                    return Ok(());
+                };
+                (page(served.segment, served.page), from, clock)
+            }
+            Message::Located(located) if located.owner == from => {
+                (located.subject, from, located.version)
+            }
+            Message::Ask(ask) if ask.hops != ASTRAY => return self.asked(from, to, ask),
+            _ => return Ok(()),
+        };
+        self.given(subject, owner, version);
+        Ok(())
+    }
+
+    /// A node owns the subject, or will: a grant to it is made, whether it could be
+    /// sent yet or not.
+    pub(crate) fn given(&mut self, subject: Subject, to: NodeId, version: Version) {
+        let named = self.named.entry((subject, to)).or_default();
+        *named = version.max(*named);
+    }
+
+    /// As [`Hints::given`], from what a node tells of itself.
+    pub(crate) fn told(&mut self, event: &Event) {
+        match *event {
+            Event::OwnershipGiven {
+                segment,
+                page,
+                to,
+                version,
+            } => self.given(Subject::Page { segment, page }, to, version),
+            Event::TokenGiven { key, to, version } => {
+                self.given(Subject::Lock(key), to, version);
+            }
+            _ => {}
+        }
+    }
+
+    fn asked(&self, from: NodeId, to: NodeId, ask: &Ask) -> Check {
+        let named = self.named.get(&(ask.subject, to)).copied();
+        ensure!(
+            ask.since <= named.unwrap_or_default(),
+            HintNearer,
+            "{from} believes that {to} owns {:?} since {}, but {to} was last named its owner at {named:?}",
+            ask.subject,
+            ask.since
+        );
+        Ok(())
+    }
+
+    /// While it handled one ask, a node sent another. The library brings a wish to
+    /// the node it came from if that is the clock site, or is about to be; that
+    /// node may have to send it back for the grant.
+    pub(crate) fn forwarded(by: NodeId, heard: &Ask, said: &Ask) -> Check {
+        let same = (heard.subject, heard.waiter.node, heard.waiter.request)
+            == (said.subject, said.waiter.node, said.waiter.request);
+        let goes_on = same
+            && by != said.waiter.node
+            && said.hops != ASTRAY
+            && said.hops == heard.hops.wrapping_add(1);
+        ensure!(
+            !goes_on || said.since > heard.since,
+            HintNearer,
+            "{by} forwards an ask for {:?} that named {} along a hint of {}",
+            heard.subject,
+            heard.since,
+            said.since
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Invariant;
+    use crate::kernel::tests::key;
+    use pagemesh_wire::RequestId;
+    use pagemesh_wire::peer::{Access, PassAck, Regain, Waiter};
+
+    fn subject() -> Subject {
+        let (segment, page) = (key(0).segment, key(0).page);
+        Subject::Page { segment, page }
+    }
+
+    fn ask(since: u64, hops: u8) -> Ask {
+        Ask {
+            subject: subject(),
+            waiter: Waiter {
+                node: NodeId(3),
+                request: RequestId(1),
+                access: Access::Read,
+                have: None,
+            },
+            since: Version(since),
+            hops,
+            by_library: false,
+        }
+    }
+
+    #[test]
+    fn a_hint_names_who_did_own() {
+        let mut hints = Hints::default();
+        let (n1, n2) = (NodeId(1), NodeId(2));
+        hints.said(n1, n2, &Message::Ask(ask(0, 0))).unwrap();
+        let wrong = hints.said(n1, n2, &Message::Ask(ask(4, 0))).unwrap_err();
+        assert_eq!(wrong.invariant, Invariant::HintNearer);
+        hints.said(n1, n2, &Message::Ask(ask(4, ASTRAY))).unwrap();
+        let regain = Regain {
+            subject: subject(),
+            version: Version(4),
+            copies: pagemesh_wire::NodeSet::EMPTY,
+        };
+        hints.said(n1, n2, &Message::Regain(regain)).unwrap();
+        hints.said(n1, n2, &Message::Ask(ask(4, 0))).unwrap();
+        let ack = PassAck {
+            subject: subject(),
+            version: Version(9),
+        };
+        hints.said(n1, n2, &Message::PassAck(ack)).unwrap();
+        assert!(hints.said(n1, n2, &Message::Ask(ask(5, 0))).is_err());
+    }
+
+    #[test]
+    fn each_hop_knows_more() {
+        let by = NodeId(2);
+        Hints::forwarded(by, &ask(3, 0), &ask(4, 1)).unwrap();
+        assert!(Hints::forwarded(by, &ask(3, 0), &ask(3, 1)).is_err());
+        Hints::forwarded(by, &ask(3, 0), &ask(0, ASTRAY)).unwrap();
+        Hints::forwarded(by, &ask(3, 1), &ask(3, 0)).unwrap();
+        Hints::forwarded(NodeId(3), &ask(3, 0), &ask(2, 1)).unwrap();
+    }
+}

@@ -1,0 +1,198 @@
+//! *INV-queue-travels*: who waits in the queue of a grant is served by its
+//! receiver before anybody else, in this order, or travels on at the head of
+//! the next queue.
+
+use crate::check::{Check, ensure};
+use pagemesh_wire::peer::{Message, Pass, Subject};
+use pagemesh_wire::{NodeId, NodeSet, RequestId, Version};
+use std::collections::BTreeMap;
+
+/// The order a grant has promised.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Line {
+    version: Version,
+    /// Who got the grant and has to keep the promise.
+    keeper: NodeId,
+    waiting: Vec<NodeId>,
+}
+
+/// The orders promised for all subjects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Lines {
+    of: BTreeMap<Subject, Line>,
+    /// Nodes that crashed or left wait for nothing.
+    gone: NodeSet,
+}
+
+impl Lines {
+    /// A node is gone; what was promised with it is void.
+    pub(crate) fn gone(&mut self, node: NodeId) {
+        self.gone.insert(node);
+        self.of.retain(|_, line| line.keeper != node);
+        for line in self.of.values_mut() {
+            line.waiting.retain(|waiting| *waiting != node);
+        }
+    }
+
+    /// A node says something to another. It `knows` some members; whom it has not
+    /// heard of yet it cannot serve, though it may have tried.
+    pub(crate) fn said(
+        &mut self,
+        from: NodeId,
+        to: NodeId,
+        message: &Message,
+        knows: impl Fn(NodeId) -> bool,
+    ) -> Check {
+        for line in self.of.values_mut().filter(|line| line.keeper == from) {
+            line.waiting.retain(|waiting| knows(*waiting));
+        }
+        match message {
+            Message::Data(data) => {
+                let (segment, page) = (data.segment, data.page);
+                self.served(Subject::Page { segment, page }, from, to)
+            }
+            Message::Pass(pass) => self.passed(from, to, pass),
+            Message::Lost(lost) => {
+                if let Some(line) = self.of.get_mut(&lost.subject) {
+                    line.waiting.retain(|waiting| *waiting != to);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn served(&mut self, subject: Subject, by: NodeId, to: NodeId) -> Check {
+        let Some(line) = self.of.get_mut(&subject) else {
+            return Ok(());
+        };
+        if line.keeper != by || self.gone.contains(to) {
+            return Ok(());
+        }
+        // The keeper's own wish may have been served without a word.
+        line.waiting.retain(|waiting| *waiting != by);
+        let first = line.waiting.first().copied();
+        ensure!(
+            first.is_none_or(|first| first == to),
+            QueueTravels,
+            "{by} serves {to} with {subject:?}, but {:?} waited before",
+            line.waiting
+        );
+        if first.is_some() {
+            line.waiting.remove(0);
+        }
+        Ok(())
+    }
+
+    fn passed(&mut self, from: NodeId, to: NodeId, pass: &Pass) -> Check {
+        let line = self.of.get(&pass.subject);
+        if line.is_some_and(|line| pass.version <= line.version) {
+            return Ok(());
+        }
+        // Nobody asked for what a leaving node hands over.
+        if pass.request != RequestId(0) {
+            self.served(pass.subject, from, to)?;
+        }
+        let queue = pass.queue.iter().map(|waiter| waiter.node);
+        let waiting: Vec<NodeId> = queue
+            .filter(|node| *node != to && !self.gone.contains(*node))
+            .collect();
+        let line = self.of.entry(pass.subject).or_default();
+        if line.keeper == from {
+            line.waiting.retain(|node| *node != from && *node != to);
+            let others = waiting.iter().filter(|node| **node != from);
+            ensure!(
+                others.take(line.waiting.len()).eq(line.waiting.iter()),
+                QueueTravels,
+                "{from} passes {:?} to {to} with {waiting:?} waiting, but it had promised {:?}",
+                pass.subject,
+                line.waiting
+            );
+        }
+        *line = Line {
+            version: pass.version,
+            keeper: to,
+            waiting,
+        };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::tests::key;
+    use pagemesh_wire::peer::{Access, Contents, Data, Waiter};
+
+    fn pass(version: u64, queue: &[u16]) -> Message {
+        let (segment, page) = (key(0).segment, key(0).page);
+        let waiter = |node: &u16| Waiter {
+            node: NodeId(*node),
+            request: RequestId(1),
+            access: Access::Write,
+            have: None,
+        };
+        Message::Pass(Pass {
+            subject: Subject::Page { segment, page },
+            request: RequestId(1),
+            version: Version(version),
+            contents: Contents::Zero,
+            pristine: true,
+            recovered: false,
+            awaiting: NodeSet::EMPTY,
+            queue: queue.iter().map(waiter).collect(),
+        })
+    }
+
+    fn data() -> Message {
+        Message::Data(Data {
+            segment: key(0).segment,
+            page: key(0).page,
+            request: RequestId(1),
+            version: Version(1),
+            contents: Contents::Zero,
+        })
+    }
+
+    fn say(lines: &mut Lines, from: u16, to: u16, message: &Message) -> Check {
+        lines.said(n(from), n(to), message, |_| true)
+    }
+
+    fn n(number: u16) -> NodeId {
+        NodeId(number)
+    }
+
+    #[test]
+    fn a_promised_order_is_kept() {
+        let mut lines = Lines::default();
+        say(&mut lines, 1, 2, &pass(1, &[3, 4, 5])).unwrap();
+        say(&mut lines, 2, 3, &data()).unwrap();
+        let mut late = lines.clone();
+        assert!(say(&mut late, 2, 5, &data()).is_err());
+        assert!(say(&mut lines.clone(), 2, 4, &pass(2, &[6])).is_err());
+        assert!(say(&mut lines.clone(), 2, 6, &pass(2, &[4, 5])).is_err());
+        say(&mut lines, 2, 4, &pass(2, &[5, 6, 2])).unwrap();
+        say(&mut lines, 2, 4, &pass(2, &[5, 6, 2])).unwrap();
+        say(&mut lines, 4, 5, &data()).unwrap();
+    }
+
+    #[test]
+    fn whom_nobody_knows_nobody_serves() {
+        let mut lines = Lines::default();
+        say(&mut lines, 1, 2, &pass(1, &[3, 4])).unwrap();
+        lines
+            .said(n(2), n(4), &data(), |node| node != n(3))
+            .unwrap();
+    }
+
+    #[test]
+    fn the_dead_wait_for_nothing() {
+        let mut lines = Lines::default();
+        say(&mut lines, 1, 2, &pass(1, &[3, 4])).unwrap();
+        lines.gone(n(3));
+        say(&mut lines, 2, 4, &data()).unwrap();
+        say(&mut lines, 2, 5, &pass(2, &[6])).unwrap();
+        lines.gone(n(5));
+        say(&mut lines, 1, 7, &pass(9, &[])).unwrap();
+    }
+}

@@ -1,0 +1,50 @@
+//! `cargo xtask explore`: every state of a small cluster.
+
+use anyhow::Context;
+use pagemesh_sim::{Setting, explore, replay};
+use std::path::PathBuf;
+use std::process::exit;
+use std::time::Instant;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// What is explored; see crates/sim/src/explore/setting.rs.
+    #[arg(required_unless_present = "replay")]
+    settings: Vec<PathBuf>,
+    /// Play a path that was printed, instead.
+    #[arg(long, conflicts_with = "settings")]
+    replay: Option<PathBuf>,
+    /// Plant a bug that must be found.
+    #[arg(long)]
+    canary: Option<pagemesh_sim::Canary>,
+    /// Give up beyond so many states.
+    #[arg(long, default_value_t = 50_000_000)]
+    limit: usize,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    if let Some(path) = &arguments.replay {
+        let script = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        print!("{}", replay(&script).map_err(anyhow::Error::msg)?);
+        return Ok(());
+    }
+    let mut failed = false;
+    for path in &arguments.settings {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let setting = Setting::parse(&text)
+            .map_err(anyhow::Error::msg)?
+            .with(arguments.canary);
+        let start = Instant::now();
+        let found = explore(&setting, arguments.limit);
+        print!("{setting}");
+        println!("{found}, {:.1} s", start.elapsed().as_secs_f64());
+        failed |= found.failure.is_some();
+        if let Some((violation, tale)) = &found.failure {
+            println!("{violation}\n{tale}");
+        }
+    }
+    if failed {
+        exit(1);
+    }
+    Ok(())
+}
