@@ -24,6 +24,7 @@ mod policies;
 mod process_deaths;
 mod publishing;
 mod recording;
+mod replacement;
 mod sealing;
 mod segments;
 mod sharing;

@@ -15,13 +15,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const PAGES: u64 = 16;
 
 /// What runs on the nodes.
-struct Shape {
+pub(crate) struct Shape {
     processes: usize,
     threads: usize,
     options: Options,
 }
 
-fn shape(processes: usize, threads: usize) -> Shape {
+pub(crate) fn shape(processes: usize, threads: usize) -> Shape {
     Shape {
         processes,
         threads,
@@ -66,7 +66,7 @@ fn stress(plan: Plan, shape: &Shape) {
 
 /// A stress test during which `trouble` is made, from another thread, until it
 /// is told that all is over.
-fn stress_with(
+pub(crate) fn stress_with(
     plan: Plan,
     shape: &Shape,
     victims: usize,
@@ -114,9 +114,9 @@ fn stress_with(
 }
 
 /// Where the players play.
-struct Stage<'a> {
-    cluster: &'a Cluster,
-    seed: u64,
+pub(crate) struct Stage<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) seed: u64,
     processes: usize,
     threads: usize,
     victims: usize,

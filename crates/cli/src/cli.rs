@@ -1,8 +1,8 @@
 //! The command line: every command, and the flags all of them share.
 
 use crate::commands::{
-    app, bench, completions, counters, daemon, debug, demo, doctor, key, leave, members, probe,
-    run, sandbox, segment, status, version,
+    app, bench, completions, counters, daemon, debug, demo, doctor, keeper, key, leave, members,
+    probe, run, sandbox, segment, status, version,
 };
 use crate::exit::Exit;
 use anyhow::Result;
@@ -85,6 +85,9 @@ pub(crate) enum LogFormat {
 pub(crate) enum Command {
     /// Run the daemon of this node in the foreground
     Daemon(daemon::Daemon),
+    /// Keep what a daemon holds, for the next one
+    #[command(hide = true)]
+    Keeper(keeper::Keeper),
     /// Hand over all pages and leave the cluster
     Leave(leave::Leave),
     /// List the nodes of the cluster
@@ -127,6 +130,7 @@ impl Command {
     pub(crate) fn run(self, global: &Global) -> Result<Exit> {
         match self {
             Self::Daemon(command) => command.run(global),
+            Self::Keeper(command) => command.run(),
             Self::Leave(command) => command.run(global),
             Self::Members(command) => command.run(global),
             Self::Status(command) => command.run(global),

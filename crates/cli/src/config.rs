@@ -31,6 +31,8 @@ pub(crate) struct Config {
     pub(crate) impair: Option<String>,
     /// Record what the node does.
     pub(crate) recorder: Option<bool>,
+    /// How long programs wait for another daemon, such as `30s`.
+    pub(crate) grace: Option<String>,
     /// Serve other hosts although nothing is encrypted.
     pub(crate) insecure: Option<bool>,
     /// The file with the cluster's keys.
@@ -70,6 +72,7 @@ impl Config {
             cpu: self.cpu.or(other.cpu),
             impair: self.impair.or(other.impair),
             recorder: self.recorder.or(other.recorder),
+            grace: self.grace.or(other.grace),
             insecure: self.insecure.or(other.insecure),
             key: self.key.or(other.key),
             join_token: self.join_token.or(other.join_token),

@@ -31,7 +31,7 @@ use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::commands::key;
@@ -57,6 +57,8 @@ pub struct Plan {
     pub sealed: bool,
     /// Daemons keep idle processors awake.
     pub latency: bool,
+    /// How long processes wait for another daemon should theirs be killed.
+    pub grace: Duration,
     /// Further arguments for every daemon.
     pub daemon_args: Vec<String>,
     /// The program `pagemesh`; found beside this one if `None`.
@@ -75,6 +77,7 @@ impl Plan {
             mtu: 9000,
             sealed: false,
             latency: false,
+            grace: Duration::ZERO,
             daemon_args: Vec::new(),
             program: None,
         }
@@ -180,8 +183,8 @@ impl Sandbox {
     ///
     /// # Errors
     /// If it had ended already, by itself.
-    pub fn kill(&mut self, index: usize) -> Result<()> {
-        self.nodes[index].daemon.kill()
+    pub fn kill(&self, index: usize) -> Result<()> {
+        self.nodes[index].daemon().kill()
     }
 
     /// Sends a daemon a signal: `SIGTERM` to let it leave, `SIGSTOP` to pause it.
@@ -189,18 +192,43 @@ impl Sandbox {
     /// # Errors
     /// If it has ended.
     pub fn signal(&self, index: usize, signal: rustix::process::Signal) -> Result<()> {
-        self.nodes[index].daemon.signal(signal)
+        self.nodes[index].daemon().signal(signal)
     }
 
-    /// Starts a killed daemon again, as a new node of the cluster, and waits
-    /// until it is a member.
+    /// Starts a killed daemon again and waits until it is a member: as the node
+    /// it was, within the grace, else as a new one.
     ///
     /// # Errors
-    /// As [`Sandbox::start`]. The first node cannot come back: the others join there.
-    pub fn restart(&mut self, index: usize) -> Result<()> {
-        ensure!(index > 0, "the first node of a sandbox cannot join itself");
-        let daemon = self.start_daemon(index, self.nodes[index].address)?;
-        self.nodes[index].daemon = daemon;
+    /// As [`Sandbox::start`]. After the grace the first node cannot come back:
+    /// the others join there.
+    pub fn restart(&self, index: usize) -> Result<()> {
+        let lasting = !self.plan.grace.is_zero();
+        ensure!(
+            index > 0 || lasting,
+            "the first node of a sandbox cannot join itself"
+        );
+        let daemon = self.start_daemon(index, &[])?;
+        *self.nodes[index].daemon() = daemon;
+        self.wait_until_back(index)
+    }
+
+    /// Starts another daemon in the place of one that lives, and waits until it
+    /// has taken over.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn replace(&self, index: usize) -> Result<()> {
+        let daemon = self.start_daemon(index, &["--replace"])?;
+        let mut before = std::mem::replace(&mut *self.nodes[index].daemon(), daemon);
+        let deadline = Instant::now() + PATIENCE;
+        while before.ended()?.is_none() {
+            ensure!(Instant::now() < deadline, "the daemon before does not end");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.wait_until_back(index)
+    }
+
+    fn wait_until_back(&self, index: usize) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         self.nodes[index].wait_until(deadline, "became no member", |_| true)
     }
@@ -208,7 +236,7 @@ impl Sandbox {
     fn add_node(&mut self) -> Result<()> {
         let index = self.nodes.len();
         let address = self.network.address(index);
-        let daemon = self.start_daemon(index, address)?;
+        let daemon = self.start_daemon(index, &[])?;
         self.nodes.push(Node {
             index,
             size: self.plan.nodes,
@@ -216,20 +244,23 @@ impl Sandbox {
             address,
             socket: self.room.socket(index),
             network: Arc::clone(&self.network),
-            daemon,
+            daemon: Mutex::new(daemon),
         });
         Ok(())
     }
 
-    fn start_daemon(&self, index: usize, address: SocketAddr) -> Result<DaemonProcess> {
+    fn start_daemon(&self, index: usize, more: &[&str]) -> Result<DaemonProcess> {
+        let address = self.network.address(index);
         let mut command = Command::new(&self.program);
         command
             .arg("daemon")
             .arg(format!("--bind={address}"))
             .arg(format!("--name=node{index}"))
             .arg("--no-config")
+            .arg(format!("--grace={}ms", self.plan.grace.as_millis()))
             .arg("--socket")
             .arg(self.room.socket(index))
+            .args(more)
             .args(&self.plan.daemon_args);
         if index > 0 {
             command.arg(format!("--join={}", self.network.address(0)));
@@ -253,20 +284,31 @@ impl Sandbox {
         DaemonProcess::start(&self.spawner, command, index, self.room.log(index))
     }
 
-    fn wait_for_last(&mut self, deadline: Instant) -> Result<()> {
+    fn wait_for_last(&self, deadline: Instant) -> Result<()> {
         let wanted = self.nodes.len();
-        let last = self.nodes.last_mut().expect("a node was just added");
+        let last = self.nodes.last().expect("a node was just added");
         last.wait_until(deadline, "became no member", |alive| alive >= wanted)
     }
 
-    fn wait_for_all(&mut self, deadline: Instant) -> Result<()> {
+    fn wait_for_all(&self, deadline: Instant) -> Result<()> {
         let wanted = self.nodes.len();
-        for node in &mut self.nodes {
+        for node in &self.nodes {
             node.wait_until(deadline, "does not know all the others", |alive| {
                 alive >= wanted
             })?;
         }
         Ok(())
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        for node in self.nodes.drain(..) {
+            let socket = node.socket.clone();
+            // First the daemon, whose death the keeper would survive.
+            drop(node);
+            pagemesh_daemon::keeper::dismiss(&socket);
+        }
     }
 }
 
@@ -278,7 +320,7 @@ pub struct Node {
     address: SocketAddr,
     socket: PathBuf,
     network: Arc<Network>,
-    daemon: DaemonProcess,
+    daemon: Mutex<DaemonProcess>,
 }
 
 impl Node {
@@ -297,7 +339,7 @@ impl Node {
     /// The process of its daemon.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.daemon.pid()
+        self.daemon().pid()
     }
 
     /// A program that will run on this node: in its namespace, told its rank
@@ -329,22 +371,27 @@ impl Node {
     /// What its daemon has logged.
     #[must_use]
     pub fn log(&self) -> String {
-        self.daemon.log()
+        self.daemon().log()
+    }
+
+    fn daemon(&self) -> MutexGuard<'_, DaemonProcess> {
+        self.daemon.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the daemon answers and sees enough members alive.
     fn wait_until(
-        &mut self,
+        &self,
         deadline: Instant,
         failing: &str,
         enough: impl Fn(usize) -> bool,
     ) -> Result<()> {
         loop {
-            if let Some(status) = self.daemon.ended()? {
+            let ended = self.daemon().ended()?;
+            if let Some(status) = ended {
                 bail!(
                     "the daemon of node {} ended ({status}){}",
                     self.index,
-                    self.daemon.tail()
+                    self.daemon().tail()
                 );
             }
             let last = match self.control().and_then(|mut control| control.alive()) {
@@ -357,7 +404,7 @@ impl Node {
                     "node {} {failing} within {} s: {last}{}",
                     self.index,
                     PATIENCE.as_secs(),
-                    self.daemon.tail()
+                    self.daemon().tail()
                 );
             }
             std::thread::sleep(Duration::from_millis(10));

@@ -191,7 +191,7 @@ fn segments_are_created_shown_and_removed() {
 
 #[test]
 fn status_tells_what_is_wrong() {
-    let mut sandbox = small(3);
+    let sandbox = small(3);
     let socket = sandbox.node(0).socket().to_owned();
     let (out, _) = ends(&mut at(&socket, &["status"]), 0);
     assert!(out.contains(": 3 nodes alive, 0 dead"), "{out}");
@@ -297,7 +297,7 @@ fn the_demo_agrees_with_one_process() {
 
 #[test]
 fn a_killed_node_can_come_back_as_a_new_one() {
-    let mut sandbox = small(2);
+    let sandbox = small(2);
     sandbox.kill(1).unwrap();
     assert!(sandbox.kill(1).is_err());
     sandbox.restart(1).unwrap();

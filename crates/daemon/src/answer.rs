@@ -1,7 +1,9 @@
 //! Answers of the core, on their way to the process that asked.
 
 use crate::hands::Hands;
+use crate::note::Note;
 use crate::tickets::{Kind, Pending};
+use anyhow::Context as _;
 use pagemesh_core::{Input, Reply};
 use pagemesh_wire::local::{self, MAX_PACKET};
 use pagemesh_wire::peer::{Refusal, SegmentInfo};
@@ -24,6 +26,7 @@ impl Hands {
             if let Some(client) = pending.client {
                 self.sessions.count_waiting(client, -1);
             }
+            self.note(&Note::Answered { ticket });
         }
         if pending.kind == Kind::Leave {
             self.has_left(pending.client.is_none(), &reply);
@@ -39,8 +42,7 @@ impl Hands {
     }
 
     fn tell(&mut self, client: ClientId, to: Pending, reply: local::Reply, fds: Vec<OwnedFd>) {
-        let poll = &self.poll;
-        self.sessions.reply(client, to.number, reply, fds, poll);
+        self.reply(client, to.number, reply, fds);
     }
 
     /// The segment exists and is open; gives the process what it needs to map it.
@@ -52,12 +54,13 @@ impl Hands {
     ) -> (local::Reply, Vec<OwnedFd>) {
         match self.lend(&info, write) {
             Ok(fds) => {
-                if let Some(session) = self.sessions.get_mut(client) {
-                    let opening = session.open.entry(info.id).or_default();
-                    opening.count += 1;
-                    opening.write |= write;
-                    opening.size = whole_pages(info.spec.size);
-                }
+                let session = self.sessions.get(client);
+                let opening = session.and_then(|session| session.open.get(&info.id));
+                let mut opening = opening.copied().unwrap_or_default();
+                opening.count += 1;
+                opening.write |= write;
+                opening.size = whole_pages(info.spec.size);
+                self.set_opening(client, info.id, opening);
                 (local::Reply::Opened { info }, fds)
             }
             Err(error) => {
@@ -71,13 +74,12 @@ impl Hands {
     }
 
     fn lend(&mut self, info: &SegmentInfo, write: bool) -> anyhow::Result<Vec<OwnedFd>> {
-        let segment = self.pages.segments.open(info)?;
-        let memory = if write {
-            segment.memory.writable()?
-        } else {
-            segment.memory.readable()?
-        };
-        Ok(vec![memory, segment.locks.lend_area()?])
+        self.pages.segments.open(info)?;
+        // Kept before it is lent: else its user and the next daemon would each
+        // have one of their own.
+        self.keep_segments();
+        let segment = self.pages.segments.get(info.id).context("just opened")?;
+        Ok(segment.lend(write)?)
     }
 
     /// A request to leave was answered. A daemon told to end ends anyway.

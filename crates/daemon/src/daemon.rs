@@ -1,32 +1,29 @@
 //! Start, loop and end of a daemon.
 
 use crate::door::{Door, Visit};
-use crate::driver::{About, Driver};
-use crate::hands::Hands;
+use crate::driver::Driver;
+use crate::keeper::Keeping;
 use crate::launch;
-use crate::network::{Got, Network};
+use crate::network::Got;
 use crate::options::Options;
-use crate::recorder::Recorder;
-use crate::sealing::Sealing;
 use crate::serve::Descriptors;
-use crate::stash::Stash;
 use crate::tally::Count;
 use crate::waiter::Waiter;
-use anyhow::{Context as _, Result, anyhow, bail};
-use pagemesh_core::{Config, Node, Pace, Start};
+use anyhow::{Context as _, Result, bail};
 use pagemesh_os::latency::LatencyHold;
-use pagemesh_os::poll::{Poll, Ready};
+use pagemesh_os::poll::Ready;
 use pagemesh_os::region::{Region, Shape};
-use pagemesh_os::seqpacket::Listener;
-use pagemesh_os::signals::{self, Signals};
-use pagemesh_os::udp::Udp;
-use pagemesh_os::{clock, cpu, uffd};
-use pagemesh_wire::local::MAX_PACKET;
-use pagemesh_wire::{ClientId, ClusterId, Incarnation, MappingId, PAGE_SIZE, PublicKey};
-use rand::TryRng as _;
+use pagemesh_os::signals::Signals;
+use pagemesh_os::{clock, cpu};
+use pagemesh_wire::{ClientId, MappingId};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
 use std::time::Duration;
+
+mod start;
+
+pub(crate) use start::raise_limits;
 
 /// A running daemon.
 struct Daemon {
@@ -51,6 +48,8 @@ struct Daemon {
     complained: bool,
     _latency: Option<LatencyHold>,
     _launch: Option<launch::Listening>,
+    keeping: Option<Keeping>,
+    socket: PathBuf,
 }
 
 /// What became ready.
@@ -66,6 +65,8 @@ pub(crate) enum Token {
     Session(ClientId),
     /// Faults of a mapping.
     Mapping(MappingId),
+    /// The keeper is gone.
+    Keeper,
 }
 
 /// Longest time to leave the cluster in order.
@@ -109,9 +110,12 @@ const WANTED_BUFFER: usize = 2 << 20;
 pub fn run(options: Options) -> Result<()> {
     options.check()?;
     let socket = options.socket.clone();
-    let mut daemon = Daemon::start(options)?;
+    let mut daemon = Daemon::start(&options)?;
     match catch_unwind(AssertUnwindSafe(|| daemon.serve())) {
-        Ok(ended) => ended,
+        Ok(ended) => {
+            daemon.end();
+            ended
+        }
         Err(panic) => {
             daemon
                 .driver
@@ -124,61 +128,6 @@ pub fn run(options: Options) -> Result<()> {
 }
 
 impl Daemon {
-    fn start(options: Options) -> Result<Self> {
-        check_pages()?;
-        raise_limits();
-        signals::ignore_file_limit();
-        let signals = Signals::catch(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP])?;
-        let listener = listen(&options)?;
-        let udp = Udp::bind(options.bind)
-            .with_context(|| format!("cannot listen for daemons at {}", options.bind))?;
-        let sealing = options.admission.as_ref().map(Sealing::new).transpose()?;
-        let identity = sealing.as_ref().map(Sealing::identity);
-        let launch = launch::serve(&options, udp.address(), identity)
-            .inspect_err(|error| tracing::warn!("`pagemesh run` will not work here: {error:#}"))
-            .ok();
-        // Not before: programs started for others may run on any processor.
-        if let Some(cpu) = options.cpu {
-            cpu::pin(cpu).with_context(|| format!("cannot run on processor {cpu}"))?;
-        }
-        let poll = Poll::new()?;
-        poll.add(&udp, Token::Network.encode())?;
-        poll.add(&listener, Token::Listener.encode())?;
-        poll.add(&signals, Token::Signals.encode())?;
-        let mut about = about(&options, &udp);
-        let network = Network::new(udp, options.impair, sealing);
-        let node = Node::new(config(&options, &about, network.key())?);
-        let recorder = recorder(&options, &node, &mut about.problems);
-        for problem in &about.problems {
-            tracing::warn!("{problem}");
-        }
-        tracing::info!(
-            name = %options.name, address = %about.address, socket = %options.socket.display(),
-            "listening",
-        );
-        let stash = Stash::create().context("no memory for the stash")?;
-        let mut hands = Hands::new(poll, network, stash, recorder);
-        hands.pages.unprotected = options.unprotected;
-        Ok(Self {
-            driver: Driver::new(node, hands, about),
-            door: Door::new(listener),
-            signals,
-            waiter: Waiter::new(options.waiting),
-            ready: Vec::new(),
-            datagram: Region::create("pagemesh-datagram", DATAGRAM)
-                .context("no memory for datagrams")?,
-            packet: vec![0; MAX_PACKET].into_boxed_slice(),
-            streak: 0,
-            idle: 0,
-            busy: false,
-            ending: None,
-            admitted: false,
-            complained: false,
-            _latency: options.latency.then(hold_latency).flatten(),
-            _launch: launch,
-        })
-    }
-
     fn serve(&mut self) -> Result<()> {
         loop {
             let now = clock::monotonic();
@@ -277,6 +226,7 @@ impl Daemon {
             }
             Some(Token::Listener) => self.accept(),
             Some(Token::Signals) => self.signal()?,
+            Some(Token::Keeper) => self.replace_keeper(),
             None => {}
         }
         Ok(())
@@ -336,8 +286,7 @@ impl Daemon {
 
     fn session(&mut self, client: ClientId, event: Ready) {
         if event.writable {
-            let hands = &mut self.driver.hands;
-            hands.sessions.flush(client, &hands.poll);
+            self.driver.hands.flush(client);
         }
         if !event.readable && !event.broken {
             return;
@@ -395,7 +344,23 @@ impl Daemon {
         Ok(())
     }
 
+    /// Whoever goes on needs the socket and everything kept; nobody else does.
+    fn end(self) {
+        let Self {
+            mut driver, door, ..
+        } = self;
+        if driver.hands.handed_over {
+            door.leave();
+        } else {
+            driver.hands.keeper.end();
+        }
+    }
+
     fn is_over(&mut self, now: u64) -> Result<bool> {
+        if self.driver.hands.handed_over {
+            tracing::info!("making room for another daemon");
+            return Ok(true);
+        }
         if self.driver.hands.left {
             tracing::info!("ended");
             return Ok(true);
@@ -438,6 +403,7 @@ impl Token {
             Self::Signals => (3, 0),
             Self::Session(client) => (4, u64::from(client.0)),
             Self::Mapping(mapping) => (5, mapping.0),
+            Self::Keeper => (6, 0),
         };
         (kind << Self::KIND) | number
     }
@@ -452,122 +418,9 @@ impl Token {
                 .ok()
                 .map(|n| Self::Session(ClientId(n))),
             5 => Some(Self::Mapping(MappingId(number))),
+            6 => Some(Self::Keeper),
             _ => None,
         }
-    }
-}
-
-fn listen(options: &Options) -> Result<Listener> {
-    let path = &options.socket;
-    if let Some(directory) = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-    {
-        std::fs::create_dir_all(directory)
-            .with_context(|| format!("cannot make the directory {}", directory.display()))?;
-    }
-    Listener::bind(path, options.socket_mode).map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => anyhow!(
-            "another daemon listens at {} already, or the path is no socket; stop that daemon, \
-             or give this one another --socket",
-            path.display()
-        ),
-        _ => anyhow!(error).context(format!("cannot listen at {}", path.display())),
-    })
-}
-
-fn about(options: &Options, udp: &Udp) -> About {
-    let mut problems = Vec::new();
-    let device = uffd::open_device();
-    if let Err(error) = &device {
-        problems.push(format!(
-            "cannot open {} ({error}), so programs of other users cannot map segments unless \
-             vm.unprivileged_userfaultfd is 1; run the daemon as root",
-            uffd::DEVICE
-        ));
-    }
-    match uffd::Features::offered() {
-        Ok(features) if features.sufficient() => {}
-        Ok(_) => problems.push("this kernel is too old: Linux 6.4 or later is needed".into()),
-        Err(error) => problems.push(format!("userfaultfd is not available ({error})")),
-    }
-    let buffers = udp.buffers();
-    if buffers.receive < WANTED_BUFFER {
-        problems.push(format!(
-            "the socket buffer has {} bytes, which may lose datagrams; \
-             `sysctl net.core.rmem_max=16777216` helps",
-            buffers.receive
-        ));
-    }
-    About {
-        name: options.name.clone(),
-        address: options.advertise.unwrap_or_else(|| udp.address()),
-        started: clock::monotonic(),
-        join: options.join,
-        device: device.ok(),
-        problems,
-    }
-}
-
-fn config(options: &Options, about: &About, key: PublicKey) -> Result<Config> {
-    let dice = || {
-        let mut source = rand::rngs::SysRng;
-        source
-            .try_next_u64()
-            .context("the kernel has no randomness")
-    };
-    Ok(Config {
-        name: about.name.clone(),
-        address: about.address,
-        incarnation: Incarnation(dice()?),
-        key,
-        start: match options.join {
-            Some(address) => Start::Join(address),
-            None => Start::Found(ClusterId(dice()?)),
-        },
-        pace: Pace::default(),
-    })
-}
-
-/// Starts to record the node; without memory for that it runs all the same.
-fn recorder(options: &Options, node: &Node, problems: &mut Vec<String>) -> Recorder {
-    if !options.recorder {
-        return Recorder::off();
-    }
-    Recorder::begin(node).unwrap_or_else(|error| {
-        problems.push(format!(
-            "the flight recorder is off ({error}); lift the limit on address space (ulimit -v), \
-             or turn it off by --recorder off"
-        ));
-        Recorder::off()
-    })
-}
-
-fn hold_latency() -> Option<LatencyHold> {
-    LatencyHold::acquire()
-        .inspect_err(|error| tracing::warn!(%error, "cannot keep processors awake"))
-        .ok()
-}
-
-/// The kernel's pages must be those of the cluster.
-fn check_pages() -> Result<()> {
-    let size = rustix::param::page_size();
-    if size != PAGE_SIZE {
-        bail!(
-            "this kernel's pages have {size} bytes, PageMesh needs {PAGE_SIZE}: boot a kernel \
-             with 4 KiB pages (`pagemesh doctor` says more)"
-        );
-    }
-    Ok(())
-}
-
-/// Every mapping takes a descriptor.
-fn raise_limits() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::debug!(%error, "the limit of descriptors stays");
     }
 }
 
@@ -583,6 +436,7 @@ mod tests {
             Token::Signals,
             Token::Session(ClientId(u32::MAX)),
             Token::Mapping(MappingId(1 << 40)),
+            Token::Keeper,
         ] {
             assert_eq!(Token::decode(token.encode()), Some(token));
         }

@@ -47,6 +47,11 @@ impl Door {
         }
     }
 
+    /// Leaves the socket's path to another daemon, which goes on.
+    pub(crate) fn leave(self) {
+        self.listener.leave();
+    }
+
     /// Lets the next one in.
     pub(crate) fn open(&mut self, now: u64) -> Visit {
         let visit = match self.listener.accept() {

@@ -2,6 +2,8 @@
 
 use crate::daemon::Token;
 use crate::hands::Hands;
+use crate::keeper::Tag;
+use crate::note::Note;
 use crate::tally::Count;
 use crate::threads::Thread;
 use crate::tickets::{Kind, Pending};
@@ -13,9 +15,10 @@ use pagemesh_os::uffd::{Fault, FaultBuffer};
 use pagemesh_wire::header::HEADER_SIZE;
 use pagemesh_wire::peer::Access;
 use pagemesh_wire::{ClientId, MappingId, PageIndex, PublicKey, SyncKey};
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 /// A node that acts.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ pub(crate) struct Driver {
     pub(crate) about: About,
     effects: Effects,
     deadline: Option<Time>,
+    /// Deadlines come no earlier.
+    patience: u64,
     faults: FaultBuffer,
 }
 
@@ -62,6 +67,11 @@ impl About {
         )
     }
 }
+/// A pause after which others might seem to have been silent.
+const LONG_PAUSE: u64 = 1_000_000_000;
+
+/// In this time every member gives two signs of life.
+const HEARING: u64 = 1_200_000_000;
 
 /// Reads of one descriptor in a row; then others get their turn.
 const READS: usize = 4;
@@ -69,15 +79,23 @@ const READS: usize = 4;
 impl Driver {
     /// Starts the node.
     pub(crate) fn new(node: Node, hands: Hands, about: About) -> Self {
+        let mut driver = Self::with(node, hands, about);
+        driver.feed(Input::Deadline);
+        driver
+    }
+
+    /// A node that was started before.
+    pub(crate) fn with(node: Node, hands: Hands, about: About) -> Self {
         let mut driver = Self {
             node,
             hands,
             about,
             effects: Effects::default(),
             deadline: None,
+            patience: 0,
             faults: FaultBuffer::default(),
         };
-        driver.feed(Input::Deadline);
+        driver.deadline = driver.node.next_deadline();
         driver
     }
 
@@ -90,19 +108,42 @@ impl Driver {
         let now = Time(clock::monotonic());
         self.hands.recorder.input(now, &input);
         self.step(now, input, payload);
+        self.follow_up();
+    }
+
+    /// Handles what is in line.
+    fn follow_up(&mut self) {
         while let Some(next) = self.hands.next.pop_front() {
             let now = Time(clock::monotonic());
             self.hands.recorder.next(now);
             self.step(now, next, None);
         }
-        self.hands.recorder.settle(&self.node);
+        self.hands.settle(&self.node);
         self.deadline = self.node.next_deadline();
     }
 
     fn step(&mut self, now: Time, input: Input<'_>, payload: Option<&PageBytes>) {
+        if let Input::LockReturned { key, .. } = input {
+            self.hands.take_back(key);
+        }
         self.node.handle(now, input, &mut self.effects);
         self.hands.network.meet(self.node.view());
         self.hands.carry_out(now.0, &mut self.effects, payload);
+    }
+
+    /// Does what a daemon that ended left to do: the effects of its last input
+    /// behind the first `done`, and what was in line.
+    pub(crate) fn redo(
+        &mut self,
+        mut effects: Effects,
+        done: usize,
+        queue: VecDeque<Input<'static>>,
+        payload: Option<&PageBytes>,
+    ) {
+        self.hands.next = queue;
+        let now = clock::monotonic();
+        self.hands.carry_out_from(done, now, &mut effects, payload);
+        self.follow_up();
     }
 
     /// A datagram came.
@@ -183,17 +224,30 @@ impl Driver {
 
     /// Does what time demands; what a bad network held back goes out.
     pub(crate) fn due(&mut self, now: u64) {
-        if self.deadline.is_some_and(|deadline| deadline.0 <= now) {
+        if self.next_deadline().is_some_and(|deadline| deadline <= now) {
             self.feed(Input::Deadline);
         }
         let hands = &mut self.hands;
         hands.network.release(now, &mut hands.tally);
     }
 
+    fn next_deadline(&self) -> Option<u64> {
+        self.deadline.map(|deadline| deadline.0.max(self.patience))
+    }
+
+    /// After a long pause since `last`, in which this node could not hear anybody:
+    /// lets all others give a sign of life before it judges them.
+    pub(crate) fn listen_first(&mut self, last: Time) {
+        let now = clock::monotonic();
+        // Of a node that was handed over it is not known: there was no pause.
+        if last > Time::ZERO && now.saturating_sub(last.0) > LONG_PAUSE {
+            self.patience = now + HEARING;
+        }
+    }
+
     /// When [`Driver::due`] has something to do next.
     pub(crate) fn next_due(&self) -> Option<u64> {
-        let deadline = self.deadline.map(|deadline| deadline.0);
-        [deadline, self.hands.network.due()]
+        [self.next_deadline(), self.hands.network.due()]
             .into_iter()
             .flatten()
             .min()
@@ -207,6 +261,10 @@ impl Driver {
     /// A process connected.
     pub(crate) fn connected(&mut self, socket: Socket) -> io::Result<()> {
         let client = self.hands.sessions.insert(socket, &self.hands.poll)?;
+        if let Some(session) = self.hands.sessions.get(client) {
+            let fd = session.socket.as_fd();
+            self.hands.keeper.put(Tag::Session(client), Vec::new(), fd);
+        }
         self.hands.count(Count::SessionsOpened, 1);
         tracing::debug!(%client, "a process connected");
         Ok(())
@@ -231,21 +289,27 @@ impl Driver {
         }
         self.hands.tickets.forget(client);
         self.hands.threads.bury(session.caller.pid);
-        self.feed(Input::ClientGone { client });
+        // All of it or nothing, should we end in between.
+        self.hands.note(&Note::Gone { client });
         for key in self.locks_of(client) {
-            self.feed(Input::LockReturned {
+            self.hands.follow(Input::LockReturned {
                 key,
                 recovered: true,
             });
         }
+        self.feed(Input::ClientGone { client });
+        for mapping in session.mappings {
+            self.hands.keeper.drop(Tag::Mapping(mapping));
+        }
+        self.hands.keeper.drop(Tag::Session(client));
     }
 
-    /// Takes the locks from a dead process.
+    /// The locks that a dead process held.
     fn locks_of(&self, client: ClientId) -> Vec<SyncKey> {
         let segments = self.hands.pages.segments.iter();
         let mut keys: Vec<_> = segments
             .flat_map(|(id, segment)| {
-                let numbers = segment.locks.bury(client);
+                let numbers = segment.locks.held_by(client);
                 numbers.into_iter().map(move |number| SyncKey {
                     segment: id,
                     number,

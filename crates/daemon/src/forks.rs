@@ -1,32 +1,49 @@
 //! Processes that fork.
 
 use crate::driver::Driver;
+use crate::keeper::Tag;
+use crate::serve::Asked;
 use crate::tally::Count;
 use pagemesh_core::Input;
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::local::Reply;
 use pagemesh_wire::{ClientId, NodeId};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 impl Driver {
     /// A process is about to fork, and sent the socket for its child.
-    pub(crate) fn forked(&mut self, parent: ClientId, socket: OwnedFd) -> io::Result<()> {
+    pub(crate) fn forked(&mut self, asked: Asked, socket: OwnedFd) -> io::Result<()> {
+        let parent = asked.client;
         let socket = Socket::adopt(socket)?;
         let hands = &mut self.hands;
         let child = hands.sessions.insert_child(parent, socket, &hands.poll)?;
         self.hands.count(Count::SessionsOpened, 1);
         tracing::debug!(client = %child, %parent, "a process forks");
-        self.feed(Input::Forked { parent, child });
         let welcome = Reply::Welcome {
             client: child,
             node: self.node.id().unwrap_or(NodeId::NONE),
             device: false,
         };
-        let hands = &mut self.hands;
-        hands
-            .sessions
-            .reply(child, 0, welcome, Vec::new(), &hands.poll);
+        self.remember_child(child);
+        self.handled(asked, &welcome);
+        self.feed(Input::Forked { parent, child });
+        self.hands.reply(child, WELCOME, welcome, Vec::new());
         Ok(())
     }
+
+    fn remember_child(&mut self, child: ClientId) {
+        let hands = &mut self.hands;
+        let Some(session) = hands.sessions.get(child) else {
+            return;
+        };
+        let fd = session.socket.as_fd();
+        hands.keeper.put(Tag::Session(child), Vec::new(), fd);
+        for note in session.notes(child) {
+            hands.recorder.note(&note);
+        }
+    }
 }
+
+/// The number of the request that its parent made for a child.
+pub(crate) const WELCOME: u64 = 0;

@@ -1,8 +1,10 @@
 //! The hands of the node: carry out its effects, in order and completely.
 
 use crate::faults::{Faults, Waiting};
+use crate::keeper::{Kept, Tag};
 use crate::locks::Reclaimed;
 use crate::network::Network;
+use crate::note::Note;
 use crate::pages::{At, Pages};
 use crate::recorder::Recorder;
 use crate::sessions::Sessions;
@@ -46,12 +48,20 @@ pub(crate) struct Hands {
     pub(crate) tally: Tally,
     /// Time stamps.
     pub(crate) stamps: Stamps,
+    /// Keeps things for the next daemon.
+    pub(crate) keeper: Kept,
     /// What the node is told, and how far its effects are carried out.
     pub(crate) recorder: Recorder,
     /// Inputs that effects gave rise to, for after the effects.
     pub(crate) next: VecDeque<Input<'static>>,
     /// This node has left its cluster, or cannot: the daemon may end.
     pub(crate) left: bool,
+    /// Pages that wait for memory, as far as was noted.
+    pub(crate) waiting: usize,
+    /// How often a daemon has gone on in the place of another.
+    pub(crate) takeovers: u32,
+    /// Another daemon is to go on in the place of this one.
+    pub(crate) handed_over: bool,
     /// Pages whose loss was logged.
     lost: HashSet<At>,
     /// Hosts that speak another version of the protocol.
@@ -97,9 +107,13 @@ impl Hands {
             tickets: Tickets::default(),
             tally: Tally::default(),
             stamps: Stamps::default(),
+            keeper: Kept::default(),
             recorder,
             next: VecDeque::new(),
             left: false,
+            waiting: 0,
+            takeovers: 0,
+            handed_over: false,
             lost: HashSet::new(),
             foreigners: BTreeSet::new(),
             events: Vec::new(),
@@ -114,10 +128,21 @@ impl Hands {
         effects: &mut Effects,
         payload: Option<&PageBytes>,
     ) {
+        self.carry_out_from(0, began, effects, payload);
+    }
+
+    /// Carries out all effects but the first so many, which are done.
+    pub(crate) fn carry_out_from(
+        &mut self,
+        done: usize,
+        began: u64,
+        effects: &mut Effects,
+        payload: Option<&PageBytes>,
+    ) {
         let mut filling: Filling = None;
         let mut acted = false;
-        let mut all = 0;
-        for (index, effect) in effects.drain().enumerate() {
+        let mut all = done;
+        for (index, effect) in effects.drain().enumerate().skip(done) {
             all = index + 1;
             if let Effect::Emit(event) = effect {
                 self.events.push((event, acted));
@@ -160,10 +185,12 @@ impl Hands {
                     self.one(other, payload);
                 }
             }
+            self.note_waiting();
             let done = filling.as_ref().map_or(all, |fill| fill.index);
             self.recorder.progress(done);
         }
         self.fill(&mut filling, payload);
+        self.note_waiting();
         self.emit_all(began);
         self.recorder.progress(all);
     }
@@ -183,6 +210,7 @@ impl Hands {
     fn fill(&mut self, filling: &mut Filling, payload: Option<&PageBytes>) {
         if let Some(Fill { at, source, .. }) = filling.take() {
             self.pages.fill(at, source, payload);
+            self.keep_segments();
         }
     }
 
@@ -274,6 +302,7 @@ impl Hands {
                 let tally = &mut self.tally;
                 self.pages
                     .place(mapping, at, rights, source, payload, tally);
+                self.keep_segments();
             }
             None => {
                 let found = self.faults.kind(fault);
@@ -336,9 +365,31 @@ impl Hands {
         self.pages.segments.forget(segment);
         self.pages.stash.forget(segment);
         self.pages.waiting.forget(segment);
+        self.keeper.drop(Tag::Memory(segment));
+        self.keeper.drop(Tag::Locks(segment));
+    }
+
+    /// The slot of a lock of a segment that is open here.
+    pub(crate) fn slot(&mut self, key: SyncKey) -> Option<u32> {
+        let segment = self.pages.segments.get_mut(key.segment)?;
+        let known = segment.locks.known(key.number);
+        if known.is_some() {
+            return known;
+        }
+        let slot = segment.locks.slot(key.number)?;
+        self.note(&Note::Slot { key, slot });
+        Some(slot)
+    }
+
+    /// The token of a lock is not lent any more.
+    pub(crate) fn take_back(&mut self, key: SyncKey) {
+        if let Some(segment) = self.pages.segments.get(key.segment) {
+            segment.locks.take_back(key.number);
+        }
     }
 
     fn lend_lock(&mut self, key: SyncKey, client: ClientId, wanted: bool) {
+        self.slot(key);
         let segment = self.pages.segments.get_mut(key.segment);
         let lent = segment.is_some_and(|segment| segment.locks.lend(key.number, client, wanted));
         if !lent {
@@ -355,6 +406,11 @@ impl Hands {
         let reclaimed = segment.map_or(Reclaimed::Broken, |segment| {
             segment.locks.reclaim(key.number)
         });
+        // Back already, which the daemon before could not say any more.
+        let reclaimed = match reclaimed {
+            Reclaimed::Broken if self.pages.again => Reclaimed::Back,
+            other => other,
+        };
         if reclaimed != Reclaimed::Marked {
             self.follow(Input::LockReturned {
                 key,
@@ -415,7 +471,8 @@ impl Hands {
     }
 }
 
-fn kill(process: i32) {
+/// Ends a process by SIGBUS.
+pub(crate) fn kill(process: i32) {
     if let Some(process) = rustix::process::Pid::from_raw(process)
         && process.as_raw_nonzero().get() > 0
     {

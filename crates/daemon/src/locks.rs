@@ -1,11 +1,12 @@
 //! The lock words of a segment on this node: who has which slot, where tokens are.
 
+use crate::note::Note;
 use pagemesh_os::area::LockArea;
-use pagemesh_wire::ClientId;
 use pagemesh_wire::lockword::{LockWord, SLOT_LIMIT};
+use pagemesh_wire::{ClientId, SegmentId, SyncKey};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 /// Slots of one lock area, by lock number.
 #[derive(Debug)]
@@ -39,10 +40,44 @@ impl Locks {
         self.area.as_fd().try_clone_to_owned()
     }
 
+    /// Goes on with an area that the daemon before made.
+    pub(crate) fn adopt(fd: OwnedFd) -> io::Result<Self> {
+        Ok(Self {
+            area: LockArea::map(fd)?,
+            slots: HashMap::new(),
+        })
+    }
+
+    /// The area itself.
+    pub(crate) fn area(&self) -> BorrowedFd<'_> {
+        self.area.as_fd()
+    }
+
+    /// A slot that the daemon before assigned.
+    pub(crate) fn restore(&mut self, number: u64, slot: u32) {
+        self.slots.insert(number, slot);
+    }
+
+    /// Which locks have which slots.
+    pub(crate) fn notes(&self, segment: SegmentId) -> impl Iterator<Item = Note> {
+        self.slots.iter().map(move |(number, slot)| Note::Slot {
+            key: SyncKey {
+                segment,
+                number: *number,
+            },
+            slot: *slot,
+        })
+    }
+
+    /// The slot of a lock, if it has one.
+    pub(crate) fn known(&self, number: u64) -> Option<u32> {
+        self.slots.get(&number).copied()
+    }
+
     /// The slot of a lock, assigned at its first use; `None` when all are taken.
     pub(crate) fn slot(&mut self, number: u64) -> Option<u32> {
-        if let Some(slot) = self.slots.get(&number) {
-            return Some(*slot);
+        if let Some(slot) = self.known(number) {
+            return Some(slot);
         }
         let next = u32::try_from(self.slots.len()).ok()?;
         if next >= SLOT_LIMIT {
@@ -75,33 +110,29 @@ impl Locks {
         }
     }
 
-    /// Takes the token from a process that says it held the lock; false if the
-    /// word does not say so.
-    pub(crate) fn release(&self, number: u64, by: ClientId) -> bool {
-        let word = self.slots.get(&number);
-        let Some(word) = word.and_then(|slot| self.area.word(*slot)) else {
-            return false;
-        };
-        [true, false].into_iter().any(|wanted| {
-            word.compare_exchange(LockWord::Held { by, wanted }, LockWord::Absent)
-                .is_ok()
-        })
+    /// The token is not lent any more, whatever the word says.
+    pub(crate) fn take_back(&self, number: u64) {
+        let word = self.known(number).and_then(|slot| self.area.word(slot));
+        if let Some(word) = word {
+            word.swap(LockWord::Absent);
+        }
     }
 
-    /// Takes the tokens from a process that died, and says which.
-    pub(crate) fn bury(&self, dead: ClientId) -> Vec<u64> {
-        let held = |slot: u32| match self.area.word(slot).map(|word| word.load()) {
-            Some(LockWord::Held { by, .. }) => by == dead,
-            _ => false,
-        };
-        let mut numbers: Vec<_> = self
-            .slots
-            .iter()
-            .filter(|(number, slot)| held(**slot) && self.release(**number, dead))
-            .map(|(number, _)| *number)
+    /// Whether a process holds the lock.
+    pub(crate) fn holds(&self, number: u64, client: ClientId) -> bool {
+        let word = self.known(number).and_then(|slot| self.area.word(slot));
+        let word = word.map(|word| word.load());
+        matches!(word, Some(LockWord::Held { by, .. }) if by == client)
+    }
+
+    /// The locks a process holds.
+    pub(crate) fn held_by(&self, client: ClientId) -> Vec<u64> {
+        let numbers = self.slots.keys().copied();
+        let mut held: Vec<_> = numbers
+            .filter(|number| self.holds(*number, client))
             .collect();
-        numbers.sort_unstable();
-        numbers
+        held.sort_unstable();
+        held
     }
 }
 
@@ -119,11 +150,11 @@ mod tests {
         assert_eq!(locks.reclaim(6), Reclaimed::Broken);
         assert!(locks.lend(77, one, false) && locks.lend(5, one, true));
         assert_eq!(locks.reclaim(77), Reclaimed::Marked);
-        assert!(!locks.release(77, two), "not the holder");
-        assert!(locks.release(77, one) && !locks.release(77, one));
+        assert!(locks.holds(77, one) && !locks.holds(77, two));
         assert!(locks.lend(9, two, false));
-        assert_eq!(locks.bury(one), [5]);
-        assert_eq!(locks.bury(one), []);
+        assert_eq!(locks.held_by(one), [5, 77]);
+        locks.take_back(77);
+        assert_eq!(locks.held_by(one), [5]);
         let word = locks.area.word(2).unwrap();
         word.swap(LockWord::Free);
         assert_eq!(locks.reclaim(9), Reclaimed::Back);

@@ -1,5 +1,6 @@
 //! A mapping of a segment in a process of this node, and its faults.
 
+use crate::keeper::Whole;
 use pagemesh_os::memfd::PAGE;
 use pagemesh_os::uffd::Uffd;
 use pagemesh_wire::{ByteLen, ByteOffset, ClientId, MappingId, PageIndex, SegmentId};
@@ -19,6 +20,34 @@ pub(crate) struct Mapping {
     pub(crate) write: bool,
     /// Where in the process.
     pub(crate) place: Place,
+}
+
+impl Mapping {
+    /// All that is known of it, for the keeper.
+    pub(crate) fn whole(&self) -> Whole {
+        let (address, length) = self.place.range();
+        Whole {
+            client: self.client,
+            address,
+            length,
+            segment: self.segment,
+            offset: self.place.offset(),
+            write: self.write,
+        }
+    }
+
+    /// What the daemon before had.
+    pub(crate) fn restore(whole: Whole, uffd: Uffd) -> Result<Self, &'static str> {
+        let (length, offset) = (ByteLen(whole.length), ByteOffset(whole.offset));
+        let size = ByteLen(whole.offset.saturating_add(whole.length));
+        Ok(Self {
+            uffd,
+            segment: whole.segment,
+            client: whole.client,
+            write: whole.write,
+            place: Place::new(whole.address, length, offset, size)?,
+        })
+    }
 }
 
 /// Where a mapping lies in its process and in its segment.
@@ -70,6 +99,11 @@ impl Place {
         (index < self.count).then(|| self.address + u64::from(index) * PAGE as u64)
     }
 
+    /// The first byte of the segment that is mapped.
+    pub(crate) fn offset(&self) -> u64 {
+        PageIndex(self.first).offset().0
+    }
+
     /// Address and length in bytes.
     pub(crate) fn range(&self) -> (u64, u64) {
         (self.address, u64::from(self.count) * PAGE as u64)
@@ -81,6 +115,10 @@ impl Place {
 pub(crate) struct Mappings {
     by_id: HashMap<MappingId, Mapping>,
     last: u64,
+    /// Those of the daemon before of which it is not known yet whether the node
+    /// knows them.
+    doubtful: HashMap<MappingId, Mapping>,
+    missing: HashMap<MappingId, ClientId>,
 }
 
 impl Mappings {
@@ -90,6 +128,60 @@ impl Mappings {
         let id = MappingId(self.last);
         self.by_id.insert(id, mapping);
         id
+    }
+
+    /// A mapping of the daemon before; the node may not have heard of it.
+    pub(crate) fn restore(&mut self, id: MappingId, mapping: Mapping) {
+        self.skip_to(id.0);
+        self.doubtful.insert(id, mapping);
+    }
+
+    /// The node knows it.
+    pub(crate) fn confirm(&mut self, id: MappingId, client: ClientId) {
+        self.skip_to(id.0);
+        match self.doubtful.remove(&id) {
+            Some(mapping) => drop(self.by_id.insert(id, mapping)),
+            None if self.by_id.contains_key(&id) => {}
+            None => drop(self.missing.insert(id, client)),
+        }
+    }
+
+    /// The node knows it no more.
+    pub(crate) fn forget(&mut self, id: MappingId) {
+        self.by_id.remove(&id);
+        self.missing.remove(&id);
+    }
+
+    /// The node knows none of a process any more.
+    pub(crate) fn forget_all(&mut self, client: ClientId) {
+        self.by_id.retain(|_, mapping| mapping.client != client);
+        self.missing.retain(|_, of| *of != client);
+    }
+
+    /// One that the node knows and that nobody kept: stores through it would not
+    /// be seen.
+    pub(crate) fn missing(&self) -> Option<MappingId> {
+        self.missing.keys().next().copied()
+    }
+
+    /// Drops those of which the node has not heard; their processes ask again.
+    pub(crate) fn drop_doubtful(&mut self) {
+        self.doubtful.clear();
+    }
+
+    /// The number given last.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Gives no number up to this one.
+    pub(crate) fn skip_to(&mut self, last: u64) {
+        self.last = self.last.max(last);
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (MappingId, &Mapping)> {
+        self.by_id.iter().map(|(id, mapping)| (*id, mapping))
     }
 
     /// The mapping, if it is still there.

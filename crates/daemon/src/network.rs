@@ -5,11 +5,13 @@ use crate::tally::{Count, Tally};
 use pagemesh_os::clock;
 use pagemesh_os::impair::{Impairer, Impairment};
 use pagemesh_os::udp::{Received, Udp};
+use pagemesh_seal::Identity;
 use pagemesh_wire::header::{Header, MAX_DATAGRAM};
 use pagemesh_wire::peer::{MemberView, Message};
 use pagemesh_wire::{NodeId, PublicKey};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 
 /// The way to other daemons.
 #[derive(Debug)]
@@ -59,6 +61,16 @@ impl Network {
         self.sealing
             .as_ref()
             .map_or(PublicKey::NONE, Sealing::public)
+    }
+
+    /// Who this daemon is to others, if it seals.
+    pub(crate) fn who(&self) -> Option<Identity> {
+        self.sealing.as_ref().map(Sealing::identity)
+    }
+
+    /// What to keep of it for the next daemon.
+    pub(crate) fn identity(&self) -> Option<BorrowedFd<'_>> {
+        self.sealing.as_ref().map(Sealing::kept)
     }
 
     /// Learns who the members are, before anything is sent to them.

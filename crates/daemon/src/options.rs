@@ -1,5 +1,6 @@
 //! What a daemon is told at its start.
 
+use crate::keeper::Keeping;
 use anyhow::{Result, bail};
 use pagemesh_os::impair::Impairment;
 use std::net::SocketAddr;
@@ -34,6 +35,8 @@ pub struct Options {
     /// this, tests show that they would notice; there is no other way to ask for it.
     #[doc(hidden)]
     pub unprotected: bool,
+    /// Have everything kept for the daemon that takes the place of this one.
+    pub keeping: Option<Keeping>,
     /// Listen at an address others can reach although nothing is encrypted.
     pub insecure: bool,
     /// Seal all datagrams, and be admitted by this; none: nothing is sealed.
@@ -80,6 +83,7 @@ impl Default for Options {
             cpu: None,
             recorder: true,
             unprotected: false,
+            keeping: None,
             insecure: false,
             admission: None,
         }

@@ -1,11 +1,14 @@
 //! The flight recorder: what the node did, for those who must find out why, and
 //! for a daemon that takes the place of this one.
 
+use crate::note::Note;
+use anyhow::{Context as _, Result};
 use pagemesh_core::{Input, Node, Time};
 use pagemesh_os::region::{Region, Shape};
-use pagemesh_recorder::{Dump, DumpError, Journal};
+use pagemesh_recorder::{Dump, DumpError, Journal, Recovered, recover};
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -33,6 +36,44 @@ impl Recorder {
         let region = Region::create("pagemesh-journal", SPACE)?;
         let journal = Journal::begin(region, LOG, node, &[]).map_err(io::Error::other)?;
         Ok(Self(Some(journal)))
+    }
+
+    /// Goes on where the daemon before stopped, and tells where that was.
+    ///
+    /// # Errors
+    /// If its node cannot be had again.
+    pub(crate) fn adopt(fd: OwnedFd) -> Result<(Self, Recovered)> {
+        let region = Region::map(fd, SPACE).context("the journal cannot be read")?;
+        let recovered = recover(region.words())?;
+        let journal = Journal::resume(region, LOG, &recovered);
+        Ok((Self(Some(journal)), recovered))
+    }
+
+    /// What to keep for the next daemon.
+    pub(crate) fn memory(&self) -> Option<BorrowedFd<'_>> {
+        let journal = self.0.as_ref()?;
+        Some(journal.memory().as_fd())
+    }
+
+    /// Something to remember; it counts together with what comes next.
+    pub(crate) fn note(&mut self, note: &Note) {
+        if let Some(journal) = &mut self.0 {
+            journal.note(&note.encode());
+        }
+    }
+
+    /// What was noted counts from now on.
+    pub(crate) fn publish(&mut self) {
+        if let Some(journal) = &mut self.0 {
+            journal.publish();
+        }
+    }
+
+    /// Starts a new log, so that another build of the same format may go on.
+    /// False if nothing is recorded.
+    pub(crate) fn renew(&mut self, node: &Node, registry: &[u8]) -> bool {
+        let journal = self.0.as_mut();
+        journal.is_some_and(|journal| journal.snapshot(node, registry).is_ok())
     }
 
     /// Records nothing.
@@ -69,10 +110,11 @@ impl Recorder {
     }
 
     /// Nothing is left to do: starts a new log if the present one is long.
-    pub(crate) fn settle(&mut self, node: &Node) {
+    /// `registry` tells what the daemon has beside the node.
+    pub(crate) fn settle(&mut self, node: &Node, registry: impl FnOnce() -> Vec<u8>) {
         if let Some(journal) = &mut self.0
             && (journal.is_long() || journal.is_stopped())
-            && journal.snapshot(node, &[]).is_err()
+            && journal.snapshot(node, &registry()).is_err()
         {
             tracing::warn!(
                 "this node knows too many pages for its flight recorder, which is off from now on"
@@ -176,7 +218,7 @@ mod tests {
     fn a_recorder_that_is_off_has_nothing_to_tell() {
         let mut recorder = Recorder::off();
         recorder.input(Time(1), &Input::Deadline);
-        recorder.settle(&node());
+        recorder.settle(&node(), Vec::new);
         assert_eq!(recorder.dump(None, ""), Err(DumpError::Nothing));
     }
 }

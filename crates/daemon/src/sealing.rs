@@ -4,6 +4,7 @@ use crate::options::Admission;
 use crate::tally::{Count, Tally};
 use anyhow::{Context as _, Result, anyhow, bail};
 use pagemesh_os::clock;
+use pagemesh_os::region::{Region, Shape};
 use pagemesh_seal::{
     Guard, Identity, Now, Opened, Outbox, Pace, Refused, Ring, SystemDice, Token, Whom,
 };
@@ -12,6 +13,7 @@ use pagemesh_wire::{NodeId, PublicKey};
 use std::collections::HashSet;
 use std::fs;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +28,8 @@ pub(crate) struct Sealing {
     /// Of the view of members they are from.
     epoch: u64,
     file: Option<KeyFile>,
+    /// The private key, for a daemon that goes on as this node.
+    kept: Region,
     /// What was logged: every reason once.
     told: HashSet<Refused>,
     /// What the guard has to say of itself.
@@ -44,9 +48,15 @@ struct KeyFile {
 /// How often a key file is looked at, if there is reason to.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// A private key.
+const PRIVATE: Shape = Shape {
+    words: 0,
+    bytes: 32,
+};
+
 impl Sealing {
-    /// A guard with a new identity.
-    pub(crate) fn new(admission: &Admission) -> Result<Self> {
+    /// A guard with a new identity, or with that of the daemon before.
+    pub(crate) fn new(admission: &Admission, before: Option<OwnedFd>) -> Result<Self> {
         let (ring, token, file) = match admission {
             Admission::KeyFile(path) => {
                 let file = KeyFile {
@@ -59,15 +69,33 @@ impl Sealing {
             Admission::Token(path) => (Ring::default(), Some(read_token(path)?), None),
         };
         let dice = Arc::new(SystemDice::default());
-        let identity = Identity::new(&*dice);
+        let (identity, kept) = match before {
+            None => {
+                let identity = Identity::new(&*dice);
+                let mut kept = Region::create("pagemesh-identity", PRIVATE)?;
+                kept.bytes_mut().copy_from_slice(identity.private());
+                (identity, kept)
+            }
+            Some(fd) => {
+                let kept = Region::map(fd, PRIVATE)?;
+                let private = kept.bytes().try_into().expect("it has this shape");
+                (Identity::from_private(private), kept)
+            }
+        };
         Ok(Self {
             guard: Guard::new(identity, ring, token, Pace::default(), dice),
             keys: Vec::new(),
             epoch: 0,
             file,
+            kept,
             told: HashSet::new(),
             outbox: Outbox::new(),
         })
+    }
+
+    /// What to keep for the next daemon.
+    pub(crate) fn kept(&self) -> BorrowedFd<'_> {
+        self.kept.as_fd()
     }
 
     /// What others know this daemon by.

@@ -7,6 +7,7 @@ use pagemesh_wire::peer::SegmentInfo;
 use pagemesh_wire::{MappingId, PageCount, PageIndex, SegmentId};
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::OwnedFd;
 
 /// One segment on this node.
 #[derive(Debug)]
@@ -21,7 +22,11 @@ pub(crate) struct Segment {
 
 /// All segments that have memory on this node.
 #[derive(Debug, Default)]
-pub(crate) struct Segments(HashMap<SegmentId, Segment>);
+pub(crate) struct Segments {
+    by_id: HashMap<SegmentId, Segment>,
+    /// Made, and not yet kept for the next daemon.
+    fresh: Vec<SegmentId>,
+}
 
 /// More than any segment has; memory of unknown size costs nothing extra.
 const UNKNOWN: PageCount = PageCount(u32::MAX);
@@ -36,6 +41,16 @@ impl Segment {
             locks: Locks::create().context("no memory for the segment's locks")?,
             mappings: Vec::new(),
         })
+    }
+
+    /// What a process needs to map it: its memory and its lock words.
+    pub(crate) fn lend(&self, write: bool) -> io::Result<Vec<OwnedFd>> {
+        let memory = if write {
+            self.memory.writable()?
+        } else {
+            self.memory.readable()?
+        };
+        Ok(vec![memory, self.locks.lend_area()?])
     }
 
     /// Reads a page's frame.
@@ -75,34 +90,67 @@ impl Segments {
 
     fn create(&mut self, id: SegmentId, name: &str, pages: PageCount) -> Result<&mut Segment> {
         use std::collections::hash_map::Entry;
-        match self.0.entry(id) {
+        match self.by_id.entry(id) {
             Entry::Occupied(there) => Ok(there.into_mut()),
-            Entry::Vacant(place) => Ok(place.insert(Segment::create(name, pages)?)),
+            Entry::Vacant(place) => {
+                let segment = place.insert(Segment::create(name, pages)?);
+                self.fresh.push(id);
+                Ok(segment)
+            }
         }
+    }
+
+    /// What the daemon before had of a segment. Without lock words nobody has
+    /// seen any: they are made anew.
+    pub(crate) fn restore(
+        &mut self,
+        id: SegmentId,
+        memory: Memfd,
+        locks: Option<Locks>,
+    ) -> io::Result<()> {
+        let locks = match locks {
+            Some(locks) => locks,
+            None => {
+                self.fresh.push(id);
+                Locks::create()?
+            }
+        };
+        let segment = Segment {
+            memory,
+            locks,
+            mappings: Vec::new(),
+        };
+        self.by_id.insert(id, segment);
+        Ok(())
+    }
+
+    /// One that is not yet kept for the next daemon; it will be now.
+    pub(crate) fn take_fresh(&mut self) -> Option<SegmentId> {
+        self.fresh.pop()
     }
 
     /// The segment, if it has memory here.
     pub(crate) fn get(&self, id: SegmentId) -> Option<&Segment> {
-        self.0.get(&id)
+        self.by_id.get(&id)
     }
 
     /// The segment, if it has memory here.
     pub(crate) fn get_mut(&mut self, id: SegmentId) -> Option<&mut Segment> {
-        self.0.get_mut(&id)
+        self.by_id.get_mut(&id)
     }
 
     /// Drops the segment's memory.
     pub(crate) fn forget(&mut self, id: SegmentId) -> Option<Segment> {
-        self.0.remove(&id)
+        self.by_id.remove(&id)
     }
 
     /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (SegmentId, &Segment)> {
-        self.0.iter().map(|(id, segment)| (*id, segment))
+        self.by_id.iter().map(|(id, segment)| (*id, segment))
     }
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.by_id.len()
     }
 }

@@ -1,7 +1,9 @@
 //! Requests of local processes.
 
 use crate::driver::Driver;
+use crate::keeper::Tag;
 use crate::mapping::{Mapping, Place};
+use crate::note::Note;
 use crate::session::Opening;
 use crate::tally::Count;
 use crate::tickets::{Kind, Pending};
@@ -38,6 +40,13 @@ pub(crate) struct Descriptors {
     pub(crate) fds: Vec<OwnedFd>,
     /// Others did not: this daemon had no number left for them.
     pub(crate) lost: bool,
+}
+
+/// Who asked, and under which number.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    pub(crate) client: ClientId,
+    pub(crate) number: u64,
 }
 
 /// An answer at once, or none because the core will answer.
@@ -94,9 +103,7 @@ impl Driver {
     }
 
     fn reply(&mut self, client: ClientId, number: u64, reply: Reply) {
-        let poll = &self.hands.poll;
-        let sessions = &mut self.hands.sessions;
-        sessions.reply(client, number, reply, Vec::new(), poll);
+        self.hands.reply(client, number, reply, Vec::new());
     }
 
     fn hello(&mut self, client: ClientId, number: u64, version: u32, program: String) {
@@ -110,6 +117,13 @@ impl Driver {
         if let Some(session) = self.hands.sessions.get_mut(client) {
             session.greeted = true;
             session.program = program.chars().take(PROGRAM).collect();
+            let program = session.program.clone();
+            self.hands.note(&Note::Greeted {
+                client,
+                program,
+                child: false,
+            });
+            self.hands.recorder.publish();
         }
         let device = self.about.device.as_ref();
         let fds: Vec<_> = device
@@ -121,8 +135,7 @@ impl Driver {
             node: self.node.id().unwrap_or(NodeId::NONE),
             device: !fds.is_empty(),
         };
-        let poll = &self.hands.poll;
-        self.hands.sessions.reply(client, number, reply, fds, poll);
+        self.hands.reply(client, number, reply, fds);
     }
 
     fn request(
@@ -143,19 +156,20 @@ impl Driver {
                 let opening = self.opening(client, segment)?;
                 let place = Place::new(address, length, offset, opening.size)
                     .map_err(|why| Refusal::Invalid(why.into()))?;
-                self.map(client, segment, opening, place, write, fds)
+                let asked = Asked { client, number };
+                self.map(asked, segment, opening, place, write, fds)
             }
             Request::Fork => {
                 for socket in fds {
                     // The child finds its end closed, and says what that means.
-                    if let Err(error) = self.forked(client, socket) {
+                    if let Err(error) = self.forked(Asked { client, number }, socket) {
                         tracing::warn!(%client, %error, "a child cannot be served");
                     }
                 }
                 Ok(None)
             }
-            Request::Unmap { mapping } => self.unmap(client, mapping),
-            Request::Close { segment } => self.close(client, segment),
+            Request::Unmap { mapping } => self.unmap(Asked { client, number }, mapping),
+            Request::Close { segment } => self.close(Asked { client, number }, segment),
             Request::Inspect { name, first, limit } => self.inspect(&name, first, limit),
             Request::Members => {
                 let view = self.node.view();
@@ -166,13 +180,14 @@ impl Driver {
             }
             Request::Status => Ok(Some(Reply::Status(self.status()))),
             Request::LockSlot { key } => self.lock_slot(client, key),
-            Request::Unlock { key } => self.unlock(client, key),
+            Request::Unlock { key } => self.unlock(Asked { client, number }, key),
             Request::Counters => Ok(Some(Reply::Counters(self.counters()))),
             Request::Stamp { tag } => {
                 self.hands.stamps.push(StampKind::Program, tag);
                 Ok(Some(Reply::Done))
             }
             Request::Stamps { from } => Ok(Some(Reply::Stamps(self.hands.stamps.since(from)))),
+            Request::Handover { format } => self.hand_over(client, format),
             Request::Cancel { number } => {
                 if let Some(ticket) = self.hands.tickets.find(client, number) {
                     self.feed(Input::Cancel { ticket });
@@ -277,11 +292,16 @@ impl Driver {
             return Err(Refusal::Limit("too many requests at once".into()));
         }
         self.hands.sessions.count_waiting(client, 1);
-        let ticket = self.hands.tickets.issue(Pending {
+        let pending = Pending {
             client: Some(client),
             number,
             kind,
-        });
+        };
+        let ticket = self.hands.tickets.issue(pending);
+        if let Some(session) = self.hands.sessions.get_mut(client) {
+            session.handled = Some((number, None));
+        }
+        self.hands.note(&Note::Asked { ticket, pending });
         self.feed(Input::Request {
             ticket,
             client,
@@ -290,11 +310,25 @@ impl Driver {
         Ok(None)
     }
 
+    /// The request is acted upon, by the input that follows.
+    pub(crate) fn handled(&mut self, asked: Asked, reply: &Reply) {
+        let Asked { client, number } = asked;
+        let reply = Some(reply.clone());
+        if let Some(session) = self.hands.sessions.get_mut(client) {
+            session.handled = Some((number, reply.clone()));
+        }
+        self.hands.note(&Note::Handled {
+            client,
+            number,
+            reply,
+        });
+    }
+
     // ---- mappings ------------------------------------------------------------
 
     fn map(
         &mut self,
-        client: ClientId,
+        asked: Asked,
         segment: SegmentId,
         opening: Opening,
         place: Place,
@@ -312,11 +346,16 @@ impl Driver {
                 "a mapping comes with a userfaultfd".into(),
             ));
         };
+        let client = asked.client;
         let uffd = Uffd::adopt(fd).map_err(|error| cannot("serve", error))?;
-        uffd.handshake().map_err(|error| cannot("serve", error))?;
+        let shaken = uffd.handshake();
         let (address, length) = place.range();
-        uffd.register(address, length)
-            .map_err(|error| cannot("register", error))?;
+        // Perhaps the daemon before got that far, and nobody knows of it.
+        let ready = match uffd.register(address, length) {
+            Ok(()) if shaken.is_err() && !self.hands.pages.again => shaken.map(drop),
+            done => done,
+        };
+        ready.map_err(|error| cannot("register", error))?;
         let mapping = Mapping {
             uffd,
             segment,
@@ -335,15 +374,21 @@ impl Driver {
         if let Some(session) = self.hands.sessions.get_mut(client) {
             session.mappings.push(id);
         }
+        self.hands.keep_mapping(id);
+        let reply = Reply::Mapped { mapping: id };
+        let mapping = id;
+        self.hands.note(&Note::Mapped { mapping, client });
+        self.handled(asked, &reply);
         self.feed(Input::Mapped {
             mapping: id,
             segment,
             client,
         });
-        Ok(Some(Reply::Mapped { mapping: id }))
+        Ok(Some(reply))
     }
 
-    fn unmap(&mut self, client: ClientId, mapping: MappingId) -> Answer {
+    fn unmap(&mut self, asked: Asked, mapping: MappingId) -> Answer {
+        let client = asked.client;
         let session = self.hands.sessions.get_mut(client);
         let place = session.and_then(|session| {
             let place = session.mappings.iter().position(|id| *id == mapping)?;
@@ -353,11 +398,15 @@ impl Driver {
             return Err(Refusal::Invalid("no such mapping in this process".into()));
         }
         self.hands.unmap(mapping);
+        self.hands.note(&Note::Unmapped { mapping });
+        self.handled(asked, &Reply::Done);
         self.feed(Input::Unmapped { mapping });
+        self.hands.keeper.drop(Tag::Mapping(mapping));
         Ok(Some(Reply::Done))
     }
 
-    fn close(&mut self, client: ClientId, segment: SegmentId) -> Answer {
+    fn close(&mut self, asked: Asked, segment: SegmentId) -> Answer {
+        let client = asked.client;
         let opening = self.opening(client, segment)?;
         let mapped = self.hands.pages.ids_of(segment).iter().any(|id| {
             let mapping = self.hands.pages.mappings.get(*id);
@@ -367,12 +416,12 @@ impl Driver {
             let why = "the process still maps the segment; unmap it first";
             return Err(Refusal::Invalid(why.into()));
         }
-        if let Some(session) = self.hands.sessions.get_mut(client) {
-            match session.open.get_mut(&segment) {
-                Some(opening) if opening.count > 1 => opening.count -= 1,
-                _ => drop(session.open.remove(&segment)),
-            }
-        }
+        let opening = Opening {
+            count: opening.count - 1,
+            ..opening
+        };
+        self.hands.set_opening(client, segment, opening);
+        self.handled(asked, &Reply::Done);
         self.feed(Input::Closed { segment, client });
         Ok(Some(Reply::Done))
     }
@@ -381,18 +430,19 @@ impl Driver {
 
     fn lock_slot(&mut self, client: ClientId, key: SyncKey) -> Answer {
         self.opening(client, key.segment)?;
-        let segment = self.hands.pages.segments.get_mut(key.segment);
-        let slot = segment.and_then(|segment| segment.locks.slot(key.number));
+        let slot = self.hands.slot(key);
+        self.hands.recorder.publish();
         let index = slot.ok_or_else(|| Refusal::Limit("locks of one segment".into()))?;
         Ok(Some(Reply::Slot { index }))
     }
 
-    fn unlock(&mut self, client: ClientId, key: SyncKey) -> Answer {
+    fn unlock(&mut self, asked: Asked, key: SyncKey) -> Answer {
         let segment = self.hands.pages.segments.get(key.segment);
-        if !segment.is_some_and(|segment| segment.locks.release(key.number, client)) {
+        if !segment.is_some_and(|segment| segment.locks.holds(key.number, asked.client)) {
             let why = "the process does not hold the lock";
             return Err(Refusal::Invalid(why.into()));
         }
+        self.handled(asked, &Reply::Done);
         self.feed(Input::LockReturned {
             key,
             recovered: false,
@@ -446,6 +496,29 @@ impl Driver {
         }
     }
 
+    /// Makes room for another daemon, which goes on with the journal's node.
+    fn hand_over(&mut self, client: ClientId, format: u64) -> Answer {
+        self.check_master(client)?;
+        let cannot = |why: &str| Err(Refusal::Invalid(why.into()));
+        if format != pagemesh_recorder::FORMAT {
+            return cannot(
+                "the releases keep their journals in different formats: let this node leave \
+                 (pagemesh leave), then start the other release",
+            );
+        }
+        if self.hands.keeper.process().is_none() {
+            return cannot("this daemon has no keeper");
+        }
+        // Nothing is left to do between two requests; an empty log can be read
+        // by any build.
+        let registry = self.hands.registry();
+        if !self.hands.recorder.renew(&self.node, &registry) {
+            return cannot("this daemon has no journal (--recorder off), so nobody can go on");
+        }
+        self.hands.handed_over = true;
+        Ok(Some(Reply::Done))
+    }
+
     // ---- what the daemon knows -----------------------------------------------
 
     /// Hands out the flight recorder, which tells of everybody's doings.
@@ -458,9 +531,8 @@ impl Driver {
         let file =
             memfd::file("pagemesh-dump", &dump).map_err(|error| cannot(error.to_string()))?;
         let length = ByteLen(dump.len() as u64);
-        let poll = &self.hands.poll;
-        let sessions = &mut self.hands.sessions;
-        sessions.reply(client, number, Reply::Dumped { length }, vec![file], poll);
+        self.hands
+            .reply(client, number, Reply::Dumped { length }, vec![file]);
         Ok(None)
     }
 
@@ -487,6 +559,7 @@ impl Driver {
             members.filter(|member| member.health == health).count() as u32
         };
         let now = clock::monotonic();
+        let keeper = self.hands.keeper.process();
         let (fault_p50, fault_p99) = self.hands.tally.remote_faults();
         NodeStatus {
             node: self.node.id().unwrap_or(NodeId::NONE),
@@ -501,6 +574,8 @@ impl Driver {
             fault_p50,
             fault_p99,
             problems: self.problems(Time(now)),
+            keeper: keeper.and_then(|id| u32::try_from(id).ok()).unwrap_or(0),
+            takeovers: self.hands.takeovers,
         }
     }
 

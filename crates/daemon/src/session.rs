@@ -1,9 +1,11 @@
 //! One connected process.
 
+use crate::note::Note;
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::local::{Caller, MAX_PACKET, Reply, ReplyPacket};
 use pagemesh_wire::peer::Refusal;
-use pagemesh_wire::{MappingId, SegmentId};
+use pagemesh_wire::{ClientId, MappingId, SegmentId};
+use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,11 +27,16 @@ pub(crate) struct Session {
     pub(crate) mappings: Vec<MappingId>,
     /// Requests that wait for the core.
     pub(crate) waiting: usize,
+    /// The number of its last request that was acted upon, with its reply if
+    /// that is not the node's business.
+    pub(crate) handled: Option<(u64, Option<Reply>)>,
+    /// Its parent made its connection.
+    child: bool,
     outbox: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
 }
 
 /// How a process has a segment open.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Opening {
     /// How often.
     pub(crate) count: u32,
@@ -64,6 +71,8 @@ impl Session {
             open: HashMap::new(),
             mappings: Vec::new(),
             waiting: 0,
+            handled: None,
+            child: false,
             outbox: VecDeque::new(),
         }
     }
@@ -78,6 +87,7 @@ impl Session {
         Self {
             program: self.program.clone(),
             greeted: true,
+            child: true,
             open: self.open.clone(),
             ..Self::new(socket, caller)
         }
@@ -120,6 +130,87 @@ impl Session {
         }
         self.outbox.push_back((bytes, fds));
         Sent::Queued
+    }
+
+    /// It said hello to the daemon before.
+    pub(crate) fn greet(&mut self, program: String, child: bool) {
+        self.greeted = true;
+        self.program = program;
+        self.child = child;
+        if child {
+            self.caller.pid = 0;
+        }
+    }
+
+    /// Packets that wait.
+    pub(crate) fn queued(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// The packet that waits since last.
+    pub(crate) fn last_queued(&self) -> Option<&[u8]> {
+        self.outbox.back().map(|(bytes, _)| &bytes[..])
+    }
+
+    /// A packet that waited when the daemon before ended; what it lends is put to
+    /// it later.
+    pub(crate) fn restore_packet(&mut self, bytes: Vec<u8>) {
+        self.outbox.push_back((bytes, Vec::new()));
+    }
+
+    /// So many packets were sent by the daemon before.
+    pub(crate) fn flushed(&mut self, count: usize) {
+        self.outbox.drain(..count.min(self.outbox.len()));
+    }
+
+    /// Lends anew what waiting packets are to lend.
+    pub(crate) fn lend_again(&mut self, mut lend: impl FnMut(&Self, &Reply) -> Vec<OwnedFd>) {
+        let mut outbox = std::mem::take(&mut self.outbox);
+        for (bytes, fds) in &mut outbox {
+            if let Ok(packet) = ReplyPacket::decode(bytes) {
+                *fds = lend(self, &packet.reply);
+            }
+        }
+        self.outbox = outbox;
+    }
+
+    /// Has the segment open so and not otherwise; not at all if its count is zero.
+    pub(crate) fn set_opening(&mut self, segment: SegmentId, opening: Opening) {
+        if opening.count == 0 {
+            self.open.remove(&segment);
+        } else {
+            self.open.insert(segment, opening);
+        }
+    }
+
+    /// All there is to know of it, but for its requests that wait.
+    pub(crate) fn notes(&self, client: ClientId) -> Vec<Note> {
+        let mut notes = Vec::new();
+        if self.greeted {
+            let program = self.program.clone();
+            notes.push(Note::Greeted {
+                client,
+                program,
+                child: self.child,
+            });
+        }
+        notes.extend(self.open.iter().map(|(segment, opening)| Note::Opened {
+            client,
+            segment: *segment,
+            opening: *opening,
+        }));
+        notes.extend(self.outbox.iter().map(|(packet, _)| Note::Queued {
+            client,
+            packet: packet.clone(),
+        }));
+        if let Some((number, reply)) = self.handled.clone() {
+            notes.push(Note::Handled {
+                client,
+                number,
+                reply,
+            });
+        }
+        notes
     }
 
     /// Sends what is queued, as far as there is room.

@@ -1,6 +1,7 @@
 //! All connected processes.
 
 use crate::daemon::Token;
+use crate::note::Note;
 use crate::session::{Sent, Session};
 use pagemesh_os::poll::Poll;
 use pagemesh_os::seqpacket::Socket;
@@ -68,7 +69,10 @@ impl Sessions {
 
     /// Removes the session of a process that is gone.
     pub(crate) fn remove(&mut self, client: ClientId) -> Option<Session> {
-        self.by_id.remove(&client)
+        let session = self.by_id.remove(&client)?;
+        // Others may hold its socket, and the process shall know.
+        session.socket.hang_up();
+        Some(session)
     }
 
     /// The packet that was looked at has been handled.
@@ -80,12 +84,50 @@ impl Sessions {
         }
     }
 
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ClientId, &Session)> {
+        self.by_id
+            .iter()
+            .map(|(client, session)| (*client, session))
+    }
+
+    /// All of them.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (ClientId, &mut Session)> {
+        let all = self.by_id.iter_mut();
+        all.map(|(client, session)| (*client, session))
+    }
+
+    /// Goes on with a process that the daemon before had connected.
+    pub(crate) fn restore(
+        &mut self,
+        client: ClientId,
+        socket: Socket,
+        poll: &Poll,
+    ) -> io::Result<()> {
+        let caller = socket.peer()?;
+        poll.add(&socket, Token::Session(client).encode())?;
+        self.by_id.insert(client, Session::new(socket, caller));
+        self.skip_to(client.0);
+        Ok(())
+    }
+
+    /// The number given last.
+    pub(crate) fn last(&self) -> u32 {
+        self.last
+    }
+
+    /// Gives no number up to this one.
+    pub(crate) fn skip_to(&mut self, last: u32) {
+        self.last = self.last.max(last);
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// Sends an answer; a process that cannot take it is doomed.
+    /// Sends an answer; a process that cannot take it is doomed. What comes back
+    /// is to be remembered.
     pub(crate) fn reply(
         &mut self,
         client: ClientId,
@@ -93,27 +135,38 @@ impl Sessions {
         reply: Reply,
         fds: Vec<OwnedFd>,
         poll: &Poll,
-    ) {
-        let Some(session) = self.by_id.get_mut(&client) else {
-            return;
-        };
+    ) -> Option<Note> {
+        let session = self.by_id.get_mut(&client)?;
         match session.send(&ReplyPacket { number, reply }, fds) {
-            Sent::All => {}
-            Sent::Queued => self.want_write(client, true, poll),
-            Sent::Lost => self.doom(client),
+            Sent::All => None,
+            Sent::Queued => {
+                self.want_write(client, true, poll);
+                let packet = self.by_id.get(&client)?.last_queued()?.to_vec();
+                Some(Note::Queued { client, packet })
+            }
+            Sent::Lost => {
+                self.doom(client);
+                None
+            }
         }
     }
 
     /// There is room: sends what waits for it.
-    pub(crate) fn flush(&mut self, client: ClientId, poll: &Poll) {
-        match self.by_id.get_mut(&client).map(Session::flush) {
-            Some(Sent::All) => self.want_write(client, false, poll),
-            Some(Sent::Lost) => self.doom(client),
-            Some(Sent::Queued) | None => {}
+    pub(crate) fn flush(&mut self, client: ClientId, poll: &Poll) -> Option<Note> {
+        let session = self.by_id.get_mut(&client)?;
+        let before = session.queued();
+        let sent = session.flush();
+        let count = before - session.queued();
+        match sent {
+            Sent::All => self.want_write(client, false, poll),
+            Sent::Lost => self.doom(client),
+            Sent::Queued => {}
         }
+        (count > 0).then_some(Note::Flushed { client, count })
     }
 
-    fn want_write(&mut self, client: ClientId, write: bool, poll: &Poll) {
+    /// Waits for room in the socket of a process, or not.
+    pub(crate) fn want_write(&mut self, client: ClientId, write: bool, poll: &Poll) {
         let Some(session) = self.by_id.get(&client) else {
             return;
         };

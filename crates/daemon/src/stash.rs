@@ -45,10 +45,6 @@ impl Stash {
     }
 
     /// What a dead daemon kept.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for the daemon that takes over")
-    )]
     pub(crate) fn adopt(fd: OwnedFd) -> io::Result<Self> {
         let mut stash = Self::over(Region::map(fd, SHAPE)?);
         let mut slot = 0;

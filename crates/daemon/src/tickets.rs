@@ -1,10 +1,11 @@
 //! Requests that wait for an answer of the core.
 
 use pagemesh_wire::{ClientId, Ticket};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// Who asked, and what the answer means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pending {
     /// Which process; none if the daemon itself asked.
     pub(crate) client: Option<ClientId>,
@@ -15,7 +16,7 @@ pub(crate) struct Pending {
 }
 
 /// What an answer means beyond itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
     /// Nothing.
     Plain,
@@ -39,13 +40,35 @@ pub(crate) struct Tickets {
 impl Tickets {
     /// A ticket never used before.
     pub(crate) fn issue(&mut self, pending: Pending) -> Ticket {
-        self.last += 1;
-        let ticket = Ticket(self.last);
+        let ticket = Ticket(self.last + 1);
+        self.restore(ticket, pending);
+        ticket
+    }
+
+    /// A ticket that was given before.
+    pub(crate) fn restore(&mut self, ticket: Ticket, pending: Pending) {
+        self.skip_to(ticket.0);
         if let Some(client) = pending.client {
             self.numbers.insert((client, pending.number), ticket);
         }
         self.pending.insert(ticket, pending);
-        ticket
+    }
+
+    /// The number given last.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Gives no number up to this one.
+    pub(crate) fn skip_to(&mut self, last: u64) {
+        self.last = self.last.max(last);
+    }
+
+    /// All open requests.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Ticket, Pending)> {
+        self.pending
+            .iter()
+            .map(|(ticket, pending)| (*ticket, *pending))
     }
 
     /// What was asked under the ticket.

@@ -31,6 +31,11 @@ impl WaitingRoom {
         self.0.remove(&at)
     }
 
+    /// How many pages wait.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// A segment is gone.
     pub(crate) fn forget(&mut self, segment: SegmentId) {
         self.0.retain(|(of, _), _| *of != segment);

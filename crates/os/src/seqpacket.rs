@@ -11,11 +11,13 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::descriptor::supplant;
 use pagemesh_wire::local::{Caller, MAX_FDS};
 use pagemesh_wire::peer::Credentials;
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
@@ -168,6 +170,22 @@ impl Socket {
     /// As ioctl(2).
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         Ok(rustix::io::ioctl_fionbio(&self.0, nonblocking)?)
+    }
+
+    /// How long [`Socket::send`] waits for room; then it fails with `WouldBlock`.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_send_timeout(&self, time: Duration) -> io::Result<()> {
+        Ok(set_socket_timeout(&self.0, Timeout::Send, Some(time))?)
+    }
+
+    /// How long [`Socket::recv`] waits for a packet; then it fails with `WouldBlock`.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_receive_timeout(&self, time: Duration) -> io::Result<()> {
+        Ok(set_socket_timeout(&self.0, Timeout::Recv, Some(time))?)
     }
 
     /// Who opened the other end, as the kernel noted it at that moment. A

@@ -91,6 +91,9 @@ const API: Opcode = opcode::read_write::<uffdio_api>(UFFDIO as u8, 0x3f);
 const CONTINUE_MODE_WP: u64 = 1 << 1;
 const WRITEPROTECT_MODE_WP: u64 = 1 << 0;
 
+/// The last page below the end of a process's memory, above every stack.
+const LAST_PAGE: u64 = (1 << 47) - 2 * 4096;
+
 impl Uffd {
     /// A descriptor for this process's own memory, from `device` if one was
     /// lent, else by the best way open to this user.
@@ -295,6 +298,15 @@ impl Uffd {
         let range = range(address, length);
         // SAFETY: UFFDIO_WAKE reads one uffdio_range.
         outcome(unsafe { ioctl(&self.0, Setter::<WAKE, _>::new(range)) })
+    }
+
+    /// Whether the process whose memory this serves has exited. The kernel looks
+    /// for the process first, so a place where no memory is ever served tells, and
+    /// nothing changes: at an address that *was* served there may be other memory
+    /// by now, which the kernel would take for ours.
+    #[must_use]
+    pub fn is_orphan(&self) -> bool {
+        self.unprotect(LAST_PAGE, 4096) == Outcome::Gone
     }
 
     /// From now on an access to the page raises SIGBUS (or fails with `EFAULT`

@@ -18,6 +18,10 @@ pub struct Recovered {
     pub registry: Vec<u8>,
     /// What the writer has noted since, in order.
     pub notes: Vec<Vec<u8>>,
+    /// The last input; none if it was a datagram, or if there was none.
+    pub last: Option<Input<'static>>,
+    /// Bytes of the datagram that was the last input; zero if it was another one.
+    pub datagram: usize,
     /// All effects of the last input, in order.
     pub effects: Effects,
     /// So many of them were carried out; the next one perhaps in part.
@@ -84,6 +88,8 @@ pub fn recover(memory: &[AtomicU64]) -> Result<Recovered, RecoverError> {
         now: replay.now,
         registry,
         notes: replay.notes,
+        last: replay.last,
+        datagram: replay.datagram,
         effects: replay.effects,
         done,
         queue: replay.queue,

@@ -48,6 +48,10 @@ pub(crate) struct Replay {
     pub(crate) now: Time,
     /// Of the last input.
     pub(crate) effects: Effects,
+    /// The last input, unless it was a datagram.
+    pub(crate) last: Option<Input<'static>>,
+    /// Bytes of the datagram that was the last input.
+    pub(crate) datagram: usize,
     /// Inputs that effects gave rise to, not handled yet.
     pub(crate) queue: VecDeque<Input<'static>>,
     pub(crate) notes: Vec<Vec<u8>>,
@@ -59,6 +63,8 @@ impl Replay {
             node,
             now: Time::ZERO,
             effects: Effects::default(),
+            last: None,
+            datagram: 0,
             queue: VecDeque::new(),
             notes: Vec::new(),
         }
@@ -129,6 +135,11 @@ impl Replay {
         each: &mut dyn FnMut(&Transition<'_>),
     ) -> Result<(), Damage> {
         self.now = now;
+        self.last = input.clone().detach();
+        self.datagram = match input {
+            Input::Datagram { bytes, .. } => bytes.len(),
+            _ => 0,
+        };
         self.effects.drain();
         let (node, effects) = (&mut self.node, &mut self.effects);
         // What broke it then breaks it again; whoever asks wants to know where.

@@ -216,6 +216,12 @@ pub enum Request {
         /// Which.
         node: NodeId,
     },
+    /// End without leaving, for a daemon that goes on in this one's place.
+    /// → [`Reply::Done`].
+    Handover {
+        /// The format of the journals that it reads.
+        format: u64,
+    },
 }
 
 /// What the daemon answers.
@@ -381,6 +387,10 @@ pub struct NodeStatus {
     pub fault_p99: u64,
     /// What is wrong, each with its cure; empty when all is well.
     pub problems: Vec<String>,
+    /// The process that keeps everything should the daemon die; zero if none does.
+    pub keeper: u32,
+    /// How often a daemon has gone on in the place of another.
+    pub takeovers: u32,
 }
 
 /// Who is at the other end of a socket, as the kernel says.

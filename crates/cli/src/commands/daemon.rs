@@ -18,7 +18,7 @@ use std::path::PathBuf;
 #[command(
     after_help = "Flags beat PAGEMESH_* variables, these beat $XDG_CONFIG_HOME/pagemesh/config.toml, \
                   and that beats /etc/pagemesh/config.toml (keys: bind, advertise, join, node_name, \
-                  socket, wait, latency, cpu, impair, recorder, insecure, key, join_token)."
+                  socket, wait, latency, cpu, impair, grace, recorder, insecure, key, join_token)."
 )]
 pub(crate) struct Daemon {
     /// Loopback and defaults only, to try things out; no configuration is read
@@ -70,6 +70,12 @@ pub(crate) struct Daemon {
     /// Record what the node does, for `pagemesh debug dump` [default: on]
     #[arg(long, value_name = "on|off", env = "PAGEMESH_RECORDER", value_parser = BoolishValueParser::new())]
     recorder: Option<bool>,
+    /// Go on in the place of a daemon that runs, without leaving: to upgrade it
+    #[arg(long)]
+    replace: bool,
+    /// How long programs wait for another daemon should this one die; then they get errors [default: 30s]
+    #[arg(long, value_name = "DURATION", env = "PAGEMESH_GRACE")]
+    grace: Option<String>,
     /// Read no configuration file
     #[arg(long, hide = true)]
     no_config: bool,

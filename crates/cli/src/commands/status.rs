@@ -117,6 +117,11 @@ fn lines(status: &NodeStatus, health: Health, problems: &[String]) -> Vec<String
             status.clients, status.segments, status.pages
         ),
     ];
+    lines.push(match (status.keeper, status.takeovers) {
+        (0, _) => "keeper: none; programs would not survive this daemon".to_owned(),
+        (process, 0) => format!("keeper: process {process}"),
+        (process, times) => format!("keeper: process {process}; taken over {times} times"),
+    });
     if status.fault_p50 > 0 {
         lines.push(format!(
             "remote faults: p50 {}, p99 {}",
@@ -143,5 +148,7 @@ fn document(status: &NodeStatus, health: Health, problems: &[String]) -> serde_j
         "fault_p50_ns": status.fault_p50,
         "fault_p99_ns": status.fault_p99,
         "problems": problems,
+        "keeper": status.keeper,
+        "takeovers": status.takeovers,
     })
 }

@@ -70,9 +70,13 @@ impl<'c> Call<'c> {
     /// The last reply. If time runs out or a signal comes, the request is
     /// withdrawn; a reply that was faster still counts.
     pub fn finish(mut self, until: Option<Instant>) -> Result<Answer> {
-        match self.connection.next(&self, until) {
-            Err(stop) => self.withdraw(stop),
-            Ok(answer) => self.last(answer),
+        loop {
+            match self.connection.next(&self, until) {
+                Err(stop) => return self.withdraw(stop),
+                // Said again by a daemon that went on in the place of another.
+                Ok(answer) if matches!(answer.reply, Reply::Waiting) => {}
+                Ok(answer) => return self.last(answer),
+            }
         }
     }
 

@@ -90,7 +90,13 @@ impl Connection {
         self.socket
             .send(packet, fds)
             .map_err(|error| Orphan::of("sendmsg", &error))?;
-        self.hear()
+        loop {
+            match self.hear()? {
+                // Said again by a daemon that went on in the place of another.
+                Reply::Welcome { .. } => {}
+                reply => return Ok(reply),
+            }
+        }
     }
 
     fn hear(&self) -> Result<Reply, Orphan> {

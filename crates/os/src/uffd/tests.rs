@@ -271,3 +271,31 @@ fn revoking_loses_no_store() {
     eprintln!("{revokes} revocations under {steps} rounds of {THREADS} threads");
     assert!(revokes == REVOKES && steps > 100);
 }
+
+#[test]
+fn an_orphan_is_told_from_the_uffd_of_a_process_that_lives() {
+    let Ok((uffd, _)) = Uffd::create(None) else {
+        eprintln!("skipped: userfaultfd is not permitted here");
+        return;
+    };
+    uffd.handshake().unwrap();
+    assert!(!uffd.is_orphan());
+    let (ours, theirs) = crate::seqpacket::Socket::pair().unwrap();
+    // SAFETY: the child makes system calls only, and exits without unwinding.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        if let Ok((uffd, _)) = Uffd::create(None) {
+            let _ = uffd.handshake();
+            let _ = theirs.send(b"x", &[uffd.as_fd()]);
+        }
+        // SAFETY: as above.
+        unsafe { libc::_exit(0) };
+    }
+    drop(theirs);
+    let mut packet = ours.recv(&mut [0; 8]).unwrap().unwrap();
+    let uffd = Uffd::adopt(packet.fds.pop().unwrap()).unwrap();
+    let mut status = 0;
+    // SAFETY: waits for the child just made.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(uffd.is_orphan());
+}

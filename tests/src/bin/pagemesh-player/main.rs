@@ -9,6 +9,7 @@ mod phases;
 mod puppet;
 mod queue;
 mod record;
+mod rounds;
 mod stress;
 
 use anyhow::Result;
@@ -31,6 +32,8 @@ enum Role {
     Produce(queue::Produce),
     /// Take numbers out of a queue
     Consume(queue::Consume),
+    /// Use everything but plain memory, with another one
+    Rounds(rounds::Rounds),
     /// Everything at random
     Stress(stress::Stress),
     /// Write down what is loaded and stored, and when
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Role::Phases(phases) => phases.play(),
         Role::Produce(produce) => produce.play(),
         Role::Consume(consume) => consume.play(),
+        Role::Rounds(rounds) => rounds.play(),
         Role::Stress(stress) => stress.play(),
         Role::Record(record) => record.play(),
         Role::Litmus(player) => player.play(),

@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::exit::{Exit, Trouble};
 use anyhow::Result;
 use clap::ValueEnum;
+use pagemesh_daemon::keeper::Keeping;
 use pagemesh_daemon::{Admission, Options, Waiting};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,9 @@ const PORT: u16 = 7450;
 
 /// How long a node may take to show that it is there, if there are several to join.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Restarts of a daemon take a second or two; its programs wait so long for it.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// Everything decided.
 pub(super) fn options(flags: Daemon, global: &Global) -> Result<Options> {
@@ -64,6 +68,11 @@ fn merge(flags: Daemon, config: Config, global: &Global) -> Result<Options> {
                 .map_err(|error| bad(format!("impair: {error}")))
         })
         .transpose()?;
+    let grace = match flags.grace.or(config.grace) {
+        None => GRACE,
+        Some(text) => humantime::parse_duration(&text)
+            .map_err(|error| bad(format!("grace: {text:?}: {error}")))?,
+    };
     Ok(Options {
         name: flags.name.or(config.node_name).unwrap_or(default.name),
         bind: address("bind", bind.as_deref().unwrap_or("127.0.0.1"))?,
@@ -82,6 +91,12 @@ fn merge(flags: Daemon, config: Config, global: &Global) -> Result<Options> {
         cpu: flags.cpu.or(config.cpu),
         admission,
         recorder: flags.recorder.or(config.recorder).unwrap_or(true),
+        keeping: Some(Keeping {
+            // Also if its file was replaced since.
+            program: "/proc/self/exe".into(),
+            grace,
+            replace: flags.replace,
+        }),
         insecure: flags.insecure || config.insecure.unwrap_or(false),
         ..Options::default()
     })

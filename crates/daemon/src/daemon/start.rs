@@ -1,0 +1,331 @@
+//! How a daemon starts: as a new node, or in the place of another daemon.
+
+use super::{DATAGRAM, Daemon, Token, WANTED_BUFFER};
+use crate::door::Door;
+use crate::driver::{About, Driver};
+use crate::hands::Hands;
+use crate::keeper::{Keeper, Keeping, Tag};
+use crate::launch;
+use crate::network::Network;
+use crate::options::Options;
+use crate::recorder::Recorder;
+use crate::sealing::Sealing;
+use crate::stash::Stash;
+use crate::takeover::{self, Estate, Ground};
+use crate::waiter::Waiter;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use pagemesh_core::{Config, Node, Pace, Start};
+use pagemesh_os::latency::LatencyHold;
+use pagemesh_os::poll::Poll;
+use pagemesh_os::region::Region;
+use pagemesh_os::seqpacket::Listener;
+use pagemesh_os::signals::{self, Signals};
+use pagemesh_os::udp::Udp;
+use pagemesh_os::{clock, cpu, uffd};
+use pagemesh_recorder::Recovered;
+use pagemesh_wire::local::MAX_PACKET;
+use pagemesh_wire::{ClusterId, Incarnation, PAGE_SIZE, PublicKey};
+use rand::TryRng as _;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// Datagrams that came while nobody was there, handled before anything else.
+const BACKLOG: usize = 1 << 20;
+
+impl Daemon {
+    pub(super) fn start(options: &Options) -> Result<Self> {
+        check_pages()?;
+        raise_limits();
+        signals::ignore_file_limit();
+        let signals = Signals::catch(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP])?;
+        let Some(mut estate) = takeover::find(options)? else {
+            return Self::begin(options, signals);
+        };
+        match estate.recover() {
+            Ok((recorder, recovered)) => Self::go_on(options, signals, estate, recorder, recovered),
+            Err(why) => {
+                tracing::error!(
+                    "what the daemon before did cannot be gone on with ({why:#}): its programs \
+                     get errors, and this is a new node"
+                );
+                estate.give_up();
+                Self::begin(options, signals)
+            }
+        }
+    }
+
+    /// A new node.
+    fn begin(options: &Options, signals: Signals) -> Result<Self> {
+        let listener = listen(options)?;
+        let udp = Udp::bind(options.bind)
+            .with_context(|| format!("cannot listen for daemons at {}", options.bind))?;
+        let stash = Stash::create().context("no memory for the stash")?;
+        let datagram = Region::create("pagemesh-datagram", DATAGRAM);
+        let datagram = datagram.context("no memory for datagrams")?;
+        let mut about = about(options, &udp);
+        let network = network(options, udp, None)?;
+        let node = Node::new(config(options, &about, network.key())?);
+        let recorder = recorder(options, &node, &mut about.problems);
+        let mut hands = Hands::new(Poll::new()?, network, stash, recorder);
+        hands.pages.unprotected = options.unprotected;
+        if let Some(keeping) = &options.keeping {
+            keep(keeping, &options.socket, &mut hands, &listener, &datagram);
+        }
+        let driver = Driver::new(node, hands, about);
+        Self::assemble(options, signals, listener, datagram, driver)
+    }
+
+    /// The node of the daemon before.
+    fn go_on(
+        options: &Options,
+        signals: Signals,
+        mut estate: Estate,
+        recorder: Recorder,
+        mut recovered: Recovered,
+    ) -> Result<Self> {
+        let Ground {
+            listener,
+            udp,
+            stash,
+            datagram,
+            identity,
+        } = estate.ground(options, DATAGRAM)?;
+        let about = about(options, &udp);
+        ensure!(
+            options.admission.is_some() == identity.is_some(),
+            "the daemon before {} its datagrams: start this one with the same --key or --join-token",
+            if identity.is_some() {
+                "sealed"
+            } else {
+                "did not seal"
+            }
+        );
+        let network = network(options, udp, identity)?;
+        let hands = estate.hands(Poll::new()?, network, stash, recorder, &mut recovered)?;
+        let driver = Driver::go_on(recovered, hands, about, &datagram)?;
+        let mut daemon = Self::assemble(options, signals, listener, datagram, driver)?;
+        // First what came meanwhile: else all others would seem to be silent.
+        for _ in 0..BACKLOG {
+            if !daemon.receive()? {
+                break;
+            }
+        }
+        daemon.driver.hands.keeper.settled();
+        tracing::info!("going on in the place of the daemon before");
+        Ok(daemon)
+    }
+
+    fn assemble(
+        options: &Options,
+        signals: Signals,
+        listener: Listener,
+        datagram: Region,
+        driver: Driver,
+    ) -> Result<Self> {
+        let udp = &driver.hands.network.udp;
+        let launch = launch::serve(options, udp.address(), driver.hands.network.who())
+            .inspect_err(|error| tracing::warn!("`pagemesh run` will not work here: {error:#}"))
+            .ok();
+        // Not before: programs started for others may run on any processor.
+        if let Some(cpu) = options.cpu {
+            cpu::pin(cpu).with_context(|| format!("cannot run on processor {cpu}"))?;
+        }
+        let poll = &driver.hands.poll;
+        poll.add(udp, Token::Network.encode())?;
+        poll.add(&listener, Token::Listener.encode())?;
+        poll.add(&signals, Token::Signals.encode())?;
+        for problem in &driver.about.problems {
+            tracing::warn!("{problem}");
+        }
+        tracing::info!(
+            name = %options.name, address = %driver.about.address,
+            socket = %options.socket.display(), "listening",
+        );
+        let daemon = Self {
+            admitted: driver.node.id().is_some(),
+            driver,
+            door: Door::new(listener),
+            signals,
+            waiter: Waiter::new(options.waiting),
+            ready: Vec::new(),
+            datagram,
+            packet: vec![0; MAX_PACKET].into_boxed_slice(),
+            streak: 0,
+            idle: 0,
+            busy: false,
+            ending: None,
+            complained: false,
+            _latency: options.latency.then(hold_latency).flatten(),
+            _launch: launch,
+            keeping: options.keeping.clone(),
+            socket: options.socket.clone(),
+        };
+        daemon.poll_keeper();
+        Ok(daemon)
+    }
+
+    fn poll_keeper(&self) {
+        let hands = &self.driver.hands;
+        if let Err(error) = hands.keeper.poll(&hands.poll, Token::Keeper.encode()) {
+            tracing::warn!(%error, "the end of the keeper will not be noticed");
+        }
+    }
+
+    /// The keeper is gone: another one is given everything.
+    pub(super) fn replace_keeper(&mut self) {
+        let hands = &mut self.driver.hands;
+        let Some(gone) = hands.keeper.take_gone() else {
+            return;
+        };
+        let _ = hands.poll.remove(&gone);
+        tracing::warn!(
+            process = gone.process(),
+            "the keeper is gone; starting another"
+        );
+        if let Some(keeping) = &self.keeping {
+            keep(keeping, &self.socket, hands, &self.door, &self.datagram);
+        }
+        self.poll_keeper();
+    }
+}
+
+/// Starts a keeper and gives it everything. Without one a daemon works as well,
+/// until it dies.
+fn keep(
+    keeping: &Keeping,
+    socket: &Path,
+    hands: &mut Hands,
+    listener: impl AsFd,
+    datagram: &Region,
+) {
+    match Keeper::start(keeping, socket) {
+        Ok(keeper) => {
+            keeper.put(Tag::Listener, Vec::new(), listener.as_fd());
+            keeper.put(Tag::Datagram, Vec::new(), datagram.as_fd());
+            hands.keeper.by(keeper);
+            hands.keep_everything();
+        }
+        Err(error) => tracing::error!("no keeper, so this daemon cannot be replaced: {error:#}"),
+    }
+}
+
+fn listen(options: &Options) -> Result<Listener> {
+    let path = &options.socket;
+    if let Some(directory) = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+    {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+    }
+    Listener::bind(path, options.socket_mode).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => anyhow!(
+            "another daemon listens at {} already, or the path is no socket; stop that daemon, \
+             or give this one another --socket",
+            path.display()
+        ),
+        _ => anyhow!(error).context(format!("cannot listen at {}", path.display())),
+    })
+}
+
+fn about(options: &Options, udp: &Udp) -> About {
+    let mut problems = Vec::new();
+    let device = uffd::open_device();
+    if let Err(error) = &device {
+        problems.push(format!(
+            "cannot open {} ({error}), so programs of other users cannot map segments unless \
+             vm.unprivileged_userfaultfd is 1; run the daemon as root",
+            uffd::DEVICE
+        ));
+    }
+    match uffd::Features::offered() {
+        Ok(features) if features.sufficient() => {}
+        Ok(_) => problems.push("this kernel is too old: Linux 6.4 or later is needed".into()),
+        Err(error) => problems.push(format!("userfaultfd is not available ({error})")),
+    }
+    let buffers = udp.buffers();
+    if buffers.receive < WANTED_BUFFER {
+        problems.push(format!(
+            "the socket buffer has {} bytes, which may lose datagrams; \
+             `sysctl net.core.rmem_max=16777216` helps",
+            buffers.receive
+        ));
+    }
+    About {
+        name: options.name.clone(),
+        address: options.advertise.unwrap_or_else(|| udp.address()),
+        started: clock::monotonic(),
+        join: options.join,
+        device: device.ok(),
+        problems,
+    }
+}
+
+fn config(options: &Options, about: &About, key: PublicKey) -> Result<Config> {
+    let dice = || {
+        let mut source = rand::rngs::SysRng;
+        source
+            .try_next_u64()
+            .context("the kernel has no randomness")
+    };
+    Ok(Config {
+        name: about.name.clone(),
+        address: about.address,
+        incarnation: Incarnation(dice()?),
+        key,
+        start: match options.join {
+            Some(address) => Start::Join(address),
+            None => Start::Found(ClusterId(dice()?)),
+        },
+        pace: Pace::default(),
+    })
+}
+
+fn network(options: &Options, udp: Udp, before: Option<OwnedFd>) -> Result<Network> {
+    let admission = options.admission.as_ref();
+    let sealing = admission.map(|admission| Sealing::new(admission, before));
+    Ok(Network::new(udp, options.impair, sealing.transpose()?))
+}
+
+/// Starts to record the node; without memory for that it runs all the same.
+fn recorder(options: &Options, node: &Node, problems: &mut Vec<String>) -> Recorder {
+    if !options.recorder {
+        return Recorder::off();
+    }
+    Recorder::begin(node).unwrap_or_else(|error| {
+        problems.push(format!(
+            "the flight recorder is off ({error}); lift the limit on address space (ulimit -v), \
+             or turn it off by --recorder off"
+        ));
+        Recorder::off()
+    })
+}
+
+fn hold_latency() -> Option<LatencyHold> {
+    LatencyHold::acquire()
+        .inspect_err(|error| tracing::warn!(%error, "cannot keep processors awake"))
+        .ok()
+}
+
+/// The kernel's pages must be those of the cluster.
+fn check_pages() -> Result<()> {
+    let size = rustix::param::page_size();
+    if size != PAGE_SIZE {
+        bail!(
+            "this kernel's pages have {size} bytes, PageMesh needs {PAGE_SIZE}: boot a kernel \
+             with 4 KiB pages (`pagemesh doctor` says more)"
+        );
+    }
+    Ok(())
+}
+
+/// Every mapping takes a descriptor.
+pub(crate) fn raise_limits() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!(%error, "the limit of descriptors stays");
+    }
+}

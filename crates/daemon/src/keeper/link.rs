@@ -1,0 +1,188 @@
+//! The daemon's end of the connection to its keeper.
+
+use super::words::{Answer, Order, PACKET, Tag, VERSION, decode, encode};
+use super::{Keeping, socket_path};
+use anyhow::{Context as _, Result, bail};
+use pagemesh_os::seqpacket::Socket;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A keeper at work.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    socket: Socket,
+    /// The process, if it was started here.
+    child: Option<Child>,
+    process: i32,
+}
+
+/// Something that was kept.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// Its name.
+    pub(crate) tag: Tag,
+    /// What goes with it.
+    pub(crate) note: Vec<u8>,
+    /// The thing.
+    pub(crate) fd: OwnedFd,
+}
+
+/// What looking for a keeper found.
+#[derive(Debug)]
+pub(crate) enum Search {
+    /// None.
+    Nobody,
+    /// One whose daemon lives.
+    Busy,
+    /// One whose daemon is dead, and everything it keeps.
+    Found(Keeper, Vec<Held>),
+}
+
+/// How long a keeper may take to say something.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Keeper {
+    /// Starts a keeper, which keeps nothing yet, and waits until the next daemon
+    /// can find it.
+    pub(crate) fn start(keeping: &Keeping, socket: &Path) -> Result<Self> {
+        let (ours, theirs) = Socket::pair()?;
+        let path = std::path::absolute(socket_path(socket))?;
+        let child = Command::new(&keeping.program)
+            .arg0("pagemesh-keeper")
+            .arg("keeper")
+            .arg("--path")
+            .arg(path)
+            .arg(format!("--grace={}ns", keeping.grace.as_nanos()))
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .with_context(|| format!("cannot start {}", keeping.program.display()))?;
+        ours.set_receive_timeout(PATIENCE)?;
+        let heard = ours.recv(&mut [0; PACKET])?;
+        heard.context("it ended at once; its error is above")?;
+        Ok(Self {
+            socket: ours,
+            process: i32::try_from(child.id()).unwrap_or(0),
+            child: Some(child),
+        })
+    }
+
+    /// Looks for a keeper, and takes what it keeps if its daemon is dead.
+    pub(crate) fn search(socket: &Path) -> Result<Search> {
+        let Ok(link) = Socket::connect(&socket_path(socket)) else {
+            return Ok(Search::Nobody);
+        };
+        let process = link.peer()?.pid;
+        link.set_receive_timeout(PATIENCE)?;
+        let mut held = Vec::new();
+        let mut buffer = [0; PACKET];
+        if link
+            .send(&encode(&Order::Adopt { version: VERSION }), &[])
+            .is_err()
+        {
+            return Ok(Search::Nobody);
+        }
+        loop {
+            let packet = match link.recv(&mut buffer) {
+                Ok(Some(packet)) => packet,
+                // It ends: there is nothing to take over any more.
+                Ok(None) => return Ok(Search::Nobody),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Ok(Search::Nobody);
+                }
+                Err(error) => {
+                    return Err(error).context("the keeper of the daemon before does not answer");
+                }
+            };
+            let fd = packet.fds.into_iter().next();
+            match (decode(&buffer[..packet.len]), fd) {
+                (Some(Answer::Item { tag, note }), Some(fd)) => held.push(Held { tag, note, fd }),
+                (Some(Answer::All), None) => {
+                    let child = None;
+                    let keeper = Self {
+                        socket: link,
+                        child,
+                        process,
+                    };
+                    return Ok(Search::Found(keeper, held));
+                }
+                (Some(Answer::Busy), None) => return Ok(Search::Busy),
+                (Some(Answer::Foreign), None) => bail!(
+                    "the keeper of the daemon before is of another release; end its programs, \
+                     then kill process {process}"
+                ),
+                _ => bail!("the keeper of the daemon before, process {process}, talks nonsense"),
+            }
+        }
+    }
+
+    /// Keeps something from now on.
+    pub(crate) fn put(&self, tag: Tag, note: Vec<u8>, fd: BorrowedFd<'_>) {
+        self.say(&Order::Put { tag, note }, &[fd]);
+    }
+
+    /// Keeps it no more.
+    pub(crate) fn drop(&self, tag: Tag) {
+        self.say(&Order::Drop { tag }, &[]);
+    }
+
+    /// Everything is taken over.
+    pub(crate) fn settled(&self) {
+        self.say(&Order::Settled, &[]);
+    }
+
+    /// Nobody goes on. Waits until the keeper has let go of what others may
+    /// want, such as addresses.
+    pub(crate) fn end(self) {
+        self.say(&Order::End, &[]);
+        let mut buffer = [0; PACKET];
+        let _ = self.socket.set_receive_timeout(PATIENCE);
+        let _ = self.socket.recv(&mut buffer);
+    }
+
+    /// Its process.
+    pub(crate) fn process(&self) -> i32 {
+        self.process
+    }
+
+    /// Whether it is gone; then it is to be replaced.
+    pub(crate) fn is_gone(&mut self) -> bool {
+        let gone = matches!(self.socket.recv_now(&mut [0; PACKET]), Ok(None));
+        if gone && let Some(child) = &mut self.child {
+            let _ = child.wait();
+        }
+        gone
+    }
+
+    /// A keeper that is gone is noticed by its connection, and another one is
+    /// given everything.
+    fn say(&self, order: &Order, fds: &[BorrowedFd<'_>]) {
+        loop {
+            match self.socket.send(&encode(order), fds) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                    return tracing::error!(%error, "the keeper does not take something");
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+impl AsFd for Keeper {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Ends a keeper without a daemon.
+pub(super) fn dismiss(path: &Path) -> io::Result<()> {
+    let link = Socket::connect(path)?;
+    link.send(&encode(&Order::Dismiss), &[])?;
+    link.set_receive_timeout(PATIENCE)?;
+    link.recv(&mut [0; PACKET]).map(drop)
+}

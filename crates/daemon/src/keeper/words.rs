@@ -1,0 +1,118 @@
+//! What a daemon and its keeper say to each other.
+
+use pagemesh_wire::{ClientId, MappingId, SegmentId};
+use serde::{Deserialize, Serialize};
+
+/// Both must speak the same; a keeper is older than the daemon after an upgrade.
+pub(crate) const VERSION: u32 = 1;
+
+/// Names a thing that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) enum Tag {
+    /// The journal's memory.
+    Journal,
+    /// The stash.
+    Stash,
+    /// The last datagram.
+    Datagram,
+    /// The socket to other daemons.
+    Network,
+    /// The private key, if datagrams are sealed.
+    Identity,
+    /// Where processes connect.
+    Listener,
+    /// The connection to a process.
+    Session(ClientId),
+    /// The memory of a segment.
+    Memory(SegmentId),
+    /// Its lock words.
+    Locks(SegmentId),
+    /// The userfaultfd of a mapping; what goes with it is a [`Whole`].
+    Mapping(MappingId),
+}
+
+/// What a daemon says. `Put` carries a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// First on every connection: give me everything, I go on.
+    Adopt {
+        /// See [`VERSION`].
+        version: u32,
+    },
+    /// Keep this, in place of what had the same name.
+    Put {
+        /// Its name.
+        tag: Tag,
+        /// What goes with it.
+        note: Vec<u8>,
+    },
+    /// Keep it no more.
+    Drop {
+        /// Its name.
+        tag: Tag,
+    },
+    /// Taken over: if I end, the grace begins anew.
+    Settled,
+    /// Nobody will go on: processes that are left get errors.
+    End,
+    /// First on a connection, and last: end, whatever you keep.
+    Dismiss,
+}
+
+/// What a keeper says. `Item` carries a descriptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// First, to the daemon that started me: others find me now.
+    Ready,
+    /// The daemon lives.
+    Busy,
+    /// I speak another version.
+    Foreign,
+    /// Something kept.
+    Item {
+        /// Its name.
+        tag: Tag,
+        /// What goes with it.
+        note: Vec<u8>,
+    },
+    /// That was all.
+    All,
+}
+
+/// What is known of a mapping. The keeper needs to know where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Whole {
+    /// In which process.
+    pub(crate) client: ClientId,
+    /// Its first byte.
+    pub(crate) address: u64,
+    /// Its bytes.
+    pub(crate) length: u64,
+    /// Of which segment.
+    pub(crate) segment: SegmentId,
+    /// From which byte of it.
+    pub(crate) offset: u64,
+    /// Shared and writable.
+    pub(crate) write: bool,
+}
+
+impl Whole {
+    /// As it goes with its descriptor.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        encode(self)
+    }
+}
+
+/// Largest packet: a note, and what is around it.
+pub(crate) const PACKET: usize = 1024;
+
+pub(crate) fn encode(words: &impl Serialize) -> Vec<u8> {
+    postcard::to_allocvec(words).expect("words have no unencodable part")
+}
+
+pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((words, [])) => Some(words),
+        _ => None,
+    }
+}

@@ -1,0 +1,128 @@
+//! What the daemon has beside its node, as changes that its journal remembers:
+//! the next daemon applies them in order and has the same.
+//!
+//! What has a descriptor is not noted; the keeper has it. But whether the node
+//! has heard of a mapping, only the journal knows.
+
+use crate::session::Opening;
+use crate::tickets::Pending;
+use pagemesh_wire::local::Reply;
+use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey, Ticket};
+use serde::{Deserialize, Serialize};
+
+/// One change. Each says what is so from now on, so that it may be applied again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Note {
+    /// A process said hello.
+    Greeted {
+        /// Which.
+        client: ClientId,
+        /// Its program.
+        program: String,
+        /// Its parent did that for it, so its number is not that of its socket.
+        child: bool,
+    },
+    /// A request waits for the node. It was the last one of its process.
+    Asked {
+        /// Under which ticket.
+        ticket: Ticket,
+        /// Whose it is.
+        pending: Pending,
+    },
+    /// It waits no more.
+    Answered {
+        /// Which.
+        ticket: Ticket,
+    },
+    /// The last request of a process that was acted upon. Until it is taken out
+    /// of the socket, nobody knows whether its reply was sent.
+    Handled {
+        /// Which process.
+        client: ClientId,
+        /// The number of its request.
+        number: u64,
+        /// The reply; none if the node gives it.
+        reply: Option<Reply>,
+    },
+    /// How a process has a segment open; not at all if its count is zero.
+    Opened {
+        /// Which process.
+        client: ClientId,
+        /// Which segment.
+        segment: SegmentId,
+        /// How.
+        opening: Opening,
+    },
+    /// The node knows a mapping.
+    Mapped {
+        /// Which.
+        mapping: MappingId,
+        /// In which process.
+        client: ClientId,
+    },
+    /// The node knows it no more.
+    Unmapped {
+        /// Which.
+        mapping: MappingId,
+    },
+    /// A process is gone.
+    Gone {
+        /// Which.
+        client: ClientId,
+    },
+    /// A lock has a slot.
+    Slot {
+        /// Which lock.
+        key: SyncKey,
+        /// Which slot.
+        slot: u32,
+    },
+    /// A packet waits until its process reads.
+    Queued {
+        /// Which process.
+        client: ClientId,
+        /// The packet.
+        packet: Vec<u8>,
+    },
+    /// So many of them were sent.
+    Flushed {
+        /// Which process.
+        client: ClientId,
+        /// How many.
+        count: usize,
+    },
+    /// So many pages wait for memory, in memory that does not outlive the daemon.
+    Waiting {
+        /// How many.
+        pages: usize,
+    },
+    /// So often a daemon has gone on in the place of another.
+    TakenOver {
+        /// How often.
+        times: u32,
+    },
+    /// Numbers never to be given again, up to these.
+    Numbers {
+        /// Of processes.
+        client: u32,
+        /// Of mappings.
+        mapping: u64,
+        /// Of tickets.
+        ticket: u64,
+    },
+}
+
+impl Note {
+    /// As the journal keeps it.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("notes have no unencodable part")
+    }
+
+    /// What the journal kept; none if it is no note.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        match postcard::take_from_bytes(bytes) {
+            Ok((note, [])) => Some(note),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Going on where another daemon stopped, whatever stopped it.
+//!
+//! The keeper has its descriptors, the journal its node: replayed to the last
+//! input. What that input asked for and was not done is done now, then what
+//! waited in line. Then threads that wait for pages are woken: their faults may
+//! have been read by the dead, and come again (`KERNEL.md` item 1).
+
+use crate::driver::{About, Driver};
+use crate::forks::WELCOME;
+use crate::hands::Hands;
+use crate::keeper::{Held, Keeper, Search, Tag, Whole, decode};
+use crate::locks::Locks;
+use crate::mapping::Mapping;
+use crate::network::Network;
+use crate::note::Note;
+use crate::options::Options;
+use crate::recorder::Recorder;
+use crate::serve::Descriptors;
+use crate::stash::Stash;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use pagemesh_os::memfd::{Memfd, PAGE};
+use pagemesh_os::poll::Poll;
+use pagemesh_os::region::{Region, Shape};
+use pagemesh_os::seqpacket::{Listener, Socket};
+use pagemesh_os::udp::Udp;
+use pagemesh_os::uffd::Uffd;
+use pagemesh_recorder::Recovered;
+use pagemesh_wire::local::{LOCAL_VERSION, MAX_PACKET, Reply, ReplyPacket, Request, RequestPacket};
+use pagemesh_wire::{ClientId, MappingId, SegmentId};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a daemon may take to make room for the next one.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a daemon left.
+pub(crate) struct Estate {
+    keeper: Keeper,
+    singles: BTreeMap<Tag, OwnedFd>,
+    sessions: BTreeMap<ClientId, Socket>,
+    memory: BTreeMap<SegmentId, OwnedFd>,
+    locks: BTreeMap<SegmentId, OwnedFd>,
+    mappings: BTreeMap<MappingId, (Whole, OwnedFd)>,
+}
+
+/// What of it needs no node.
+pub(crate) struct Ground {
+    pub(crate) listener: Listener,
+    pub(crate) udp: Udp,
+    pub(crate) stash: Stash,
+    pub(crate) datagram: Region,
+    pub(crate) identity: Option<OwnedFd>,
+}
+
+/// Looks for what a daemon left at this socket, having it leave if so ordered.
+///
+/// # Errors
+/// If a daemon lives there.
+pub(crate) fn find(options: &Options) -> Result<Option<Estate>> {
+    let Some(keeping) = &options.keeping else {
+        return Ok(None);
+    };
+    let socket = &options.socket;
+    let end = Instant::now() + PATIENCE;
+    let mut asked = false;
+    loop {
+        match Keeper::search(socket)? {
+            Search::Nobody => return Ok(None),
+            Search::Found(keeper, held) => return Estate::sort(keeper, held).map(Some),
+            Search::Busy if !keeping.replace => bail!(
+                "another daemon listens at {} already; stop that daemon, let this one take its \
+                 place (--replace), or give this one another --socket",
+                socket.display()
+            ),
+            Search::Busy if Instant::now() > end => {
+                bail!("the daemon at {} does not make room", socket.display())
+            }
+            Search::Busy if !asked => {
+                ask_for_room(socket)
+                    .with_context(|| format!("the daemon at {}", socket.display()))?;
+                asked = true;
+            }
+            Search::Busy => std::thread::sleep(Duration::from_millis(2)),
+        }
+    }
+}
+
+/// Asks a daemon to end without leaving.
+fn ask_for_room(path: &Path) -> Result<()> {
+    let socket = Socket::connect(path)?;
+    socket.set_receive_timeout(PATIENCE)?;
+    let requests = [
+        Request::Hello {
+            version: LOCAL_VERSION,
+            program: "pagemesh daemon --replace".into(),
+        },
+        Request::Handover {
+            format: pagemesh_recorder::FORMAT,
+        },
+    ];
+    let mut buffer = vec![0; MAX_PACKET];
+    for (number, request) in (1..).zip(requests) {
+        socket.send(&RequestPacket { number, request }.encode(), &[])?;
+        let packet = socket.recv(&mut buffer)?.context("it ended by itself")?;
+        if let Reply::Refused(why) = ReplyPacket::decode(&buffer[..packet.len])?.reply {
+            return Err(anyhow!(why).context("it does not make room"));
+        }
+    }
+    Ok(())
+}
+
+impl Estate {
+    fn sort(keeper: Keeper, held: Vec<Held>) -> Result<Self> {
+        let mut estate = Self {
+            keeper,
+            singles: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            memory: BTreeMap::new(),
+            locks: BTreeMap::new(),
+            mappings: BTreeMap::new(),
+        };
+        for Held { tag, note, fd } in held {
+            match tag {
+                Tag::Session(client) => drop(estate.sessions.insert(client, fd.into())),
+                Tag::Memory(segment) => drop(estate.memory.insert(segment, fd)),
+                Tag::Locks(segment) => drop(estate.locks.insert(segment, fd)),
+                Tag::Mapping(id) => {
+                    let whole = decode(&note).context("what is known of a mapping is nonsense")?;
+                    estate.mappings.insert(id, (whole, fd));
+                }
+                tag => drop(estate.singles.insert(tag, fd)),
+            }
+        }
+        Ok(estate)
+    }
+
+    /// The node, as it was.
+    ///
+    /// # Errors
+    /// If it cannot be had again.
+    pub(crate) fn recover(&mut self) -> Result<(Recorder, Recovered)> {
+        Recorder::adopt(self.single(Tag::Journal)?)
+    }
+
+    /// Sockets and memory.
+    ///
+    /// # Errors
+    /// If something is missing.
+    pub(crate) fn ground(&mut self, options: &Options, datagram: Shape) -> Result<Ground> {
+        Ok(Ground {
+            listener: Listener::adopt(self.single(Tag::Listener)?, &options.socket),
+            udp: Udp::adopt(self.single(Tag::Network)?)?,
+            stash: Stash::adopt(self.single(Tag::Stash)?)?,
+            datagram: Region::map(self.single(Tag::Datagram)?, datagram)?,
+            identity: self.singles.remove(&Tag::Identity),
+        })
+    }
+
+    fn single(&mut self, tag: Tag) -> Result<OwnedFd> {
+        let found = self.singles.remove(&tag);
+        found.with_context(|| format!("the daemon before left no {tag:?}"))
+    }
+
+    /// Nobody goes on: the processes get errors, from the keeper.
+    pub(crate) fn give_up(self) {
+        self.keeper.end();
+    }
+
+    /// Everything but the node, as it was.
+    ///
+    /// # Errors
+    /// If something is missing that the node knows.
+    pub(crate) fn hands(
+        self,
+        poll: Poll,
+        network: Network,
+        stash: Stash,
+        recorder: Recorder,
+        recovered: &mut Recovered,
+    ) -> Result<Hands> {
+        let mut hands = Hands::new(poll, network, stash, recorder);
+        hands.keeper.by(self.keeper);
+        let sessions = self.sessions.keys().copied().map(Tag::Session);
+        let mappings = self.mappings.keys().copied().map(Tag::Mapping);
+        let kept: Vec<_> = sessions.chain(mappings).collect();
+        for (client, socket) in self.sessions {
+            hands.sessions.restore(client, socket, &hands.poll)?;
+        }
+        let mut locks = self.locks;
+        for (id, memory) in self.memory {
+            let locks = locks.remove(&id).map(Locks::adopt).transpose()?;
+            let memory = Memfd::adopt(memory);
+            hands.pages.segments.restore(id, memory, locks)?;
+        }
+        hands.keep_segments();
+        for (id, (whole, uffd)) in self.mappings {
+            let mapping =
+                Mapping::restore(whole, Uffd::adopt(uffd)?).map_err(|why| anyhow!(why))?;
+            hands.pages.mappings.restore(id, mapping);
+        }
+        let registry = std::mem::take(&mut recovered.registry);
+        if !registry.is_empty() {
+            let notes: Vec<Note> = postcard::from_bytes(&registry)?;
+            notes.into_iter().for_each(|note| hands.apply(note));
+        }
+        for note in std::mem::take(&mut recovered.notes) {
+            hands.apply(Note::decode(&note).context("a note is nonsense")?);
+        }
+        if let Some(id) = hands.pages.mappings.missing() {
+            bail!("nobody kept mapping {id}");
+        }
+        if hands.waiting > 0 {
+            bail!("{} pages waited for memory and are lost", hands.waiting);
+        }
+        hands.join_mappings()?;
+        hands.drop_needless(&kept);
+        hands.takeovers += 1;
+        let times = hands.takeovers;
+        hands.note(&Note::TakenOver { times });
+        Ok(hands)
+    }
+}
+
+impl Hands {
+    /// Gives every mapping to its segment and its process.
+    fn join_mappings(&mut self) -> Result<()> {
+        let all = self.pages.mappings.iter();
+        let mut all: Vec<_> = all
+            .map(|(id, mapping)| (id, mapping.segment, mapping.client))
+            .collect();
+        all.sort_unstable();
+        for (id, segment, client) in all {
+            let segment = self.pages.segments.get_mut(segment);
+            let segment = segment.with_context(|| format!("mapping {id} has no segment"))?;
+            segment.mappings.push(id);
+            let session = self.sessions.get_mut(client);
+            let session = session.with_context(|| format!("mapping {id} has no process"))?;
+            session.mappings.push(id);
+        }
+        self.pages.mappings.drop_doubtful();
+        Ok(())
+    }
+
+    /// The daemon before may have ended before it could say that it needs these
+    /// no more.
+    fn drop_needless(&self, kept: &[Tag]) {
+        let needless = |tag: &Tag| match tag {
+            Tag::Session(client) => self.sessions.get(*client).is_none(),
+            Tag::Mapping(id) => self.pages.mappings.get(*id).is_none(),
+            _ => false,
+        };
+        for tag in kept.iter().filter(|tag| needless(tag)) {
+            self.keeper.drop(*tag);
+        }
+    }
+}
+
+impl Driver {
+    /// Goes on with a node that another daemon drove.
+    ///
+    /// # Errors
+    /// If a descriptor cannot be polled.
+    pub(crate) fn go_on(
+        recovered: Recovered,
+        hands: Hands,
+        about: About,
+        datagram: &Region,
+    ) -> Result<Self> {
+        let mut driver = Self::with(recovered.node, hands, about);
+        driver.hands.network.meet(driver.node.view());
+        driver.listen_first(recovered.now);
+        for (id, _) in driver.hands.pages.mappings.iter() {
+            driver.poll_mapping(id)?;
+        }
+        driver.hands.pages.again = true;
+        if let Some(pagemesh_core::Input::LockReturned { key, .. }) = recovered.last
+            && recovered.done == 0
+        {
+            driver.hands.take_back(key);
+        }
+        let bytes = datagram.bytes();
+        ensure!(
+            recovered.datagram <= bytes.len(),
+            "no datagram is that long"
+        );
+        let payload = bytes[..recovered.datagram].split_last_chunk::<PAGE>();
+        driver.redo(
+            recovered.effects,
+            recovered.done,
+            recovered.queue,
+            payload.map(|(_, page)| page),
+        );
+        driver.lend_again();
+        driver.take_up_requests();
+        driver.hands.pages.again = false;
+        for (_, mapping) in driver.hands.pages.mappings.iter() {
+            let (address, length) = mapping.place.range();
+            mapping.uffd.wake(address, length);
+        }
+        Ok(driver)
+    }
+
+    /// Lends what packets were to lend that wait for their processes.
+    fn lend_again(&mut self) {
+        let (device, segments) = (&self.about.device, &self.hands.pages.segments);
+        let mut waiting = Vec::new();
+        for (client, session) in self.hands.sessions.iter_mut() {
+            session.lend_again(|session, reply| match reply {
+                Reply::Welcome { device: true, .. } => {
+                    let device = device.as_ref().and_then(|fd| fd.try_clone().ok());
+                    device.into_iter().collect()
+                }
+                Reply::Opened { info } => {
+                    let write = session.open.get(&info.id).is_some_and(|open| open.write);
+                    let segment = segments.get(info.id);
+                    segment.and_then(|s| s.lend(write).ok()).unwrap_or_default()
+                }
+                _ => Vec::new(),
+            });
+            if session.queued() > 0 {
+                waiting.push(client);
+            }
+        }
+        for client in waiting {
+            let hands = &mut self.hands;
+            hands.sessions.want_write(client, true, &hands.poll);
+        }
+    }
+
+    /// The request at which the daemon before ended may have been acted upon:
+    /// then it is taken out, and answered in case it was not. Any other one is
+    /// handled as it comes; the first of each process at once, since it might be
+    /// done by half.
+    fn take_up_requests(&mut self) {
+        let mut clients: Vec<_> = self
+            .hands
+            .sessions
+            .iter()
+            .map(|(client, _)| client)
+            .collect();
+        clients.sort_unstable();
+        let mut buffer = vec![0; MAX_PACKET];
+        for client in clients {
+            let Some(session) = self.hands.sessions.get(client) else {
+                continue;
+            };
+            let Ok(Some(packet)) = session.socket.peek_now(&mut buffer) else {
+                continue;
+            };
+            let bytes = &buffer[..packet.len];
+            let request = RequestPacket::decode(bytes).ok();
+            let number = request.as_ref().map(|request| request.number);
+            match session.handled.clone() {
+                Some((handled, reply)) if number == Some(handled) => {
+                    let fork = request.is_some_and(|packet| packet.request == Request::Fork);
+                    match reply {
+                        // That one is for the child.
+                        Some(Reply::Welcome { client, .. }) if fork => {
+                            let reply = reply.expect("just seen");
+                            self.hands.reply(client, WELCOME, reply, Vec::new());
+                        }
+                        Some(reply) => self.hands.reply(client, handled, reply, Vec::new()),
+                        None => {}
+                    }
+                }
+                _ => {
+                    let fds = Descriptors {
+                        fds: packet.fds,
+                        lost: packet.fds_lost,
+                    };
+                    self.packet(client, bytes, fds);
+                }
+            }
+            self.hands.sessions.took_packet(client);
+        }
+        self.cut_off();
+    }
+}
