@@ -3,6 +3,7 @@
 
 mod agent;
 mod fault;
+mod memory;
 mod raw;
 mod report;
 mod stage;
@@ -25,6 +26,8 @@ pub(crate) struct Bench {
 enum Which {
     /// What a fault costs, beside the raw exchange of the same bytes
     Fault(Effort),
+    /// What a daemon needs to remember of a page
+    Memory(memory::Memory),
     /// What locks and barriers cost, beside the raw round trip
     Sync(Effort),
     /// One process of a benchmark, told what to do on its standard input
@@ -87,6 +90,7 @@ impl Bench {
         let report = match self.which {
             Which::Fault(effort) => each_waiting("fault", &effort, fault::measure)?,
             Which::Sync(effort) => each_waiting("sync", &effort, sync::measure)?,
+            Which::Memory(memory) => memory.measure()?,
             Which::Agent(agent) => return agent.run(),
         };
         report.print(global.output)?;

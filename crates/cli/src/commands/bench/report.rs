@@ -22,7 +22,7 @@ struct Machine {
     cores: usize,
 }
 
-/// One thing measured, in nanoseconds, beside its baseline of the same run.
+/// One thing measured, beside its baseline of the same run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) name: String,
@@ -97,6 +97,20 @@ impl Report {
         });
     }
 
+    /// Adds a row of one value.
+    pub(super) fn value(&mut self, name: &str, unit: &'static str, value: f64, n: usize) {
+        let value = (value * 100.0).round() / 100.0;
+        self.rows.push(Row {
+            name: name.into(),
+            waiting: "block",
+            unit,
+            p50: value,
+            p99: value,
+            n,
+            baseline: None,
+        });
+    }
+
     pub(super) fn print(&self, format: Format) -> Result<()> {
         if format == Format::Json {
             return output::json(serde_json::to_value(self)?);
@@ -116,8 +130,8 @@ impl Report {
             table.row([
                 row.name.clone(),
                 row.waiting.to_owned(),
-                format!("{:.2} us", row.p50),
-                format!("{:.2} us", row.p99),
+                format!("{:.2} {}", row.p50, row.unit),
+                format!("{:.2} {}", row.p99, row.unit),
                 row.n.to_string(),
                 baseline,
                 p50,

@@ -22,7 +22,7 @@ pub(super) struct Stage {
     waiting: Waiting,
     addresses: Vec<SocketAddr>,
     // Last: the agents end before their nodes go.
-    _sandbox: Sandbox,
+    sandbox: Sandbox,
 }
 
 /// A process that does as it is told.
@@ -52,7 +52,7 @@ impl Stage {
             agents,
             waiting,
             addresses,
-            _sandbox: sandbox,
+            sandbox,
         })
     }
 
@@ -76,6 +76,18 @@ impl Stage {
             Answer::Times(times) => Ok(times),
             Answer::Failed(why) => bail!("node {agent}: {why}"),
         }
+    }
+
+    /// Bytes of private memory of a node's daemon: its state. Pages of segments,
+    /// the stash and the flight recorder are shared memory and not among them.
+    pub(super) fn daemon_memory(&self, node: usize) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.sandbox.node(node).pid());
+        let status = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"));
+        let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        Ok(kilobytes.with_context(|| format!("no RssAnon in {path}"))? * 1024)
     }
 
     /// Every agent opens the segment; node 0 is its home.
