@@ -15,8 +15,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 /// Where raw exchanges are served.
 const RAW_PORT: u16 = 7999;
 
-/// Nodes and their agents, dealt to the processors in turn. An agent runs where
-/// its daemon runs.
+/// Nodes and their agents. An agent runs where its daemon runs.
 pub(super) struct Stage {
     agents: Vec<Agent>,
     waiting: Waiting,
@@ -167,8 +166,14 @@ impl Drop for Agent {
     }
 }
 
+/// The node that is measured has a processor to itself, as a host has; the
+/// others share the rest.
 fn processor(node: usize) -> usize {
-    node % std::thread::available_parallelism().map_or(1, usize::from)
+    let others = std::thread::available_parallelism().map_or(1, usize::from) - 1;
+    match node.checked_sub(1) {
+        Some(other) if others > 0 => 1 + other % others,
+        _ => 0,
+    }
 }
 
 /// Binds every thread of a process to one processor.
