@@ -83,12 +83,16 @@ impl Config {
 /// Weakest first.
 fn paths() -> Vec<PathBuf> {
     let mut paths = vec![PathBuf::from("/etc/pagemesh/config.toml")];
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let home = variable("XDG_CONFIG_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(Path::new(&variable("HOME")?).join(".config")));
-    paths.extend(home.map(|directory| directory.join("pagemesh/config.toml")));
+    paths.extend(home().map(|directory| directory.join("pagemesh/config.toml")));
     paths
+}
+
+/// Where this user's configuration files are.
+pub(crate) fn home() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    variable("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(Path::new(&variable("HOME")?).join(".config")))
 }
 
 fn parse(path: &Path, text: &str) -> Result<Config> {

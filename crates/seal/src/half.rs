@@ -1,6 +1,9 @@
 //! Handshakes that are not finished.
 
+use crate::Now;
+use crate::guard::{Letter, Outbox, Pace};
 use crate::noise::Handshake;
+use crate::session::Session;
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -17,6 +20,27 @@ pub(crate) struct Begun {
     pub(crate) sent: Duration,
     /// When it was made.
     pub(crate) began: Duration,
+}
+
+impl Begun {
+    /// Whether it may still be answered; if so, it is repeated when it is time.
+    pub(crate) fn goes_on(
+        &mut self,
+        now: Now,
+        pace: &Pace,
+        to: SocketAddr,
+        outbox: &mut Outbox,
+    ) -> bool {
+        if now.since.saturating_sub(self.began) >= pace.renew {
+            return false;
+        }
+        if now.since.saturating_sub(self.sent) >= pace.repeat {
+            self.sent = now.since;
+            let bytes = self.greeting.clone();
+            outbox.push(Letter { to, bytes });
+        }
+        true
+    }
 }
 
 /// One at the door that this host answered, and whose proof is awaited.
@@ -44,7 +68,12 @@ impl Waiting {
         self.0.push_back(parts.concat());
     }
 
-    pub(crate) fn take(&mut self) -> VecDeque<Vec<u8>> {
-        std::mem::take(&mut self.0)
+    /// All leave, sealed, now that there is a session.
+    pub(crate) fn leave(&mut self, session: &mut Session, to: SocketAddr, outbox: &mut Outbox) {
+        for datagram in self.0.drain(..) {
+            let mut bytes = Vec::new();
+            session.seal(&[&datagram], &mut bytes);
+            outbox.push(Letter { to, bytes });
+        }
     }
 }

@@ -95,12 +95,14 @@ impl Session {
     }
 }
 
-fn key(bytes: &[u8; 32]) -> LessSafeKey {
+/// A key of the one cipher.
+pub(crate) fn key(bytes: &[u8; 32]) -> LessSafeKey {
     let key = UnboundKey::new(&AES_256_GCM, bytes).expect("the key has the cipher's length");
     LessSafeKey::new(key)
 }
 
-fn nonce(counter: u64) -> Nonce {
+/// The nonce of a counter, which is never used twice under one key.
+pub(crate) fn nonce(counter: u64) -> Nonce {
     let mut bytes = [0; 12];
     bytes[4..].copy_from_slice(&counter.to_le_bytes());
     Nonce::assume_unique_for_key(bytes)

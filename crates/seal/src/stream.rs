@@ -10,7 +10,8 @@ use crate::frame::TAG;
 use crate::identity::Identity;
 use crate::members::{self, Short};
 use crate::noise::{self, Handshake, Side};
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use crate::session;
+use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce};
 use pagemesh_wire::PublicKey;
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -86,12 +87,9 @@ pub fn answer(
 
 fn talk(mut state: Handshake, side: Side) -> Talk {
     let (initiator, responder) = state.dangerously_get_raw_split();
-    let half = |bytes: &[u8; 32]| {
-        let key = UnboundKey::new(&AES_256_GCM, bytes).expect("the key has the cipher's length");
-        Half {
-            key: LessSafeKey::new(key),
-            count: 0,
-        }
+    let half = |bytes: &[u8; 32]| Half {
+        key: session::key(bytes),
+        count: 0,
     };
     let (out, back) = match side {
         Side::Initiator => (initiator, responder),
@@ -110,10 +108,9 @@ fn denied(_: snow::Error) -> io::Error {
 
 impl Half {
     fn nonce(&mut self) -> Nonce {
-        let mut bytes = [0; 12];
-        bytes[4..].copy_from_slice(&self.count.to_le_bytes());
+        let nonce = session::nonce(self.count);
         self.count += 1;
-        Nonce::assume_unique_for_key(bytes)
+        nonce
     }
 }
 

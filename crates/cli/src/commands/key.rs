@@ -1,6 +1,7 @@
 //! `pagemesh key`: the keys by which nodes of a cluster know each other.
 
 use crate::cli::Global;
+use crate::config;
 use crate::exit::{Exit, Trouble};
 use crate::output;
 use crate::units::parse_duration;
@@ -217,11 +218,7 @@ fn tell(global: &Global, path: &Path, ring: &Ring, verb: &str) -> Result<()> {
 
 /// Where key files usually are: the system's for root, else the user's.
 pub(crate) fn key_file() -> PathBuf {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let home = variable("XDG_CONFIG_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(Path::new(&variable("HOME")?).join(".config")));
-    match home {
+    match config::home() {
         Some(home) if !rustix::process::geteuid().is_root() => home.join("pagemesh/cluster.key"),
         _ => PathBuf::from("/etc/pagemesh/cluster.key"),
     }

@@ -31,15 +31,8 @@ impl Guard {
         let door = self.doors.entry(address).or_default();
         door.waiting.push(parts);
         if let Some(begun) = &mut door.begun
-            && now.since.saturating_sub(begun.began) < pace.renew
+            && begun.goes_on(now, &pace, address, outbox)
         {
-            if now.since.saturating_sub(begun.sent) >= pace.repeat {
-                begun.sent = now.since;
-                outbox.push(Letter {
-                    to: address,
-                    bytes: begun.greeting.clone(),
-                });
-            }
             return;
         }
         let Some(begun) = self.introduction(now) else {
@@ -184,14 +177,7 @@ impl Guard {
             to: source,
             bytes: [&confirm.encode()[..], &proof[..length]].concat(),
         });
-        for bytes in door.waiting.take() {
-            let mut sealed = Vec::new();
-            session.seal(&[&bytes], &mut sealed);
-            outbox.push(Letter {
-                to: source,
-                bytes: sealed,
-            });
-        }
+        door.waiting.leave(&mut session, source, outbox);
         door.begun = None;
         self.meet(address, key, session);
         Ok(())

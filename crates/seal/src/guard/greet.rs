@@ -34,15 +34,8 @@ impl Guard {
             .get_mut(&key)
             .and_then(|peer| peer.begun.as_mut());
         if let Some(begun) = begun
-            && now.since.saturating_sub(begun.began) < pace.renew
+            && begun.goes_on(now, &pace, address, outbox)
         {
-            if now.since.saturating_sub(begun.sent) >= pace.repeat {
-                begun.sent = now.since;
-                outbox.push(Letter {
-                    to: address,
-                    bytes: begun.greeting.clone(),
-                });
-            }
             return;
         }
         if let Some(begun) = self.greeting(now, key) {
@@ -192,14 +185,7 @@ impl Guard {
             .map_err(|_| Refused::Forged)?;
         let ours = begun.ours;
         let mut session = Session::new(&mut begun.state, Side::Initiator, ours, theirs, now.since);
-        for bytes in peer.waiting.take() {
-            let mut sealed = Vec::new();
-            session.seal(&[&bytes], &mut sealed);
-            outbox.push(Letter {
-                to: source,
-                bytes: sealed,
-            });
-        }
+        peer.waiting.leave(&mut session, source, outbox);
         peer.begun = None;
         if let Some(old) = peer.establish(session) {
             self.places.remove(&old);
