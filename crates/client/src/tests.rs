@@ -35,9 +35,6 @@ impl Daemon {
         loop {
             let received = match socket.recv(&mut buffer) {
                 Ok(Some(received)) => received,
-                // A peer that closes with replies unread resets the socket; what
-                // it said before is still queued behind that notice.
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => continue,
                 Ok(None) | Err(_) => return,
             };
             let packet = RequestPacket::decode(&buffer[..received.len]).unwrap();

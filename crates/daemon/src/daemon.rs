@@ -309,9 +309,6 @@ impl Daemon {
                     self.driver.cut_off();
                 }
                 Ok(None) => return self.driver.gone(client),
-                // It went without reading all answers. What it had said before
-                // comes next, then its end.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
                 Err(error) => return self.trouble(client, &error),
             }
         }

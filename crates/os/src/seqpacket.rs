@@ -151,7 +151,7 @@ impl Socket {
     /// As recv(2).
     pub fn skip_now(&self) -> io::Result<()> {
         // What does not fit is dropped, and so are descriptors without room.
-        match recv(&self.0, &mut [0; 1], RecvFlags::DONTWAIT) {
+        match past_reset(|| recv(&self.0, &mut [0; 1], RecvFlags::DONTWAIT)) {
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -271,7 +271,8 @@ impl Socket {
     fn recv_with(&self, buffer: &mut [u8], how: RecvFlags) -> io::Result<Option<Received>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let message = recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut control, how)?;
+        let message =
+            past_reset(|| recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut control, how))?;
         let mut fds = Vec::new();
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = part {
@@ -293,6 +294,15 @@ impl Socket {
             fds,
             fds_lost: control_cut,
         }))
+    }
+}
+
+/// An end that closes with packets unread resets the connection, which the kernel
+/// tells once. What it had said before comes next, and then its end.
+fn past_reset<T>(mut receive: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    match receive() {
+        Err(Errno::CONNRESET) => receive(),
+        received => received,
     }
 }
 
@@ -438,6 +448,27 @@ mod tests {
         assert!(other.recv(&mut buffer).unwrap().is_none());
         let gone = other.send(b"anybody?", &[]).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn what_an_end_said_before_it_went_is_heard_although_it_read_nothing() {
+        for skip in [false, true] {
+            let (one, other) = Socket::pair().unwrap();
+            one.send(b"a question", &[]).unwrap();
+            other.send(b"first", &[]).unwrap();
+            other.send(b"last words", &[]).unwrap();
+            drop(other);
+            let mut buffer = [0; 64];
+            if skip {
+                one.skip_now().unwrap();
+            } else {
+                let first = one.recv(&mut buffer).unwrap().unwrap();
+                assert_eq!(&buffer[..first.len], b"first");
+            }
+            let last = one.recv_now(&mut buffer).unwrap().unwrap();
+            assert_eq!(&buffer[..last.len], b"last words");
+            assert!(one.recv(&mut buffer).unwrap().is_none());
+        }
     }
 
     #[test]

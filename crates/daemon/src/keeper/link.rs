@@ -91,9 +91,6 @@ impl Keeper {
                 Ok(Some(packet)) => packet,
                 // It ends: there is nothing to take over any more.
                 Ok(None) => return Ok(Search::Nobody),
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                    return Ok(Search::Nobody);
-                }
                 Err(error) => {
                     return Err(error).context("the keeper of the daemon before does not answer");
                 }
