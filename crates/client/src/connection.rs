@@ -91,7 +91,8 @@ impl Connection {
         let (number, bell) = self.desk.lock().open(undo)?;
         let call = Call::new(self, number, bell);
         match self.send(&RequestPacket { number, request }, fds) {
-            Ok(()) => Ok(call),
+            // A daemon that went may have said why; whoever reads will hear it.
+            Ok(()) | Err(Error::DaemonGone) => Ok(call),
             Err(error) => {
                 call.forget();
                 Err(error)
@@ -246,13 +247,12 @@ impl Connection {
         if bytes.len() > MAX_PACKET {
             return Err(Error::Invalid("a name or list is too long for one request"));
         }
-        self.socket.send(&bytes, fds).map_err(|error| {
-            if error.kind() == io::ErrorKind::BrokenPipe {
-                Error::DaemonGone
-            } else {
-                stop(error)
-            }
-        })
+        self.socket
+            .send(&bytes, fds)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Error::DaemonGone,
+                _ => stop(error),
+            })
     }
 }
 

@@ -72,6 +72,17 @@ fn replies_find_their_threads_in_any_order() {
 }
 
 #[test]
+fn what_a_daemon_said_before_it_went_is_heard() {
+    let (connection, peer) = pair();
+    let why = Refusal::Limit("too many".into());
+    peer.reply(connection.number() + 1, Reply::Refused(why.clone()));
+    drop(peer);
+    let answer = connection.ask(probe(1), None);
+    assert!(matches!(&answer, Err(Error::Refused(heard)) if *heard == why), "{answer:?}");
+    assert!(matches!(connection.ask(probe(1), None), Err(Error::DaemonGone)));
+}
+
+#[test]
 fn a_timeout_withdraws_and_lets_another_thread_read() {
     let (connection, peer) = pair();
     let daemon = thread::spawn(move || {
