@@ -79,9 +79,11 @@ impl Control {
         self.next += 1;
         let number = self.next;
         let packet = RequestPacket { number, request }.encode();
-        self.socket
-            .send(&packet, &[])
-            .map_err(|error| self.lost(&error))?;
+        match self.socket.send(&packet, &[]) {
+            // A daemon that went may have said why; that is still to be heard.
+            Err(error) if is_gone(error.kind()) => {}
+            sent => sent.map_err(|error| self.lost(&error))?,
+        }
         loop {
             let (answer, fds) = self.receive()?;
             if answer.number != number {
@@ -186,7 +188,7 @@ impl Control {
                 "the daemon at {path} did not answer within {} s; look at its log",
                 PATIENCE.as_secs()
             ),
-            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Trouble::new(
+            gone if is_gone(gone) => Trouble::new(
                 Exit::NO_DAEMON,
                 format!("the daemon at {path} has gone away"),
             )
@@ -194,6 +196,10 @@ impl Control {
             _ => anyhow::anyhow!("socket {path}: {error}"),
         }
     }
+}
+
+fn is_gone(error: ErrorKind) -> bool {
+    matches!(error, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
 }
 
 /// The error for an answer that does not fit the question.

@@ -78,8 +78,14 @@ fn what_a_daemon_said_before_it_went_is_heard() {
     peer.reply(connection.number() + 1, Reply::Refused(why.clone()));
     drop(peer);
     let answer = connection.ask(probe(1), None);
-    assert!(matches!(&answer, Err(Error::Refused(heard)) if *heard == why), "{answer:?}");
-    assert!(matches!(connection.ask(probe(1), None), Err(Error::DaemonGone)));
+    assert!(
+        matches!(&answer, Err(Error::Refused(heard)) if *heard == why),
+        "{answer:?}"
+    );
+    assert!(matches!(
+        connection.ask(probe(1), None),
+        Err(Error::DaemonGone)
+    ));
 }
 
 #[test]
