@@ -2,6 +2,7 @@
 //! run. One module a benchmark, in `bench/`.
 
 mod agent;
+mod diff;
 mod fault;
 mod memory;
 mod raw;
@@ -26,6 +27,8 @@ pub(crate) struct Bench {
 enum Which {
     /// What a fault costs, beside the raw exchange of the same bytes
     Fault(Effort),
+    /// What it costs to find, encode and apply the changes of a page
+    Diff(Effort),
     /// What a daemon needs to remember of a page
     Memory(memory::Memory),
     /// What locks and barriers cost, beside the raw round trip
@@ -90,6 +93,7 @@ impl Bench {
         let report = match self.which {
             Which::Fault(effort) => each_waiting("fault", &effort, fault::measure)?,
             Which::Sync(effort) => each_waiting("sync", &effort, sync::measure)?,
+            Which::Diff(effort) => diff::measure(&effort),
             Which::Memory(memory) => memory.measure()?,
             Which::Agent(agent) => return agent.run(),
         };

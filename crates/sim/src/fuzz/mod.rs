@@ -14,6 +14,7 @@ use crate::explore::Setting;
 use crate::run::without_panic;
 use crate::scenario;
 use node_inputs::Victims;
+use pagemesh_diff::{Diff, PAGE, merge};
 use pagemesh_wire::local::{ReplyPacket, RequestPacket};
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::Message;
@@ -28,6 +29,8 @@ pub enum Target {
     PeerDecode,
     /// Packets of local programs and the daemon's replies.
     LocalDecode,
+    /// Diffs of pages.
+    DiffApply,
     /// A real node, given datagrams and requests.
     NodeInputs,
     /// Transcripts and settings of explorations.
@@ -36,9 +39,10 @@ pub enum Target {
 
 impl Target {
     /// All of them.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::PeerDecode,
         Self::LocalDecode,
+        Self::DiffApply,
         Self::NodeInputs,
         Self::Scripts,
     ];
@@ -47,6 +51,7 @@ impl Target {
         match self {
             Self::PeerDecode => "peer_decode",
             Self::LocalDecode => "local_decode",
+            Self::DiffApply => "diff_apply",
             Self::NodeInputs => "node_inputs",
             Self::Scripts => "scripts",
         }
@@ -166,6 +171,7 @@ impl Fuzz {
         without_panic(|| match self.target {
             Target::PeerDecode => peer_decode(input),
             Target::LocalDecode => local_decode(input),
+            Target::DiffApply => diff_apply(input),
             Target::NodeInputs => self.victims.suffer(input).map(|_| ()),
             Target::Scripts => {
                 scripts(&String::from_utf8_lossy(input));
@@ -222,6 +228,27 @@ fn local_decode(input: &[u8]) -> Check {
             "{word:?} changes"
         );
     }
+    Ok(())
+}
+
+/// A diff changes as many bytes as it says, and is the only way to say so.
+fn diff_apply(input: &[u8]) -> Check {
+    let Ok(diff) = Diff::check(input) else {
+        return Ok(());
+    };
+    let (mut zeros, mut ones) = ([0; PAGE], [u8::MAX; PAGE]);
+    diff.apply(&mut zeros);
+    diff.apply(&mut ones);
+    let changed = zeros.iter().zip(&ones).filter(|(a, b)| a == b).count();
+    ensure!(
+        changed == diff.len(),
+        Law,
+        "a diff changes {changed} bytes and says {}",
+        diff.len()
+    );
+    let mut again = Vec::new();
+    merge(&diff, &diff, &mut again);
+    ensure!(again == input, Law, "a diff has two encodings");
     Ok(())
 }
 

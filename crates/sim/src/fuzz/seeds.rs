@@ -5,6 +5,7 @@ use super::node_inputs::{LOCAL, TICK};
 use super::{Target, hex};
 use crate::explore::{Setting, overheard};
 use pagemesh_core::{Input, Request};
+use pagemesh_diff::{PAGE, encode};
 use pagemesh_wire::header::HEADER_SIZE;
 use pagemesh_wire::local::{self, RequestPacket};
 use pagemesh_wire::peer::{Access, Call, Credentials};
@@ -29,12 +30,31 @@ impl Target {
         let inputs: Vec<Vec<u8>> = match self {
             Self::PeerDecode => datagrams().into_iter().map(|(_, bytes)| bytes).collect(),
             Self::LocalDecode => packets(),
+            Self::DiffApply => diffs(),
             Self::NodeInputs => events(),
             Self::Scripts => PLAYS.iter().map(|play| play.as_bytes().to_vec()).collect(),
         };
         let lines = inputs.iter().map(|input| hex(input) + "\n");
         lines.collect()
     }
+}
+
+/// Diffs of few and of many changes.
+fn diffs() -> Vec<Vec<u8>> {
+    let changes: [fn(usize) -> bool; 5] = [
+        |_| false,
+        |at| at == 4095,
+        |at| at % 512 < 2,
+        |at| (60..130).contains(&at),
+        |at| at % 3 == 0,
+    ];
+    let encoded = changes.map(|changed| {
+        let now = std::array::from_fn(|at| u8::from(changed(at)));
+        let mut out = Vec::new();
+        encode(&[0; PAGE], &now, &mut out);
+        out
+    });
+    encoded.to_vec()
 }
 
 /// Datagrams without their pages, and their senders.

@@ -39,6 +39,11 @@ fn what_members_and_programs_say_is_heeded() {
 }
 
 #[test]
+fn hostile_diffs_are_refused_or_mean_one_thing() {
+    fuzzed(Target::DiffApply);
+}
+
+#[test]
 fn nonsense_in_scripts_is_refused() {
     fuzzed(Target::Scripts);
 }

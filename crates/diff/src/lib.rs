@@ -1,0 +1,129 @@
+//! What changed in a page, to the byte: found, written down, applied, merged.
+//!
+//! Two nodes may write neighbouring bytes of one word between two
+//! synchronizations, so a diff never carries a byte that did not change (T7).
+//!
+//! # The encoding
+//! A page has 64 lines of 8 words of 8 bytes. A diff is four sections:
+//!
+//! | section | what | bytes |
+//! |---|---|---|
+//! | lines | one bit a line: it changed | 8, little endian |
+//! | words | for each changed line one bit a word | one a changed line |
+//! | masks | for each changed word one bit a byte | one a changed word |
+//! | bytes | the changed bytes, in order | one a changed byte |
+//!
+//! Every length follows from the section before, so there is no offset or count
+//! that could lie; a mask without bits does not occur. Every set of changes has
+//! exactly one encoding. The longest has [`LONGEST`] bytes.
+
+#![forbid(unsafe_code)]
+
+mod changes;
+mod encode;
+
+pub use changes::Changes;
+pub use encode::{encode, merge};
+
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+
+/// A page's contents.
+pub type Page = [u8; PAGE];
+
+/// Bytes of a word.
+const WORD: usize = 8;
+/// Words of a line.
+const LINE: usize = 8;
+/// Lines of a page.
+const LINES: usize = PAGE / (LINE * WORD);
+/// Bytes of the first section.
+const HEAD: usize = LINES / 8;
+
+/// The longest diff: every byte of the page changed.
+pub const LONGEST: usize = HEAD + LINES + LINES * LINE + PAGE;
+
+/// Bytes that are no diff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a diff of a page")]
+pub struct Malformed;
+
+/// A diff whose encoding was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Diff<'a> {
+    lines: u64,
+    words: &'a [u8],
+    masks: &'a [u8],
+    bytes: &'a [u8],
+}
+
+impl<'a> Diff<'a> {
+    /// Checks the encoding of a diff, which may come from anybody.
+    ///
+    /// # Errors
+    /// If it is none: too short, too long, or with a mask that has no bits.
+    pub fn check(encoded: &'a [u8]) -> Result<Self, Malformed> {
+        let (head, rest) = encoded.split_first_chunk::<HEAD>().ok_or(Malformed)?;
+        let lines = u64::from_le_bytes(*head);
+        let (words, rest) = section(rest, lines.count_ones() as usize)?;
+        let (masks, rest) = section(rest, ones(words)?)?;
+        let (bytes, rest) = section(rest, ones(masks)?)?;
+        if !rest.is_empty() {
+            return Err(Malformed);
+        }
+        Ok(Self {
+            lines,
+            words,
+            masks,
+            bytes,
+        })
+    }
+
+    /// Whether nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lines == 0
+    }
+
+    /// How many bytes changed.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The changed words in order: the offset of each in the page, its mask of
+    /// changed bytes, and these.
+    #[must_use]
+    pub fn changes(&self) -> Changes<'a> {
+        Changes::new(self.lines, self.words, self.masks, self.bytes)
+    }
+
+    /// Makes the changes in a page; other bytes of it are not touched.
+    pub fn apply(&self, page: &mut Page) {
+        for change in self.changes() {
+            let word = &mut page[change.offset..change.offset + WORD];
+            if change.mask == u8::MAX {
+                word.copy_from_slice(change.bytes);
+                continue;
+            }
+            let mut mask = change.mask;
+            for byte in change.bytes {
+                word[mask.trailing_zeros() as usize] = *byte;
+                mask &= mask - 1;
+            }
+        }
+    }
+}
+
+/// So many bytes from the front.
+fn section(bytes: &[u8], length: usize) -> Result<(&[u8], &[u8]), Malformed> {
+    bytes.split_at_checked(length).ok_or(Malformed)
+}
+
+/// How many bits are set; every byte has at least one.
+fn ones(masks: &[u8]) -> Result<usize, Malformed> {
+    if masks.contains(&0) {
+        return Err(Malformed);
+    }
+    Ok(masks.iter().map(|mask| mask.count_ones() as usize).sum())
+}
