@@ -17,7 +17,7 @@ all: build
 help:
 	@echo 'make demo     bring up four nodes on this machine and run PageRank on them'
 	@echo 'make test     format, lint and every test'
-	@echo 'make build    everything, optimized'
+	@echo 'make build    everything, optimized; the programs of apps/ in apps/build'
 	@echo 'make lint     format and lint only'
 	@echo 'make install  into PREFIX=$(PREFIX)'
 	@echo 'make deny     licences and sources of the libraries (installs cargo-deny)'
@@ -26,6 +26,7 @@ help:
 build:
 	@scripts/setup
 	$(CARGO) build --release --workspace --locked
+	$(MAKE) -s -C apps TARGET=$(TARGET)/release
 
 demo:
 	@scripts/setup --lists
@@ -57,3 +58,4 @@ deny:
 
 clean:
 	$(CARGO) clean
+	$(MAKE) -s -C apps clean

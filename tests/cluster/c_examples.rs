@@ -55,7 +55,7 @@ fn the_library_guards_the_memory_of_segments() {
 }
 
 /// A directory with the library, as the dynamic linker looks for it.
-fn library_of(cluster: &Cluster) -> PathBuf {
+pub(crate) fn library_of(cluster: &Cluster) -> PathBuf {
     let libraries = build_library();
     let directory = cluster.directory().join("lib");
     std::fs::create_dir(&directory).unwrap();
@@ -79,7 +79,7 @@ fn examples() -> Vec<PathBuf> {
 
 /// Where the library is. Cargo does not build it for this test by itself, since
 /// Rust cannot link it.
-fn build_library() -> PathBuf {
+pub(crate) fn build_library() -> PathBuf {
     let player = Path::new(env!("CARGO_BIN_EXE_pagemesh-player"));
     let directory = player.parent().unwrap();
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));

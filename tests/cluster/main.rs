@@ -32,4 +32,5 @@ mod signals;
 mod stress;
 mod system_calls;
 mod tampering;
+mod tmk;
 mod watching;

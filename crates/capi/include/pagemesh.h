@@ -279,6 +279,42 @@ uint32_t pagemesh_job_size(const pagemesh_job_t *job);
  * until the job is closed; not to be closed by itself. */
 pagemesh_segment_t *pagemesh_job_segment(pagemesh_job_t *job);
 
+/* ---- A shared heap ---- */
+
+/* A heap that all processes of a job share: a block has the same address in all
+ * of them, so pointers into it may be stored in it. */
+typedef struct pagemesh_heap pagemesh_heap_t;
+
+/* Makes the heap of a job, together with its other processes, for which this
+ * waits; all must say the same. reserve is the bytes of address space, 64 KiB
+ * to 4 TiB, rounded up to a power of two; 0 means 256 GiB. Memory that nobody
+ * touches costs nothing. Of the options, which may be NULL, only policy, manager
+ * and window_ns count. */
+pagemesh_heap_t *pagemesh_heap_open(pagemesh_t *mesh, pagemesh_job_t *job, uint64_t reserve,
+                                    const pagemesh_options_t *options);
+
+/* Gives the handle back, and unmaps the heap, which ends with its last user.
+ * NULL is ignored. */
+void pagemesh_heap_close(pagemesh_heap_t *heap);
+
+/* A block of at least so many bytes, aligned to its size: a power of two, 16 or
+ * more. Fresh memory is zero; what was freed and is given again is not. NULL
+ * and ENOSPC if there is no room. */
+void *pagemesh_heap_alloc(pagemesh_heap_t *heap, size_t bytes);
+
+/* Gives a block back, in whatever process; EINVAL if it is none. */
+int pagemesh_heap_free(pagemesh_heap_t *heap, void *block);
+
+/* Reads one of 64 shared numbers, 0 at first: where to begin. */
+int pagemesh_heap_root(pagemesh_heap_t *heap, unsigned slot, uint64_t *value);
+
+/* Changes it. As with all shared memory, synchronize. */
+int pagemesh_heap_set_root(pagemesh_heap_t *heap, unsigned slot, uint64_t value);
+
+/* The segment it lies in, for its locks, conditions and barriers, with numbers
+ * below 2^40. Valid until the heap is closed; not to be closed by itself. */
+pagemesh_segment_t *pagemesh_heap_segment(pagemesh_heap_t *heap);
+
 /* ---- Looking inside ---- */
 
 /* health */

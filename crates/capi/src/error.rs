@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use pagemesh::{Error, Refusal};
+use pagemesh::{Error, HeapError, Refusal};
 
 /// The numbers of `enum pagemesh_error_number`, with errno and words. They never
 /// change; new ones are appended.
@@ -195,6 +195,9 @@ impl From<Error> for Failure {
             Error::AddressTaken(_) => Number::AddressTaken,
             Error::Invalid(_) => Number::Invalid,
             Error::Environment { .. } => Number::Environment,
+            Error::Heap(HeapError::Full(_)) => Number::Limit,
+            Error::Heap(HeapError::NoAddress) => Number::AddressTaken,
+            Error::Heap(_) => Number::Invalid,
             _ => Number::System,
         };
         let mut failure = Self::with(number, error.to_string());

@@ -11,7 +11,7 @@ use crate::segment::Handle;
 /// `pagemesh_job_t`: a job, and the handle of its segment.
 #[derive(Debug)]
 pub struct JobHandle {
-    job: Job,
+    pub job: Job,
     /// From [`give`], so that its address is what C may keep.
     segment: *mut Handle,
 }

@@ -1,4 +1,5 @@
-//! The C interface: `include/pagemesh.h` describes every function.
+//! The C interface: `include/pagemesh.h` describes every function, and
+//! `include/Tmk.h` those that TreadMarks programs use.
 //!
 //! Two promises hold for all of them. Nothing unwinds into C: a panic is
 //! reported as `PAGEMESH_E_INTERNAL`. And no pointer is followed but those the
@@ -9,6 +10,7 @@
 mod error;
 mod guard;
 mod handle;
+mod heap;
 mod job;
 #[cfg(test)]
 mod layout;
@@ -16,3 +18,4 @@ mod mesh;
 mod report;
 mod segment;
 mod sync;
+mod tmk;

@@ -59,7 +59,7 @@ impl Handle {
 }
 
 impl COptions {
-    fn read(self) -> Outcome<Options> {
+    pub fn read(self) -> Outcome<Options> {
         let mode = u16::try_from(self.mode).ok().filter(|mode| *mode <= 0o777);
         let mode = mode.ok_or_else(|| Failure::invalid("mode has bits beyond 0777"))?;
         if self.reserved != [0; 4] {

@@ -1,37 +1,11 @@
 //! Sizes, durations and shares as people write and read them.
 
+use pagemesh_wire::ByteLen;
 use std::time::Duration;
 
 /// Parses `4096`, `64K`, `4GiB`, `1.5G`.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor: u64 = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        "t" | "tib" => 1 << 40,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        unit => {
-            return Err(format!(
-                "unknown unit {unit:?}; use K, M, G, T, KiB, MiB, GiB, TiB"
-            ));
-        }
-    };
-    if let Ok(whole) = digits.parse::<u64>() {
-        return whole
-            .checked_mul(factor)
-            .ok_or_else(|| "too large".to_owned());
-    }
-    let number: f64 = digits
-        .parse()
-        .map_err(|_| "not a size; write for example 64M or 4GiB".to_owned())?;
-    if !number.is_finite() || number < 0.0 {
-        return Err("not a size; write for example 64M or 4GiB".to_owned());
-    }
-    Ok((number * factor as f64) as u64)
+    text.parse::<ByteLen>().map(|length| length.0)
 }
 
 /// Parses `2ms`, `1s`; a bare `0` too.

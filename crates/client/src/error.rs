@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use pagemesh_wire::local::{PacketError, Refusal};
 
+use crate::HeapError;
+
 /// Shorthand for what calls return.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -62,6 +64,9 @@ pub enum Error {
     /// The caller asked for something impossible.
     #[error("{0}")]
     Invalid(&'static str),
+    /// A shared heap could not do it.
+    #[error(transparent)]
+    Heap(#[from] HeapError),
     /// A variable of the environment has no usable value.
     #[error("environment variable {name}={value:?} is not {wanted}")]
     Environment {

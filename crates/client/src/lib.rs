@@ -54,6 +54,7 @@ mod condition;
 mod connection;
 mod error;
 mod fork;
+mod heap;
 mod job;
 mod lock;
 mod mapping;
@@ -71,6 +72,9 @@ pub use condition::Condition;
 pub use error::{Error, Result};
 #[doc(hidden)]
 pub use fork::Guarded;
+#[doc(hidden)]
+pub use heap::undisturbed;
+pub use heap::{Heap, HeapError, HeapOptions};
 pub use job::Job;
 pub use lock::{Lock, LockGuard};
 pub use mapping::Mapping;
@@ -83,4 +87,4 @@ pub use write_lock::WriteLock;
 
 pub use pagemesh_wire::local::{NodeStatus, PageLine, PageReport, Refusal, Stamp, StampKind};
 pub use pagemesh_wire::peer::{Health, Manager, Member, Policy, SegmentInfo, SegmentSpec, Window};
-pub use pagemesh_wire::{NodeId, NodeSet, PAGE_SIZE, SegmentId};
+pub use pagemesh_wire::{ByteLen, NodeId, NodeSet, PAGE_SIZE, SegmentId};

@@ -16,6 +16,7 @@ mod node_set;
 pub mod notice;
 pub mod peer;
 mod public_key;
+mod text;
 mod units;
 
 pub use ids::{

@@ -45,6 +45,9 @@ pub(crate) struct Run {
     command: Vec<OsString>,
 }
 
+/// Variables of ours that are meant for programs: see `docs/treadmarks.md`.
+const FOR_PROGRAMS: [&str; 3] = ["PAGEMESH_POLICY", "PAGEMESH_HEAP", "PAGEMESH_STATS"];
+
 impl Run {
     pub(crate) fn run(self, global: &Global) -> Result<Exit> {
         let interrupts = Interrupts::catch()?;
@@ -98,8 +101,12 @@ impl Run {
             None => std::env::current_dir().context("finding this directory")?,
         };
         // Ours are not theirs: a copy must find its own daemon.
+        let theirs = |key: &OsStr| {
+            let ours = key.as_bytes().starts_with(b"PAGEMESH_");
+            !ours || FOR_PROGRAMS.iter().any(|name| *name == key)
+        };
         let mut environment: Vec<(Vec<u8>, Vec<u8>)> = std::env::vars_os()
-            .filter(|(key, _)| !key.as_bytes().starts_with(b"PAGEMESH_"))
+            .filter(|(key, _)| theirs(key))
             .map(|(key, value)| (bytes(&key), bytes(&value)))
             .collect();
         for (key, value) in [

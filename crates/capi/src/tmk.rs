@@ -1,0 +1,251 @@
+//! The interface of TreadMarks programs (T1, T2), over a shared heap: see
+//! `include/Tmk.h`.
+//!
+//! As in the original, these functions return nothing that tells of failure:
+//! what goes wrong is said on the error output, and ends the process.
+
+mod distribute;
+mod image;
+mod options;
+mod statistics;
+
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::fmt::Display;
+use std::process::exit;
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use pagemesh::{Error, Guarded, Heap, Job, LockGuard, Mesh, undisturbed};
+
+use crate::error::call;
+use distribute::Distribution;
+use options::Options;
+use statistics::Statistics;
+
+/// `Tmk_proc_id`.
+#[unsafe(no_mangle)]
+pub static Tmk_proc_id: AtomicI32 = AtomicI32::new(0);
+
+/// `Tmk_nprocs`.
+#[unsafe(no_mangle)]
+pub static Tmk_nprocs: AtomicI32 = AtomicI32::new(1);
+
+/// What there is once of in a process that called `Tmk_startup`.
+static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+
+struct Runtime {
+    heap: Heap,
+    job: Job,
+    held: Guarded<HashMap<c_uint, LockGuard>>,
+    distribution: Distribution,
+    statistics: Statistics,
+    tell_statistics: bool,
+}
+
+impl Runtime {
+    fn start(options: &Options) -> Result<Self, String> {
+        let mesh = Mesh::connect().map_err(|error| match error {
+            Error::NoDaemon { .. } => format!("{error}{LAUNCH}"),
+            error => error.to_string(),
+        })?;
+        let job = Job::from_env(&mesh).map_err(|error| format!("{error}{LAUNCH}"))?;
+        if let Some(processes) = options.processes
+            && processes != job.size()
+        {
+            return Err(format!(
+                "-n {processes} is wanted, but there are {}: the number of processes is what \
+                 `pagemesh run -n N` says",
+                job.size()
+            ));
+        }
+        let heap = Heap::open(&mesh, &job, options.heap).map_err(|error| error.to_string())?;
+        Ok(Self {
+            distribution: Distribution::new(&job),
+            statistics: Statistics::start(),
+            tell_statistics: options.statistics,
+            held: Guarded::default(),
+            heap,
+            job,
+        })
+    }
+
+    /// After everything by which others' stores become visible.
+    fn acquired(&self) {
+        let caught_up = self.distribution.catch_up(&self.heap);
+        caught_up.unwrap_or_else(|why| fail("Tmk_distribute", why));
+    }
+
+    fn acquire(&self, lock: c_uint) {
+        let guard = undisturbed(|| self.heap.lock(lock.into()).lock());
+        let guard = guard.unwrap_or_else(|error| fail("Tmk_lock_acquire", error));
+        self.keep(lock, guard);
+    }
+
+    fn keep(&self, lock: c_uint, guard: LockGuard) {
+        if guard.recovered() {
+            fail(
+                "Tmk_lock_acquire",
+                format!("the process that held lock {lock} ended without releasing it"),
+            );
+        }
+        self.held.lock().insert(lock, guard);
+        self.acquired();
+    }
+
+    fn release(&self, what: &str, lock: c_uint) -> LockGuard {
+        let guard = self.held.lock().remove(&lock);
+        guard.unwrap_or_else(|| fail(what, format!("this process does not hold lock {lock}")))
+    }
+
+    fn wait(&self, lock: c_uint, condition: c_uint) {
+        const WHAT: &str = "Tmk_lock_cond_wait";
+        let mut guard = self.release(WHAT, lock);
+        match self.condition(lock, condition).wait(&mut guard) {
+            // As if woken for no reason, which programs expect of conditions.
+            Ok(()) | Err(Error::Interrupted) => self.keep(lock, guard),
+            Err(error) => fail(WHAT, error),
+        }
+    }
+
+    /// Conditions are numbered per lock.
+    fn condition(&self, lock: c_uint, condition: c_uint) -> pagemesh::Condition {
+        let number = u64::from(lock) << 32 | u64::from(condition);
+        self.heap.condition(number)
+    }
+}
+
+/// How Tmk programs are started, after an error.
+const LAUNCH: &str = "\nStart this program with `pagemesh run -n N -- PROGRAM` on a cluster, or with \
+                      `pagemesh sandbox N -- PROGRAM` on this machine alone.";
+
+/// Says what went wrong, and ends the process.
+fn fail(what: &str, why: impl Display) -> ! {
+    eprintln!("{what}: {why}");
+    exit(1);
+}
+
+fn runtime(what: &str) -> &'static Runtime {
+    let runtime = RUNTIME.get();
+    runtime.unwrap_or_else(|| fail(what, "Tmk_startup comes first"))
+}
+
+/// Joins the other processes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn Tmk_startup(argc: c_int, argv: *const *const c_char) {
+    const WHAT: &str = "Tmk_startup";
+    // SAFETY: the header asks for what main() was given.
+    let arguments = unsafe { options::arguments(argc, argv) };
+    let options = options::read(&arguments, |name| std::env::var(name).ok());
+    let options = options.unwrap_or_else(|why| fail(WHAT, why));
+    let runtime = Runtime::start(&options).unwrap_or_else(|why| fail(WHAT, why));
+    Tmk_proc_id.store(runtime.job.rank().cast_signed(), Ordering::Relaxed);
+    Tmk_nprocs.store(runtime.job.size().cast_signed(), Ordering::Relaxed);
+    if RUNTIME.set(runtime).is_err() {
+        fail(WHAT, "called twice");
+    }
+}
+
+/// Ends this process.
+#[unsafe(no_mangle)]
+pub extern "C" fn Tmk_exit(status: c_int) -> ! {
+    if let Some(runtime) = RUNTIME.get()
+        && runtime.tell_statistics
+    {
+        eprintln!("{}", runtime.statistics.line(&runtime.job));
+    }
+    exit(status);
+}
+
+/// Waits for all processes.
+#[unsafe(no_mangle)]
+pub extern "C" fn Tmk_barrier(barrier: c_uint) {
+    const WHAT: &str = "Tmk_barrier";
+    let runtime = runtime(WHAT);
+    runtime.statistics.barrier();
+    let barrier = runtime.heap.barrier(barrier.into());
+    undisturbed(|| barrier.wait()).unwrap_or_else(|error| fail(WHAT, error));
+    runtime.acquired();
+}
+
+/// Takes a lock.
+#[unsafe(no_mangle)]
+pub extern "C" fn Tmk_lock_acquire(lock: c_uint) {
+    let runtime = runtime("Tmk_lock_acquire");
+    runtime.statistics.lock();
+    runtime.acquire(lock);
+}
+
+/// Gives a lock back.
+#[unsafe(no_mangle)]
+pub extern "C" fn Tmk_lock_release(lock: c_uint) {
+    const WHAT: &str = "Tmk_lock_release";
+    runtime(WHAT).release(WHAT, lock).unlock();
+}
+
+/// Waits for a signal.
+#[unsafe(no_mangle)]
+pub extern "C" fn Tmk_lock_cond_wait(lock: c_uint, condition: c_uint) {
+    let runtime = runtime("Tmk_lock_cond_wait");
+    runtime.statistics.wait();
+    runtime.wait(lock, condition);
+}
+
+/// Wakes one who waits.
+#[unsafe(no_mangle)]
+pub extern "C" fn Tmk_lock_cond_signal(lock: c_uint, condition: c_uint) {
+    const WHAT: &str = "Tmk_lock_cond_signal";
+    let condition = runtime(WHAT).condition(lock, condition);
+    undisturbed(|| condition.signal()).unwrap_or_else(|error| fail(WHAT, error));
+}
+
+/// Wakes all who wait.
+#[unsafe(no_mangle)]
+pub extern "C" fn Tmk_lock_cond_broadcast(lock: c_uint, condition: c_uint) {
+    const WHAT: &str = "Tmk_lock_cond_broadcast";
+    let condition = runtime(WHAT).condition(lock, condition);
+    undisturbed(|| condition.broadcast()).unwrap_or_else(|error| fail(WHAT, error));
+}
+
+/// Shared memory; NULL if there is none left, which programs check.
+#[unsafe(no_mangle)]
+pub extern "C" fn Tmk_malloc(size: usize) -> *mut c_void {
+    let runtime = runtime("Tmk_malloc");
+    call(null_mut(), || {
+        Ok(runtime.heap.allocate(size as u64)?.as_ptr().cast())
+    })
+}
+
+/// Shared memory that is never given back.
+#[unsafe(no_mangle)]
+pub extern "C" fn Tmk_sbrk(increment: usize) -> *mut c_void {
+    Tmk_malloc(increment)
+}
+
+/// Gives shared memory back.
+#[unsafe(no_mangle)]
+pub extern "C" fn Tmk_free(block: *mut c_void) {
+    const WHAT: &str = "Tmk_free";
+    if !block.is_null() {
+        let freed = runtime(WHAT).heap.free(block.cast());
+        freed.unwrap_or_else(|error| fail(WHAT, format!("{block:p}: {error}")));
+    }
+}
+
+/// Copies a variable to all processes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn Tmk_distribute(variable: *const c_void, size: c_int) {
+    const WHAT: &str = "Tmk_distribute";
+    let runtime = runtime(WHAT);
+    let Ok(size) = usize::try_from(size) else {
+        fail(WHAT, "a variable has no negative size");
+    };
+    // SAFETY: the header asks for a variable of that size.
+    let sent = unsafe {
+        runtime
+            .distribution
+            .send(&runtime.heap, variable.cast(), size)
+    };
+    sent.unwrap_or_else(|why| fail(WHAT, why));
+}

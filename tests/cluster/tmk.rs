@@ -1,0 +1,234 @@
+//! The interface of TreadMarks programs (T1), and the programs in `apps/` (T22).
+
+use crate::c_examples::{build_library, library_of};
+use crate::support::{Cluster, Player, finish_all};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+
+/// One copy on every node, each a process of one job.
+fn run(cluster: &Cluster, program: &Path, job: &str, arguments: &str) -> Vec<Vec<String>> {
+    let start = |node: usize| {
+        let mut command = cluster.node(node).command(program);
+        command
+            .args(arguments.split_whitespace())
+            .env("PAGEMESH_JOB", job);
+        Player::run(command, &format!("{job} {arguments}"))
+    };
+    finish_all((0..cluster.nodes().len()).map(start).collect())
+}
+
+/// One copy on every node; what the first that fails says.
+fn fail(cluster: &Cluster, program: &Path, job: &str, arguments: &str) -> String {
+    let start = |node: usize| {
+        let mut command = cluster.node(node).command(program);
+        command
+            .args(arguments.split_whitespace())
+            .env("PAGEMESH_JOB", job)
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let copies: Vec<_> = (0..cluster.nodes().len()).map(start).collect();
+    let ended: Vec<Output> = copies
+        .into_iter()
+        .map(|copy| copy.wait_with_output().unwrap())
+        .collect();
+    let failed = ended.iter().find(|output| !output.status.success());
+    let failed = failed.expect("one copy fails");
+    assert_eq!(failed.status.code(), Some(1));
+    String::from_utf8_lossy(&failed.stderr).into_owned()
+}
+
+/// The test program, as the compiler makes it with these arguments.
+fn compile(directory: &Path, name: &str, compiler: &str, arguments: &[&str]) -> PathBuf {
+    let program = directory.join(name);
+    let output = Command::new(compiler)
+        .args(["-O1", "-Wall", "-Wextra", "-Werror"])
+        .arg(format!("-I{HERE}/../crates/capi/include"))
+        .arg(format!("-Wl,-rpath,{}", directory.display()))
+        .arg("-L")
+        .arg(directory)
+        .arg("-o")
+        .arg(&program)
+        .args(arguments)
+        .output()
+        .unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{compiler} {arguments:?}\n{words}");
+    program
+}
+
+fn source() -> String {
+    format!("{HERE}/cluster/c/tmk.c")
+}
+
+fn compile_plainly(directory: &Path) -> PathBuf {
+    compile(directory, "tmk", "cc", &[&source(), "-lpagemesh"])
+}
+
+#[test]
+fn every_kind_of_program_shares_variables_and_memory() {
+    let Some(cluster) = Cluster::start(3) else {
+        return;
+    };
+    let directory = library_of(&cluster);
+    let archive = build_library().join("libpagemesh.a");
+    let (source, archive) = (source(), archive.display().to_string());
+    let cpp = [
+        "-std=c++98",
+        "-x",
+        "c++",
+        &source,
+        "-x",
+        "none",
+        "-lpagemesh",
+    ];
+    let kinds: [(&str, &str, &[&str]); 4] = [
+        (
+            "movable",
+            "cc",
+            &["-std=gnu99", "-fPIE", "-pie", &source, "-lpagemesh"],
+        ),
+        (
+            "fixed",
+            "cc",
+            &["-fno-pie", "-no-pie", &source, "-lpagemesh"],
+        ),
+        (
+            "archive",
+            "cc",
+            &[&source, &archive, "-lpthread", "-ldl", "-lm"],
+        ),
+        ("cpp", "c++", &cpp),
+    ];
+    for (kind, compiler, arguments) in kinds {
+        let program = compile(&directory, kind, compiler, arguments);
+        let said = run(&cluster, &program, kind, "all -- --heap 1G -n 3");
+        for (rank, lines) in said.iter().enumerate() {
+            assert_eq!(lines, &[format!("process {rank} of 3 is well")], "{kind}");
+        }
+    }
+}
+
+#[test]
+fn a_heap_may_be_larger_than_all_memory() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let program = compile_plainly(&library_of(&cluster));
+    run(&cluster, &program, "sparse", "sparse");
+    // Its name is gone already, so that it goes with its users.
+    let left = cluster.mesh(0).list().unwrap();
+    assert!(
+        left.iter().all(|info| !info.name.starts_with("heap.")),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn locks_are_plentiful() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let program = compile_plainly(&library_of(&cluster));
+    run(&cluster, &program, "locks", "locks 5000");
+}
+
+#[test]
+fn mistakes_end_a_program_with_words() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let program = compile_plainly(&library_of(&cluster));
+    for (arguments, expected) in [
+        (
+            "stack",
+            "Tmk_distribute: this is no global or static variable",
+        ),
+        ("free", "Tmk_free: 0x"),
+        (
+            "release",
+            "Tmk_lock_release: this process does not hold lock 3",
+        ),
+        ("all -- -n 5", "-n 5 is wanted, but there are 2"),
+        ("all -- --policy loose", "there is sequential"),
+        (
+            "die",
+            "the process that held lock 3 ended without releasing it",
+        ),
+    ] {
+        let words = fail(&cluster, &program, arguments, arguments);
+        assert!(words.contains(expected), "{arguments}: {words}");
+    }
+    let mut alone = Command::new(&program);
+    alone.env("PAGEMESH_SOCKET", cluster.directory().join("nobody"));
+    let output = alone.output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        words.contains("Start this program with `pagemesh run -n N"),
+        "{words}"
+    );
+}
+
+#[test]
+fn processes_that_disagree_are_told() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let program = compile_plainly(&library_of(&cluster));
+    let start = |node: usize| {
+        let mut command = cluster.node(node).command(&program);
+        command
+            .args(["sparse", "--", "--heap", ["1G", "2G"][node]])
+            .env("PAGEMESH_JOB", "differ")
+            .stderr(std::process::Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let (mut first, second) = (start(0), start(1));
+    let second = second.wait_with_output().unwrap();
+    let words = String::from_utf8_lossy(&second.stderr);
+    assert!(
+        words.contains("of another size or policy than rank 0"),
+        "{words}"
+    );
+    first.kill().unwrap();
+    first.wait().unwrap();
+}
+
+/// All programs of `apps/`, with problems small enough for a test.
+const APPS: [(&str, &str); 2] = [
+    ("jacobi", "--rows=50 --columns=700 --iterations=5"),
+    ("tsp", "--cities=11 --alone-below=9 --file=CITIES"),
+];
+
+#[test]
+fn programs_get_what_they_get_alone() {
+    let Some(cluster) = Cluster::start(3) else {
+        return;
+    };
+    let programs = cluster.directory().join("apps");
+    let made = Command::new("make")
+        .args(["-s", "-j2", "-C"])
+        .arg(format!("{HERE}/../apps"))
+        .arg(format!("LIBRARIES={}", build_library().display()))
+        .arg(format!("OUTPUT={}", programs.display()))
+        .output()
+        .unwrap();
+    let words = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "{words}");
+    for (name, arguments) in APPS {
+        let cities = format!("{HERE}/../apps/data/cities.txt");
+        let arguments = arguments.replace("CITIES", &cities) + " --check";
+        let said = run(&cluster, &programs.join(name), name, &arguments);
+        let first = said[0]
+            .first()
+            .unwrap_or_else(|| panic!("{name} says nothing"));
+        assert!(
+            first.starts_with(&format!("{name} processes=3 seconds=")),
+            "{first}"
+        );
+    }
+}
