@@ -4,6 +4,7 @@ use crate::support::{Cluster, eventually, load, store};
 use pagemesh::{Health, Mesh, Options};
 use pagemesh_cli::sandbox::{Netns, Plan};
 use pagemesh_os::impair::Impairment;
+use pagemesh_os::netns::die_with_parent;
 use pagemesh_seal::{Ring, Secret, SystemDice, Token};
 use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
@@ -33,7 +34,8 @@ impl Joiner {
         let directory = cluster.directory();
         let socket = directory.join(format!("{name}.sock"));
         let log = directory.join(format!("{name}.log"));
-        let child = Command::new(cluster.program())
+        let mut command = Command::new(cluster.program());
+        command
             .args([
                 "daemon",
                 "--no-config",
@@ -45,9 +47,9 @@ impl Joiner {
             .arg("--socket")
             .arg(&socket)
             .args(arguments)
-            .stderr(File::create(&log).unwrap())
-            .spawn()
-            .unwrap();
+            .stderr(File::create(&log).unwrap());
+        die_with_parent(&mut command);
+        let child = command.spawn().unwrap();
         Self { child, socket, log }
     }
 

@@ -2,6 +2,7 @@
 
 use super::plan::Test;
 use anyhow::{Context as _, Result, bail, ensure};
+use pagemesh_os::netns::die_with_parent;
 use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -97,6 +98,7 @@ impl Programs {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
+        die_with_parent(&mut command);
         Ok(Running {
             child: command.spawn().context("a test does not start")?,
             started: Instant::now(),

@@ -6,6 +6,7 @@ mod diff;
 mod fault;
 mod memory;
 mod raw;
+mod recorder;
 mod report;
 mod stage;
 mod sync;
@@ -31,6 +32,8 @@ enum Which {
     Diff(Effort),
     /// What a daemon needs to remember of a page
     Memory(memory::Memory),
+    /// What the flight recorder adds to a fault, beside a cluster without one
+    Recorder(Effort),
     /// What locks and barriers cost, beside the raw round trip
     Sync(Effort),
     /// One process of a benchmark, told what to do on its standard input
@@ -92,6 +95,7 @@ impl Bench {
     pub(crate) fn run(self, global: &Global) -> Result<Exit> {
         let report = match self.which {
             Which::Fault(effort) => each_waiting("fault", &effort, fault::measure)?,
+            Which::Recorder(effort) => each_waiting("recorder", &effort, recorder::measure)?,
             Which::Sync(effort) => each_waiting("sync", &effort, sync::measure)?,
             Which::Diff(effort) => diff::measure(&effort),
             Which::Memory(memory) => memory.measure()?,

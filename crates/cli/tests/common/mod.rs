@@ -3,6 +3,7 @@
 #![allow(dead_code, missing_docs, reason = "not every test uses everything")]
 
 use pagemesh_cli::sandbox::{Plan, Sandbox};
+use pagemesh_os::netns::die_with_parent;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -79,7 +80,8 @@ pub struct Background(pub Child);
 
 impl Background {
     pub fn start(command: &mut Command) -> Self {
-        Self(command.stdout(Stdio::piped()).spawn().unwrap())
+        die_with_parent(command.stdout(Stdio::piped()));
+        Self(command.spawn().unwrap())
     }
 
     pub fn line(&mut self) -> String {

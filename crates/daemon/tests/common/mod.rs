@@ -5,6 +5,7 @@
 
 use pagemesh_daemon::{Options, Waiting, run};
 use pagemesh_os::memfd::PAGE;
+use pagemesh_os::netns::die_with_parent;
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_os::uffd::{Kind, Uffd};
 use pagemesh_wire::local::{
@@ -101,16 +102,16 @@ pub struct Process(pub std::process::Child);
 impl Process {
     /// The test named `child_process` of this very binary, in another process.
     pub fn start(role: &str, socket: &Path, words: &[&str]) -> Self {
-        let child = std::process::Command::new(std::env::current_exe().unwrap())
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command
             .args(["--exact", "child_process", "--ignored", "--nocapture"])
             .env("PAGEMESH_TEST_ROLE", role)
             .env("PAGEMESH_TEST_SOCKET", socket)
             .env("PAGEMESH_TEST_WORDS", words.join(" "))
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self(child)
+            .stdout(Stdio::null());
+        die_with_parent(&mut command);
+        Self(command.spawn().unwrap())
     }
 
     /// A daemon; waits until it is a member. Words: processor or `-`, `spin` or

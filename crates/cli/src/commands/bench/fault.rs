@@ -9,7 +9,7 @@ use anyhow::Result;
 const READERS: std::ops::RangeInclusive<usize> = 1..=7;
 
 /// Δ is off: what is measured is the protocol.
-const WINDOW: Option<u64> = Some(0);
+pub(super) const WINDOW: Option<u64> = Some(0);
 
 pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
     two_nodes(effort, waiting, report)?;
@@ -114,7 +114,7 @@ fn invalidations(effort: &Effort, waiting: Waiting, report: &mut Report) -> Resu
 }
 
 /// The pages in an order that no prefetcher guesses, the same in every run.
-fn shuffled(pages: std::ops::Range<u32>, round: u32) -> Vec<u32> {
+pub(super) fn shuffled(pages: std::ops::Range<u32>, round: u32) -> Vec<u32> {
     let mut order: Vec<u32> = pages.collect();
     let mut state = u64::from(round)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -20,6 +20,10 @@ const UNTOUCHED: u32 = 1 << 24;
 /// Pages in one order.
 const BATCH: usize = 4096;
 
+/// Pages after which everything that a daemon remembers of the last so many
+/// faults is full: that costs the same whatever is known.
+const WARM: u32 = 1 << 14;
+
 impl Memory {
     /// Node 1 writes every page, then node 0, the home, reads it: the one knows
     /// each as its owner with a copyset, the other as a reader with a hint.
@@ -32,28 +36,36 @@ impl Memory {
         };
         let mut report = Report::new("memory");
         let mut stage = Stage::new(2, &effort, Waiting::Block)?;
-        let warm: Vec<u32> = (0..1024).collect();
-        stage.open("bench.memory.warm", 1024, None)?;
-        stage.touch(1, &warm, true)?;
-        stage.touch(0, &warm, false)?;
-        let before = memory(&stage)?;
+        stage.open("bench.memory.warm", WARM, None)?;
+        touch_all(&mut stage, WARM)?;
+        let before = each(&stage, Stage::daemon_memory)?;
         stage.open("bench.memory.untouched", UNTOUCHED, None)?;
-        let opened = memory(&stage)?;
+        let opened = each(&stage, Stage::daemon_memory)?;
         report_growth(&mut report, "untouched", before, opened, UNTOUCHED);
+        let history = each(&stage, Stage::daemon_history)?;
         stage.open("bench.memory.known", self.pages, None)?;
-        let pages: Vec<u32> = (0..self.pages).collect();
-        for (node, write) in [(1, true), (0, false)] {
-            for batch in pages.chunks(BATCH) {
-                stage.touch(node, batch, write)?;
-            }
-        }
-        report_growth(&mut report, "known", opened, memory(&stage)?, self.pages);
+        touch_all(&mut stage, self.pages)?;
+        let known = each(&stage, Stage::daemon_memory)?;
+        report_growth(&mut report, "known", opened, known, self.pages);
+        let recorded = each(&stage, Stage::daemon_history)?;
+        report_growth(&mut report, "recorder", history, recorded, self.pages);
         Ok(report)
     }
 }
 
-fn memory(stage: &Stage) -> Result<[u64; 2]> {
-    Ok([stage.daemon_memory(0)?, stage.daemon_memory(1)?])
+/// Node 1 writes, node 0 reads.
+fn touch_all(stage: &mut Stage, pages: u32) -> Result<()> {
+    let pages: Vec<u32> = (0..pages).collect();
+    for (node, write) in [(1, true), (0, false)] {
+        for batch in pages.chunks(BATCH) {
+            stage.touch(node, batch, write)?;
+        }
+    }
+    Ok(())
+}
+
+fn each(stage: &Stage, what: fn(&Stage, usize) -> Result<u64>) -> Result<[u64; 2]> {
+    Ok([what(stage, 0)?, what(stage, 1)?])
 }
 
 fn report_growth(report: &mut Report, what: &str, before: [u64; 2], after: [u64; 2], pages: u32) {

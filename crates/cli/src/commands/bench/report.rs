@@ -123,7 +123,7 @@ impl Report {
                 Some(beside) => (
                     beside.baseline.to_owned(),
                     format!("{:.2} us", beside.baseline_p50),
-                    format!("{:.2}", beside.ratio),
+                    format!("{:.3}", beside.ratio),
                 ),
                 None => Default::default(),
             };

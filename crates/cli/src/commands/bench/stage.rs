@@ -6,7 +6,7 @@ use super::{Effort, Waiting, raw};
 use crate::sandbox::{Plan, Sandbox};
 use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -33,7 +33,18 @@ struct Agent {
 
 impl Stage {
     pub(super) fn new(nodes: usize, effort: &Effort, waiting: Waiting) -> Result<Self> {
+        Self::with(nodes, effort, waiting, &[])
+    }
+
+    /// With further arguments for every daemon.
+    pub(super) fn with(
+        nodes: usize,
+        effort: &Effort,
+        waiting: Waiting,
+        daemon: &[&str],
+    ) -> Result<Self> {
         let mut plan = Plan::new(nodes);
+        plan.daemon_args = daemon.iter().map(|&argument| argument.to_owned()).collect();
         plan.waiting = Some(waiting.name().to_owned());
         plan.latency = effort.latency;
         let sandbox = Sandbox::start(&plan).context("cannot set the stage")?;
@@ -53,6 +64,12 @@ impl Stage {
             addresses,
             sandbox,
         })
+    }
+
+    /// Stops all daemons, or lets them go on, so that others have the processors.
+    pub(super) fn stand_still(&self, still: bool) -> Result<()> {
+        let signal = if still { Signal::STOP } else { Signal::CONT };
+        (0..self.agents.len()).try_for_each(|node| self.sandbox.signal(node, signal))
     }
 
     /// Tells one agent to do something, and waits for its answer.
@@ -85,8 +102,16 @@ impl Stage {
         let line = status
             .lines()
             .find_map(|line| line.strip_prefix("RssAnon:"));
-        let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-        Ok(kilobytes.with_context(|| format!("no RssAnon in {path}"))? * 1024)
+        Ok(kilobytes(line).with_context(|| format!("no RssAnon in {path}"))? * 1024)
+    }
+
+    /// Bytes of the flight recorder of a node's daemon: its history.
+    pub(super) fn daemon_history(&self, node: usize) -> Result<u64> {
+        let path = format!("/proc/{}/smaps", self.sandbox.node(node).pid());
+        let maps = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        let journal = maps.split_once("pagemesh-journal").map(|(_, rest)| rest);
+        let line = journal.and_then(|rest| rest.lines().find_map(|line| line.strip_prefix("Rss:")));
+        Ok(kilobytes(line).with_context(|| format!("no journal in {path}"))? * 1024)
     }
 
     /// Every agent opens the segment; node 0 is its home.
@@ -164,6 +189,11 @@ impl Drop for Agent {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The number at the beginning.
+fn kilobytes(line: Option<&str>) -> Option<u64> {
+    line?.split_whitespace().next()?.parse().ok()
 }
 
 /// The node that is measured has a processor to itself, as a host has; the

@@ -1,0 +1,67 @@
+//! `bench recorder`: what the flight recorder adds to a fault.
+
+use super::report::{Report, Samples};
+use super::stage::Stage;
+use super::{Effort, Waiting, fault};
+use anyhow::Result;
+
+/// Pairs of clusters, one after the other: where a daemon's memory happens to lie
+/// makes more of a difference than what is measured, and lies elsewhere each time.
+const PAIRS: u32 = 4;
+
+/// Faults of one kind with the recorder on, and off.
+type Beside = [Samples; 2];
+
+/// Two clusters on the same processors, one that records and one that does not.
+/// They take turns in every round, and stand still while it is the other's.
+pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
+    let mut kinds: [(&str, Beside); 3] =
+        ["read_fault", "write_fault", "upgrade"].map(|name| (name, Beside::default()));
+    for _ in 0..PAIRS {
+        let mut stages = [
+            Stage::with(2, effort, waiting, &["--recorder=on"])?,
+            Stage::with(2, effort, waiting, &["--recorder=off"])?,
+        ];
+        stages
+            .iter()
+            .try_for_each(|stage| stage.stand_still(true))?;
+        for round in effort.rounds() {
+            let first = round as usize % 2;
+            for which in [first, 1 - first] {
+                let times = turn(&mut stages[which], effort, round)?;
+                if round == Effort::WARM_UP {
+                    continue;
+                }
+                for ((_, beside), times) in kinds.iter_mut().zip(times) {
+                    beside[which].extend(times);
+                }
+            }
+        }
+        stages
+            .iter()
+            .try_for_each(|stage| stage.stand_still(false))?;
+    }
+    for (name, [on, off]) in &kinds {
+        report.row(*name, waiting.name(), on, Some(("recorder_off", off)));
+    }
+    Ok(())
+}
+
+/// Reads, writes and upgrades of one cluster.
+fn turn(stage: &mut Stage, effort: &Effort, round: u32) -> Result<[Vec<u64>; 3]> {
+    stage.stand_still(false)?;
+    stage.open(
+        &format!("bench.recorder.{round}"),
+        effort.count * 2,
+        fault::WINDOW,
+    )?;
+    let one = fault::shuffled(0..effort.count, round);
+    let two = fault::shuffled(effort.count..effort.count * 2, round);
+    stage.touch(1, &one, true)?;
+    stage.touch(1, &two, true)?;
+    let read = stage.touch(0, &one, false)?;
+    let upgrade = stage.touch(0, &one, true)?;
+    let write = stage.touch(0, &two, true)?;
+    stage.stand_still(true)?;
+    Ok([read, write, upgrade])
+}
