@@ -10,7 +10,12 @@ DESTDIR ?=
 TARGET := $(abspath $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target))
 COMPLETIONS := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 
-.PHONY: all build demo test lint install uninstall deny clean help
+PYTHON ?= python3
+VENV := $(TARGET)/venv
+# What the tests of the Python package need beside it.
+PYTHON_TESTS := pytest numpy pandas
+
+.PHONY: all build demo test test-python wheel lint install uninstall deny clean help
 
 all: build
 
@@ -18,6 +23,7 @@ help:
 	@echo 'make demo     bring up four nodes on this machine and run PageRank on them'
 	@echo 'make test     format, lint and every test'
 	@echo 'make build    everything, optimized; the programs of apps/ in apps/build'
+	@echo 'make wheel    the Python package, optimized, into $(TARGET)/wheels'
 	@echo 'make lint     format and lint only'
 	@echo 'make install  into PREFIX=$(PREFIX)'
 	@echo 'make deny     licences and sources of the libraries (installs cargo-deny)'
@@ -34,8 +40,22 @@ demo:
 	@$(TARGET)/release/pagemesh demo
 
 # cargo test comes last, so that its own counts close the output.
-test: lint
+test: lint test-python
 	$(CARGO) test --workspace --locked
+
+# The wheel in an environment of its own, as users have it, but for the profile.
+test-python:
+	@scripts/setup --python
+	$(CARGO) build --workspace --locked
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	PAGEMESH_WHEEL_PROFILE=dev PAGEMESH_WHEEL_BUILT=1 CARGO_TARGET_DIR=$(TARGET) \
+		$(VENV)/bin/pip install --quiet . $(PYTHON_TESTS)
+	$(VENV)/bin/python -m pytest
+
+wheel:
+	@scripts/setup --python
+	CARGO_TARGET_DIR=$(TARGET) $(PYTHON) -m pip wheel --no-deps --wheel-dir $(TARGET)/wheels .
 
 lint:
 	@scripts/setup --lint

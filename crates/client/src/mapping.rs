@@ -20,12 +20,13 @@ use crate::connection::{Orphan, unexpected};
 use crate::ranges::Claim;
 use crate::{Error, Result, Segment};
 
-/// A mapping of a segment, until this is dropped.
+/// A mapping of a segment. Clones are the same one; it ends when the last is dropped.
 ///
 /// Other processes change the memory at any time. The safe methods copy bytes
 /// in and out, or give atomics; [`Mapping::as_ptr`] and the slices are for those
 /// who know from a lock or barrier that nobody interferes. Read-only mappings
 /// fault at stores.
+#[derive(Clone)]
 pub struct Mapping(Arc<Region>);
 
 /// The memory of a mapping.

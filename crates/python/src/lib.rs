@@ -1,0 +1,32 @@
+//! The native half of the Python package `pagemesh`: what `python/pagemesh/`
+//! builds on. Names, numbers and errors here are for that code, not for users.
+
+#![deny(unsafe_code)]
+
+mod error;
+mod job;
+mod memory;
+mod mesh;
+mod rescue;
+mod segment;
+mod sync;
+mod wait;
+
+use pyo3::prelude::*;
+
+/// What `import pagemesh._pagemesh` gives.
+#[pymodule]
+fn _pagemesh(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
+    module.add("PAGE_SIZE", pagemesh::PAGE_SIZE)?;
+    module.add_class::<mesh::Mesh>()?;
+    module.add_class::<segment::Segment>()?;
+    module.add_class::<memory::Memory>()?;
+    module.add_class::<sync::Lock>()?;
+    module.add_class::<sync::Condition>()?;
+    module.add_class::<sync::Barrier>()?;
+    module.add_class::<job::Job>()?;
+    module.add_function(wrap_pyfunction!(rescue::raise_in_threads, module)?)?;
+    module.add_function(wrap_pyfunction!(rescue::take_faults, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! Mapped memory, as a buffer.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pagemesh::Mapping;
+use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::error::raise;
+use crate::rescue;
+use crate::wait::{limit, patiently};
+
+/// A mapping of a segment. Whoever has a buffer of it keeps it from being closed.
+#[pyclass(frozen, module = "pagemesh._pagemesh")]
+#[derive(Debug)]
+pub struct Memory {
+    mapping: Mutex<Option<Mapping>>,
+    length: usize,
+    write: bool,
+    exports: AtomicUsize,
+}
+
+impl Memory {
+    /// Of a segment, on this node.
+    pub fn new(mapping: Mapping, node: u32) -> Self {
+        rescue::enter(&mapping, node);
+        Self {
+            length: mapping.len(),
+            write: mapping.is_writable(),
+            mapping: Mutex::new(Some(mapping)),
+            exports: AtomicUsize::new(0),
+        }
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<Mapping>> {
+        self.mapping.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The mapping, for words that are loaded or stored without the
+    /// interpreter's lock. The clone keeps the memory while that lasts.
+    fn mapping(&self) -> PyResult<Mapping> {
+        let place = self.place();
+        place.clone().ok_or_else(|| PyValueError::new_err(CLOSED))
+    }
+}
+
+/// What `mmap` says, which the standard library's segments are made of.
+const CLOSED: &str = "mmap closed or invalid";
+
+#[pymethods]
+impl Memory {
+    fn __len__(&self) -> usize {
+        self.length
+    }
+
+    /// Unmaps it.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.exports.load(Ordering::Acquire) > 0 {
+            let why = "cannot close exported pointers exist";
+            return Err(PyBufferError::new_err(why));
+        }
+        let mapping = self.place().take();
+        py.detach(|| mapping.map(rescue::leave));
+        Ok(())
+    }
+
+    /// Whether it has been.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.place().is_none()
+    }
+
+    /// Whether system calls may be given this memory while it is elsewhere.
+    #[getter]
+    fn serves_system_calls(&self) -> PyResult<bool> {
+        Ok(self.mapping()?.serves_system_calls())
+    }
+
+    /// Eight bytes, in this host's order.
+    fn load(&self, py: Python<'_>, at: usize) -> PyResult<u64> {
+        let mapping = self.mapping()?;
+        py.detach(|| mapping.load_u64(at))
+            .map_err(|error| raise(&error))
+    }
+
+    /// Stores eight bytes.
+    fn store(&self, py: Python<'_>, at: usize, value: u64) -> PyResult<()> {
+        let mapping = self.mapping()?;
+        let stored = py.detach(|| {
+            let place = mapping.atomic_u64(at)?;
+            place.store(value, Ordering::SeqCst);
+            Ok(())
+        });
+        stored.map_err(|error| raise(&error))
+    }
+
+    /// Adds to eight bytes, atomically in the whole cluster; what was there.
+    fn add(&self, py: Python<'_>, at: usize, value: u64) -> PyResult<u64> {
+        let mapping = self.mapping()?;
+        py.detach(|| Ok(mapping.atomic_u64(at)?.fetch_add(value, Ordering::SeqCst)))
+            .map_err(|error| raise(&error))
+    }
+
+    /// Sleeps while a byte is as expected: its new value, or `None` when the time
+    /// is up.
+    #[pyo3(signature = (at, expected, timeout=None))]
+    fn wait_change(
+        &self,
+        py: Python<'_>,
+        at: usize,
+        expected: u8,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<u8>> {
+        let mapping = self.mapping()?;
+        patiently(py, limit(timeout)?, |left| {
+            mapping.wait_change(at, expected, left)
+        })
+    }
+
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let this = slf.get();
+        // Counted first: nobody unmaps it from here on.
+        this.exports.fetch_add(1, Ordering::AcqRel);
+        let address = this.place().as_ref().map(Mapping::as_ptr);
+        let filled = match address {
+            None => Err(PyValueError::new_err(CLOSED)),
+            Some(address) => {
+                let length = this.length as ffi::Py_ssize_t;
+                let read_only = c_int::from(!this.write);
+                // SAFETY: the interpreter's own room for a view; the memory stays
+                // mapped while exports are counted, and the view holds `slf`.
+                let status = unsafe {
+                    ffi::PyBuffer_FillInfo(
+                        view,
+                        slf.as_ptr(),
+                        address.cast(),
+                        length,
+                        read_only,
+                        flags,
+                    )
+                };
+                if status == 0 {
+                    Ok(())
+                } else {
+                    Err(PyErr::fetch(slf.py()))
+                }
+            }
+        };
+        if filled.is_err() {
+            this.exports.fetch_sub(1, Ordering::AcqRel);
+        }
+        filled
+    }
+
+    unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
+        self.exports.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn __repr__(&self) -> String {
+        let name = self.place().as_ref().map(|m| m.segment().name().to_owned());
+        match name {
+            Some(name) => format!("<Memory of {name:?}, {} bytes>", self.length),
+            None => "<closed Memory>".to_owned(),
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Some(mapping) = self.place().take() {
+            rescue::leave(mapping);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The interpreter's way into the cluster.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pagemesh::{Access, Health, Manager, Options, Policy, SegmentInfo, Window};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::error::{raise, raise_about};
+use crate::job::Job;
+use crate::segment::Segment;
+
+/// A connection to the daemon of this host.
+#[pyclass(frozen, module = "pagemesh._pagemesh")]
+#[derive(Debug)]
+pub struct Mesh(pagemesh::Mesh);
+
+#[pymethods]
+impl Mesh {
+    /// Connects to the daemon at `path`, or where one is usually found.
+    #[new]
+    #[pyo3(signature = (path=None))]
+    fn new(py: Python<'_>, path: Option<PathBuf>) -> PyResult<Self> {
+        let connected = py.detach(|| match path {
+            Some(path) => pagemesh::Mesh::connect_to(path),
+            None => pagemesh::Mesh::connect(),
+        });
+        connected.map(Self).map_err(|error| raise(&error))
+    }
+
+    /// Creates a segment of `size` bytes; opens it if it exists, unless `exclusive`.
+    #[pyo3(signature = (name, size, *, mode=0o600, exclusive=true, policy="sequential", manager="dynamic", window=None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn create(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        size: u64,
+        mode: u16,
+        exclusive: bool,
+        policy: &str,
+        manager: &str,
+        window: Option<f64>,
+    ) -> PyResult<Segment> {
+        let options = Options {
+            mode,
+            policy: parse(policy, manager, window)?,
+            exclusive,
+        };
+        let opened = py.detach(|| self.0.create(name, size, options));
+        opened
+            .map(|segment| Segment::new(segment, self.node()))
+            .map_err(|error| raise_about(&error, Some(name)))
+    }
+
+    /// Opens a segment.
+    #[pyo3(signature = (name, *, write=true))]
+    fn open(&self, py: Python<'_>, name: &str, write: bool) -> PyResult<Segment> {
+        let access = if write {
+            Access::Writable
+        } else {
+            Access::ReadOnly
+        };
+        let opened = py.detach(|| self.0.open(name, access));
+        opened
+            .map(|segment| Segment::new(segment, self.node()))
+            .map_err(|error| raise_about(&error, Some(name)))
+    }
+
+    /// Removes a segment's name.
+    fn remove(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let removed = py.detach(|| self.0.remove(name));
+        removed.map_err(|error| raise_about(&error, Some(name)))
+    }
+
+    /// What is known of a segment.
+    fn stat<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyDict>> {
+        let info = py.detach(|| self.0.stat(name));
+        describe(py, &info.map_err(|error| raise_about(&error, Some(name)))?)
+    }
+
+    /// All segments of the cluster.
+    fn list<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let all = py.detach(|| self.0.list()).map_err(|error| raise(&error))?;
+        all.iter().map(|info| describe(py, info)).collect()
+    }
+
+    /// The numbers of the living nodes.
+    fn alive(&self, py: Python<'_>) -> PyResult<Vec<u32>> {
+        let members = py
+            .detach(|| self.0.members())
+            .map_err(|error| raise(&error))?;
+        let alive = members.members.iter().filter(|m| m.health == Health::Alive);
+        Ok(alive.map(|member| u32::from(member.id.0)).collect())
+    }
+
+    /// Which node is probably the owner of a page, as far as this one knows.
+    fn owner(&self, py: Python<'_>, name: &str, page: u32) -> PyResult<Option<u32>> {
+        let report = py.detach(|| self.0.inspect(name, page, 1));
+        let report = report.map_err(|error| raise_about(&error, Some(name)))?;
+        let line = report.pages.first().filter(|line| line.page.0 == page);
+        Ok(line.map(|line| u32::from(line.hint.0)))
+    }
+
+    /// All counters of this node.
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counters = py
+            .detach(|| self.0.counters())
+            .map_err(|error| raise(&error))?;
+        let all = PyDict::new(py);
+        for (name, value) in counters {
+            all.set_item(name, value)?;
+        }
+        Ok(all)
+    }
+
+    /// The job that the environment describes.
+    fn job(&self, py: Python<'_>) -> PyResult<Job> {
+        let joined = py.detach(|| pagemesh::Job::from_env(&self.0));
+        joined
+            .map(|job| Job::new(job, self.node()))
+            .map_err(|error| raise(&error))
+    }
+
+    /// This node's number.
+    #[getter]
+    fn node(&self) -> u32 {
+        u32::from(self.0.node().0)
+    }
+}
+
+/// What a segment shall promise, in words.
+fn parse(policy: &str, manager: &str, window: Option<f64>) -> PyResult<Policy> {
+    if policy != "sequential" {
+        let why = format!("unknown policy {policy:?}; this release knows \"sequential\"");
+        return Err(PyValueError::new_err(why));
+    }
+    let manager = match manager {
+        "dynamic" => Manager::Dynamic,
+        "fixed" => Manager::Fixed,
+        other => {
+            let why = format!("unknown manager {other:?}; there are \"dynamic\" and \"fixed\"");
+            return Err(PyValueError::new_err(why));
+        }
+    };
+    let window = match window {
+        None => Window::Auto,
+        Some(seconds) => {
+            let window = Duration::try_from_secs_f64(seconds)
+                .map_err(|_| PyValueError::new_err("a window has from 0 to 10 seconds"))?;
+            Window::Nanos(u64::try_from(window.as_nanos()).unwrap_or(u64::MAX))
+        }
+    };
+    Ok(Policy::Sequential { manager, window })
+}
+
+fn describe<'py>(py: Python<'py>, info: &SegmentInfo) -> PyResult<Bound<'py, PyDict>> {
+    let all = PyDict::new(py);
+    all.set_item("name", &info.name)?;
+    all.set_item("size", info.spec.size.0)?;
+    all.set_item("mode", info.spec.mode)?;
+    all.set_item("home", u32::from(info.id.home().0))?;
+    all.set_item("owner", info.owner)?;
+    all.set_item("attached", info.attached.len())?;
+    Ok(all)
+}
