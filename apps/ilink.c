@@ -1,0 +1,375 @@
+/* ILINK: how likely is what is known of some families, for each rate of
+ * recombination between loci of the genome? (T22: genetic linkage, on files in
+ * the format of the LINKAGE package.)
+ *
+ * A genotype is a pair of haplotypes, from father and mother; each person has an
+ * array with a number for every genotype. Families are taken off the pedigree
+ * one after the other (Elston and Stewart): what a family says of one of its
+ * members, from all that is known of the others, is multiplied into that
+ * member's array. The arrays are shared. For each family, processes deal out the
+ * genotypes of one parent; how many of them are possible differs from person to
+ * person, so some have more to do than others. Barriers between families. */
+#include <math.h>
+#include <string.h>
+
+#include <Tmk.h>
+
+#include "app.h"
+#include "pedigree.h"
+
+/* Genotypes that a process does in a row. */
+#define CHUNK 8
+
+static const char *loci_file = "data/families.dat", *pedigree_file = "data/families.ped";
+
+/* Who computes: one of so many processes, and how they meet. */
+typedef struct {
+    int rank, size;
+    void (*wait)(unsigned);
+    void (*lock)(unsigned);
+    void (*unlock)(unsigned);
+    /* For each person of a pedigree a number for each genotype, and one array
+     * more for sums. Shared. */
+    double *arrays;
+    /* Private: for sums; which genotypes of a person are possible, and how many. */
+    double *sums;
+    int *possible;
+    int *possibles;
+} team;
+
+static long root = 1;
+
+static pedigrees all;
+
+/* For each genotype, the haplotypes it can pass on: one for every way to take
+ * each locus from one side. */
+static int *passed;
+static int ways;
+
+static double *array_of(const team *us, int person)
+{
+    return us->arrays + (size_t)person * (size_t)all.genotypes;
+}
+
+/* The allele of a haplotype at a locus. */
+static int allele(int haplotype, int locus)
+{
+    for (int before = 0; before < locus; before++) {
+        haplotype /= all.locus[before].alleles;
+    }
+    return haplotype % all.locus[locus].alleles;
+}
+
+static void find_passed(void)
+{
+    ways = 1 << all.loci;
+    passed = app_memory((size_t)all.genotypes * (size_t)ways, sizeof(int));
+    for (int genotype = 0; genotype < all.genotypes; genotype++) {
+        int side[2] = { genotype / all.haplotypes, genotype % all.haplotypes };
+        for (int way = 0; way < ways; way++) {
+            int haplotype = 0;
+            for (int locus = all.loci - 1; locus >= 0; locus--) {
+                haplotype *= all.locus[locus].alleles;
+                haplotype += allele(side[way >> locus & 1], locus);
+            }
+            passed[genotype * ways + way] = haplotype;
+        }
+    }
+}
+
+/* How probable each way is. */
+static void find_chances(const double *recombination, double *chance)
+{
+    for (int way = 0; way < ways; way++) {
+        chance[way] = 0.5;
+        for (int locus = 1; locus < all.loci; locus++) {
+            int crossed = (way >> locus & 1) != (way >> (locus - 1) & 1);
+            double rate = recombination[locus - 1];
+            chance[way] *= crossed ? rate : 1 - rate;
+        }
+    }
+}
+
+/* How probable a genotype is for somebody whose parents are not known. */
+static double prior(int genotype)
+{
+    double chance = 1;
+    for (int locus = 0; locus < all.loci; locus++) {
+        const double *frequency = all.locus[locus].frequency;
+        chance *= frequency[allele(genotype / all.haplotypes, locus)] *
+                  frequency[allele(genotype % all.haplotypes, locus)];
+    }
+    return chance;
+}
+
+/* How probable what was observed of a person is, given a genotype. */
+static double observed(const person *of, int genotype)
+{
+    double chance = 1;
+    for (int locus = 0; locus < all.loci && chance > 0; locus++) {
+        int from_father = allele(genotype / all.haplotypes, locus);
+        int from_mother = allele(genotype % all.haplotypes, locus);
+        chance *= pedigree_chance(&all.locus[locus], of->seen[locus], from_father, from_mother);
+    }
+    return chance;
+}
+
+/* What is known of every person by itself, and which genotypes that leaves: those
+ * are noted in private, for all processes alike. */
+static void begin(const team *us, const pedigree *of)
+{
+    for (int which = 0; which < of->persons; which++) {
+        const person *who = &all.person[of->first + which];
+        double *numbers = which % us->size == us->rank ? array_of(us, which) : NULL;
+        int count = 0;
+        for (int genotype = 0; genotype < all.genotypes; genotype++) {
+            double chance = observed(who, genotype);
+            if (chance > 0) {
+                us->possible[which * all.genotypes + count++] = genotype;
+            }
+            if (numbers != NULL) {
+                numbers[genotype] = who->father < 0 ? chance * prior(genotype) : chance;
+            }
+        }
+        us->possibles[which] = count;
+    }
+    us->wait(1);
+}
+
+/* How probable what is known of a child is, given its parents' genotypes. */
+static double of_child(const double *numbers, const double *chance, int father, int mother)
+{
+    double sum = 0;
+    const int *from_father = passed + father * ways, *from_mother = passed + mother * ways;
+    for (int one = 0; one < ways; one++) {
+        const double *row = numbers + from_father[one] * all.haplotypes;
+        double inner = 0;
+        for (int other = 0; other < ways; other++) {
+            inner += chance[other] * row[from_mother[other]];
+        }
+        sum += chance[one] * inner;
+    }
+    return sum;
+}
+
+/* The same for all children of a family but one (-1: all). */
+static double of_children(const team *us, const family *of, const double *chance, int father,
+                          int mother, int but)
+{
+    double product = 1;
+    for (int which = 0; which < of->children && product > 0; which++) {
+        if (of->child[which] != but) {
+            product *= of_child(array_of(us, of->child[which]), chance, father, mother);
+        }
+    }
+    return product;
+}
+
+/* The genotypes of a person that this process deals with: the next one after
+ * `place`, which begins at -1; or -1. */
+static int next_of_mine(const team *us, int person, int *place)
+{
+    while (++*place < us->possibles[person]) {
+        if (*place / CHUNK % us->size == us->rank) {
+            return us->possible[person * all.genotypes + *place];
+        }
+    }
+    return -1;
+}
+
+/* Multiplies into a parent what the spouse and the children say. */
+static void peel_to_parent(const team *us, const family *of, const double *chance, int target)
+{
+    int is_father = target == of->father;
+    int other = is_father ? of->mother : of->father;
+    double *numbers = array_of(us, target);
+    const double *spouse = array_of(us, other);
+    for (int place = -1, genotype; (genotype = next_of_mine(us, target, &place)) >= 0;) {
+        double sum = 0;
+        for (int which = 0; which < us->possibles[other]; which++) {
+            int its = us->possible[other * all.genotypes + which];
+            int father = is_father ? genotype : its, mother = is_father ? its : genotype;
+            sum += spouse[its] * of_children(us, of, chance, father, mother, -1);
+        }
+        numbers[genotype] *= sum;
+    }
+    us->wait(2);
+}
+
+/* Adds to the sums what parents of these genotypes pass on. */
+static void pass_on(const team *us, const double *chance, int father, int mother, double weight)
+{
+    const int *from_father = passed + father * ways, *from_mother = passed + mother * ways;
+    for (int one = 0; one < ways; one++) {
+        double *row = us->sums + from_father[one] * all.haplotypes;
+        for (int other = 0; other < ways; other++) {
+            row[from_mother[other]] += weight * chance[one] * chance[other];
+        }
+    }
+}
+
+/* Multiplies into a child what its parents and their other children say. */
+static void peel_to_child(const team *us, const pedigree *in, const family *of,
+                          const double *chance, int target)
+{
+    const double *fathers = array_of(us, of->father), *mothers = array_of(us, of->mother);
+    double *together = array_of(us, in->persons), *numbers = array_of(us, target);
+    memset(us->sums, 0, (size_t)all.genotypes * sizeof(double));
+    for (int place = -1, father; (father = next_of_mine(us, of->father, &place)) >= 0;) {
+        for (int which = 0; which < us->possibles[of->mother]; which++) {
+            int mother = us->possible[of->mother * all.genotypes + which];
+            double weight = fathers[father] * mothers[mother];
+            if (weight > 0) {
+                weight *= of_children(us, of, chance, father, mother, target);
+                pass_on(us, chance, father, mother, weight);
+            }
+        }
+    }
+    us->lock(0);
+    for (int genotype = 0; genotype < all.genotypes; genotype++) {
+        together[genotype] += us->sums[genotype];
+    }
+    us->unlock(0);
+    us->wait(2);
+    long first, end;
+    app_part(all.genotypes, us->rank, us->size, &first, &end);
+    for (long genotype = first; genotype < end; genotype++) {
+        numbers[genotype] *= together[genotype];
+        together[genotype] = 0;
+    }
+    us->wait(3);
+}
+
+/* The logarithm, to base 10, of how likely a pedigree is. */
+static double likelihood(const team *us, const pedigree *of, const double *chance)
+{
+    begin(us, of);
+    for (int step = 0; step < of->steps; step++) {
+        const family *from = &all.family[of->step[step].family];
+        int target = of->step[step].target;
+        if (target == from->father || target == from->mother) {
+            peel_to_parent(us, from, chance, target);
+        } else {
+            peel_to_child(us, of, from, chance, target);
+        }
+    }
+    double sum = 0;
+    const double *root = array_of(us, of->root);
+    for (int genotype = 0; genotype < all.genotypes; genotype++) {
+        sum += root[genotype];
+    }
+    us->wait(2);
+    return log10(sum);
+}
+
+/* The logarithms for all rates; the last one is that of no linkage. */
+static double solve(const team *us, double *result)
+{
+    double *chance = app_memory((size_t)ways, sizeof(double));
+    double start = app_now();
+    for (int turn = 0; turn <= all.rates; turn++) {
+        double recombination[PEDIGREE_LOCI];
+        memcpy(recombination, all.recombination, sizeof recombination);
+        recombination[all.varied] = turn == all.rates ? 0.5 : all.rate[turn];
+        find_chances(recombination, chance);
+        result[turn] = 0;
+        for (int which = 0; which < all.pedigrees; which++) {
+            result[turn] += likelihood(us, &all.pedigree[which], chance);
+        }
+    }
+    double took = app_now() - start;
+    free(chance);
+    return took;
+}
+
+static team new_team(int rank, int size, double *arrays)
+{
+    size_t genotypes = (size_t)all.genotypes, persons = (size_t)all.largest;
+    team us = { rank, size, NULL, NULL, NULL, arrays, NULL, NULL, NULL };
+    us.sums = app_memory(genotypes, sizeof(double));
+    us.possible = app_memory(genotypes * persons, sizeof(int));
+    us.possibles = app_memory(persons, sizeof(int));
+    return us;
+}
+
+static void nobody_waits(unsigned which)
+{
+    (void)which;
+}
+
+/* All arrays of the largest pedigree, and one for sums, which begins with zeros. */
+static size_t arrays_size(void)
+{
+    return (size_t)(all.largest + 1) * (size_t)all.genotypes * sizeof(double);
+}
+
+static double solve_alone(double *result)
+{
+    team me = new_team(0, 1, app_memory(1, arrays_size()));
+    me.wait = me.lock = me.unlock = nobody_waits;
+    return solve(&me, result);
+}
+
+static double solve_together(double *result)
+{
+    static double *arrays;
+    if (Tmk_proc_id == 0) {
+        arrays = Tmk_malloc(arrays_size());
+        if (arrays == NULL) {
+            app_fail("no shared memory");
+        }
+        Tmk_distribute(&arrays, sizeof arrays);
+    }
+    Tmk_barrier(0);
+    team us = new_team(Tmk_proc_id, Tmk_nprocs, arrays);
+    us.wait = Tmk_barrier;
+    us.lock = Tmk_lock_acquire;
+    us.unlock = Tmk_lock_release;
+    return solve(&us, result);
+}
+
+/* The rate with the highest LOD score: how much more likely than no linkage. */
+static void report(int processes, double seconds, const double *result)
+{
+    int best = 0;
+    for (int turn = 1; turn < all.rates; turn++) {
+        best = result[turn] > result[best] ? turn : best;
+    }
+    app_report("ilink", processes, seconds, "rate=%.3f lod=%.4f", all.rate[best],
+               result[best] - result[all.rates]);
+}
+
+int main(int argc, char **argv)
+{
+    const app_option options[] = {
+        { "loci", NULL, &loci_file, "the loci, as LINKAGE has them in DATAFILE" },
+        { "pedigrees", NULL, &pedigree_file, "the families, as in PEDFILE, before or after MAKEPED" },
+        { "root", &root, NULL, "which person of each pedigree is peeled last; all give the same" },
+        { NULL, NULL, NULL, NULL },
+    };
+    app_options(argc, argv, "genetic linkage: the likelihood of pedigrees", options);
+    pedigree_read(&all, loci_file, pedigree_file, root);
+    find_passed();
+    double *result = app_memory((size_t)all.rates + 1, sizeof(double));
+    if (app_sequential) {
+        double took = solve_alone(result);
+        report(1, took, result);
+        return 0;
+    }
+    Tmk_startup(argc, argv);
+    double took = solve_together(result);
+    if (Tmk_proc_id == 0) {
+        report(Tmk_nprocs, took, result);
+        if (app_check) {
+            double *alone = app_memory((size_t)all.rates + 1, sizeof(double));
+            solve_alone(alone);
+            for (int turn = 0; turn <= all.rates; turn++) {
+                /* Sums are made in another order. */
+                if (!(fabs(alone[turn] - result[turn]) <= 1e-9 * fabs(alone[turn]))) {
+                    app_fail("ilink: alone it is %.12g, not %.12g", alone[turn], result[turn]);
+                }
+            }
+        }
+    }
+    Tmk_exit(0);
+}
