@@ -2,6 +2,7 @@
 //! run. One module a benchmark, in `bench/`.
 
 mod agent;
+mod compress;
 mod diff;
 mod fault;
 mod memory;
@@ -28,6 +29,8 @@ pub(crate) struct Bench {
 enum Which {
     /// What a fault costs, beside the raw exchange of the same bytes
     Fault(Effort),
+    /// What it costs to make pages smaller for the wire, and how small they become
+    Compress(Effort),
     /// What it costs to find, encode and apply the changes of a page
     Diff(Effort),
     /// What a daemon needs to remember of a page
@@ -97,6 +100,7 @@ impl Bench {
             Which::Fault(effort) => each_waiting("fault", &effort, fault::measure)?,
             Which::Recorder(effort) => each_waiting("recorder", &effort, recorder::measure)?,
             Which::Sync(effort) => each_waiting("sync", &effort, sync::measure)?,
+            Which::Compress(effort) => compress::measure(&effort),
             Which::Diff(effort) => diff::measure(&effort),
             Which::Memory(memory) => memory.measure()?,
             Which::Agent(agent) => return agent.run(),

@@ -14,6 +14,7 @@ use crate::explore::Setting;
 use crate::run::without_panic;
 use crate::scenario;
 use node_inputs::Victims;
+use pagemesh_compress::{Form, unpack};
 use pagemesh_diff::{Diff, PAGE, merge};
 use pagemesh_wire::local::{ReplyPacket, RequestPacket};
 use pagemesh_wire::lockword::LockWord;
@@ -31,6 +32,8 @@ pub enum Target {
     LocalDecode,
     /// Diffs of pages.
     DiffApply,
+    /// Packed pages, behind a byte for their form.
+    PageUnpack,
     /// A real node, given datagrams and requests.
     NodeInputs,
     /// Transcripts and settings of explorations.
@@ -39,10 +42,11 @@ pub enum Target {
 
 impl Target {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::PeerDecode,
         Self::LocalDecode,
         Self::DiffApply,
+        Self::PageUnpack,
         Self::NodeInputs,
         Self::Scripts,
     ];
@@ -52,6 +56,7 @@ impl Target {
             Self::PeerDecode => "peer_decode",
             Self::LocalDecode => "local_decode",
             Self::DiffApply => "diff_apply",
+            Self::PageUnpack => "page_unpack",
             Self::NodeInputs => "node_inputs",
             Self::Scripts => "scripts",
         }
@@ -172,6 +177,7 @@ impl Fuzz {
             Target::PeerDecode => peer_decode(input),
             Target::LocalDecode => local_decode(input),
             Target::DiffApply => diff_apply(input),
+            Target::PageUnpack => page_unpack(input),
             Target::NodeInputs => self.victims.suffer(input).map(|_| ()),
             Target::Scripts => {
                 scripts(&String::from_utf8_lossy(input));
@@ -249,6 +255,28 @@ fn diff_apply(input: &[u8]) -> Check {
     let mut again = Vec::new();
     merge(&diff, &diff, &mut again);
     ensure!(again == input, Law, "a diff has two encodings");
+    Ok(())
+}
+
+/// What a packed page says does not depend on the page it is written over.
+fn page_unpack(input: &[u8]) -> Check {
+    let Some((form, bytes)) = input.split_first() else {
+        return Ok(());
+    };
+    let Ok(form) = Form::try_from(*form) else {
+        return Ok(());
+    };
+    let (mut zeros, mut ones) = ([0; PAGE], [u8::MAX; PAGE]);
+    let outcomes = [
+        unpack(form, bytes, &mut zeros),
+        unpack(form, bytes, &mut ones),
+    ];
+    ensure!(outcomes[0] == outcomes[1], Law, "{outcomes:?}");
+    ensure!(
+        outcomes[0].is_err() || zeros == ones,
+        Law,
+        "a part of the page is left over"
+    );
     Ok(())
 }
 

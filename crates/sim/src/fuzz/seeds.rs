@@ -4,6 +4,7 @@
 use super::node_inputs::{LOCAL, TICK};
 use super::{Target, hex};
 use crate::explore::{Setting, overheard};
+use pagemesh_compress::{Codec, pack};
 use pagemesh_core::{Input, Request};
 use pagemesh_diff::{PAGE, encode};
 use pagemesh_wire::header::HEADER_SIZE;
@@ -31,6 +32,7 @@ impl Target {
             Self::PeerDecode => datagrams().into_iter().map(|(_, bytes)| bytes).collect(),
             Self::LocalDecode => packets(),
             Self::DiffApply => diffs(),
+            Self::PageUnpack => packed(),
             Self::NodeInputs => events(),
             Self::Scripts => PLAYS.iter().map(|play| play.as_bytes().to_vec()).collect(),
         };
@@ -55,6 +57,23 @@ fn diffs() -> Vec<Vec<u8>> {
         out
     });
     encoded.to_vec()
+}
+
+/// Pages of few and of many different words, in every form but the plain one.
+fn packed() -> Vec<Vec<u8>> {
+    let contents: [fn(usize) -> u8; 4] = [
+        |_| 0,
+        |at| at as u8 * u8::from(at % 512 < 9),
+        |at| (at / 1024) as u8,
+        |at| b"page"[at % 4],
+    ];
+    let packed = |codec, contents: fn(usize) -> u8| {
+        let mut bytes = vec![0];
+        bytes[0] = pack(codec, &std::array::from_fn(contents), &mut bytes) as u8;
+        bytes
+    };
+    let each = |codec| contents.map(|contents| packed(codec, contents));
+    Codec::ALL.into_iter().flat_map(each).collect()
 }
 
 /// Datagrams without their pages, and their senders.

@@ -44,6 +44,11 @@ fn hostile_diffs_are_refused_or_mean_one_thing() {
 }
 
 #[test]
+fn hostile_pages_are_refused_or_whole() {
+    fuzzed(Target::PageUnpack);
+}
+
+#[test]
 fn nonsense_in_scripts_is_refused() {
     fuzzed(Target::Scripts);
 }

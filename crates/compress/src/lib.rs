@@ -1,0 +1,140 @@
+//! Pages made smaller for the wire (M20, MB2).
+//!
+//! A page travels in one of four [`Form`]s. [`pack`] tries to make one with a
+//! [`Codec`] and gives up as soon as a quarter of the page cannot be saved, as
+//! MIRAGE+ does; [`unpack`] takes hostile bytes. Whether trying pays on a link is
+//! for a [`Judge`] to say, from what it saw of the pages and of the link.
+
+#![forbid(unsafe_code)]
+
+mod judge;
+mod runs;
+
+pub use judge::Judge;
+
+/// Bytes of a page.
+pub const PAGE: usize = 4096;
+
+/// A page's contents.
+pub type Page = [u8; PAGE];
+
+/// The longest packed page that is worth sending: three quarters.
+pub const LONGEST: usize = PAGE / 4 * 3;
+
+/// How the bytes that travel stand for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Form {
+    /// They are the page.
+    Plain = 0,
+    /// There are none: the page is zero.
+    Zero = 1,
+    /// Runs of equal double words, MIRAGE+'s code.
+    Runs = 2,
+    /// An LZ4 block.
+    Lz4 = 3,
+}
+
+impl TryFrom<u8> for Form {
+    type Error = Malformed;
+
+    fn try_from(byte: u8) -> Result<Self, Malformed> {
+        [Self::Plain, Self::Zero, Self::Runs, Self::Lz4]
+            .into_iter()
+            .find(|form| *form as u8 == byte)
+            .ok_or(Malformed)
+    }
+}
+
+/// What to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// Runs of equal double words.
+    Runs,
+    /// LZ4.
+    Lz4,
+}
+
+impl Codec {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Runs, Self::Lz4];
+}
+
+/// How many quarters of a page a packed one needs: MIRAGE+'s size classes, one
+/// packet of 1 KiB each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Quarters(pub u8);
+
+impl Quarters {
+    /// The class of so many bytes; no byte is class 0.
+    #[must_use]
+    pub const fn of(bytes: usize) -> Self {
+        Self(bytes.div_ceil(PAGE / 4) as u8)
+    }
+}
+
+/// Bytes that are no page in this form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a packed page")]
+pub struct Malformed;
+
+/// Whether a page is zero; a page that is not tells soon.
+#[must_use]
+pub fn is_zero(page: &Page) -> bool {
+    let (chunks, []) = page.as_chunks::<64>() else {
+        unreachable!("a page is a whole number of lines")
+    };
+    chunks
+        .iter()
+        .all(|line| line.iter().fold(0, |any, byte| any | byte) == 0)
+}
+
+/// Appends the page to `out` in a smaller form, of at most [`LONGEST`] bytes.
+/// [`Form::Plain`] if there is none; then `out` is as it was.
+#[must_use]
+pub fn pack(codec: Codec, page: &Page, out: &mut Vec<u8>) -> Form {
+    if is_zero(page) {
+        return Form::Zero;
+    }
+    let start = out.len();
+    let form = match codec {
+        Codec::Runs => runs::encode(page, out).then_some(Form::Runs),
+        Codec::Lz4 => lz4(page, out).then_some(Form::Lz4),
+    };
+    form.unwrap_or_else(|| {
+        out.truncate(start);
+        Form::Plain
+    })
+}
+
+/// Makes the page again.
+///
+/// # Errors
+/// [`Malformed`] if the bytes are not exactly one page in this form; then the
+/// contents of `page` are undefined.
+pub fn unpack(form: Form, bytes: &[u8], page: &mut Page) -> Result<(), Malformed> {
+    match form {
+        Form::Plain => *page = *<&Page>::try_from(bytes).map_err(|_| Malformed)?,
+        Form::Zero if bytes.is_empty() => page.fill(0),
+        Form::Zero => return Err(Malformed),
+        Form::Runs => runs::decode(bytes, page)?,
+        Form::Lz4 => {
+            let made = lz4_flex::block::decompress_into(bytes, page);
+            if made.ok() != Some(PAGE) {
+                return Err(Malformed);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether an LZ4 block short enough was appended.
+fn lz4(page: &Page, out: &mut Vec<u8>) -> bool {
+    let start = out.len();
+    out.resize(start + lz4_flex::block::get_maximum_output_size(PAGE), 0);
+    let made = lz4_flex::block::compress_into(page, &mut out[start..]);
+    made.is_ok_and(|len| {
+        out.truncate(start + len);
+        len <= LONGEST
+    })
+}
