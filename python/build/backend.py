@@ -50,9 +50,7 @@ def stage():
     shutil.rmtree(DATA, ignore_errors=True)
     for built, place in (pair for pairs in CARRIED.values() for pair in pairs):
         (DATA / place).parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            ["strip", "--strip-unneeded", "-o", DATA / place, target() / built], check=True
-        )
+        subprocess.run(["strip", "--strip-unneeded", "-o", DATA / place, target() / built], check=True)
 
 
 def build():

@@ -1,7 +1,100 @@
-"""Shared memory between ordinary processes on several hosts."""
+"""Shared memory between ordinary processes on several hosts.
+
+- :mod:`pagemesh.shared_memory`, :mod:`pagemesh.managers`: in place of the modules of
+  :mod:`multiprocessing`.
+- :func:`array`, :func:`attach`: numpy arrays that processes on all nodes share.
+- :class:`Lock`, :class:`RLock`, :class:`Semaphore`, :class:`BoundedSemaphore`, :class:`Barrier`,
+  :class:`Event`, :class:`Condition`: as in :mod:`threading`, for the whole cluster.
+- :func:`spawn`, :func:`rank`, :func:`size`, :func:`barrier`: processes that work together.
+- :mod:`pagemesh.errors`: what goes wrong.
+
+A daemon runs on each host (``pagemesh daemon``); ``pagemesh sandbox 3`` brings up three on one.
+"""
 
 from . import errors
 from ._pagemesh import PAGE_SIZE
 from ._pagemesh import VERSION as __version__
+from .jobs import Workers, barrier, nodes, rank, size, spawn
+from .sync import (
+    Barrier,
+    BoundedSemaphore,
+    BrokenBarrierError,
+    Condition,
+    Event,
+    Lock,
+    RLock,
+    Semaphore,
+)
 
-__all__ = ["PAGE_SIZE", "__version__", "errors"]
+__all__ = [
+    "PAGE_SIZE",
+    "Array",
+    "Barrier",
+    "BoundedSemaphore",
+    "BrokenBarrierError",
+    "Condition",
+    "Event",
+    "Lock",
+    "RLock",
+    "Semaphore",
+    "Sequential",
+    "Workers",
+    "__version__",
+    "array",
+    "attach",
+    "barrier",
+    "counters",
+    "errors",
+    "nodes",
+    "rank",
+    "segments",
+    "size",
+    "spawn",
+    "unlink",
+]
+
+# They need numpy, which not everybody has.
+_WITH_NUMPY = ("Array", "Sequential", "array", "attach")
+
+
+def __getattr__(name):
+    if name not in _WITH_NUMPY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from . import arrays
+    except ModuleNotFoundError as missing:
+        if missing.name != "numpy":
+            raise
+        why = f"pagemesh.{name} needs numpy: pip install 'pagemesh[numpy]'"
+        raise ImportError(why, name="numpy") from missing
+    return getattr(arrays, name)
+
+
+def __dir__():
+    return __all__
+
+
+def unlink(name):
+    """Removes a segment's name, in the whole cluster. Who has it open keeps it.
+
+    Raises :class:`errors.SegmentNotFoundError` if there is none.
+    """
+    from ._mesh import retrying
+
+    retrying(lambda mesh: mesh.remove(name))
+
+
+def segments():
+    """All segments of the cluster: dictionaries with ``name``, ``size`` in bytes, ``mode``, ``home``,
+    ``owner`` (user and group) and on how many nodes each is ``attached``.
+    """
+    from ._mesh import retrying
+
+    return retrying(lambda mesh: mesh.list())
+
+
+def counters():
+    """What this node's daemon has counted since it started, by name (see docs/operating.md)."""
+    from ._mesh import retrying
+
+    return retrying(lambda mesh: mesh.counters())

@@ -22,7 +22,6 @@ __all__ = [
     "CorruptHeaderError",
     "LostPageError",
     "ClosedError",
-    "HolderDiedWarning",
 ]
 
 
@@ -72,10 +71,6 @@ class MismatchError(Error, ValueError):
 
 class CorruptHeaderError(Error, ValueError):
     """The segment is no array, or what describes the array makes no sense."""
-
-
-class HolderDiedWarning(RuntimeWarning):
-    """The last holder of a lock died with it: what it guards may be half-written."""
 
 
 class LostPageError(Error, OSError):

@@ -1,0 +1,28 @@
+from typing import Any
+
+from . import errors as errors
+from ._pagemesh import PAGE_SIZE as PAGE_SIZE
+from .arrays import Array as Array
+from .arrays import Sequential as Sequential
+from .arrays import array as array
+from .arrays import attach as attach
+from .jobs import Workers as Workers
+from .jobs import barrier as barrier
+from .jobs import nodes as nodes
+from .jobs import rank as rank
+from .jobs import size as size
+from .jobs import spawn as spawn
+from .sync import Barrier as Barrier
+from .sync import BoundedSemaphore as BoundedSemaphore
+from .sync import BrokenBarrierError as BrokenBarrierError
+from .sync import Condition as Condition
+from .sync import Event as Event
+from .sync import Lock as Lock
+from .sync import RLock as RLock
+from .sync import Semaphore as Semaphore
+
+__version__: str
+
+def unlink(name: str) -> None: ...
+def segments() -> list[dict[str, Any]]: ...
+def counters() -> dict[str, int]: ...

@@ -1,0 +1,278 @@
+"""numpy arrays in segments.
+
+A segment with an array is laid out as a ``.npy`` file: a header of whole pages that says shape,
+dtype and order, then the data. Whoever attaches checks it as if it came from an enemy.
+"""
+
+import io
+from dataclasses import dataclass
+
+import numpy
+from numpy.lib import format as npy
+
+from . import errors
+from ._mesh import retrying
+from ._pagemesh import PAGE_SIZE
+
+__all__ = ["Array", "Sequential", "array", "attach"]
+
+# Longer headers than this nobody needs: structured dtypes with hundreds of fields.
+_LONGEST_HEADER = 16 * PAGE_SIZE
+
+_MAGIC = npy.magic(1, 0)
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """Every load sees the latest store, wherever it was made.
+
+    ``manager`` is ``"dynamic"`` (who has a page is found along hints) or ``"fixed"`` (the node that
+    made the segment knows). A page stays at least ``window`` seconds where it has come to;
+    ``None`` chooses, 0 is not at all.
+    """
+
+    manager: str = "dynamic"
+    window: float | None = None
+
+    def _keywords(self):
+        return {"policy": "sequential", "manager": self.manager, "window": self.window}
+
+
+class Array(numpy.ndarray):
+    """A :class:`numpy.ndarray` whose memory is a segment.
+
+    Views of it are such arrays, too; what is computed from it are ordinary arrays. The memory is
+    unmapped with the last of them. Pickled, arrays and views are names and places, not data.
+    """
+
+    _home = None
+
+    def __array_finalize__(self, source):
+        home = getattr(source, "_home", None)
+        if home is not None and numpy.may_share_memory(self, source):
+            self._home = home
+
+    def __array_wrap__(self, array, context=None, return_scalar=False):
+        # Called when something was computed, it is also where the exception for a lost page
+        # is raised: before anybody gets to see the result.
+        if array is self:
+            return array
+        if return_scalar or array.shape == ():
+            return array[()]
+        return array.view(numpy.ndarray)
+
+    def __getitem__(self, index):
+        found = super().__getitem__(index)
+        if isinstance(found, Array) and found._home is None:
+            return found.view(numpy.ndarray)
+        return found
+
+    def __setitem__(self, index, value):
+        super().__setitem__(index, value)
+
+    def copy(self, order="C"):
+        """An ordinary array with the same contents."""
+        return self.view(numpy.ndarray).copy(order)
+
+    def __reduce__(self):
+        if self._home is None:
+            return self.view(numpy.ndarray).__reduce__()
+        home = self._home
+        place = self.__array_interface__["data"][0] - home.address
+        layout = (place, self.shape, self.strides, self.dtype)
+        return _view_of, (home.name, not self.flags.writeable, *layout)
+
+    def __reduce_ex__(self, protocol):
+        return self.__reduce__()
+
+    @property
+    def name(self):
+        """The segment's name."""
+        return self._known().name
+
+    def unlink(self):
+        """Removes the name, in the whole cluster. Who has the array keeps it."""
+        name = self.name
+        retrying(lambda mesh: mesh.remove(name))
+
+    def slice_of(self, rank, size):
+        """The part of number ``rank`` when the array is cut into ``size`` even ones.
+
+        Cut along the axis whose neighbours are far apart in memory: the first, or the last of
+        arrays in Fortran's order. Where there are enough pages, cuts are between pages, so that
+        no two parts share one.
+        """
+        if not 0 <= rank < size:
+            raise IndexError(f"part {rank} of {size} does not exist: parts count from 0")
+        axis = self._slowest_axis()
+        count = self.shape[axis]
+        step = PAGE_SIZE // numpy.gcd(PAGE_SIZE, abs(self.strides[axis]) or PAGE_SIZE)
+        step = int(step) if count >= 2 * size * step else 1
+        cuts = [min(count, round(part * count / size / step) * step) for part in (rank, rank + 1)]
+        if rank + 1 == size:
+            cuts[1] = count
+        return self[(slice(None),) * axis + (slice(*cuts),)]
+
+    def _slowest_axis(self):
+        flags = self.flags
+        if flags.c_contiguous and flags.f_contiguous:  # all but one are of length 1
+            return int(numpy.argmax(self.shape))
+        return self.ndim - 1 if flags.f_contiguous else 0
+
+    def _known(self):
+        if self._home is None:
+            raise ValueError("this array is a copy: it is in no segment")
+        return self._home
+
+
+class _Home:
+    """The segment that an array and its views are in."""
+
+    def __init__(self, segment, memory):
+        self.name = segment.name
+        self.memory = memory
+        self.address = numpy.frombuffer(memory, "u1").__array_interface__["data"][0]
+
+
+def array(name, shape, dtype=float, *, order="C", policy=None, mode=0o600):
+    """The array of that name: made, full of zeros, if there is none, else attached to.
+
+    ``shape`` is a number of items or a tuple, ``dtype`` anything but objects, ``order`` ``"C"`` or
+    ``"F"``, ``policy`` what the memory promises (:class:`Sequential`, the default), ``mode`` who may
+    use it, as for a file. All processes may say the same line; one of them makes it.
+
+    Raises :class:`pagemesh.errors.MismatchError` if there is one with another shape, dtype
+    or order; ``TypeError`` for objects.
+    """
+    dtype = numpy.dtype(dtype)
+    if dtype.hasobject:
+        raise TypeError(
+            f"{dtype} holds pointers to Python objects, which mean nothing to other processes; use "
+            "numbers, or strings of a fixed length"
+        )
+    if order not in ("C", "F"):
+        raise ValueError(f"order is 'C' or 'F', not {order!r}")
+    shape = (shape,) if isinstance(shape, (int, numpy.integer)) else tuple(shape)
+    policy = _policy(policy)
+    header = _header(shape, dtype, order)
+    size = len(header) + _bytes(shape, dtype)
+    segment = retrying(
+        lambda mesh: mesh.create(name, size, mode=mode, exclusive=False, **policy._keywords())
+    )
+    made = _open(segment, header)
+    found = (made.shape, made.dtype, "C" if made.flags.c_contiguous else "F")
+    in_order = made.flags.c_contiguous if order == "C" else made.flags.f_contiguous
+    if found[:2] != (shape, dtype) or not in_order:
+        raise errors.MismatchError(
+            f"the array {name!r} has shape {found[0]}, dtype {found[1]} and order {found[2]!r}, not "
+            f"{shape}, {dtype} and {order!r}: attach({name!r}) takes it as it is, "
+            "unlink() makes room for another"
+        )
+    return made
+
+
+def attach(name, *, dtype=None, shape=None, readonly=False):
+    """The array of that name, as its maker described it.
+
+    With ``readonly``, nobody can store through it, and permission to read is enough. ``dtype`` and
+    ``shape`` are what the caller relies on.
+
+    Raises :class:`pagemesh.errors.SegmentNotFoundError`, :class:`~pagemesh.errors.MismatchError`,
+    and :class:`~pagemesh.errors.CorruptHeaderError` if the segment is not an array.
+    """
+    found = _open(retrying(lambda mesh: mesh.open(name, write=not readonly)), None)
+    if dtype is not None and numpy.dtype(dtype) != found.dtype:
+        raise errors.MismatchError(
+            f"the array {name!r} has dtype {found.dtype}, not {numpy.dtype(dtype)}: attach without "
+            "dtype, then use .astype() for a converted copy"
+        )
+    if shape is not None and tuple(shape) != found.shape:
+        raise errors.MismatchError(f"the array {name!r} has shape {found.shape}, not {shape}")
+    return found
+
+
+def _policy(policy):
+    if policy is None or policy == "sequential":
+        return Sequential()
+    if not isinstance(policy, Sequential):
+        raise ValueError(f"unknown policy {policy!r}; this release knows pagemesh.Sequential(...)")
+    return policy
+
+
+def _open(segment, header):
+    """The array in a segment, which is described now if it is new."""
+    memory = segment.map()
+    lock = segment.lock(0)
+    lock.acquire()
+    try:
+        with memoryview(memory) as view:
+            if header is not None and bytes(view[: len(_MAGIC)]) == bytes(len(_MAGIC)):
+                view[: len(header)] = header
+            start, shape, dtype, order = _parse(segment.name, view)
+    finally:
+        lock.release()
+    return _make(_Home(segment, memory), shape, dtype, start, order=order)
+
+
+def _make(home, shape, dtype, start, **layout):
+    made = numpy.ndarray.__new__(Array, shape, dtype, home.memory, start, **layout)
+    made._home = home
+    return made
+
+
+def _parse(name, view):
+    """What a header says, if that can be true."""
+    head = io.BytesIO(bytes(view[:_LONGEST_HEADER]))
+    try:
+        if npy.read_magic(head) != (1, 0):
+            raise ValueError("it is of an unknown version")
+        shape, fortran, dtype = npy.read_array_header_1_0(head, max_header_size=_LONGEST_HEADER)
+        if dtype.hasobject:
+            raise ValueError("its items are objects")
+        if any(length < 0 for length in shape) or len(shape) > 32:
+            raise ValueError(f"its shape {shape} is impossible")
+        if head.tell() % PAGE_SIZE:
+            raise ValueError("its data do not begin with a page")
+        if head.tell() + _bytes(shape, dtype) > len(view):
+            raise ValueError(f"shape {shape} of {dtype} needs more than its {len(view)} bytes")
+    except Exception as error:
+        raise errors.CorruptHeaderError(
+            f"the segment {name!r} is no array: {error}. pagemesh.shared_memory opens segments of "
+            "any kind"
+        ) from None
+    return head.tell(), shape, dtype, "F" if fortran else "C"
+
+
+def _header(shape, dtype, order):
+    """A header of whole pages."""
+    words = {
+        "descr": npy.dtype_to_descr(dtype),
+        "fortran_order": order == "F",
+        "shape": tuple(int(length) for length in shape),
+    }
+    text = repr(words).encode("latin1")
+    length = -(-(len(_MAGIC) + 2 + len(text) + 1) // PAGE_SIZE) * PAGE_SIZE
+    if length > _LONGEST_HEADER:
+        raise ValueError("the dtype has too many fields to be described")
+    padded = text.ljust(length - len(_MAGIC) - 3) + b"\n"
+    return _MAGIC + len(padded).to_bytes(2, "little") + padded
+
+
+def _bytes(shape, dtype):
+    size = dtype.itemsize
+    for length in shape:
+        size *= int(length)
+    return size
+
+
+def _view_of(name, readonly, place, shape, strides, dtype):
+    """An array or a part of it, from its pickled form."""
+    whole = attach(name, readonly=readonly)
+    if 0 in shape:
+        return whole.ravel()[:0].view(dtype).reshape(shape)
+    ways = [(length - 1) * step for length, step in zip(shape, strides, strict=True)]
+    lowest = place + sum(way for way in ways if way < 0)
+    highest = place + sum(way for way in ways if way > 0) + dtype.itemsize
+    if lowest < PAGE_SIZE or highest > len(whole._home.memory) or dtype.hasobject:
+        raise errors.CorruptHeaderError(f"a pickled view does not lie in the array {name!r}")
+    return _make(whole._home, shape, dtype, place, strides=strides)

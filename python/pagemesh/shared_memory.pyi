@@ -1,0 +1,10 @@
+from multiprocessing import shared_memory as _standard
+
+__all__ = ["SharedMemory", "ShareableList"]
+
+class SharedMemory(_standard.SharedMemory):
+    def __init__(
+        self, name: str | None = None, create: bool = False, size: int = 0, *, track: bool = True
+    ) -> None: ...
+
+class ShareableList(_standard.ShareableList[_standard._SLT]): ...

@@ -1,0 +1,103 @@
+"""Workers on the nodes, and what the wheel carries."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import program
+
+import pagemesh
+
+
+def fill(rank, array, event):
+    part = array.slice_of(rank, pagemesh.size())
+    part[:] = rank + 1
+    pagemesh.barrier()
+    event.set()
+    return pagemesh.rank(), int(array.sum())
+
+
+def fail(rank):
+    pagemesh.barrier()
+    if rank == 1:
+        raise KeyError(f"of {rank}")
+
+
+def vanish(rank):
+    os._exit(3)
+
+
+class Awkward(Exception):
+    def __init__(self, one, two):
+        super().__init__(one)
+
+
+def fail_awkwardly(rank):
+    raise Awkward(1, 2)
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    path = os.path.dirname(__file__)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([path, os.environ.get("PYTHONPATH", "")]))
+
+
+def test_workers_share_arrays_and_events(cluster, name):
+    array, event = pagemesh.array(name, 3 * 8192, "u1"), pagemesh.Event()
+    assert pagemesh.spawn(fill, 3, (array, event)) == [(rank, 6 * 8192) for rank in range(3)]
+    assert event.is_set()
+    array.unlink()
+
+
+def test_there_is_one_worker_a_node_by_default(cluster):
+    workers = pagemesh.spawn(nothing, join=False)
+    assert workers.size == len(pagemesh.nodes()) == 3
+    assert workers.join(60) == [0, 1, 2]
+
+
+def nothing(rank):
+    return rank
+
+
+def test_an_exception_of_a_worker_is_raised_here(cluster):
+    with pytest.raises(KeyError, match="of 1") as caught:
+        pagemesh.spawn(fail, 2)
+    assert "in worker 1:" in caught.value.__notes__[0]
+
+
+def test_whatever_the_exception_is(cluster):
+    with pytest.raises(pagemesh.errors.Error, match="Awkward: 1"):
+        pagemesh.spawn(fail_awkwardly, 1)
+
+
+def test_a_worker_that_vanishes_is_an_error(cluster):
+    with pytest.raises(pagemesh.errors.Error, match="ended without a result"):
+        pagemesh.spawn(vanish, 1)
+
+
+def test_nothing_is_left(cluster):
+    assert not [segment for segment in pagemesh.segments() if segment["name"].startswith("spawn.")]
+
+
+def test_run_starts_python_programs(cluster):
+    code = "import pagemesh; print(pagemesh.rank(), pagemesh.size()); pagemesh.barrier(30)"
+    command = [program(), "run", "--no-prefix", "-n", "4", "--", sys.executable, "-c", code]
+    environment = cluster.environment(0)
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert sorted(said.stdout.split("\n")) == ["", "0 4", "1 4", "2 4", "3 4"]
+
+
+def test_a_process_alone_is_a_job_of_one(cluster):
+    code = "import pagemesh; pagemesh.barrier(); print(pagemesh.rank(), pagemesh.size())"
+    assert cluster.run(1, code) == "0 1"
+
+
+def test_the_package_brings_its_programs():
+    said = subprocess.run([program(), "version", "-o", "json"], capture_output=True, check=True)
+    assert json.loads(said.stdout)["version"] == pagemesh.__version__
+    doctor = subprocess.run([program(), "doctor", "-o", "json"], capture_output=True)
+    assert json.loads(doctor.stdout)["checks"]
+    if sys.prefix != sys.base_prefix and program() == os.path.join(sys.prefix, "bin", "pagemesh"):
+        assert os.path.exists(os.path.join(sys.prefix, "lib", "libpagemesh.so.0"))
