@@ -1,5 +1,6 @@
 """The one connection of this process to the daemon of its host."""
 
+import os
 import threading
 
 from . import _pagemesh, errors
@@ -7,6 +8,15 @@ from . import _pagemesh, errors
 _lock = threading.Lock()
 _mesh = None
 _raises = False
+
+
+def _after_fork():
+    """The lock may have been held by a thread that the child does not have."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def mesh():
