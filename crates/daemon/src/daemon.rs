@@ -35,8 +35,6 @@ struct Daemon {
     /// The last one that came. Its page may be wanted by the next daemon.
     datagram: Region,
     packet: Box<[u8]>,
-    /// Datagrams handled since everything else had its turn.
-    streak: usize,
     /// Rounds of staying awake since then in which nothing came.
     idle: usize,
     /// Something came in the last round.
@@ -150,12 +148,13 @@ impl Daemon {
     /// first: a thread just woken, a client, another daemon of this host.
     fn spin(&mut self, now: u64, waited_for: bool) -> Result<()> {
         cpu::yield_now();
-        let given_way = clock::monotonic().saturating_sub(now) > GIVEN_WAY;
+        let away = clock::monotonic().saturating_sub(now);
+        let given_way = away > GIVEN_WAY;
         // Whoever was served may have run already.
         let busy = given_way || std::mem::take(&mut self.busy);
         // Who got the last page has probably come to the next.
         if busy && self.driver.next_fault() {
-            self.came();
+            self.came(now);
             return Ok(());
         }
         let glances = match (waited_for, busy) {
@@ -163,24 +162,33 @@ impl Daemon {
             (false, false) => ALONE,
             (false, true) => 1,
         };
-        if self.streak < DATAGRAMS && self.glance(glances)? {
-            self.streak += 1;
+        if self.glance(glances)? {
+            self.waiter.found_after(away, now);
             return Ok(());
         }
         self.idle += 1;
-        if !busy && self.streak < DATAGRAMS && self.idle < ROUNDS {
+        if !busy && self.idle < ROUNDS {
             return Ok(());
         }
-        self.streak = 0;
         self.idle = 0;
         self.poll(Some(0))
     }
 
-    /// Looks for a datagram so often, and handles it. In between there is time.
+    /// Looks for a datagram so often. If one has come, it and those behind it are
+    /// handled, until a thread was woken that may want this processor. In between
+    /// there is time.
     fn glance(&mut self, times: usize) -> Result<bool> {
         for _ in 0..times {
             if self.receive()? {
-                return Ok(true);
+                let mut more = DATAGRAMS;
+                while more > 0 && !self.driver.has_woken() && self.receive()? {
+                    more -= 1;
+                }
+                if more > 0 {
+                    return Ok(true);
+                }
+                // Everything else has its turn now.
+                break;
             }
             self.driver.hands.catch_up();
         }
@@ -217,7 +225,7 @@ impl Daemon {
                 }
             }
             Some(Token::Mapping(mapping)) => {
-                self.came();
+                self.came(clock::monotonic());
                 self.driver.faults(mapping, event.broken);
             }
             Some(Token::Session(client)) => {
@@ -240,8 +248,9 @@ impl Daemon {
         match got.context("the socket to other daemons is broken")? {
             Got::Datagram(length, from, key) => {
                 let bytes = &self.datagram.bytes()[..length];
-                self.driver.datagram(from, key, bytes);
-                self.came();
+                let now = clock::monotonic();
+                self.driver.datagram(now, from, key, bytes);
+                self.came(now);
                 Ok(true)
             }
             Got::Nothing => Ok(false),
@@ -249,9 +258,10 @@ impl Daemon {
         }
     }
 
-    fn came(&mut self) {
+    /// Something came, as early as `now`.
+    fn came(&mut self, now: u64) {
         self.busy = true;
-        self.waiter.active(clock::monotonic());
+        self.waiter.active(now);
     }
 
     fn accept(&mut self) {

@@ -105,8 +105,13 @@ impl Driver {
     }
 
     fn feed_with(&mut self, input: Input<'_>, payload: Option<&PageBytes>) {
-        let now = Time(clock::monotonic());
+        self.feed_at(Time(clock::monotonic()), input, payload);
+    }
+
+    /// Something happened just now, when the clock was read.
+    fn feed_at(&mut self, now: Time, input: Input<'_>, payload: Option<&PageBytes>) {
         self.hands.recorder.input(now, &input);
+        self.hands.woken = false;
         self.step(now, input, payload);
         self.follow_up();
     }
@@ -146,21 +151,27 @@ impl Driver {
         self.follow_up();
     }
 
-    /// A datagram came.
-    pub(crate) fn datagram(&mut self, source: SocketAddr, key: PublicKey, bytes: &[u8]) {
+    /// A datagram came, just now.
+    pub(crate) fn datagram(&mut self, now: u64, source: SocketAddr, key: PublicKey, bytes: &[u8]) {
         // The core names the payload only if exactly one page is at the end.
         let payload = bytes
             .split_last_chunk::<PAGE>()
             .filter(|(head, _)| head.len() >= HEADER_SIZE)
             .map(|(_, page)| page);
-        self.feed_with(Input::Datagram { source, key, bytes }, payload);
+        self.feed_at(Time(now), Input::Datagram { source, key, bytes }, payload);
+    }
+
+    /// Whether a thread got a page in handling what came last.
+    pub(crate) fn has_woken(&self) -> bool {
+        self.hands.woken
     }
 
     /// The thread that got the last page may have stopped again already: looking
     /// there takes less time than asking the kernel where something happened.
     /// Whether that was so.
     pub(crate) fn next_fault(&mut self) -> bool {
-        self.hands.latest.is_some_and(|id| self.faults(id, false))
+        let expected = self.hands.expected();
+        expected.is_some_and(|id| self.faults(id, false))
     }
 
     /// Threads may have stopped in a mapping. Whether any had.
@@ -214,11 +225,12 @@ impl Driver {
         let at = (id, page);
         let now = clock::monotonic();
         self.hands.faults.note(at, fault.kind, thread, now);
-        self.feed(Input::Fault {
+        let input = Input::Fault {
             mapping: id,
             page,
             access,
-        });
+        };
+        self.feed_at(Time(now), input, None);
         self.hands.faults.note_remote(at);
     }
 

@@ -3,12 +3,12 @@
 use crate::threads::Thread;
 use pagemesh_os::uffd::FaultKind;
 use pagemesh_wire::{MappingId, PageIndex};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// All faults being served, by mapping and page.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    waiting: HashMap<(MappingId, PageIndex), Waiting>,
+    waiting: BTreeMap<(MappingId, PageIndex), Waiting>,
     /// Faults that went to another node and whose threads were not looked at yet.
     unseen: Vec<(MappingId, PageIndex)>,
 }

@@ -36,8 +36,11 @@ pub(crate) struct Hands {
     pub(crate) faults: Faults,
     /// Threads that waited for pages.
     pub(crate) threads: Threads,
-    /// The mapping that got the last page.
-    pub(crate) latest: Option<MappingId>,
+    /// The mapping that got the last page, and how often to look there for the
+    /// next fault.
+    latest: Option<(MappingId, u32)>,
+    /// A thread got a page since this was last cleared.
+    pub(crate) woken: bool,
     /// Faults that are over and were not written down yet, and how long they took.
     over: Vec<(At, Waiting, u64)>,
     /// Local processes.
@@ -67,8 +70,11 @@ pub(crate) struct Hands {
     /// Hosts that speak another version of the protocol.
     pub(crate) foreigners: BTreeSet<IpAddr>,
     /// Events of the effects being carried out, and whether each came after
-    /// something that took time. Written down last: others wait for the rest.
+    /// something that took time.
     events: Vec<(Event, bool)>,
+    /// Events that were not written down yet, and when they happened: a thread
+    /// that was just woken may want this very processor.
+    later: Vec<(Event, u64)>,
 }
 
 /// Lost pages logged one by one; a whole lost segment need not fill the disk.
@@ -76,6 +82,10 @@ const LOGGED: usize = 1000;
 
 /// Hosts of other protocol versions remembered; anybody can send datagrams.
 const FOREIGNERS: usize = 16;
+
+/// A thread that got a page has come to the next after so many turns, or has
+/// something else to do.
+const LOOKS: u32 = 3;
 
 /// Faults that are over and wait to be written down.
 const LATER: usize = 64;
@@ -102,6 +112,7 @@ impl Hands {
             faults: Faults::default(),
             threads: Threads::default(),
             latest: None,
+            woken: false,
             over: Vec::new(),
             sessions: Sessions::default(),
             tickets: Tickets::default(),
@@ -117,6 +128,7 @@ impl Hands {
             lost: HashSet::new(),
             foreigners: BTreeSet::new(),
             events: Vec::new(),
+            later: Vec::new(),
         }
     }
 
@@ -141,6 +153,7 @@ impl Hands {
     ) {
         let mut filling: Filling = None;
         let mut acted = false;
+        let mut woken = None;
         let mut all = done;
         for (index, effect) in effects.drain().enumerate().skip(done) {
             all = index + 1;
@@ -169,7 +182,8 @@ impl Hands {
                     let at = (segment, page);
                     let source = filling.take_if(|fill| fill.at == at);
                     self.fill(&mut filling, payload);
-                    self.map(mapping, at, rights, source.map(|fill| fill.source), payload);
+                    let source = source.map(|fill| fill.source);
+                    woken = self.map(mapping, at, rights, source, payload).or(woken);
                 }
                 Effect::Fill {
                     segment,
@@ -191,20 +205,30 @@ impl Hands {
         }
         self.fill(&mut filling, payload);
         self.note_waiting();
-        self.emit_all(began);
+        self.emit_all(began, woken);
         self.recorder.progress(all);
     }
 
-    fn emit_all(&mut self, began: u64) {
+    /// Writes the events down, or has it done later if a thread was woken.
+    fn emit_all(&mut self, began: u64, woken: Option<u64>) {
         if self.events.is_empty() {
             return;
         }
-        let now = clock::monotonic();
-        let mut events = std::mem::take(&mut self.events);
-        for (event, acted) in events.drain(..) {
-            self.emit(&event, if acted { now } else { began });
+        let now = woken.unwrap_or_else(clock::monotonic);
+        let events = self.events.drain(..);
+        let events = events.map(|(event, acted)| (event, if acted { now } else { began }));
+        self.later.extend(events);
+        if woken.is_none() {
+            self.write_events();
         }
-        self.events = events;
+    }
+
+    fn write_events(&mut self) {
+        let mut events = std::mem::take(&mut self.later);
+        for (event, nanos) in events.drain(..) {
+            self.emit(&event, nanos);
+        }
+        self.later = events;
     }
 
     fn fill(&mut self, filling: &mut Filling, payload: Option<&PageBytes>) {
@@ -288,6 +312,7 @@ impl Hands {
         }
     }
 
+    /// Lets a mapping have a page. The time, if a thread was woken.
     fn map(
         &mut self,
         mapping: MappingId,
@@ -295,7 +320,7 @@ impl Hands {
         rights: Rights,
         source: Option<Source>,
         payload: Option<&PageBytes>,
-    ) {
+    ) -> Option<u64> {
         let fault = (mapping, at.1);
         match source {
             Some(source) => {
@@ -309,19 +334,29 @@ impl Hands {
                 self.pages.map(mapping, at, rights, found, &mut self.tally);
             }
         }
-        self.latest = Some(mapping);
-        if let Some(waiting) = self.faults.end(fault) {
-            // The thread may want this very processor: the rest has time.
-            let took = clock::monotonic().saturating_sub(waiting.since);
-            self.over.push((at, waiting, took));
-            if self.over.len() >= LATER {
-                self.write_down();
-            }
+        self.latest = Some((mapping, LOOKS));
+        self.woken = true;
+        let waiting = self.faults.end(fault)?;
+        // The thread may want this very processor: the rest has time.
+        let now = clock::monotonic();
+        let took = now.saturating_sub(waiting.since);
+        self.over.push((at, waiting, took));
+        if self.over.len() >= LATER {
+            self.write_down();
         }
+        Some(now)
     }
 
-    /// Writes down the faults that are over.
+    /// The mapping where the next fault may be expected.
+    pub(crate) fn expected(&mut self) -> Option<MappingId> {
+        let (mapping, looks) = self.latest?;
+        self.latest = looks.checked_sub(1).map(|looks| (mapping, looks));
+        Some(mapping)
+    }
+
+    /// Writes down what is over.
     pub(crate) fn write_down(&mut self) {
+        self.write_events();
         for (at, waiting, took) in self.over.drain(..) {
             self.tally.fault(took, waiting.remote);
             self.threads.serve(at, waiting.threads());

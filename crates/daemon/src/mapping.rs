@@ -4,7 +4,7 @@ use crate::keeper::Whole;
 use pagemesh_os::memfd::PAGE;
 use pagemesh_os::uffd::Uffd;
 use pagemesh_wire::{ByteLen, ByteOffset, ClientId, MappingId, PageIndex, SegmentId};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// One mapping.
 #[derive(Debug)]
@@ -113,12 +113,12 @@ impl Place {
 /// All mappings on this node.
 #[derive(Debug, Default)]
 pub(crate) struct Mappings {
-    by_id: HashMap<MappingId, Mapping>,
+    by_id: BTreeMap<MappingId, Mapping>,
     last: u64,
     /// Those of the daemon before of which it is not known yet whether the node
     /// knows them.
-    doubtful: HashMap<MappingId, Mapping>,
-    missing: HashMap<MappingId, ClientId>,
+    doubtful: BTreeMap<MappingId, Mapping>,
+    missing: BTreeMap<MappingId, ClientId>,
 }
 
 impl Mappings {

@@ -72,9 +72,7 @@ impl Pages {
         let Some(segment) = self.segments.get(at.0).filter(|_| source == Source::Frame) else {
             return false;
         };
-        datagram.extend_from_slice(ZEROS);
-        let frame = datagram.last_chunk_mut().expect("a page was appended");
-        segment.read(at.1, frame).is_ok()
+        segment.append(at.1, datagram).is_ok()
     }
 
     /// Puts contents into a frame, over whatever is there.

@@ -18,6 +18,9 @@ impl Hands {
 
     /// Nothing is left to do for now.
     pub(crate) fn settle(&mut self, node: &Node) {
+        if !self.recorder.is_due() {
+            return;
+        }
         let mut recorder = std::mem::replace(&mut self.recorder, Recorder::off());
         recorder.settle(node, || self.registry());
         self.recorder = recorder;

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 use pagemesh_os::memfd::{Memfd, PageBytes};
 use pagemesh_wire::peer::SegmentInfo;
 use pagemesh_wire::{MappingId, PageCount, PageIndex, SegmentId};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -23,7 +23,7 @@ pub(crate) struct Segment {
 /// All segments that have memory on this node.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
-    by_id: HashMap<SegmentId, Segment>,
+    by_id: BTreeMap<SegmentId, Segment>,
     /// Made, and not yet kept for the next daemon.
     fresh: Vec<SegmentId>,
 }
@@ -58,6 +58,11 @@ impl Segment {
         self.memory.read(page.offset().0, bytes)
     }
 
+    /// Appends what is in a page's frame.
+    pub(crate) fn append(&self, page: PageIndex, bytes: &mut Vec<u8>) -> io::Result<()> {
+        self.memory.append(page.offset().0, bytes)
+    }
+
     /// Overwrites a page's frame.
     pub(crate) fn write(&self, page: PageIndex, bytes: &PageBytes) -> io::Result<()> {
         self.memory.write(page.offset().0, bytes)
@@ -89,7 +94,7 @@ impl Segments {
     }
 
     fn create(&mut self, id: SegmentId, name: &str, pages: PageCount) -> Result<&mut Segment> {
-        use std::collections::hash_map::Entry;
+        use std::collections::btree_map::Entry;
         match self.by_id.entry(id) {
             Entry::Occupied(there) => Ok(there.into_mut()),
             Entry::Vacant(place) => {

@@ -8,14 +8,14 @@ use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::ClientId;
 use pagemesh_wire::local::{Reply, ReplyPacket};
 use pagemesh_wire::lockword::LockWord;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Sessions by the number of their process.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
-    by_id: HashMap<ClientId, Session>,
+    by_id: BTreeMap<ClientId, Session>,
     last: u32,
     /// To be cut off when the effects under way are done.
     doomed: Vec<ClientId>,

@@ -5,7 +5,7 @@
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_os::region::{Region, Shape};
 use pagemesh_wire::{PageIndex, SegmentId};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 #[derive(Debug)]
 pub(crate) struct Stash {
     region: Region,
-    slots: HashMap<(SegmentId, PageIndex), usize>,
+    slots: BTreeMap<(SegmentId, PageIndex), usize>,
     /// Slots without a page whose memory is there: giving a page away should
     /// not allocate.
     warm: Vec<usize>,
@@ -71,7 +71,7 @@ impl Stash {
     fn over(region: Region) -> Self {
         Self {
             region,
-            slots: HashMap::new(),
+            slots: BTreeMap::new(),
             warm: Vec::with_capacity(WARM),
             cold: Vec::new(),
             fresh: 0,
@@ -118,12 +118,14 @@ impl Stash {
 
     /// Keeps no page of the segment any more.
     pub(crate) fn forget(&mut self, segment: SegmentId) {
+        let pages = (segment, PageIndex(0))..=(segment, PageIndex(u32::MAX));
         let gone: Vec<_> = self
             .slots
-            .extract_if(|(of, _), _| *of == segment)
-            .map(|(_, slot)| slot)
+            .range(pages)
+            .map(|(at, slot)| (*at, *slot))
             .collect();
-        for slot in gone {
+        for (at, slot) in gone {
+            self.slots.remove(&at);
             self.release(slot, segment);
         }
     }

@@ -2,7 +2,7 @@
 
 use pagemesh_wire::{ClientId, Ticket};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Who asked, and what the answer means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,8 +32,8 @@ pub(crate) enum Kind {
 /// Open requests by ticket, and by process and number.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
-    pending: HashMap<Ticket, Pending>,
-    numbers: HashMap<(ClientId, u64), Ticket>,
+    pending: BTreeMap<Ticket, Pending>,
+    numbers: BTreeMap<(ClientId, u64), Ticket>,
     last: u64,
 }
 

@@ -20,6 +20,17 @@ const USUAL: u64 = 2;
 /// for a lost datagram or a busy node, where sleeping costs little.
 const WHILE_WAITED_FOR: u64 = 200_000;
 
+/// Who gave way for so long, to somebody who computes, would have been woken
+/// sooner: a thread that gives way gets its next turn only when the other's time
+/// slice is over.
+const HELD_UP: u64 = 200_000;
+
+/// So often in a row, lest one long turn of somebody says anything.
+const IN_A_ROW: u32 = 3;
+
+/// So long after that, sleep rather than give way.
+const CROWDED: u64 = 1_000_000_000;
+
 /// Decides whether to stay awake.
 #[derive(Debug)]
 pub(crate) struct Waiter {
@@ -27,6 +38,10 @@ pub(crate) struct Waiter {
     last_activity: u64,
     /// How long it lately took from one sign of life to the next.
     usual: u64,
+    /// How often in a row somebody had to wait here because this one gave way.
+    held_up: u32,
+    /// Until then others are believed to compute on this processor.
+    crowded: u64,
 }
 
 impl Waiter {
@@ -40,6 +55,8 @@ impl Waiter {
             },
             last_activity: 0,
             usual: 0,
+            held_up: 0,
+            crowded: 0,
         }
     }
 
@@ -52,6 +69,16 @@ impl Waiter {
         self.last_activity = now;
     }
 
+    /// Giving way took `away`, and then something was waiting here.
+    pub(crate) fn found_after(&mut self, away: u64, now: u64) {
+        self.held_up = if away > HELD_UP { self.held_up + 1 } else { 0 };
+        if self.held_up >= IN_A_ROW {
+            self.crowded = now + CROWDED;
+            // The next time once is enough.
+            self.held_up = IN_A_ROW - 1;
+        }
+    }
+
     /// Whether to stay awake at `now`; `waited_for` if some thread waits.
     pub(crate) fn stays_awake(&self, now: u64, waited_for: bool) -> bool {
         let quiet = now.saturating_sub(self.last_activity);
@@ -60,7 +87,7 @@ impl Waiter {
         } else {
             (self.usual * USUAL).clamp(AFTER_ACTIVITY, AT_MOST)
         };
-        self.spins && quiet < patience
+        self.spins && quiet < patience && now >= self.crowded
     }
 }
 
@@ -77,6 +104,24 @@ mod tests {
         assert!(waiter.stays_awake(1_060_000, true));
         assert!(!waiter.stays_awake(1_300_000, true));
         assert!(!Waiter::new(Waiting::Block).stays_awake(1, true));
+    }
+
+    #[test]
+    fn sleeps_where_others_compute() {
+        let mut waiter = Waiter::new(Waiting::Spin);
+        let mut now = 1_000_000;
+        waiter.active(now);
+        for away in [3_000_000, 3_000_000, 5_000, 3_000_000, 3_000_000] {
+            waiter.found_after(away, now);
+            assert!(waiter.stays_awake(now, true), "a long turn now and then");
+        }
+        waiter.found_after(3_000_000, now);
+        assert!(!waiter.stays_awake(now, false) && !waiter.stays_awake(now, true));
+        now += 2_000_000_000;
+        waiter.active(now);
+        assert!(waiter.stays_awake(now, false), "they may have ended");
+        waiter.found_after(3_000_000, now);
+        assert!(!waiter.stays_awake(now, false), "they have not");
     }
 
     #[test]

@@ -100,6 +100,24 @@ impl Memfd {
         }
     }
 
+    /// Appends the page at byte `offset` to `bytes`. What is a hole reads as
+    /// zeros, and stays one.
+    ///
+    /// # Errors
+    /// If the offset is outside; then nothing was appended.
+    pub fn append(&self, offset: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
+        bytes.reserve(PAGE);
+        let room = &mut bytes.spare_capacity_mut()[..PAGE];
+        let (page, _) = pread(&self.0, room, offset)?;
+        if page.len() != PAGE {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let length = bytes.len() + PAGE;
+        // SAFETY: the kernel has just written the page behind the last byte.
+        unsafe { bytes.set_len(length) };
+        Ok(())
+    }
+
     /// Makes a hole of `length` bytes at byte `offset`: every mapping loses the
     /// pages at once, and their contents are gone.
     ///
@@ -167,6 +185,11 @@ mod tests {
         assert!(memory.has_data(4096).unwrap() && !memory.has_data(0).unwrap());
         memory.read(4096, &mut page).unwrap();
         assert_eq!(page, [7; PAGE]);
+        let mut bytes = b"head".to_vec();
+        memory.append(4096, &mut bytes).unwrap();
+        assert_eq!(bytes, [&b"head"[..], &[7; PAGE]].concat());
+        assert!(memory.append(4 * 4096, &mut bytes).is_err());
+        assert_eq!(bytes.len(), 4 + PAGE);
         memory.punch(4096, 4096).unwrap();
         assert!(!memory.has_data(4096).unwrap());
         assert!(memory.write(4 * 4096, &page).is_err(), "sealed at its end");

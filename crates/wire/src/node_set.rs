@@ -62,15 +62,27 @@ impl NodeSet {
 
     /// The nodes, in ascending order.
     pub fn iter(self) -> impl Iterator<Item = NodeId> {
-        (0..NodeId::LIMIT)
-            .map(NodeId)
-            .filter(move |node| self.contains(*node))
+        let words = (0u16..).step_by(64).zip(self.0);
+        words.flat_map(|(first, word)| Bits(word).map(move |bit| NodeId(first + bit)))
     }
 
     /// This set without the nodes of another.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self([self.0[0] & !other.0[0], self.0[1] & !other.0[1]])
+    }
+}
+
+/// The numbers of the bits that are set, in ascending order.
+struct Bits(u64);
+
+impl Iterator for Bits {
+    type Item = u16;
+
+    fn next(&mut self) -> Option<u16> {
+        let bit = self.0.trailing_zeros();
+        self.0 = self.0.checked_sub(1).map_or(0, |below| self.0 & below);
+        (bit < u64::BITS).then_some(bit as u16)
     }
 }
 
@@ -102,6 +114,9 @@ mod tests {
         assert!(!set.contains(NodeId(9999)));
         assert!(set.remove(NodeId(64)) && !set.remove(NodeId(64)));
         assert_eq!(set.iter().collect::<Vec<_>>(), [NodeId(1), NodeId(127)]);
+        let all: Vec<NodeId> = (0..NodeId::LIMIT).map(NodeId).collect();
+        let full: NodeSet = all.iter().copied().collect();
+        assert_eq!(full.iter().collect::<Vec<_>>(), all);
         assert!(set.without(set).is_empty());
     }
 }

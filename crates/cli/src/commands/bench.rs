@@ -59,6 +59,9 @@ pub(crate) struct Effort {
     /// Keep idle processors awake (`/dev/cpu_dma_latency`), baseline included
     #[arg(long)]
     latency: bool,
+    /// Measure only rows whose names begin so
+    #[arg(long, value_name = "PREFIX")]
+    only: Option<String>,
 }
 
 /// How daemons and the raw baseline wait for a datagram.
@@ -86,6 +89,12 @@ impl Effort {
     /// All rounds.
     fn rounds(&self) -> std::ops::RangeInclusive<u32> {
         Self::WARM_UP..=self.rounds
+    }
+
+    /// Whether one of these rows is wanted.
+    fn wants(&self, rows: &[&str]) -> bool {
+        let only = self.only.as_deref().unwrap_or_default();
+        rows.iter().any(|row| row.starts_with(only))
     }
 
     fn waitings(&self) -> Vec<Waiting> {

@@ -151,7 +151,6 @@ impl Daemon {
             ready: Vec::new(),
             datagram,
             packet: vec![0; MAX_PACKET].into_boxed_slice(),
-            streak: 0,
             idle: 0,
             busy: false,
             ending: None,

@@ -4,22 +4,56 @@ use super::report::{Report, Samples};
 use super::stage::Stage;
 use super::{Effort, Waiting};
 use anyhow::Result;
+use std::time::{Duration, Instant};
 
 /// Readers whose copies are invalidated.
 const READERS: std::ops::RangeInclusive<usize> = 1..=7;
 
+/// How long daemons are watched of which nobody wants anything.
+const IDLE: Duration = Duration::from_secs(1);
+
 /// Δ is off: what is measured is the protocol.
 pub(super) const WINDOW: Option<u64> = Some(0);
 
+/// What two nodes measure, and beside it the same with sealed datagrams.
+const PLAIN: [&str; 5] = [
+    "read_fault",
+    "write_fault",
+    "upgrade",
+    "local_second_process",
+    "idle",
+];
+const SEALED: [&str; 3] = [
+    "read_fault_encrypted",
+    "write_fault_encrypted",
+    "upgrade_encrypted",
+];
+
 pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
-    two_nodes(effort, waiting, report)?;
+    if effort.wants(&PLAIN) {
+        let mut stage = Stage::new(2, effort, waiting)?;
+        let [read, write, upgrade, local, idle] = PLAIN;
+        let page = two_nodes(&mut stage, effort, [read, write, upgrade], report)?;
+        second_process(&mut stage, effort, local, report, &page)?;
+        idle_nodes(&stage, idle, report)?;
+    }
+    if effort.wants(&SEALED) {
+        let mut stage = Stage::sealed(2, effort, waiting)?;
+        two_nodes(&mut stage, effort, SEALED, report)?;
+    }
     invalidations(effort, waiting, report)
 }
 
-fn two_nodes(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
-    let mut stage = Stage::new(2, effort, waiting)?;
+/// Faults between two nodes. Returns the raw exchanges beside them.
+fn two_nodes(
+    stage: &mut Stage,
+    effort: &Effort,
+    names: [&'static str; 3],
+    report: &mut Report,
+) -> Result<Samples> {
     let (mut read, mut write, mut upgrade) = <(Samples, Samples, Samples)>::default();
     let (mut page, mut short) = <(Samples, Samples)>::default();
+    let mut time = 0;
     for round in effort.rounds() {
         let name = format!("bench.fault.{round}");
         stage.open(&name, effort.count * 2, WINDOW)?;
@@ -29,32 +63,32 @@ fn two_nodes(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<(
         stage.touch(1, &one, true)?;
         stage.touch(1, &two, true)?;
         stage.raw(Stage::PAGE_REPLY, effort.count, &mut page)?;
+        let before = stage.daemon_time()?;
         read.extend(stage.touch(0, &one, false)?);
+        time += stage.daemon_time()? - before;
         upgrade.extend(stage.touch(0, &one, true)?);
         stage.raw(super::raw::REQUEST, effort.count, &mut short)?;
         write.extend(stage.touch(0, &two, true)?);
         if round == Effort::WARM_UP {
             (read, write, upgrade, page, short) = Default::default();
+            time = 0;
         }
     }
-    let waiting = waiting.name();
-    let beside = Some(("raw_exchange_page", &page));
-    report.row("read_fault", waiting, &read, beside);
-    report.row("write_fault", waiting, &write, beside);
-    report.row(
-        "upgrade",
-        waiting,
-        &upgrade,
-        Some(("raw_exchange_short", &short)),
-    );
-    second_process(&mut stage, effort, waiting, report, &page)
+    let waiting = stage.waiting();
+    let long = Some(("raw_exchange_page", &page));
+    report.row(names[0], waiting, &read, long);
+    report.took(time);
+    report.row(names[1], waiting, &write, long);
+    let short = Some(("raw_exchange_short", &short));
+    report.row(names[2], waiting, &upgrade, short);
+    Ok(page)
 }
 
 /// A page that another process of the node has already costs no datagram (M4).
 fn second_process(
     stage: &mut Stage,
     effort: &Effort,
-    waiting: &'static str,
+    name: &str,
     report: &mut Report,
     page: &Samples,
 ) -> Result<()> {
@@ -70,20 +104,35 @@ fn second_process(
             local = Samples::default();
         }
     }
-    report.row(
-        "local_second_process",
-        waiting,
-        &local,
-        Some(("raw_exchange_page", page)),
-    );
+    let beside = Some(("raw_exchange_page", page));
+    report.row(name, stage.waiting(), &local, beside);
+    Ok(())
+}
+
+/// What daemons cost of which nobody wants anything.
+fn idle_nodes(stage: &Stage, name: &str, report: &mut Report) -> Result<()> {
+    let start = Instant::now();
+    let before = stage.daemon_time()?;
+    std::thread::sleep(IDLE);
+    let used = (stage.daemon_time()? - before) as f64 / stage.size() as f64;
+    let percent = 100.0 * used / start.elapsed().as_nanos() as f64;
+    report.value(name, "% cpu", percent, stage.size());
+    report.waited(stage.waiting());
     Ok(())
 }
 
 /// An owner writes a page of which 1 to 7 other nodes hold copies.
 fn invalidations(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
+    let name = |readers| format!("invalidate_{readers}");
+    let wanted: Vec<usize> = READERS
+        .filter(|readers| effort.wants(&[&name(*readers)]))
+        .collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
     let mut stage = Stage::new(READERS.end() + 1, effort, waiting)?;
     let count = effort.count.min(500);
-    for readers in READERS {
+    for readers in wanted {
         let (mut samples, mut short) = <(Samples, Samples)>::default();
         for round in effort.rounds() {
             stage.open(
@@ -102,13 +151,8 @@ fn invalidations(effort: &Effort, waiting: Waiting, report: &mut Report) -> Resu
                 (samples, short) = Default::default();
             }
         }
-        let name = format!("invalidate_{readers}");
-        report.row(
-            name,
-            waiting.name(),
-            &samples,
-            Some(("raw_exchange_short", &short)),
-        );
+        let beside = Some(("raw_exchange_short", &short));
+        report.row(name(readers), waiting.name(), &samples, beside);
     }
     Ok(())
 }

@@ -33,6 +33,7 @@ impl Memory {
             rounds: 1,
             waiting: None,
             latency: false,
+            only: None,
         };
         let mut report = Report::new("memory");
         let mut stage = Stage::new(2, &effort, Waiting::Block)?;

@@ -31,6 +31,9 @@ pub(super) struct Row {
     p50: f64,
     p99: f64,
     n: usize,
+    /// Microseconds of processor that the daemons used for each, waiting included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu: Option<f64>,
     #[serde(flatten)]
     baseline: Option<Baseline>,
 }
@@ -77,7 +80,6 @@ impl Report {
         samples: &Samples,
         baseline: Option<(&'static str, &Samples)>,
     ) {
-        let micros = |nanos: f64| (nanos / 10.0).round() / 100.0;
         let p50 = samples.percentile(50);
         self.rows.push(Row {
             name: name.into(),
@@ -86,6 +88,7 @@ impl Report {
             p50: micros(p50),
             p99: micros(samples.percentile(99)),
             n: samples.0.len(),
+            cpu: None,
             baseline: baseline.map(|(name, beside)| {
                 let beside = beside.percentile(50).max(1.0);
                 Baseline {
@@ -107,8 +110,25 @@ impl Report {
             p50: value,
             p99: value,
             n,
+            cpu: None,
             baseline: None,
         });
+    }
+
+    /// Says of the last row how daemons waited.
+    pub(super) fn waited(&mut self, waiting: &'static str) {
+        if let Some(row) = self.rows.last_mut() {
+            row.waiting = waiting;
+        }
+    }
+
+    /// Tells of the last row how much processor time it took in all.
+    pub(super) fn took(&mut self, nanos: u64) {
+        if let Some(row) = self.rows.last_mut()
+            && row.n > 0
+        {
+            row.cpu = Some(micros(nanos as f64 / row.n as f64));
+        }
     }
 
     pub(super) fn print(&self, format: Format) -> Result<()> {
@@ -116,7 +136,7 @@ impl Report {
             return output::json(serde_json::to_value(self)?);
         }
         let mut table = Table::new(&[
-            "NAME", "WAITING", "P50", "P99", "N", "BASELINE", "ITS P50", "RATIO",
+            "NAME", "WAITING", "P50", "P99", "N", "CPU", "BASELINE", "ITS P50", "RATIO",
         ]);
         for row in &self.rows {
             let (baseline, p50, ratio) = match &row.baseline {
@@ -133,6 +153,9 @@ impl Report {
                 format!("{:.2} {}", row.p50, row.unit),
                 format!("{:.2} {}", row.p99, row.unit),
                 row.n.to_string(),
+                row.cpu
+                    .map(|cpu| format!("{cpu:.2} us"))
+                    .unwrap_or_default(),
                 baseline,
                 p50,
                 ratio,
@@ -140,6 +163,10 @@ impl Report {
         }
         table.print()
     }
+}
+
+fn micros(nanos: f64) -> f64 {
+    (nanos / 10.0).round() / 100.0
 }
 
 impl Machine {

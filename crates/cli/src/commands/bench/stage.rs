@@ -33,7 +33,7 @@ struct Agent {
 
 impl Stage {
     pub(super) fn new(nodes: usize, effort: &Effort, waiting: Waiting) -> Result<Self> {
-        Self::with(nodes, effort, waiting, &[])
+        Self::set(Plan::new(nodes), effort, waiting)
     }
 
     /// With further arguments for every daemon.
@@ -45,6 +45,17 @@ impl Stage {
     ) -> Result<Self> {
         let mut plan = Plan::new(nodes);
         plan.daemon_args = daemon.iter().map(|&argument| argument.to_owned()).collect();
+        Self::set(plan, effort, waiting)
+    }
+
+    /// Nodes that seal their datagrams.
+    pub(super) fn sealed(nodes: usize, effort: &Effort, waiting: Waiting) -> Result<Self> {
+        let mut plan = Plan::new(nodes);
+        plan.sealed = true;
+        Self::set(plan, effort, waiting)
+    }
+
+    fn set(mut plan: Plan, effort: &Effort, waiting: Waiting) -> Result<Self> {
         plan.waiting = Some(waiting.name().to_owned());
         plan.latency = effort.latency;
         let sandbox = Sandbox::start(&plan).context("cannot set the stage")?;
@@ -112,6 +123,28 @@ impl Stage {
         let journal = maps.split_once("pagemesh-journal").map(|(_, rest)| rest);
         let line = journal.and_then(|rest| rest.lines().find_map(|line| line.strip_prefix("Rss:")));
         Ok(kilobytes(line).with_context(|| format!("no journal in {path}"))? * 1024)
+    }
+
+    /// How its daemons wait.
+    pub(super) fn waiting(&self) -> &'static str {
+        self.waiting.name()
+    }
+
+    /// How many nodes it has.
+    pub(super) fn size(&self) -> usize {
+        self.agents.len()
+    }
+
+    /// Processor time all daemons have used so far, in nanoseconds.
+    pub(super) fn daemon_time(&self) -> Result<u64> {
+        let used = self.sandbox.nodes().iter().map(|node| {
+            let path = format!("/proc/{}/schedstat", node.pid());
+            let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+            let first = text.split_whitespace().next();
+            let nanos: Option<u64> = first.and_then(|word| word.parse().ok());
+            nanos.with_context(|| format!("no time in {path}"))
+        });
+        used.sum()
     }
 
     /// Every agent opens the segment; node 0 is its home.

@@ -10,7 +10,9 @@ use anyhow::Result;
 const PARTIES: std::ops::RangeInclusive<usize> = 2..=8;
 
 pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
-    locks(effort, waiting, report)?;
+    if effort.wants(&["lock_handover", "lock_reacquire"]) {
+        locks(effort, waiting, report)?;
+    }
     barriers(effort, waiting, report)
 }
 
@@ -56,9 +58,16 @@ fn locks(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
 }
 
 fn barriers(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
+    let name = |parties| format!("barrier_{parties}");
+    let wanted: Vec<usize> = PARTIES
+        .filter(|parties| effort.wants(&[&name(*parties)]))
+        .collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
     let mut stage = Stage::new(*PARTIES.end(), effort, waiting)?;
     stage.open("bench.barriers", 1, None)?;
-    for parties in PARTIES {
+    for parties in wanted {
         let (mut samples, mut short) = <(Samples, Samples)>::default();
         for round in effort.rounds() {
             stage.raw(raw::REQUEST, effort.count, &mut short)?;
@@ -80,13 +89,8 @@ fn barriers(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()
                 (samples, short) = Default::default();
             }
         }
-        let name = format!("barrier_{parties}");
-        report.row(
-            name,
-            waiting.name(),
-            &samples,
-            Some(("raw_exchange_short", &short)),
-        );
+        let beside = Some(("raw_exchange_short", &short));
+        report.row(name(parties), waiting.name(), &samples, beside);
     }
     Ok(())
 }
