@@ -248,6 +248,18 @@ int pagemesh_barrier_timedwait(pagemesh_segment_t *segment, uint64_t barrier, ui
 int pagemesh_wait_change(pagemesh_segment_t *segment, uint64_t offset, uint8_t expected,
                          int64_t timeout_ns);
 
+/* How a process will use pages. */
+#define PAGEMESH_ADVICE_NORMAL 0     /* nothing special */
+#define PAGEMESH_ADVICE_SEQUENTIAL 1 /* from front to back: fetch more ahead */
+#define PAGEMESH_ADVICE_RANDOM 2     /* here and there: fetch nothing ahead */
+#define PAGEMESH_ADVICE_WILLNEED 3   /* these soon: fetch them, for reading */
+#define PAGEMESH_ADVICE_DONTNEED 4   /* these not for a while: drop copies of them */
+
+/* Says how this process will use bytes; a length of 0 means up to the end. Never
+ * changes what loads see, only how soon. The first three hold for all of the
+ * segment. Does not wait for what it causes. */
+int pagemesh_advise(pagemesh_segment_t *segment, uint64_t offset, uint64_t length, int advice);
+
 /* Keeps the pages of these bytes on this node, writable, during a series of
  * stores; others wait until pagemesh_write_unlock, one second at most. At most
  * 4096 pages. No lock: processes of this host share the right. */

@@ -5,8 +5,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 
 use pagemesh::{
-    Access, Guarded, Lock, LockGuard, Manager, Mapping, Mesh, Options, Policy, Segment, Window,
-    WriteLock,
+    Access, Advice, Guarded, Lock, LockGuard, Manager, Mapping, Mesh, Options, Policy, Segment,
+    Window, WriteLock,
 };
 
 use crate::error::{Failure, Outcome, call};
@@ -193,6 +193,34 @@ pub extern "C" fn pagemesh_unmap(address: *mut c_void) -> c_int {
         let mapping =
             mapping.ok_or_else(|| Failure::invalid("no segment is mapped at that address"))?;
         drop(mapping);
+        Ok(0)
+    })
+}
+
+/// Says how this process will use bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagemesh_advise(
+    segment: *mut Handle,
+    offset: u64,
+    length: u64,
+    advice: c_int,
+) -> c_int {
+    call(-1, || {
+        // SAFETY: the header asks for a handle.
+        let Handle { segment, .. } = unsafe { borrow(segment)? };
+        let advice = match advice {
+            0 => Advice::Normal,
+            1 => Advice::Sequential,
+            2 => Advice::Random,
+            3 => Advice::WillNeed,
+            4 => Advice::DontNeed,
+            _ => return Err(Failure::invalid("there is no such advice")),
+        };
+        let length = match length {
+            0 => segment.size().saturating_sub(offset),
+            length => length,
+        };
+        segment.advise(offset..offset.saturating_add(length), advice)?;
         Ok(0)
     })
 }

@@ -85,6 +85,8 @@ pub use ranges::mapped_within;
 pub use segment::{Access, Options, Segment};
 pub use write_lock::WriteLock;
 
-pub use pagemesh_wire::local::{NodeStatus, PageLine, PageReport, Refusal, Stamp, StampKind};
+pub use pagemesh_wire::local::{
+    Advice, NodeStatus, PageLine, PageReport, Refusal, Stamp, StampKind,
+};
 pub use pagemesh_wire::peer::{Health, Manager, Member, Policy, SegmentInfo, SegmentSpec, Window};
 pub use pagemesh_wire::{ByteLen, NodeId, NodeSet, PAGE_SIZE, SegmentId};

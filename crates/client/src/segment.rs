@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pagemesh_os::area::LockArea;
-use pagemesh_wire::local::Request;
+use pagemesh_wire::local::{Advice, Request};
 use pagemesh_wire::peer::{Policy, SegmentInfo};
-use pagemesh_wire::{PAGE_SIZE, SegmentId, SyncKey};
+use pagemesh_wire::{ByteOffset, PAGE_SIZE, PageCount, SegmentId, SyncKey};
 
 use crate::fork::Guarded;
 use crate::lock::LockState;
@@ -169,6 +169,31 @@ impl Segment {
     /// opened read-only; [`Error::Refused`] beyond 4096 pages.
     pub fn write_lock(&self, bytes: Range<u64>) -> Result<WriteLock> {
         WriteLock::new(self, bytes)
+    }
+
+    /// Says how this process will use these bytes. Never changes what loads see,
+    /// only how soon. [`Advice::WillNeed`] and [`Advice::DontNeed`] are for the pages of
+    /// the range; the others hold for all of the segment. Pages that will be needed
+    /// are fetched for reading, and appear in the process's first mapping of the
+    /// segment; nobody waits for them here.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an empty range, or one outside of the segment.
+    pub fn advise(&self, bytes: Range<u64>, advice: Advice) -> Result<()> {
+        let outside = Error::Invalid("these bytes do not lie in the segment");
+        if !self.contains(&bytes) {
+            return Err(outside);
+        }
+        let page = |byte| ByteOffset(byte).page();
+        let (Some(first), Some(last)) = (page(bytes.start), page(bytes.end - 1)) else {
+            return Err(outside);
+        };
+        self.mesh().done(Request::Advise {
+            segment: self.id(),
+            first,
+            count: PageCount(last.0 - first.0 + 1),
+            advice,
+        })
     }
 
     /// Closes this opening now and waits until the daemon has noted it; it must

@@ -219,6 +219,16 @@ impl Effects {
         &self.0
     }
 
+    /// How many there are so far.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Takes out those from `start` on.
+    pub(crate) fn split_off(&mut self, start: usize) -> Vec<Effect> {
+        self.0.split_off(start)
+    }
+
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {

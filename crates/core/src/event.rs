@@ -63,6 +63,13 @@ events! {
     BytesLeft { segment: SegmentId, page: PageIndex } => "pages_out",
     /// Rights were granted to a waiting access; the fault is over.
     Granted { segment: SegmentId, page: PageIndex } => "faults_served",
+    /// A page was asked for before anybody touched it.
+    AskedAhead { segment: SegmentId, page: PageIndex } => "asked_ahead",
+    /// A page asked for ahead came before anybody waited for it.
+    CameAhead { segment: SegmentId, page: PageIndex } => "came_ahead",
+    /// A page asked for ahead was asked for again: it was passed by later ones, or
+    /// nothing came any more.
+    Repaired { segment: SegmentId, page: PageIndex } => "repaired",
     /// A read copy was sent.
     CopyGiven { segment: SegmentId, page: PageIndex } => "copies_given",
     /// Ownership was sent.

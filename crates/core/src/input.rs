@@ -1,6 +1,7 @@
 //! The one way in: everything that can happen to a node.
 
 use core::net::SocketAddr;
+use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Access, Call, Credentials};
 use pagemesh_wire::{
     ClientId, MappingId, NodeId, PageCount, PageIndex, PublicKey, SegmentId, SyncKey, Ticket,
@@ -232,4 +233,15 @@ pub enum Request {
     },
     /// Hand over all pages and leave the cluster.
     Leave,
+    /// Says how the process will use pages of a segment.
+    Advise {
+        /// Of which segment.
+        segment: SegmentId,
+        /// From which page.
+        first: PageIndex,
+        /// How many.
+        count: PageCount,
+        /// What it will do.
+        advice: Advice,
+    },
 }

@@ -20,6 +20,7 @@ mod membership;
 mod node;
 mod ownership;
 mod policies;
+mod prefetch;
 mod rooms;
 mod segment;
 mod shell;

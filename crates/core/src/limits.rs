@@ -34,6 +34,13 @@ pub const PIN_LEASE: Duration = Duration::from_secs(1);
 /// Pages one pin may name.
 pub const PIN_PAGES: u32 = 4096;
 
+/// Pages of one segment asked for ahead and still under way. Their answers must find
+/// room in the socket's buffer, which the driver knows and may lower this for.
+pub const AHEAD: u32 = 512;
+
+/// Pages that a program's announcement keeps under way: others want to be served, too.
+pub const ERRAND: u32 = 128;
+
 /// Members send a sign of life this often.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
 

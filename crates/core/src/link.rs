@@ -12,7 +12,7 @@ use core::net::SocketAddr;
 use pagemesh_wire::header::{Header, HeaderError};
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{
-    DecodeError, Health, Located, Message, PassAck, Refusal, Spare, Subject,
+    AskMany, DecodeError, Health, Located, Message, PassAck, Refusal, Spare, Subject,
 };
 use pagemesh_wire::{NodeId, PageIndex, PublicKey, SegmentId, SyncKey, Version};
 
@@ -186,6 +186,7 @@ impl Rooms {
             Message::InvalidateAck(ack) => {
                 self.letter(cx, from, ack.segment, ack.page, Letter::InvalidateAck(ack));
             }
+            Message::AskMany(many) => self.asked_for_many(cx, from, &many),
             Message::Served(served) => {
                 self.letter(
                     cx,
@@ -196,6 +197,18 @@ impl Rooms {
                 );
             }
             message => self.control(cx, from, message),
+        }
+    }
+
+    /// Many wishes at once, each like one that came alone.
+    fn asked_for_many(&mut self, cx: &mut Cx<'_>, from: NodeId, many: &AskMany) {
+        if many.wishes.len() > AskMany::LIMIT {
+            return cx.emit(Event::Malformed {});
+        }
+        for ask in many.each(from) {
+            if let Subject::Page { segment, page } = ask.subject {
+                self.letter(cx, from, segment, page, Letter::Ask(ask));
+            }
         }
     }
 

@@ -50,6 +50,8 @@ pub struct Pace {
     pub heartbeat: Duration,
     /// See [`crate::limits::DEAD_AFTER`].
     pub dead_after: Duration,
+    /// See [`crate::limits::AHEAD`]; zero to ask for nothing ahead.
+    pub ahead: u32,
 }
 
 impl Default for Pace {
@@ -60,6 +62,7 @@ impl Default for Pace {
             resend_ceiling: limits::RESEND_CEILING,
             heartbeat: limits::HEARTBEAT,
             dead_after: limits::DEAD_AFTER,
+            ahead: limits::AHEAD,
         }
     }
 }

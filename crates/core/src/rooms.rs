@@ -10,6 +10,7 @@ use crate::leaving::Leaving;
 use crate::limits::{GROUPS, LIST_PAGE};
 use crate::link::Sender;
 use crate::membership::{Coordinator, Membership, Standing, Verdict};
+use crate::policies::Who;
 use crate::segment::Segment;
 use crate::shell::Cx;
 use crate::sync::{Barriers, Conditions, Locks};
@@ -105,6 +106,11 @@ impl Rooms {
                 Timer::Suspect(node) => self.suspect(cx, node),
                 Timer::Call(call) => self.call_due(cx, call),
                 Timer::Subject(Subject::Lock(key)) => self.locks.due(cx, key),
+                Timer::Ahead(segment) => {
+                    if let Some(segment) = self.segments.get_mut(&segment) {
+                        segment.policy.look_ahead(cx);
+                    }
+                }
                 Timer::Subject(Subject::Page { segment, page }) => {
                     if let Some(segment) = self.segments.get_mut(&segment) {
                         segment.policy.due(cx, page);
@@ -115,10 +121,9 @@ impl Rooms {
     }
 
     fn fault(&mut self, cx: &mut Cx<'_>, mapping: MappingId, page: PageIndex, access: Access) {
-        let Some((id, _)) = self.mappings.get(&mapping) else {
+        let Some((id, client)) = self.mappings.get(&mapping).copied() else {
             return;
         };
-        let id = *id;
         if let Standing::Out(why) = &self.membership.standing {
             let why = why.clone();
             cx.push(Effect::Fail {
@@ -141,7 +146,13 @@ impl Rooms {
             return;
         }
         if let Some(segment) = self.segments.get_mut(&id) {
-            segment.policy.fault(cx, mapping, page, access);
+            let pages = segment.info.spec.size.pages().map_or(0, |pages| pages.0);
+            let who = Who {
+                mapping,
+                client,
+                pages,
+            };
+            segment.policy.fault(cx, who, page, access);
         }
     }
 
@@ -225,6 +236,21 @@ impl Rooms {
                 });
             }
             Request::Leave => self.leave(cx, ticket),
+            Request::Advise {
+                segment: id,
+                first,
+                count,
+                advice,
+            } => {
+                let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
+                let mut mappings = self.mappings.iter();
+                let mapping = mappings.find(|(_, of)| **of == (id, client));
+                let who = (client, mapping.map(|(mapping, _)| *mapping));
+                self.with_page(cx, ticket, client, id, last, |segment, cx| {
+                    segment.policy.advise(cx, who, (first, count), advice);
+                    cx.reply(ticket, Reply::Done);
+                });
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::time::Time;
 use pagemesh_wire::peer::Subject;
-use pagemesh_wire::{CallId, NodeId};
+use pagemesh_wire::{CallId, NodeId, SegmentId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -22,6 +22,8 @@ pub(crate) enum Timer {
     /// When something about a page or lock is due: a repetition, the end of a
     /// time window, of a pin, of a search.
     Subject(Subject),
+    /// When to look at what was asked for ahead in this segment and stays out.
+    Ahead(SegmentId),
 }
 
 /// All timers of a node, and how many wait for each.

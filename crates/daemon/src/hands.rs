@@ -204,6 +204,7 @@ impl Hands {
             self.recorder.progress(done);
         }
         self.fill(&mut filling, payload);
+        self.network.depart(&mut self.tally);
         self.note_waiting();
         self.emit_all(began, woken);
         self.recorder.progress(all);

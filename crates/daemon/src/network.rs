@@ -4,7 +4,7 @@ use crate::sealing::Sealing;
 use crate::tally::{Count, Tally};
 use pagemesh_os::clock;
 use pagemesh_os::impair::{Impairer, Impairment};
-use pagemesh_os::udp::{Received, Udp};
+use pagemesh_os::udp::{Burst, Udp};
 use pagemesh_seal::Identity;
 use pagemesh_wire::header::{Header, MAX_DATAGRAM};
 use pagemesh_wire::peer::{MemberView, Message};
@@ -23,8 +23,12 @@ pub(crate) struct Network {
     sealing: Option<Sealing>,
     /// Reused for everything sent.
     datagram: Vec<u8>,
-    /// Reused for every sealed datagram that comes in.
-    sealed: Box<[u8]>,
+    /// Reused for everything that comes in.
+    inbox: Box<[u8]>,
+    /// What came in together and was not looked at yet.
+    rest: Rest,
+    /// Pages on their way out together.
+    outbox: Outgoing,
     /// Somebody seals datagrams, and this daemon has no key: it was logged.
     keyless: bool,
 }
@@ -40,17 +44,66 @@ pub(crate) enum Got {
     Nothing,
 }
 
-/// Longer datagrams do not exist.
+/// Longer datagrams do not exist, nor do bursts.
 const LONGEST: usize = 1 << 16;
+
+/// Datagrams of so many bytes carry a page and go out together with others like them.
+const LARGE: usize = 2048;
+
+/// Bytes of a burst at most: IP counts its own header.
+const TOGETHER: usize = LONGEST - 256;
+
+/// Datagrams of the inbox that wait for their turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rest {
+    from: Option<SocketAddr>,
+    next: usize,
+    end: usize,
+    each: usize,
+}
+
+/// Datagrams of one length for one node, one behind the other.
+#[derive(Debug, Default)]
+struct Outgoing {
+    to: Option<SocketAddr>,
+    each: usize,
+    bytes: Vec<u8>,
+    /// Some link does not carry datagrams of this length in one piece: IP has to cut
+    /// them, which it does only with those that go alone.
+    too_long: usize,
+}
+
+impl Rest {
+    /// The next datagram.
+    fn take(&mut self) -> Option<(std::ops::Range<usize>, SocketAddr)> {
+        let from = self.from.filter(|_| self.next < self.end)?;
+        let start = self.next;
+        self.next = self.end.min(start + self.each);
+        Some((start..self.next, from))
+    }
+}
+
+impl Outgoing {
+    /// Whether a datagram can go out together with those that wait.
+    fn takes(&self, to: SocketAddr, length: usize) -> bool {
+        let alike = self.bytes.is_empty() || (self.to, self.each) == (Some(to), length);
+        let room = self.bytes.len() + length <= TOGETHER;
+        alike && room && length >= LARGE && (self.too_long == 0 || length < self.too_long)
+    }
+}
 
 impl Network {
     /// A network as bad as asked for.
     pub(crate) fn new(udp: Udp, impairment: Option<Impairment>, sealing: Option<Sealing>) -> Self {
+        // Without it, everything comes alone.
+        let _ = udp.coalesce();
         Self {
             udp,
             impairer: impairment.map(Impairer::new),
             datagram: Vec::with_capacity(MAX_DATAGRAM),
-            sealed: vec![0; if sealing.is_some() { LONGEST } else { 0 }].into(),
+            inbox: vec![0; LONGEST].into(),
+            rest: Rest::default(),
+            outbox: Outgoing::default(),
             sealing,
             keyless: false,
         }
@@ -89,30 +142,43 @@ impl Network {
 
     /// Receives one datagram into `clear`, without its seal.
     pub(crate) fn receive(&mut self, clear: &mut [u8], tally: &mut Tally) -> io::Result<Got> {
-        let room = if self.sealing.is_some() {
-            &mut self.sealed
-        } else {
-            &mut *clear
+        let Some((at, source)) = self.rest.take() else {
+            return self.fetch(clear, tally);
         };
-        let (length, source) = match self.udp.receive(room)? {
-            Received::Datagram(length, source) => (length.min(room.len()), source),
-            Received::Nothing => return Ok(Got::Nothing),
-            Received::Noise => {
-                tally.add(Count::NetworkNoise, 1);
-                return Ok(Got::Handled);
-            }
-        };
+        let length = at.len();
         tally.add(Count::DatagramsIn, 1);
         tally.add(Count::BytesIn, length as u64);
         let Some(sealing) = &mut self.sealing else {
+            let length = length.min(clear.len());
+            clear[..length].copy_from_slice(&self.inbox[at][..length]);
             self.notice_seal(source, &clear[..length], tally);
             return Ok(Got::Datagram(length, source, PublicKey::NONE));
         };
-        let opened = sealing.open(source, &self.sealed[..length], clear, tally);
+        let opened = sealing.open(source, &self.inbox[at], clear, tally);
         self.flush(tally);
         Ok(opened.map_or(Got::Handled, |opened| {
             Got::Datagram(opened.length, source, opened.key)
         }))
+    }
+
+    /// Looks for what has come, and takes the first of it.
+    fn fetch(&mut self, clear: &mut [u8], tally: &mut Tally) -> io::Result<Got> {
+        match self.udp.receive_burst(&mut self.inbox)? {
+            Burst::Datagrams { length: 0, .. } | Burst::Noise => {
+                tally.add(Count::NetworkNoise, 1);
+                Ok(Got::Handled)
+            }
+            Burst::Nothing => Ok(Got::Nothing),
+            Burst::Datagrams { length, each, from } => {
+                self.rest = Rest {
+                    from: Some(from),
+                    next: 0,
+                    end: length.min(self.inbox.len()),
+                    each,
+                };
+                self.receive(clear, tally)
+            }
+        }
     }
 
     /// Says once that this daemon cannot understand others.
@@ -174,7 +240,8 @@ impl Network {
     fn seal(&mut self, (to, node): (SocketAddr, NodeId), datagram: &[u8], tally: &mut Tally) {
         if let Some(sealing) = &mut self.sealing {
             if let Some(sealed) = sealing.seal(to, node, &[datagram]) {
-                give(&self.udp, &mut self.impairer, to, sealed, tally);
+                let (udp, impairer) = (&self.udp, &mut self.impairer);
+                give(udp, impairer, &mut self.outbox, to, sealed, tally);
             }
             self.flush(tally);
         } else {
@@ -182,8 +249,14 @@ impl Network {
         }
     }
 
+    /// Lets everything out that waits for more of its kind.
+    pub(crate) fn depart(&mut self, tally: &mut Tally) {
+        depart(&self.udp, &mut self.outbox, tally);
+    }
+
     fn put(&mut self, to: SocketAddr, datagram: &[u8], tally: &mut Tally) {
-        give(&self.udp, &mut self.impairer, to, datagram, tally);
+        let (udp, impairer) = (&self.udp, &mut self.impairer);
+        give(udp, impairer, &mut self.outbox, to, datagram, tally);
     }
 
     /// Sends what the bad network held back until now.
@@ -206,12 +279,14 @@ impl Network {
 fn give(
     udp: &Udp,
     impairer: &mut Option<Impairer>,
+    outbox: &mut Outgoing,
     to: SocketAddr,
     datagram: &[u8],
     tally: &mut Tally,
 ) {
     match impairer {
-        None => put(udp, to, datagram, tally),
+        None if datagram.len() < LARGE => put(udp, to, datagram, tally),
+        None => join(udp, outbox, to, datagram, tally),
         Some(impairer) => {
             impairer.offer(clock::monotonic(), to, datagram);
             while let Some((to, bytes)) = impairer.release(clock::monotonic()) {
@@ -219,6 +294,37 @@ fn give(
             }
         }
     }
+}
+
+/// Waits with others of its kind for [`Network::depart`].
+fn join(udp: &Udp, outbox: &mut Outgoing, to: SocketAddr, datagram: &[u8], tally: &mut Tally) {
+    if !outbox.takes(to, datagram.len()) {
+        depart(udp, outbox, tally);
+    }
+    if !outbox.takes(to, datagram.len()) {
+        return put(udp, to, datagram, tally);
+    }
+    (outbox.to, outbox.each) = (Some(to), datagram.len());
+    outbox.bytes.extend_from_slice(datagram);
+}
+
+fn depart(udp: &Udp, outbox: &mut Outgoing, tally: &mut Tally) {
+    let Some(to) = outbox.to.take() else { return };
+    let (bytes, each) = (std::mem::take(&mut outbox.bytes), outbox.each);
+    let count = bytes.len().div_ceil(each);
+    if count > 1 && udp.send_burst(to, &bytes, each).is_ok() {
+        tally.add(Count::DatagramsOut, count as u64);
+        tally.add(Count::BytesOut, bytes.len() as u64);
+    } else {
+        if count > 1 {
+            outbox.too_long = each;
+        }
+        for datagram in bytes.chunks(each) {
+            put(udp, to, datagram, tally);
+        }
+    }
+    outbox.bytes = bytes;
+    outbox.bytes.clear();
 }
 
 fn put(udp: &Udp, to: SocketAddr, datagram: &[u8], tally: &mut Tally) {

@@ -249,6 +249,20 @@ impl Driver {
                     count,
                 }
             }
+            Request::Advise {
+                segment,
+                first,
+                count,
+                advice,
+            } => {
+                self.check_pages(client, segment, first, count, false)?;
+                Ask::Advise {
+                    segment,
+                    first,
+                    count,
+                    advice,
+                }
+            }
             Request::Unpin {
                 segment,
                 first,

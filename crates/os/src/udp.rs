@@ -14,6 +14,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+mod burst;
+
 /// A UDP socket that never blocks.
 #[derive(Debug)]
 pub struct Udp {
@@ -40,6 +42,24 @@ pub enum Received {
     Nothing,
     /// Not a datagram but the news that an earlier one was not delivered, or
     /// something else that concerns no datagram in particular.
+    Noise,
+}
+
+/// What an attempt to receive several at once gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Burst {
+    /// So many bytes, from there: datagrams of `each` bytes, the last perhaps of fewer.
+    Datagrams {
+        /// Bytes of all of them.
+        length: usize,
+        /// Bytes of each.
+        each: usize,
+        /// Where they came from.
+        from: SocketAddr,
+    },
+    /// None has arrived.
+    Nothing,
+    /// As [`Received::Noise`].
     Noise,
 }
 
@@ -122,6 +142,33 @@ impl Udp {
         }
     }
 
+    /// Lets the kernel hand over datagrams of one sender that came together at
+    /// once: from now on only [`Udp::receive_burst`] can tell them apart.
+    ///
+    /// # Errors
+    /// If this kernel cannot (before Linux 5.0).
+    pub fn coalesce(&self) -> io::Result<()> {
+        burst::coalesce(self.socket.as_fd())
+    }
+
+    /// Sends datagrams of `each` bytes, the last perhaps of fewer, which stand one
+    /// behind the other in `bytes`, with one call.
+    ///
+    /// # Errors
+    /// If surely none was sent: for example, since one does not fit the link.
+    pub fn send_burst(&self, to: SocketAddr, bytes: &[u8], each: usize) -> io::Result<()> {
+        let each = u16::try_from(each).map_err(|_| io::ErrorKind::InvalidInput)?;
+        burst::send(self.socket.as_fd(), to, bytes, each)
+    }
+
+    /// Receives the next datagrams into `buffer`.
+    ///
+    /// # Errors
+    /// Only if the socket is broken for good.
+    pub fn receive_burst(&self, buffer: &mut [u8]) -> io::Result<Burst> {
+        burst::receive(self.socket.as_fd(), buffer)
+    }
+
     /// Where the socket is bound, with the port the kernel chose.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -173,6 +220,30 @@ mod tests {
         assert_eq!(received, Received::Datagram(4100, one.address()));
         assert_eq!(buffer[..4100], sent);
         assert_eq!(other.receive(&mut buffer).unwrap(), Received::Nothing);
+    }
+
+    #[test]
+    fn a_burst_is_many_datagrams() {
+        let (one, other, third) = (local(), local(), local());
+        other.coalesce().unwrap();
+        let bytes: Vec<u8> = (0..4 * 4200 + 17).map(|at| (at / 4200) as u8).collect();
+        for to in [&other, &third] {
+            one.send_burst(to.address(), &bytes, 4200).unwrap();
+        }
+        let (mut got, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+        while let Burst::Datagrams { length, each, from } =
+            other.receive_burst(&mut buffer).unwrap()
+        {
+            assert_eq!(from, one.address());
+            got.extend(buffer[..length].chunks(each).map(<[u8]>::to_vec));
+        }
+        let sent: Vec<_> = bytes.chunks(4200).map(<[u8]>::to_vec).collect();
+        assert_eq!(got, sent);
+        // Who does not ask for bursts gets one at a time.
+        for sent in sent {
+            let received = third.receive(&mut buffer).unwrap();
+            assert_eq!(received, Received::Datagram(sent.len(), one.address()));
+        }
     }
 
     #[test]

@@ -430,6 +430,7 @@ impl World {
             || format!("{event:?}"),
         );
         self.hints.told(&event);
+        self.storms.told(at, &event)?;
         match event {
             Event::Owned { .. } if self.hosts[at].buried => Ok(()),
             Event::Owned {

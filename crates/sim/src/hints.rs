@@ -37,6 +37,11 @@ impl Hints {
                 (located.subject, from, located.version)
             }
             Message::Ask(ask) if ask.hops != ASTRAY => return self.asked(from, to, ask),
+            Message::AskMany(many) => {
+                return many
+                    .each(from)
+                    .try_for_each(|ask| self.asked(from, to, &ask));
+            }
             _ => return Ok(()),
         };
         self.given(subject, owner, version);

@@ -31,6 +31,7 @@ mod run;
 mod scenario;
 mod sealing;
 mod step;
+mod storms;
 mod transcript;
 mod witness;
 mod workload;

@@ -183,6 +183,7 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::Lost(_) => "Lost",
         Message::Regain(_) => "Regain",
         Message::Redirect { .. } => "Redirect",
+        Message::AskMany(_) => "AskMany",
     }
 }
 

@@ -9,6 +9,7 @@ use crate::network::Weather;
 use crate::step::{BarrierPlan, ClientPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
 use crate::workload;
 use crate::world::Setting;
+use pagemesh_core::limits::AHEAD;
 use pagemesh_core::{Pace, Time};
 use pagemesh_wire::peer::{Manager, Policy, Window};
 use std::fmt;
@@ -98,6 +99,8 @@ pub(crate) struct Features {
     pub(crate) burials: bool,
     /// A host leaves while its processes still work.
     pub(crate) abrupt_leaves: bool,
+    /// Threads walk through segments of many pages.
+    pub(crate) strolls: bool,
 }
 
 impl Features {
@@ -124,6 +127,7 @@ impl Features {
             races: sometimes(300),
             burials: sometimes(300),
             abrupt_leaves: sometimes(300),
+            strolls: Dice::stream(seed, "strolls").chance(400),
         }
     }
 }
@@ -138,9 +142,16 @@ impl Plan {
         let mut hosts: Vec<HostPlan> = (0..count)
             .map(|at| host(&mut dice, at, profile, features))
             .collect();
-        let pace = pace(&mut dice);
+        let mut pace = pace(&mut dice);
         let weather = weather(&mut dice, profile);
-        let (segments, mains) = segments(&mut dice, features);
+        let (mut segments, mains) = segments(&mut dice, features);
+        if features.strolls {
+            let mut dice = Dice::stream(seed, "grounds");
+            pace.ahead = *dice.pick(&[3, 16, AHEAD]);
+            for ground in &mut segments[..mains] {
+                ground.pages += dice.between(10, 60) as u32;
+            }
+        }
         let crashing = crashing(&mut dice, count, features);
         let leavers = leavers(&mut dice, count, features, &crashing);
         let crash_at = Time(dice.between(MILLI, 40 * MILLI));
@@ -231,6 +242,7 @@ fn pace(dice: &mut Dice) -> Pace {
         resend_ceiling: resend_first * *dice.pick(&[8, 64]),
         heartbeat: Duration::from_millis(*dice.pick(&[100, 200])),
         dead_after: Duration::from_secs(3),
+        ahead: AHEAD,
     }
 }
 

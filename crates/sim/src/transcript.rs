@@ -3,7 +3,7 @@
 use crate::network::{Fate, is_sign_of_life, kind};
 use crate::world::World;
 use pagemesh_wire::NodeId;
-use pagemesh_wire::peer::{Call, Contents, Inheritance, Message, Reply, Subject};
+use pagemesh_wire::peer::{AskMany, Call, Contents, Inheritance, Message, Reply, Subject};
 
 impl World {
     /// Notes a datagram, if a scenario wants to see them.
@@ -70,6 +70,7 @@ pub(crate) fn say(message: &Message, name: &dyn Fn(Subject) -> String) -> String
             }
             line
         }
+        Message::AskMany(many) => format!("AskMany {:?} {}", many.access, pages_of(many)),
         Message::Data(data) => format!(
             "Data {} {}{}",
             page(data.segment, data.page),
@@ -124,6 +125,11 @@ pub(crate) fn say(message: &Message, name: &dyn Fn(Subject) -> String) -> String
         Message::Regain(regain) => format!("Regain {}", name(regain.subject)),
         other => kind(other).to_owned(),
     }
+}
+
+fn pages_of(many: &AskMany) -> String {
+    let pages = many.wishes.iter().map(|wish| wish.page.to_string());
+    format!("{} {}", many.segment, pages.collect::<Vec<_>>().join(","))
 }
 
 fn bytes(contents: Contents) -> &'static str {

@@ -37,6 +37,8 @@ enum Role {
 
 struct Workload<'a> {
     dice: &'a mut Dice,
+    /// For walks, so that the rest of a seed stays as it is without them.
+    strolls: Dice,
     features: Features,
     setting: &'a mut Setting,
     mains: usize,
@@ -54,6 +56,7 @@ pub(crate) fn draw(
     let rounds = dice.between(1, 4);
     let mut workload = Workload {
         dice,
+        strolls: Dice::stream(setting.seed, "steps"),
         features,
         setting,
         mains,
@@ -275,6 +278,9 @@ impl Workload<'_> {
             for _ in 0..self.dice.between(2, 12) {
                 self.random_step(&mut steps);
             }
+            if self.features.strolls && self.strolls.chance(500) {
+                self.stroll(&mut steps);
+            }
             if let Some(barrier) = barrier {
                 let seg = self.setting.barriers[barrier].sync.seg;
                 let mark = Place {
@@ -289,6 +295,28 @@ impl Workload<'_> {
             }
         }
         steps
+    }
+
+    /// Steps of equal length through a segment, loading, storing, or both.
+    fn stroll(&mut self, steps: &mut Vec<Step>) {
+        let dice = &mut self.strolls;
+        let seg = dice.index(self.mains);
+        let pages = i64::from(self.setting.segments[seg].pages);
+        let stride = *dice.pick(&[1, 1, 1, -1, 2, 3]);
+        let (mapping, word) = (dice.index(2), dice.index(FREE_WORDS));
+        let (loads, stores) = *dice.pick(&[(true, false), (false, true), (true, true)]);
+        let mut page = dice.below(pages as u64) as i64;
+        for _ in 0..dice.between(4, 24) {
+            let place = Place {
+                seg: Seg::Main(seg),
+                mapping,
+                page: page as u32,
+                word,
+            };
+            steps.extend(loads.then_some(Step::Load(place)));
+            steps.extend(stores.then_some(Step::Store(place, None)));
+            page = (page + stride).rem_euclid(pages);
+        }
     }
 
     fn random_step(&mut self, steps: &mut Vec<Step>) {

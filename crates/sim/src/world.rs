@@ -19,6 +19,7 @@ use crate::process::{Client, Processes};
 use crate::recording::Recording;
 use crate::sealing::Sealing;
 use crate::step::{BarrierPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
+use crate::storms::Storms;
 use crate::witness::History;
 use pagemesh_core::{Config, Effects, Input, Node, Pace, Rights, Start, Time};
 use pagemesh_wire::peer::{Ask, Message};
@@ -114,6 +115,7 @@ pub(crate) struct World {
     pub(crate) golden: Golden,
     pub(crate) history: History,
     pub(crate) hints: Hints,
+    pub(crate) storms: Storms,
     pub(crate) lines: Lines,
     /// The ask being handled.
     pub(crate) heard: Option<Ask>,
@@ -153,6 +155,7 @@ impl World {
             golden: Golden::default(),
             history: History::default(),
             hints: Hints::default(),
+            storms: Storms::default(),
             lines: Lines::default(),
             heard: None,
             processes: Processes::default(),

@@ -222,6 +222,32 @@ pub enum Request {
         /// The format of the journals that it reads.
         format: u64,
     },
+    /// Say how this process will use pages. → [`Reply::Done`], at once.
+    Advise {
+        /// Of which segment.
+        segment: SegmentId,
+        /// From which page.
+        first: PageIndex,
+        /// How many.
+        count: PageCount,
+        /// What it will do.
+        advice: Advice,
+    },
+}
+
+/// How a process will use pages. Never changes what loads see, only how soon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Advice {
+    /// Nothing special; walks are recognised. Holds for the whole segment.
+    Normal,
+    /// From front to back: more is asked for ahead, and sooner. Holds for the whole segment.
+    Sequential,
+    /// Here and there: nothing is asked for ahead. Holds for the whole segment.
+    Random,
+    /// These pages will be read soon: fetches them.
+    WillNeed,
+    /// These pages are not needed for a while: drops copies of what others own.
+    DontNeed,
 }
 
 /// What the daemon answers.

@@ -93,6 +93,85 @@ pub struct Ask {
     pub by_library: bool,
 }
 
+/// Wishes of the sender for many pages of one segment, as if each had come in an
+/// [`Ask`] of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct AskMany {
+    /// Of which segment.
+    pub segment: SegmentId,
+    /// How all of them are wanted.
+    pub access: Access,
+    /// At most [`AskMany::LIMIT`].
+    pub wishes: Vec<Wish>,
+}
+
+/// One of the wishes of an [`AskMany`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Wish {
+    /// Which page.
+    pub page: PageIndex,
+    /// Which of the sender's wishes.
+    pub request: RequestId,
+    /// As in [`Waiter::have`].
+    pub have: Option<Version>,
+    /// As in [`Ask::since`].
+    pub since: Version,
+}
+
+impl AskMany {
+    /// Wishes in one message: with their answers they keep an owner busy for a tenth
+    /// of a millisecond, which whoever comes next has to wait.
+    pub const LIMIT: usize = 64;
+
+    /// The wish, ready for others to join; none if it is not for a page.
+    #[must_use]
+    pub fn of(ask: &Ask) -> Option<Self> {
+        let Subject::Page { segment, page } = ask.subject else {
+            return None;
+        };
+        let wish = Wish {
+            page,
+            request: ask.waiter.request,
+            have: ask.waiter.have,
+            since: ask.since,
+        };
+        Some(Self {
+            segment,
+            access: ask.waiter.access,
+            wishes: vec![wish],
+        })
+    }
+
+    /// Adds a wish. False if it is of another kind, or there is no room.
+    pub fn join(&mut self, segment: SegmentId, access: Access, wish: Wish) -> bool {
+        let joins = (self.segment, self.access) == (segment, access);
+        let joins = joins && self.wishes.len() < Self::LIMIT;
+        if joins {
+            self.wishes.push(wish);
+        }
+        joins
+    }
+
+    /// Each of the wishes of `node` by itself.
+    pub fn each(&self, node: NodeId) -> impl Iterator<Item = Ask> + '_ {
+        self.wishes.iter().map(move |wish| Ask {
+            subject: Subject::Page {
+                segment: self.segment,
+                page: wish.page,
+            },
+            waiter: Waiter {
+                node,
+                request: wish.request,
+                access: self.access,
+                have: wish.have,
+            },
+            since: wish.since,
+            hops: 0,
+            by_library: false,
+        })
+    }
+}
+
 /// A read copy of a page, from its owner straight to the reader (F19, M8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Data {
@@ -630,6 +709,8 @@ pub enum Message {
         /// Where the coordinator listens.
         to: SocketAddr,
     },
+    /// See [`AskMany`].
+    AskMany(AskMany),
 }
 
 /// Why a datagram's body was not understood.

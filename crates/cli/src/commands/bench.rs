@@ -10,7 +10,9 @@ mod raw;
 mod recorder;
 mod report;
 mod stage;
+mod stream;
 mod sync;
+mod walk;
 
 use crate::cli::Global;
 use crate::exit::Exit;
@@ -37,6 +39,8 @@ enum Which {
     Memory(memory::Memory),
     /// What the flight recorder adds to a fault, beside a cluster without one
     Recorder(Effort),
+    /// How fast a segment is read and written from front to back, beside TCP
+    Stream(stream::Stream),
     /// What locks and barriers cost, beside the raw round trip
     Sync(Effort),
     /// One process of a benchmark, told what to do on its standard input
@@ -86,6 +90,9 @@ impl Effort {
     /// The round that counts for nothing.
     const WARM_UP: u32 = 0;
 
+    /// Rounds of threads that fault at once.
+    const CROWD_ROUNDS: u32 = 5;
+
     /// All rounds.
     fn rounds(&self) -> std::ops::RangeInclusive<u32> {
         Self::WARM_UP..=self.rounds
@@ -112,6 +119,7 @@ impl Bench {
             Which::Compress(effort) => compress::measure(&effort),
             Which::Diff(effort) => diff::measure(&effort),
             Which::Memory(memory) => memory.measure()?,
+            Which::Stream(stream) => stream.measure()?,
             Which::Agent(agent) => return agent.run(),
         };
         report.print(global.output)?;

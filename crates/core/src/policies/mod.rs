@@ -4,7 +4,7 @@
 mod sequential;
 
 use crate::shell::Cx;
-use pagemesh_wire::local::PageLine;
+use pagemesh_wire::local::{Advice, PageLine};
 use pagemesh_wire::peer::{
     self, Access, Ask, Locate, Located, Lost, Pass, PassAck, Regain, Served,
 };
@@ -19,6 +19,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Policy {
     Sequential(Sequential),
+}
+
+/// A mapping in which a thread stopped, and what it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Who {
+    pub(crate) mapping: MappingId,
+    pub(crate) client: ClientId,
+    /// Pages of the segment.
+    pub(crate) pages: u32,
 }
 
 /// How many pages a node knows, reads, writes and owns; and some of them.
@@ -71,14 +80,24 @@ impl Policy {
     }
 
     /// A thread stopped at a page.
-    pub(crate) fn fault(
+    pub(crate) fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
+        each!(self, policy => policy.fault(cx, who, page, access));
+    }
+
+    /// A process says how it will use pages.
+    pub(crate) fn advise(
         &mut self,
         cx: &mut Cx<'_>,
-        mapping: MappingId,
-        page: PageIndex,
-        access: Access,
+        who: (ClientId, Option<MappingId>),
+        range: (PageIndex, PageCount),
+        advice: Advice,
     ) {
-        each!(self, policy => policy.fault(cx, mapping, page, access));
+        each!(self, policy => policy.advise(cx, who, range, advice));
+    }
+
+    /// A look at what was asked for ahead may be due.
+    pub(crate) fn look_ahead(&mut self, cx: &mut Cx<'_>) {
+        each!(self, policy => policy.look_ahead(cx));
     }
 
     /// A peer said something about a page.

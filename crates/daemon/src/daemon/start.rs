@@ -65,7 +65,9 @@ impl Daemon {
         let datagram = datagram.context("no memory for datagrams")?;
         let mut about = about(options, &udp);
         let network = network(options, udp, None)?;
-        let node = Node::new(config(options, &about, network.key())?);
+        let mut config = config(options, &about, network.key())?;
+        config.pace.ahead = config.pace.ahead.min(room_ahead(&network.udp));
+        let node = Node::new(config);
         let recorder = recorder(options, &node, &mut about.problems);
         let mut hands = Hands::new(Poll::new()?, network, stash, recorder);
         hands.pages.unprotected = options.unprotected;
@@ -279,6 +281,13 @@ fn config(options: &Options, about: &About, key: PublicKey) -> Result<Config> {
         },
         pace: Pace::default(),
     })
+}
+
+/// How many pages find room in half of the socket's buffer: the kernel charges about
+/// twice their size, and others send, too.
+fn room_ahead(udp: &Udp) -> u32 {
+    let pages = udp.buffers().receive / (4 * PAGE_SIZE);
+    u32::try_from(pages).unwrap_or(u32::MAX)
 }
 
 fn network(options: &Options, udp: Udp, before: Option<OwnedFd>) -> Result<Network> {

@@ -158,6 +158,7 @@ fn pace() -> Pace {
         resend_ceiling: super::site::TICK,
         heartbeat: Duration::from_secs(1_000_000),
         dead_after: super::site::SILENCE,
+        ahead: 0,
     }
 }
 

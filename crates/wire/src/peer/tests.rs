@@ -206,7 +206,22 @@ fn control_table() -> Vec<(&'static str, Message)> {
                 to: SocketAddr::from(([127, 0, 0, 1], 7450)),
             },
         ),
+        ("ask-many", ask_many()),
     ]
+}
+
+fn ask_many() -> Message {
+    let wish = |page, have| Wish {
+        page: PageIndex(page),
+        request: RequestId(300 + u64::from(page)),
+        have,
+        since: Version(6),
+    };
+    Message::AskMany(AskMany {
+        segment: page().segment(),
+        access: Access::Write,
+        wishes: vec![wish(1, None), wish(200, Some(Version(5)))],
+    })
 }
 
 fn encode(message: &Message) -> Vec<u8> {
@@ -285,7 +300,7 @@ proptest! {
 
     /// One flipped byte in a good datagram: an error or another message, never a panic.
     #[test]
-    fn flipped_bytes_do_no_harm(row in 0_usize..21, at in any::<prop::sample::Index>(), bit in 0..8) {
+    fn flipped_bytes_do_no_harm(row in 0_usize..22, at in any::<prop::sample::Index>(), bit in 0..8) {
         let mut datagram = encode(&table()[row].1);
         let at = at.index(datagram.len());
         datagram[at] ^= 1_u8 << bit;

@@ -1,11 +1,11 @@
 //! One process of a benchmark, on one node: it reads orders, one JSON object a
 //! line, and answers each with a line.
 
-use super::raw;
+use super::{raw, walk};
 use crate::exit::Exit;
 use anyhow::{Context, Result};
 use clap::Args;
-use pagemesh::{Access, Mapping, Mesh, Options, Policy, Segment};
+use pagemesh::{Access, Advice, Mapping, Mesh, Options, Policy, Segment};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 use std::net::SocketAddr;
@@ -38,6 +38,20 @@ pub(super) enum Order {
         parties: u32,
         count: u32,
     },
+    /// Load or store every word of the first pages; answers with one time.
+    Walk { pages: u32, write: bool },
+    /// Load one word of each page, dealt to so many threads; answers with one time.
+    Crowd { pages: Vec<u32>, threads: u32 },
+    /// Pages will be touched here and there.
+    Random,
+    /// Close the segment and remove its name, if it still has one.
+    Remove { name: String },
+    /// What the daemon has counted: see [`COUNTED`].
+    Counters,
+    /// Send so many bytes to who connects.
+    TcpServe { bind: SocketAddr, bytes: u64 },
+    /// Receive so many bytes; answers with one time.
+    TcpFetch { to: SocketAddr, bytes: u64 },
     /// Answer raw requests.
     RawServe {
         bind: SocketAddr,
@@ -53,6 +67,19 @@ pub(super) enum Order {
         spin: bool,
     },
 }
+
+/// The counters that [`Order::Counters`] answers with.
+pub(super) const COUNTED: &[&str] = &[
+    "faults_read",
+    "faults_local",
+    "bytes_in",
+    "bytes_out",
+    "datagrams_in",
+    "datagrams_out",
+    "asked_ahead",
+    "came_ahead",
+    "repaired",
+];
 
 /// What an agent answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -109,6 +136,21 @@ impl Actor {
                 let barrier = self.segment()?.barrier(*number, *parties);
                 timed(*count, || barrier.wait().map_err(Into::into))
             }
+            Order::Walk { pages, write } => walk::walk(self.mapping()?, *pages, *write),
+            Order::Crowd { pages, threads } => walk::crowd(self.mapping()?, pages, *threads),
+            Order::Random => {
+                let segment = self.segment()?;
+                segment.advise(0..segment.size(), Advice::Random)?;
+                Ok(Vec::new())
+            }
+            Order::Remove { name } => {
+                self.stage = None;
+                let _ = Mesh::connect()?.remove(name);
+                Ok(Vec::new())
+            }
+            Order::Counters => counters(),
+            Order::TcpServe { bind, bytes } => walk::serve_tcp(*bind, *bytes),
+            Order::TcpFetch { to, bytes } => walk::fetch_tcp(*to, *bytes),
             Order::RawServe {
                 bind,
                 reply,
@@ -124,6 +166,10 @@ impl Actor {
 
     fn segment(&self) -> Result<&Segment> {
         Ok(&self.stage.as_ref().context("no segment is open")?.0)
+    }
+
+    fn mapping(&self) -> Result<&Mapping> {
+        Ok(&self.stage.as_ref().context("no segment is open")?.1)
     }
 
     fn open(&mut self, name: &str, pages: u32, window: Option<u64>) -> Result<Vec<u64>> {
@@ -159,6 +205,13 @@ impl Actor {
         }
         Ok(times)
     }
+}
+
+fn counters() -> Result<Vec<u64>> {
+    let counted = Mesh::connect()?.counters()?;
+    let of = |name: &&str| counted.iter().find(|(known, _)| known == name);
+    let of = |name| of(name).map_or(0, |(_, count)| *count);
+    Ok(COUNTED.iter().map(of).collect())
 }
 
 fn timed(count: u32, mut work: impl FnMut() -> Result<()>) -> Result<Vec<u64>> {

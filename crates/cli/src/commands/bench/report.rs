@@ -12,6 +12,15 @@ pub(super) struct Report {
     bench: &'static str,
     machine: Machine,
     rows: Vec<Row>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    skipped: Vec<Skipped>,
+}
+
+/// What could not be measured here.
+#[derive(Serialize)]
+struct Skipped {
+    name: String,
+    why: String,
 }
 
 /// Where it was measured.
@@ -69,6 +78,7 @@ impl Report {
             bench,
             machine: Machine::this(),
             rows: Vec::new(),
+            skipped: Vec::new(),
         }
     }
 
@@ -98,6 +108,53 @@ impl Report {
                 }
             }),
         });
+    }
+
+    /// Adds a row of how many bytes passed in a second, in MB/s.
+    pub(super) fn rate(
+        &mut self,
+        name: String,
+        bytes: f64,
+        samples: &Samples,
+        beside: Option<(&'static str, &Samples)>,
+    ) {
+        self.rate_of(name, "MB/s", bytes / 1e6, samples, beside);
+    }
+
+    /// Adds a row of how much was done in a second, where each sample did so much.
+    /// Its p99 is that of the slow ones.
+    pub(super) fn rate_of(
+        &mut self,
+        name: impl Into<String>,
+        unit: &'static str,
+        amount: f64,
+        samples: &Samples,
+        beside: Option<(&'static str, &Samples)>,
+    ) {
+        let rate = |samples: &Samples, percent| {
+            let nanos = samples.percentile(percent).max(1.0);
+            (amount / nanos * 1e11).round() / 100.0
+        };
+        let p50 = rate(samples, 50);
+        self.rows.push(Row {
+            name: name.into(),
+            waiting: "spin",
+            unit,
+            p50,
+            p99: rate(samples, 99),
+            n: samples.0.len(),
+            baseline: beside.map(|(name, beside)| Baseline {
+                baseline: name,
+                baseline_p50: rate(beside, 50),
+                ratio: (p50 / rate(beside, 50) * 1000.0).round() / 1000.0,
+            }),
+        });
+    }
+
+    /// Notes what could not be measured, and why.
+    pub(super) fn skip(&mut self, name: String, why: &anyhow::Error) {
+        let why = format!("{why:#}");
+        self.skipped.push(Skipped { name, why });
     }
 
     /// Adds a row of one value.
@@ -142,7 +199,7 @@ impl Report {
             let (baseline, p50, ratio) = match &row.baseline {
                 Some(beside) => (
                     beside.baseline.to_owned(),
-                    format!("{:.2} us", beside.baseline_p50),
+                    format!("{:.2} {}", beside.baseline_p50, row.unit),
                     format!("{:.3}", beside.ratio),
                 ),
                 None => Default::default(),
@@ -160,6 +217,9 @@ impl Report {
                 p50,
                 ratio,
             ]);
+        }
+        for skipped in &self.skipped {
+            eprintln!("{} was not measured: {}", skipped.name, skipped.why);
         }
         table.print()
     }

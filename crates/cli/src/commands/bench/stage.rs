@@ -58,6 +58,13 @@ impl Stage {
     fn set(mut plan: Plan, effort: &Effort, waiting: Waiting) -> Result<Self> {
         plan.waiting = Some(waiting.name().to_owned());
         plan.latency = effort.latency;
+        Self::raise(&plan, waiting)
+    }
+
+    /// A stage of this plan.
+    pub(super) fn raise(plan: &Plan, waiting: Waiting) -> Result<Self> {
+        let mut plan = plan.clone();
+        plan.waiting = Some(waiting.name().to_owned());
         let sandbox = Sandbox::start(&plan).context("cannot set the stage")?;
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut agents = Vec::new();
@@ -170,6 +177,36 @@ impl Stage {
         )
     }
 
+    /// Removes the segment, so that its memory is free when nobody has it open.
+    pub(super) fn remove(&mut self, name: &str) -> Result<()> {
+        for agent in 0..self.agents.len() {
+            let name = name.to_owned();
+            self.ask(agent, &Order::Remove { name })?;
+        }
+        Ok(())
+    }
+
+    /// A program where a node is.
+    pub(super) fn command(&self, node: usize, program: &str) -> std::process::Command {
+        self.sandbox.node(node).command(program)
+    }
+
+    /// What a node's daemon has counted.
+    pub(super) fn counters(&mut self, node: usize) -> Result<Counted> {
+        Ok(Counted(self.ask(node, &Order::Counters)?))
+    }
+
+    /// So many bytes from node 1 to node 0 by TCP.
+    pub(super) fn tcp(&mut self, bytes: u64) -> Result<Vec<u64>> {
+        let mut to = self.addresses[1];
+        to.set_port(RAW_PORT);
+        self.tell(1, &Order::TcpServe { bind: to, bytes })?;
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let took = self.ask(0, &Order::TcpFetch { to, bytes })?;
+        self.hear(1)?;
+        Ok(took)
+    }
+
     /// The raw exchange between nodes 0 and 1, `reply` bytes back.
     pub(super) fn raw(&mut self, reply: usize, count: u32, samples: &mut Samples) -> Result<()> {
         let mut to = self.addresses[1];
@@ -201,6 +238,18 @@ impl Stage {
 
     /// The reply that carries a page.
     pub(super) const PAGE_REPLY: usize = 4096 + raw::REQUEST;
+}
+
+/// What a daemon has counted, in the order of [`agent::COUNTED`](super::agent::COUNTED).
+pub(super) struct Counted(Vec<u64>);
+
+impl Counted {
+    pub(super) fn of(&self, name: &str) -> u64 {
+        let at = super::agent::COUNTED
+            .iter()
+            .position(|known| *known == name);
+        at.and_then(|at| self.0.get(at)).copied().unwrap_or(0)
+    }
 }
 
 impl Agent {

@@ -209,6 +209,9 @@ impl Desk<'_, '_> {
             return;
         };
         let Some(want) = &mut busy.want else { return };
+        if busy.more.nobody_waits() {
+            return self.give_up_ahead();
+        }
         if self.cx.fire(&mut want.backoff, timer) {
             want.waiter.have = readable.then_some(version);
             let waiter = want.waiter;

@@ -34,6 +34,10 @@ pub(super) struct After {
     pub(super) pinned: Vec<Ticket>,
     /// Pins that never will, and with whom the page was lost.
     pub(super) pins_lost: Vec<(Ticket, NodeId)>,
+    /// What was asked for ahead has come.
+    pub(super) came_ahead: bool,
+    /// What was asked for ahead will not come.
+    pub(super) stays_out: bool,
 }
 
 impl Desk<'_, '_> {
@@ -65,8 +69,8 @@ impl Desk<'_, '_> {
         self.page.own.busy()
     }
 
-    /// A thread stopped here.
-    pub(super) fn fault(&mut self, mapping: MappingId, access: Access) {
+    /// A thread stopped here. False if that was known.
+    pub(super) fn fault(&mut self, mapping: MappingId, access: Access) -> bool {
         let (segment, page) = (self.rules.segment, self.index);
         if self.page.allows(access) {
             self.cx.emit(Event::LocalFault { segment, page });
@@ -77,19 +81,20 @@ impl Desk<'_, '_> {
                 page,
                 rights,
             });
-            return;
+            return true;
         }
         if let Some(with) = self.busy().and_then(|busy| busy.more.lost) {
             self.fail(mapping, with);
-            return;
+            return false;
         }
         let faults = &mut self.more().faults;
         if faults.contains(&(mapping, access)) {
             self.cx.emit(Event::RepeatedFault { segment, page });
-            return;
+            return false;
         }
         faults.push((mapping, access));
         self.wish();
+        true
     }
 
     /// Wishes for what the waiting accesses and pins need, unless a wish is open.
@@ -115,6 +120,12 @@ impl Desk<'_, '_> {
             Access::Write if readable => Event::Upgrade { segment, page },
             Access::Write => Event::WriteFault { segment, page },
         });
+        self.open_wish(access);
+    }
+
+    /// Wishes for the page; no wish is open.
+    pub(super) fn open_wish(&mut self, access: Access) {
+        let readable = self.page.rights >= Rights::Read;
         let have = readable.then_some(self.page.own.version);
         let subject = self.subject();
         let waiter = self.page.own.wish(self.cx, subject, access, have);
@@ -250,6 +261,11 @@ impl Desk<'_, '_> {
     pub(super) fn expelled(&mut self) {
         let with = self.cx.me();
         self.evict(false);
+        // Who waits here for others' pages asks on: what is nothing to this node any
+        // more is not lost.
+        if let Some(busy) = self.page.own.busy_if_any() {
+            busy.queue.clear();
+        }
         self.lost(with);
     }
 
@@ -379,6 +395,7 @@ impl Desk<'_, '_> {
     pub(super) fn lost(&mut self, with: NodeId) {
         let busy = self.page.own.busy_mut();
         busy.want = None;
+        self.after.stays_out |= busy.more.ahead.take().is_some();
         busy.more.lost = Some(with);
         let faults = core::mem::take(&mut busy.more.faults);
         let pinning = core::mem::take(&mut busy.more.pinning);

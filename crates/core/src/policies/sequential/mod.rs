@@ -5,8 +5,9 @@
 //! length of one input. [`owner`] serves the queue, [`copies`] handles what
 //! arrives, [`window`] decides how long a page stays, [`library`] keeps the
 //! order where the manager is fixed, [`pins`] holds ranges for explicit write
-//! locks.
+//! locks, [`ahead`] asks for pages before they are touched.
 
+mod ahead;
 mod copies;
 mod desk;
 mod library;
@@ -16,9 +17,10 @@ mod pins;
 mod table;
 mod window;
 
-use super::{Inspection, Letter};
+use super::{Inspection, Letter, Who};
 use crate::effect::Rights;
 use crate::event::Event;
+use crate::prefetch::Prefetch;
 use crate::shell::Cx;
 use crate::timers::Timer;
 use desk::{After, Desk};
@@ -57,6 +59,7 @@ pub(crate) struct Sequential {
     /// At the library site of a fixed manager: who is served, who waits.
     libraries: BTreeMap<PageIndex, Library>,
     pin_jobs: BTreeMap<Ticket, PinJob>,
+    prefetch: Prefetch,
 }
 
 impl Sequential {
@@ -70,6 +73,7 @@ impl Sequential {
             pages: Table::default(),
             libraries: BTreeMap::new(),
             pin_jobs: BTreeMap::new(),
+            prefetch: Prefetch::default(),
         }
     }
 
@@ -112,16 +116,18 @@ impl Sequential {
         for ticket in after.pinned {
             self.advance_pin(cx, ticket);
         }
+        if after.came_ahead {
+            self.came_ahead(cx, index);
+        }
+        if after.stays_out {
+            self.prefetch.flights.forget(index);
+        }
     }
 
-    pub(super) fn fault(
-        &mut self,
-        cx: &mut Cx<'_>,
-        mapping: MappingId,
-        page: PageIndex,
-        access: Access,
-    ) {
-        self.at(cx, page, |desk| desk.fault(mapping, access));
+    pub(super) fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
+        if self.at(cx, page, |desk| desk.fault(who.mapping, access)) {
+            self.walk(cx, who, page, access);
+        }
     }
 
     pub(super) fn letter(
@@ -166,8 +172,12 @@ impl Sequential {
         for page in self.pages.pages_mut() {
             if let Some(busy) = page.own.busy_if_any() {
                 busy.more.faults.retain(|(waiting, _)| *waiting != mapping);
+                if let Some(ahead) = &mut busy.more.ahead {
+                    ahead.mark |= ahead.mapping == mapping;
+                }
             }
         }
+        self.prefetch.unmapped(mapping);
     }
 
     pub(super) fn watch(&mut self, cx: &mut Cx<'_>, ticket: Ticket, page: PageIndex) {
@@ -188,6 +198,7 @@ impl Sequential {
 
     pub(super) fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) {
         self.pin_jobs.retain(|_, job| job.client != client);
+        self.prefetch.client_gone(client);
         let pinned = self.pages_where(|page| {
             page.own
                 .busy()
@@ -207,6 +218,7 @@ impl Sequential {
 
     pub(super) fn expelled(&mut self, cx: &mut Cx<'_>) {
         self.libraries.clear();
+        self.prefetch = Prefetch::default();
         for page in self.pages_where(|_| true) {
             self.at(cx, page, |desk| desk.expelled());
         }
@@ -214,6 +226,7 @@ impl Sequential {
 
     pub(super) fn hand_over(&mut self, cx: &mut Cx<'_>, to: NodeId, burst: usize) -> usize {
         let me = cx.me();
+        self.prefetch.errands.clear();
         // Nobody waits for our acknowledgement once we are gone: copies go first.
         for page in self.pages_where(|page| page.own.hint != me && page.rights > Rights::None) {
             self.at(cx, page, |desk| desk.evict(false));
@@ -224,10 +237,16 @@ impl Sequential {
             .iter()
             .filter(|(_, page)| page.own.passing().is_some())
             .count();
+        // What is wished for comes yet, and others may wait for it here already.
+        let coming = self
+            .pages
+            .iter()
+            .filter(|(_, page)| page.own.hint != me && page.own.want().is_some())
+            .count();
         for page in owned.iter().take(burst.saturating_sub(passing)) {
             self.at(cx, *page, |desk| desk.hand_over(to));
         }
-        owned.len() + passing
+        owned.len() + passing + coming
     }
 
     pub(super) fn legacy(&self, me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {

@@ -5,6 +5,7 @@ use super::page::Gather;
 use crate::effect::{Effect, Rights, Source};
 use crate::event::Event;
 use crate::ownership::grant;
+use core::time::Duration;
 use pagemesh_wire::peer::{Access, Contents, Data, Invalidate, Message, Pass, Waiter};
 use pagemesh_wire::{NodeId, NodeSet, RequestId, Version};
 
@@ -291,6 +292,7 @@ impl Desk<'_, '_> {
             Access::Write => rights == Rights::Write,
         };
         let want = self.page.own.busy_mut().want.take();
+        let ahead = self.show_ahead();
         let mut served = false;
         for (mapping, access) in core::mem::take(&mut self.more().faults) {
             if allowed(access) {
@@ -310,6 +312,10 @@ impl Desk<'_, '_> {
             self.cx.end(&want.backoff, self.timer());
             let waited = self.cx.now - want.since;
             self.open_window(waited, served);
+            if ahead && !served {
+                // Nobody waits for it: it may leave at once.
+                self.page.hold_for(Duration::ZERO);
+            }
             self.tell_served(want.waiter.request);
         }
         if rights == Rights::Write {

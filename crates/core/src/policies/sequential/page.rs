@@ -3,6 +3,7 @@
 use crate::backoff::Backoff;
 use crate::effect::Rights;
 use crate::ownership::Ownership;
+use crate::prefetch::Ahead;
 use crate::time::Time;
 use core::time::Duration;
 use pagemesh_wire::peer::{Access, Invalidate};
@@ -53,6 +54,8 @@ pub(super) struct More {
     pub(super) seen_unused: bool,
     /// The page existed only on this node, which died.
     pub(super) lost: Option<NodeId>,
+    /// It was asked for before anybody touched it.
+    pub(super) ahead: Option<Ahead>,
 }
 
 /// Invalidations under way.
@@ -70,6 +73,13 @@ pub(super) struct Pin {
     /// The request that made it.
     pub(super) ticket: Ticket,
     pub(super) until: Time,
+}
+
+impl More {
+    /// Whether the page was only asked for ahead.
+    pub(super) fn nobody_waits(&self) -> bool {
+        self.ahead.is_some() && self.faults.is_empty() && self.pinning.is_empty()
+    }
 }
 
 impl Page {

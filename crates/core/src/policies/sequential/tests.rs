@@ -20,6 +20,11 @@ const HOME: NodeId = NodeId(1);
 const OTHER: NodeId = NodeId(3);
 const PAGE: PageIndex = PageIndex(0);
 const HERE: MappingId = MappingId(1);
+const WHO: Who = Who {
+    mapping: HERE,
+    client: ClientId(1),
+    pages: 1,
+};
 
 fn segment() -> SegmentId {
     SegmentId::new(HOME, 1)
@@ -76,7 +81,7 @@ impl Bench {
     }
 
     fn fault(&mut self, access: Access) {
-        self.with(|policy, cx| policy.fault(cx, HERE, PAGE, access));
+        self.with(|policy, cx| policy.fault(cx, WHO, PAGE, access));
         self.use_up();
     }
 

@@ -1,0 +1,235 @@
+//! `bench stream`: a segment from front to back, beside a TCP stream between the
+//! same namespaces; and what reading ahead costs those who do not walk.
+
+use super::agent::Order;
+use super::report::{Report, Samples};
+use super::stage::Stage;
+use super::{Effort, Waiting};
+use crate::sandbox::Plan;
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+
+/// How fast a segment is read and written from front to back
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Stream {
+    /// MiB that are read, and written
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    size: u32,
+    /// Rounds, TCP and PageMesh in turn, after one to warm up
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Only this link
+    #[arg(long, value_enum)]
+    link: Option<Link>,
+    /// Only plain, or only sealed datagrams
+    #[arg(long, value_enum)]
+    encryption: Option<Encryption>,
+}
+
+/// What lies between the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Link {
+    /// A pair of virtual devices, as fast as the processors.
+    Unshaped,
+    /// Shaped to 10 Gbit/s by a token bucket.
+    #[value(name = "10gbit")]
+    TenGbit,
+    /// Shaped to 1 Gbit/s.
+    #[value(name = "1gbit")]
+    OneGbit,
+}
+
+/// Whether datagrams are sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Encryption {
+    Plain,
+    Sealed,
+}
+
+impl Link {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Unshaped => "unshaped",
+            Self::TenGbit => "10gbit",
+            Self::OneGbit => "1gbit",
+        }
+    }
+
+    /// What `tc` is told on each node's device.
+    fn shape(self) -> &'static [&'static str] {
+        match self {
+            Self::Unshaped => &[],
+            Self::TenGbit => &["rate", "10gbit", "burst", "1mb", "latency", "20ms"],
+            Self::OneGbit => &["rate", "1gbit", "burst", "128kb", "latency", "20ms"],
+        }
+    }
+}
+
+impl Encryption {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Sealed => "sealed",
+        }
+    }
+}
+
+/// Pages touched here and there.
+const RANDOM: u32 = 4000;
+
+impl Stream {
+    pub(super) fn measure(&self) -> Result<Report> {
+        let mut report = Report::new("stream");
+        let links = [Link::Unshaped, Link::TenGbit, Link::OneGbit];
+        let kinds = [Encryption::Plain, Encryption::Sealed];
+        for kind in kinds
+            .into_iter()
+            .filter(|kind| self.encryption.is_none_or(|one| one == *kind))
+        {
+            for link in links
+                .into_iter()
+                .filter(|link| self.link.is_none_or(|one| one == *link))
+            {
+                self.walk(link, kind, &mut report)?;
+            }
+        }
+        if self.link.is_none_or(|link| link == Link::Unshaped) {
+            random(&mut report)?;
+            crowd(&mut report)?;
+        }
+        Ok(report)
+    }
+
+    /// One node reads what the other wrote, and writes over it.
+    fn walk(&self, link: Link, kind: Encryption, report: &mut Report) -> Result<()> {
+        let mut stage = stage(kind)?;
+        if let Err(why) = shape(&stage, link) {
+            report.skip(format!("{}/{}", link.name(), kind.name()), &why);
+            return Ok(());
+        }
+        let (mut read, mut write, mut tcp) = <(Samples, Samples, Samples)>::default();
+        // Slow links have no more to tell with more bytes.
+        let size = if link == Link::OneGbit {
+            self.size.min(128)
+        } else {
+            self.size
+        };
+        let pages = size * 256;
+        for round in 0..=self.rounds {
+            let name = format!("bench.stream.{round}");
+            stage.open(&name, pages, None)?;
+            stage.ask(1, &Order::Walk { pages, write: true })?;
+            tcp.extend(stage.tcp(u64::from(pages) * 4096)?);
+            read.extend(stage.ask(
+                0,
+                &Order::Walk {
+                    pages,
+                    write: false,
+                },
+            )?);
+            stage.ask(1, &Order::Walk { pages, write: true })?;
+            write.extend(stage.ask(0, &Order::Walk { pages, write: true })?);
+            stage.remove(&name)?;
+            if round == 0 {
+                (read, write, tcp) = Default::default();
+            }
+        }
+        let bytes = f64::from(pages) * 4096.0;
+        let (link, kind) = (link.name(), kind.name());
+        report.rate(
+            format!("read/{link}/{kind}"),
+            bytes,
+            &read,
+            Some(("tcp", &tcp)),
+        );
+        report.rate(
+            format!("write/{link}/{kind}"),
+            bytes,
+            &write,
+            Some(("tcp", &tcp)),
+        );
+        Ok(())
+    }
+}
+
+fn stage(kind: Encryption) -> Result<Stage> {
+    let mut plan = Plan::new(2);
+    plan.sealed = kind == Encryption::Sealed;
+    Stage::raise(&plan, Waiting::Spin)
+}
+
+/// Shapes both directions, if the tool is there.
+fn shape(stage: &Stage, link: Link) -> Result<()> {
+    if link == Link::Unshaped {
+        return Ok(());
+    }
+    for node in 0..2 {
+        let mut tc = stage.command(node, "tc");
+        tc.args(["qdisc", "replace", "dev", "mesh0", "root", "tbf"]);
+        let output = tc.args(link.shape()).output();
+        let output = output.context("no tc (Debian: iproute2)")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "tc: {}", said.trim());
+    }
+    Ok(())
+}
+
+/// Pages here and there, each once, with and without looking for walks.
+fn random(report: &mut Report) -> Result<()> {
+    let mut stage = stage(Encryption::Plain)?;
+    let mut counted = Vec::new();
+    for (name, advice) in [("off", true), ("on", false)] {
+        let name = format!("bench.random.{name}");
+        stage.open(&name, RANDOM, Some(0))?;
+        let order = super::fault::shuffled(0..RANDOM, 7);
+        stage.touch(1, &order, true)?;
+        if advice {
+            stage.ask(0, &Order::Random)?;
+        }
+        let before = stage.counters(0)?;
+        stage.touch(0, &order, false)?;
+        let after = stage.counters(0)?;
+        let more = |name: &str| (after.of(name) - before.of(name)) as f64;
+        let faults = more("faults_read") + more("faults_local");
+        counted.push((faults, more("bytes_in") + more("bytes_out")));
+    }
+    let [off, on] = counted[..] else {
+        return Ok(());
+    };
+    let count = RANDOM as usize;
+    report.value("random_faults_on_to_off", "ratio", on.0 / off.0, count);
+    report.value("random_bytes_on_to_off", "ratio", on.1 / off.1, count);
+    Ok(())
+}
+
+/// Threads that fault at once on different pages.
+fn crowd(report: &mut Report) -> Result<()> {
+    const THREADS: [u32; 2] = [1, 16];
+    let mut stage = stage(Encryption::Plain)?;
+    let mut times = [Samples::default(), Samples::default()];
+    for round in 0..=Effort::CROWD_ROUNDS {
+        for (threads, samples) in THREADS.iter().zip(&mut times) {
+            stage.open(&format!("bench.crowd.{threads}.{round}"), RANDOM, Some(0))?;
+            let order = super::fault::shuffled(0..RANDOM, round);
+            stage.touch(1, &order, true)?;
+            stage.ask(0, &Order::Random)?;
+            let crowd = Order::Crowd {
+                pages: order,
+                threads: *threads,
+            };
+            let took = stage.ask(0, &crowd)?;
+            if round > 0 {
+                samples.extend(took);
+            }
+        }
+    }
+    let [one, many] = &times;
+    report.rate_of(
+        "faults_16_threads",
+        "faults/s",
+        f64::from(RANDOM),
+        many,
+        Some(("faults_1_thread", one)),
+    );
+    Ok(())
+}

@@ -1,0 +1,259 @@
+//! Asking for pages before they are touched. A page asked for ahead is wished for
+//! like any other; it is mapped where it is expected to be touched when it
+//! comes, and may leave at once, since nobody waits for it.
+
+use super::Sequential;
+use super::desk::Desk;
+use crate::effect::{Effect, Rights};
+use crate::event::Event;
+use crate::limits::ERRAND;
+use crate::policies::Who;
+use crate::prefetch::{Ahead, Burst, Errand, Habit, gather};
+use crate::shell::Cx;
+use crate::timers::Timer;
+use core::time::Duration;
+use pagemesh_wire::local::Advice;
+use pagemesh_wire::peer::{Access, Manager};
+use pagemesh_wire::{ClientId, MappingId, NodeId, PageCount, PageIndex};
+
+/// A wish ahead is given up after this many times the first wait for an answer.
+const PATIENCE: u32 = 5;
+
+impl Sequential {
+    /// A thread stopped at a page: perhaps it walks.
+    pub(super) fn walk(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
+        let limit = cx.pace().ahead;
+        if limit == 0 {
+            return;
+        }
+        let fare = self.prefetch.flights.fare(limit);
+        let walks = self.prefetch.walks.entry(who.client).or_default();
+        if let Some(burst) = walks.fault(page, access, who.pages, fare) {
+            self.ask_burst(cx, who.mapping, burst);
+        }
+    }
+
+    fn ask_burst(&mut self, cx: &mut Cx<'_>, mapping: MappingId, burst: Burst) {
+        let start = cx.effects.len();
+        let access = burst.access;
+        for (at, page) in burst.pages().enumerate() {
+            let mark = at == 0;
+            self.ask_ahead(cx, page, access, Ahead { mapping, mark });
+        }
+        gather(cx.effects, start);
+    }
+
+    /// Asks for a page unless it is here, or something is under way about it.
+    fn ask_ahead(&mut self, cx: &mut Cx<'_>, page: PageIndex, access: Access, ahead: Ahead) {
+        let asked = self.at(cx, page, |desk| desk.ask_ahead(access, ahead));
+        if let Some(node) = asked
+            && let Some(look) = self.prefetch.flights.asked(cx.now, node, page, quiet(cx))
+        {
+            cx.arm(look, Timer::Ahead(self.rules.segment));
+        }
+    }
+
+    /// A page asked for ahead has come: what was asked for before it and has not
+    /// come is asked for again.
+    pub(super) fn came_ahead(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
+        if let Some(again) = self.prefetch.flights.came(cx.now, page) {
+            self.repair(cx, again);
+            self.run_errands(cx);
+        }
+    }
+
+    fn repair(&mut self, cx: &mut Cx<'_>, pages: Vec<PageIndex>) {
+        if pages.is_empty() {
+            return;
+        }
+        let start = cx.effects.len();
+        for page in pages {
+            self.at(cx, page, |desk| desk.ask_again());
+        }
+        gather(cx.effects, start);
+    }
+
+    /// Nothing may have come for a while.
+    pub(in super::super) fn look_ahead(&mut self, cx: &mut Cx<'_>) {
+        let pages = &self.pages;
+        let waits = |page| {
+            let page = pages.get(page);
+            page.is_some_and(|page| page.own.want().is_some())
+        };
+        let (again, next) = self.prefetch.flights.look(cx.now, quiet(cx), waits);
+        if let Some(next) = next {
+            cx.arm(next, Timer::Ahead(self.rules.segment));
+        }
+        self.repair(cx, again);
+        self.run_errands(cx);
+    }
+
+    /// A process says how it will use pages.
+    pub(in super::super) fn advise(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (client, mapping): (ClientId, Option<MappingId>),
+        (first, count): (PageIndex, PageCount),
+        advice: Advice,
+    ) {
+        let end = PageIndex(first.0.saturating_add(count.0));
+        let habit = match advice {
+            Advice::Normal => Habit::Unknown,
+            Advice::Sequential => Habit::Sequential,
+            Advice::Random => Habit::Random,
+            Advice::WillNeed => return self.will_need(cx, mapping, first, end),
+            Advice::DontNeed => return self.do_without(cx, first, end),
+        };
+        let walks = self.prefetch.walks.entry(client).or_default();
+        walks.set_habit(habit);
+    }
+
+    fn will_need(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mapping: Option<MappingId>,
+        next: PageIndex,
+        end: PageIndex,
+    ) {
+        if let Some(mapping) = mapping.filter(|_| cx.pace().ahead > 0) {
+            self.prefetch
+                .errands
+                .push_back(Errand { mapping, next, end });
+            self.run_errands(cx);
+        }
+    }
+
+    /// Goes on with what was announced, as far as there is room.
+    fn run_errands(&mut self, cx: &mut Cx<'_>) {
+        if self.prefetch.errands.is_empty() {
+            return;
+        }
+        let start = cx.effects.len();
+        let limit = cx.pace().ahead.min(ERRAND);
+        for step in 0.. {
+            let Some(errand) = self.prefetch.errands.front_mut() else {
+                break;
+            };
+            if errand.next >= errand.end {
+                self.prefetch.errands.pop_front();
+                continue;
+            }
+            if self.prefetch.flights.fare(limit).room == 0 {
+                break;
+            }
+            if step == ERRAND {
+                // Every page is here, and no arrival brings us back; others come first.
+                cx.arm(cx.now, Timer::Ahead(self.rules.segment));
+                break;
+            }
+            let (page, mapping) = (errand.next, errand.mapping);
+            errand.next.0 += 1;
+            let mark = false;
+            self.ask_ahead(cx, page, Access::Read, Ahead { mapping, mark });
+        }
+        gather(cx.effects, start);
+    }
+
+    /// Drops the copies of pages that others own.
+    fn do_without(&mut self, cx: &mut Cx<'_>, first: PageIndex, end: PageIndex) {
+        let me = cx.me();
+        let known = self.pages.from(first);
+        let known = known.take_while(|(page, _)| *page < end);
+        let copies = known.filter(|(_, page)| {
+            page.own.hint != me && page.own.busy().is_none() && page.rights > Rights::None
+        });
+        for page in copies.map(|(page, _)| page).collect::<Vec<_>>() {
+            self.at(cx, page, |desk| desk.evict(false));
+        }
+    }
+}
+
+/// After this long without an arrival something is asked for again.
+fn quiet(cx: &Cx<'_>) -> Duration {
+    cx.pace().resend_first / PATIENCE
+}
+
+impl Desk<'_, '_> {
+    /// Wishes for the page though nobody waits for it. Returns who was asked.
+    fn ask_ahead(&mut self, access: Access, ahead: Ahead) -> Option<NodeId> {
+        let (segment, page) = (self.rules.segment, self.index);
+        if self.page.allows(access) {
+            self.show(ahead);
+            return None;
+        }
+        if self.busy().is_some() {
+            return None;
+        }
+        let owner = match self.rules.manager {
+            Manager::Dynamic => self.page.own.hint,
+            Manager::Fixed => self.home(),
+        };
+        self.more().ahead = Some(ahead);
+        self.open_wish(access);
+        self.cx.emit(Event::AskedAhead { segment, page });
+        let open = self.page.own.want().is_some() && owner != self.cx.me();
+        open.then_some(owner)
+    }
+
+    /// The wish may have been lost, or its answer.
+    fn ask_again(&mut self) {
+        let (segment, page) = (self.rules.segment, self.index);
+        if let Some(want) = self.page.own.want() {
+            let waiter = want.waiter;
+            self.cx.emit(Event::Repaired { segment, page });
+            self.submit(waiter);
+        }
+    }
+
+    /// What was asked for ahead does not come: whoever needs it will ask for it. Its
+    /// wish is not repeated as others are: many of them at once would keep a slow
+    /// node busy with nothing else.
+    pub(super) fn give_up_ahead(&mut self) {
+        let timer = self.timer();
+        let (now, patience) = (self.cx.now, self.cx.pace().resend_first * PATIENCE);
+        let subject = self.subject();
+        let Some(busy) = self.page.own.busy_if_any() else {
+            return;
+        };
+        let Some(want) = &mut busy.want else { return };
+        if now < want.since + patience {
+            if want.backoff.fire(now, self.cx.pace()) {
+                let due = want.backoff.due();
+                self.cx.arm(due, timer);
+            }
+            return;
+        }
+        self.cx.end(&want.backoff, timer);
+        busy.want = None;
+        busy.more.ahead = None;
+        self.after.stays_out = true;
+        self.page.own.send_on(self.cx, subject);
+    }
+
+    /// Rights rose: maps the page where it is expected to be touched. True if it was
+    /// asked for ahead.
+    pub(super) fn show_ahead(&mut self) -> bool {
+        let Some(ahead) = self.more_if_any().and_then(|more| more.ahead.take()) else {
+            return false;
+        };
+        let (segment, page) = (self.rules.segment, self.index);
+        self.after.came_ahead = true;
+        if self.more_if_any().is_none_or(|more| more.faults.is_empty()) {
+            self.cx.emit(Event::CameAhead { segment, page });
+            self.show(ahead);
+        }
+        true
+    }
+
+    fn show(&mut self, ahead: Ahead) {
+        if ahead.mark {
+            return;
+        }
+        self.cx.push(Effect::Map {
+            mapping: ahead.mapping,
+            segment: self.rules.segment,
+            page: self.index,
+            rights: self.page.rights,
+        });
+    }
+}

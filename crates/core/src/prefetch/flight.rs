@@ -1,0 +1,250 @@
+//! What was asked for ahead and has not come: how much may be under way, and what
+//! must have been lost.
+//!
+//! An owner answers in the order in which it was asked. A page that is passed by
+//! pages asked for later was lost, or its owner keeps it for a while; it is asked
+//! for again, a few times (*selective repair*). After that, and where nothing comes
+//! any more, the repetition of the wish itself helps, as for any other page.
+
+use super::walk::Fare;
+use crate::time::Time;
+use core::time::Duration;
+use pagemesh_wire::{NodeId, PageIndex};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+
+/// So many pages asked for later must have come before a page counts as lost.
+const PASSED: u8 = 3;
+
+/// How often a page is asked for again here.
+const AGAIN: u8 = 3;
+
+/// Pages asked for again at once.
+const ONCE: usize = 64;
+
+/// Losses are counted in this part of a hundredth; see [`Fare::lost`].
+const LOSS: u32 = 128;
+
+/// Pages under way, by the node that was asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Flights {
+    of: BTreeMap<NodeId, VecDeque<InFlight>>,
+    count: u32,
+    took_micros: u32,
+    /// How many of a hundred were asked for again lately, in parts.
+    lost: u32,
+    /// A look at what stays out is due then.
+    look: Option<Time>,
+}
+
+/// One page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct InFlight {
+    page: PageIndex,
+    asked: Time,
+    passed: u8,
+    again: u8,
+}
+
+impl Flights {
+    /// How it goes, if `limit` pages may be under way.
+    pub(crate) fn fare(&self, limit: u32) -> Fare {
+        Fare {
+            took: Duration::from_micros(self.took_micros.into()),
+            lost: self.lost / LOSS,
+            room: limit.saturating_sub(self.count),
+        }
+    }
+
+    /// A node was asked for a page. Returns when to look, if nobody was told yet.
+    pub(crate) fn asked(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        page: PageIndex,
+        quiet: Duration,
+    ) -> Option<Time> {
+        self.count += 1;
+        self.of.entry(node).or_default().push_back(InFlight {
+            page,
+            asked: now,
+            passed: 0,
+            again: 0,
+        });
+        if self.look.is_some() {
+            return None;
+        }
+        self.look = Some(now + self.patience(quiet));
+        self.look
+    }
+
+    fn patience(&self, quiet: Duration) -> Duration {
+        quiet.max(Duration::from_micros(self.took_micros.into()) * 2)
+    }
+
+    /// A page came. Returns those to ask for again; nothing if nobody was asked for it.
+    pub(crate) fn came(&mut self, now: Time, page: PageIndex) -> Option<Vec<PageIndex>> {
+        let found = self.of.values_mut().find_map(|flight| {
+            let at = flight.iter().position(|out| out.page == page)?;
+            Some((flight, at))
+        });
+        let (flight, at) = found?;
+        let came = flight.remove(at).expect("it was found there");
+        self.count -= 1;
+        self.lost -= self.lost.div_ceil(128);
+        if came.again == 0 {
+            let took = u32::try_from((now - came.asked).as_micros()).unwrap_or(u32::MAX);
+            self.took_micros = took.max(self.took_micros - self.took_micros / 16);
+        }
+        let mut passed: Vec<InFlight> = flight.drain(..at).collect();
+        let mut again = Vec::new();
+        passed.retain_mut(|out| {
+            out.passed += 1;
+            if out.passed == PASSED {
+                again.push(*out);
+            }
+            out.passed < PASSED
+        });
+        for out in passed.into_iter().rev() {
+            flight.push_front(out);
+        }
+        let all = again.len() as u32;
+        self.lost = (self.lost + LOSS * all).min(100 * LOSS);
+        again.retain(|out| out.again < AGAIN);
+        self.count -= all - again.len() as u32;
+        flight.extend(again.iter().map(|out| out.once_more(now)));
+        Some(again.into_iter().map(|out| out.page).collect())
+    }
+
+    /// Nobody waits for a page any more.
+    pub(crate) fn forget(&mut self, page: PageIndex) {
+        for flight in self.of.values_mut() {
+            if let Some(at) = flight.iter().position(|out| out.page == page) {
+                flight.remove(at);
+                self.count -= 1;
+            }
+        }
+    }
+
+    /// The look is due: returns what has been out for too long, to ask for again if
+    /// `waits` for it still, and when to look again.
+    pub(crate) fn look(
+        &mut self,
+        now: Time,
+        quiet: Duration,
+        waits: impl Fn(PageIndex) -> bool,
+    ) -> (Vec<PageIndex>, Option<Time>) {
+        if self.look.is_none_or(|at| now < at) {
+            return (Vec::new(), None);
+        }
+        let patience = self.patience(quiet);
+        let mut again = Vec::new();
+        for flight in self.of.values_mut() {
+            flight.retain_mut(|out| {
+                if now < out.asked + patience * (1 << out.again) {
+                    return true;
+                }
+                if out.again == AGAIN || again.len() == ONCE || !waits(out.page) {
+                    return false;
+                }
+                *out = out.once_more(now);
+                again.push(out.page);
+                true
+            });
+        }
+        self.of.retain(|_, flight| !flight.is_empty());
+        self.count = self.of.values().map(|flight| flight.len() as u32).sum();
+        self.look = (self.count > 0).then(|| now + patience);
+        (again, self.look)
+    }
+}
+
+impl InFlight {
+    fn once_more(self, now: Time) -> Self {
+        Self {
+            page: self.page,
+            asked: now,
+            passed: 0,
+            again: self.again + 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: NodeId = NodeId(2);
+    const QUIET: Duration = Duration::from_millis(2);
+
+    fn asked(pages: std::ops::Range<u32>) -> Flights {
+        let mut flights = Flights::default();
+        for page in pages {
+            flights.asked(Time(0), OWNER, PageIndex(page), QUIET);
+        }
+        flights
+    }
+
+    fn came(flights: &mut Flights, pages: impl IntoIterator<Item = u32>) -> Vec<u32> {
+        let again = pages
+            .into_iter()
+            .filter_map(|page| flights.came(Time(1000), PageIndex(page)));
+        let again = again.flatten();
+        again.map(|page| page.0).collect()
+    }
+
+    #[test]
+    fn what_comes_in_order_is_asked_for_once() {
+        let mut flights = asked(0..100);
+        assert_eq!(flights.fare(100).room, 0);
+        assert_eq!(came(&mut flights, 0..100), []);
+        assert_eq!(flights.fare(100).room, 100);
+        assert_eq!(flights.came(Time(0), PageIndex(3)), None, "nobody asked");
+    }
+
+    #[test]
+    fn neighbours_that_change_places_are_not_lost() {
+        let mut flights = asked(0..100);
+        let swapped = (0..100).map(|page| page ^ 1);
+        assert_eq!(came(&mut flights, swapped), []);
+    }
+
+    #[test]
+    fn a_lost_page_is_asked_for_once_and_if_lost_again_once_more() {
+        let mut flights = asked(0..100);
+        assert_eq!(came(&mut flights, [0, 1]), []);
+        // 2 is lost, and so is 3.
+        assert_eq!(came(&mut flights, [4, 5, 6]), [2, 3]);
+        assert_eq!(came(&mut flights, 7..20), []);
+        assert!(flights.fare(100).lost > 0);
+        for page in 100..110 {
+            flights.asked(Time(0), OWNER, PageIndex(page), QUIET);
+        }
+        // All asked for before has come, but for the two.
+        assert_eq!(came(&mut flights, 20..100), []);
+        assert_eq!(came(&mut flights, [2, 100, 101, 102]), [3]);
+    }
+
+    #[test]
+    fn there_is_no_storm_of_repetitions() {
+        let mut flights = asked(0..64);
+        let (mut again, mut now, mut looks) = (0, Time(0), 0);
+        while let Some(look) = flights.look {
+            now = look;
+            let (pages, _) = flights.look(now, QUIET, |_| true);
+            again += pages.len();
+            looks += 1;
+        }
+        assert_eq!(again, 64 * usize::from(AGAIN));
+        assert!(looks < 32, "{looks} looks until {now}");
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_forgotten() {
+        let mut flights = asked(0..10);
+        let look = flights.look.unwrap();
+        let (again, next) = flights.look(look, QUIET, |page| page.0 == 7);
+        assert_eq!((again, next.is_some()), (vec![PageIndex(7)], true));
+        assert_eq!(flights.fare(10).room, 9);
+    }
+}

@@ -1,0 +1,171 @@
+//! Many wishes for the same node in one datagram.
+
+use crate::effect::{Effect, Effects};
+use pagemesh_wire::peer::{AskMany, Message, Subject, Wish};
+
+/// Puts the wishes among the effects from `start` on, as far as they are this node's
+/// own and new, into as few datagrams as possible. Wishes may overtake what
+/// else is said, as any datagram may.
+pub(crate) fn gather(effects: &mut Effects, start: usize) {
+    let mut kept = Vec::new();
+    let mut many: Vec<Effect> = Vec::new();
+    for effect in effects.split_off(start) {
+        let Some(wish) = wish(&effect) else {
+            kept.push(effect);
+            continue;
+        };
+        if !many.iter_mut().any(|open| joins(open, &effect, wish)) {
+            many.push(effect);
+        }
+    }
+    kept.append(&mut many);
+    for effect in kept {
+        effects.push(effect);
+    }
+}
+
+/// A wish as it stands among others, if it can.
+fn wish(effect: &Effect) -> Option<Wish> {
+    let Effect::Send {
+        header,
+        message: Message::Ask(ask),
+        ..
+    } = effect
+    else {
+        return None;
+    };
+    let Subject::Page { page, .. } = ask.subject else {
+        return None;
+    };
+    let own = ask.waiter.node == header.from && ask.hops == 0 && !ask.by_library;
+    own.then_some(Wish {
+        page,
+        request: ask.waiter.request,
+        have: ask.waiter.have,
+        since: ask.since,
+    })
+}
+
+/// Whether a wish found room in what goes to the same node anyway.
+fn joins(open: &mut Effect, effect: &Effect, wish: Wish) -> bool {
+    let (
+        Effect::Send {
+            address,
+            message: held,
+            ..
+        },
+        Effect::Send {
+            address: to,
+            message: Message::Ask(ask),
+            ..
+        },
+    ) = (open, effect)
+    else {
+        return false;
+    };
+    if address != to {
+        return false;
+    }
+    if let Message::Ask(first) = held {
+        match AskMany::of(first) {
+            Some(many) => *held = Message::AskMany(many),
+            None => return false,
+        }
+    }
+    let Message::AskMany(many) = held else {
+        return false;
+    };
+    many.join(ask.subject.segment(), ask.waiter.access, wish)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effect::Reply;
+    use pagemesh_wire::header::Header;
+    use pagemesh_wire::peer::{Access, Ask, Waiter};
+    use pagemesh_wire::{
+        ClusterId, Incarnation, NodeId, PageIndex, RequestId, SegmentId, Ticket, Version,
+    };
+
+    fn ask(to: u16, page: u32, access: Access) -> Effect {
+        let subject = Subject::Page {
+            segment: SegmentId::new(NodeId(1), 1),
+            page: PageIndex(page),
+        };
+        let waiter = Waiter {
+            node: NodeId(9),
+            request: RequestId(u64::from(page)),
+            access,
+            have: None,
+        };
+        Effect::Send {
+            address: ([127, 0, 0, 1], to).into(),
+            header: Header {
+                cluster: ClusterId(1),
+                from: NodeId(9),
+                to: NodeId(to),
+                incarnation: Incarnation(1),
+                body: 0,
+            },
+            message: Message::Ask(Ask {
+                subject,
+                waiter,
+                since: Version(3),
+                hops: 0,
+                by_library: false,
+            }),
+            page: None,
+        }
+    }
+
+    #[test]
+    fn wishes_of_one_kind_for_one_node_travel_together() {
+        let mut effects = Effects::default();
+        effects.push(ask(1, 1, Access::Read));
+        for page in 10..90 {
+            effects.push(ask(1, page, Access::Read));
+        }
+        effects.push(Effect::Reply {
+            ticket: Ticket(1),
+            reply: Reply::Done,
+        });
+        effects.push(ask(2, 5, Access::Read));
+        effects.push(ask(1, 6, Access::Write));
+        let before: Vec<Effect> = effects.as_slice().to_vec();
+        gather(&mut effects, 1);
+        let after = effects.as_slice();
+        assert_eq!(after[0], before[0], "what was there before stays");
+        let sizes: Vec<usize> = after
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::Send {
+                    message: Message::AskMany(many),
+                    ..
+                } => Some(many.each(NodeId(9)).count()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(sizes, [AskMany::LIMIT, 80 - AskMany::LIMIT]);
+        assert_eq!(after.len(), 6);
+        let all = |effects: &[Effect]| -> Vec<Ask> {
+            let mut asks: Vec<Ask> = effects
+                .iter()
+                .flat_map(|effect| match effect {
+                    Effect::Send {
+                        message: Message::Ask(ask),
+                        ..
+                    } => vec![*ask],
+                    Effect::Send {
+                        message: Message::AskMany(many),
+                        ..
+                    } => many.each(NodeId(9)).collect(),
+                    _ => Vec::new(),
+                })
+                .collect();
+            asks.sort_by_key(|ask| ask.waiter.request);
+            asks
+        };
+        assert_eq!(all(after), all(&before), "and none is changed");
+    }
+}

@@ -1,0 +1,61 @@
+//! Reading ahead: recognises who walks through a segment, says which pages to
+//! ask for before they are touched, and which of those asked for got lost.
+//!
+//! [`walk`] follows the faults of one process; [`flight`] follows what was asked
+//! of one node and has not come; [`gather`] puts many wishes into one datagram.
+//! Nothing here knows of rights or owners: a page asked for ahead is wished for
+//! like any other (`policies/sequential/ahead.rs`), so that whatever holds for
+//! wishes holds for it.
+
+mod flight;
+mod gather;
+mod walk;
+
+pub(crate) use flight::Flights;
+pub(crate) use gather::gather;
+pub(crate) use walk::{Burst, Habit, Walks};
+
+use pagemesh_wire::{ClientId, MappingId, PageIndex};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Everything about reading ahead in one segment on one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Prefetch {
+    /// What each process does with its memory.
+    pub(crate) walks: BTreeMap<ClientId, Walks>,
+    /// What is on its way.
+    pub(crate) flights: Flights,
+    /// What somebody wants to have soon, in order.
+    pub(crate) errands: VecDeque<Errand>,
+}
+
+/// A range that a process will need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Errand {
+    pub(crate) mapping: MappingId,
+    pub(crate) next: PageIndex,
+    pub(crate) end: PageIndex,
+}
+
+/// How a page asked for ahead is to be put where it is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Ahead {
+    /// Who is expected to touch it.
+    pub(crate) mapping: MappingId,
+    /// The first page of a burst is not mapped: touching it says that the pages
+    /// before it were wanted, and it is time to ask for more.
+    pub(crate) mark: bool,
+}
+
+impl Prefetch {
+    /// The process is gone.
+    pub(crate) fn client_gone(&mut self, client: ClientId) {
+        self.walks.remove(&client);
+    }
+
+    /// The mapping is gone.
+    pub(crate) fn unmapped(&mut self, mapping: MappingId) {
+        self.errands.retain(|errand| errand.mapping != mapping);
+    }
+}

@@ -1,0 +1,421 @@
+//! Who walks: faults at equal distances, one after the other.
+
+use core::time::Duration;
+use pagemesh_wire::PageIndex;
+use pagemesh_wire::peer::Access;
+use serde::{Deserialize, Serialize};
+
+/// Walks followed at once in one process: as many threads may walk.
+const SLOTS: usize = 16;
+
+/// The longest step that makes a walk, in pages.
+const REACH: i64 = 64;
+
+/// Equal steps after which the next pages are asked for: of one page, and of more,
+/// which chance makes more often.
+const RUN: u32 = 2;
+const STRIDED_RUN: u32 = 3;
+
+/// Pages of the first burst of a walk, and of one that a program announced.
+const FIRST: u32 = 4;
+const ANNOUNCED: u32 = 32;
+
+/// Pages of a burst at most: at 10 Gbit/s they take a millisecond.
+const MOST: u32 = 256;
+
+/// A walk that has proven itself asks for no fewer.
+const LEAST: u32 = 16;
+
+/// A burst is to be there after this long. Longer ones fill queues on the way, and
+/// everybody else waits behind them.
+const SOON: Duration = Duration::from_millis(4);
+
+/// Walks that may begin and come to nothing, and after how many faults one more
+/// may. This bounds what guessing costs a program that does not walk: of 256
+/// faults at most one, and four pages.
+const TRUST: u32 = 8;
+const EARNED_BY: u32 = 256;
+
+/// What a program says about how it will use a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum Habit {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// From front to back: two steps are enough.
+    Sequential,
+    /// Here and there: nothing is to be guessed.
+    Random,
+}
+
+/// The walks of one process in one segment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Walks {
+    /// The one that went on last comes first.
+    walks: Vec<Walk>,
+    habit: Habit,
+    trust: u32,
+    faults: u32,
+}
+
+/// One thread's way through memory, or what looks like it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Walk {
+    access: Access,
+    last: i64,
+    /// Pages from step to step; zero after the first fault.
+    stride: i64,
+    /// Equal steps in a row.
+    run: u32,
+    /// Pages of the next burst; zero while nothing is asked for ahead.
+    window: u32,
+    /// Nothing was asked for from here on.
+    next: i64,
+    /// Whoever comes here has used what was asked for before.
+    mark: i64,
+    /// Some burst was used.
+    proven: bool,
+}
+
+/// Pages to ask for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Burst {
+    pub(crate) access: Access,
+    first: i64,
+    stride: i64,
+    count: u32,
+}
+
+impl Burst {
+    /// The pages, in the order in which they will be touched.
+    pub(crate) fn pages(self) -> impl Iterator<Item = PageIndex> {
+        (0..i64::from(self.count)).map(move |step| {
+            let page = self.first + step * self.stride;
+            PageIndex(u32::try_from(page).expect("bursts stay inside the segment"))
+        })
+    }
+}
+
+/// How what was asked for ahead has fared lately.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fare {
+    /// How long pages took.
+    pub(crate) took: Duration,
+    /// How many of a hundred had to be asked for again.
+    pub(crate) lost: u32,
+    /// How many more may be under way.
+    pub(crate) room: u32,
+}
+
+impl Default for Walks {
+    fn default() -> Self {
+        Self {
+            walks: Vec::new(),
+            habit: Habit::default(),
+            trust: TRUST,
+            faults: 0,
+        }
+    }
+}
+
+impl Walks {
+    /// The process says how it will use the segment.
+    pub(crate) fn set_habit(&mut self, habit: Habit) {
+        self.habit = habit;
+        self.walks.clear();
+    }
+
+    /// A thread stopped at a page of a segment of so many pages. Returns what to
+    /// ask for ahead.
+    pub(crate) fn fault(
+        &mut self,
+        page: PageIndex,
+        access: Access,
+        pages: u32,
+        fare: Fare,
+    ) -> Option<Burst> {
+        if self.habit == Habit::Random {
+            return None;
+        }
+        self.faults += 1;
+        if self.faults == EARNED_BY {
+            self.faults = 0;
+            self.trust = TRUST.min(self.trust + 1);
+        }
+        let at = i64::from(page.0);
+        let slot = self.slot(at, access);
+        let mut walk = self.walks.remove(slot);
+        let burst = self.step(&mut walk, at, i64::from(pages), fare);
+        self.walks.insert(0, walk);
+        burst
+    }
+
+    /// The walk that this fault belongs to: one whose pages ahead it is among, one
+    /// that comes here with its next step, one nearby, or a new one.
+    fn slot(&mut self, at: i64, access: Access) -> usize {
+        let of_kind = |walk: &Walk| walk.access == access;
+        let ahead = |walk: &Walk| of_kind(walk) && walk.covers(at);
+        let next = |walk: &Walk| of_kind(walk) && walk.stride != 0 && at == walk.last + walk.stride;
+        let near =
+            |walk: &Walk| of_kind(walk) && walk.window == 0 && (at - walk.last).abs() <= REACH;
+        let found = self.walks.iter().position(ahead);
+        let found = found.or_else(|| self.walks.iter().position(next));
+        found
+            .or_else(|| self.walks.iter().position(near))
+            .unwrap_or_else(|| {
+                self.walks.truncate(SLOTS - 1);
+                self.walks.insert(0, Walk::new(at, access));
+                0
+            })
+    }
+
+    fn step(&mut self, walk: &mut Walk, at: i64, pages: i64, fare: Fare) -> Option<Burst> {
+        if walk.window == 0 {
+            return self.begin(walk, at, pages, fare);
+        }
+        walk.go_to(at);
+        if !walk.has_reached(walk.mark, at) {
+            return None;
+        }
+        if !walk.proven {
+            self.trust = TRUST.min(self.trust + 1);
+        }
+        walk.used(at, fare);
+        walk.burst(pages, fare)
+    }
+
+    /// One more step of what may become a walk.
+    fn begin(&mut self, walk: &mut Walk, at: i64, pages: i64, fare: Fare) -> Option<Burst> {
+        let step = at - walk.last;
+        if step == 0 {
+            return None;
+        }
+        walk.run = if step == walk.stride { walk.run + 1 } else { 1 };
+        walk.stride = step;
+        walk.last = at;
+        let announced = self.habit == Habit::Sequential;
+        let wanted = match step {
+            1 if announced => 1,
+            1 | -1 => RUN,
+            _ => STRIDED_RUN,
+        };
+        if walk.run < wanted || (self.trust == 0 && !announced) {
+            return None;
+        }
+        self.trust = self.trust.saturating_sub(1);
+        walk.window = if announced { ANNOUNCED } else { FIRST };
+        walk.next = at + step;
+        walk.burst(pages, fare)
+    }
+}
+
+impl Walk {
+    fn new(at: i64, access: Access) -> Self {
+        Self {
+            access,
+            last: at,
+            stride: 0,
+            run: 0,
+            window: 0,
+            next: 0,
+            mark: 0,
+            proven: false,
+        }
+    }
+
+    /// Whether a page lies between here and the first one not asked for, that one
+    /// included.
+    fn covers(&self, at: i64) -> bool {
+        self.window > 0
+            && (at - self.last) % self.stride == 0
+            && self.has_reached(self.last, at)
+            && self.has_reached(at, self.next)
+    }
+
+    /// Whether `at` is `page`, or comes after it.
+    fn has_reached(&self, page: i64, at: i64) -> bool {
+        (at - page) * self.stride.signum() >= 0
+    }
+
+    fn go_to(&mut self, at: i64) {
+        self.last = at;
+        if self.has_reached(self.next, at) {
+            self.next = at + self.stride;
+        }
+    }
+
+    /// What was asked for ahead is used: asks for more at once, unless it came
+    /// late or not at all.
+    fn used(&mut self, at: i64, fare: Fare) {
+        if fare.took > SOON || fare.lost > 25 {
+            self.window = LEAST.max(self.window / 2);
+        } else if fare.took <= SOON / 2 {
+            self.window = MOST.min(self.window * 2);
+        }
+        self.proven = true;
+        self.mark = at + self.stride;
+    }
+
+    /// The next burst, as far as the segment goes and others leave room.
+    fn burst(&mut self, pages: i64, fare: Fare) -> Option<Burst> {
+        let room = if self.stride > 0 {
+            pages - 1 - self.next
+        } else {
+            self.next
+        };
+        let inside = if room < 0 {
+            0
+        } else {
+            room / self.stride.abs() + 1
+        };
+        let inside = u32::try_from(inside).unwrap_or(u32::MAX);
+        let count = self.window.min(fare.room).min(inside);
+        // The first of them is not mapped: whoever comes there needs the next burst.
+        self.mark = self.next;
+        if count == 0 {
+            return None;
+        }
+        let first = self.next;
+        self.next += i64::from(count) * self.stride;
+        Some(Burst {
+            access: self.access,
+            first,
+            stride: self.stride,
+            count,
+        })
+    }
+}
+
+/// Nothing measured yet, and room for all.
+#[cfg(test)]
+pub(crate) const FREE: Fare = Fare {
+    took: Duration::ZERO,
+    lost: 0,
+    room: u32::MAX,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGES: u32 = 100_000;
+
+    /// The faults of a program that touches these pages; those that came ahead
+    /// cause none, unless they are the mark.
+    fn touch(walks: &mut Walks, pages: impl Iterator<Item = u32>) -> (u32, Vec<u32>) {
+        let mut here = std::collections::BTreeMap::new();
+        let (mut faults, mut ahead) = (0, Vec::new());
+        for page in pages {
+            if here.get(&page) == Some(&true) {
+                continue;
+            }
+            faults += u32::from(!here.contains_key(&page));
+            here.insert(page, true);
+            let burst = walks.fault(PageIndex(page), Access::Read, PAGES, FREE);
+            for (at, page) in burst.into_iter().flat_map(Burst::pages).enumerate() {
+                ahead.push(page.0);
+                here.entry(page.0).or_insert(at > 0);
+            }
+        }
+        (faults, ahead)
+    }
+
+    #[test]
+    fn who_walks_finds_everything_there() {
+        for stride in [1_i64, 2, 7, -1, -3, 64] {
+            let mut walks = Walks::default();
+            let start = if stride < 0 { 90_000 } else { 10 };
+            let steps = (0..1200).map(|step| (start + step * stride) as u32);
+            let (faults, ahead) = touch(&mut walks, steps.clone());
+            assert!(faults <= 5, "{faults} faults with stride {stride}");
+            let wanted: Vec<u32> = steps.skip(faults as usize - 1).collect();
+            assert!(
+                ahead
+                    .iter()
+                    .all(|page| i64::from(*page) % stride == start % stride)
+            );
+            assert!(ahead.len() <= wanted.len() + 2 * MOST as usize);
+        }
+    }
+
+    #[test]
+    fn sixteen_threads_walk_at_once() {
+        let mut walks = Walks::default();
+        let steps = (0..200).flat_map(|step| (0..16).map(move |thread| thread * 5000 + step));
+        let (faults, _) = touch(&mut walks, steps);
+        assert!(faults <= 16 * 4, "{faults}");
+    }
+
+    #[test]
+    fn guessing_costs_little_who_does_not_walk() {
+        let mut walks = Walks::default();
+        let mut state = 7_u64;
+        let mut random = move || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) as u32
+        };
+        // Runs of three neighbours, the worst there is: each begins a walk that ends.
+        let runs = (0..20_000).flat_map(|_| {
+            let first = random() % (PAGES - 8);
+            first..first + 3
+        });
+        let (mut faults, mut asked) = (0, 0);
+        for page in runs {
+            faults += 1;
+            let burst = walks.fault(PageIndex(page), Access::Read, PAGES, FREE);
+            asked += burst.map_or(0, |burst| burst.pages().count());
+        }
+        assert!(
+            asked * 100 <= faults * 3,
+            "{asked} pages for {faults} faults"
+        );
+    }
+
+    #[test]
+    fn a_program_may_say_what_it_does() {
+        let mut walks = Walks::default();
+        walks.set_habit(Habit::Random);
+        assert_eq!(touch(&mut walks, 0..100), (100, Vec::new()));
+        walks.set_habit(Habit::Sequential);
+        assert_eq!(touch(&mut walks, 0..100).0, 2);
+    }
+
+    #[test]
+    fn stays_inside_the_segment() {
+        let mut walks = Walks::default();
+        let burst = |walks: &mut Walks, page| walks.fault(PageIndex(page), Access::Write, 10, FREE);
+        for page in [5, 6, 7] {
+            if let Some(burst) = burst(&mut walks, page) {
+                assert_eq!(burst.pages().map(|page| page.0).collect::<Vec<_>>(), [8, 9]);
+            }
+        }
+        assert_eq!(burst(&mut walks, 8), None);
+        for page in [4, 3, 2] {
+            if let Some(burst) = burst(&mut walks, page) {
+                assert_eq!(burst.pages().map(|page| page.0).collect::<Vec<_>>(), [1, 0]);
+            }
+        }
+    }
+
+    #[test]
+    fn late_pages_are_asked_for_in_smaller_bursts() {
+        let mut walk = Walk::new(0, Access::Read);
+        (walk.window, walk.stride) = (64, 1);
+        let late = Fare {
+            took: SOON * 2,
+            ..FREE
+        };
+        walk.used(1, late);
+        assert_eq!(walk.window, 32);
+        for _ in 0..9 {
+            walk.used(1, late);
+        }
+        assert_eq!(walk.window, LEAST);
+        for _ in 0..9 {
+            walk.used(1, FREE);
+        }
+        assert_eq!(walk.window, MOST);
+    }
+}
