@@ -240,8 +240,19 @@ impl Daemon {
         Ok(())
     }
 
-    /// Handles one datagram; false if there was none.
+    /// Handles one datagram, and those that came with it; false if there was none.
     fn receive(&mut self) -> Result<bool> {
+        let mut any = self.receive_one()?;
+        while self.driver.hands.network.has_more() {
+            any |= self.receive_one()?;
+            self.streak += 1;
+        }
+        let hands = &mut self.driver.hands;
+        hands.network.depart(&mut hands.tally);
+        Ok(any)
+    }
+
+    fn receive_one(&mut self) -> Result<bool> {
         let hands = &mut self.driver.hands;
         let into = self.datagram.bytes_mut();
         let got = hands.network.receive(into, &mut hands.tally);

@@ -47,8 +47,11 @@ pub(crate) enum Got {
 /// Longer datagrams do not exist, nor do bursts.
 const LONGEST: usize = 1 << 16;
 
-/// Datagrams of so many bytes carry a page and go out together with others like them.
+/// Datagrams of so many bytes carry a page, and seldom leave alone.
 const LARGE: usize = 2048;
+
+/// Datagrams of a burst at most; older kernels cut no more.
+const COUNT: usize = 60;
 
 /// Bytes of a burst at most: IP counts its own header.
 const TOGETHER: usize = LONGEST - 256;
@@ -57,6 +60,8 @@ const TOGETHER: usize = LONGEST - 256;
 #[derive(Clone, Copy, Debug, Default)]
 struct Rest {
     from: Option<SocketAddr>,
+    /// How many there are; an empty datagram is one, too.
+    count: usize,
     next: usize,
     end: usize,
     each: usize,
@@ -74,9 +79,14 @@ struct Outgoing {
 }
 
 impl Rest {
+    fn is_over(&self) -> bool {
+        self.count == 0
+    }
+
     /// The next datagram.
     fn take(&mut self) -> Option<(std::ops::Range<usize>, SocketAddr)> {
-        let from = self.from.filter(|_| self.next < self.end)?;
+        let from = self.from.filter(|_| self.count > 0)?;
+        self.count -= 1;
         let start = self.next;
         self.next = self.end.min(start + self.each);
         Some((start..self.next, from))
@@ -86,9 +96,10 @@ impl Rest {
 impl Outgoing {
     /// Whether a datagram can go out together with those that wait.
     fn takes(&self, to: SocketAddr, length: usize) -> bool {
-        let alike = self.bytes.is_empty() || (self.to, self.each) == (Some(to), length);
-        let room = self.bytes.len() + length <= TOGETHER;
-        alike && room && length >= LARGE && (self.too_long == 0 || length < self.too_long)
+        let alike = self.to.is_none() || (self.to, self.each) == (Some(to), length);
+        let few = self.bytes.len() < self.each * COUNT || self.to.is_none();
+        let room = few && self.bytes.len() + length <= TOGETHER;
+        alike && room && (self.too_long == 0 || length < self.too_long)
     }
 }
 
@@ -164,16 +175,18 @@ impl Network {
     /// Looks for what has come, and takes the first of it.
     fn fetch(&mut self, clear: &mut [u8], tally: &mut Tally) -> io::Result<Got> {
         match self.udp.receive_burst(&mut self.inbox)? {
-            Burst::Datagrams { length: 0, .. } | Burst::Noise => {
+            Burst::Noise => {
                 tally.add(Count::NetworkNoise, 1);
                 Ok(Got::Handled)
             }
             Burst::Nothing => Ok(Got::Nothing),
             Burst::Datagrams { length, each, from } => {
+                let length = length.min(self.inbox.len());
                 self.rest = Rest {
                     from: Some(from),
+                    count: length.div_ceil(each).max(1),
                     next: 0,
-                    end: length.min(self.inbox.len()),
+                    end: length,
                     each,
                 };
                 self.receive(clear, tally)
@@ -241,7 +254,8 @@ impl Network {
         if let Some(sealing) = &mut self.sealing {
             if let Some(sealed) = sealing.seal(to, node, &[datagram]) {
                 let (udp, impairer) = (&self.udp, &mut self.impairer);
-                give(udp, impairer, &mut self.outbox, to, sealed, tally);
+                let outbox = (&mut self.outbox, !self.rest.is_over());
+                give(udp, impairer, outbox, to, sealed, tally);
             }
             self.flush(tally);
         } else {
@@ -249,14 +263,23 @@ impl Network {
         }
     }
 
-    /// Lets everything out that waits for more of its kind.
+    /// Whether more came together with what was received last.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.rest.is_over()
+    }
+
+    /// Lets everything out that waits for more of its kind, unless answers to what
+    /// came in together are still to join it.
     pub(crate) fn depart(&mut self, tally: &mut Tally) {
-        depart(&self.udp, &mut self.outbox, tally);
+        if !self.has_more() {
+            depart(&self.udp, &mut self.outbox, tally);
+        }
     }
 
     fn put(&mut self, to: SocketAddr, datagram: &[u8], tally: &mut Tally) {
         let (udp, impairer) = (&self.udp, &mut self.impairer);
-        give(udp, impairer, &mut self.outbox, to, datagram, tally);
+        let outbox = (&mut self.outbox, !self.rest.is_over());
+        give(udp, impairer, outbox, to, datagram, tally);
     }
 
     /// Sends what the bad network held back until now.
@@ -275,18 +298,19 @@ impl Network {
     }
 }
 
-/// To the network, or to who makes it worse.
+/// To the network, or to who makes it worse. What is large, or answers something that
+/// came together with others, waits for more of its kind.
 fn give(
     udp: &Udp,
     impairer: &mut Option<Impairer>,
-    outbox: &mut Outgoing,
+    (outbox, together): (&mut Outgoing, bool),
     to: SocketAddr,
     datagram: &[u8],
     tally: &mut Tally,
 ) {
     match impairer {
-        None if datagram.len() < LARGE => put(udp, to, datagram, tally),
-        None => join(udp, outbox, to, datagram, tally),
+        None if datagram.len() >= LARGE || together => join(udp, outbox, to, datagram, tally),
+        None => put(udp, to, datagram, tally),
         Some(impairer) => {
             impairer.offer(clock::monotonic(), to, datagram);
             while let Some((to, bytes)) = impairer.release(clock::monotonic()) {

@@ -5,6 +5,7 @@ mod agent;
 mod compress;
 mod diff;
 mod fault;
+mod loss;
 mod memory;
 mod raw;
 mod recorder;
@@ -39,6 +40,8 @@ enum Which {
     Memory(memory::Memory),
     /// What the flight recorder adds to a fault, beside a cluster without one
     Recorder(Effort),
+    /// What lost datagrams cost, beside TCP; and whether a slow node gets its turns
+    Loss(loss::Loss),
     /// How fast a segment is read and written from front to back, beside TCP
     Stream(stream::Stream),
     /// What locks and barriers cost, beside the raw round trip
@@ -119,6 +122,7 @@ impl Bench {
             Which::Compress(effort) => compress::measure(&effort),
             Which::Diff(effort) => diff::measure(&effort),
             Which::Memory(memory) => memory.measure()?,
+            Which::Loss(loss) => loss.measure()?,
             Which::Stream(stream) => stream.measure()?,
             Which::Agent(agent) => return agent.run(),
         };

@@ -42,6 +42,8 @@ pub(super) enum Order {
     Walk { pages: u32, write: bool },
     /// Load one word of each page, dealt to so many threads; answers with one time.
     Crowd { pages: Vec<u32>, threads: u32 },
+    /// Store to the first page for so long, with pauses; answers when it is over.
+    Contend { millis: u64, pause_nanos: u64 },
     /// Pages will be touched here and there.
     Random,
     /// Close the segment and remove its name, if it still has one.
@@ -52,6 +54,10 @@ pub(super) enum Order {
     TcpServe { bind: SocketAddr, bytes: u64 },
     /// Receive so many bytes; answers with one time.
     TcpFetch { to: SocketAddr, bytes: u64 },
+    /// Answer so many requests with a page each.
+    TcpAnswer { bind: SocketAddr, count: u32 },
+    /// Ask so often; answers with times.
+    TcpExchange { to: SocketAddr, count: u32 },
     /// Answer raw requests.
     RawServe {
         bind: SocketAddr,
@@ -79,6 +85,8 @@ pub(super) const COUNTED: &[&str] = &[
     "asked_ahead",
     "came_ahead",
     "repaired",
+    "resent",
+    "ownerships_arrived",
 ];
 
 /// What an agent answers.
@@ -138,6 +146,12 @@ impl Actor {
             }
             Order::Walk { pages, write } => walk::walk(self.mapping()?, *pages, *write),
             Order::Crowd { pages, threads } => walk::crowd(self.mapping()?, pages, *threads),
+            Order::Contend {
+                millis,
+                pause_nanos,
+            } => walk::contend(self.mapping()?, *millis, *pause_nanos),
+            Order::TcpAnswer { bind, count } => walk::answer_tcp(*bind, *count),
+            Order::TcpExchange { to, count } => walk::exchange_tcp(*to, *count),
             Order::Random => {
                 let segment = self.segment()?;
                 segment.advise(0..segment.size(), Advice::Random)?;

@@ -207,6 +207,17 @@ impl Stage {
         Ok(took)
     }
 
+    /// Requests of node 0 to node 1 that are answered with a page, by TCP.
+    pub(super) fn tcp_exchange(&mut self, count: u32) -> Result<Vec<u64>> {
+        let mut to = self.addresses[1];
+        to.set_port(RAW_PORT);
+        self.tell(1, &Order::TcpAnswer { bind: to, count })?;
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let took = self.ask(0, &Order::TcpExchange { to, count })?;
+        self.hear(1)?;
+        Ok(took)
+    }
+
     /// The raw exchange between nodes 0 and 1, `reply` bytes back.
     pub(super) fn raw(&mut self, reply: usize, count: u32, samples: &mut Samples) -> Result<()> {
         let mut to = self.addresses[1];

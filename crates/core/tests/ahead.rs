@@ -1,0 +1,167 @@
+//! Pages asked for before they are touched: how many datagrams, and what is mapped.
+
+mod common;
+
+use common::{Cluster, MAPPING};
+use core::time::Duration;
+use pagemesh_core::{Effect, Request};
+use pagemesh_wire::local::Advice;
+use pagemesh_wire::peer::{Access, Manager, Message, Window};
+use pagemesh_wire::{NodeId, PageCount, PageIndex, SegmentId};
+
+const N1: NodeId = NodeId(1);
+const N2: NodeId = NodeId(2);
+
+/// Node 1 has written all 16 pages.
+fn written(manager: Manager) -> (Cluster, SegmentId) {
+    let mut cluster = Cluster::new(2);
+    let segment = cluster.segment(manager, Window::Nanos(0)).id;
+    for page in 0..16 {
+        cluster.touch(N1, page, Access::Write);
+    }
+    cluster.forget();
+    (cluster, segment)
+}
+
+fn kinds(cluster: &Cluster) -> Vec<(usize, &'static str)> {
+    let mut kinds: Vec<(usize, &'static str)> = Vec::new();
+    for (_, _, message) in &cluster.sent {
+        let kind = match message {
+            Message::Ask(_) => "ask",
+            Message::AskMany(many) => match many.wishes.len() {
+                4 => "ask for 4",
+                _ => "ask for more",
+            },
+            Message::Data(_) => "data",
+            Message::Pass(_) => "pass",
+            Message::PassAck(_) => "ack",
+            // Signs of life.
+            _ => continue,
+        };
+        match kinds.last_mut() {
+            Some((count, last)) if *last == kind => *count += 1,
+            _ => kinds.push((1, kind)),
+        }
+    }
+    kinds
+}
+
+fn mapped(cluster: &Cluster, node: NodeId) -> Vec<u32> {
+    let maps = cluster.done.iter().filter_map(|(of, effect)| match effect {
+        Effect::Map { mapping, page, .. } if *of == node && *mapping == MAPPING => Some(page.0),
+        _ => None,
+    });
+    maps.collect()
+}
+
+fn advise(cluster: &mut Cluster, segment: SegmentId, range: (u32, u32), advice: Advice) {
+    let request = Request::Advise {
+        segment,
+        first: PageIndex(range.0),
+        count: PageCount(range.1),
+        advice,
+    };
+    cluster.ask(N2, request);
+    cluster.settle();
+}
+
+#[test]
+fn who_walks_asks_for_four_pages_with_one_datagram() {
+    let (mut cluster, _) = written(Manager::Dynamic);
+    for page in 0..3 {
+        cluster.touch(N2, page, Access::Read);
+    }
+    let expected = [
+        (1, "ask"),
+        (1, "data"),
+        (1, "ask"),
+        (1, "data"),
+        (1, "ask"),
+        (1, "ask for 4"),
+        (5, "data"),
+    ];
+    assert_eq!(kinds(&cluster), expected);
+    // Page 3 is there, and touching it asks for more.
+    assert_eq!(mapped(&cluster, N2), [0, 1, 2, 4, 5, 6]);
+    cluster.forget();
+    cluster.touch(N2, 3, Access::Read);
+    assert_eq!(kinds(&cluster), [(1, "ask for more"), (8, "data")]);
+    assert_eq!(mapped(&cluster, N2), [3, 8, 9, 10, 11, 12, 13, 14]);
+}
+
+#[test]
+fn ownership_comes_ahead_of_who_writes() {
+    for manager in [Manager::Dynamic, Manager::Fixed] {
+        let (mut cluster, _) = written(manager);
+        for page in 0..3 {
+            cluster.touch(N2, page, Access::Write);
+        }
+        assert_eq!(mapped(&cluster, N2), [0, 1, 2, 4, 5, 6], "{manager:?}");
+        cluster.forget();
+        // The owner has it back without waiting, for nobody used it.
+        cluster.touch(N1, 5, Access::Write);
+        assert_eq!(mapped(&cluster, N1), [5], "{manager:?}");
+    }
+}
+
+#[test]
+fn a_lost_page_is_asked_for_again_before_its_wish_is_repeated() {
+    let (mut cluster, _) = written(Manager::Dynamic);
+    for page in 0..2 {
+        cluster.touch(N2, page, Access::Read);
+    }
+    let fault = pagemesh_core::Input::Fault {
+        mapping: MAPPING,
+        page: PageIndex(2),
+        access: Access::Read,
+    };
+    cluster.input(N2, fault);
+    cluster.deliver(|_, message| !matches!(message, Message::Data(data) if data.page.0 == 4));
+    assert!(!mapped(&cluster, N2).contains(&4));
+    cluster.forget();
+    cluster.pass(Duration::from_millis(5));
+    assert_eq!(kinds(&cluster), [(1, "ask"), (1, "data")]);
+    assert_eq!(mapped(&cluster, N2), [4]);
+}
+
+#[test]
+fn what_does_not_come_is_given_up_and_wished_for_anew() {
+    let (mut cluster, segment) = written(Manager::Dynamic);
+    let request = Request::Advise {
+        segment,
+        first: PageIndex(3),
+        count: PageCount(4),
+        advice: Advice::WillNeed,
+    };
+    cluster.ask(N2, request);
+    cluster.deliver(|to, _| to == N2);
+    let mut asked = 0;
+    for _ in 0..40 {
+        cluster.pass(Duration::ZERO);
+        cluster.now = cluster.now + Duration::from_millis(5);
+        cluster.input(N2, pagemesh_core::Input::Deadline);
+        asked += cluster.sent.iter().filter(|(from, ..)| *from == N2).count();
+        cluster.sent.clear();
+        cluster.deliver(|to, _| to == N2);
+    }
+    assert!(asked <= 8, "{asked} datagrams for what one would have done");
+    cluster.forget();
+    cluster.touch(N2, 3, Access::Read);
+    assert_eq!(mapped(&cluster, N2), [3]);
+}
+
+#[test]
+fn advice_is_taken() {
+    let (mut cluster, segment) = written(Manager::Dynamic);
+    advise(&mut cluster, segment, (3, 10), Advice::WillNeed);
+    assert_eq!(mapped(&cluster, N2), (3..13).collect::<Vec<_>>());
+    advise(&mut cluster, segment, (3, 4), Advice::DontNeed);
+    let evicted = |effect: &&(NodeId, Effect)| matches!(effect.1, Effect::Evict { .. });
+    assert_eq!(cluster.done.iter().filter(evicted).count(), 4);
+    cluster.forget();
+    advise(&mut cluster, segment, (0, 16), Advice::Random);
+    for page in 3..7 {
+        cluster.touch(N2, page, Access::Read);
+    }
+    assert_eq!(mapped(&cluster, N2), [3, 4, 5, 6]);
+}
