@@ -15,8 +15,9 @@ use crate::segment::Segment;
 use crate::shell::Cx;
 use crate::sync::{Barriers, Conditions, Locks};
 use crate::timers::Timer;
+use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{self, Access, Call, Health, MemberView, Refusal, SegmentInfo, Subject};
-use pagemesh_wire::{CallId, ClientId, MappingId, NodeId, PageIndex, SegmentId, Ticket};
+use pagemesh_wire::{CallId, ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -172,10 +173,7 @@ impl Rooms {
                 return cx.refuse(ticket, Refusal::NotMember);
             }
             Standing::Member => {}
-            Standing::Out(why) => {
-                let why = why.clone();
-                return cx.refuse(ticket, why);
-            }
+            Standing::Out(why) => return cx.refuse(ticket, why.clone()),
             Standing::Unborn | Standing::Joining(_) => {
                 return cx.refuse(ticket, Refusal::NotYetMember);
             }
@@ -191,11 +189,6 @@ impl Rooms {
                 write,
                 credentials,
             } => {
-                let client = Some((ticket, client));
-                let then = Then::Open {
-                    client,
-                    name: name.clone(),
-                };
                 let call = Call::Open {
                     name,
                     create,
@@ -203,7 +196,7 @@ impl Rooms {
                     write,
                     credentials,
                 };
-                self.call(cx, NodeId::COORDINATOR, call, then);
+                self.open(cx, (ticket, client), call);
             }
             Request::Call { to, call } => self.client_call(cx, ticket, client, to, call),
             Request::Lock { key } if self.is_open_by(key.segment, client) => {
@@ -237,21 +230,41 @@ impl Rooms {
             }
             Request::Leave => self.leave(cx, ticket),
             Request::Advise {
-                segment: id,
+                segment,
                 first,
                 count,
                 advice,
-            } => {
-                let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
-                let mut mappings = self.mappings.iter();
-                let mapping = mappings.find(|(_, of)| **of == (id, client));
-                let who = (client, mapping.map(|(mapping, _)| *mapping));
-                self.with_page(cx, ticket, client, id, last, |segment, cx| {
-                    segment.policy.advise(cx, who, (first, count), advice);
-                    cx.reply(ticket, Reply::Done);
-                });
-            }
+            } => self.advise(cx, (ticket, client), segment, (first, count), advice),
         }
+    }
+
+    fn open(&mut self, cx: &mut Cx<'_>, client: (Ticket, ClientId), call: Call) {
+        let Call::Open { name, .. } = &call else {
+            return;
+        };
+        let then = Then::Open {
+            client: Some(client),
+            name: name.clone(),
+        };
+        self.call(cx, NodeId::COORDINATOR, call, then);
+    }
+
+    fn advise(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (ticket, client): (Ticket, ClientId),
+        id: SegmentId,
+        (first, count): (PageIndex, PageCount),
+        advice: Advice,
+    ) {
+        let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
+        let mut mappings = self.mappings.iter();
+        let mapping = mappings.find(|(_, of)| **of == (id, client));
+        let who = (client, mapping.map(|(mapping, _)| *mapping));
+        self.with_page(cx, ticket, client, id, last, |segment, cx| {
+            segment.policy.advise(cx, who, (first, count), advice);
+            cx.reply(ticket, Reply::Done);
+        });
     }
 
     fn is_open_by(&self, segment: SegmentId, client: ClientId) -> bool {

@@ -1,5 +1,6 @@
 //! Pages asked for before they are touched: how many datagrams, and what is mapped.
 
+#[expect(dead_code, reason = "other tests need more of it")]
 mod common;
 
 use common::{Cluster, MAPPING};
