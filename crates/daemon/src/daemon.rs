@@ -245,7 +245,6 @@ impl Daemon {
         let mut any = self.receive_one()?;
         while self.driver.hands.network.has_more() {
             any |= self.receive_one()?;
-            self.streak += 1;
         }
         let hands = &mut self.driver.hands;
         hands.network.depart(&mut hands.tally);
