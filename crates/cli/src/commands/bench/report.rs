@@ -143,6 +143,7 @@ impl Report {
             p50,
             p99: rate(samples, 99),
             n: samples.0.len(),
+            cpu: None,
             baseline: beside.map(|(name, beside)| Baseline {
                 baseline: name,
                 baseline_p50: rate(beside, 50),
