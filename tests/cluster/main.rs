@@ -18,6 +18,7 @@ mod leaving;
 mod litmus;
 mod locks;
 mod mappings;
+mod mortality;
 mod observing;
 mod permissions;
 mod policies;

@@ -2,7 +2,7 @@
 //! cannot be, they see errors, and never zeros.
 
 use crate::stress::{Stage, shape, stress_with};
-use crate::support::{Cluster, Player, eventually, finish_all};
+use crate::support::{Cluster, Player, eventually, finish_all, stress_time};
 use pagemesh::Options;
 use pagemesh_cli::sandbox::Plan;
 use pagemesh_tests::dice::Dice;
@@ -18,20 +18,21 @@ use std::time::Duration;
 const GRACE: Duration = Duration::from_secs(30);
 
 /// Nodes whose programs wait for another daemon.
-fn lasting(nodes: usize) -> Plan {
+pub(crate) fn lasting(nodes: usize) -> Plan {
     let mut plan = Plan::new(nodes);
     plan.grace = GRACE;
     plan
 }
 
-/// How many daemons a test kills: `PAGEMESH_KILLS`, or some.
-fn kills() -> usize {
+/// How many daemons a test kills: `PAGEMESH_KILLS`, or two in a second.
+pub(crate) fn kills() -> usize {
     let given = std::env::var("PAGEMESH_KILLS").ok();
-    given.map_or(6, |text| text.parse().expect("a number of kills"))
+    let some = || (stress_time().as_secs_f64() * 2.0).ceil() as usize;
+    given.map_or_else(some, |text| text.parse().expect("a number of kills"))
 }
 
 /// Kills a daemon and starts another, which goes on.
-fn strike(cluster: &Cluster, node: usize) {
+pub(crate) fn strike(cluster: &Cluster, node: usize) {
     cluster.kill(node).unwrap();
     cluster.restart(node).unwrap();
 }

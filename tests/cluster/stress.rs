@@ -7,6 +7,7 @@ use pagemesh_os::impair::Impairment;
 use pagemesh_tests::dice::Dice;
 use pagemesh_tests::stress::{Finals, Report, compare, compare_among_the_dead};
 use rustix::process::Signal;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -30,13 +31,13 @@ pub(crate) fn shape(processes: usize, threads: usize) -> Shape {
 }
 
 impl Shape {
-    fn with(mut self, manager: Manager, window: Window) -> Self {
+    pub(crate) fn with(mut self, manager: Manager, window: Window) -> Self {
         self.options.policy = Policy::Sequential { manager, window };
         self
     }
 }
 
-fn bad_network(nodes: usize) -> Plan {
+pub(crate) fn bad_network(nodes: usize) -> Plan {
     let mut plan = Plan::new(nodes);
     plan.impair = Impairment {
         loss: 0.1,
@@ -48,16 +49,19 @@ fn bad_network(nodes: usize) -> Plan {
     plan
 }
 
-/// `PAGEMESH_STRESS_SEED`, or another one every time.
-fn seed() -> u64 {
-    let given = std::env::var("PAGEMESH_STRESS_SEED").ok();
-    let now = || {
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap()
-            .as_nanos() as u64
-    };
-    given.map_or_else(now, |text| text.parse().expect("a seed is a number"))
+/// `PAGEMESH_STRESS_SEED`, or another one every time: one for all that is drawn.
+pub(crate) fn seed() -> u64 {
+    static SEED: OnceLock<u64> = OnceLock::new();
+    *SEED.get_or_init(|| {
+        let given = std::env::var("PAGEMESH_STRESS_SEED").ok();
+        let now = || {
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap()
+                .as_nanos() as u64
+        };
+        given.map_or_else(now, |text| text.parse().expect("a seed is a number"))
+    })
 }
 
 fn stress(plan: Plan, shape: &Shape) {
@@ -117,13 +121,13 @@ pub(crate) fn stress_with(
 pub(crate) struct Stage<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) seed: u64,
-    processes: usize,
+    pub(crate) processes: usize,
     threads: usize,
     victims: usize,
 }
 
 impl Stage<'_> {
-    fn player(&self, place: usize, more: &str) -> Player {
+    pub(crate) fn player(&self, place: usize, more: &str) -> Player {
         let Self {
             seed,
             processes,

@@ -129,6 +129,17 @@ impl Recorder {
         }
     }
 
+    /// Whether [`Recorder::settle`] has something to do; if not, gets ready for
+    /// what comes next.
+    pub(crate) fn is_due(&self) -> bool {
+        let Some(journal) = &self.0 else { return false };
+        let due = journal.is_long() || journal.is_stopped();
+        if !due {
+            journal.look_ahead();
+        }
+        due
+    }
+
     /// What is remembered, as it stands in a file; with the state of `node`, if
     /// that is sound.
     ///

@@ -1,12 +1,12 @@
 //! Writes the journal of a node.
 
 use crate::layout::{Field, Layout, State, WORD, store};
-use crate::pen::{Pen, Pencil};
+use crate::pen::Pen;
 use crate::record::Record;
 use crate::recover::Recovered;
-use crate::{FINGERPRINT, FORMAT};
+use crate::{FINGERPRINT, FORMAT, script};
 use core::fmt;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, Ordering};
 use pagemesh_core::{Input, Node, Time};
 
 /// The node does not fit into the memory of its journal.
@@ -17,6 +17,9 @@ pub struct Full;
 /// Room kept for what is written after a log was seen to be long enough: the
 /// largest datagram that a socket can deliver, and notes.
 const SLACK: usize = (256 << 10) / WORD;
+
+/// The kernel gives memory in pieces of this size.
+const HOST_PAGE: usize = 4096;
 
 /// The journal of a node, being written.
 pub struct Journal<M> {
@@ -68,8 +71,21 @@ impl<M: AsRef<[AtomicU64]>> Journal<M> {
             scratch: Vec::new(),
             stopped: false,
         };
+        journal.warm();
         journal.snapshot(node, registry)?;
         Ok(journal)
+    }
+
+    /// Touches what the first logs will be written to, lest threads that wait for
+    /// a page wait for this memory, too.
+    fn warm(&self) {
+        let layout = Layout::new(self.memory.as_ref());
+        for slot in [0, 1] {
+            let words = layout.slot(slot).data().iter().take(self.least + SLACK);
+            for word in words.step_by(HOST_PAGE / WORD) {
+                word.store(0, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Goes on with a journal where a writer that is gone had stopped.
@@ -132,6 +148,19 @@ impl<M: AsRef<[AtomicU64]>> Journal<M> {
             done: self.done,
         };
         Layout::new(self.memory.as_ref()).publish(self.slot, state);
+    }
+
+    /// There is time: looks at where the next records will be written, so that the
+    /// memory is at hand by then.
+    #[inline]
+    pub fn look_ahead(&self) {
+        const LINE: usize = 64 / WORD;
+        const LINES: usize = 4;
+        let data = Layout::new(self.memory.as_ref()).slot(self.slot).data();
+        let ahead = data.get(self.start + self.words..).unwrap_or_default();
+        for word in ahead.iter().step_by(LINE).take(LINES) {
+            core::hint::black_box(word.load(Ordering::Relaxed));
+        }
     }
 
     /// Whether a new snapshot is due.
@@ -202,18 +231,10 @@ impl<M: AsRef<[AtomicU64]>> Journal<M> {
         if self.stopped {
             return;
         }
-        let mut bytes = core::mem::take(&mut self.scratch);
-        bytes.clear();
-        bytes.extend_from_slice(&[0; WORD]);
-        let mut bytes = postcard::serialize_with_flavor(record, Pencil(bytes))
-            .expect("records have no unencodable part");
-        let (head, body) = bytes.split_at_mut(WORD);
-        let length = u32::try_from(body.len()).expect("records are small");
-        head[..4].copy_from_slice(&length.to_le_bytes());
-        head[4..].copy_from_slice(&crc32fast::hash(body).to_le_bytes());
+        let bytes = script::write(record, core::mem::take(&mut self.scratch));
         let slot = Layout::new(self.memory.as_ref()).slot(self.slot);
         let room = slot.data().get(self.start + self.words..);
-        let words = bytes.len().div_ceil(WORD);
+        let words = bytes.len() / WORD;
         match room.filter(|room| room.len() >= words) {
             Some(room) => {
                 store(room, &bytes);

@@ -32,6 +32,7 @@ mod pen;
 mod record;
 mod recover;
 mod replay;
+mod script;
 
 pub use dump::{Dump, DumpError, Verdict};
 pub use journal::{Full, Journal};

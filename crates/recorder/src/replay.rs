@@ -1,7 +1,7 @@
 //! Runs a node again from what was written down.
 
-use crate::layout::WORD;
 use crate::record::Record;
+use crate::script::read;
 use core::any::Any;
 use pagemesh_core::{Effect, Effects, Input, Node, Time};
 use std::collections::VecDeque;
@@ -157,20 +157,6 @@ impl Replay {
             panic: message(&*panic),
         })
     }
-}
-
-/// The record at a byte of a log, and where the next one is.
-fn read(log: &[u8], at: usize) -> Option<(Record<'_>, usize)> {
-    let (head, rest) = log.get(at..)?.split_first_chunk::<WORD>()?;
-    let [a, b, c, d, checksum @ ..] = *head;
-    let length = usize::try_from(u32::from_le_bytes([a, b, c, d])).ok()?;
-    let body = rest.get(..length)?;
-    if crc32fast::hash(body) != u32::from_le_bytes(checksum) {
-        return None;
-    }
-    let (record, left) = postcard::take_from_bytes(body).ok()?;
-    let next = at + WORD + length.next_multiple_of(WORD);
-    (left.is_empty() && next <= log.len()).then_some((record, next))
 }
 
 /// What identifies the state of a node: two nodes that are equal have the same.

@@ -6,6 +6,7 @@ use pagemesh_seal::{
 use pagemesh_wire::PublicKey;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -392,6 +393,52 @@ fn a_replaced_daemon_is_spoken_to_again() {
     world.say(0, 1, Whom::Member(world.key(1)), "lost", all);
     world.say(0, 1, Whom::Member(world.key(1)), "after", all);
     assert_eq!(world.texts(1), ["before!", "after!"]);
+}
+
+/// What was sealed before the daemon was replaced, and what is sealed after it with
+/// the same counters, is under different keys; and nothing of old is believed.
+#[test]
+fn a_replaced_daemon_uses_no_key_twice() {
+    let mut world = World::of(2, Pace::default());
+    world.admit_all();
+    let exchange = |world: &mut World| {
+        let start = world.wire.len();
+        for _ in 0..8 {
+            world.say(1, 0, Whom::Member(world.key(0)), "the same", all);
+            world.say(0, 1, Whom::Member(world.key(1)), "the same", all);
+        }
+        world.wire[start..].to_vec()
+    };
+    let before = exchange(&mut world);
+    let private = *world.hosts[1].identity().private();
+    let (identity, again) = (Identity::from_private(private), dice(77));
+    world.hosts[1] = Guard::new(identity, Ring::default(), None, Pace::default(), again);
+    world.admit_all();
+    world.now += 5000;
+    let after = exchange(&mut world);
+    let told = world.heard.len();
+    assert!(world.texts(0).len() >= 15 && world.texts(1).len() >= 14);
+    // Behind the frame, which has session and counter, is what the key made of it.
+    let made = |wire: &[(usize, usize, Vec<u8>)]| -> HashSet<Vec<u8>> {
+        let sealed = wire
+            .iter()
+            .filter(|(.., bytes)| (33..60).contains(&bytes.len()));
+        sealed.map(|(.., bytes)| bytes[16..].to_vec()).collect()
+    };
+    let (old, new) = (made(&before), made(&after));
+    assert!(
+        old.len() >= 14 && new.len() >= 14,
+        "{} {}",
+        old.len(),
+        new.len()
+    );
+    assert!(old.is_disjoint(&new), "one nonce twice under one key");
+    for (from, to, bytes) in before {
+        world.bring(from, to, bytes, all);
+    }
+    assert_eq!(world.heard.len(), told, "nothing of old is heard again");
+    world.say(0, 1, Whom::Member(world.key(1)), "still", all);
+    assert_eq!(world.texts(1).last().unwrap(), "still!");
 }
 
 #[test]

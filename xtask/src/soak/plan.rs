@@ -34,8 +34,9 @@ pub(super) struct Plan(Vec<Group>);
 /// clusters, and those that throw hostile bytes at decoders. A test whose name
 /// begins with none of these comes as often as one of [`OTHERS`]. Tests of daemons
 /// that are replaced under load, and targets of fuzzers, come in by their names.
-const WEIGHTS: [(&str, u64); 5] = [
-    ("stress::", 40),
+const WEIGHTS: [(&str, u64); 6] = [
+    ("stress::", 30),
+    ("mortality::", 15),
     ("litmus::", 15),
     ("process_deaths::", 6),
     ("daemon_deaths::", 6),

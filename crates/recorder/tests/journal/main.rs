@@ -151,8 +151,14 @@ fn what_a_record_costs() {
     datagram[24] = 32;
     let bytes = datagram.as_slice();
     let key = pagemesh_wire::PublicKey::NONE;
+    let fault = Input::Fault {
+        mapping: pagemesh_wire::MappingId(1),
+        page: pagemesh_wire::PageIndex(70_000),
+        access: pagemesh_wire::peer::Access::Read,
+    };
     for (name, input) in [
         ("deadline", Input::Deadline),
+        ("fault", fault),
         ("datagram", Input::Datagram { source, key, bytes }),
     ] {
         let start = std::time::Instant::now();
