@@ -77,6 +77,24 @@ fn a_killed_daemon_is_replaced_and_its_programs_go_on() {
 }
 
 #[test]
+fn numbers_of_the_dead_are_not_given_to_the_living() {
+    let Some(cluster) = Cluster::of(lasting(2)) else {
+        return;
+    };
+    let [_one, mut kept] = puppets(&cluster, "numbers");
+    for _ in 0..8 {
+        cluster.puppet(1, "numbers").kill();
+    }
+    strike(&cluster, 1);
+    let mut late: Vec<Player> = (0..4).map(|_| cluster.puppet(1, "numbers")).collect();
+    assert_eq!(kept.ask("store 0 7"), "done");
+    strike(&cluster, 1);
+    for player in &mut late {
+        assert_eq!(player.ask("load 0"), "7");
+    }
+}
+
+#[test]
 fn whoever_waits_waits_on_and_gets_what_it_waits_for() {
     let Some(cluster) = Cluster::of(lasting(2)) else {
         return;

@@ -115,7 +115,10 @@ impl Hands {
                 client,
                 program,
                 child,
-            } => self.with(client, |session| session.greet(program, child)),
+            } => {
+                self.sessions.skip_to(client.0);
+                self.with(client, |session| session.greet(program, child));
+            }
             Note::Asked { ticket, pending } => {
                 self.tickets.restore(ticket, pending);
                 if let Some(client) = pending.client {
@@ -145,6 +148,9 @@ impl Hands {
             Note::Mapped { mapping, client } => self.pages.mappings.confirm(mapping, client),
             Note::Unmapped { mapping } => self.pages.mappings.forget(mapping),
             Note::Gone { client } => {
+                // Were its number given again, the next daemon would take this note
+                // for one of whoever has it then.
+                self.sessions.skip_to(client.0);
                 if let Some(session) = self.sessions.remove(client) {
                     let _ = self.poll.remove(&session.socket);
                 }
