@@ -109,12 +109,6 @@ impl Recorder {
         }
     }
 
-    /// Whether a new log is due.
-    pub(crate) fn is_due(&self) -> bool {
-        let journal = self.0.as_ref();
-        journal.is_some_and(|journal| journal.is_long() || journal.is_stopped())
-    }
-
     /// Nothing is left to do: starts a new log if the present one is long.
     /// `registry` tells what the daemon has beside the node.
     pub(crate) fn settle(&mut self, node: &Node, registry: impl FnOnce() -> Vec<u8>) {
