@@ -4,6 +4,7 @@ use crate::c_examples::{build_library, library_of};
 use crate::support::{Cluster, Player, finish_all};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -222,26 +223,34 @@ const APPS: [(&str, &str); 10] = [
 /// the score is 6 log10(2 (1 - rate)), by hand.
 const BACKCROSS: &str = "rate=0.100 lod=1.5316";
 
+/// Where the programs are, built once.
+fn programs() -> &'static Path {
+    static PROGRAMS: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAMS.get_or_init(|| {
+        let programs = Path::new(env!("CARGO_TARGET_TMPDIR")).join("apps");
+        let made = Command::new("make")
+            .args(["-s", "-j2", "-C"])
+            .arg(format!("{HERE}/../apps"))
+            .arg(format!("LIBRARIES={}", build_library().display()))
+            .arg(format!("OUTPUT={}", programs.display()))
+            .output()
+            .unwrap();
+        let words = String::from_utf8_lossy(&made.stderr);
+        assert!(made.status.success(), "{words}");
+        programs
+    })
+}
+
 #[test]
 fn programs_get_what_they_get_alone() {
     let Some(cluster) = Cluster::start(3) else {
         return;
     };
-    let programs = cluster.directory().join("apps");
-    let made = Command::new("make")
-        .args(["-s", "-j2", "-C"])
-        .arg(format!("{HERE}/../apps"))
-        .arg(format!("LIBRARIES={}", build_library().display()))
-        .arg(format!("OUTPUT={}", programs.display()))
-        .output()
-        .unwrap();
-    let words = String::from_utf8_lossy(&made.stderr);
-    assert!(made.status.success(), "{words}");
     let data = format!("{HERE}/../apps/data");
     for (turn, (name, arguments)) in APPS.into_iter().enumerate() {
         let arguments = arguments.replace("DATA", &data) + " --check";
         let job = format!("{name}{turn}");
-        let said = run(&cluster, &programs.join(name), &job, &arguments);
+        let said = run(&cluster, &programs().join(name), &job, &arguments);
         let first = said[0]
             .first()
             .unwrap_or_else(|| panic!("{name} says nothing"));
@@ -251,4 +260,44 @@ fn programs_get_what_they_get_alone() {
         );
         assert!(name != "ilink" || first.ends_with(BACKCROSS), "{first}");
     }
+}
+
+#[test]
+fn the_paper_is_measured_again() {
+    // Takes the place of a cluster, and tells whether there can be one.
+    let Some(cluster) = Cluster::start(1) else {
+        return;
+    };
+    let report = cluster.directory().join("report.md");
+    let program = env!("CARGO_BIN_EXE_pagemesh-under-test");
+    let output = Command::new(program)
+        .args(["-o", "json", "bench", "paper", "treadmarks", "--no-basics"])
+        .args([
+            "--only=lu",
+            "--slow=0",
+            "--rounds=1",
+            "--policies=sequential,lazier",
+        ])
+        .arg(format!("--programs={}", programs().display()))
+        .arg(format!("--report={}", report.display()))
+        .env("PAGEMESH_PROGRAM", program)
+        .output()
+        .unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}");
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let runs = document["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2);
+    assert_eq!(runs[1]["nodes"], 2);
+    assert_eq!(runs[1]["barriers"], 2 + 2 * 16);
+    for what in ["seconds", "messages", "bytes", "pages"] {
+        assert!(runs[1][what].as_f64().unwrap() > 0.0, "{what}");
+    }
+    let missing = document["missing"].to_string();
+    assert!(missing.contains("policy `lazier`: not built"), "{missing}");
+    assert!(
+        std::fs::read_to_string(report)
+            .unwrap()
+            .contains("| lu | sequential | 2 |")
+    );
 }

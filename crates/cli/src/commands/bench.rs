@@ -2,11 +2,13 @@
 //! run. One module a benchmark, in `bench/`.
 
 mod agent;
+mod burn;
 mod compress;
 mod diff;
 mod fault;
 mod loss;
 mod memory;
+mod paper;
 mod raw;
 mod recorder;
 mod report;
@@ -46,6 +48,11 @@ enum Which {
     Stream(stream::Stream),
     /// What locks and barriers cost, beside the raw round trip
     Sync(Effort),
+    /// What a paper measured, beside its figures
+    Paper(paper::Paper),
+    /// A process that only computes
+    #[command(hide = true)]
+    Burn(burn::Burn),
     /// One process of a benchmark, told what to do on its standard input
     #[command(hide = true)]
     Agent(agent::Agent),
@@ -125,6 +132,8 @@ impl Bench {
             Which::Loss(loss) => loss.measure()?,
             Which::Stream(stream) => stream.measure()?,
             Which::Agent(agent) => return agent.run(),
+            Which::Burn(burn) => return burn.run(),
+            Which::Paper(paper) => return paper.run(global),
         };
         report.print(global.output)?;
         Ok(Exit::OK)

@@ -25,7 +25,7 @@ struct Skipped {
 
 /// Where it was measured.
 #[derive(Serialize)]
-struct Machine {
+pub(super) struct Machine {
     kernel: String,
     processor: String,
     cores: usize,
@@ -189,6 +189,17 @@ impl Report {
         }
     }
 
+    /// The median of the row of that name.
+    pub(super) fn median(&self, name: &str) -> Option<f64> {
+        Some(self.rows.iter().find(|row| row.name == name)?.p50)
+    }
+
+    /// The median of what stood beside it.
+    pub(super) fn baseline(&self, name: &str) -> Option<f64> {
+        let row = self.rows.iter().find(|row| row.name == name)?;
+        Some(row.baseline.as_ref()?.baseline_p50)
+    }
+
     pub(super) fn print(&self, format: Format) -> Result<()> {
         if format == Format::Json {
             return output::json(serde_json::to_value(self)?);
@@ -231,7 +242,7 @@ fn micros(nanos: f64) -> f64 {
 }
 
 impl Machine {
-    fn this() -> Self {
+    pub(super) fn this() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let processor = read("/proc/cpuinfo")
             .lines()
@@ -243,6 +254,21 @@ impl Machine {
             processor,
             cores: std::thread::available_parallelism().map_or(1, usize::from),
         }
+    }
+
+    /// The name of its processors.
+    pub(super) fn processor(&self) -> &str {
+        &self.processor
+    }
+
+    /// How many there are.
+    pub(super) fn cores(&self) -> usize {
+        self.cores
+    }
+
+    /// The version of its kernel.
+    pub(super) fn kernel(&self) -> &str {
+        &self.kernel
     }
 }
 

@@ -300,7 +300,7 @@ fn processor(node: usize) -> usize {
 }
 
 /// Binds every thread of a process to one processor.
-fn pin_process(pid: u32, cpu: usize) -> Result<()> {
+pub(super) fn pin_process(pid: u32, cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {

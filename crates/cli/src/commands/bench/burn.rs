@@ -1,0 +1,28 @@
+//! A process that computes and does nothing else: the ceiling of speedups where
+//! processors are limited.
+
+use crate::exit::Exit;
+use crate::output;
+use anyhow::Result;
+use clap::Args;
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Compute, and say how many seconds it took
+#[derive(Args)]
+pub(super) struct Burn {
+    /// Rounds of arithmetic
+    rounds: u64,
+}
+
+impl Burn {
+    pub(super) fn run(&self) -> Result<Exit> {
+        let start = Instant::now();
+        let mut number = 1_u64;
+        for round in 0..self.rounds {
+            number = black_box(number.wrapping_mul(6_364_136_223_846_793_005) ^ round);
+        }
+        output::lines([format!("{:.6}", start.elapsed().as_secs_f64())])?;
+        Ok(Exit::OK)
+    }
+}

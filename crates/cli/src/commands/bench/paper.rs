@@ -1,0 +1,29 @@
+//! `bench paper`: what a paper measured, measured here, beside its figures.
+
+mod treadmarks;
+
+use crate::cli::Global;
+use crate::exit::Exit;
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+/// What a paper measured, beside its figures
+#[derive(Args)]
+pub(super) struct Paper {
+    #[command(subcommand)]
+    which: Which,
+}
+
+#[derive(Subcommand)]
+enum Which {
+    /// TreadMarks, 1994: nine programs on 1 and 2 nodes, and on 8 slow ones
+    Treadmarks(treadmarks::Treadmarks),
+}
+
+impl Paper {
+    pub(super) fn run(self, global: &Global) -> Result<Exit> {
+        match self.which {
+            Which::Treadmarks(command) => command.run(global),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! TR1: what the basic operations cost.
+
+use super::super::super::agent::Order;
+use super::super::super::report::{Report, Samples};
+use super::super::super::stage::Stage;
+use super::super::super::{Effort, Waiting, fault, sync};
+use super::document::Basic;
+use super::literature;
+use anyhow::Result;
+
+/// Enough for a median.
+const EFFORT: Effort = Effort {
+    count: 200,
+    rounds: 2,
+    waiting: Some(Waiting::Block),
+    latency: false,
+};
+
+/// All of them, daemons asleep while nothing arrives, as the paper's were.
+pub(super) fn measure() -> Result<Vec<Basic>> {
+    let waiting = Waiting::Block;
+    let mut report = Report::new("basics");
+    sync::measure(&EFFORT, waiting, &mut report)?;
+    fault::measure(&EFFORT, waiting, &mut report)?;
+    third_node(waiting, &mut report)?;
+    let mut basics = Vec::new();
+    let mut add = |name, ours: Option<f64>, paper| {
+        if let Some(ours) = ours {
+            basics.push(Basic { name, ours, paper });
+        }
+    };
+    let round_trip = report.baseline("lock_handover");
+    add(
+        "round trip of a small message",
+        round_trip,
+        literature::ROUND_TRIP,
+    );
+    let handover = report.median("lock_handover");
+    add(
+        "lock, from the node that had it last",
+        handover,
+        literature::LOCK_FROM_MANAGER,
+    );
+    let third = report.median("lock_from_third");
+    add(
+        "lock, that a third node had last",
+        third,
+        literature::LOCK_FROM_THIRD,
+    );
+    add(
+        "barrier of 8",
+        report.median("barrier_8"),
+        literature::BARRIER_8,
+    );
+    let page = report.median("read_fault");
+    add(
+        "remote page fault, 4096 bytes",
+        page,
+        literature::PAGE_FAULT,
+    );
+    Ok(basics)
+}
+
+/// Three nodes take a lock in turn: each asks where it saw the lock go, and that
+/// node had to send the request on.
+fn third_node(waiting: Waiting, report: &mut Report) -> Result<()> {
+    let mut stage = Stage::new(3, &EFFORT, waiting)?;
+    stage.open("bench.third", 1, None)?;
+    let order = Order::Lock {
+        number: 1,
+        count: 1,
+    };
+    let mut samples = Samples::default();
+    for turn in 0..EFFORT.count as usize {
+        let times = stage.ask(turn % 3, &order)?;
+        if turn >= 6 {
+            samples.extend(times);
+        }
+    }
+    report.row("lock_from_third", waiting.name(), &samples, None);
+    Ok(())
+}

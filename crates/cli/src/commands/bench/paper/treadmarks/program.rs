@@ -1,0 +1,80 @@
+//! The programs, their sizes, and what the paper says of them.
+
+/// A program of `apps/`. Arguments are separated by blanks; DATA is a directory.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) name: &'static str,
+    /// Arguments for the paper's size: that is their default.
+    pub(super) paper: &'static str,
+    /// For a size that keeps a processor of today busy for seconds.
+    pub(super) large: &'static str,
+    /// The paper's speedups with 8 processors: ATM and Ethernet.
+    pub(super) speedup: Option<(f64, f64)>,
+}
+
+/// Those of the paper first, in its order.
+pub(super) const PROGRAMS: [Program; 9] = [
+    Program {
+        name: "jacobi",
+        paper: "",
+        large: "--rows=4000 --columns=2000 --iterations=200",
+        speedup: Some((7.4, 5.5)),
+    },
+    Program {
+        name: "tsp",
+        paper: "--file=DATA/cities.txt",
+        large: "--file=DATA/cities.txt --cities=20",
+        speedup: Some((7.2, 6.5)),
+    },
+    Program {
+        name: "quicksort",
+        paper: "",
+        large: "--count=1048576 --bubble-below=4096",
+        speedup: Some((6.3, 4.2)),
+    },
+    Program {
+        name: "ilink",
+        paper: "--loci=DATA/families.dat --pedigrees=DATA/families.ped",
+        large: "--loci=DATA/families.dat --pedigrees=DATA/families.ped --root=9",
+        speedup: Some((5.7, 5.1)),
+    },
+    Program {
+        name: "water",
+        paper: "",
+        large: "--molecules=2744",
+        speedup: Some((4.0, 2.1)),
+    },
+    Program {
+        name: "is",
+        paper: "",
+        large: "--count=16777216",
+        speedup: None,
+    },
+    Program {
+        name: "fft",
+        paper: "",
+        large: "--edge=128 --iterations=8",
+        speedup: None,
+    },
+    Program {
+        name: "lu",
+        paper: "",
+        large: "--size=2048",
+        speedup: None,
+    },
+    Program {
+        name: "barnes",
+        paper: "",
+        large: "--bodies=32768",
+        speedup: None,
+    },
+];
+
+impl Program {
+    /// What it is told.
+    pub(super) fn arguments(&self, large: bool, data: &str) -> Vec<String> {
+        let words = if large { self.large } else { self.paper };
+        let words = words.split_whitespace();
+        words.map(|word| word.replace("DATA", data)).collect()
+    }
+}

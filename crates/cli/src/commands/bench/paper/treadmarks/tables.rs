@@ -1,0 +1,288 @@
+//! The tables, for people and for the report.
+
+use super::document::{Document, Run};
+use super::literature::{WATER_RATES, WATER_SECONDS};
+use crate::output::Table;
+
+/// A table before it has a form.
+struct Sheet {
+    title: String,
+    header: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+/// Lines for a terminal.
+pub(super) fn plain(document: &Document) -> Vec<String> {
+    let mut lines = Vec::new();
+    for sheet in sheets(document) {
+        let mut table = Table::new(&sheet.header);
+        for row in sheet.rows {
+            table.row(row);
+        }
+        lines.extend([sheet.title, String::new()]);
+        lines.extend(table.lines());
+        lines.push(String::new());
+    }
+    lines.extend(
+        document
+            .missing
+            .iter()
+            .map(|what| format!("Missing: {what}")),
+    );
+    lines
+}
+
+/// The report.
+pub(super) fn markdown(document: &Document) -> String {
+    let mut text = String::from(HEAD);
+    text += &format!(
+        "Measured {} on {} ({} processors, Linux {}), {} problems.\n",
+        document.date,
+        document.machine.processor(),
+        document.machine.cores(),
+        document.machine.kernel(),
+        if document.large {
+            "larger"
+        } else {
+            "the paper's"
+        },
+    );
+    for sheet in sheets(document) {
+        text += &format!("\n## {}\n\n", sheet.title);
+        text += &format!("| {} |\n", sheet.header.join(" | "));
+        text += &format!("|{}\n", "---|".repeat(sheet.header.len()));
+        for row in sheet.rows {
+            text += &format!("| {} |\n", row.join(" | "));
+        }
+    }
+    text += "\n## Missing\n\n";
+    for what in &document.missing {
+        text += &format!("- {what}\n");
+    }
+    text
+}
+
+const HEAD: &str = "\
+# TreadMarks, measured here
+
+`pagemesh bench paper treadmarks --report FILE` writes this file: what Keleher, Cox, Dwarkadas and Zwaenepoel measured in 1994
+(8 DECstation-5000/240, 40 MHz, 100 Mbit/s ATM), measured with the programs of `apps/`. Ratios are ours to theirs.
+[How to read it](../treadmarks.md#measuring).
+
+";
+
+fn sheets(document: &Document) -> Vec<Sheet> {
+    let all = [
+        basics(document),
+        speedups(document),
+        statistics(document),
+        breakdown(document),
+        substrates(document),
+        limited(document),
+    ];
+    all.into_iter()
+        .filter(|sheet| !sheet.rows.is_empty())
+        .collect()
+}
+
+fn basics(document: &Document) -> Sheet {
+    let row = |basic: &super::document::Basic| {
+        vec![
+            basic.name.to_owned(),
+            format!("{:.1}", basic.ours),
+            format!("{:.0}", basic.paper),
+            format!("{:.4}", basic.ours / basic.paper),
+        ]
+    };
+    Sheet {
+        title: "Basic operations (TR1), in microseconds".to_owned(),
+        header: vec!["OPERATION", "OURS", "PAPER", "RATIO"],
+        rows: document.basics.iter().map(row).collect(),
+    }
+}
+
+fn speedups(document: &Document) -> Sheet {
+    let row = |run: &Run| {
+        let alone = document.alone.iter().find(|(name, _)| *name == run.program);
+        vec![
+            run.program.to_owned(),
+            run.policy.clone(),
+            run.nodes.to_string(),
+            alone.map_or_else(String::new, |(_, seconds)| format!("{seconds:.3}")),
+            format!("{:.3}", run.seconds),
+            format!("{:.2}", run.speedup),
+            format!("{:.2}", run.speedup / run.nodes as f64),
+            paper_speedup(run),
+        ]
+    };
+    Sheet {
+        title: "Speedups (TR2, TR8), a processor for each node".to_owned(),
+        header: vec![
+            "PROGRAM",
+            "POLICY",
+            "NODES",
+            "ALONE s",
+            "TOGETHER s",
+            "SPEEDUP",
+            "EFFICIENCY",
+            "PAPER, 8: ATM / ETHERNET",
+        ],
+        rows: document.runs.iter().map(row).collect(),
+    }
+}
+
+fn paper_speedup(run: &Run) -> String {
+    run.paper_speedup.map_or_else(
+        || "-".to_owned(),
+        |(atm, ethernet)| format!("{atm} / {ethernet}"),
+    )
+}
+
+fn statistics(document: &Document) -> Sheet {
+    let row = |run: &Run| {
+        let rate = |count: u64| format!("{:.0}", count as f64 / run.whole_seconds);
+        vec![
+            run.program.to_owned(),
+            run.policy.clone(),
+            format!("{:.3}", run.whole_seconds),
+            run.barriers.to_string(),
+            run.locks.to_string(),
+            run.messages.to_string(),
+            (run.bytes / 1024).to_string(),
+            run.pages.to_string(),
+            run.diffs
+                .map_or_else(|| "-".to_owned(), |count| count.to_string()),
+            rate(run.locks),
+            rate(run.messages),
+            rate(run.bytes / 1024),
+        ]
+    };
+    let several = document.runs.iter().filter(|run| run.nodes > 1);
+    let mut rows: Vec<_> = several.map(row).collect();
+    if !rows.is_empty() {
+        let (locks, messages, kilobytes) = WATER_RATES;
+        let unknown = || "-".to_owned();
+        let mut paper = vec![
+            "water".to_owned(),
+            "paper, 8 nodes".to_owned(),
+            "15.0".to_owned(),
+        ];
+        paper.extend((0..6).map(|_| unknown()));
+        paper.extend([locks, messages, kilobytes].map(|rate| format!("{rate:.0}")));
+        rows.push(paper);
+    }
+    Sheet {
+        title: "What programs did (TR3), from Tmk_startup to Tmk_exit".to_owned(),
+        header: vec![
+            "PROGRAM",
+            "POLICY",
+            "SECONDS",
+            "BARRIERS",
+            "LOCKS",
+            "MESSAGES",
+            "KB",
+            "PAGES",
+            "DIFFS",
+            "LOCKS/s",
+            "MESSAGES/s",
+            "KB/s",
+        ],
+        rows,
+    }
+}
+
+fn breakdown(document: &Document) -> Sheet {
+    let row = |run: &Run| {
+        let percent = |part: f64| format!("{:.1}", 100.0 * part);
+        let shares = run.shares;
+        let parts = [
+            shares.computation,
+            shares.kernel,
+            shares.pagemesh,
+            shares.idle,
+        ];
+        let mut row = vec![
+            run.program.to_owned(),
+            run.policy.clone(),
+            run.nodes.to_string(),
+        ];
+        row.extend(parts.map(percent));
+        row
+    };
+    Sheet {
+        title: "Where the time of the nodes went (TR4), in percent".to_owned(),
+        header: vec![
+            "PROGRAM",
+            "POLICY",
+            "NODES",
+            "COMPUTATION",
+            "KERNEL",
+            "PAGEMESH",
+            "IDLE",
+        ],
+        rows: document
+            .runs
+            .iter()
+            .filter(|run| run.nodes > 1)
+            .map(row)
+            .collect(),
+    }
+}
+
+fn substrates(document: &Document) -> Sheet {
+    let mut rows: Vec<_> = document
+        .substrates
+        .iter()
+        .map(|one| {
+            let run = &one.run;
+            let seconds = format!("{:.3}", run.seconds);
+            vec![
+                one.name.to_owned(),
+                run.policy.clone(),
+                run.nodes.to_string(),
+                seconds,
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        rows.extend(WATER_SECONDS.iter().map(|(name, seconds)| {
+            let words = ["paper".to_owned(), "8".to_owned(), format!("{seconds:.1}")];
+            std::iter::once((*name).to_owned()).chain(words).collect()
+        }));
+    }
+    Sheet {
+        title: "Water on different networks (TR7)".to_owned(),
+        header: vec!["NETWORK", "POLICY", "NODES", "SECONDS"],
+        rows,
+    }
+}
+
+fn limited(document: &Document) -> Sheet {
+    let row = |one: &super::document::Limited| {
+        let run = &one.run;
+        vec![
+            run.program.to_owned(),
+            run.policy.clone(),
+            run.nodes.to_string(),
+            format!("{:.3}", run.seconds),
+            format!("{:.2}", run.speedup),
+            format!("{:.2}", one.ceiling),
+            format!("{:.2}", one.relative),
+            paper_speedup(run),
+        ]
+    };
+    Sheet {
+        title: "Speedups (TR2) of nodes with a fifth of a processor each".to_owned(),
+        header: vec![
+            "PROGRAM",
+            "POLICY",
+            "NODES",
+            "SECONDS",
+            "SPEEDUP",
+            "CEILING",
+            "RELATIVE",
+            "PAPER, 8: ATM / ETHERNET",
+        ],
+        rows: document.limited.iter().map(row).collect(),
+    }
+}
