@@ -8,20 +8,25 @@ use super::document::Basic;
 use super::literature;
 use anyhow::Result;
 
-/// Enough for a median.
-const EFFORT: Effort = Effort {
-    count: 200,
-    rounds: 2,
-    waiting: Some(Waiting::Block),
-    latency: false,
-};
+/// Enough for a median, of one row.
+fn effort(only: &str) -> Effort {
+    Effort {
+        count: 200,
+        rounds: 2,
+        waiting: Some(Waiting::Block),
+        latency: false,
+        only: Some(only.to_owned()),
+    }
+}
 
 /// All of them, daemons asleep while nothing arrives, as the paper's were.
 pub(super) fn measure() -> Result<Vec<Basic>> {
     let waiting = Waiting::Block;
     let mut report = Report::new("basics");
-    sync::measure(&EFFORT, waiting, &mut report)?;
-    fault::measure(&EFFORT, waiting, &mut report)?;
+    for row in ["lock_handover", "barrier_8"] {
+        sync::measure(&effort(row), waiting, &mut report)?;
+    }
+    fault::measure(&effort("read_fault"), waiting, &mut report)?;
     third_node(waiting, &mut report)?;
     let mut basics = Vec::new();
     let mut add = |name, ours: Option<f64>, paper| {
@@ -64,14 +69,15 @@ pub(super) fn measure() -> Result<Vec<Basic>> {
 /// Three nodes take a lock in turn: each asks where it saw the lock go, and that
 /// node had to send the request on.
 fn third_node(waiting: Waiting, report: &mut Report) -> Result<()> {
-    let mut stage = Stage::new(3, &EFFORT, waiting)?;
+    let effort = effort("lock");
+    let mut stage = Stage::new(3, &effort, waiting)?;
     stage.open("bench.third", 1, None)?;
     let order = Order::Lock {
         number: 1,
         count: 1,
     };
     let mut samples = Samples::default();
-    for turn in 0..EFFORT.count as usize {
+    for turn in 0..effort.count as usize {
         let times = stage.ask(turn % 3, &order)?;
         if turn >= 6 {
             samples.extend(times);
