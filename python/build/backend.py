@@ -8,9 +8,12 @@ put where maturin takes a wheel's data from.
 `release`; with `PAGEMESH_WHEEL_BUILT=1`, programs and libraries have been built already.
 """
 
+import io
 import os
 import shutil
 import subprocess
+import tarfile
+import tomllib
 from pathlib import Path
 
 import maturin
@@ -29,7 +32,21 @@ DIRECTORIES = {"dev": "debug", "test": "debug", "bench": "release"}
 
 get_requires_for_build_sdist = maturin.get_requires_for_build_sdist
 get_requires_for_build_wheel = maturin.get_requires_for_build_wheel
-build_sdist = maturin.build_sdist
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    """The hook of PEP 517: all sources, since a wheel is made from most of them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    name = f"{project['name']}-{project['version']}"
+    about = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n".encode()
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True)
+    with tarfile.open(Path(sdist_directory) / f"{name}.tar.gz", "w:gz") as archive:
+        for file in listed.stdout.decode().split("\0")[:-1]:
+            archive.add(ROOT / file, f"{name}/{file}")
+        entry = tarfile.TarInfo(f"{name}/PKG-INFO")
+        entry.size = len(about)
+        archive.addfile(entry, io.BytesIO(about))
+    return f"{name}.tar.gz"
 
 
 def profile():
