@@ -199,6 +199,10 @@ class Condition:
     def __reduce__(self):
         return type(self), (self._lock, self.name)
 
+    def unlink(self):
+        """Removes the name of its lock; who has it goes on."""
+        self._lock.unlink()
+
     def __repr__(self):
         return f"Condition({self._lock!r}, {self.name!r})"
 

@@ -62,6 +62,16 @@ class Cluster:
         self.process.wait(30)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def able():
+    """Without a kernel that lets PageMesh work there is nothing to test."""
+    command = [program(), "doctor", "-o", "json"]
+    checks = json.loads(subprocess.run(command, stdout=subprocess.PIPE).stdout)["checks"]
+    blockers = [check["found"] for check in checks if check["verdict"] == "blocker"]
+    if blockers:
+        pytest.skip(f"`pagemesh doctor` says: {'; '.join(blockers)}")
+
+
 @pytest.fixture(scope="session")
 def cluster():
     cluster = Cluster(3)

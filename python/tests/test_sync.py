@@ -233,6 +233,16 @@ def test_parameters_must_agree(cluster, name):
     barrier.unlink()
 
 
+@pytest.mark.parametrize("kind", ["Lock", "RLock", "Event", "Semaphore", "Condition"])
+def test_names_are_removed(cluster, name, kind):
+    made = getattr(pagemesh, kind)(name=name)
+    assert any(segment["name"].endswith(f".{name}") for segment in pagemesh.segments())
+    made.unlink()
+    assert not any(segment["name"].endswith(f".{name}") for segment in pagemesh.segments())
+    with pytest.raises(FileNotFoundError):
+        made.unlink()
+
+
 def test_what_nobody_named_is_forgotten(cluster):
     lock = pagemesh.Lock()
     assert any(segment["name"] == f"lock.{lock.name}" for segment in pagemesh.segments())
