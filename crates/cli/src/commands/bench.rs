@@ -6,6 +6,7 @@ mod burn;
 mod compress;
 mod diff;
 mod fault;
+mod forged;
 mod loss;
 mod memory;
 mod paper;
@@ -38,6 +39,8 @@ enum Which {
     Compress(Effort),
     /// What it costs to find, encode and apply the changes of a page
     Diff(Effort),
+    /// How many forged datagrams a second leave good faults under twice their latency
+    Forged(Effort),
     /// What a daemon needs to remember of a page
     Memory(memory::Memory),
     /// What the flight recorder adds to a fault, beside a cluster without one
@@ -124,6 +127,7 @@ impl Bench {
     pub(crate) fn run(self, global: &Global) -> Result<Exit> {
         let report = match self.which {
             Which::Fault(effort) => each_waiting("fault", &effort, fault::measure)?,
+            Which::Forged(effort) => each_waiting("forged", &effort, forged::measure)?,
             Which::Recorder(effort) => each_waiting("recorder", &effort, recorder::measure)?,
             Which::Sync(effort) => each_waiting("sync", &effort, sync::measure)?,
             Which::Compress(effort) => compress::measure(&effort),

@@ -1,7 +1,7 @@
 //! One process of a benchmark, on one node: it reads orders, one JSON object a
 //! line, and answers each with a line.
 
-use super::{raw, walk};
+use super::{forged, raw, walk};
 use crate::exit::Exit;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -38,6 +38,8 @@ pub(super) enum Order {
         parties: u32,
         count: u32,
     },
+    /// Send so many forged datagrams a second; answers with how many left.
+    Forge { to: SocketAddr, rate: u32 },
     /// Load or store every word of the first pages; answers with one time.
     Walk { pages: u32, write: bool },
     /// Load one word of each page, dealt to so many threads; answers with one time.
@@ -174,6 +176,7 @@ impl Actor {
                 raw::serve(*bind, *reply, *count, *spin)?;
                 Ok(Vec::new())
             }
+            Order::Forge { to, rate } => forged::forge(*to, *rate),
             Order::RawExchange { .. } => raw::exchange(order),
         }
     }

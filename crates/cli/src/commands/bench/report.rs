@@ -82,15 +82,25 @@ impl Report {
         }
     }
 
-    /// Adds a row in microseconds, and its ratio to the baseline's median.
+    /// Adds a row in microseconds, and its ratio to the baseline's median, which is
+    /// also returned; zero without a baseline.
     pub(super) fn row(
         &mut self,
         name: impl Into<String>,
         waiting: &'static str,
         samples: &Samples,
         baseline: Option<(&'static str, &Samples)>,
-    ) {
+    ) -> f64 {
         let p50 = samples.percentile(50);
+        let baseline = baseline.map(|(name, beside)| {
+            let beside = beside.percentile(50).max(1.0);
+            Baseline {
+                baseline: name,
+                baseline_p50: micros(beside),
+                ratio: (p50 / beside * 1000.0).round() / 1000.0,
+            }
+        });
+        let ratio = baseline.as_ref().map_or(0.0, |beside| beside.ratio);
         self.rows.push(Row {
             name: name.into(),
             waiting,
@@ -99,15 +109,9 @@ impl Report {
             p99: micros(samples.percentile(99)),
             n: samples.0.len(),
             cpu: None,
-            baseline: baseline.map(|(name, beside)| {
-                let beside = beside.percentile(50).max(1.0);
-                Baseline {
-                    baseline: name,
-                    baseline_p50: micros(beside),
-                    ratio: (p50 / beside * 1000.0).round() / 1000.0,
-                }
-            }),
+            baseline,
         });
+        ratio
     }
 
     /// Adds a row of how many bytes passed in a second, in MB/s.

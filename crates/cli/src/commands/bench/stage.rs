@@ -132,6 +132,11 @@ impl Stage {
         Ok(kilobytes(line).with_context(|| format!("no journal in {path}"))? * 1024)
     }
 
+    /// Where a node listens for other nodes.
+    pub(super) fn address(&self, node: usize) -> SocketAddr {
+        self.addresses[node]
+    }
+
     /// How its daemons wait.
     pub(super) fn waiting(&self) -> &'static str {
         self.waiting.name()

@@ -1,0 +1,105 @@
+//! `bench forged`: how many forged datagrams a second a daemon survives, that is,
+//! while good faults stay under twice their idle latency.
+
+use super::agent::Order;
+use super::fault::shuffled;
+use super::report::{Report, Samples};
+use super::stage::Stage;
+use super::{Effort, Waiting};
+use anyhow::{Context, Result};
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+/// Forged datagrams a second, as asked for.
+const RATES: [u32; 8] = [
+    1_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 400_000,
+];
+
+/// Who asks, who has the pages, and who forges.
+const READER: usize = 0;
+const OWNER: usize = 1;
+const FORGER: usize = 2;
+
+/// How long a flood lasts, and how long before faults begin.
+const FLOOD: Duration = Duration::from_millis(500);
+const LEAD: Duration = Duration::from_millis(50);
+
+/// Datagrams are forged in bursts, one in this time.
+const BEAT: Duration = Duration::from_micros(500);
+
+/// The longest forged datagram.
+const LONGEST: usize = 128;
+
+pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
+    let mut stage = Stage::sealed(3, effort, waiting)?;
+    let count = effort.count.min(1000);
+    let mut idle = Samples::default();
+    for round in effort.rounds() {
+        let pages = prepare(&mut stage, &round.to_string(), count)?;
+        let times = stage.touch(READER, &pages, false)?;
+        if round != Effort::WARM_UP {
+            idle.extend(times);
+        }
+    }
+    report.row("read_fault_idle", waiting.name(), &idle, None);
+    let mut survived = 0.0_f64;
+    for rate in RATES {
+        let pages = prepare(&mut stage, &format!("at{rate}"), count)?;
+        let to = stage.address(READER);
+        let order = Order::Forge { to, rate };
+        stage.tell(FORGER, &order)?;
+        std::thread::sleep(LEAD);
+        let mut samples = Samples::default();
+        samples.extend(stage.touch(READER, &pages, false)?);
+        let sent = stage.hear(FORGER)?.first().copied().unwrap_or(0) as f64;
+        let name = format!("read_fault_forged_{rate}");
+        let ratio = report.row(
+            name,
+            waiting.name(),
+            &samples,
+            Some(("read_fault_idle", &idle)),
+        );
+        if ratio >= 2.0 {
+            break;
+        }
+        survived = survived.max(sent / FLOOD.as_secs_f64());
+    }
+    report.value("forged_survived", "datagrams/s", survived, 1);
+    report.waited(waiting.name());
+    Ok(())
+}
+
+/// Pages that the owner has written, for the reader to read. Everybody opens
+/// their segment, so it must be done before the flood.
+fn prepare(stage: &mut Stage, name: &str, count: u32) -> Result<Vec<u32>> {
+    let pages = shuffled(0..count, 1);
+    stage.open(&format!("bench.forged.{name}"), count, Some(0))?;
+    stage.touch(OWNER, &pages, true)?;
+    Ok(pages)
+}
+
+/// Sends so many a second that pretend to be sealed: every kind of frame, the
+/// rest of it made up. Returns how many left.
+pub(super) fn forge(to: SocketAddr, rate: u32) -> Result<Vec<u64>> {
+    let socket = UdpSocket::bind("0.0.0.0:0").context("cannot bind a socket to forge from")?;
+    let start = Instant::now();
+    let (mut sent, mut dice) = (0_u64, 0x9e37_79b9_7f4a_7c15_u64);
+    while start.elapsed() < FLOOD {
+        let due = start.elapsed().as_secs_f64() * f64::from(rate);
+        while (sent as f64) < due && start.elapsed() < FLOOD {
+            let mut bytes = [0; LONGEST];
+            for eight in bytes.chunks_exact_mut(8) {
+                dice ^= dice << 13;
+                dice ^= dice >> 7;
+                dice ^= dice << 17;
+                eight.copy_from_slice(&dice.to_le_bytes());
+            }
+            // As `pagemesh_seal` begins what it seals: mark, version, kind.
+            bytes[..4].copy_from_slice(&[b'P', b'S', 1, (sent % 7) as u8 + 1]);
+            let length = LONGEST - usize::from(bytes[LONGEST - 1] % 64);
+            sent += u64::from(socket.send_to(&bytes[..length], to).is_ok());
+        }
+        std::thread::sleep(BEAT);
+    }
+    Ok(vec![sent])
+}
