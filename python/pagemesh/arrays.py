@@ -10,6 +10,11 @@ from dataclasses import dataclass
 import numpy
 from numpy.lib import format as npy
 
+try:
+    from numpy.lib.array_utils import byte_bounds
+except ImportError:  # numpy 1
+    from numpy import byte_bounds
+
 from . import errors
 from ._mesh import retrying
 from ._pagemesh import PAGE_SIZE
@@ -94,6 +99,19 @@ class Array(numpy.ndarray):
         """Removes the name, in the whole cluster. Who has the array keeps it."""
         name = self.name
         retrying(lambda mesh: mesh.remove(name))
+
+    def advise(self, advice):
+        """Says how this process will use the array, or the part of it that a view is.
+
+        ``"willneed"`` fetches its pages ahead, for reading, while the caller goes on; ``"dontneed"``
+        drops copies of what others own. ``"sequential"``, ``"random"``, ``"normal"`` hold for the whole
+        segment: how much is asked for ahead. It changes how soon loads are done, never what
+        they see.
+        """
+        home = self._known()
+        if self.size:
+            low, high = byte_bounds(self)
+            home.memory.advise(low - home.address, high - home.address, advice)
 
     def slice_of(self, rank, size):
         """The part of number ``rank`` when the array is cut into ``size`` even ones.

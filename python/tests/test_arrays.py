@@ -162,6 +162,24 @@ def test_slices_of_large_arrays_share_no_page(cluster, name):
     pagemesh.unlink(name)
 
 
+def test_advice_brings_pages_ahead(cluster, grid, name):
+    code = """
+        import sys, time, pagemesh
+        grid = pagemesh.attach(sys.argv[1])
+        for advice in ("sequential", "random", "normal", "dontneed", "willneed"):
+            grid[:300].advise(advice)
+        before = pagemesh.counters()["faults_read"]
+        end = time.monotonic() + 20
+        while time.monotonic() < end and pagemesh.counters()["copies_arrived"] < 200:
+            time.sleep(0.01)
+        print(grid[:100].sum(), pagemesh.counters()["faults_read"] - before < 10)
+    """
+    grid[:] = 1
+    assert cluster.run(2, code, name) == "50000.0 True"
+    with pytest.raises(ValueError, match="unknown advice .soon."):
+        grid.advise("soon")
+
+
 @pytest.mark.parametrize("view", ["a", "a[5:9, ::3]", "a.T[::-1]", "a[4]", "a[2:2]"])
 def test_arrays_and_views_are_pickled_by_place(grid, view):
     grid[:] = numpy.arange(300_000).reshape(600, 500)

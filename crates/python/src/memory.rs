@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pagemesh::Mapping;
+use pagemesh::{Advice, Mapping};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -119,6 +119,27 @@ impl Memory {
         patiently(py, limit(timeout)?, |left| {
             mapping.wait_change(at, expected, left)
         })
+    }
+
+    /// Says how these bytes of the segment will be used.
+    fn advise(&self, py: Python<'_>, start: u64, end: u64, advice: &str) -> PyResult<()> {
+        let advice = match advice {
+            "normal" => Advice::Normal,
+            "sequential" => Advice::Sequential,
+            "random" => Advice::Random,
+            "willneed" => Advice::WillNeed,
+            "dontneed" => Advice::DontNeed,
+            other => {
+                let why = format!(
+                    "unknown advice {other:?}; there are normal, sequential, random, willneed and \
+                     dontneed"
+                );
+                return Err(PyValueError::new_err(why));
+            }
+        };
+        let mapping = self.mapping()?;
+        py.detach(|| mapping.segment().advise(start..end, advice))
+            .map_err(|error| raise(&error))
     }
 
     unsafe fn __getbuffer__(
