@@ -38,6 +38,10 @@ const UNREAD_LIMIT: u32 = 32;
 /// How long that may take.
 const TELL_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long a daemon may take to answer a process that is new to it. Longer than
+/// the grace of one that died: whoever comes meanwhile gets to the next one.
+pub const PATIENCE: Duration = Duration::from_secs(40);
+
 /// The process's end of the socket.
 #[derive(Debug)]
 pub struct Connection {
@@ -51,7 +55,7 @@ pub struct Connection {
 impl Connection {
     /// A connection to whoever listens at `path`.
     pub fn connect(path: &Path) -> io::Result<Self> {
-        Socket::connect(path).map(Self::new)
+        Socket::connect_within(path, PATIENCE).map(Self::new)
     }
 
     /// A connection over a socket that exists.

@@ -125,7 +125,7 @@ impl Lock {
 
     /// Through the second door; whether the last holder died.
     fn pass(&self, until: Option<Instant>) -> Result<bool> {
-        if self.swap(LockWord::Free, self.held())? {
+        if self.swap(LockWord::Free, self.held(), until)? {
             return Ok(false);
         }
         let key = self.segment.key(self.number);
@@ -141,13 +141,14 @@ impl Lock {
 
     /// Through the second door if it is open.
     fn try_pass(&self) -> Result<Option<bool>> {
-        if self.swap(LockWord::Free, self.held())? {
-            return Ok(Some(false));
-        }
-        if matches!(self.word()?.load(), LockWord::Held { .. }) {
-            return Ok(None);
-        }
-        match self.pass(after(FETCH)) {
+        let until = after(FETCH);
+        let held = |word: &Word| matches!(word.load(), LockWord::Held { .. });
+        let passed = match self.word(until) {
+            Ok(word) if held(word) => return Ok(None),
+            Ok(_) => self.pass(until),
+            Err(error) => Err(error),
+        };
+        match passed {
             Err(Error::TimedOut) => Ok(None),
             result => result.map(Some),
         }
@@ -156,7 +157,7 @@ impl Lock {
     /// Gives the lock back.
     fn release(&self) {
         // A word that was asked for once is known.
-        if !matches!(self.swap(self.held(), LockWord::Free), Ok(true)) {
+        if !matches!(self.swap(self.held(), LockWord::Free, None), Ok(true)) {
             let key = self.segment.key(self.number);
             // Awaited: if this process ended before the daemon has read it, the
             // next holder would be told that we died with the lock.
@@ -169,16 +170,16 @@ impl Lock {
         self.state.gate.leave();
     }
 
-    fn swap(&self, current: LockWord, new: LockWord) -> Result<bool> {
-        Ok(self.word()?.compare_exchange(current, new).is_ok())
+    fn swap(&self, current: LockWord, new: LockWord, until: Option<Instant>) -> Result<bool> {
+        Ok(self.word(until)?.compare_exchange(current, new).is_ok())
     }
 
     /// The word, whose place the daemon is asked for once.
-    fn word(&self) -> Result<&Word> {
+    fn word(&self, until: Option<Instant>) -> Result<&Word> {
         let mut slot = self.state.slot.load(Ordering::Relaxed);
         if slot == UNKNOWN {
             let key = self.segment.key(self.number);
-            let answer = self.segment.mesh().ask(Request::LockSlot { key }, None)?;
+            let answer = self.segment.mesh().ask(Request::LockSlot { key }, until)?;
             let Reply::Slot { index } = answer.reply else {
                 return Err(unexpected(&answer.reply));
             };

@@ -14,7 +14,8 @@ use pagemesh_wire::local::{LOCAL_VERSION, NodeStatus, PageReport, Reply, Request
 use pagemesh_wire::peer::{Member, SegmentInfo, SegmentSpec};
 use pagemesh_wire::{ByteLen, ClientId, NodeId, PageIndex, SegmentId};
 
-use crate::connection::{Answer, Connection, unexpected};
+use crate::bell::after;
+use crate::connection::{Answer, Connection, PATIENCE, unexpected};
 use crate::fork::{Guarded, complain};
 use crate::mapping::Region;
 use crate::segment::{Access, Options, Segment, Shared};
@@ -62,8 +63,8 @@ impl Mesh {
     /// [`socket_paths`](crate::socket_paths) where one answers.
     ///
     /// # Errors
-    /// [`Error::NoDaemon`] if none does; [`Error::Refused`] if it speaks another
-    /// version.
+    /// [`Error::NoDaemon`] if none does; [`Error::DaemonSilent`] if one is there,
+    /// but stands still for 40 s; [`Error::Refused`] if it speaks another version.
     pub fn connect() -> Result<Self> {
         Self::connect_first(socket_paths())
     }
@@ -81,6 +82,9 @@ impl Mesh {
         for path in &paths {
             match Connection::connect(path) {
                 Ok(connection) => return Self::over(connection),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    return Err(Error::DaemonSilent);
+                }
                 Err(error) => last = error,
             }
         }
@@ -92,11 +96,16 @@ impl Mesh {
 
     /// Introduces this process on a fresh connection.
     pub(crate) fn over(connection: Connection) -> Result<Self> {
+        Self::over_within(connection, PATIENCE)
+    }
+
+    /// The same, if the daemon is as quick as that.
+    pub(crate) fn over_within(connection: Connection, patience: Duration) -> Result<Self> {
         let hello = Request::Hello {
             version: LOCAL_VERSION,
             program: program(),
         };
-        let mut answer = connection.ask(hello, None)?;
+        let mut answer = connection.ask(hello, after(patience))?;
         let Reply::Welcome { client, node, .. } = answer.reply else {
             return Err(unexpected(&answer.reply));
         };

@@ -243,8 +243,14 @@ impl Calls {
         Some(outgoing.then)
     }
 
-    /// Gives up a client's call to a server that has been silent for too long.
-    pub(crate) fn give_up(&mut self, call: CallId, server: NodeId) -> Option<Then> {
+    /// Gives up a client's call to a server that has been silent for too long, and
+    /// returns whom to tell. It is withdrawn: the server may yet hear of it.
+    pub(crate) fn give_up(
+        &mut self,
+        cx: &mut Cx<'_>,
+        call: CallId,
+        server: NodeId,
+    ) -> Option<Then> {
         let outgoing = self.outgoing.get(&call)?;
         let client = matches!(
             outgoing.then,
@@ -257,7 +263,9 @@ impl Calls {
         if !client || outgoing.to != server {
             return None;
         }
-        self.outgoing.remove(&call).map(|outgoing| outgoing.then)
+        let then = outgoing.then.clone();
+        self.withdraw(cx, vec![call]);
+        Some(then)
     }
 
     /// A call may be due to be repeated.

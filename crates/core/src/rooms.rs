@@ -423,10 +423,10 @@ impl Rooms {
     fn call_due(&mut self, cx: &mut Cx<'_>, call: CallId) {
         let coordinator = NodeId::COORDINATOR;
         if self.membership.coordinator_silent(cx)
-            && let Some(then) = self.calls.give_up(call, coordinator)
+            && let Some(then) = self.calls.give_up(cx, call, coordinator)
         {
             let why = Refusal::NodeGone(coordinator);
-            return self.carry_on(cx, then, peer::Reply::Refused(why));
+            self.carry_on(cx, then, peer::Reply::Refused(why));
         }
         self.calls.due(cx, call);
     }

@@ -89,7 +89,7 @@ pub(crate) fn find(options: &Options) -> Result<Option<Estate>> {
 
 /// Asks a daemon to end without leaving.
 fn ask_for_room(path: &Path) -> Result<()> {
-    let socket = Socket::connect(path)?;
+    let socket = Socket::connect_within(path, PATIENCE)?;
     socket.set_receive_timeout(PATIENCE)?;
     let requests = [
         Request::Hello {

@@ -83,6 +83,22 @@ impl Socket {
         Ok(Self(fd))
     }
 
+    /// A blocking connection to whoever listens at `path`, should he get round to
+    /// it in time: the queue of one who stands still may be full.
+    ///
+    /// # Errors
+    /// As [`Socket::connect`]; `TimedOut` after `patience`.
+    pub fn connect_within(path: &Path, patience: Duration) -> io::Result<Self> {
+        let fd = new_socket(SocketFlags::CLOEXEC)?;
+        set_socket_timeout(&fd, Timeout::Send, Some(patience))?;
+        match connect(&fd, &SocketAddrUnix::new(path)?) {
+            Err(Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
+            done => done?,
+        }
+        set_socket_timeout(&fd, Timeout::Send, None)?;
+        Ok(Self(fd))
+    }
+
     /// Two connected blocking ends.
     ///
     /// # Errors

@@ -13,6 +13,8 @@ struct Line {
     version: Version,
     /// Who got the grant and has to keep the promise.
     keeper: NodeId,
+    /// Who gave it, until it is acknowledged: with this node it may be lost.
+    giver: NodeId,
     waiting: Vec<NodeId>,
 }
 
@@ -28,7 +30,8 @@ impl Lines {
     /// A node is gone; what was promised with it is void.
     pub(crate) fn gone(&mut self, node: NodeId) {
         self.gone.insert(node);
-        self.of.retain(|_, line| line.keeper != node);
+        self.of
+            .retain(|_, line| line.keeper != node && line.giver != node);
         for line in self.of.values_mut() {
             line.waiting.retain(|waiting| *waiting != node);
         }
@@ -43,6 +46,10 @@ impl Lines {
         message: &Message,
         knows: impl Fn(NodeId) -> bool,
     ) -> Check {
+        if self.gone.contains(from) {
+            // It has not heard of its end; nobody listens to it.
+            return Ok(());
+        }
         for line in self.of.values_mut().filter(|line| line.keeper == from) {
             line.waiting.retain(|waiting| knows(*waiting));
         }
@@ -52,6 +59,13 @@ impl Lines {
                 self.served(Subject::Page { segment, page }, from, to)
             }
             Message::Pass(pass) => self.passed(from, to, pass),
+            Message::PassAck(ack) => {
+                let line = self.of.get_mut(&ack.subject);
+                if let Some(line) = line.filter(|line| line.version == ack.version) {
+                    line.giver = NodeId::NONE;
+                }
+                Ok(())
+            }
             Message::Lost(lost) => {
                 if let Some(line) = self.of.get_mut(&lost.subject) {
                     line.waiting.retain(|waiting| *waiting != to);
@@ -112,6 +126,7 @@ impl Lines {
         *line = Line {
             version: pass.version,
             keeper: to,
+            giver: from,
             waiting,
         };
         Ok(())
@@ -122,7 +137,7 @@ impl Lines {
 mod tests {
     use super::*;
     use crate::kernel::tests::key;
-    use pagemesh_wire::peer::{Access, Contents, Data, Waiter};
+    use pagemesh_wire::peer::{Access, Contents, Data, PassAck, Waiter};
 
     fn pass(version: u64, queue: &[u16]) -> Message {
         let (segment, page) = (key(0).segment, key(0).page);
@@ -174,6 +189,26 @@ mod tests {
         say(&mut lines, 2, 4, &pass(2, &[5, 6, 2])).unwrap();
         say(&mut lines, 2, 4, &pass(2, &[5, 6, 2])).unwrap();
         say(&mut lines, 4, 5, &data()).unwrap();
+    }
+
+    #[test]
+    fn a_promise_may_be_lost_with_who_gave_it() {
+        let mut lines = Lines::default();
+        say(&mut lines, 1, 2, &pass(1, &[3, 4])).unwrap();
+        let mut taken = lines.clone();
+        let (segment, page) = (key(0).segment, key(0).page);
+        let ack = PassAck {
+            subject: Subject::Page { segment, page },
+            version: Version(1),
+        };
+        say(&mut taken, 2, 1, &Message::PassAck(ack)).unwrap();
+        for lines in [&mut lines, &mut taken] {
+            lines.gone(n(1));
+            // It says so again, having heard nothing of its end.
+            say(lines, 1, 2, &pass(1, &[3, 4])).unwrap();
+        }
+        say(&mut lines, 2, 4, &data()).unwrap();
+        assert!(say(&mut taken, 2, 4, &data()).is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::ClientId;
@@ -11,11 +11,8 @@ use pagemesh_wire::local::{Reply, ReplyPacket, Request, RequestPacket};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::Connection;
+use super::{Connection, PATIENCE};
 use crate::bell::left;
-
-/// How long a child waits for each answer of its daemon.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Room for the short replies a child gets.
 const SHORT: usize = 256;

@@ -45,6 +45,8 @@ pub(crate) enum Search {
 /// How long a keeper may take to say something.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+const SILENT: &str = "the keeper of the daemon before does not answer";
+
 impl Keeper {
     /// Starts a keeper, which keeps nothing yet, and waits until the next daemon
     /// can find it.
@@ -73,8 +75,12 @@ impl Keeper {
 
     /// Looks for a keeper, and takes what it keeps if its daemon is dead.
     pub(crate) fn search(socket: &Path) -> Result<Search> {
-        let Ok(link) = Socket::connect(&socket_path(socket)) else {
-            return Ok(Search::Nobody);
+        let link = match Socket::connect_within(&socket_path(socket), PATIENCE) {
+            Ok(link) => link,
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                return Err(error).context(SILENT);
+            }
+            Err(_) => return Ok(Search::Nobody),
         };
         let process = link.peer()?.pid;
         link.set_receive_timeout(PATIENCE)?;
@@ -92,7 +98,7 @@ impl Keeper {
                 // It ends: there is nothing to take over any more.
                 Ok(None) => return Ok(Search::Nobody),
                 Err(error) => {
-                    return Err(error).context("the keeper of the daemon before does not answer");
+                    return Err(error).context(SILENT);
                 }
             };
             let fd = packet.fds.into_iter().next();
@@ -178,7 +184,7 @@ impl AsFd for Keeper {
 
 /// Ends a keeper without a daemon.
 pub(super) fn dismiss(path: &Path) -> io::Result<()> {
-    let link = Socket::connect(path)?;
+    let link = Socket::connect_within(path, PATIENCE)?;
     link.send(&encode(&Order::Dismiss), &[])?;
     link.set_receive_timeout(PATIENCE)?;
     link.recv(&mut [0; PACKET]).map(drop)

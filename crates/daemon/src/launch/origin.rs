@@ -57,7 +57,7 @@ impl Service {
 
     /// Asks this very daemon, as any process may.
     pub(super) fn members(&self) -> Result<Vec<Member>> {
-        let socket = Socket::connect(&self.socket)?;
+        let socket = Socket::connect_within(&self.socket, PATIENCE)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
         let hello = Request::Hello {
             version: LOCAL_VERSION,

@@ -265,6 +265,7 @@ impl Desk<'_, '_> {
         // more is not lost.
         if let Some(busy) = self.page.own.busy_if_any() {
             busy.queue.clear();
+            busy.search = None;
         }
         self.lost(with);
     }
@@ -358,12 +359,16 @@ impl Desk<'_, '_> {
         } else if ask.hops == ASTRAY {
             self.astray(waiter);
         } else if ask.by_library {
+            // Whoever names a newer version is right: a grant is on its way here,
+            // unless its sender died and it was lost with him. This node's own
+            // hint would only lead back to where the ask comes from.
+            let grant_comes = ask.since > self.page.own.version;
+            if grant_comes && !self.cx.somebody_died() {
+                return;
+            }
             let subject = self.subject();
-            if !self
-                .page
-                .own
-                .forward(self.cx, subject, waiter, ask.hops + 1, true)
-            {
+            let hops = if grant_comes { ASTRAY } else { ask.hops + 1 };
+            if !self.page.own.forward(self.cx, subject, waiter, hops, true) {
                 self.astray(waiter);
             }
         }
