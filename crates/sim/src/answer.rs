@@ -184,8 +184,9 @@ impl World {
         let expected = match (&step, why) {
             (_, Refusal::Cancelled) => asked.withdrawn,
             (Step::Open { create: false, .. }, Refusal::NotFound) | (_, Refusal::NotMember) => {
+                let again = self.orphaned(&step, asked.host);
                 let steps = &mut self.processes.threads[id.0].steps;
-                steps.push_front(step.clone());
+                steps.push_front(again);
                 steps.push_front(Step::Think(500_000));
                 true
             }
@@ -212,6 +213,16 @@ impl World {
         );
         self.done_by_reply(id);
         Ok(())
+    }
+
+    /// A step as it is tried again: who was to create the name may have died, though
+    /// nobody was to expect that. Then others do, where nobody is to die.
+    fn orphaned(&self, step: &Step, host: usize) -> Step {
+        let mut again = step.clone();
+        if let Step::Open { create, .. } = &mut again {
+            *create |= self.casualties && !self.doomed.contains(&host);
+        }
+        again
     }
 
     fn opened_now(&mut self, id: ThreadId, seg: Seg, name: usize, info: &SegmentInfo) -> Check {

@@ -16,6 +16,19 @@ struct Line {
     /// Who gave it, until it is acknowledged: with this node it may be lost.
     giver: NodeId,
     waiting: Vec<NodeId>,
+    /// Those of them that the keeper had not heard of once when it spoke: it may
+    /// have tried to serve them, which nobody saw.
+    doubtful: NodeSet,
+}
+
+impl Line {
+    /// Whether these are served in the promised order, before anybody else.
+    fn is_kept_by(&self, served: impl Iterator<Item = NodeId>) -> bool {
+        let mut served = served.peekable();
+        self.waiting.iter().all(|node| {
+            served.next_if_eq(node).is_some() || self.doubtful.contains(*node)
+        })
+    }
 }
 
 /// The orders promised for all subjects.
@@ -51,7 +64,8 @@ impl Lines {
             return Ok(());
         }
         for line in self.of.values_mut().filter(|line| line.keeper == from) {
-            line.waiting.retain(|waiting| knows(*waiting));
+            let strangers = line.waiting.iter().filter(|waiting| !knows(**waiting));
+            line.doubtful = strangers.copied().chain(line.doubtful.iter()).collect();
         }
         match message {
             Message::Data(data) => {
@@ -85,16 +99,15 @@ impl Lines {
         }
         // The keeper's own wish may have been served without a word.
         line.waiting.retain(|waiting| *waiting != by);
-        let first = line.waiting.first().copied();
+        let place = line.waiting.iter().position(|waiting| *waiting == to);
+        let before = &line.waiting[..place.unwrap_or(line.waiting.len())];
         ensure!(
-            first.is_none_or(|first| first == to),
+            before.iter().all(|node| line.doubtful.contains(*node)),
             QueueTravels,
             "{by} serves {to} with {subject:?}, but {:?} waited before",
             line.waiting
         );
-        if first.is_some() {
-            line.waiting.remove(0);
-        }
+        line.waiting.drain(..place.map_or(line.waiting.len(), |place| place + 1));
         Ok(())
     }
 
@@ -114,9 +127,9 @@ impl Lines {
         let line = self.of.entry(pass.subject).or_default();
         if line.keeper == from {
             line.waiting.retain(|node| *node != from && *node != to);
-            let others = waiting.iter().filter(|node| **node != from);
+            let others = waiting.iter().copied().filter(|node| *node != from);
             ensure!(
-                others.take(line.waiting.len()).eq(line.waiting.iter()),
+                line.is_kept_by(others),
                 QueueTravels,
                 "{from} passes {:?} to {to} with {waiting:?} waiting, but it had promised {:?}",
                 pass.subject,
@@ -128,6 +141,7 @@ impl Lines {
             keeper: to,
             giver: from,
             waiting,
+            doubtful: NodeSet::EMPTY,
         };
         Ok(())
     }
