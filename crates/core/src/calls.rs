@@ -447,9 +447,18 @@ impl Calls {
         here
     }
 
-    /// What others had executed for this node concerns nobody any more.
+    /// What homes had executed for this node concerns nobody any more, but for
+    /// calls to a home that is still about to leave.
     pub(crate) fn forget_own(&mut self, me: NodeId) {
-        self.served.remove(&me);
+        let Some(memory) = self.served.get_mut(&me) else {
+            return;
+        };
+        memory
+            .calls
+            .retain(|call, _| self.outgoing.contains_key(call));
+        if memory.calls.is_empty() {
+            self.served.remove(&me);
+        }
     }
 
     /// A member is gone: its calls are void, and calls to it fail.
