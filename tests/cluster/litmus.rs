@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 /// Runs of a program between two barriers.
 const RUNS: usize = 200;
 
-/// Runs in all: `PAGEMESH_LITMUS_ROUNDS`, or ten thousand.
+/// Runs of each program, over all shapes: `PAGEMESH_LITMUS_ROUNDS`, or ten thousand.
 fn rounds() -> usize {
     let given = std::env::var("PAGEMESH_LITMUS_ROUNDS").ok();
     given.map_or(10_000, |text| text.parse().expect("a number of rounds"))
@@ -28,6 +28,7 @@ fn run(litmus: &Litmus) {
     let Some(cluster) = Cluster::start(litmus.threads.len()) else {
         return;
     };
+    let mut played = 0;
     for (layout, manager, window) in SHAPES {
         let policy = Policy::Sequential { manager, window };
         let outcomes = play(&cluster, litmus, layout, policy);
@@ -47,7 +48,9 @@ fn run(litmus: &Litmus) {
             "{table}"
         );
         assert!(outcomes.len() > 1, "the threads never met: {table}");
+        played += outcomes.values().sum::<usize>();
     }
+    assert!(played >= rounds(), "{played} rounds of {}", litmus.name);
 }
 
 fn play(

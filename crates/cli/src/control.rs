@@ -37,7 +37,8 @@ impl Control {
     /// # Errors
     /// If no daemon listens there, it may not be asked, or it speaks another version.
     pub fn connect(path: &Path) -> Result<Self> {
-        let socket = Socket::connect_within(path, PATIENCE).map_err(|error| refused(path, &error))?;
+        let socket =
+            Socket::connect_within(path, PATIENCE).map_err(|error| refused(path, &error))?;
         for direction in [Timeout::Recv, Timeout::Send] {
             set_socket_timeout(&socket, direction, Some(PATIENCE))?;
         }

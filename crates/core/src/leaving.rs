@@ -14,6 +14,8 @@ use std::collections::VecDeque;
 /// How far a node has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Leaving {
+    /// It has begun.
+    begun: bool,
     /// A client asked for it, and waits.
     pub(crate) asked: Option<Ticket>,
     /// Everything is handed over: nothing more may be taken.
@@ -23,23 +25,42 @@ pub(crate) struct Leaving {
 }
 
 impl Leaving {
+    fn begin(&mut self, ticket: Ticket) {
+        self.begun = true;
+        self.asked = Some(ticket);
+    }
+
     /// Whether this node is about to leave, or has left.
     pub(crate) fn has_begun(&self) -> bool {
-        self.asked.is_some()
+        self.begun
     }
 }
 
 impl Rooms {
     /// A client wants this node to leave.
     pub(crate) fn leave(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
-        if self.coordinator.is_none() {
-            self.leaving.asked = Some(ticket);
+        if self.membership.coordinator_silent(cx) {
+            let why = "the first node does not answer; let this node leave when it does, or end it";
+            cx.refuse(ticket, Refusal::CannotLeave(why.into()));
+        } else if self.coordinator.is_none() {
+            self.leaving.begin(ticket);
         } else if cx.shell.peers().is_empty() {
-            self.leaving.asked = Some(ticket);
+            self.leaving.begin(ticket);
             self.leaving.empty = true;
             self.expelled(cx);
         } else {
             let why = "this node is the coordinator; let the other nodes leave first";
+            cx.refuse(ticket, Refusal::CannotLeave(why.into()));
+        }
+    }
+
+    /// Nobody waits for ever for a coordinator that went silent meanwhile: whoever
+    /// asked is told. This node goes on handing over, and leaves if it ever can.
+    pub(crate) fn despair_of_leaving(&mut self, cx: &mut Cx<'_>) {
+        if self.membership.coordinator_silent(cx)
+            && let Some(ticket) = self.leaving.asked.take()
+        {
+            let why = "the first node has stopped answering; this node leaves as soon as it does";
             cx.refuse(ticket, Refusal::CannotLeave(why.into()));
         }
     }

@@ -485,6 +485,7 @@ impl<X: Default + PartialEq> Ownership<X> {
 
     /// Decides, once everyone has answered.
     fn conclude(&mut self, cx: &mut Cx<'_>, subject: Subject, reads: bool) -> Found {
+        let (known, hint) = (self.version, self.hint);
         let Some(search) = self.busy_if_any().and_then(|busy| busy.search.as_mut()) else {
             return Found::NotYet;
         };
@@ -493,6 +494,17 @@ impl<X: Default + PartialEq> Ownership<X> {
         }
         let (version, owner) = search.best;
         let me = cx.me();
+        if known > version && hint != me {
+            // Since this round began it has heard of a newer owner, which it must not
+            // forget: a copy that the others' answers allow may be outdated.
+            if cx.is_gone(hint) {
+                search.request = RequestId(0);
+                return Found::NotYet;
+            }
+            self.busy_mut().search = None;
+            self.send_on(cx, subject);
+            return Found::Owner;
+        }
         let denies = search.denying.contains(owner);
         let denied = denies && !search.passing;
         search.denials = if denied { search.denials + 1 } else { 0 };

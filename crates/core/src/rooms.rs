@@ -103,7 +103,10 @@ impl Rooms {
         while let Some(timer) = cx.shell.timers.pop_due(cx.now) {
             match timer {
                 Timer::Join => self.membership.join_due(cx),
-                Timer::Heartbeat => self.membership.heartbeat(cx),
+                Timer::Heartbeat => {
+                    self.membership.heartbeat(cx);
+                    self.despair_of_leaving(cx);
+                }
                 Timer::Suspect(node) => self.suspect(cx, node),
                 Timer::Call(call) => self.call_due(cx, call),
                 Timer::Subject(Subject::Lock(key)) => self.locks.due(cx, key),

@@ -5,7 +5,7 @@ mod common;
 use common::{CLIENT, Cluster};
 use core::time::Duration;
 use pagemesh_core::{Effect, Input, Reply, Request, Source};
-use pagemesh_wire::peer::{Access, Call, Contents, Manager, Message, Pass, Window};
+use pagemesh_wire::peer::{Access, Call, Contents, Manager, Message, Pass, Refusal, Window};
 use pagemesh_wire::{NodeId, PageCount, PageIndex, SyncKey};
 
 const N1: NodeId = NodeId(1);
@@ -383,6 +383,38 @@ fn a_node_that_leaves_hands_over_its_pages() {
         assert_eq!(cluster.fills(N3).len(), page as usize + 1);
     }
     assert_eq!(cluster.pages_sent(), 2);
+}
+
+/// Time passes in which the first node neither hears nor says anything.
+fn without_the_first_node(cluster: &mut Cluster, length: Duration) {
+    let end = cluster.now + length;
+    while cluster.now < end {
+        for node in [N2, N3] {
+            cluster.input(node, Input::Deadline);
+        }
+        cluster.deliver(|to, _| to != N1);
+        cluster.now = cluster.now + Duration::from_millis(50);
+    }
+}
+
+#[test]
+fn who_lets_a_node_leave_does_not_wait_for_ever_for_a_silent_coordinator() {
+    let mut cluster = cluster(3);
+    cluster.touch(N2, 0, Access::Write);
+    let leave = cluster.ask(N2, Request::Leave);
+    without_the_first_node(&mut cluster, Duration::from_secs(4));
+    assert_eq!(cluster.reply(leave), None);
+    without_the_first_node(&mut cluster, Duration::from_secs(3));
+    let refused = |cluster: &Cluster, ticket| {
+        let Some(Reply::Refused(Refusal::CannotLeave(why))) = cluster.reply(ticket) else {
+            panic!("{:?}", cluster.reply(ticket));
+        };
+        assert!(why.contains("first node"), "{why}");
+    };
+    refused(&cluster, leave);
+    // Who asks only now is refused at once, and nothing has changed.
+    let late = cluster.ask(N3, Request::Leave);
+    refused(&cluster, late);
 }
 
 #[test]

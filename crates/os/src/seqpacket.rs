@@ -467,6 +467,28 @@ mod tests {
     }
 
     #[test]
+    fn who_does_not_accept_is_not_waited_for_for_ever() {
+        let path = scratch("full");
+        let listener = Listener::bind(&path, 0o600).unwrap();
+        let patience = Duration::from_millis(10);
+        let mut line = Vec::new();
+        let late = loop {
+            match Socket::connect_within(&path, patience) {
+                Ok(socket) => line.push(socket),
+                Err(error) => break error,
+            }
+            assert!(line.len() < 100_000, "no queue is that long");
+        };
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+        // Sending is not limited by what limited connecting.
+        let first = listener.accept().unwrap();
+        line[0].send(b"here", &[]).unwrap();
+        assert_eq!(first.recv(&mut [0; 8]).unwrap().unwrap().len, 4);
+        drop(listener);
+        let _ = std::fs::remove_file(path);
+    }
+
+    #[test]
     fn what_an_end_said_before_it_went_is_heard_although_it_read_nothing() {
         for skip in [false, true] {
             let (one, other) = Socket::pair().unwrap();

@@ -25,9 +25,9 @@ impl Line {
     /// Whether these are served in the promised order, before anybody else.
     fn is_kept_by(&self, served: impl Iterator<Item = NodeId>) -> bool {
         let mut served = served.peekable();
-        self.waiting.iter().all(|node| {
-            served.next_if_eq(node).is_some() || self.doubtful.contains(*node)
-        })
+        self.waiting
+            .iter()
+            .all(|node| served.next_if_eq(node).is_some() || self.doubtful.contains(*node))
     }
 }
 
@@ -43,9 +43,11 @@ impl Lines {
     /// A node is gone; what was promised with it is void.
     pub(crate) fn gone(&mut self, node: NodeId) {
         self.gone.insert(node);
-        self.of
-            .retain(|_, line| line.keeper != node && line.giver != node);
         for line in self.of.values_mut() {
+            if line.keeper == node || line.giver == node {
+                // Its version counts on: older grants may be said again.
+                line.waiting.clear();
+            }
             line.waiting.retain(|waiting| *waiting != node);
         }
     }
@@ -107,7 +109,8 @@ impl Lines {
             "{by} serves {to} with {subject:?}, but {:?} waited before",
             line.waiting
         );
-        line.waiting.drain(..place.map_or(line.waiting.len(), |place| place + 1));
+        line.waiting
+            .drain(..place.map_or(line.waiting.len(), |place| place + 1));
         Ok(())
     }
 

@@ -86,7 +86,6 @@ fn harsh_seeds_hold() {
 }
 
 #[test]
-#[ignore = "one seed in 500 still breaks something; run it by name"]
 fn wild_seeds_hold() {
     sweep(Profile::Wild, 30_000, 500);
 }
@@ -109,6 +108,21 @@ fn seeds_that_broke_something_hold() {
         // An old grant to a node that had left: it had taken it and passed it on,
         // to one that stored and died. What was lost came back as it had been.
         (468_001_136, Profile::Wild, false),
+        // An opening that was given up, since the first node was silent, was
+        // executed all the same: the segment stayed open for ever.
+        (58, Profile::Wild, false),
+        (41_154, Profile::Wild, true),
+        // A home that left while it searched told others that the page was lost.
+        (41_125, Profile::Wild, false),
+        // A grant was lost with its sender: the hand-outs of the library site ran in
+        // circles between the requester and who had heard of the grant.
+        (1088, Profile::Wild, false),
+        // An answer to a search told the home of an older owner than it had heard of
+        // meanwhile: it forgot the newer one, and took an outdated copy.
+        (112_566, Profile::Wild, false),
+        // Two homes left: with the first one what the second had executed for the
+        // coordinator was forgotten.
+        (23_561, Profile::Wild, false),
     ];
     for (seed, profile, replace) in once {
         let options = Options {

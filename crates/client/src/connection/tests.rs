@@ -376,3 +376,10 @@ fn the_first_packet_introduces() {
     assert_eq!((mesh.client(), mesh.node()), (ClientId(5), NodeId(3)));
     daemon.join().unwrap();
 }
+
+#[test]
+fn a_daemon_that_stands_still_is_not_waited_for_for_ever() {
+    let (connection, _peer) = pair();
+    let silent = crate::Mesh::over_within(connection, Duration::from_millis(20)).unwrap_err();
+    assert!(matches!(silent, Error::DaemonSilent), "{silent}");
+}

@@ -3,10 +3,11 @@
 
 mod damage;
 mod pair;
+mod shape;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagemesh_core::Input;
-use pagemesh_recorder::{Dump, Journal, RecoverError, Transition, Verdict, recover};
+use pagemesh_recorder::{Dump, FORMAT, Journal, RecoverError, Transition, Verdict, recover};
 use pair::{LOG, Moment, Pair, copy, memory};
 use std::net::SocketAddr;
 
@@ -29,6 +30,25 @@ fn a_node_is_had_again_at_every_moment() {
         }
     });
     assert!(moments > 1000 && follow > 10, "{moments} {follow}");
+}
+
+/// With `UPDATE_GOLDEN=1` it writes down what it sees instead of comparing.
+#[test]
+fn another_shape_of_the_state_is_another_format() {
+    let mut shape = shape::Shape::default();
+    Pair::new().work(60, &mut |side, _, _| shape.see(&side.node));
+    let now = format!("format {FORMAT}\n{}", shape.lines());
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/journal/shape.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, now).expect("writable");
+        return;
+    }
+    let before = std::fs::read_to_string(path).expect("readable");
+    assert!(
+        before == now,
+        "snapshots look different now. If fields of the state came, went or moved, raise FORMAT; \
+         then UPDATE_GOLDEN=1 writes {path}:\n{now}"
+    );
 }
 
 #[test]
