@@ -708,7 +708,14 @@ impl Rooms {
         if view.epoch <= cx.shell.view.epoch {
             return;
         }
-        let before = cx.shell.alive;
+        // Those, too, of whom this node had not heard that they ever came: others
+        // have, and grants name them.
+        let gone: Vec<_> = view
+            .members
+            .iter()
+            .filter(|member| member.health != Health::Alive && !cx.is_gone(member.id))
+            .map(|member| member.id)
+            .collect();
         let known: Vec<_> = cx
             .shell
             .view
@@ -724,7 +731,7 @@ impl Rooms {
             cx.emit(Event::Joined { node: member.id });
         }
         cx.shell.set_view(view);
-        for node in before.without(cx.shell.alive).iter() {
+        for node in gone {
             self.member_gone(cx, node);
         }
     }

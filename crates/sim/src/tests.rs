@@ -120,6 +120,9 @@ fn seeds_that_broke_something_hold() {
         // An answer to a search told the home of an older owner than it had heard of
         // meanwhile: it forgot the newer one, and took an outdated copy.
         (112_566, Profile::Wild, false),
+        // A node came and left before another heard of it: that one waited for ever for
+        // its acknowledgement.
+        (109_393, Profile::Wild, false),
         // Two homes left: with the first one what the second had executed for the
         // coordinator was forgotten.
         (23_561, Profile::Wild, false),

@@ -2,11 +2,11 @@
 //! node, and the order of its fields.
 
 use core::fmt::Debug;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-/// Structures by name, with their fields in order, as far as they were seen.
+/// A line for each structure that was seen: its name, and its fields in order.
 #[derive(Debug, Default)]
-pub struct Shape(BTreeMap<String, Vec<String>>);
+pub struct Shape(BTreeSet<String>);
 
 impl Shape {
     /// Looks at something, as it describes itself.
@@ -16,7 +16,7 @@ impl Shape {
         for line in text.lines().map(str::trim) {
             let closes = line.starts_with(['}', ')', ']']);
             if closes && let Some((name, fields)) = inside.pop() {
-                self.note(name, fields);
+                self.note(&name, &fields);
             }
             let line = line.trim_start_matches(['}', ')', ']', ':', ' ']);
             if let (Some((name, _)), Some((_, fields))) = (line.split_once(": "), inside.last_mut())
@@ -32,17 +32,15 @@ impl Shape {
         }
     }
 
-    fn note(&mut self, name: String, fields: Vec<String>) {
+    fn note(&mut self, name: &str, fields: &[String]) {
         let named = name.starts_with(|c: char| c.is_ascii_uppercase());
         if named && !fields.is_empty() {
-            self.0.entry(name).or_insert(fields);
+            self.0.insert(format!("{name}: {}\n", fields.join(", ")));
         }
     }
 
     /// For a file.
     pub fn lines(&self) -> String {
-        let lines = self.0.iter();
-        let lines = lines.map(|(name, fields)| format!("{name}: {}\n", fields.join(", ")));
-        lines.collect()
+        self.0.iter().map(String::as_str).collect()
     }
 }
