@@ -226,9 +226,9 @@ impl Calls {
         if let Some(backoff) = &outgoing.backoff {
             cx.end(backoff, Timer::Call(call));
         }
-        if outgoing.waiting_told && from != cx.me() {
+        if (outgoing.waiting_told || outgoing.cancelled) && from != cx.me() {
             // The server may forget it; our floor no longer says so.
-            cx.send(from, Message::CancelCall { call });
+            cx.send(from, Message::HaveReply { call });
         }
         match outgoing.body {
             // It was woken after its client had gone: somebody else must wake.
@@ -291,10 +291,25 @@ impl Calls {
     }
 
     /// A client withdraws a request. Returns the calls this node must serve
-    /// the withdrawal of itself, or nothing if no call belonged to the ticket.
+    /// the withdrawal of itself, or nothing if no call belonged to the ticket, or
+    /// one whose server answers the client.
     pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, ticket: Ticket) -> Option<Vec<Caller>> {
-        let calls = self.calls_of(|of, _| of == ticket);
+        let mut calls = self.calls_of(|of, _| of == ticket);
+        calls.retain(|call| !self.inquire(cx, *call));
         (!calls.is_empty()).then(|| self.withdraw(cx, calls))
+    }
+
+    /// Whether others have passed a barrier with this party, only its home can
+    /// say: the withdrawal is answered with its word, that the party was
+    /// withdrawn or that it has passed. False for all other calls.
+    fn inquire(&mut self, cx: &mut Cx<'_>, call: CallId) -> bool {
+        let outgoing = self.outgoing.get_mut(&call).expect("listed just now");
+        let inquires = matches!(outgoing.body, Call::Barrier { .. }) && outgoing.backoff.is_some();
+        if inquires {
+            outgoing.cancelled = true;
+            cx.send(outgoing.to, Message::CancelCall { call });
+        }
+        inquires
     }
 
     /// A client is gone, with everything it waited for.
@@ -343,9 +358,19 @@ impl Calls {
         here
     }
 
-    /// A remote caller no longer waits for a call: it has the reply, or has
-    /// withdrawn the call, which may not even have arrived yet. Then it is told
-    /// that this is known, or the answer it had missed.
+    /// A remote caller has the reply to a call, which need not be remembered for
+    /// its sake any more.
+    pub(crate) fn acknowledged(&mut self, caller: Caller) {
+        let memory = self.served.get_mut(&caller.node);
+        let served = memory.and_then(|memory| memory.calls.get_mut(&caller.call));
+        if let Some(served) = served.filter(|served| served.reply.is_some()) {
+            served.waits = false;
+        }
+    }
+
+    /// A remote caller has withdrawn a call, which may not even have arrived yet.
+    /// It is told that this is known, or the answer it had missed, and that is
+    /// remembered until the caller has it.
     pub(crate) fn cancelled(&mut self, cx: &mut Cx<'_>, caller: Caller) {
         let memory = self.served.entry(caller.node).or_default();
         if caller.call < memory.floor && !memory.calls.contains_key(&caller.call) {
@@ -363,9 +388,6 @@ impl Calls {
             .reply
             .get_or_insert(Reply::Refused(Refusal::Cancelled))
             .clone();
-        if core::mem::take(&mut served.waits) && body != Reply::Refused(Refusal::Cancelled) {
-            return;
-        }
         cx.send(
             caller.node,
             Message::Reply {

@@ -193,12 +193,9 @@ impl Rooms {
         } = redirected;
         if cancelled {
             self.forget_caller(caller);
-            self.replied(
-                cx,
-                caller.node,
-                caller.call,
-                Reply::Refused(Refusal::Cancelled),
-            );
+            let done = served.flatten();
+            let reply = done.unwrap_or(Reply::Refused(Refusal::Cancelled));
+            self.replied(cx, caller.node, caller.call, reply);
             return;
         }
         match served {

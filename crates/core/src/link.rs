@@ -226,6 +226,9 @@ impl Rooms {
                 self.forget_caller(caller);
                 self.calls.cancelled(cx, caller);
             }
+            Message::HaveReply { call } => {
+                self.calls.acknowledged(Caller { node: from, call });
+            }
             Message::Heartbeat { .. } => {
                 let epoch = cx.shell.view.epoch;
                 cx.send(from, Message::HeartbeatAck { epoch });

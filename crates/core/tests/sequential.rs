@@ -370,6 +370,35 @@ fn a_barrier_of_n_nodes_takes_2n_minus_2_datagrams() {
 }
 
 #[test]
+fn who_withdraws_from_a_barrier_hears_whether_it_has_passed() {
+    for (late, word) in [
+        (true, Reply::Done),
+        (false, Reply::Refused(Refusal::Cancelled)),
+    ] {
+        let mut cluster = cluster(2);
+        let segment = pagemesh_wire::SegmentId::new(N1, 1);
+        let key = SyncKey { segment, number: 9 };
+        let call = Call::Barrier { key, parties: 2 };
+        let arrive = Request::Call { to: None, call };
+        let remote = cluster.ask(N2, arrive.clone());
+        cluster.settle();
+        if late {
+            // The departure is lost: only the home knows of it.
+            cluster.ask(N1, arrive.clone());
+            cluster.deliver(|_, _| false);
+        }
+        cluster.input(N2, Input::Cancel { ticket: remote });
+        assert_eq!(cluster.reply(remote), None, "it cannot know");
+        cluster.settle();
+        assert_eq!(cluster.reply(remote), Some(&word));
+        // Who was withdrawn does not count.
+        let again = cluster.ask(N1, arrive);
+        cluster.settle();
+        assert_eq!(cluster.reply(again), None);
+    }
+}
+
+#[test]
 fn a_node_that_leaves_hands_over_its_pages() {
     let mut cluster = cluster(3);
     cluster.touch(N2, 0, Access::Write);

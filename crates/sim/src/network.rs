@@ -184,6 +184,7 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::Regain(_) => "Regain",
         Message::Redirect { .. } => "Redirect",
         Message::AskMany(_) => "AskMany",
+        Message::HaveReply { .. } => "HaveReply",
     }
 }
 

@@ -711,6 +711,12 @@ pub enum Message {
     },
     /// See [`AskMany`].
     AskMany(AskMany),
+    /// The sender has the reply to this call of its, which waited or was
+    /// withdrawn: it may be forgotten.
+    HaveReply {
+        /// Which.
+        call: CallId,
+    },
 }
 
 /// Why a datagram's body was not understood.

@@ -136,6 +136,7 @@ fn control_table() -> Vec<(&'static str, Message)> {
             },
         ),
         ("cancel-call", Message::CancelCall { call: CallId(9) }),
+        ("have-reply", Message::HaveReply { call: CallId(9) }),
         (
             "join",
             Message::Join(Join {
