@@ -9,7 +9,7 @@ mod summary;
 use anyhow::{Context as _, Result, bail};
 use child::{End, Programs};
 use pagemesh_os::signals::Signals;
-use pagemesh_sim::{Campaign, Options, Profile, failure_report};
+use pagemesh_sim::{Campaign, Fuzz, Options, Profile, Target, failure_report};
 use plan::{Dice, Part, Plan};
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -47,6 +47,9 @@ enum Output {
 
 /// A simulated part runs about so long; a real one ends by itself.
 const TURN: Duration = Duration::from_secs(10);
+
+/// Hostile inputs between two looks at the clock.
+const INPUTS: u32 = 1000;
 
 /// Seeds between two looks at the clock.
 const SEEDS: u64 = 32;
@@ -112,6 +115,7 @@ impl Soak {
         self.progress(&part.name());
         match part {
             Part::Sim(profile) => self.simulate(profile),
+            Part::Fuzz(target) => self.fuzz(target),
             Part::Test(test) => self.test(&test),
         }
     }
@@ -150,6 +154,28 @@ impl Soak {
                 });
             }
             self.progress(&format!("sim {profile}"));
+        }
+        Ok(())
+    }
+
+    fn fuzz(&mut self, target: Target) -> Result<()> {
+        let fuzz = Fuzz::new(target).map_err(anyhow::Error::msg)?;
+        let until = (Instant::now() + TURN).min(self.end);
+        while Instant::now() < until && !self.is_interrupted()? {
+            let seed = self.dice.next() % 1_000_000_000;
+            let outcome = fuzz.mutate(seed, INPUTS);
+            self.summary.fuzzed(target, INPUTS.into());
+            if let Err(breach) = outcome {
+                self.failed(Failure {
+                    part: format!("fuzz {target}"),
+                    seed,
+                    what: breach.to_string(),
+                    again: format!("add {} to {}", breach.input, target.corpus_file().display()),
+                    kept: None,
+                });
+                break;
+            }
+            self.progress(&format!("fuzz {target}"));
         }
         Ok(())
     }

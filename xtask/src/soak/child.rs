@@ -10,7 +10,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Where tests come from: package, and the test program or `lib`.
-const PROGRAMS: [(&str, &str); 2] = [("pagemesh-tests", "cluster"), ("pagemesh-wire", "lib")];
+const PROGRAMS: [(&str, &str); 3] = [
+    ("pagemesh-tests", "cluster"),
+    ("pagemesh-daemon", "hammer"),
+    ("pagemesh-wire", "lib"),
+];
 
 /// Of packages other than that of the clusters, tests with this in their names.
 const HOSTILE: &str = "hostile";

@@ -1,13 +1,15 @@
 //! What may come next, and how often.
 
 use super::child::Programs;
-use pagemesh_sim::Profile;
+use pagemesh_sim::{Profile, Target};
 
 /// One thing to run.
 #[derive(Clone, Debug)]
 pub(super) enum Part {
     /// Simulated clusters.
     Sim(Profile),
+    /// Hostile bytes.
+    Fuzz(Target),
     /// A test, in a process of its own.
     Test(Test),
 }
@@ -31,20 +33,25 @@ struct Group {
 pub(super) struct Plan(Vec<Group>);
 
 /// How often which tests are drawn, by how their names begin: those of the real
-/// clusters, and those that throw hostile bytes at decoders. A test whose name
-/// begins with none of these comes as often as one of [`OTHERS`]. Tests of daemons
-/// that are replaced under load, and targets of fuzzers, come in by their names.
-const WEIGHTS: [(&str, u64); 6] = [
+/// clusters, those that hammer pages that are taken away, with their control, and
+/// those that throw hostile bytes at decoders. A test whose name has none of these
+/// in it comes as often as one of [`OTHERS`].
+const WEIGHTS: [(&str, u64); 8] = [
     ("stress::", 30),
     ("mortality::", 15),
     ("litmus::", 15),
     ("process_deaths::", 6),
     ("daemon_deaths::", 6),
-    ("hostile", 6),
+    ("hostile", 3),
+    ("no_store_is_lost", 4),
+    ("the_hammer_notices", 2),
 ];
 
 /// The share of all other tests of real clusters.
 const OTHERS: u64 = 15;
+
+/// The share of the fuzz targets.
+const FUZZ: u64 = 5;
 
 /// The share of each profile of the simulator.
 const SIM: [(Profile, u64); 4] = [
@@ -59,6 +66,7 @@ impl Part {
     pub(super) fn name(&self) -> String {
         match self {
             Self::Sim(profile) => format!("sim {profile}"),
+            Self::Fuzz(target) => format!("fuzz {target}"),
             Self::Test(test) => test.name.clone(),
         }
     }
@@ -82,14 +90,16 @@ impl Plan {
     pub(super) fn new(programs: &Programs, only: Option<&str>) -> Self {
         let wanted = |part: &Part| only.is_none_or(|text| part.name().contains(text));
         let sims = SIM.map(|(profile, weight)| (weight, vec![Part::Sim(profile)]));
+        let fuzz = Target::ALL.map(Part::Fuzz).to_vec();
         let mut groups: Vec<Group> = sims
             .into_iter()
+            .chain([(FUZZ, fuzz)])
             .chain(WEIGHTS.map(|(_, weight)| (weight, Vec::new())))
             .chain([(OTHERS, Vec::new())])
             .map(|(weight, parts)| Group { weight, parts })
             .collect();
         for test in programs.tests() {
-            let group = SIM.len() + test.group();
+            let group = SIM.len() + 1 + test.group();
             groups[group].parts.push(Part::Test(test.clone()));
         }
         for group in &mut groups {

@@ -1,7 +1,7 @@
 //! What ran, what came of it, and what was kept.
 
 use super::child::End;
-use pagemesh_sim::Profile;
+use pagemesh_sim::{Profile, Target};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -21,6 +21,7 @@ pub(super) struct Summary {
     minutes: f64,
     interrupted: bool,
     sim: BTreeMap<String, Simulated>,
+    fuzz: BTreeMap<String, u64>,
     tests: BTreeMap<String, Tested>,
     pub(super) failures: Vec<Failure>,
 }
@@ -100,6 +101,11 @@ impl Summary {
         here.failures += done.failures.len() as u64;
     }
 
+    /// So many hostile inputs were suffered.
+    pub(super) fn fuzzed(&mut self, target: Target, inputs: u64) {
+        *self.fuzz.entry(target.to_string()).or_default() += inputs;
+    }
+
     /// A test ended.
     pub(super) fn tested(&mut self, name: &str, took: Duration, end: &End) {
         if *end == End::Stopped {
@@ -165,6 +171,9 @@ impl Summary {
                 sim.replaced,
                 sim.failures
             )?;
+        }
+        for (target, inputs) in &self.fuzz {
+            writeln!(text, "  fuzz {target:<39} {inputs:>9} inputs")?;
         }
         for (name, test) in &self.tests {
             writeln!(
