@@ -1,0 +1,342 @@
+//! Twins and diffs by name.
+
+use crate::{At, DiffKey, Error, Heap, Label, Slots};
+use core::ops::RangeInclusive;
+use pagemesh_diff::{Diff, PAGE, Page, encode};
+use pagemesh_wire::{NodeId, PageIndex, SegmentId};
+use std::collections::BTreeMap;
+
+/// What becomes of the twin when a diff is made from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Keep {
+    /// It follows: it is the page as it is now. For a page that stays writable.
+    Twin,
+    /// It goes. Nobody may store to the page any more.
+    Nothing,
+}
+
+/// Twins and diffs of one node. Pages have at most [`PAGE`] bytes; those of the
+/// simulator are shorter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Store<S: Slots = Heap> {
+    slots: S,
+    twins: BTreeMap<At, S::Slot>,
+    diffs: BTreeMap<DiffKey, S::Slot>,
+    bytes: u64,
+    /// Where a diff is made, before it is known how long it is.
+    draft: Draft,
+}
+
+/// Memory that is used again and again and means nothing in between.
+#[derive(Clone, Debug, Default)]
+struct Draft(Vec<u8>);
+
+impl PartialEq for Draft {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Draft {}
+
+impl core::hash::Hash for Draft {
+    fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
+}
+
+impl<S: Slots + Default> Default for Store<S> {
+    fn default() -> Self {
+        Self::new(S::default())
+    }
+}
+
+impl<S: Slots> Store<S> {
+    /// An empty store over empty room.
+    pub fn new(slots: S) -> Self {
+        Self {
+            slots,
+            twins: BTreeMap::new(),
+            diffs: BTreeMap::new(),
+            bytes: 0,
+            draft: Draft::default(),
+        }
+    }
+
+    /// A store over room that somebody used before: `found` says what is where.
+    pub fn adopt(slots: S, found: impl IntoIterator<Item = (Label, S::Slot)>) -> Self {
+        let mut store = Self::new(slots);
+        for (label, slot) in found {
+            store.enter(label, slot);
+        }
+        store
+    }
+
+    /// The room.
+    pub fn slots(&self) -> &S {
+        &self.slots
+    }
+
+    /// Makes a twin of a page, in the place of an older one.
+    ///
+    /// # Errors
+    /// If there is no room.
+    ///
+    /// # Panics
+    /// If the page is longer than [`PAGE`].
+    pub fn twin(&mut self, at: At, page: &[u8]) -> Result<(), Error> {
+        assert!(page.len() <= PAGE);
+        if let Some(twin) = self.twins.get(&at).copied() {
+            let twin = self.slots.bytes_mut(twin);
+            if twin.len() == page.len() {
+                twin.copy_from_slice(page);
+                return Ok(());
+            }
+            self.drop_twin(at);
+        }
+        let label = Label::Twin(at);
+        let slot = self.slots.keep(label, page)?;
+        self.enter(label, slot);
+        Ok(())
+    }
+
+    /// The page as it was before it was written, if it has a twin.
+    pub fn twin_of(&self, at: At) -> Option<&[u8]> {
+        self.twins.get(&at).map(|slot| self.slots.bytes(*slot))
+    }
+
+    /// Drops the twin of a page, and what was written since.
+    pub fn drop_twin(&mut self, at: At) {
+        if let Some(slot) = self.twins.remove(&at) {
+            self.free(slot);
+        }
+    }
+
+    /// Makes a diff of this node: what changed from the twin to `now`, under the
+    /// name `key`. How many bytes changed.
+    ///
+    /// # Errors
+    /// If there is no twin and the diff was not made before, or no room.
+    ///
+    /// # Panics
+    /// If the twin has another length than the page.
+    pub fn capture(&mut self, key: DiffKey, now: &[u8], keep: Keep) -> Result<usize, Error> {
+        if !self.diffs.contains_key(&key) {
+            let twin = *self.twins.get(&key.at()).ok_or(Error::NoTwin(key.at()))?;
+            let mut draft = std::mem::take(&mut self.draft.0);
+            draft.clear();
+            encode_any(self.slots.bytes(twin), now, &mut draft);
+            let kept = self.keep_diff(key, &draft);
+            self.draft.0 = draft;
+            kept?;
+        }
+        let changed = self.checked(key)?.len();
+        match keep {
+            Keep::Nothing => self.drop_twin(key.at()),
+            // The twin with the diff is what was read above, even if the daemon that
+            // read it has ended since.
+            Keep::Twin => self.update_twin(key)?,
+        }
+        Ok(changed)
+    }
+
+    /// Keeps a diff that came from somebody else. One that is there stays.
+    ///
+    /// # Errors
+    /// If it is no diff, or there is no room.
+    pub fn insert(&mut self, key: DiffKey, encoded: &[u8]) -> Result<(), Error> {
+        Diff::check(encoded)?;
+        if self.diffs.contains_key(&key) {
+            return Ok(());
+        }
+        self.keep_diff(key, encoded)
+    }
+
+    /// A diff as it travels.
+    pub fn diff(&self, key: DiffKey) -> Option<&[u8]> {
+        self.diffs.get(&key).map(|slot| self.slots.bytes(*slot))
+    }
+
+    /// Applies diffs to a page in the order given: later ones overwrite earlier ones.
+    ///
+    /// # Errors
+    /// If one is not here or goes beyond the page; then nothing has changed.
+    pub fn merge(
+        &self,
+        keys: impl Iterator<Item = DiffKey> + Clone,
+        page: &mut [u8],
+    ) -> Result<(), Error> {
+        for diff in keys.clone() {
+            fits(&self.checked(diff)?, page.len())?;
+        }
+        for diff in keys {
+            apply_any(&self.checked(diff)?, page);
+        }
+        Ok(())
+    }
+
+    /// Applies a diff to the twin of its page, if that has one: what others changed
+    /// is no change of this node.
+    ///
+    /// # Errors
+    /// If it is not here or goes beyond the page; then nothing has changed.
+    pub fn update_twin(&mut self, key: DiffKey) -> Result<(), Error> {
+        let slot = *self.diffs.get(&key).ok_or(Error::NoDiff(key))?;
+        let Some(twin) = self.twins.get(&key.at()).copied() else {
+            return Ok(());
+        };
+        let mut draft = std::mem::take(&mut self.draft.0);
+        draft.clear();
+        draft.extend_from_slice(self.slots.bytes(slot));
+        let twin = self.slots.bytes_mut(twin);
+        let applied = Diff::check(&draft).map_err(Error::from).and_then(|diff| {
+            fits(&diff, twin.len())?;
+            apply_any(&diff, twin);
+            Ok(())
+        });
+        self.draft.0 = draft;
+        applied
+    }
+
+    /// A diff, to look at its changes.
+    ///
+    /// # Errors
+    /// If it is not here.
+    pub fn checked(&self, key: DiffKey) -> Result<Diff<'_>, Error> {
+        let encoded = self.diff(key).ok_or(Error::NoDiff(key))?;
+        Ok(Diff::check(encoded)?)
+    }
+
+    /// Forgets the diffs of a segment that nobody will ask for any more: of each
+    /// node those of its intervals up to `through`.
+    pub fn forget_through(&mut self, segment: SegmentId, through: impl Fn(NodeId) -> u64) {
+        let gone = |key: &DiffKey| key.interval <= through(key.node);
+        let gone: Vec<_> = self
+            .diffs
+            .range(diffs_of(segment))
+            .map(|(key, _)| *key)
+            .filter(gone)
+            .collect();
+        self.forget_diffs(gone);
+    }
+
+    /// Forgets the diffs of one page.
+    pub fn forget_page(&mut self, at: At) {
+        let gone: Vec<_> = self.diffs_of_page(at).collect();
+        self.forget_diffs(gone);
+    }
+
+    /// Forgets everything of a segment.
+    pub fn forget(&mut self, segment: SegmentId) {
+        let diffs: Vec<_> = self
+            .diffs
+            .range(diffs_of(segment))
+            .map(|(key, _)| *key)
+            .collect();
+        self.forget_diffs(diffs);
+        let twins = (segment, PageIndex(0))..=(segment, PageIndex(u32::MAX));
+        let twins: Vec<_> = self.twins.range(twins).map(|(at, _)| *at).collect();
+        for at in twins {
+            self.drop_twin(at);
+        }
+    }
+
+    /// The diffs of a page, by node and interval.
+    pub fn diffs_of_page(&self, at: At) -> impl Iterator<Item = DiffKey> {
+        let name = |node, interval| DiffKey {
+            segment: at.0,
+            page: at.1,
+            node: NodeId(node),
+            interval,
+        };
+        let all = name(0, 0)..=name(u16::MAX, u64::MAX);
+        self.diffs.range(all).map(|(key, _)| *key)
+    }
+
+    /// How many twins and how many diffs there are.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.twins.len(), self.diffs.len())
+    }
+
+    /// Bytes of all twins and diffs.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn keep_diff(&mut self, key: DiffKey, encoded: &[u8]) -> Result<(), Error> {
+        let label = Label::Diff(key);
+        let slot = self.slots.keep(label, encoded)?;
+        self.enter(label, slot);
+        Ok(())
+    }
+
+    fn enter(&mut self, label: Label, slot: S::Slot) {
+        self.bytes += self.slots.bytes(slot).len() as u64;
+        let before = match label {
+            Label::Twin(at) => self.twins.insert(at, slot),
+            Label::Diff(key) => self.diffs.insert(key, slot),
+        };
+        debug_assert!(before.is_none(), "{label:?} is kept twice");
+    }
+
+    fn forget_diffs(&mut self, keys: Vec<DiffKey>) {
+        for key in keys {
+            if let Some(slot) = self.diffs.remove(&key) {
+                self.free(slot);
+            }
+        }
+    }
+
+    fn free(&mut self, slot: S::Slot) {
+        self.bytes -= self.slots.bytes(slot).len() as u64;
+        self.slots.free(slot);
+    }
+}
+
+/// All names of diffs of a segment.
+fn diffs_of(segment: SegmentId) -> RangeInclusive<DiffKey> {
+    let name = |page, node, interval| DiffKey {
+        segment,
+        page: PageIndex(page),
+        node: NodeId(node),
+        interval,
+    };
+    name(0, 0, 0)..=name(u32::MAX, u16::MAX, u64::MAX)
+}
+
+/// What changed, in a page of any length.
+fn encode_any(twin: &[u8], now: &[u8], out: &mut Vec<u8>) {
+    assert_eq!(twin.len(), now.len(), "a page keeps its length");
+    match (<&Page>::try_from(twin), <&Page>::try_from(now)) {
+        (Ok(twin), Ok(now)) => encode(twin, now, out),
+        _ => encode(&padded(twin), &padded(now), out),
+    }
+}
+
+/// Applies a diff to a page of any length, into which it fits.
+fn apply_any(diff: &Diff<'_>, page: &mut [u8]) {
+    if let Ok(page) = <&mut Page>::try_from(&mut *page) {
+        return diff.apply(page);
+    }
+    let mut whole = padded(page);
+    diff.apply(&mut whole);
+    page.copy_from_slice(&whole[..page.len()]);
+}
+
+/// Whether a diff changes nothing behind the end of a page so long.
+fn fits(diff: &Diff<'_>, length: usize) -> Result<(), Error> {
+    if length == PAGE {
+        return Ok(());
+    }
+    let last = diff.changes().last().map_or(0, |change| {
+        change.offset + 8 - change.mask.leading_zeros() as usize
+    });
+    if last > length {
+        return Err(Error::Malformed);
+    }
+    Ok(())
+}
+
+fn padded(short: &[u8]) -> Page {
+    let mut page = [0; PAGE];
+    page[..short.len()].copy_from_slice(short);
+    page
+}
