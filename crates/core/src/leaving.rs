@@ -44,6 +44,9 @@ impl Rooms {
             cx.refuse(ticket, Refusal::CannotLeave(why.into()));
         } else if self.coordinator.is_none() {
             self.leaving.begin(ticket);
+            for segment in self.segments.values_mut() {
+                segment.policy.forsake_pins(cx);
+            }
         } else if cx.shell.peers().is_empty() {
             self.leaving.begin(ticket);
             self.leaving.empty = true;

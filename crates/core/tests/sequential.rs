@@ -265,6 +265,29 @@ fn a_pinned_page_stays_until_it_is_let_go() {
     assert!(cluster.mapped(N1));
 }
 
+/// What its pages would be handed over as soon as they came, and it would ask for
+/// them again, for ever.
+#[test]
+fn who_waits_for_pages_to_pin_is_refused_when_its_node_leaves() {
+    let mut cluster = Cluster::new(2);
+    let info = cluster.segment(Manager::Dynamic, Window::Nanos(0));
+    let pin = |first, count| Request::Pin {
+        segment: info.id,
+        first: PageIndex(first),
+        count: PageCount(count),
+    };
+    cluster.ask(N1, pin(1, 1));
+    cluster.settle();
+    let waiting = cluster.ask(N2, pin(0, 3));
+    cluster.settle();
+    assert_eq!(cluster.reply(waiting), None, "the second page is pinned");
+    let leave = cluster.ask(N2, Request::Leave);
+    let refused = Reply::Refused(Refusal::NotMember);
+    assert_eq!(cluster.reply(waiting), Some(&refused));
+    cluster.pass(Duration::from_secs(2));
+    assert_eq!(cluster.reply(leave), Some(&Reply::Done));
+}
+
 #[test]
 fn watchers_hear_of_a_change_before_it_happens() {
     let mut cluster = cluster(2);

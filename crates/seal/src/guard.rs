@@ -224,10 +224,16 @@ impl Guard {
             }
             return Some(&self.sealed);
         }
-        if matches!(whom, Whom::Anybody) && !self.members.contains(&key) {
-            // Met at the door, long ago.
+        if matches!(whom, Whom::Anybody) {
+            // Met at the door, long ago. It may not know that it was ever admitted:
+            // then it answers no member's greeting. Who has no key but a token does
+            // not open its door either, but knocks when it hears of the old session.
+            let worn = peer.number();
             self.doors.entry(address).or_default().met = None;
             self.knock(now, address, parts, outbox);
+            if let Some(number) = worn {
+                self.hint(now, address, number, outbox);
+            }
             return None;
         }
         peer.waiting.push(parts);

@@ -58,6 +58,11 @@ impl Peer {
             .is_none_or(|session| is_worn(session, now, pace, 1))
     }
 
+    /// The number under which the other seals, if there is a session.
+    pub(crate) fn number(&self) -> Option<u32> {
+        self.current.as_ref().map(|session| session.ours)
+    }
+
     /// Whether datagrams go out under the other's number.
     pub(crate) fn seals_for(&self, theirs: u32) -> bool {
         self.current

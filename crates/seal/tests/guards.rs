@@ -379,6 +379,42 @@ fn sessions_are_renewed_without_a_pause() {
     assert!((10..40).contains(&greetings), "{greetings} greetings");
 }
 
+/// The coordinator has admitted it and buried it; it has heard of neither, so it
+/// answers no member's greeting, and asks for admission still.
+#[test]
+fn who_does_not_know_of_its_admission_is_spoken_to_when_its_session_is_worn() {
+    let secret = Secret::new(&*dice(99));
+    let token = Token::new(&secret, 5000, &*dice(98));
+    let strangers = [(ring(&secret), None), (Ring::default(), Some(token))];
+    for (theirs, token) in strangers {
+        let pace = Pace {
+            rekey_datagrams: 10,
+            ..Pace::default()
+        };
+        let guard = |seed, ring, token| {
+            let dice = dice(seed);
+            Guard::new(Identity::new(&*dice), ring, token, pace, dice)
+        };
+        let guards = vec![guard(0, ring(&secret), None), guard(1, theirs, token)];
+        let mut world = World::new(guards);
+        let member = world.key(1);
+        world.say(1, 0, Whom::Anybody, "let me in", all);
+        world.hosts[0].set_members([member].into_iter(), [].into_iter());
+        for _ in 0..100 {
+            world.now += 1000;
+            world.say(0, 1, Whom::Member(member), "who are you?", all);
+        }
+        world.heard.clear();
+        for _ in 0..3 {
+            world.now += 1000;
+            world.say(1, 0, Whom::Anybody, "let me in", all);
+            world.say(0, 1, Whom::Anybody, "you are out", all);
+        }
+        assert!(world.texts(0).len() > 1, "{:?}", world.texts(0));
+        assert!(world.texts(1).len() > 1, "{:?}", world.texts(1));
+    }
+}
+
 #[test]
 fn a_replaced_daemon_is_spoken_to_again() {
     let mut world = World::of(2, Pace::default());

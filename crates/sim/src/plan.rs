@@ -143,6 +143,7 @@ impl Plan {
             .map(|at| host(&mut dice, at, profile, features))
             .collect();
         let mut pace = pace(&mut dice);
+        pace.resend_ceiling = pace.resend_ceiling.max(bearable(&hosts));
         let weather = weather(&mut dice, profile);
         let (mut segments, mains) = segments(&mut dice, features);
         if features.strolls {
@@ -244,6 +245,14 @@ fn pace(dice: &mut Dice) -> Pace {
         dead_after: Duration::from_secs(3),
         ahead: AHEAD,
     }
+}
+
+/// The least ceiling of repetitions that the slowest host bears: with real ones it
+/// could answer some 100,000 things that are said again each second. Below a hundred
+/// it does nothing else any more, and nobody's turn ever comes (wild seed 431175119).
+fn bearable(hosts: &[HostPlan]) -> Duration {
+    let slowest = hosts.iter().map(|host| host.cost).max().unwrap_or(0);
+    Duration::from_nanos(100 * slowest)
 }
 
 fn weather(dice: &mut Dice, profile: Profile) -> Weather {

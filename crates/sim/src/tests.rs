@@ -126,6 +126,14 @@ fn seeds_that_broke_something_hold() {
         // Two homes left: with the first one what the second had executed for the
         // coordinator was forgotten.
         (23_561, Profile::Wild, false),
+        // A host was admitted and buried without ever hearing of it, and its session
+        // with the first node was worn: that one greeted it as a member for ever, and
+        // it never heard that it was out.
+        (104_116, Profile::Wild, false),
+        // A node that was leaving while one of its processes waited for a run of pages to
+        // pin: each page was handed over as it came, and asked for again.
+        (717_345_935, Profile::Wild, false),
+        (863_376_761, Profile::Wild, true),
     ];
     for (seed, profile, replace) in once {
         let options = Options {

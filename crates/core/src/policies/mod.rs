@@ -174,6 +174,11 @@ impl Policy {
         each!(self, policy => policy.expelled(cx));
     }
 
+    /// This node is about to leave: no process pins pages here any more.
+    pub(crate) fn forsake_pins(&mut self, cx: &mut Cx<'_>) {
+        each!(self, policy => policy.forsake_pins(cx));
+    }
+
     /// This node leaves: hand over at most `burst` pages to `to`. Returns how
     /// many are still owned here or on their way.
     pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, to: NodeId, burst: usize) -> usize {

@@ -123,6 +123,14 @@ impl Sequential {
         }
     }
 
+    /// This node leaves: whoever still waits for pages to pin would fetch them for
+    /// ever, as they are handed over as soon as they come.
+    pub(in super::super) fn forsake_pins(&mut self, cx: &mut Cx<'_>) {
+        for (ticket, _) in std::mem::take(&mut self.pin_jobs) {
+            cx.refuse(ticket, Refusal::NotMember);
+        }
+    }
+
     pub(in super::super) fn unpin(
         &mut self,
         cx: &mut Cx<'_>,
