@@ -224,7 +224,7 @@ const APPS: [(&str, &str); 10] = [
 const BACKCROSS: &str = "rate=0.100 lod=1.5316";
 
 /// Where the programs are, built once.
-fn programs() -> &'static Path {
+pub(crate) fn programs() -> &'static Path {
     static PROGRAMS: OnceLock<PathBuf> = OnceLock::new();
     PROGRAMS.get_or_init(|| {
         let programs = Path::new(env!("CARGO_TARGET_TMPDIR")).join("apps");

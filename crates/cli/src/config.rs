@@ -27,6 +27,8 @@ pub(crate) struct Config {
     pub(crate) latency: Option<bool>,
     /// Pin the daemon to this CPU.
     pub(crate) cpu: Option<usize>,
+    /// `off`, `runs`, `lz4` or `auto`.
+    pub(crate) compress: Option<String>,
     /// What to do to outgoing datagrams; for tests.
     pub(crate) impair: Option<String>,
     /// Record what the node does.
@@ -70,6 +72,7 @@ impl Config {
             wait: self.wait.or(other.wait),
             latency: self.latency.or(other.latency),
             cpu: self.cpu.or(other.cpu),
+            compress: self.compress.or(other.compress),
             impair: self.impair.or(other.impair),
             recorder: self.recorder.or(other.recorder),
             grace: self.grace.or(other.grace),

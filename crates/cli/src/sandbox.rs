@@ -47,6 +47,9 @@ pub struct Plan {
     pub nodes: usize,
     /// How daemons wait: `spin`, `block` or `auto`; their own default if `None`.
     pub waiting: Option<String>,
+    /// Whether daemons make pages smaller: `off`, `runs`, `lz4` or `auto`; their own
+    /// default if `None`.
+    pub compress: Option<String>,
     /// What happens to every datagram a node sends.
     pub impair: Impairment,
     /// Network namespaces or loopback addresses.
@@ -72,6 +75,7 @@ impl Plan {
         Self {
             nodes,
             waiting: None,
+            compress: None,
             impair: Impairment::default(),
             netns: Netns::Auto,
             mtu: 9000,
@@ -267,6 +271,9 @@ impl Sandbox {
         }
         if let Some(waiting) = &self.plan.waiting {
             command.arg(format!("--wait={waiting}"));
+        }
+        if let Some(compress) = &self.plan.compress {
+            command.arg(format!("--compress={compress}"));
         }
         if self.plan.latency {
             command.arg("--latency");

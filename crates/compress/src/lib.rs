@@ -35,6 +35,31 @@ pub enum Form {
     Lz4 = 3,
 }
 
+/// Set in a datagram's header beside the number of a [`Form`].
+const PACKED: u8 = 0x10;
+
+impl Form {
+    /// What a datagram's header says of a page in this form.
+    #[must_use]
+    pub const fn mark(self) -> u8 {
+        match self {
+            Self::Plain => 0,
+            packed => PACKED | packed as u8,
+        }
+    }
+
+    /// The form of a packed page, by what a datagram's header says.
+    ///
+    /// # Errors
+    /// [`Malformed`] if that is no mark of a packed page.
+    pub fn of_mark(mark: u8) -> Result<Self, Malformed> {
+        match Self::try_from(mark ^ PACKED)? {
+            Self::Plain => Err(Malformed),
+            packed => Ok(packed),
+        }
+    }
+}
+
 impl TryFrom<u8> for Form {
     type Error = Malformed;
 
@@ -126,6 +151,52 @@ pub fn unpack(form: Form, bytes: &[u8], page: &mut Page) -> Result<(), Malformed
         }
     }
     Ok(())
+}
+
+/// Packs the page that `bytes` end with, from `at` on; what is before stays. Where it
+/// does not become small enough nothing changes, and the form is [`Form::Plain`].
+/// Without a codec it is only seen whether the page is zero.
+///
+/// # Panics
+/// If what follows `at` is not exactly a page.
+#[must_use]
+pub fn pack_tail(codec: Option<Codec>, bytes: &mut Vec<u8>, at: usize) -> Form {
+    let page: &Page = bytes[at..].try_into().expect("a page follows");
+    if is_zero(page) {
+        bytes.truncate(at);
+        return Form::Zero;
+    }
+    let Some(codec) = codec else {
+        return Form::Plain;
+    };
+    let page = *page;
+    bytes.truncate(at);
+    let form = pack(codec, &page, bytes);
+    if form == Form::Plain {
+        bytes.truncate(at);
+        bytes.extend_from_slice(&page);
+    }
+    form
+}
+
+/// Makes a page again of what [`pack_tail`] left between `at` and `end`, in its
+/// place. Returns where the page ends.
+///
+/// # Errors
+/// [`Malformed`] if the bytes are not exactly one page in this form, or if there is
+/// no room for a page; then `bytes` are as they were.
+pub fn unpack_tail(
+    form: Form,
+    bytes: &mut [u8],
+    at: usize,
+    end: usize,
+) -> Result<usize, Malformed> {
+    let packed = bytes.get(at..end).ok_or(Malformed)?;
+    let mut page = [0; PAGE];
+    unpack(form, packed, &mut page)?;
+    let room = bytes.get_mut(at..at + PAGE).ok_or(Malformed)?;
+    room.copy_from_slice(&page);
+    Ok(at + PAGE)
 }
 
 /// Whether an LZ4 block short enough was appended.

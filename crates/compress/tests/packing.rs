@@ -1,6 +1,8 @@
 //! What packs, how far, and what comes out again.
 
-use pagemesh_compress::{Codec, Form, LONGEST, Malformed, PAGE, Page, Quarters, pack, unpack};
+use pagemesh_compress::{
+    Codec, Form, LONGEST, Malformed, PAGE, Page, Quarters, pack, pack_tail, unpack, unpack_tail,
+};
 use proptest::prelude::*;
 use rand::seq::index::sample;
 use rand::{RngExt, SeedableRng};
@@ -107,6 +109,35 @@ fn what_is_no_packed_page_is_refused() {
     refused(Form::Lz4, &[]);
     refused(Form::Lz4, &[0; 32]);
     assert_eq!(Form::try_from(4), Err(Malformed));
+}
+
+#[test]
+fn the_page_behind_a_message_is_packed_in_its_place() {
+    let sparse: Page = std::array::from_fn(|at| u8::from(at % 512 == 0));
+    let noise: Page =
+        std::array::from_fn(|at| (at * at / 7 + at * 31 % 251) as u8 ^ (at >> 4) as u8);
+    for codec in [None, Some(Codec::Runs), Some(Codec::Lz4)] {
+        for page in [[0; PAGE], sparse, noise] {
+            let whole = [b"head".as_slice(), &page].concat();
+            let mut bytes = whole.clone();
+            let form = pack_tail(codec, &mut bytes, 4);
+            assert_eq!(form == Form::Plain, bytes == whole, "{codec:?} {form:?}");
+            assert!(form == Form::Plain || bytes.len() <= 4 + LONGEST);
+            assert_eq!(form == Form::Zero, page == [0; PAGE]);
+            let end = bytes.len();
+            bytes.resize(8192, 0xee);
+            assert_eq!(unpack_tail(form, &mut bytes, 4, end), Ok(whole.len()));
+            assert_eq!(bytes[..whole.len()], whole);
+        }
+    }
+    let mut small = *b"head";
+    assert_eq!(
+        unpack_tail(Form::Zero, &mut small, 4, 4),
+        Err(Malformed),
+        "no room"
+    );
+    assert_eq!(unpack_tail(Form::Zero, &mut small, 4, 3), Err(Malformed));
+    assert_eq!(&small, b"head");
 }
 
 proptest! {

@@ -21,6 +21,7 @@ mod mapping;
 mod network;
 mod note;
 mod options;
+mod packing;
 mod pages;
 mod recorder;
 mod registry;
@@ -39,4 +40,4 @@ mod waiter;
 mod waiting_room;
 
 pub use daemon::run;
-pub use options::{Admission, Options, Waiting};
+pub use options::{Admission, Compress, Options, Waiting};

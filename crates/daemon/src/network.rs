@@ -1,12 +1,15 @@
 //! Datagrams out, through a bad network if one was asked for.
 
+use crate::options::Compress;
+use crate::packing::{Packing, Unpacked};
 use crate::sealing::Sealing;
 use crate::tally::{Count, Tally};
 use pagemesh_os::clock;
 use pagemesh_os::impair::{Impairer, Impairment};
 use pagemesh_os::udp::{Burst, Udp};
 use pagemesh_seal::Identity;
-use pagemesh_wire::header::{Header, MAX_DATAGRAM};
+use pagemesh_wire::header::{self, Header, MAX_DATAGRAM};
+use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{MemberView, Message};
 use pagemesh_wire::{NodeId, PublicKey};
 use std::io;
@@ -21,6 +24,8 @@ pub(crate) struct Network {
     impairer: Option<Impairer>,
     /// Seals and opens, if this daemon has a key.
     sealing: Option<Sealing>,
+    /// Makes pages smaller, and whole again.
+    packing: Packing,
     /// Reused for everything sent.
     datagram: Vec<u8>,
     /// Reused for everything that comes in.
@@ -105,7 +110,12 @@ impl Outgoing {
 
 impl Network {
     /// A network as bad as asked for.
-    pub(crate) fn new(udp: Udp, impairment: Option<Impairment>, sealing: Option<Sealing>) -> Self {
+    pub(crate) fn new(
+        udp: Udp,
+        impairment: Option<Impairment>,
+        sealing: Option<Sealing>,
+        compress: Compress,
+    ) -> Self {
         // Without it, everything comes alone.
         let _ = udp.coalesce();
         Self {
@@ -116,6 +126,7 @@ impl Network {
             rest: Rest::default(),
             outbox: Outgoing::default(),
             sealing,
+            packing: Packing::new(compress),
             keyless: false,
         }
     }
@@ -142,6 +153,7 @@ impl Network {
         if let Some(sealing) = &mut self.sealing {
             sealing.meet(view);
         }
+        self.packing.meet(view);
     }
 
     /// Reads the key file again, if there is one.
@@ -163,13 +175,36 @@ impl Network {
             let length = length.min(clear.len());
             clear[..length].copy_from_slice(&self.inbox[at][..length]);
             self.notice_seal(source, &clear[..length], tally);
-            return Ok(Got::Datagram(length, source, PublicKey::NONE));
+            let clear = (clear, length);
+            return Ok(self.unpacked(clear, source, PublicKey::NONE, tally));
         };
         let opened = sealing.open(source, &self.inbox[at], clear, tally);
         self.flush(tally);
         Ok(opened.map_or(Got::Handled, |opened| {
-            Got::Datagram(opened.length, source, opened.key)
+            self.unpacked((clear, opened.length), source, opened.key, tally)
         }))
+    }
+
+    /// What was received, whole again if it came packed.
+    fn unpacked(
+        &mut self,
+        (clear, length): (&mut [u8], usize),
+        source: SocketAddr,
+        key: PublicKey,
+        tally: &mut Tally,
+    ) -> Got {
+        if header::form(&clear[..length]) <= Notice::MARK {
+            return Got::Datagram(length, source, key);
+        }
+        match self.packing.unpack(source, clear, length, tally) {
+            Unpacked::Whole(length) => Got::Datagram(length, source, key),
+            Unpacked::Handled => Got::Handled,
+            Unpacked::Answer(bytes) => {
+                let to = NodeId(u16::from_le_bytes([bytes[6], bytes[7]]));
+                self.seal((source, to), &bytes, tally);
+                Got::Handled
+            }
+        }
     }
 
     /// Looks for what has come, and takes the first of it.
@@ -236,9 +271,14 @@ impl Network {
         let mut datagram = std::mem::take(&mut self.datagram);
         datagram.clear();
         message.encode(header, &mut datagram);
+        let message = datagram.len();
         let whole = finish(&mut datagram);
         if whole {
+            let probe = self.packing.pack(header.to, &mut datagram, message, tally);
             self.seal((to, header.to), &datagram, tally);
+            if let Some(probe) = probe {
+                self.seal((to, header.to), &probe, tally);
+            }
         }
         self.datagram = datagram;
         whole

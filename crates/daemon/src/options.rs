@@ -25,6 +25,8 @@ pub struct Options {
     pub waiting: Waiting,
     /// Keep the host's idle processors awake: faster, but costs power.
     pub latency: bool,
+    /// Whether pages are made smaller for the wire.
+    pub compress: Compress,
     /// Make the network worse than it is, for tests.
     pub impair: Option<Impairment>,
     /// Run on this processor only.
@@ -64,6 +66,21 @@ pub enum Waiting {
     Auto,
 }
 
+/// Whether pages are made smaller for the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compress {
+    /// Never.
+    Off,
+    /// Every page, as runs of equal double words: MIRAGE+'s code.
+    Runs,
+    /// Every page, by LZ4.
+    Lz4,
+    /// Zero pages are not sent; others are packed on links that are slow enough, by
+    /// what paid so far.
+    #[default]
+    Auto,
+}
+
 impl Default for Options {
     fn default() -> Self {
         let name = rustix::system::uname()
@@ -79,6 +96,7 @@ impl Default for Options {
             socket_mode: 0o666,
             waiting: Waiting::default(),
             latency: false,
+            compress: Compress::default(),
             impair: None,
             cpu: None,
             recorder: true,

@@ -43,6 +43,20 @@ counts! {
     BytesIn => "bytes_in",
     /// Bytes sent.
     BytesOut => "bytes_out",
+    /// Pages that were zero and were not sent.
+    PagesElided => "pages_elided",
+    /// Pages that were sent smaller than they are.
+    PagesPacked => "pages_packed",
+    /// Pages that did not become small enough, and were sent as they are.
+    PagesGivenUp => "pages_given_up",
+    /// Bytes of pages that became smaller, before.
+    PackedFrom => "packed_from_bytes",
+    /// And after.
+    PackedTo => "packed_to_bytes",
+    /// Pages that came packed.
+    PagesUnpacked => "pages_unpacked",
+    /// Refused: no packed page although it said so, or a stranger's probe of a link.
+    PagesRefused => "pages_refused",
     /// Faults the kernel reported, repetitions included.
     KernelFaults => "kernel_faults",
     /// Pages put into a mapping.

@@ -5,6 +5,7 @@ use crate::hints::Hints;
 use crate::kernel::{PageKey, Reclaimed, ThreadId, append_page};
 use crate::log::{Mark, fingerprint};
 use crate::network::{Fate, is_sign_of_life, kind};
+use crate::packing;
 use crate::world::{Happening, Life, World};
 use pagemesh_core::limits::USE_GUARD;
 use pagemesh_core::{Effect, Event, Input, Rights, Source};
@@ -131,6 +132,7 @@ impl World {
         let room = HEADER_SIZE + 64 + if page.is_some() { PAGE_SIZE } else { 0 };
         let mut bytes = Vec::with_capacity(room);
         message.encode(header, &mut bytes);
+        let body = bytes.len();
         if let Some((segment, page, source)) = page {
             let words = self.hosts[at]
                 .kernel
@@ -140,7 +142,7 @@ impl World {
         if let (Message::Pass(_), Some(granted)) = (message, grants) {
             self.ownership_sent(header.to, granted);
         }
-        self.dispatch(at, address, header.to, message, bytes);
+        self.dispatch(at, address, header.to, message, (bytes, body));
         Ok(())
     }
 
@@ -163,7 +165,7 @@ impl World {
         address: SocketAddr,
         whom: NodeId,
         message: &Message,
-        bytes: Vec<u8>,
+        (mut bytes, body): (Vec<u8>, usize),
     ) {
         let kind = kind(message);
         self.stats.datagrams += 1;
@@ -181,6 +183,9 @@ impl World {
             self.log.note(now, at, Mark::Leaves, hash, text);
         }
         let Some(to) = to else { return };
+        if message.carries_page() {
+            packing::pack(&mut bytes, body, hash[1]);
+        }
         if self.hosts[at].guard.is_on() {
             return self.seal(at, address, whom, &bytes);
         }

@@ -23,6 +23,7 @@ mod lines;
 mod log;
 mod misfortune;
 mod network;
+mod packing;
 mod perform;
 mod plan;
 mod process;

@@ -15,6 +15,7 @@ use crate::kernel::{Kernel, PageKey, ThreadId};
 use crate::lines::Lines;
 use crate::log::{Log, Mark};
 use crate::network::{Network, Weather};
+use crate::packing;
 use crate::process::{Client, Processes};
 use crate::recording::Recording;
 use crate::sealing::Sealing;
@@ -350,9 +351,14 @@ impl World {
     fn handle(&mut self, at: usize, pending: &Pending) -> Check {
         let opened = match pending {
             Pending::Datagram(source, bytes) => {
-                let Some(opened) = self.open(at, *source, bytes) else {
+                let opened = self.open(at, *source, bytes);
+                let Some((key, bytes)) = opened else {
                     return Ok(());
                 };
+                let Some(bytes) = packing::unpack(bytes) else {
+                    return Ok(());
+                };
+                let opened = (key, bytes);
                 self.note_arrival(at, *source, &opened.1);
                 opened
             }

@@ -13,6 +13,29 @@ pub const MAX_DATAGRAM: usize = 16 * 1024;
 
 pub(crate) const MAGIC: [u8; 2] = *b"PM";
 
+/// Where a datagram says that what follows its body is not a plain page. Zero here
+/// once the form was taken off; [`Header::split`] refuses anything else.
+const FORM: usize = 3;
+
+/// What a datagram of this version says of its form; zero, as most do, if what
+/// follows its body is a plain page or nothing. Zero, too, for what is no datagram of
+/// this version: that is for others to judge.
+#[must_use]
+pub fn form(datagram: &[u8]) -> u8 {
+    match datagram.first_chunk::<HEADER_SIZE>() {
+        Some(head) if head[..3] == [MAGIC[0], MAGIC[1], PROTOCOL_VERSION] => head[FORM],
+        _ => 0,
+    }
+}
+
+/// Says of a datagram in which form it is.
+///
+/// # Panics
+/// If it has no header.
+pub fn set_form(datagram: &mut [u8], form: u8) {
+    datagram[FORM] = form;
+}
+
 /// What every datagram says before its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
@@ -46,6 +69,14 @@ pub enum HeaderError {
     /// Reserved bytes are not zero, or a node number is out of range.
     #[error("malformed header")]
     Malformed,
+}
+
+/// Says of a datagram how long its message is.
+///
+/// # Panics
+/// If it has no header.
+pub fn set_body(datagram: &mut [u8], body: u16) {
+    datagram[24..26].copy_from_slice(&body.to_le_bytes());
 }
 
 impl Header {
@@ -91,7 +122,7 @@ impl Header {
             incarnation: Incarnation(long(16)),
             body: word(24),
         };
-        let reserved_zero = head[3] == 0 && head[26..].iter().all(|byte| *byte == 0);
+        let reserved_zero = head[FORM] == 0 && head[26..].iter().all(|byte| *byte == 0);
         if !reserved_zero || header.from.0 >= NodeId::LIMIT || header.to.0 >= NodeId::LIMIT {
             return Err(HeaderError::Malformed);
         }
@@ -134,6 +165,22 @@ mod tests {
             .map(|byte| format!("{byte:02x}"))
             .collect();
         assert_eq!(hex, golden);
+    }
+
+    #[test]
+    fn a_form_is_seen_and_taken_off() {
+        let mut datagram = [sample().encode().as_slice(), b"bo"].concat();
+        assert_eq!(form(&datagram), 0);
+        set_form(&mut datagram, 0x12);
+        assert_eq!(form(&datagram), 0x12);
+        assert_eq!(Header::split(&datagram), Err(HeaderError::Malformed));
+        datagram[2] = 9;
+        assert_eq!(
+            form(&datagram),
+            0,
+            "who knows what another version means by it"
+        );
+        assert_eq!(form(&datagram[..31]), 0);
     }
 
     #[test]

@@ -5,9 +5,6 @@
 use crate::header::{HEADER_SIZE, MAGIC, PROTOCOL_VERSION};
 use crate::{Incarnation, NodeId};
 
-/// Stands where a header has a reserved byte.
-const MARK: u8 = 1;
-
 /// "I speak another version than you": the answer to a host that wants to join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Notice {
@@ -18,6 +15,9 @@ pub struct Notice {
 }
 
 impl Notice {
+    /// Stands where a header says in which form a datagram is: no form has it.
+    pub const MARK: u8 = 1;
+
     /// The answer that a datagram of another version deserves: one, if it comes
     /// from a host that belongs to no cluster yet. It is never longer than what
     /// it answers, and is itself not answered.
@@ -25,7 +25,7 @@ impl Notice {
     pub fn answering(datagram: &[u8]) -> Option<Self> {
         let head = datagram.first_chunk::<HEADER_SIZE>()?;
         let from = u16::from_le_bytes([head[4], head[5]]);
-        let joins = head[0..2] == MAGIC && head[3] != MARK && NodeId(from) == NodeId::NONE;
+        let joins = head[0..2] == MAGIC && head[3] != Self::MARK && NodeId(from) == NodeId::NONE;
         joins.then_some(Self {
             version: PROTOCOL_VERSION,
             to: incarnation(head),
@@ -38,7 +38,7 @@ impl Notice {
         let mut bytes = [0; HEADER_SIZE];
         bytes[0..2].copy_from_slice(&MAGIC);
         bytes[2] = self.version;
-        bytes[3] = MARK;
+        bytes[3] = Self::MARK;
         bytes[16..24].copy_from_slice(&self.to.0.to_le_bytes());
         bytes
     }

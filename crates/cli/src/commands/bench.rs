@@ -130,7 +130,7 @@ impl Bench {
             Which::Forged(effort) => each_waiting("forged", &effort, forged::measure)?,
             Which::Recorder(effort) => each_waiting("recorder", &effort, recorder::measure)?,
             Which::Sync(effort) => each_waiting("sync", &effort, sync::measure)?,
-            Which::Compress(effort) => compress::measure(&effort),
+            Which::Compress(effort) => compress::measure(&effort)?,
             Which::Diff(effort) => diff::measure(&effort),
             Which::Memory(memory) => memory.measure()?,
             Which::Loss(loss) => loss.measure()?,

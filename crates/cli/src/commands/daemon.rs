@@ -3,7 +3,7 @@
 mod ready;
 mod settings;
 
-use super::sandbox::Wait;
+use super::sandbox::{Compress, Wait};
 use crate::cli::Global;
 use crate::exit::Exit;
 use anyhow::Result;
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 #[command(
     after_help = "Flags beat PAGEMESH_* variables, these beat $XDG_CONFIG_HOME/pagemesh/config.toml, \
                   and that beats /etc/pagemesh/config.toml (keys: bind, advertise, join, node_name, \
-                  socket, wait, latency, cpu, impair, grace, recorder, insecure, key, join_token)."
+                  socket, wait, latency, cpu, compress, impair, grace, recorder, insecure, key, join_token)."
 )]
 pub(crate) struct Daemon {
     /// Loopback and defaults only, to try things out; no configuration is read
@@ -50,6 +50,9 @@ pub(crate) struct Daemon {
     /// Pin the daemon's hot thread to this CPU
     #[arg(long, env = "PAGEMESH_CPU")]
     cpu: Option<usize>,
+    /// Make pages smaller for the wire [default: auto]
+    #[arg(long, value_enum, env = "PAGEMESH_COMPRESS")]
+    compress: Option<Compress>,
     /// Spoil outgoing datagrams, for tests: loss=1%,dup=1%,reorder=1%,delay=1ms,seed=7
     #[arg(long, value_name = "SPEC", env = "PAGEMESH_IMPAIR")]
     impair: Option<String>,

@@ -65,6 +65,9 @@ pub(crate) struct Shape {
     /// How daemons wait for datagrams
     #[arg(long, value_enum)]
     wait: Option<Wait>,
+    /// Make pages smaller for the wire
+    #[arg(long, value_enum)]
+    compress: Option<Compress>,
     /// Network namespaces (needs root) or 127.0.0.x
     #[arg(long, value_enum, default_value_t)]
     netns: Netns,
@@ -94,6 +97,30 @@ impl Wait {
     }
 }
 
+/// Whether a daemon makes pages smaller for the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Compress {
+    /// Never
+    Off,
+    /// Every page, as runs of equal double words (MIRAGE+)
+    Runs,
+    /// Every page, by LZ4
+    Lz4,
+    /// Zero pages are not sent; others are packed where the link is slow enough
+    Auto,
+}
+
+impl Compress {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Runs => "runs",
+            Self::Lz4 => "lz4",
+            Self::Auto => "auto",
+        }
+    }
+}
+
 impl Shape {
     /// The plan for so many nodes of this shape.
     pub(crate) fn plan(&self, nodes: usize) -> Plan {
@@ -106,6 +133,7 @@ impl Shape {
             seed: self.seed,
         };
         plan.waiting = self.wait.map(|wait| wait.name().to_owned());
+        plan.compress = self.compress.map(|compress| compress.name().to_owned());
         plan.sealed = self.sealed;
         plan.netns = self.netns;
         plan.mtu = self.mtu;

@@ -293,7 +293,12 @@ fn room_ahead(udp: &Udp) -> u32 {
 fn network(options: &Options, udp: Udp, before: Option<OwnedFd>) -> Result<Network> {
     let admission = options.admission.as_ref();
     let sealing = admission.map(|admission| Sealing::new(admission, before));
-    Ok(Network::new(udp, options.impair, sealing.transpose()?))
+    Ok(Network::new(
+        udp,
+        options.impair,
+        sealing.transpose()?,
+        options.compress,
+    ))
 }
 
 /// Starts to record the node; without memory for that it runs all the same.

@@ -1,7 +1,7 @@
 //! One process of a benchmark, on one node: it reads orders, one JSON object a
 //! line, and answers each with a line.
 
-use super::{forged, raw, walk};
+use super::{compress, forged, raw, walk};
 use crate::exit::Exit;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -30,6 +30,8 @@ pub(super) enum Order {
     },
     /// Load or store one word of each page, in this order; answers with times.
     Touch { pages: Vec<u32>, write: bool },
+    /// Fill so many pages with what `bench compress` calls by this name.
+    Fill { pages: u32, kind: String },
     /// Take and release a lock so often; answers with the times of the taking.
     Lock { number: u64, count: u32 },
     /// Meet the others so often; answers with times.
@@ -134,6 +136,7 @@ impl Actor {
                 window_nanos,
             } => self.open(name, *pages, *window_nanos),
             Order::Touch { pages, write } => self.touch(pages, *write),
+            Order::Fill { pages, kind } => self.fill(*pages, kind),
             Order::Lock { number, count } => {
                 let lock = self.segment()?.lock(*number);
                 timed(*count, || lock.lock().map(drop).map_err(Into::into))
@@ -204,6 +207,15 @@ impl Actor {
             .or_else(|_| mesh.open(name, Access::Writable))?;
         let mapping = segment.map()?;
         self.stage = Some((segment, mapping));
+        Ok(Vec::new())
+    }
+
+    fn fill(&self, pages: u32, kind: &str) -> Result<Vec<u64>> {
+        let contents = compress::of_kind(kind).context("no such contents")?;
+        let mapping = self.mapping()?;
+        for (page, bytes) in (0..pages as usize).zip(contents.iter().cycle()) {
+            mapping.write(page * 4096, bytes)?;
+        }
         Ok(Vec::new())
     }
 

@@ -1,9 +1,14 @@
 //! `bench compress`: what it costs to make a page smaller and whole again, and how
 //! small it becomes, beside a copy of the page: the pages of MIRAGE+'s `EachN`,
-//! `UptoN` and `RandN` (MR11), and some of everyday (MB2).
+//! `UptoN` and `RandN` (MR11), and some of everyday (MB2). Then what faults cost that
+//! move such pages between daemons that compress, beside daemons that do not, on a
+//! link as fast as the processors and on one of 100 Mbit/s.
+
+mod links;
 
 use super::Effort;
 use super::report::{Report, Samples};
+use anyhow::Result;
 use pagemesh_compress::{Codec, Form, PAGE, Page, pack, unpack};
 use rand::seq::index::sample;
 use rand::{Rng, RngExt, SeedableRng};
@@ -18,8 +23,17 @@ const EACH: [usize; 5] = [8, 10, 11, 16, 64];
 const UP_TO: [usize; 4] = [512, 1024, 2048, 3064];
 const RANDOM: [usize; 4] = [100, 300, 600, 700];
 
-pub(super) fn measure(effort: &Effort) -> Report {
+pub(super) fn measure(effort: &Effort) -> Result<Report> {
     let mut report = Report::new("compress");
+    if effort.wants(&["pack_", "unpack_", "length_"]) {
+        codecs(effort, &mut report);
+    }
+    links::measure(effort, &mut report)?;
+    Ok(report)
+}
+
+/// The codecs alone.
+fn codecs(effort: &Effort, report: &mut Report) {
     let mut dice = Dice::seed_from_u64(SEED);
     for (name, pages) in contents(&mut dice) {
         let copy = copies(&pages, effort);
@@ -44,7 +58,14 @@ pub(super) fn measure(effort: &Effort) -> Report {
             report.value(&format!("length_{name}"), "B", packed.length() as f64, 1);
         }
     }
-    report
+}
+
+/// Pages of one kind, the same in every process.
+pub(super) fn of_kind(kind: &str) -> Option<Vec<Page>> {
+    let mut dice = Dice::seed_from_u64(SEED);
+    let all = contents(&mut dice);
+    let found = all.into_iter().find(|(name, _)| name == kind)?;
+    Some(found.1)
 }
 
 /// What is packed, by name.

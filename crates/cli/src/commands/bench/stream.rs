@@ -163,10 +163,15 @@ fn shape(stage: &Stage, link: Link) -> Result<()> {
     if link == Link::Unshaped {
         return Ok(());
     }
+    shape_to(stage, link.shape())
+}
+
+/// Shapes both directions by a token bucket that is told so.
+pub(super) fn shape_to(stage: &Stage, bucket: &[&str]) -> Result<()> {
     for node in 0..2 {
         let mut tc = stage.command(node, "tc");
         tc.args(["qdisc", "replace", "dev", "mesh0", "root", "tbf"]);
-        let output = tc.args(link.shape()).output();
+        let output = tc.args(bucket).output();
         let output = output.context("no tc (Debian: iproute2)")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "tc: {}", said.trim());

@@ -3,7 +3,7 @@
 use super::Daemon;
 use crate::cli::Global;
 use crate::commands::key::key_file;
-use crate::commands::sandbox::Wait;
+use crate::commands::sandbox::{Compress, Wait};
 use crate::config::Config;
 use crate::exit::{Exit, Trouble};
 use anyhow::Result;
@@ -60,6 +60,15 @@ fn merge(flags: Daemon, config: Config, global: &Global) -> Result<Options> {
             .map_err(|_| bad(format!("wait: {name:?} is none of spin, block, auto")))?,
         (None, None) => Wait::Auto,
     };
+    let compress = match (flags.compress, &config.compress) {
+        (Some(compress), _) => compress,
+        (None, Some(name)) => Compress::from_str(name, false).map_err(|_| {
+            bad(format!(
+                "compress: {name:?} is none of off, runs, lz4, auto"
+            ))
+        })?,
+        (None, None) => Compress::Auto,
+    };
     let impair = flags
         .impair
         .or(config.impair)
@@ -87,6 +96,7 @@ fn merge(flags: Daemon, config: Config, global: &Global) -> Result<Options> {
             .unwrap_or_else(default_socket),
         waiting: waiting.into(),
         latency: flags.latency || config.latency.unwrap_or(false),
+        compress: compress.into(),
         impair,
         cpu: flags.cpu.or(config.cpu),
         admission,
@@ -125,6 +135,17 @@ impl From<Wait> for Waiting {
             Wait::Spin => Self::Spin,
             Wait::Block => Self::Block,
             Wait::Auto => Self::Auto,
+        }
+    }
+}
+
+impl From<Compress> for pagemesh_daemon::Compress {
+    fn from(compress: Compress) -> Self {
+        match compress {
+            Compress::Off => Self::Off,
+            Compress::Runs => Self::Runs,
+            Compress::Lz4 => Self::Lz4,
+            Compress::Auto => Self::Auto,
         }
     }
 }

@@ -1,0 +1,188 @@
+//! Pages made smaller between message and seal (M20, MB2).
+//!
+//! A datagram whose page was packed says so in its header; whoever receives it makes
+//! it whole again before anybody else looks at it, whatever it packs itself. What is
+//! packed at all is a matter of [`Compress`]; with `auto`, a [`Judge`] for each link
+//! decides by the pages it saw and by how fast a [`Gauge`] found the link to be.
+
+mod gauge;
+
+use crate::options::Compress;
+use crate::tally::{Count, Tally};
+use gauge::{Gauge, Heard};
+use pagemesh_compress::{Codec, Form, Judge, PAGE, pack_tail, unpack_tail};
+use pagemesh_os::clock;
+use pagemesh_wire::NodeId;
+use pagemesh_wire::header::{self, HEADER_SIZE, Header};
+use pagemesh_wire::peer::MemberView;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// Packs and unpacks, and knows the links.
+#[derive(Debug)]
+pub(crate) struct Packing {
+    compress: Compress,
+    links: BTreeMap<NodeId, Link>,
+    /// Where members are: nobody else's probes are answered.
+    members: Vec<SocketAddr>,
+    epoch: u64,
+}
+
+/// The way to one node.
+#[derive(Debug, Default)]
+struct Link {
+    judge: Judge,
+    gauge: Gauge,
+}
+
+/// What came in a form of its own.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unpacked {
+    /// A datagram as it was before it was packed, of so many bytes.
+    Whole(usize),
+    /// Something to be sent back.
+    Answer(Vec<u8>),
+    /// Nothing for the node.
+    Handled,
+}
+
+impl Packing {
+    /// Knows nothing of any link.
+    pub(crate) fn new(compress: Compress) -> Self {
+        Self {
+            compress,
+            links: BTreeMap::new(),
+            members: Vec::new(),
+            epoch: 0,
+        }
+    }
+
+    /// Learns where the members are.
+    pub(crate) fn meet(&mut self, view: &MemberView) {
+        if view.epoch != self.epoch {
+            self.epoch = view.epoch;
+            self.members = view.members.iter().map(|member| member.address).collect();
+        }
+    }
+
+    /// Makes the page behind the first `at` bytes smaller, if that is wanted. Also
+    /// returns a probe of the link that should follow.
+    pub(crate) fn pack(
+        &mut self,
+        to: NodeId,
+        datagram: &mut Vec<u8>,
+        at: usize,
+        tally: &mut Tally,
+    ) -> Option<Vec<u8>> {
+        if self.compress == Compress::Off || datagram.len() != at + PAGE {
+            return None;
+        }
+        let mut probe = None;
+        let form = match self.compress {
+            Compress::Off => Form::Plain,
+            Compress::Runs => pack_tail(Some(Codec::Runs), datagram, at),
+            Compress::Lz4 => pack_tail(Some(Codec::Lz4), datagram, at),
+            Compress::Auto => {
+                let link = self.links.entry(to).or_default();
+                probe = link.gauge.due(datagram);
+                link.judged(datagram, at, tally)
+            }
+        };
+        match form {
+            Form::Plain if self.compress == Compress::Auto => return probe,
+            Form::Plain => tally.add(Count::PagesGivenUp, 1),
+            Form::Zero => tally.add(Count::PagesElided, 1),
+            Form::Runs | Form::Lz4 => tally.add(Count::PagesPacked, 1),
+        }
+        if form != Form::Plain {
+            header::set_form(datagram, form.mark());
+            tally.add(Count::PackedFrom, PAGE as u64);
+            tally.add(Count::PackedTo, (datagram.len() - at) as u64);
+        }
+        probe
+    }
+
+    /// Makes a datagram whole that came in a form of its own; it begins at the front
+    /// of `bytes` and has so many.
+    pub(crate) fn unpack(
+        &mut self,
+        source: SocketAddr,
+        bytes: &mut [u8],
+        length: usize,
+        tally: &mut Tally,
+    ) -> Unpacked {
+        let form = header::form(&bytes[..length]);
+        if let Some(heard) = Heard::of(form) {
+            return self.probed(heard, source, &bytes[..length], tally);
+        }
+        let Some(end) = whole(form, bytes, length) else {
+            tally.add(Count::PagesRefused, 1);
+            return Unpacked::Handled;
+        };
+        tally.add(Count::PagesUnpacked, 1);
+        Unpacked::Whole(end)
+    }
+
+    /// A probe of a link, or the answer to one of ours.
+    fn probed(
+        &mut self,
+        heard: Heard,
+        source: SocketAddr,
+        datagram: &[u8],
+        tally: &mut Tally,
+    ) -> Unpacked {
+        if !self.members.contains(&source) {
+            tally.add(Count::PagesRefused, 1);
+            return Unpacked::Handled;
+        }
+        if heard == Heard::Probe {
+            return Unpacked::Answer(gauge::answer(datagram));
+        }
+        let from = gauge::sender(datagram);
+        let Some(link) = self.links.get_mut(&from) else {
+            return Unpacked::Handled;
+        };
+        match link.gauge.answered(clock::monotonic(), datagram) {
+            Some(next) => Unpacked::Answer(next),
+            None => {
+                if let Some(rate) = link.gauge.rate() {
+                    link.judge.measured(rate);
+                }
+                Unpacked::Handled
+            }
+        }
+    }
+}
+
+impl Link {
+    /// Packs what a zero page or the judge gives reason to.
+    fn judged(&mut self, datagram: &mut Vec<u8>, at: usize, tally: &mut Tally) -> Form {
+        let codec = self.judge.choose();
+        let Some(tried) = codec else {
+            return pack_tail(None, datagram, at);
+        };
+        let before = clock::monotonic();
+        let form = pack_tail(codec, datagram, at);
+        if form != Form::Zero {
+            let took = clock::monotonic().saturating_sub(before);
+            self.judge.tried(tried, datagram.len() - at, took);
+        }
+        if form == Form::Plain {
+            tally.add(Count::PagesGivenUp, 1);
+        }
+        form
+    }
+}
+
+/// The datagram with a page behind its body as if it had never been packed: where it
+/// ends. None if it is not what it says.
+fn whole(form: u8, bytes: &mut [u8], length: usize) -> Option<usize> {
+    let form = Form::of_mark(form).ok()?;
+    header::set_form(bytes, 0);
+    let (head, ..) = Header::split(&bytes[..length]).ok()?;
+    let at = HEADER_SIZE + usize::from(head.body);
+    unpack_tail(form, bytes, at, length).ok()
+}
+
+#[cfg(test)]
+mod tests;

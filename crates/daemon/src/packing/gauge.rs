@@ -1,0 +1,280 @@
+//! How fast a link is: what a page needs there beyond what a few bytes need.
+//!
+//! After so many pages a short and a long probe go out, one after the other, and each
+//! is answered by a few bytes at once. What the long one took longer is what 4 KiB
+//! cost on this link. Processors are busy and the wire is sometimes empty, so several
+//! pairs are taken, and of each kind the least but one. A link found slow twice is
+//! believed to be, and stays so for a while: a token bucket that compression has
+//! filled looks fast until it is needed.
+
+use pagemesh_compress::PAGE;
+use pagemesh_os::clock;
+use pagemesh_wire::NodeId;
+use pagemesh_wire::header::{self, HEADER_SIZE};
+
+/// The forms of probes and of their answers, in a header.
+const PROBE: u8 = 0x20;
+const ANSWER: u8 = 0x21;
+
+/// Bytes behind the header of a probe: its number; a long one has a page more.
+const NUMBER: usize = 8;
+
+/// Pairs of a measurement.
+const PAIRS: usize = 8;
+
+/// Pages between two pairs at first, and at most: the longer a link stays as it is,
+/// the less it is asked.
+const FIRST_GAP: u32 = 8;
+const LONGEST_GAP: u32 = 1024;
+
+/// An answer that took longer is lost: a second.
+const LOST: u64 = 1_000_000_000;
+
+/// So much longer a long probe takes on the fastest links, for hosts copy pages:
+/// 4 KiB in 10 µs are 400 MB/s. Faster links are not worth a thought.
+const COPYING: u64 = 10_000;
+
+/// Measurements that must agree.
+const AGREE: u32 = 2;
+
+/// For so long a link that was slow is not believed to be fast: half a minute.
+const GRUDGE: u64 = 30_000_000_000;
+
+/// What is known of one link.
+#[derive(Debug, Default)]
+pub(super) struct Gauge {
+    /// Pages since the last pair.
+    pages: u32,
+    /// Pages from pair to pair.
+    gap: u32,
+    pending: Option<Pending>,
+    number: u64,
+    /// Round trips of this measurement, in nanoseconds.
+    short: Vec<u64>,
+    long: Vec<u64>,
+    /// Nanoseconds a page takes, if that matters; what the last measurement said,
+    /// how many said the same in a row, and when one last said that it is slow.
+    nanos: u64,
+    last: u64,
+    agreed: u32,
+    slow_at: u64,
+}
+
+/// A probe under way.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    number: u64,
+    sent: u64,
+    long: bool,
+}
+
+/// What came, if it is about links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    Probe,
+    Answer,
+}
+
+impl Heard {
+    pub(super) fn of(form: u8) -> Option<Self> {
+        match form {
+            PROBE => Some(Self::Probe),
+            ANSWER => Some(Self::Answer),
+            _ => None,
+        }
+    }
+}
+
+impl Gauge {
+    /// A page goes out in this datagram; the probe that should follow, if it is time.
+    pub(super) fn due(&mut self, datagram: &[u8]) -> Option<Vec<u8>> {
+        self.pages += 1;
+        if self.pages < self.gap.max(FIRST_GAP) {
+            return None;
+        }
+        self.pages = 0;
+        let now = clock::monotonic();
+        if self
+            .pending
+            .is_some_and(|probe| now.saturating_sub(probe.sent) < LOST)
+        {
+            return None;
+        }
+        Some(self.probe(now, datagram, false))
+    }
+
+    /// A probe with the header of this datagram, which goes the same way.
+    fn probe(&mut self, now: u64, like: &[u8], long: bool) -> Vec<u8> {
+        self.number += 1;
+        self.pending = Some(Pending {
+            number: self.number,
+            sent: now,
+            long,
+        });
+        let mut probe = like[..HEADER_SIZE].to_vec();
+        header::set_form(&mut probe, PROBE);
+        header::set_body(&mut probe, 0);
+        probe.extend_from_slice(&self.number.to_le_bytes());
+        if long {
+            probe.resize(HEADER_SIZE + NUMBER + PAGE, 0);
+        }
+        probe
+    }
+
+    /// An answer came at `now`; the long probe if it was to the short one.
+    pub(super) fn answered(&mut self, now: u64, datagram: &[u8]) -> Option<Vec<u8>> {
+        let pending = self
+            .pending
+            .take_if(|probe| number(datagram) == Some(probe.number))?;
+        let took = now.saturating_sub(pending.sent);
+        if !pending.long {
+            self.short.push(took);
+            let mut back = [0; HEADER_SIZE];
+            turned(datagram, &mut back);
+            // The wire is as empty now as it was for the short one.
+            return Some(self.probe(clock::monotonic(), &back, true));
+        }
+        self.long.push(took);
+        if self.long.len() >= PAIRS {
+            self.conclude(now);
+        }
+        None
+    }
+
+    /// A measurement is complete.
+    fn conclude(&mut self, now: u64) {
+        let longer = typical(&mut self.long).saturating_sub(typical(&mut self.short));
+        self.short.clear();
+        self.long.clear();
+        let nanos = if longer > COPYING { longer } else { 0 };
+        let same = (nanos > 0) == (self.last > 0);
+        self.agreed = if same { self.agreed + 1 } else { 1 };
+        self.last = nanos;
+        if nanos > 0 && self.agreed >= AGREE {
+            self.slow_at = now;
+            self.nanos = nanos;
+        } else if nanos == 0 && self.agreed >= AGREE && now.saturating_sub(self.slow_at) > GRUDGE {
+            self.nanos = 0;
+        }
+        self.gap = if same {
+            (self.gap.max(FIRST_GAP) * 2).min(LONGEST_GAP)
+        } else {
+            FIRST_GAP
+        };
+    }
+
+    /// Bytes a second, as far as that is known.
+    pub(super) fn rate(&self) -> Option<f64> {
+        (self.agreed >= AGREE).then(|| match self.nanos {
+            0 => f64::INFINITY,
+            nanos => PAGE as f64 * 1e9 / nanos as f64,
+        })
+    }
+}
+
+/// The least but one: the least may have met luck.
+fn typical(samples: &mut [u64]) -> u64 {
+    samples.sort_unstable();
+    samples.get(1).or(samples.first()).copied().unwrap_or(0)
+}
+
+/// What a probe is answered with: never more than it was.
+pub(super) fn answer(probe: &[u8]) -> Vec<u8> {
+    let mut back = [0; HEADER_SIZE];
+    turned(probe, &mut back);
+    header::set_form(&mut back, ANSWER);
+    let number = probe[HEADER_SIZE..].first_chunk::<NUMBER>();
+    [
+        back.as_slice(),
+        number.map_or(&[], |number| number.as_slice()),
+    ]
+    .concat()
+}
+
+/// Who sent it.
+pub(super) fn sender(datagram: &[u8]) -> NodeId {
+    NodeId(u16::from_le_bytes([datagram[4], datagram[5]]))
+}
+
+fn number(datagram: &[u8]) -> Option<u64> {
+    let bytes = datagram.get(HEADER_SIZE..)?.first_chunk::<NUMBER>()?;
+    Some(u64::from_le_bytes(*bytes))
+}
+
+/// The header of an answer to this datagram.
+fn turned(datagram: &[u8], back: &mut [u8; HEADER_SIZE]) {
+    back.copy_from_slice(&datagram[..HEADER_SIZE]);
+    back[4..6].copy_from_slice(&datagram[6..8]);
+    back[6..8].copy_from_slice(&datagram[4..6]);
+    header::set_body(back, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: [u8; HEADER_SIZE] = [7; HEADER_SIZE];
+    const RTT: u64 = 20_000;
+
+    /// Pages go out until a measurement is complete, on a link where a page takes so
+    /// long; how many it took.
+    fn measure(gauge: &mut Gauge, now: &mut u64, nanos: u64) -> usize {
+        let mut pages = 0;
+        loop {
+            pages += 1;
+            let Some(short) = gauge.due(&HEAD) else {
+                continue;
+            };
+            // The gauge reads the clock; what it measures is made up.
+            let sent = gauge.pending.unwrap().sent;
+            let long = gauge.answered(sent + RTT, &answer(&short)).unwrap();
+            assert_eq!(long.len(), HEADER_SIZE + NUMBER + PAGE);
+            let sent = gauge.pending.unwrap().sent;
+            assert_eq!(gauge.answered(sent + RTT + nanos, &answer(&long)), None);
+            if gauge.long.is_empty() {
+                *now = sent;
+                return pages;
+            }
+        }
+    }
+
+    #[test]
+    fn a_slow_link_is_believed_when_it_was_slow_twice() {
+        let (mut gauge, mut now) = (Gauge::default(), 0);
+        measure(&mut gauge, &mut now, 330_000);
+        assert_eq!(gauge.rate(), None);
+        let first = measure(&mut gauge, &mut now, 330_000);
+        let rate = gauge.rate().unwrap();
+        assert!((12e6..13e6).contains(&rate), "{rate}");
+        // And is asked less and less.
+        let later = measure(&mut gauge, &mut now, 330_000);
+        assert!(later > first);
+        // A bucket that is full for once changes nothing.
+        measure(&mut gauge, &mut now, 0);
+        measure(&mut gauge, &mut now, 0);
+        assert_eq!(gauge.rate(), Some(rate));
+    }
+
+    #[test]
+    fn what_hosts_need_for_copying_is_no_slow_link() {
+        let (mut gauge, mut now) = (Gauge::default(), 0);
+        measure(&mut gauge, &mut now, 4_000);
+        measure(&mut gauge, &mut now, 4_000);
+        assert_eq!(gauge.rate(), Some(f64::INFINITY));
+    }
+
+    #[test]
+    fn answers_that_nobody_waits_for_are_nothing() {
+        let mut gauge = Gauge::default();
+        assert_eq!(
+            gauge.answered(1, &answer(&[HEAD.as_slice(), &[1; 8]].concat())),
+            None
+        );
+        assert_eq!(gauge.answered(1, &HEAD), None);
+        assert_eq!(
+            answer(&HEAD).len(),
+            HEADER_SIZE,
+            "never longer than the probe"
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! Pages that travel smaller than they are.
+
+use crate::support::{Cluster, eventually};
+use pagemesh::PAGE_SIZE;
+use pagemesh_cli::sandbox::{Netns, Plan};
+use pagemesh_wire::header::{HEADER_SIZE, Header, set_form};
+use pagemesh_wire::{ClusterId, Incarnation, NodeId};
+use std::net::UdpSocket;
+
+/// Pages of one test: zero, sparse, text and noise in turn.
+const PAGES: usize = 64;
+
+fn contents(page: usize) -> Vec<u8> {
+    let mut state = page as u32;
+    let mut noise = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    match page % 4 {
+        0 => vec![0; PAGE_SIZE],
+        1 => (0..PAGE_SIZE)
+            .map(|at| u8::from(at % 128 == page % 128))
+            .collect(),
+        2 => b"to be packed or not "
+            .iter()
+            .copied()
+            .cycle()
+            .skip(page)
+            .take(PAGE_SIZE)
+            .collect(),
+        _ => (0..PAGE_SIZE).map(|_| noise()).collect(),
+    }
+}
+
+fn plan(compress: &str) -> Plan {
+    let mut plan = Plan::new(2);
+    plan.compress = Some(compress.to_owned());
+    plan
+}
+
+/// One node writes all pages, the other reads them, and back. Which counters of the
+/// writer have grown.
+fn there_and_back(compress: &str, sealed: bool) -> Option<[u64; 4]> {
+    let mut plan = plan(compress);
+    plan.sealed = sealed;
+    let cluster = Cluster::of(plan)?;
+    let maps = cluster.share("packed", PAGES as u64);
+    for (writer, reader, shift) in [(0, 1, 0), (1, 0, 1)] {
+        for page in 0..PAGES {
+            let bytes = contents(page + shift);
+            maps[writer].write(page * PAGE_SIZE, &bytes).unwrap();
+        }
+        for page in 0..PAGES {
+            let mut bytes = vec![0xee; PAGE_SIZE];
+            maps[reader].read(page * PAGE_SIZE, &mut bytes).unwrap();
+            assert_eq!(bytes, contents(page + shift), "{compress} page {page}");
+        }
+    }
+    assert_eq!(cluster.counter(1, "pages_refused"), 0);
+    let packed = cluster.counter(0, "pages_packed") + cluster.counter(0, "pages_elided");
+    let unpacked = cluster.counter(1, "pages_unpacked");
+    assert_eq!(packed, unpacked, "{compress}");
+    Some(
+        [
+            "pages_elided",
+            "pages_packed",
+            "packed_from_bytes",
+            "packed_to_bytes",
+        ]
+        .map(|name| cluster.counter(0, name)),
+    )
+}
+
+#[test]
+fn pages_arrive_as_they_were_however_they_travel() {
+    for (compress, sealed) in [
+        ("off", false),
+        ("runs", false),
+        ("lz4", true),
+        ("auto", false),
+    ] {
+        let Some([elided, packed, from, to]) = there_and_back(compress, sealed) else {
+            return;
+        };
+        let quarter = PAGES as u64 / 4;
+        match compress {
+            "off" => assert_eq!((elided, packed, from, to), (0, 0, 0, 0)),
+            "auto" => assert!(elided >= quarter, "{elided}"),
+            _ => {
+                assert!(elided >= quarter, "{compress}: {elided}");
+                assert!(packed >= quarter, "{compress}: {packed}");
+                assert!(to < from / 4, "{compress}: {to} of {from}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_packed_page_is_refused_and_counted() {
+    let mut plan = plan("auto");
+    // Where a stranger reaches the nodes.
+    plan.netns = Netns::Never;
+    let Some(cluster) = Cluster::of(plan) else {
+        return;
+    };
+    let maps = cluster.share("hostile", 1);
+    maps[0].write(0, &contents(2)).unwrap();
+    let stranger = UdpSocket::bind("0.0.0.0:0").unwrap();
+    let mut datagram = Header {
+        cluster: ClusterId(1),
+        from: NodeId(1),
+        to: NodeId(2),
+        incarnation: Incarnation(1),
+        body: 0,
+    }
+    .encode()
+    .to_vec();
+    datagram.extend_from_slice(&[0x55; 700]);
+    let to = cluster.node(1).address();
+    let before = cluster.counter(1, "pages_refused");
+    let sent = (2..=u8::MAX).filter(|form| {
+        set_form(&mut datagram, *form);
+        let length = HEADER_SIZE + usize::from(*form) * 2;
+        stranger.send_to(&datagram[..length], to).is_ok()
+    });
+    let sent = sent.count() as u64;
+    assert_eq!(sent, 254);
+    eventually("all of it was refused", || {
+        cluster.counter(1, "pages_refused") == before + sent
+    });
+    let mut bytes = vec![0; PAGE_SIZE];
+    maps[1].read(0, &mut bytes).unwrap();
+    assert_eq!(bytes, contents(2));
+}
