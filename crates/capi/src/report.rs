@@ -58,7 +58,8 @@ pub struct CStamp {
 
 impl From<&SegmentInfo> for CStat {
     fn from(info: &SegmentInfo) -> Self {
-        let Policy::Sequential { manager, window } = info.spec.policy;
+        let policy = info.spec.policy;
+        let (manager, window) = policy.sequential().unwrap_or_default();
         Self {
             id: info.id.0,
             size: info.spec.size.0,
@@ -68,7 +69,7 @@ impl From<&SegmentInfo> for CStat {
             home: u32::from(info.id.home().0),
             attached: u32::try_from(info.attached.len()).unwrap_or(u32::MAX),
             removed: u32::from(info.removed),
-            policy: 0,
+            policy: u32::from(matches!(policy, Policy::Release { .. })),
             manager: match manager {
                 Manager::Dynamic => 0,
                 Manager::Fixed => 1,

@@ -4,7 +4,7 @@
 //! process that exits never removes anything.
 
 use crate::limits::WINDOW_LIMIT;
-use pagemesh_wire::peer::{Credentials, Policy, Refusal, SegmentInfo, SegmentSpec, Window};
+use pagemesh_wire::peer::{Credentials, Refusal, SegmentInfo, SegmentSpec, Window};
 use pagemesh_wire::{ByteLen, CallId, NodeId, NodeSet, SegmentId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -170,7 +170,10 @@ fn check_spec(spec: &SegmentSpec) -> Result<(), Refusal> {
         );
         return Err(Refusal::Invalid(why));
     }
-    let Policy::Sequential { window, .. } = spec.policy;
+    let Some((_, window)) = spec.policy.sequential() else {
+        let why = "policy release is not built yet; choose sequential";
+        return Err(Refusal::Invalid(why.into()));
+    };
     let longest = WINDOW_LIMIT.as_nanos();
     if matches!(window, Window::Nanos(nanos) if u128::from(nanos) > longest) {
         let why = format!("a window lasts {WINDOW_LIMIT:?} at most: everybody else waits for it");
@@ -201,6 +204,7 @@ pub(crate) fn allowed(info: &SegmentInfo, who: &Credentials, write: bool) -> boo
 mod tests {
     use super::*;
     use pagemesh_wire::peer::Manager;
+    use pagemesh_wire::peer::Policy;
 
     fn user(uid: u32) -> Credentials {
         Credentials {

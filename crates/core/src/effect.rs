@@ -21,6 +21,10 @@ use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId, SyncKey, Ticket};
 use crate::event::Event;
 use serde::{Deserialize, Serialize};
 
+mod diff_work;
+
+pub use diff_work::{Afterwards, DiffWork};
+
 /// What the mappings of a page may do with it.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -46,6 +50,8 @@ pub enum Source {
     Frame,
     /// The stash: what [`Effect::Evict`] kept.
     Stash,
+    /// The twin: what [`DiffWork::Twin`] kept, as the last diff left it.
+    Twin,
 }
 
 /// Something to do.
@@ -164,6 +170,8 @@ pub enum Effect {
         /// With what.
         reply: Reply,
     },
+    /// Something about twins and diffs of a segment of policy `release`.
+    Diffs(DiffWork),
     /// For the counters, the log and the dashboard.
     Emit(Event),
 }

@@ -99,6 +99,15 @@ pub enum Input<'a> {
         /// Whether every thread that waited for the page has run since.
         used: bool,
     },
+    /// [`DiffWork::Diff`](crate::DiffWork::Diff) with
+    /// [`Afterwards::Refresh`](crate::Afterwards::Refresh) found no change: the page
+    /// is not written in every interval any more. Comes at once.
+    Unchanged {
+        /// Of which segment.
+        segment: SegmentId,
+        /// Which page.
+        page: PageIndex,
+    },
     /// A deadline of [`Node::next_deadline`](crate::Node::next_deadline) has come.
     Deadline,
 }
@@ -152,6 +161,7 @@ impl Input<'_> {
                 page,
                 used,
             },
+            Self::Unchanged { segment, page } => Input::Unchanged { segment, page },
             Self::Deadline => Input::Deadline,
         })
     }

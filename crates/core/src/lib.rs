@@ -28,7 +28,7 @@ mod sync;
 mod time;
 mod timers;
 
-pub use effect::{Effect, Effects, Reply, Rights, Source};
+pub use effect::{Afterwards, DiffWork, Effect, Effects, Reply, Rights, Source};
 pub use event::Event;
 pub use input::{Input, Request};
 pub use node::{Config, Node, Pace, Start};

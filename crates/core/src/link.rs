@@ -235,6 +235,16 @@ impl Rooms {
             }
             Message::HeartbeatAck { .. } => self.membership.coordinator_heard = cx.now,
             Message::Expelled => self.expelled(cx),
+            Message::Acquire(_)
+            | Message::Grant(_)
+            | Message::Inquire(_)
+            | Message::Told(_)
+            | Message::Fetch(_)
+            | Message::Base(_)
+            | Message::Want(_)
+            | Message::Diffs(_)
+            | Message::Absent(_)
+            | Message::Full { .. } => cx.emit(Event::Stale {}),
             other => unreachable!("handled before: {other:?}"),
         }
     }

@@ -91,6 +91,11 @@ impl Rooms {
                     segment.policy.use_confirmed(cx, page, used);
                 }
             }
+            Input::Unchanged { segment, page } => {
+                if let Some(segment) = self.segments.get_mut(&segment) {
+                    segment.policy.unchanged(cx, page);
+                }
+            }
             Input::Deadline => self.deadline(cx),
         }
         self.go_on_leaving(cx);
@@ -489,6 +494,9 @@ impl Rooms {
                 return;
             }
             Call::Revoke { node } => self.revoke(cx, node),
+            Call::Arrive { .. } | Call::Collect { .. } => {
+                peer::Reply::Refused(Refusal::Invalid("policy release is not built yet".into()))
+            }
             Call::Open { .. }
             | Call::Close { .. }
             | Call::Remove { .. }
@@ -865,6 +873,7 @@ fn to_local(reply: peer::Reply) -> Reply {
         peer::Reply::Segment(info) => Reply::Segment(info),
         peer::Reply::Segments(infos) => Reply::Segments(infos),
         peer::Reply::Woken(count) => Reply::Woken(count),
+        peer::Reply::Depart(_) | peer::Reply::Reached(_) => Reply::Done,
         peer::Reply::Refused(why) => Reply::Refused(why),
     }
 }

@@ -284,6 +284,7 @@ impl Hands {
                     .send_bytes(address, &notice.encode(), &mut self.tally);
             }
             send @ Effect::Send { .. } => self.send(send, payload),
+            Effect::Diffs(work) => unreachable!("no segment has policy release yet: {work:?}"),
             Effect::Fill { .. } | Effect::Map { .. } | Effect::Emit(_) => {
                 unreachable!("carried out by the caller")
             }

@@ -325,6 +325,7 @@ fn known<'a>(
         Source::Zero => Some(ZEROS),
         Source::Stash => stash.get(at.0, at.1),
         Source::Frame => None,
+        Source::Twin => unreachable!("no segment has policy release yet"),
     }
 }
 

@@ -100,6 +100,10 @@ impl World {
                 self.after(1_000, arrival);
                 Ok(())
             }
+            Effect::Diffs(work) => {
+                ensure!(false, Law, "no segment here has policy release: {work:?}");
+                Ok(())
+            }
             Effect::Emit(event) => self.event(at, event),
         }
     }

@@ -247,6 +247,7 @@ impl Kernel {
             Source::Zero => Some([0; WORDS]),
             Source::Frame => slot.and_then(|slot| slot.frame),
             Source::Stash => slot.and_then(|slot| slot.stash),
+            Source::Twin => None,
             Source::Payload => payload.map(words_of),
         };
         let Some(words) = words else {

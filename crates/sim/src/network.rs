@@ -185,6 +185,16 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::Redirect { .. } => "Redirect",
         Message::AskMany(_) => "AskMany",
         Message::HaveReply { .. } => "HaveReply",
+        Message::Acquire(_) => "Acquire",
+        Message::Grant(_) => "Grant",
+        Message::Inquire(_) => "Inquire",
+        Message::Told(_) => "Told",
+        Message::Fetch(_) => "Fetch",
+        Message::Base(_) => "Base",
+        Message::Want(_) => "Want",
+        Message::Diffs(_) => "Diffs",
+        Message::Absent(_) => "Absent",
+        Message::Full { .. } => "Full",
     }
 }
 

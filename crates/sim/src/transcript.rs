@@ -162,6 +162,10 @@ fn call(call: &Call) -> String {
         Call::Revoke { node } => format!("Revoke {node}"),
         Call::Inherit(piece) => inherit(piece),
         Call::Barrier { key, parties } => format!("Barrier {} of {parties}", key.number),
+        Call::Arrive { key, parties, news } => {
+            format!("Arrive {} of {parties} knowing {:?}", key.number, news.goal)
+        }
+        Call::Collect { step, .. } => format!("Collect {step:?}"),
         Call::CondWait { key } => format!("CondWait {}", key.number),
         Call::CondSignal { key, all } => {
             format!(

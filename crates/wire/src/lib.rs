@@ -18,6 +18,7 @@ pub mod peer;
 mod public_key;
 mod text;
 mod units;
+mod vector_time;
 
 pub use ids::{
     CallId, ClientId, ClusterId, Incarnation, MappingId, NodeId, RequestId, SegmentId, SyncKey,
@@ -26,3 +27,4 @@ pub use ids::{
 pub use node_set::NodeSet;
 pub use public_key::PublicKey;
 pub use units::{ByteLen, ByteOffset, PAGE_SIZE, PageCount, PageIndex};
+pub use vector_time::VectorTime;

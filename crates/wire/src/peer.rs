@@ -2,20 +2,25 @@
 //!
 //! A datagram is a [`Header`], a [`Message`] in
 //! [postcard](https://postcard.jamesmunns.com/wire-format) encoding, and, where
-//! the message announces [`Contents::Bytes`], exactly one page. Variants are
-//! only ever appended; anything else raises [`PROTOCOL_VERSION`](crate::header::PROTOCOL_VERSION).
+//! the message announces them, contents: exactly one page ([`Contents::Bytes`]) or
+//! diffs ([`Diffs`]). Variants are only ever appended; anything else raises [`PROTOCOL_VERSION`](crate::header::PROTOCOL_VERSION).
 
 use crate::header::{HEADER_SIZE, Header, HeaderError, MAX_DATAGRAM, PROTOCOL_VERSION};
 use crate::{
     ByteLen, CallId, ClusterId, Incarnation, NodeId, NodeSet, PAGE_SIZE, PageIndex, PublicKey,
-    RequestId, SegmentId, SyncKey, Version,
+    RequestId, SegmentId, SyncKey, VectorTime, Version,
 };
 use core::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 mod inheritance;
+mod release;
 
 pub use inheritance::{Arrival, Inheritance, Owner, Service};
+pub use release::{
+    Absent, Acquire, Base, Collect, DiffName, Diffs, Fetch, Grant, Inquire, IntervalRecord, News,
+    PageRun, Spread, Told, Want,
+};
 
 /// What a faulting access wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -358,6 +363,23 @@ pub enum Policy {
         /// How long a page stays.
         window: Window,
     },
+    /// Every load sees what happened before it by the segment's own locks and
+    /// barriers; many writers, whose changes are merged.
+    Release {
+        /// When changes travel.
+        spread: Spread,
+    },
+}
+
+impl Policy {
+    /// Manager and window of a sequential segment.
+    #[must_use]
+    pub fn sequential(self) -> Option<(Manager, Window)> {
+        match self {
+            Self::Sequential { manager, window } => Some((manager, window)),
+            Self::Release { .. } => None,
+        }
+    }
 }
 
 impl Default for Policy {
@@ -601,6 +623,22 @@ pub enum Call {
     },
     /// A home that leaves tells the coordinator what it knows.
     Inherit(Inheritance),
+    /// As [`Call::Barrier`], in a segment of policy `release`.
+    Arrive {
+        /// Which barrier.
+        key: SyncKey,
+        /// How many make it open.
+        parties: u32,
+        /// What the caller and those before it did.
+        news: News,
+    },
+    /// From the home: a step of garbage collection.
+    Collect {
+        /// Of which segment.
+        segment: SegmentId,
+        /// Which step.
+        step: Collect,
+    },
 }
 
 impl Call {
@@ -608,9 +646,10 @@ impl Call {
     #[must_use]
     pub fn key(&self) -> Option<SyncKey> {
         match self {
-            Self::Barrier { key, .. } | Self::CondWait { key } | Self::CondSignal { key, .. } => {
-                Some(*key)
-            }
+            Self::Barrier { key, .. }
+            | Self::Arrive { key, .. }
+            | Self::CondWait { key }
+            | Self::CondSignal { key, .. } => Some(*key),
             _ => None,
         }
     }
@@ -631,6 +670,10 @@ pub enum Reply {
     Woken(u32),
     /// No, and why.
     Refused(Refusal),
+    /// The barrier is open, and this happened before it.
+    Depart(News),
+    /// So far the caller's server has come.
+    Reached(VectorTime),
 }
 
 /// Everything one daemon can say to another.
@@ -717,6 +760,31 @@ pub enum Message {
         /// Which.
         call: CallId,
     },
+    /// See [`Acquire`].
+    Acquire(Acquire),
+    /// See [`Grant`].
+    Grant(Grant),
+    /// See [`Inquire`].
+    Inquire(Inquire),
+    /// See [`Told`].
+    Told(Told),
+    /// See [`Fetch`].
+    Fetch(Fetch),
+    /// See [`Base`].
+    Base(Base),
+    /// See [`Want`].
+    Want(Want),
+    /// See [`Diffs`].
+    Diffs(Diffs),
+    /// See [`Absent`].
+    Absent(Absent),
+    /// To the home: the sender holds more than it should, it is time to collect.
+    Full {
+        /// Of which segment.
+        segment: SegmentId,
+        /// The floor the sender knows.
+        floor: VectorTime,
+    },
 }
 
 /// Why a datagram's body was not understood.
@@ -728,7 +796,7 @@ pub enum DecodeError {
     /// The body is no message, or has bytes left over.
     #[error("malformed message")]
     Malformed,
-    /// The page announced is missing, short or long; or one came unannounced.
+    /// The page or the diffs announced are missing, short or long, or unannounced.
     #[error("page contents do not fit the message")]
     Page,
 }
@@ -745,11 +813,24 @@ impl Message {
             }) | Self::Pass(Pass {
                 contents: Contents::Bytes,
                 ..
+            }) | Self::Base(Base {
+                contents: Contents::Bytes,
+                ..
             })
         )
     }
 
-    /// Appends header and message to `datagram`; the page, if any, goes after.
+    /// Bytes that follow the message: a page, diffs, or none.
+    #[must_use]
+    pub fn tail(&self) -> usize {
+        match self {
+            Self::Diffs(diffs) => diffs.bytes(),
+            message if message.carries_page() => PAGE_SIZE,
+            _ => 0,
+        }
+    }
+
+    /// Appends header and message to `datagram`; what follows it, if anything, goes after.
     ///
     /// # Panics
     /// If the message is larger than a datagram: every list in it is bounded.
@@ -768,7 +849,7 @@ impl Message {
         datagram[start..start + HEADER_SIZE].copy_from_slice(&header.encode());
     }
 
-    /// Takes a datagram apart: header, message and page contents (empty or one page).
+    /// Takes a datagram apart: header, message and what follows ([`Message::tail`]).
     ///
     /// # Errors
     /// If any part of it is not as this version of the protocol says.
@@ -779,8 +860,7 @@ impl Message {
         if !rest.is_empty() {
             return Err(DecodeError::Malformed);
         }
-        let wanted = if message.carries_page() { PAGE_SIZE } else { 0 };
-        if page.len() != wanted {
+        if page.len() != message.tail() {
             return Err(DecodeError::Page);
         }
         Ok((header, message, page))

@@ -1,6 +1,7 @@
 //! The policies a segment can have. Only this file knows which there are; the
 //! rest of the core speaks to a [`Policy`].
 
+mod release;
 mod sequential;
 
 use crate::shell::Cx;
@@ -12,6 +13,7 @@ use pagemesh_wire::{
     ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket, Version,
 };
 
+use release::Release;
 use sequential::Sequential;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +21,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Policy {
     Sequential(Sequential),
+    Release(Release),
 }
 
 /// A mapping in which a thread stopped, and what it belongs to.
@@ -65,6 +68,7 @@ macro_rules! each {
     ($self:expr, $policy:ident => $call:expr) => {
         match $self {
             Policy::Sequential($policy) => $call,
+            Policy::Release($policy) => $call,
         }
     };
 }
@@ -76,6 +80,7 @@ impl Policy {
             peer::Policy::Sequential { manager, window } => {
                 Self::Sequential(Sequential::new(segment, manager, window))
             }
+            peer::Policy::Release { spread } => Self::Release(Release::new(segment, spread)),
         }
     }
 
@@ -119,6 +124,14 @@ impl Policy {
     /// Whether the threads that waited for a page have run since.
     pub(crate) fn use_confirmed(&mut self, cx: &mut Cx<'_>, page: PageIndex, used: bool) {
         each!(self, policy => policy.use_confirmed(cx, page, used));
+    }
+
+    /// A page whose twin was refreshed had not changed.
+    pub(crate) fn unchanged(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
+        match self {
+            Self::Sequential(_) => {}
+            Self::Release(policy) => policy.unchanged(cx, page),
+        }
     }
 
     /// A mapping is gone: nobody waits in it.

@@ -105,7 +105,9 @@ impl Setting {
     }
 
     fn choose(&mut self, options: &str) -> Result<(), String> {
-        let Policy::Sequential { manager, window } = &mut self.policy;
+        let Policy::Sequential { manager, window } = &mut self.policy else {
+            unreachable!("settings are parsed from a sequential one");
+        };
         for option in options.split_whitespace() {
             let (name, value) = option
                 .split_once('=')
@@ -188,7 +190,7 @@ impl fmt::Display for Op {
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Policy::Sequential { manager, window } = self.policy;
+        let (manager, window) = self.policy.sequential().unwrap_or_default();
         let manager = match manager {
             Manager::Fixed => "fixed",
             Manager::Dynamic => "dynamic",

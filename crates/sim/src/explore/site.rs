@@ -394,6 +394,9 @@ impl Turn<'_> {
             }
             // Said to strangers, of whom there are none here.
             Effect::SendNotice { .. } => {}
+            Effect::Diffs(work) => {
+                ensure!(false, Law, "no segment here has policy release: {work:?}");
+            }
             Effect::Emit(event) => self.event(event),
         }
         Ok(())

@@ -79,23 +79,25 @@ fn state(info: &SegmentInfo) -> &'static str {
 }
 
 fn manager(info: &SegmentInfo) -> &'static str {
-    let Policy::Sequential { manager, .. } = info.spec.policy;
-    match manager {
-        Manager::Dynamic => "dynamic",
-        Manager::Fixed => "fixed",
+    match info.spec.policy.sequential() {
+        Some((Manager::Dynamic, _)) => "dynamic",
+        Some((Manager::Fixed, _)) => "fixed",
+        None => "none",
     }
 }
 
 fn policy(info: &SegmentInfo) -> String {
-    format!("sequential/{}", manager(info))
+    match info.spec.policy {
+        Policy::Sequential { .. } => format!("sequential/{}", manager(info)),
+        Policy::Release { spread } => format!("release/{}", spread.name()),
+    }
 }
 
 /// `None` is `auto`.
 fn window_nanos(info: &SegmentInfo) -> Option<u64> {
-    let Policy::Sequential { window, .. } = info.spec.policy;
-    match window {
-        Window::Auto => None,
-        Window::Nanos(nanos) => Some(nanos),
+    match info.spec.policy.sequential() {
+        None | Some((_, Window::Auto)) => None,
+        Some((_, Window::Nanos(nanos))) => Some(nanos),
     }
 }
 
