@@ -12,6 +12,7 @@ pub mod impair;
 pub mod latency;
 pub mod memfd;
 pub mod netns;
+pub mod pagemap;
 pub mod poll;
 pub mod region;
 pub mod seqpacket;

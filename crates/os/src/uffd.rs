@@ -76,6 +76,9 @@ const REQUIRED: u64 = (UFFD_FEATURE_PAGEFAULT_FLAG_WP
     | UFFD_FEATURE_THREAD_ID) as u64;
 const WELCOME: u64 = UFFD_FEATURE_POISON as u64;
 
+const WP_UNPOPULATED: u64 = 1 << 13;
+const WP_ASYNC: u64 = 1 << 15;
+
 // The headers of Debian 12 lack these; linux-raw-sys has not all of them either.
 const NEW: Opcode = opcode::none(UFFDIO as u8, 0x00);
 const REGISTER: Opcode = opcode::read_write::<uffdio_register>(UFFDIO as u8, 0x00);
@@ -190,6 +193,15 @@ impl Uffd {
             ));
         }
         self.api(REQUIRED | (offered.0 & WELCOME))
+    }
+
+    /// As [`Uffd::handshake`], but a store to a protected page lifts the protection by
+    /// itself and nobody is told; [`Pagemap`](crate::pagemap::Pagemap) finds it.
+    ///
+    /// # Errors
+    /// If the kernel is older than 6.7, or the handshake was done before.
+    pub fn handshake_async(&self) -> io::Result<()> {
+        self.api(REQUIRED | WP_ASYNC | WP_UNPOPULATED).map(|_| ())
     }
 
     fn api(&self, features: u64) -> io::Result<Features> {

@@ -4,6 +4,7 @@
 mod agent;
 mod burn;
 mod compress;
+mod detect;
 mod diff;
 mod fault;
 mod forged;

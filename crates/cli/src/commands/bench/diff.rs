@@ -1,5 +1,5 @@
 //! `bench diff`: what it costs to find, write down and apply what changed in a
-//! page (T7), beside a copy of the page.
+//! page (T7), beside a copy of the page; and to find out which pages were written.
 
 use super::Effort;
 use super::report::{Report, Samples};
@@ -86,5 +86,6 @@ pub(super) fn measure(effort: &Effort) -> Report {
         report.row(format!("apply_{name}"), "none", &applied, beside);
         report.value(&format!("length_{name}"), "B", diffs[0].len() as f64, 1);
     }
+    super::detect::measure(effort, &mut report);
     report
 }
