@@ -27,6 +27,7 @@ mod policies;
 mod process_deaths;
 mod publishing;
 mod recording;
+mod release;
 mod replacement;
 mod sealing;
 mod segments;

@@ -4,15 +4,14 @@ use crate::daemon::Token;
 use crate::hands::Hands;
 use crate::keeper::Tag;
 use crate::note::Note;
+use crate::payload::Payload;
 use crate::tally::Count;
 use crate::threads::Thread;
 use crate::tickets::{Kind, Pending};
 use pagemesh_core::{Effects, Input, Node, Request, Time};
 use pagemesh_os::clock;
-use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_os::uffd::{Fault, FaultBuffer};
-use pagemesh_wire::header::HEADER_SIZE;
 use pagemesh_wire::peer::Access;
 use pagemesh_wire::{ClientId, MappingId, PageIndex, PublicKey, SyncKey};
 use std::collections::VecDeque;
@@ -101,15 +100,11 @@ impl Driver {
 
     /// Something happened.
     pub(crate) fn feed(&mut self, input: Input<'_>) {
-        self.feed_with(input, None);
-    }
-
-    fn feed_with(&mut self, input: Input<'_>, payload: Option<&PageBytes>) {
-        self.feed_at(Time(clock::monotonic()), input, payload);
+        self.feed_at(Time(clock::monotonic()), input, Payload::NONE);
     }
 
     /// Something happened just now, when the clock was read.
-    fn feed_at(&mut self, now: Time, input: Input<'_>, payload: Option<&PageBytes>) {
+    fn feed_at(&mut self, now: Time, input: Input<'_>, payload: Payload<'_>) {
         self.hands.recorder.input(now, &input);
         self.hands.woken = false;
         self.step(now, input, payload);
@@ -121,13 +116,13 @@ impl Driver {
         while let Some(next) = self.hands.next.pop_front() {
             let now = Time(clock::monotonic());
             self.hands.recorder.next(now);
-            self.step(now, next, None);
+            self.step(now, next, Payload::NONE);
         }
         self.hands.settle(&self.node);
         self.deadline = self.node.next_deadline();
     }
 
-    fn step(&mut self, now: Time, input: Input<'_>, payload: Option<&PageBytes>) {
+    fn step(&mut self, now: Time, input: Input<'_>, payload: Payload<'_>) {
         if let Input::LockReturned { key, .. } = input {
             self.hands.take_back(key);
         }
@@ -143,7 +138,7 @@ impl Driver {
         mut effects: Effects,
         done: usize,
         queue: VecDeque<Input<'static>>,
-        payload: Option<&PageBytes>,
+        payload: Payload<'_>,
     ) {
         self.hands.next = queue;
         let now = clock::monotonic();
@@ -153,11 +148,10 @@ impl Driver {
 
     /// A datagram came, just now.
     pub(crate) fn datagram(&mut self, now: u64, source: SocketAddr, key: PublicKey, bytes: &[u8]) {
-        // The core names the payload only if exactly one page is at the end.
-        let payload = bytes
-            .split_last_chunk::<PAGE>()
-            .filter(|(head, _)| head.len() >= HEADER_SIZE)
-            .map(|(_, page)| page);
+        let payload = Payload::of(bytes);
+        if payload.is_malformed() {
+            return self.hands.count(Count::DiffsRefused, 1);
+        }
         self.feed_at(Time(now), Input::Datagram { source, key, bytes }, payload);
     }
 
@@ -230,7 +224,7 @@ impl Driver {
             page,
             access,
         };
-        self.feed_at(Time(now), input, None);
+        self.feed_at(Time(now), input, Payload::NONE);
         self.hands.faults.note_remote(at);
     }
 

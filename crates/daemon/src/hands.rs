@@ -6,16 +6,15 @@ use crate::locks::Reclaimed;
 use crate::network::Network;
 use crate::note::Note;
 use crate::pages::{At, Pages};
+use crate::payload::Payload;
 use crate::recorder::Recorder;
 use crate::sessions::Sessions;
 use crate::stamps::Stamps;
-use crate::stash::Stash;
 use crate::tally::{Count, Tally};
 use crate::threads::Threads;
 use crate::tickets::Tickets;
 use pagemesh_core::{Effect, Effects, Event, Input, Rights, Source};
 use pagemesh_os::clock;
-use pagemesh_os::memfd::PageBytes;
 use pagemesh_os::poll::Poll;
 use pagemesh_wire::header::PROTOCOL_VERSION;
 use pagemesh_wire::peer::Refusal;
@@ -104,11 +103,11 @@ struct Fill {
 
 impl Hands {
     /// Hands that have done nothing yet.
-    pub(crate) fn new(poll: Poll, network: Network, stash: Stash, recorder: Recorder) -> Self {
+    pub(crate) fn new(poll: Poll, network: Network, pages: Pages, recorder: Recorder) -> Self {
         Self {
             poll,
             network,
-            pages: Pages::new(stash),
+            pages,
             faults: Faults::default(),
             threads: Threads::default(),
             latest: None,
@@ -132,14 +131,9 @@ impl Hands {
         }
     }
 
-    /// Carries out all effects of what happened at `began`. `payload` is the
-    /// page behind the datagram that caused them.
-    pub(crate) fn carry_out(
-        &mut self,
-        began: u64,
-        effects: &mut Effects,
-        payload: Option<&PageBytes>,
-    ) {
+    /// Carries out all effects of what happened at `began`. `payload` is what
+    /// came behind the message that caused them.
+    pub(crate) fn carry_out(&mut self, began: u64, effects: &mut Effects, payload: Payload<'_>) {
         self.carry_out_from(0, began, effects, payload);
     }
 
@@ -149,7 +143,7 @@ impl Hands {
         done: usize,
         began: u64,
         effects: &mut Effects,
-        payload: Option<&PageBytes>,
+        payload: Payload<'_>,
     ) {
         let mut filling: Filling = None;
         let mut acted = false;
@@ -232,7 +226,7 @@ impl Hands {
         self.later = events;
     }
 
-    fn fill(&mut self, filling: &mut Filling, payload: Option<&PageBytes>) {
+    fn fill(&mut self, filling: &mut Filling, payload: Payload<'_>) {
         if let Some(Fill { at, source, .. }) = filling.take() {
             self.pages.fill(at, source, payload);
             self.keep_segments();
@@ -245,7 +239,7 @@ impl Hands {
         self.next.push_back(input);
     }
 
-    fn one(&mut self, effect: Effect, payload: Option<&PageBytes>) {
+    fn one(&mut self, effect: Effect, payload: Payload<'_>) {
         match effect {
             Effect::Protect { segment, page } => {
                 self.pages.protect((segment, page), &mut self.tally);
@@ -284,14 +278,14 @@ impl Hands {
                     .send_bytes(address, &notice.encode(), &mut self.tally);
             }
             send @ Effect::Send { .. } => self.send(send, payload),
-            Effect::Diffs(work) => unreachable!("no segment has policy release yet: {work:?}"),
+            Effect::Diffs(work) => self.diff_work(work, payload),
             Effect::Fill { .. } | Effect::Map { .. } | Effect::Emit(_) => {
                 unreachable!("carried out by the caller")
             }
         }
     }
 
-    fn send(&mut self, effect: Effect, payload: Option<&PageBytes>) {
+    fn send(&mut self, effect: Effect, payload: Payload<'_>) {
         let Effect::Send {
             address,
             header,
@@ -321,7 +315,7 @@ impl Hands {
         at: At,
         rights: Rights,
         source: Option<Source>,
-        payload: Option<&PageBytes>,
+        payload: Payload<'_>,
     ) -> Option<u64> {
         let fault = (mapping, at.1);
         match source {
@@ -401,6 +395,7 @@ impl Hands {
     fn forget(&mut self, segment: SegmentId) {
         self.pages.segments.forget(segment);
         self.pages.stash.forget(segment);
+        self.pages.changes.forget(segment);
         self.pages.waiting.forget(segment);
         self.keeper.drop(Tag::Memory(segment));
         self.keeper.drop(Tag::Locks(segment));

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod changes;
 mod daemon;
 mod door;
 mod driver;
@@ -23,6 +24,7 @@ mod note;
 mod options;
 mod packing;
 mod pages;
+mod payload;
 mod recorder;
 mod registry;
 mod sealing;
@@ -30,6 +32,7 @@ mod segment;
 mod serve;
 mod session;
 mod sessions;
+mod shelf;
 mod stamps;
 mod stash;
 mod takeover;

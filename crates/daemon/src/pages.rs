@@ -6,7 +6,9 @@
 //! every error is followed by a wake; the thread then tries again and its fault
 //! comes anew.
 
+use crate::changes::Changes;
 use crate::mapping::{Mapping, Mappings};
+use crate::payload::Payload;
 use crate::segment::{Segment, Segments};
 use crate::stash::Stash;
 use crate::tally::{Count, Tally};
@@ -25,6 +27,8 @@ pub(crate) struct Pages {
     pub(crate) mappings: Mappings,
     /// Contents that left their frames.
     pub(crate) stash: Stash,
+    /// Twins, and what changed since.
+    pub(crate) changes: Changes,
     /// Contents that wait for memory.
     pub(crate) waiting: WaitingRoom,
     /// What is done may have been done already, by the daemon before this one,
@@ -44,12 +48,13 @@ const LENGTH: u64 = PAGE as u64;
 const TRIES: usize = 100;
 
 impl Pages {
-    /// No pages but those in the stash.
-    pub(crate) fn new(stash: Stash) -> Self {
+    /// No pages but what rests elsewhere.
+    pub(crate) fn new(stash: Stash, changes: Changes) -> Self {
         Self {
             segments: Segments::default(),
             mappings: Mappings::default(),
             stash,
+            changes,
             waiting: WaitingRoom::default(),
             again: false,
             unprotected: false,
@@ -61,11 +66,13 @@ impl Pages {
         &self,
         at: At,
         source: Source,
-        payload: Option<&PageBytes>,
+        payload: Payload<'_>,
         datagram: &mut Vec<u8>,
     ) -> bool {
         let waiting = || self.waiting.get(at).filter(|_| source == Source::Frame);
-        if let Some(bytes) = known(&self.stash, at, source, payload).or_else(waiting) {
+        if let Some(bytes) =
+            known((&self.stash, &self.changes), at, source, payload).or_else(waiting)
+        {
             datagram.extend_from_slice(bytes);
             return true;
         }
@@ -76,29 +83,33 @@ impl Pages {
     }
 
     /// Puts contents into a frame, over whatever is there.
-    pub(crate) fn fill(&mut self, at: At, source: Source, payload: Option<&PageBytes>) {
+    pub(crate) fn fill(&mut self, at: At, source: Source, payload: Payload<'_>) {
         if source == Source::Frame {
             return;
         }
         if self.again && self.has(at) {
             return;
         }
-        let Some(bytes) = known(&self.stash, at, source, payload) else {
+        let Some(bytes) = known((&self.stash, &self.changes), at, source, payload) else {
             tracing::error!(segment = %at.0, page = %at.1, ?source, "contents are not there");
             return;
         };
-        match write(&mut self.segments, at, bytes) {
-            Ok(()) => drop(self.waiting.leave(at)),
-            Err(error) => {
-                if self.waiting.enter(at, bytes) {
-                    tracing::error!(
-                        segment = %at.0, page = %at.1,
-                        "no memory for a page of the segment ({error:#}); free some, or close \
-                         programs",
-                    );
-                }
-            }
-        }
+        put((&mut self.segments, &mut self.waiting), at, bytes);
+    }
+
+    /// Puts these bytes into a frame, over whatever is there.
+    pub(crate) fn put(&mut self, at: At, bytes: &PageBytes) {
+        put((&mut self.segments, &mut self.waiting), at, bytes);
+    }
+
+    /// Contents that need not be read from a frame.
+    pub(crate) fn contents<'a>(
+        &'a self,
+        at: At,
+        source: Source,
+        payload: Payload<'a>,
+    ) -> Option<&'a PageBytes> {
+        known((&self.stash, &self.changes), at, source, payload)
     }
 
     /// Puts contents into a frame and lets one mapping have them.
@@ -108,13 +119,13 @@ impl Pages {
         at: At,
         rights: Rights,
         source: Source,
-        payload: Option<&PageBytes>,
+        payload: Payload<'_>,
         tally: &mut Tally,
     ) {
         let write = rights == Rights::Write;
         let mapping = self.mappings.get(id).filter(|mapping| mapping.write);
         let target = mapping.and_then(|mapping| Some((mapping, mapping.place.address(at.1)?)));
-        let bytes = known(&self.stash, at, source, payload);
+        let bytes = known((&self.stash, &self.changes), at, source, payload);
         if let (Some((mapping, address)), Some(bytes)) = (target, bytes) {
             match mapping.uffd.copy(address, bytes, write) {
                 Outcome::Done => return tally.add(Count::PagesPlaced, 1),
@@ -175,7 +186,7 @@ impl Pages {
     fn restore(&mut self, at: At, tally: &mut Tally) {
         let Some(bytes) = self.waiting.leave(at) else {
             tally.add(Count::FramesPunched, 1);
-            return self.fill(at, Source::Zero, None);
+            return self.fill(at, Source::Zero, Payload::NONE);
         };
         tally.add(Count::FramesWaited, 1);
         if write(&mut self.segments, at, &bytes).is_err() {
@@ -308,6 +319,21 @@ impl Pages {
     }
 }
 
+/// Puts contents into a frame, or has them wait for memory.
+fn put((segments, waiting): (&mut Segments, &mut WaitingRoom), at: At, bytes: &PageBytes) {
+    match write(segments, at, bytes) {
+        Ok(()) => drop(waiting.leave(at)),
+        Err(error) => {
+            if waiting.enter(at, bytes) {
+                tracing::error!(
+                    segment = %at.0, page = %at.1,
+                    "no memory for a page of the segment ({error:#}); free some, or close programs",
+                );
+            }
+        }
+    }
+}
+
 /// Puts contents into a frame.
 fn write(segments: &mut Segments, at: At, bytes: &PageBytes) -> anyhow::Result<()> {
     Ok(segments.receive(at.0)?.write(at.1, bytes)?)
@@ -315,17 +341,17 @@ fn write(segments: &mut Segments, at: At, bytes: &PageBytes) -> anyhow::Result<(
 
 /// Contents that need not be read from a frame.
 fn known<'a>(
-    stash: &'a Stash,
+    (stash, changes): (&'a Stash, &'a Changes),
     at: At,
     source: Source,
-    payload: Option<&'a PageBytes>,
+    payload: Payload<'a>,
 ) -> Option<&'a PageBytes> {
     match source {
-        Source::Payload => payload,
+        Source::Payload => payload.page(),
         Source::Zero => Some(ZEROS),
         Source::Stash => stash.get(at.0, at.1),
+        Source::Twin => changes.twin_of(at).and_then(|twin| twin.try_into().ok()),
         Source::Frame => None,
-        Source::Twin => unreachable!("no segment has policy release yet"),
     }
 }
 

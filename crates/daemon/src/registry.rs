@@ -91,6 +91,7 @@ impl Hands {
             put(Tag::Identity, identity);
         }
         put(Tag::Stash, self.pages.stash.as_fd());
+        put(Tag::Twins, self.pages.changes.slots().as_fd());
         for (client, session) in self.sessions.iter() {
             put(Tag::Session(client), session.socket.as_fd());
         }

@@ -68,6 +68,18 @@ impl Segment {
         self.memory.write(page.offset().0, bytes)
     }
 
+    /// Overwrites some bytes of a page's frame, from `offset` in the page on; no
+    /// others are touched.
+    pub(crate) fn write_some(
+        &self,
+        page: PageIndex,
+        offset: usize,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        self.memory
+            .write_some(page.offset().0 + offset as u64, bytes)
+    }
+
     /// Whether a page's frame has contents, as the kernel sees it.
     pub(crate) fn has(&self, page: PageIndex) -> bool {
         self.memory.has_data(page.offset().0).unwrap_or(false)

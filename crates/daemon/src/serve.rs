@@ -598,6 +598,10 @@ impl Driver {
         let mut counters = self.hands.tally.report();
         counters.push(("mappings".into(), pages.mappings.len() as u64));
         counters.push(("stash_pages".into(), pages.stash.len() as u64));
+        let (twins, diffs) = pages.changes.counts();
+        counters.push(("twins".into(), twins as u64));
+        counters.push(("diffs".into(), diffs as u64));
+        counters.push(("diff_bytes_held".into(), pages.changes.bytes()));
         counters
     }
 

@@ -5,6 +5,7 @@
 //! waited in line. Then threads that wait for pages are woken: their faults may
 //! have been read by the dead, and come again (`KERNEL.md` item 1).
 
+use crate::changes::Changes;
 use crate::driver::{About, Driver};
 use crate::forks::WELCOME;
 use crate::hands::Hands;
@@ -14,11 +15,14 @@ use crate::mapping::Mapping;
 use crate::network::Network;
 use crate::note::Note;
 use crate::options::Options;
+use crate::pages::Pages;
+use crate::payload::Payload;
 use crate::recorder::Recorder;
 use crate::serve::Descriptors;
+use crate::shelf::Shelf;
 use crate::stash::Stash;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use pagemesh_os::memfd::{Memfd, PAGE};
+use pagemesh_os::memfd::Memfd;
 use pagemesh_os::poll::Poll;
 use pagemesh_os::region::{Region, Shape};
 use pagemesh_os::seqpacket::{Listener, Socket};
@@ -49,7 +53,7 @@ pub(crate) struct Estate {
 pub(crate) struct Ground {
     pub(crate) listener: Listener,
     pub(crate) udp: Udp,
-    pub(crate) stash: Stash,
+    pub(crate) pages: Pages,
     pub(crate) datagram: Region,
     pub(crate) identity: Option<OwnedFd>,
 }
@@ -152,10 +156,15 @@ impl Estate {
         Ok(Ground {
             listener: Listener::adopt(self.single(Tag::Listener)?, &options.socket),
             udp: Udp::adopt(self.single(Tag::Network)?)?,
-            stash: Stash::adopt(self.single(Tag::Stash)?)?,
+            pages: Pages::new(Stash::adopt(self.single(Tag::Stash)?)?, self.changes()?),
             datagram: Region::map(self.single(Tag::Datagram)?, datagram)?,
             identity: self.singles.remove(&Tag::Identity),
         })
+    }
+
+    fn changes(&mut self) -> Result<Changes> {
+        let (shelf, found) = Shelf::adopt(self.single(Tag::Twins)?)?;
+        Ok(Changes::adopt(shelf, found))
     }
 
     fn single(&mut self, tag: Tag) -> Result<OwnedFd> {
@@ -176,11 +185,11 @@ impl Estate {
         self,
         poll: Poll,
         network: Network,
-        stash: Stash,
+        pages: Pages,
         recorder: Recorder,
         recovered: &mut Recovered,
     ) -> Result<Hands> {
-        let mut hands = Hands::new(poll, network, stash, recorder);
+        let mut hands = Hands::new(poll, network, pages, recorder);
         hands.keeper.by(self.keeper);
         let sessions = self.sessions.keys().copied().map(Tag::Session);
         let mappings = self.mappings.keys().copied().map(Tag::Mapping);
@@ -285,12 +294,11 @@ impl Driver {
             recovered.datagram <= bytes.len(),
             "no datagram is that long"
         );
-        let payload = bytes[..recovered.datagram].split_last_chunk::<PAGE>();
         driver.redo(
             recovered.effects,
             recovered.done,
             recovered.queue,
-            payload.map(|(_, page)| page),
+            Payload::of(&bytes[..recovered.datagram]),
         );
         driver.lend_again();
         driver.take_up_requests();

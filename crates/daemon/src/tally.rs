@@ -69,6 +69,16 @@ counts! {
     FramesPunched => "frames_punched",
     /// A frame was tried again that there had been no memory for.
     FramesWaited => "frames_waited",
+    /// Pages copied before they were written.
+    TwinsMade => "twins_made",
+    /// Pages compared with their twins, and what changed written down.
+    DiffsMade => "diffs_made",
+    /// Diffs of other nodes put into pages.
+    DiffsApplied => "diffs_applied",
+    /// Diffs sent to other nodes.
+    DiffsSent => "diffs_sent",
+    /// Datagrams refused: what they brought was no diff.
+    DiffsRefused => "diffs_refused",
     /// The kernel refused to place or protect a page for no foreseen reason.
     PlacingFailed => "placing_failed",
     /// Processes that connected.

@@ -22,7 +22,7 @@
 mod changes;
 mod encode;
 
-pub use changes::Changes;
+pub use changes::{Change, Changes};
 pub use encode::{encode, merge};
 
 /// Bytes of a page.

@@ -100,6 +100,18 @@ impl Memfd {
         }
     }
 
+    /// Overwrites these bytes at byte `offset` and no others.
+    ///
+    /// # Errors
+    /// If they go beyond the end, or memory is short.
+    pub fn write_some(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if pwrite(&self.0, bytes, offset)? == bytes.len() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::WriteZero.into())
+        }
+    }
+
     /// Appends the page at byte `offset` to `bytes`. What is a hole reads as
     /// zeros, and stays one.
     ///

@@ -55,6 +55,9 @@ pub enum Error {
     /// This diff was never kept, or was forgotten.
     #[error("a diff is not here: {0:?}")]
     NoDiff(DiffKey),
+    /// Nothing is known of the page's contents.
+    #[error("page {} of segment {} has no contents here", .0.1, .0.0)]
+    NoContents(At),
     /// The page has no twin, so nobody knows what changed.
     #[error("page {} of segment {} has no twin", .0.1, .0.0)]
     NoTwin(At),

@@ -802,6 +802,9 @@ pub enum DecodeError {
 }
 
 impl Message {
+    /// How the encoding of [`Message::Diffs`] begins.
+    pub const DIFFS: u8 = 30;
+
     /// Whether exactly one page follows the message.
     #[must_use]
     pub fn carries_page(&self) -> bool {

@@ -1,6 +1,7 @@
 //! How a daemon starts: as a new node, or in the place of another daemon.
 
 use super::{DATAGRAM, Daemon, Token, WANTED_BUFFER};
+use crate::changes::Changes;
 use crate::door::Door;
 use crate::driver::{About, Driver};
 use crate::hands::Hands;
@@ -8,8 +9,10 @@ use crate::keeper::{Keeper, Keeping, Tag};
 use crate::launch;
 use crate::network::Network;
 use crate::options::Options;
+use crate::pages::Pages;
 use crate::recorder::Recorder;
 use crate::sealing::Sealing;
+use crate::shelf::Shelf;
 use crate::stash::Stash;
 use crate::takeover::{self, Estate, Ground};
 use crate::waiter::Waiter;
@@ -60,7 +63,7 @@ impl Daemon {
         let listener = listen(options)?;
         let udp = Udp::bind(options.bind)
             .with_context(|| format!("cannot listen for daemons at {}", options.bind))?;
-        let stash = Stash::create().context("no memory for the stash")?;
+        let pages = no_pages().context("no memory for the stash, or for twins")?;
         let datagram = Region::create("pagemesh-datagram", DATAGRAM);
         let datagram = datagram.context("no memory for datagrams")?;
         let mut about = about(options, &udp);
@@ -69,7 +72,7 @@ impl Daemon {
         config.pace.ahead = config.pace.ahead.min(room_ahead(&network.udp));
         let node = Node::new(config);
         let recorder = recorder(options, &node, &mut about.problems);
-        let mut hands = Hands::new(Poll::new()?, network, stash, recorder);
+        let mut hands = Hands::new(Poll::new()?, network, pages, recorder);
         hands.pages.unprotected = options.unprotected;
         if let Some(keeping) = &options.keeping {
             keep(keeping, &options.socket, &mut hands, &listener, &datagram);
@@ -89,7 +92,7 @@ impl Daemon {
         let Ground {
             listener,
             udp,
-            stash,
+            pages,
             datagram,
             identity,
         } = estate.ground(options, DATAGRAM)?;
@@ -104,7 +107,7 @@ impl Daemon {
             }
         );
         let network = network(options, udp, identity)?;
-        let hands = estate.hands(Poll::new()?, network, stash, recorder, &mut recovered)?;
+        let hands = estate.hands(Poll::new()?, network, pages, recorder, &mut recovered)?;
         let driver = Driver::go_on(recovered, hands, about, &datagram)?;
         let mut daemon = Self::assemble(options, signals, listener, datagram, driver)?;
         // First what came meanwhile: else all others would seem to be silent.
@@ -189,6 +192,10 @@ impl Daemon {
         }
         self.poll_keeper();
     }
+}
+
+fn no_pages() -> io::Result<Pages> {
+    Ok(Pages::new(Stash::create()?, Changes::new(Shelf::create()?)))
 }
 
 /// Starts a keeper and gives it everything. Without one a daemon works as well,

@@ -4,7 +4,7 @@ use pagemesh_wire::{ClientId, MappingId, SegmentId};
 use serde::{Deserialize, Serialize};
 
 /// Both must speak the same; a keeper is older than the daemon after an upgrade.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Names a thing that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -29,6 +29,8 @@ pub(crate) enum Tag {
     Locks(SegmentId),
     /// The userfaultfd of a mapping; what goes with it is a [`Whole`].
     Mapping(MappingId),
+    /// Twins and diffs.
+    Twins,
 }
 
 /// What a daemon says. `Put` carries a descriptor.

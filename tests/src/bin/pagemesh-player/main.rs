@@ -4,6 +4,7 @@
 
 mod count;
 mod family;
+mod labelled;
 mod litmus;
 mod phases;
 mod puppet;
@@ -26,6 +27,8 @@ enum Role {
     Count(count::Count),
     /// Fork children, which fork children, while threads work
     Family(family::Family),
+    /// Anything at random that locks and barriers put in order
+    Labelled(labelled::Labelled),
     /// Go through phases divided by a barrier
     Phases(phases::Phases),
     /// Put numbers into a queue
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Role::Puppet(puppet) => puppet.play(),
         Role::Count(count) => count.play(),
         Role::Family(family) => family.play(),
+        Role::Labelled(labelled) => labelled.play(),
         Role::Phases(phases) => phases.play(),
         Role::Produce(produce) => produce.play(),
         Role::Consume(consume) => consume.play(),

@@ -1,0 +1,381 @@
+//! Twins and diffs of pages of policy `release`: what the core wants done about
+//! them, which it never sees.
+//!
+//! What cannot be done is never passed over: where stores would be lost, or a page
+//! would have wrong contents, whoever touches it gets SIGBUS.
+
+use crate::hands::Hands;
+use crate::pages::{At, Pages};
+use crate::payload::Payload;
+use crate::shelf::Shelf;
+use crate::tally::{Count, Tally};
+use pagemesh_core::{Afterwards, DiffWork, Input, Source};
+use pagemesh_os::memfd::{PAGE, PageBytes};
+use pagemesh_twins::{DiffKey, Error, Keep, Store};
+use pagemesh_wire::header::{HEADER_SIZE, Header, MAX_DATAGRAM};
+use pagemesh_wire::peer::{DiffName, Diffs, Message};
+use pagemesh_wire::{RequestId, SegmentId};
+use std::net::SocketAddr;
+
+/// Twins and diffs of this node.
+pub(crate) type Changes = Store<Shelf>;
+
+/// Bytes of diffs in one datagram: with the header, the names and a seal they fit.
+const TOGETHER: usize = MAX_DATAGRAM - HEADER_SIZE - 1024;
+
+const _: () = assert!(TOGETHER > pagemesh_diff::LONGEST);
+
+/// Who wants diffs, and which.
+struct Parcel {
+    address: SocketAddr,
+    header: Header,
+    segment: SegmentId,
+    request: RequestId,
+}
+
+impl Hands {
+    /// Does something about twins and diffs.
+    pub(crate) fn diff_work(&mut self, work: DiffWork, payload: Payload<'_>) {
+        let pages = &mut self.pages;
+        match work {
+            DiffWork::Twin { segment, page } => {
+                let at = (segment, page);
+                let made = pages.twin(at);
+                self.tally.add(Count::TwinsMade, 1);
+                self.heed(at, "a twin cannot be made", made);
+            }
+            DiffWork::Diff {
+                segment,
+                name,
+                then,
+            } => self.diff(key(segment, name), then),
+            DiffWork::DropTwin { segment, page } => pages.changes.drop_twin((segment, page)),
+            DiffWork::Keep { segment, names } => self.keep_diffs(segment, &names, payload),
+            DiffWork::Merge {
+                segment,
+                page,
+                source,
+                names,
+            } => {
+                let at = (segment, page);
+                self.tally.add(Count::DiffsApplied, names.len() as u64);
+                let merged = self.pages.merge(at, source, &names, payload);
+                self.keep_segments();
+                self.heed(at, "diffs cannot be applied", merged);
+            }
+            DiffWork::Update {
+                segment,
+                page,
+                names,
+            } => {
+                let at = (segment, page);
+                self.tally.add(Count::DiffsApplied, names.len() as u64);
+                let updated = pages.update(at, &names);
+                self.heed(at, "diffs cannot be applied", updated);
+            }
+            DiffWork::Send {
+                address,
+                header,
+                segment,
+                request,
+                names,
+                at_most,
+            } => {
+                let parcel = Parcel {
+                    address,
+                    header,
+                    segment,
+                    request,
+                };
+                self.send_diffs(&parcel, &names, at_most.into());
+            }
+            DiffWork::Forget { segment, upto } => {
+                pages.changes.forget_through(segment, |node| upto.get(node));
+            }
+        }
+    }
+
+    fn diff(&mut self, key: DiffKey, then: Afterwards) {
+        let keep = match then {
+            Afterwards::Drop => Keep::Nothing,
+            Afterwards::Refresh => Keep::Twin,
+        };
+        let made = self.pages.capture(key, keep);
+        self.tally.add(Count::DiffsMade, 1);
+        if then == Afterwards::Refresh && made == Ok(0) {
+            self.follow(Input::Unchanged {
+                segment: key.segment,
+                page: key.page,
+            });
+        }
+        self.heed(key.at(), "a diff cannot be made", made);
+    }
+
+    fn keep_diffs(&mut self, segment: SegmentId, names: &[DiffName], payload: Payload<'_>) {
+        let diffs = payload.diffs().unwrap_or_default();
+        for name in names {
+            let found = diffs.iter().find(|(other, _)| other == name);
+            let kept = match found {
+                Some((_, encoded)) => self.pages.changes.insert(key(segment, *name), encoded),
+                None => Err(Error::NoDiff(key(segment, *name))),
+            };
+            self.heed((segment, name.page), "a diff cannot be kept", kept);
+        }
+    }
+
+    fn send_diffs(&mut self, parcel: &Parcel, names: &[DiffName], at_most: usize) {
+        let mut batch: Vec<(DiffName, u16)> = Vec::new();
+        let mut bytes = 0;
+        for name in names {
+            let diff = self.pages.changes.diff(key(parcel.segment, *name));
+            let Some(length) = diff.map(<[u8]>::len) else {
+                tracing::error!(segment = %parcel.segment, ?name, "a diff to send is not there");
+                continue;
+            };
+            if length > at_most {
+                continue;
+            }
+            if bytes + length > TOGETHER {
+                self.send_batch(parcel, std::mem::take(&mut batch));
+                bytes = 0;
+            }
+            bytes += length;
+            // The longest has some 4,700 bytes.
+            batch.push((*name, length as u16));
+        }
+        self.send_batch(parcel, batch);
+    }
+
+    fn send_batch(&mut self, parcel: &Parcel, diffs: Vec<(DiffName, u16)>) {
+        if diffs.is_empty() {
+            return;
+        }
+        self.tally.add(Count::DiffsSent, diffs.len() as u64);
+        let names: Vec<_> = diffs.iter().map(|(name, _)| *name).collect();
+        let message = Message::Diffs(Diffs {
+            segment: parcel.segment,
+            request: parcel.request,
+            diffs,
+        });
+        let changes = &self.pages.changes;
+        let append = |datagram: &mut Vec<u8>| {
+            for name in &names {
+                if let Some(diff) = changes.diff(key(parcel.segment, *name)) {
+                    datagram.extend_from_slice(diff);
+                }
+            }
+            true
+        };
+        let (network, tally) = (&mut self.network, &mut self.tally);
+        network.send(parcel.address, parcel.header, &message, append, tally);
+    }
+
+    /// Nothing wrong is ever read: if something failed, the page is lost here.
+    fn heed<T>(&mut self, at: At, what: &str, done: Result<T, Error>) {
+        if let Err(why) = done {
+            tracing::error!(
+                segment = %at.0, page = %at.1, %why,
+                "{what}; processes that use the page get SIGBUS",
+            );
+            self.pages.lose(at);
+        }
+    }
+}
+
+impl Pages {
+    /// Copies a page's frame.
+    fn twin(&mut self, at: At) -> Result<(), Error> {
+        let mut page = [0; PAGE];
+        self.look(at, &mut page)?;
+        self.changes.twin(at, &page)
+    }
+
+    /// Writes down what changed since the twin. How many bytes.
+    fn capture(&mut self, key: DiffKey, keep: Keep) -> Result<usize, Error> {
+        let mut page = [0; PAGE];
+        self.look(key.at(), &mut page)?;
+        self.changes.capture(key, &page, keep)
+    }
+
+    /// Fills a frame, with diffs applied. It may be done anew from the start: no
+    /// mapping has rights to the page.
+    fn merge(
+        &mut self,
+        at: At,
+        source: Source,
+        names: &[DiffName],
+        payload: Payload<'_>,
+    ) -> Result<(), Error> {
+        let mut page = [0; PAGE];
+        match self.contents(at, source, payload) {
+            Some(bytes) => page = *bytes,
+            None if source == Source::Frame => self.look(at, &mut page)?,
+            None => return Err(Error::NoContents(at)),
+        }
+        let keys = names.iter().map(|name| key(at.0, *name));
+        self.changes.merge(keys, &mut page)?;
+        self.put(at, &page);
+        Ok(())
+    }
+
+    /// Applies diffs to a frame that is in use: only the bytes that changed are
+    /// written, since threads may store to their neighbours.
+    fn update(&mut self, at: At, names: &[DiffName]) -> Result<(), Error> {
+        for name in names {
+            let key = key(at.0, *name);
+            self.update_frame(key)?;
+            self.changes.update_twin(key)?;
+        }
+        Ok(())
+    }
+
+    fn update_frame(&mut self, key: DiffKey) -> Result<(), Error> {
+        let at = key.at();
+        if let Some(mut waiting) = self.waiting.leave(at) {
+            self.changes.checked(key)?.apply(&mut waiting);
+            self.put(at, &waiting);
+            return Ok(());
+        }
+        let segment = self.segments.get(at.0).ok_or(Error::NoContents(at))?;
+        let mut run = Vec::new();
+        let mut start = 0;
+        for change in self.changes.checked(key)?.changes() {
+            for (offset, byte) in bytes_of(&change) {
+                if start + run.len() != offset || run.is_empty() {
+                    segment
+                        .write_some(at.1, start, &run)
+                        .map_err(|_| Error::NoContents(at))?;
+                    (start, run) = (offset, Vec::new());
+                }
+                run.push(byte);
+            }
+        }
+        let last = segment.write_some(at.1, start, &run);
+        last.map_err(|_| Error::NoContents(at))
+    }
+
+    /// Reads what is, or should be, in a page's frame.
+    fn look(&self, at: At, page: &mut PageBytes) -> Result<(), Error> {
+        if let Some(bytes) = self.waiting.get(at) {
+            *page = *bytes;
+            return Ok(());
+        }
+        let segment = self.segments.get(at.0).ok_or(Error::NoContents(at))?;
+        segment.read(at.1, page).map_err(|_| Error::NoContents(at))
+    }
+
+    /// Nobody can know what should be in the page: accesses fail in all mappings.
+    fn lose(&self, at: At) {
+        let mut tally = Tally::default();
+        self.protect(at, &mut tally);
+        for id in self.ids_of(at.0) {
+            self.poison(*id, at);
+        }
+    }
+}
+
+/// The bytes of a changed word, each with its offset in the page.
+fn bytes_of<'a>(change: &pagemesh_diff::Change<'a>) -> impl Iterator<Item = (usize, u8)> + 'a {
+    let (offset, mask) = (change.offset, change.mask);
+    let places = (0..8).filter(move |bit| mask & (1 << bit) != 0);
+    places
+        .map(move |bit| offset + bit)
+        .zip(change.bytes.iter().copied())
+}
+
+fn key(segment: SegmentId, name: DiffName) -> DiffKey {
+    DiffKey {
+        segment,
+        page: name.page,
+        node: name.node,
+        interval: name.interval,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stash::Stash;
+    use pagemesh_wire::{NodeId, PageIndex};
+
+    const AT: At = (SegmentId(1 << 48), PageIndex(2));
+
+    fn pages(contents: &PageBytes) -> Pages {
+        let stash = Stash::create().unwrap();
+        let changes = Changes::new(Shelf::create().unwrap());
+        let mut pages = Pages::new(stash, changes);
+        pages.put(AT, contents);
+        pages
+    }
+
+    fn name(node: u16, interval: u64) -> DiffName {
+        DiffName {
+            page: AT.1,
+            node: NodeId(node),
+            interval,
+        }
+    }
+
+    fn frame(pages: &Pages) -> PageBytes {
+        let mut page = [0; PAGE];
+        pages.look(AT, &mut page).unwrap();
+        page
+    }
+
+    /// A diff of somebody else.
+    fn learn(pages: &mut Pages, name: DiffName, changes: &[(usize, u8)]) {
+        let mut now = [0; PAGE];
+        for (offset, byte) in changes {
+            now[*offset] = *byte;
+        }
+        let mut encoded = Vec::new();
+        pagemesh_diff::encode(&[0; PAGE], &now, &mut encoded);
+        pages.changes.insert(key(AT.0, name), &encoded).unwrap();
+    }
+
+    #[test]
+    fn stores_of_this_node_and_of_others_meet_in_the_frame() {
+        let mut pages = pages(&[1; PAGE]);
+        pages.twin(AT).unwrap();
+        let segment = pages.segments.get(AT.0).unwrap();
+        segment.write_some(AT.1, 10, &[5, 5]).unwrap();
+        let around = [(9, 7), (12, 7), (13, 8), (4095, 9)];
+        learn(&mut pages, name(2, 1), &around);
+        pages.update(AT, &[name(2, 1)]).unwrap();
+        let mut expected = [1; PAGE];
+        expected[9..14].copy_from_slice(&[7, 5, 5, 7, 8]);
+        expected[4095] = 9;
+        assert_eq!(frame(&pages), expected);
+        assert_eq!(pages.capture(key(AT.0, name(1, 1)), Keep::Twin), Ok(2));
+        assert_eq!(pages.capture(key(AT.0, name(1, 2)), Keep::Nothing), Ok(0));
+    }
+
+    #[test]
+    fn a_frame_is_filled_with_what_changed_since() {
+        let mut pages = pages(&[1; PAGE]);
+        learn(&mut pages, name(2, 1), &[(0, 2), (1, 2)]);
+        learn(&mut pages, name(3, 1), &[(1, 3)]);
+        let names = [name(2, 1), name(3, 1)];
+        for (source, last) in [(Source::Frame, 1), (Source::Zero, 0)] {
+            pages.merge(AT, source, &names, Payload::NONE).unwrap();
+            let page = frame(&pages);
+            assert_eq!((page[0], page[1], page[4095]), (2, 3, last));
+        }
+        let missing = pages.merge(AT, Source::Frame, &[name(4, 1)], Payload::NONE);
+        assert_eq!(missing, Err(Error::NoDiff(key(AT.0, name(4, 1)))));
+        let nothing = pages.merge(AT, Source::Stash, &[], Payload::NONE);
+        assert_eq!(nothing, Err(Error::NoContents(AT)));
+    }
+
+    #[test]
+    fn a_page_that_waits_for_memory_takes_changes_all_the_same() {
+        let mut pages = pages(&[0; PAGE]);
+        pages.waiting.enter(AT, &[4; PAGE]);
+        pages.twin(AT).unwrap();
+        learn(&mut pages, name(2, 1), &[(3, 9)]);
+        pages.update(AT, &[name(2, 1)]).unwrap();
+        let page = frame(&pages);
+        assert_eq!((page[2], page[3]), (4, 9));
+        assert_eq!(pages.capture(key(AT.0, name(1, 1)), Keep::Nothing), Ok(0));
+    }
+}
