@@ -211,6 +211,7 @@ fn control_table() -> Vec<(&'static str, Message)> {
     ]
     .into_iter()
     .chain(release_table())
+    .chain(release_calls())
     .collect()
 }
 
@@ -272,16 +273,6 @@ fn release_table() -> Vec<(&'static str, Message)> {
         awaiting: NodeSet::EMPTY,
         queue: vec![waiter()],
     };
-    let call = |body| Message::Call {
-        call: CallId(7),
-        floor: CallId(6),
-        body,
-    };
-    let reply = |body| Message::Reply {
-        call: CallId(7),
-        body,
-    };
-    let collect = |step| call(Call::Collect { segment, step });
     vec![
         ("acquire", Message::Acquire(Acquire { ask, time: time() })),
         (
@@ -361,6 +352,25 @@ fn release_table() -> Vec<(&'static str, Message)> {
                 floor: time(),
             },
         ),
+    ]
+}
+
+/// What is asked and answered about them.
+fn release_calls() -> Vec<(&'static str, Message)> {
+    let segment = page().segment();
+    let key = SyncKey { segment, number: 9 };
+    let time = || VectorTime::from_iter([(NodeId(1), 2), (NodeId(2), 300)]);
+    let call = |body| Message::Call {
+        call: CallId(7),
+        floor: CallId(6),
+        body,
+    };
+    let reply = |body| Message::Reply {
+        call: CallId(7),
+        body,
+    };
+    let collect = |step| call(Call::Collect { segment, step });
+    vec![
         (
             "arrive",
             call(Call::Arrive {
