@@ -211,6 +211,7 @@ fn control_table() -> Vec<(&'static str, Message)> {
     ]
     .into_iter()
     .chain(release_table())
+    .chain(diff_table())
     .chain(release_calls())
     .collect()
 }
@@ -251,11 +252,6 @@ fn release_table() -> Vec<(&'static str, Message)> {
     let (segment, request) = (page().segment(), RequestId(300));
     let time = || VectorTime::from_iter([(NodeId(1), 2), (NodeId(2), 300)]);
     let key = SyncKey { segment, number: 9 };
-    let name = DiffName {
-        page: PageIndex(3),
-        node: NodeId(1),
-        interval: 302,
-    };
     let ask = Ask {
         subject: Subject::Lock(key),
         waiter: waiter(),
@@ -299,6 +295,19 @@ fn release_table() -> Vec<(&'static str, Message)> {
                 news: news(),
             }),
         ),
+    ]
+}
+
+/// What is said about their pages and diffs.
+fn diff_table() -> Vec<(&'static str, Message)> {
+    let (segment, request) = (page().segment(), RequestId(300));
+    let time = || VectorTime::from_iter([(NodeId(1), 2), (NodeId(2), 300)]);
+    let name = DiffName {
+        page: PageIndex(3),
+        node: NodeId(1),
+        interval: 302,
+    };
+    vec![
         (
             "fetch",
             Message::Fetch(Fetch {

@@ -77,6 +77,8 @@ impl Release {
 
     pub(super) fn unpin(&mut self, _: &mut Cx<'_>, _: ClientId, _: PageIndex, _: PageCount) {}
 
+    pub(super) fn forsake_pins(&mut self, _: &mut Cx<'_>) {}
+
     pub(super) fn cancel(&mut self, _: Ticket) -> bool {
         false
     }
