@@ -16,7 +16,7 @@
 
 enum { CELLS = 1024, SHIPS = 17, WATER = 0, SHOT = 1, HIT = 2, MISS = 3 };
 
-static long seed = 4177, yielding, holding, turns = CELLS;
+static long seed = 4177, yielding, holding, turns = CELLS, games = 1;
 
 /* What one player has of his own. */
 typedef struct {
@@ -126,6 +126,27 @@ static void check(const player *me, const player *other, const unsigned char *th
     }
 }
 
+/* One game, on an empty page. How long it took. */
+static double play_on(unsigned char *page, player *players)
+{
+    int me = shared_rank;
+    shared_barrier();
+    if (me == 0) {
+        memset(page, WATER, 4096);
+    }
+    shared_barrier();
+    double start = app_now();
+    if (me < 2) {
+        play(&players[me], page + me * 2048, page + (1 - me) * 2048, me == 0);
+    }
+    double took = app_now() - start;
+    shared_barrier();
+    if (me < 2) {
+        check(&players[me], &players[1 - me], page + (1 - me) * 2048);
+    }
+    return took;
+}
+
 int main(int argc, char **argv)
 {
     const app_option options[] = {
@@ -133,34 +154,31 @@ int main(int argc, char **argv)
         { "yield", &yielding, NULL, "1: give the processor away while waiting" },
         { "hold", &holding, NULL, "1: keep the page during P2 and P3, where that can be said" },
         { "turns", &turns, NULL, "stop after so many" },
+        { "games", &games, NULL, "play so many, one after the other" },
         { NULL, NULL, NULL, NULL },
     };
     app_options(argc, argv, "Battleship: two players, one page", options);
     if (turns < 1 || turns > CELLS) {
         app_fail("--turns is 1 to %d", CELLS);
     }
-    player players[2];
-    set_up(&players[0], 0);
-    set_up(&players[1], 1);
+    if (games < 1) {
+        app_fail("--games is 1 at least");
+    }
     shared_begin(2);
     if (shared_size < 2) {
         app_fail("two have to play");
     }
     unsigned char *page = shared_segment(0, 4096);
-    int me = shared_rank;
-    double start = app_now();
-    if (me < 2) {
-        player *mine = &players[me];
-        play(mine, page + me * 2048, page + (1 - me) * 2048, me == 0);
+    double took = 0;
+    player players[2];
+    for (long game = 0; game < games; game++) {
+        set_up(&players[0], 0);
+        set_up(&players[1], 1);
+        took += play_on(page, players);
     }
-    double took = app_now() - start;
-    shared_barrier();
-    if (me < 2) {
-        check(&players[me], &players[1 - me], page + (1 - me) * 2048);
-    }
-    if (me == 0) {
-        app_report("battleship", shared_size, took, "turns=%ld hits=%d hurt=%d", players[0].turn,
-                   players[0].hits, players[0].hurt);
+    if (shared_rank == 0) {
+        app_report("battleship", shared_size, took / (double)games, "turns=%ld hits=%d hurt=%d",
+                   players[0].turn, players[0].hits, players[0].hurt);
     }
     return shared_end();
 }

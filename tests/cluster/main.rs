@@ -32,6 +32,7 @@ mod replacement;
 mod sealing;
 mod segments;
 mod sharing;
+mod sharing_kinds;
 mod signals;
 mod stress;
 mod system_calls;

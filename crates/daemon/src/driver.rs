@@ -148,6 +148,7 @@ impl Driver {
 
     /// A datagram came, just now.
     pub(crate) fn datagram(&mut self, now: u64, source: SocketAddr, key: PublicKey, bytes: &[u8]) {
+        self.hands.sharing.comes_from(bytes);
         let payload = Payload::of(bytes);
         if payload.is_malformed() {
             return self.hands.count(Count::DiffsRefused, 1);

@@ -9,6 +9,7 @@ use crate::pages::{At, Pages};
 use crate::payload::Payload;
 use crate::recorder::Recorder;
 use crate::sessions::Sessions;
+use crate::sharing::Sharing;
 use crate::stamps::Stamps;
 use crate::tally::{Count, Tally};
 use crate::threads::Threads;
@@ -50,6 +51,8 @@ pub(crate) struct Hands {
     pub(crate) tally: Tally,
     /// Time stamps.
     pub(crate) stamps: Stamps,
+    /// Who writes what, where somebody wants to know.
+    pub(crate) sharing: Sharing,
     /// Keeps things for the next daemon.
     pub(crate) keeper: Kept,
     /// What the node is told, and how far its effects are carried out.
@@ -117,6 +120,7 @@ impl Hands {
             tickets: Tickets::default(),
             tally: Tally::default(),
             stamps: Stamps::default(),
+            sharing: Sharing::default(),
             keeper: Kept::default(),
             recorder,
             next: VecDeque::new(),
@@ -186,6 +190,9 @@ impl Hands {
                 } => {
                     self.fill(&mut filling, payload);
                     let at = (segment, page);
+                    if self.sharing.is_on() {
+                        self.sharing.came(at, source, payload.page());
+                    }
                     filling = Some(Fill { at, source, index });
                 }
                 other => {
@@ -295,10 +302,15 @@ impl Hands {
         else {
             return;
         };
-        let pages = &self.pages;
+        let (pages, sharing) = (&self.pages, &mut self.sharing);
         let append = |datagram: &mut Vec<u8>| match page {
             Some((segment, page, source)) => {
-                pages.append((segment, page), source, payload, datagram)
+                let at = (segment, page);
+                let there = pages.append(at, source, payload, datagram);
+                if there && sharing.is_on() {
+                    sharing.left(at, datagram, header.from);
+                }
+                there
             }
             None => !message.carries_page(),
         };
@@ -397,6 +409,7 @@ impl Hands {
         self.pages.stash.forget(segment);
         self.pages.changes.forget(segment);
         self.pages.waiting.forget(segment);
+        self.sharing.watch(segment, false);
         self.keeper.drop(Tag::Memory(segment));
         self.keeper.drop(Tag::Locks(segment));
     }

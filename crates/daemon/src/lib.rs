@@ -33,6 +33,7 @@ mod serve;
 mod session;
 mod sessions;
 mod shelf;
+mod sharing;
 mod stamps;
 mod stash;
 mod takeover;

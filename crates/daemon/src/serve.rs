@@ -187,6 +187,18 @@ impl Driver {
                 Ok(Some(Reply::Done))
             }
             Request::Stamps { from } => Ok(Some(Reply::Stamps(self.hands.stamps.since(from)))),
+            Request::WatchSharing { name, on } => {
+                self.check_master(client)?;
+                let info = self.node.segment_named(&name).ok_or(Refusal::NotFound)?;
+                self.hands.sharing.watch(info.id, on);
+                Ok(Some(Reply::Done))
+            }
+            Request::Sharing { name, first } => {
+                let info = self.node.segment_named(&name).ok_or(Refusal::NotFound)?;
+                let report = self.hands.sharing.report(info.id, first);
+                let why = || Refusal::Invalid("nobody watches who writes to this segment".into());
+                Ok(Some(Reply::Sharing(report.ok_or_else(why)?)))
+            }
             Request::Handover { format } => self.hand_over(client, format),
             Request::Cancel { number } => {
                 if let Some(ticket) = self.hands.tickets.find(client, number) {

@@ -233,6 +233,21 @@ pub enum Request {
         /// What it will do.
         advice: Advice,
     },
+    /// Notice on this node who writes which bytes of a segment's pages, from now on
+    /// or no more (MB5); what was noticed before is forgotten. → [`Reply::Done`].
+    WatchSharing {
+        /// Which segment; it must be open here.
+        name: String,
+        /// From now on.
+        on: bool,
+    },
+    /// What was noticed. → [`Reply::Sharing`].
+    Sharing {
+        /// Which segment.
+        name: String,
+        /// From which page.
+        first: PageIndex,
+    },
 }
 
 /// How a process will use pages. Never changes what loads see, only how soon.
@@ -316,6 +331,8 @@ pub enum Reply {
         /// How long it is.
         length: ByteLen,
     },
+    /// Who writes what.
+    Sharing(SharingReport),
 }
 
 /// One time stamp of a node (M22).
@@ -384,6 +401,45 @@ pub struct PageReport {
     pub owned: u64,
     /// The pages asked for.
     pub pages: Vec<PageLine>,
+}
+
+/// Bytes of a page, from `begin` up to, not including, `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct WrittenRange {
+    /// The first.
+    pub begin: u16,
+    /// Behind the last.
+    pub end: u16,
+}
+
+/// What one node wrote to one page, as another or itself noticed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SharingLine {
+    /// Which page.
+    pub page: PageIndex,
+    /// Who wrote: this node itself, or who sent the page here; what those wrote who
+    /// had it before him counts as his.
+    pub node: NodeId,
+    /// Between how many travels of the page.
+    pub times: u32,
+    /// How many bytes, each once.
+    pub bytes: u16,
+    /// Where they are; close ones are one range.
+    pub ranges: Vec<WrittenRange>,
+    /// How often the page's writer changed; the same for all its lines.
+    pub turns: u32,
+    /// How often what the next one wrote met what the one before had written.
+    pub met: u32,
+}
+
+/// What a node noticed of a segment's sharing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SharingReport {
+    /// Pages that travelled meanwhile.
+    pub watched: u32,
+    /// By page. There may be more behind the last page; an empty list says that there
+    /// is not.
+    pub lines: Vec<SharingLine>,
 }
 
 /// How a node is.

@@ -2,6 +2,7 @@
 
 mod create;
 mod inspect;
+mod sharing;
 mod show;
 
 use crate::cli::{Format, Global};

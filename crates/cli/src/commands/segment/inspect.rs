@@ -1,15 +1,17 @@
 //! `pagemesh segment inspect`: where the pages are, as this node knows it.
 
-use super::show;
+use super::{sharing, show};
 use crate::cli::{Format, Global};
 use crate::control::unexpected;
 use crate::exit::Exit;
 use crate::output::{self, Table};
+use crate::units::parse_duration;
 use anyhow::Result;
 use clap::Args;
 use pagemesh_wire::PageIndex;
 use pagemesh_wire::local::{PageLine, PageReport, Reply, Request};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// Show what this node knows of a segment's pages
 #[derive(Args)]
@@ -22,11 +24,22 @@ pub(crate) struct Inspect {
     /// At most so many pages
     #[arg(long, default_value_t = 32)]
     limit: u32,
+    /// Watch which nodes write which bytes of its pages, and say what kind of sharing
+    /// that is and what to do about it; only pages that this node has or gets
+    #[arg(long)]
+    sharing: bool,
+    /// Watch for so long; 0 says what has been seen since somebody began to watch
+    #[arg(long = "for", value_name = "DURATION", default_value = "2s", requires = "sharing", value_parser = parse_duration)]
+    time: Duration,
 }
 
 impl Inspect {
     pub(super) fn run(self, global: &Global) -> Result<Exit> {
         let mut control = crate::commands::connect(global)?;
+        if self.sharing {
+            sharing::show(&mut control, &self.name, self.time, global.output)?;
+            return Ok(Exit::OK);
+        }
         let reply = control.ask(Request::Inspect {
             name: self.name,
             first: PageIndex(self.first),
