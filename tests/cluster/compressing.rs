@@ -132,3 +132,36 @@ fn what_is_no_packed_page_is_refused_and_counted() {
     maps[1].read(0, &mut bytes).unwrap();
     assert_eq!(bytes, contents(2));
 }
+
+#[test]
+fn every_switch_goes_with_every_other() {
+    for experiment in [
+        "packet=1024",
+        "packet=1024,acknowledge=packet",
+        "receive=worker",
+        "packet=512,acknowledge=packet,receive=worker",
+    ] {
+        for (compress, sealed) in [("off", true), ("lz4", false)] {
+            let mut plan = plan(compress);
+            plan.sealed = sealed;
+            plan.experiment = experiment.parse().unwrap();
+            let Some(cluster) = Cluster::of(plan) else {
+                return;
+            };
+            let maps = cluster.share("switched", PAGES as u64);
+            let before = cluster.counter(0, "datagrams_out");
+            for page in 0..PAGES {
+                maps[0].write(page * PAGE_SIZE, &contents(page)).unwrap();
+            }
+            for page in 0..PAGES {
+                let mut bytes = vec![0xee; PAGE_SIZE];
+                maps[1].read(page * PAGE_SIZE, &mut bytes).unwrap();
+                assert_eq!(bytes, contents(page), "{experiment} {compress} page {page}");
+            }
+            let sent = cluster.counter(0, "datagrams_out") - before;
+            if compress == "off" && experiment.starts_with("packet=1024") {
+                assert!(sent >= 4 * PAGES as u64, "{experiment}: {sent}");
+            }
+        }
+    }
+}

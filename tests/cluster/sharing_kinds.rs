@@ -55,7 +55,7 @@ fn battleship_shares_truly() {
     let Some(cluster) = Cluster::start(2) else {
         return;
     };
-    let mut players = play(&cluster, "battleship", &["--games=100000"]);
+    let players = play(&cluster, "battleship", &["--games=100000"]);
     for node in 0..2 {
         let pages = seen(&cluster, node, "battleship");
         assert_eq!(pages.len(), 1, "{pages:?}");
@@ -63,7 +63,7 @@ fn battleship_shares_truly() {
         assert_eq!(writers(&pages[0]), [1, 2]);
         assert!(pages[0]["advice"].as_str().unwrap().contains("write lock"));
     }
-    players.iter_mut().for_each(Player::kill);
+    players.into_iter().for_each(Player::kill);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn bands_of_a_matrix_without_padding_share_falsely() {
         return;
     };
     let arguments = ["--n=130", "--padding=0", "--times=100000"];
-    let mut players = play(&cluster, "matrix", &arguments);
+    let players = play(&cluster, "matrix", &arguments);
     // A, B and C have 17 pages each; the second worker's first row begins there.
     let (page, border) = (34 + 65 * 130 * 4 / 4096, 65 * 130 * 4 % 4096);
     let pages = seen(&cluster, 1, "matrix");
@@ -88,5 +88,5 @@ fn bands_of_a_matrix_without_padding_share_falsely() {
     for other in pages.iter().filter(|other| other["page"] != page) {
         assert_eq!(other["sharing"], "one writer", "{other}");
     }
-    players.iter_mut().for_each(Player::kill);
+    players.into_iter().for_each(Player::kill);
 }

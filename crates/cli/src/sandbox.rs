@@ -23,6 +23,7 @@ pub use network::Netns;
 use anyhow::{Context, Result, bail, ensure};
 use daemon::DaemonProcess;
 use network::Network;
+use pagemesh_daemon::Experiment;
 use pagemesh_os::impair::Impairment;
 use pagemesh_seal::{Ring, Secret, SystemDice};
 use room::Room;
@@ -50,6 +51,8 @@ pub struct Plan {
     /// Whether daemons make pages smaller: `off`, `runs`, `lz4` or `auto`; their own
     /// default if `None`.
     pub compress: Option<String>,
+    /// Switches for those who measure.
+    pub experiment: Experiment,
     /// What happens to every datagram a node sends.
     pub impair: Impairment,
     /// Network namespaces or loopback addresses.
@@ -76,6 +79,7 @@ impl Plan {
             nodes,
             waiting: None,
             compress: None,
+            experiment: Experiment::default(),
             impair: Impairment::default(),
             netns: Netns::Auto,
             mtu: 9000,
@@ -274,6 +278,9 @@ impl Sandbox {
         }
         if let Some(compress) = &self.plan.compress {
             command.arg(format!("--compress={compress}"));
+        }
+        if self.plan.experiment != Experiment::default() {
+            command.arg(format!("--experiment={}", self.plan.experiment));
         }
         if self.plan.latency {
             command.arg("--latency");

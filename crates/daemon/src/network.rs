@@ -1,5 +1,6 @@
 //! Datagrams out, through a bad network if one was asked for.
 
+use crate::edge::Edge;
 use crate::options::Compress;
 use crate::packing::{Packing, Unpacked};
 use crate::sealing::Sealing;
@@ -26,6 +27,8 @@ pub(crate) struct Network {
     sealing: Option<Sealing>,
     /// Makes pages smaller, and whole again.
     packing: Packing,
+    /// The switches of an experiment, if there is one.
+    edge: Option<Edge>,
     /// Reused for everything sent.
     datagram: Vec<u8>,
     /// Reused for everything that comes in.
@@ -115,6 +118,7 @@ impl Network {
         impairment: Option<Impairment>,
         sealing: Option<Sealing>,
         compress: Compress,
+        edge: Option<Edge>,
     ) -> Self {
         // Without it, everything comes alone.
         let _ = udp.coalesce();
@@ -127,8 +131,14 @@ impl Network {
             outbox: Outgoing::default(),
             sealing,
             packing: Packing::new(compress),
+            edge,
             keyless: false,
         }
+    }
+
+    /// What else becomes readable when something came.
+    pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.edge.as_ref().and_then(Edge::bell)
     }
 
     /// What others know this daemon by.
@@ -168,21 +178,63 @@ impl Network {
         let Some((at, source)) = self.rest.take() else {
             return self.fetch(clear, tally);
         };
-        let length = at.len();
         tally.add(Count::DatagramsIn, 1);
-        tally.add(Count::BytesIn, length as u64);
+        tally.add(Count::BytesIn, at.len() as u64);
+        let inbox = std::mem::take(&mut self.inbox);
+        let got = match &mut self.edge {
+            None => self.opened(source, &inbox[at], clear, tally),
+            Some(edge) => {
+                let whole = edge.came(source, &inbox[at]);
+                self.post(tally);
+                whole.map_or(Got::Handled, |bytes| {
+                    self.opened(source, &bytes, clear, tally)
+                })
+            }
+        };
+        self.inbox = inbox;
+        Ok(got)
+    }
+
+    /// A datagram without its seal, and whole.
+    fn opened(
+        &mut self,
+        source: SocketAddr,
+        datagram: &[u8],
+        clear: &mut [u8],
+        tally: &mut Tally,
+    ) -> Got {
         let Some(sealing) = &mut self.sealing else {
-            let length = length.min(clear.len());
-            clear[..length].copy_from_slice(&self.inbox[at][..length]);
+            let length = datagram.len().min(clear.len());
+            clear[..length].copy_from_slice(&datagram[..length]);
             self.notice_seal(source, &clear[..length], tally);
             let clear = (clear, length);
-            return Ok(self.unpacked(clear, source, PublicKey::NONE, tally));
+            return self.unpacked(clear, source, PublicKey::NONE, tally);
         };
-        let opened = sealing.open(source, &self.inbox[at], clear, tally);
+        let opened = sealing.open(source, datagram, clear, tally);
         self.flush(tally);
-        Ok(opened.map_or(Got::Handled, |opened| {
+        opened.map_or(Got::Handled, |opened| {
             self.unpacked((clear, opened.length), source, opened.key, tally)
-        }))
+        })
+    }
+
+    /// What came back from the thread it was handed to, in an experiment.
+    fn back(&mut self, clear: &mut [u8], tally: &mut Tally) -> Got {
+        let Some((source, whole)) = self.edge.as_mut().and_then(Edge::back) else {
+            return Got::Nothing;
+        };
+        self.post(tally);
+        whole.map_or(Got::Handled, |bytes| {
+            self.opened(source, &bytes, clear, tally)
+        })
+    }
+
+    /// Sends the packets of an experiment.
+    fn post(&mut self, tally: &mut Tally) {
+        if let Some(edge) = &mut self.edge {
+            for (to, packet) in edge.mail.drain(..) {
+                put(&self.udp, to, &packet, tally);
+            }
+        }
     }
 
     /// What was received, whole again if it came packed.
@@ -214,7 +266,7 @@ impl Network {
                 tally.add(Count::NetworkNoise, 1);
                 Ok(Got::Handled)
             }
-            Burst::Nothing => Ok(Got::Nothing),
+            Burst::Nothing => Ok(self.back(clear, tally)),
             Burst::Datagrams { length, each, from } => {
                 let length = length.min(self.inbox.len());
                 self.rest = Rest {
@@ -295,8 +347,12 @@ impl Network {
             if let Some(sealed) = sealing.seal(to, node, &[datagram]) {
                 let (udp, impairer) = (&self.udp, &mut self.impairer);
                 let outbox = (&mut self.outbox, !self.rest.is_over());
-                give(udp, impairer, outbox, to, sealed, tally);
+                let edge = self.edge.as_mut();
+                if !edge.is_some_and(|edge| edge.send(to, sealed)) {
+                    give(udp, impairer, outbox, to, sealed, tally);
+                }
             }
+            self.post(tally);
             self.flush(tally);
         } else {
             self.put(to, datagram, tally);
@@ -317,13 +373,22 @@ impl Network {
     }
 
     fn put(&mut self, to: SocketAddr, datagram: &[u8], tally: &mut Tally) {
+        if let Some(edge) = &mut self.edge
+            && edge.send(to, datagram)
+        {
+            return self.post(tally);
+        }
         let (udp, impairer) = (&self.udp, &mut self.impairer);
         let outbox = (&mut self.outbox, !self.rest.is_over());
         give(udp, impairer, outbox, to, datagram, tally);
     }
 
-    /// Sends what the bad network held back until now.
+    /// Sends what the bad network held back until now, and what an experiment has to.
     pub(crate) fn release(&mut self, now: u64, tally: &mut Tally) {
+        if let Some(edge) = &mut self.edge {
+            edge.expire(now);
+            self.post(tally);
+        }
         let Some(impairer) = &mut self.impairer else {
             return;
         };
@@ -332,9 +397,11 @@ impl Network {
         }
     }
 
-    /// When the bad network lets something out next.
+    /// When [`Network::release`] has something to do next.
     pub(crate) fn due(&self) -> Option<u64> {
-        self.impairer.as_ref().and_then(Impairer::due)
+        let impairer = self.impairer.as_ref().and_then(Impairer::due);
+        let edge = self.edge.as_ref().and_then(Edge::due);
+        [impairer, edge].into_iter().flatten().min()
     }
 }
 

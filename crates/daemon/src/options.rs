@@ -1,5 +1,6 @@
 //! What a daemon is told at its start.
 
+use crate::experiment::Experiment;
 use crate::keeper::Keeping;
 use anyhow::{Result, bail};
 use pagemesh_os::impair::Impairment;
@@ -29,6 +30,8 @@ pub struct Options {
     pub compress: Compress,
     /// Make the network worse than it is, for tests.
     pub impair: Option<Impairment>,
+    /// Switches for those who measure.
+    pub experiment: Experiment,
     /// Run on this processor only.
     pub cpu: Option<usize>,
     /// Record what the node does, to find out later why.
@@ -98,6 +101,7 @@ impl Default for Options {
             latency: false,
             compress: Compress::default(),
             impair: None,
+            experiment: Experiment::default(),
             cpu: None,
             recorder: true,
             unprotected: false,

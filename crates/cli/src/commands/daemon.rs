@@ -9,6 +9,7 @@ use crate::exit::Exit;
 use anyhow::Result;
 use clap::Args;
 use clap::builder::BoolishValueParser;
+use pagemesh_daemon::Experiment;
 use pagemesh_os::signals::Signals;
 use rustix::process::Signal;
 use std::path::PathBuf;
@@ -56,6 +57,9 @@ pub(crate) struct Daemon {
     /// Spoil outgoing datagrams, for tests: loss=1%,dup=1%,reorder=1%,delay=1ms,seed=7
     #[arg(long, value_name = "SPEC", env = "PAGEMESH_IMPAIR")]
     impair: Option<String>,
+    /// Switches for those who measure: packet=1024,acknowledge=packet,receive=worker
+    #[arg(long, value_name = "SPEC", env = "PAGEMESH_EXPERIMENT")]
+    experiment: Option<Experiment>,
     /// Seal all datagrams with the keys in this file; `pagemesh key new` makes one
     #[arg(
         long,

@@ -9,6 +9,7 @@ use crate::sandbox::{Netns, Plan, Sandbox};
 use crate::units::{parse_duration, parse_share};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use pagemesh_daemon::Experiment;
 use pagemesh_os::impair::Impairment;
 use serde_json::json;
 use std::ffi::OsString;
@@ -68,6 +69,9 @@ pub(crate) struct Shape {
     /// Make pages smaller for the wire
     #[arg(long, value_enum)]
     compress: Option<Compress>,
+    /// Switches for those who measure: packet=1024,acknowledge=packet,receive=worker
+    #[arg(long, value_name = "SPEC")]
+    experiment: Option<Experiment>,
     /// Network namespaces (needs root) or 127.0.0.x
     #[arg(long, value_enum, default_value_t)]
     netns: Netns,
@@ -134,6 +138,7 @@ impl Shape {
         };
         plan.waiting = self.wait.map(|wait| wait.name().to_owned());
         plan.compress = self.compress.map(|compress| compress.name().to_owned());
+        plan.experiment = self.experiment.unwrap_or_default();
         plan.sealed = self.sealed;
         plan.netns = self.netns;
         plan.mtu = self.mtu;

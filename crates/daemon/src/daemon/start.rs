@@ -4,6 +4,7 @@ use super::{DATAGRAM, Daemon, Token, WANTED_BUFFER};
 use crate::changes::Changes;
 use crate::door::Door;
 use crate::driver::{About, Driver};
+use crate::edge::Edge;
 use crate::hands::Hands;
 use crate::keeper::{Keeper, Keeping, Tag};
 use crate::launch;
@@ -138,6 +139,9 @@ impl Daemon {
         }
         let poll = &driver.hands.poll;
         poll.add(udp, Token::Network.encode())?;
+        if let Some(bell) = driver.hands.network.bell() {
+            poll.add(&bell, Token::Network.encode())?;
+        }
         poll.add(&listener, Token::Listener.encode())?;
         poll.add(&signals, Token::Signals.encode())?;
         for problem in &driver.about.problems {
@@ -305,6 +309,7 @@ fn network(options: &Options, udp: Udp, before: Option<OwnedFd>) -> Result<Netwo
         options.impair,
         sealing.transpose()?,
         options.compress,
+        Edge::new(options.experiment)?,
     ))
 }
 

@@ -98,6 +98,7 @@ fn merge(flags: Daemon, config: Config, global: &Global) -> Result<Options> {
         latency: flags.latency || config.latency.unwrap_or(false),
         compress: compress.into(),
         impair,
+        experiment: flags.experiment.unwrap_or_default(),
         cpu: flags.cpu.or(config.cpu),
         admission,
         recorder: flags.recorder.or(config.recorder).unwrap_or(true),
