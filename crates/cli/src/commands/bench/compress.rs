@@ -63,6 +63,10 @@ fn codecs(effort: &Effort, report: &mut Report) {
 /// Pages of one kind, the same in every process.
 pub(super) fn of_kind(kind: &str) -> Option<Vec<Page>> {
     let mut dice = Dice::seed_from_u64(SEED);
+    let (program, n) = kind.rsplit_once('_').unwrap_or_default();
+    if let Ok(n) = n.parse::<usize>() {
+        return of_program(&mut dice, program, n);
+    }
     let all = contents(&mut dice);
     let found = all.into_iter().find(|(name, _)| name == kind)?;
     Some(found.1)
@@ -91,6 +95,17 @@ fn contents(dice: &mut Dice) -> Vec<(String, Vec<Page>)> {
         ));
     }
     all
+}
+
+/// The pages of one of MIRAGE+'s programs.
+fn of_program(dice: &mut Dice, program: &str, n: usize) -> Option<Vec<Page>> {
+    let some = |dice: &mut Dice, wanted: bool| if wanted { byte(dice) } else { 0 };
+    match program {
+        "each" => Some(pages(dice, |dice, at| some(dice, at % n.max(1) == 0))),
+        "up_to" => Some(pages(dice, |dice, at| some(dice, at < n))),
+        "random" => Some((0..PAGES).map(|_| random(dice, n.min(PAGE))).collect()),
+        _ => None,
+    }
 }
 
 fn pages(dice: &mut Dice, byte: impl Fn(&mut Dice, usize) -> u8) -> Vec<Page> {

@@ -1,5 +1,6 @@
 //! `bench paper`: what a paper measured, measured here, beside its figures.
 
+mod mirage;
 mod treadmarks;
 
 use crate::cli::Global;
@@ -18,12 +19,15 @@ pub(super) struct Paper {
 enum Which {
     /// TreadMarks, 1994: nine programs on 1 and 2 nodes, and on 8 slow ones
     Treadmarks(treadmarks::Treadmarks),
+    /// MIRAGE+, 1994: faults by every switch, compression, Battleship, matrix multiply
+    Mirage(mirage::Mirage),
 }
 
 impl Paper {
     pub(super) fn run(self, global: &Global) -> Result<Exit> {
         match self.which {
             Which::Treadmarks(command) => command.run(global),
+            Which::Mirage(command) => command.run(global),
         }
     }
 }

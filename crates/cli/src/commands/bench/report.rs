@@ -64,6 +64,11 @@ impl Samples {
         self.0.extend(more);
     }
 
+    /// The median, in nanoseconds.
+    pub(super) fn median(&self) -> f64 {
+        self.percentile(50)
+    }
+
     fn percentile(&self, percent: usize) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();

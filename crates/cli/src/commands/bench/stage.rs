@@ -3,14 +3,17 @@
 use super::agent::{Answer, Order};
 use super::report::Samples;
 use super::{Effort, Waiting, raw};
+use crate::control::unexpected;
 use crate::sandbox::{Plan, Sandbox};
 use anyhow::{Context, Result, bail};
+use pagemesh_wire::local::{Reply, Request, Stamp};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::Instant;
 
 /// Where raw exchanges are served.
 const RAW_PORT: u16 = 7999;
@@ -199,6 +202,33 @@ impl Stage {
     /// What a node's daemon has counted.
     pub(super) fn counters(&mut self, node: usize) -> Result<Counted> {
         Ok(Counted(self.ask(node, &Order::Counters)?))
+    }
+
+    /// All time stamps that a node's daemon still has.
+    pub(super) fn stamps(&self, node: usize) -> Result<Vec<Stamp>> {
+        let mut control = self.sandbox.node(node).control()?;
+        let mut all: Vec<Stamp> = Vec::new();
+        loop {
+            let from = all.last().map_or(0, |last| last.number + 1);
+            match control.ask(Request::Stamps { from })? {
+                Reply::Stamps(some) if some.is_empty() => return Ok(all),
+                Reply::Stamps(some) => all.extend(some),
+                other => return unexpected(&other),
+            }
+        }
+    }
+
+    /// Round trips from this process through node 0 to node 1, through all layers.
+    pub(super) fn probe(&self, count: u32) -> Result<Samples> {
+        let mut control = self.sandbox.node(0).control()?;
+        let node = self.sandbox.node(1).control()?.node;
+        let mut samples = Samples::default();
+        for _ in 0..count {
+            let start = Instant::now();
+            control.ask(Request::Probe { node })?;
+            samples.extend(vec![start.elapsed().as_nanos() as u64]);
+        }
+        Ok(samples)
     }
 
     /// So many bytes from node 1 to node 0 by TCP.

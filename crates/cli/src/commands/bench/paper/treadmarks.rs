@@ -5,7 +5,7 @@ mod basics;
 mod document;
 mod literature;
 mod program;
-mod quota;
+pub(super) mod quota;
 mod run;
 mod tables;
 

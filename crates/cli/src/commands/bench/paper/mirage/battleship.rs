@@ -1,0 +1,241 @@
+//! MR12 to MR14: Battleship, two players on one page; and what the time window does to it
+//! and to matrix multiply (MB8).
+
+use super::document::{Document, Section, number, percent};
+use super::literature;
+use super::programs::{alone, counters, on_one_processor, together, words};
+use crate::sandbox::{Plan, Sandbox};
+use anyhow::Result;
+use std::path::Path;
+
+/// Turns of each player, the paper's and ours.
+const TURNS: f64 = 789.0;
+
+/// Nanoseconds of Δ, and how they are called.
+const WINDOWS: [(&str, &str); 8] = [
+    ("0", "0"),
+    ("10000", "10 us"),
+    ("30000", "30 us"),
+    ("100000", "100 us"),
+    ("300000", "300 us"),
+    ("1000000", "1 ms"),
+    ("20000000", "20 ms"),
+    ("auto", "auto"),
+];
+
+/// Turns that are enough at a window so long.
+const FEW: f64 = 60.0;
+
+pub(super) fn measure(programs: &Path, rounds: u32, document: &mut Document) -> Result<()> {
+    let game = programs.join("battleship-mesh");
+    let sandbox = Sandbox::start(&plan("off", ""))?;
+    let mut by_window = Vec::new();
+    for (window, name) in WINDOWS {
+        by_window.push((name, turn(&sandbox, &game, window, false, rounds)?));
+    }
+    let held = turn(&sandbox, &game, "0", true, rounds)?;
+    pattern(&sandbox, &game, document)?;
+    table5(programs, &by_window, held, document)?;
+    drop(sandbox);
+    windows(programs, &by_window, rounds, document)?;
+    compression(&game, rounds, document)
+}
+
+fn plan(compress: &str, experiment: &str) -> Plan {
+    let mut plan = Plan::new(2);
+    plan.waiting = Some("auto".to_owned());
+    plan.compress = Some(compress.to_owned());
+    plan.experiment = experiment.parse().unwrap_or_default();
+    plan
+}
+
+/// Microseconds of a turn of one player, the median of some games.
+fn turn(sandbox: &Sandbox, game: &Path, window: &str, hold: bool, rounds: u32) -> Result<f64> {
+    let turns = if window == "20000000" { FEW } else { TURNS };
+    let hold = if hold { "1" } else { "0" };
+    let arguments = words(&format!("--turns={turns} --hold={hold}"));
+    let environment = [("PAGEMESH_WINDOW", window), ("PAGEMESH_HOLD", hold)];
+    let mut all = Vec::new();
+    for _ in 0..rounds {
+        all.push(together(sandbox, None, game, &arguments, &environment)?);
+    }
+    all.sort_by(f64::total_cmp);
+    Ok(all[all.len() / 2] / turns * 1e6)
+}
+
+/// MR12: what happens in a turn, by counters.
+fn pattern(sandbox: &Sandbox, game: &Path, document: &mut Document) -> Result<()> {
+    let names = [
+        ("faults_read", "read faults", 1.0),
+        ("faults_upgrade", "write faults, page readable", 1.0),
+        ("faults_write", "write faults, page absent", 0.0),
+        ("pages_out", "pages sent", 1.0),
+        ("invalidations_in", "invalidations", 1.0),
+        ("datagrams_out", "datagrams", 0.0),
+    ];
+    let before = counters(sandbox)?;
+    let arguments = words("--games=3");
+    together(
+        sandbox,
+        None,
+        game,
+        &arguments,
+        &[("PAGEMESH_WINDOW", "auto")],
+    )?;
+    let after = counters(sandbox)?;
+    let head = ["IN A TURN OF ONE PLAYER", "OURS", "PAPER"];
+    let mut section = Section::new("Fig. 5, the pattern of Battleship", &head);
+    for (name, words, paper) in names {
+        let of = |counters: &std::collections::BTreeMap<String, u64>| counters.get(name).copied();
+        let more = of(&after).unwrap_or(0) - of(&before).unwrap_or(0);
+        let ours = more as f64 / (3.0 * 2.0 * TURNS);
+        let paper = if paper > 0.0 {
+            number(paper)
+        } else {
+            "-".to_owned()
+        };
+        section.row([words.to_owned(), number(ours), paper]);
+    }
+    section.note("789 turns of each player, 1578 together, as in the paper; here of three games.");
+    document.sections.insert(12, section);
+    Ok(())
+}
+
+/// MR13.
+fn table5(
+    programs: &Path,
+    by_window: &[(&str, f64)],
+    held: f64,
+    document: &mut Document,
+) -> Result<()> {
+    let one = programs.join("battleship");
+    let head = ["", "OURS s", "A TURN us", "PAPER s", "ITS TURN ms", "RATIO"];
+    let mut section = Section::new("Table 5, Battleship", &head);
+    let mut row = |name: &str, turn: f64, paper: Option<f64>| {
+        let seconds = turn * TURNS / 1e6;
+        let theirs =
+            |scale: f64| paper.map_or_else(|| "-".to_owned(), |paper| number(paper * scale));
+        section.row([
+            name.to_owned(),
+            number(seconds),
+            number(turn),
+            theirs(1.0),
+            theirs(1000.0 / TURNS / 2.0),
+            paper
+                .map(|paper| format!("{:.5}", seconds / paper))
+                .unwrap_or_default(),
+        ]);
+    };
+    // A time slice each turn: some turns are enough.
+    let plain = on_one_processor(&one, &words("--turns=100"))? / 100.0 * 1e6;
+    row(
+        "one site, one processor, no yield",
+        plain,
+        Some(literature::ONE_SITE),
+    );
+    let yielding = on_one_processor(&one, &words("--yield=1"))? / TURNS * 1e6;
+    row(
+        "one site, one processor, yield",
+        yielding,
+        Some(literature::ONE_SITE_YIELD),
+    );
+    let two = alone(None, &one, &[])? / TURNS * 1e6;
+    row("one site, two processors", two, None);
+    for (name, turn) in by_window {
+        let paper = (*name == "20 ms").then_some(literature::WINDOW_20_MS);
+        row(&format!("two sites, \u{394} = {name}"), *turn, paper);
+    }
+    row(
+        "two sites, \u{394} = 0, write locks",
+        held,
+        Some(literature::LOCKED),
+    );
+    section.note(
+        "A turn is one player's, of two; the paper gives it so. The paper's \u{394} = 0 without its guard cannot be shown: \
+         a page is used here before it leaves, always. Its strict-minimum timesleep has no counterpart: our timers \
+         have no ticks.",
+    );
+    document.sections.insert(13, section);
+    document.value("battleship locked s", held * TURNS / 1e6);
+    Ok(())
+}
+
+/// MB8, at the end of MR13: what Δ costs a program that has no use for it.
+fn windows(
+    programs: &Path,
+    by_window: &[(&str, f64)],
+    rounds: u32,
+    document: &mut Document,
+) -> Result<()> {
+    let matrix = programs.join("matrix-mesh");
+    let sandbox = Sandbox::start(&plan("off", ""))?;
+    let mut notes = Vec::new();
+    for (window, name) in [WINDOWS[0], WINDOWS[6], WINDOWS[7]] {
+        let arguments = words(&format!("--n=240 --times={}", rounds * 5));
+        let environment = [("PAGEMESH_WINDOW", window)];
+        let took = together(&sandbox, None, &matrix, &arguments, &environment)?;
+        document.value(format!("matrix 240 window {name} s"), took);
+        notes.push(format!("{} ms at \u{394} = {name}", number(took * 1000.0)));
+    }
+    let of = |wanted: &str| {
+        by_window
+            .iter()
+            .find(|(name, _)| *name == wanted)
+            .map_or(0.0, |one| one.1)
+    };
+    let [zero, auto, twenty] = ["0", "auto", "20 ms"].map(of);
+    if let Some(section) = document.sections.get_mut(&13) {
+        section.note(format!(
+            "\u{394} = `auto` against 0: {}, against 20 ms: {}. Matrix multiply, 240 x 240, on two sites: {}.",
+            percent(zero, auto),
+            percent(twenty, auto),
+            notes.join(", ")
+        ));
+    }
+    Ok(())
+}
+
+/// MR14.
+fn compression(game: &Path, rounds: u32, document: &mut Document) -> Result<()> {
+    let head = [
+        "",
+        "PACKETS A TURN",
+        "CHANGE",
+        "A TURN us",
+        "CHANGE",
+        "PAPER: PACKETS",
+        "TIME",
+    ];
+    let mut section = Section::new(
+        "Fig. 6, Battleship with compression (I+B, \u{394} = 0, write locks)",
+        &head,
+    );
+    let mut first = None;
+    for compress in ["off", "runs", "lz4", "auto"] {
+        let sandbox = Sandbox::start(&plan(compress, "packet=1024"))?;
+        let before = counters(&sandbox)?;
+        let took = turn(&sandbox, game, "0", true, rounds)?;
+        let after = counters(&sandbox)?;
+        let packets = (after["datagrams_out"] - before["datagrams_out"]) as f64;
+        let packets = packets / (f64::from(rounds) * 2.0 * TURNS);
+        let (all, time) = *first.get_or_insert((packets, took));
+        let paper = if compress == "runs" {
+            ["-54 %", "-21 %"]
+        } else {
+            ["", ""]
+        };
+        section.cells(vec![
+            compress.to_owned(),
+            number(packets),
+            percent(all, packets),
+            number(took),
+            percent(time, took),
+            paper[0].to_owned(),
+            paper[1].to_owned(),
+        ]);
+        document.value(format!("battleship {compress} s"), took * TURNS / 1e6);
+    }
+    section.note("Packets are all there are, requests and acknowledgements too.");
+    document.sections.insert(14, section);
+    Ok(())
+}
