@@ -143,15 +143,15 @@ fn table5(
     row("one site, two processors", two, None);
     for (name, turn) in by_window {
         let paper = (*name == "20 ms").then_some(literature::WINDOW_20_MS);
-        row(&format!("two sites, \u{394} = {name}"), *turn, paper);
+        row(&format!("two sites, Δ = {name}"), *turn, paper);
     }
     row(
-        "two sites, \u{394} = 0, write locks",
+        "two sites, Δ = 0, write locks",
         held,
         Some(literature::LOCKED),
     );
     section.note(
-        "A turn is one player's, of two; the paper gives it so. The paper's \u{394} = 0 without its guard cannot be shown: \
+        "A turn is one player's, of two; the paper gives it so. The paper's Δ = 0 without its guard cannot be shown: \
          a page is used here before it leaves, always. Its strict-minimum timesleep has no counterpart: our timers \
          have no ticks.",
     );
@@ -175,7 +175,7 @@ fn windows(
         let environment = [("PAGEMESH_WINDOW", window)];
         let took = together(&sandbox, None, &matrix, &arguments, &environment)?;
         document.value(format!("matrix 240 window {name} s"), took);
-        notes.push(format!("{} ms at \u{394} = {name}", number(took * 1000.0)));
+        notes.push(format!("{} ms at Δ = {name}", number(took * 1000.0)));
     }
     let of = |wanted: &str| {
         by_window
@@ -186,7 +186,7 @@ fn windows(
     let [zero, auto, twenty] = ["0", "auto", "20 ms"].map(of);
     if let Some(section) = document.sections.get_mut(&13) {
         section.note(format!(
-            "\u{394} = `auto` against 0: {}, against 20 ms: {}. Matrix multiply, 240 x 240, on two sites: {}.",
+            "Δ = `auto` against 0: {}, against 20 ms: {}. Matrix multiply, 240 x 240, on two sites: {}.",
             percent(zero, auto),
             percent(twenty, auto),
             notes.join(", ")
@@ -207,7 +207,7 @@ fn compression(game: &Path, rounds: u32, document: &mut Document) -> Result<()> 
         "TIME",
     ];
     let mut section = Section::new(
-        "Fig. 6, Battleship with compression (I+B, \u{394} = 0, write locks)",
+        "Fig. 6, Battleship with compression (I+B, Δ = 0, write locks)",
         &head,
     );
     let mut first = None;

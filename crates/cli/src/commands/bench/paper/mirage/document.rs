@@ -189,13 +189,13 @@ const TAIL: &str = "
 - *Compression* (MR9 to MR11, MR14) pays by what it saves on the wire. On their wire (10 Mbit/s) our ratios are near or beyond theirs, for our
   codec costs a thousandth of theirs and the wire is the same; on a link as fast as memory it does not pay, which is why `auto` measures the
   link. The break-even of Fig. 2 has moved accordingly.
-- *The time window* (MR13): 20 ms are an eternity now. What their explicit locks gained over \u{394} our guard (a page is used before it leaves)
-  and \u{394} = `auto` gain without a changed line.
+- *The time window* (MR13): 20 ms are an eternity now. What their explicit locks gained over Δ our guard (a page is used before it leaves)
+  and Δ = `auto` gain without a changed line.
 - *Matrix multiply* (MR15, MR16): large problems speed up as theirs did, small ones do not: a processor a thousand times faster beside a
   network a hundred times faster leaves less to compute for each page. Nodes have a fifth of a processor here, so the network looks five
   times as fast as it is; speedups are to be read beside the ceiling.
 
-Not shown: the strict-minimum `timesleep` (our timers have no ticks), \u{394} = 0 without the guard (it cannot be turned off), MR5's split of
+Not shown: the strict-minimum `timesleep` (our timers have no ticks), Δ = 0 without the guard (it cannot be turned off), MR5's split of
 Mirage's VAX figures, and figures of the simulator for more nodes than processors (not built; nodes with a part of a processor stand in).
 ";
 

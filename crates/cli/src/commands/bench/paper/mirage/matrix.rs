@@ -84,10 +84,7 @@ fn table6(document: &mut Document, off: &[Row], runs: &[Row]) {
     let head = [
         "MATRIX", "C", "2", "3", "4", "5", "6", "7 SITES", "PAPER: 2", "7",
     ];
-    let mut section = Section::new(
-        "Table 6, matrix multiply, in seconds (S+B, \u{394} = 0)",
-        &head,
-    );
+    let mut section = Section::new("Table 6, matrix multiply, in seconds (S+B, Δ = 0)", &head);
     for ((n, paper, packed), (off, runs)) in literature::MATRIX.iter().zip(off.iter().zip(runs)) {
         for (name, ours, paper) in [("off", off, paper), ("runs", runs, packed)] {
             let mut row = vec![format!("{n} x {n}"), name.to_owned()];
