@@ -140,7 +140,7 @@ impl Daemon {
         let poll = &driver.hands.poll;
         poll.add(udp, Token::Network.encode())?;
         if let Some(bell) = driver.hands.network.bell() {
-            poll.add(&bell, Token::Network.encode())?;
+            poll.add(bell, Token::Network.encode())?;
         }
         poll.add(&listener, Token::Listener.encode())?;
         poll.add(&signals, Token::Signals.encode())?;
