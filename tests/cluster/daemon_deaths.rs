@@ -1,15 +1,22 @@
 //! Daemons that are killed: what only they had is an error, all else goes on.
 
-use crate::support::{Cluster, eventually, load, store};
+use crate::support::{Cluster, PATIENCE, eventually, load, store};
 use pagemesh::{Health, Manager, Mapping, Options, PAGE_SIZE, Policy, Window};
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt as _;
+use std::time::{Duration, Instant};
 
 /// Pages of the test segment, by what becomes of them when node 2 dies.
 const LOST: usize = 0;
 const COPIED: usize = PAGE_SIZE;
 const ELSEWHERE: usize = 2 * PAGE_SIZE;
 const UNTOUCHED: usize = 3 * PAGE_SIZE;
+
+/// A page that the nodes that live share.
+const SHARED: usize = PAGE_SIZE;
+
+/// How long an access waits for a first node that is silent.
+const FORSAKEN: Duration = Duration::from_secs(60);
 
 fn share(cluster: &Cluster, name: &str, manager: Manager) -> Vec<Mapping> {
     let window = Window::Auto;
@@ -161,6 +168,49 @@ fn without_the_first_node_memory_goes_on() {
         scope.spawn(|| maps[0].segment().barrier(1, 2).wait().unwrap());
         maps[1].segment().barrier(1, 2).wait().unwrap();
     });
+}
+
+/// Nobody buries the first node, which may come back; but nobody waits for it for
+/// ever either.
+#[test]
+fn what_only_a_silent_first_node_has_is_an_error_in_time() {
+    let Some(cluster) = Cluster::start(3) else {
+        return;
+    };
+    let maps = cluster.share("forsaken", 2);
+    store(&maps[0], LOST, 1);
+    store(&maps[1], SHARED, 0);
+    assert_eq!(load(&maps[2], SHARED), 0);
+    let mut reader = cluster.puppet(1, "forsaken");
+    let mut writer = cluster.puppet(2, "forsaken");
+    let mut locker = cluster.puppet(2, "forsaken");
+    assert_eq!(reader.ask(&format!("load {SHARED}")), "0");
+    assert_eq!(locker.ask(&format!("load {SHARED}")), "0");
+    cluster.kill(0).unwrap();
+    let began = Instant::now();
+    reader.tell("load 0");
+    writer.tell("store 0 5");
+    locker.tell("lock 1");
+    // All else goes on, meanwhile and afterwards.
+    for value in 1..=FORSAKEN.as_secs() {
+        let (here, there) = (&maps[1 + value as usize % 2], &maps[2 - value as usize % 2]);
+        store(here, SHARED, value);
+        assert_eq!(load(there, SHARED), value);
+        if began.elapsed() < FORSAKEN - Duration::from_secs(3) {
+            assert_eq!(reader.state(), Some('S'), "too early");
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let bus = Some(Signal::BUS.as_raw());
+    assert_eq!(reader.end().signal(), bus);
+    assert_eq!(writer.end().signal(), bus);
+    let answer = locker.hear();
+    assert!(answer.contains("n1"), "names who is gone: {answer}");
+    assert!(began.elapsed() < FORSAKEN + PATIENCE);
+    let log = cluster.node(1).log();
+    let told = |line: &&str| line.contains("SIGBUS") && line.contains("page=0");
+    let line = log.lines().find(told).unwrap_or_else(|| panic!("{log}"));
+    assert!(line.contains("n1") && line.contains("cure"), "{line}");
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) recorder: Option<bool>,
     /// How long programs wait for another daemon, such as `30s`.
     pub(crate) grace: Option<String>,
+    /// How long to ask for admission, such as `60s`.
+    pub(crate) join_timeout: Option<String>,
     /// Serve other hosts although nothing is encrypted.
     pub(crate) insecure: Option<bool>,
     /// The file with the cluster's keys.
@@ -76,6 +78,7 @@ impl Config {
             impair: self.impair.or(other.impair),
             recorder: self.recorder.or(other.recorder),
             grace: self.grace.or(other.grace),
+            join_timeout: self.join_timeout.or(other.join_timeout),
             insecure: self.insecure.or(other.insecure),
             key: self.key.or(other.key),
             join_token: self.join_token.or(other.join_token),

@@ -48,6 +48,11 @@ pub const HEARTBEAT: Duration = Duration::from_millis(500);
 /// two cores with seven others must not be buried alive.
 pub const DEAD_AFTER: Duration = Duration::from_secs(5);
 
+/// Nobody buries the first node, since it may come back. When it has been silent for
+/// so many times the above, accesses that have waited as long are given up: longer
+/// than a daemon that died waits for another to take its place (30 s).
+pub const FORSAKEN: u32 = 12;
+
 /// A host that wants to join repeats itself this often.
 pub const JOIN_RETRY: Duration = Duration::from_millis(200);
 

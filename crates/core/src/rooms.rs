@@ -114,17 +114,35 @@ impl Rooms {
                 }
                 Timer::Suspect(node) => self.suspect(cx, node),
                 Timer::Call(call) => self.call_due(cx, call),
-                Timer::Subject(Subject::Lock(key)) => self.locks.due(cx, key),
+                Timer::Subject(subject) => self.subject_due(cx, subject),
                 Timer::Ahead(segment) => {
                     if let Some(segment) = self.segments.get_mut(&segment) {
                         segment.policy.look_ahead(cx);
                     }
                 }
-                Timer::Subject(Subject::Page { segment, page }) => {
-                    if let Some(segment) = self.segments.get_mut(&segment) {
-                        segment.policy.due(cx, page);
-                    }
+            }
+        }
+    }
+
+    /// Something about a page or a token is due. Nobody waits for ever for a first
+    /// node that is silent.
+    fn subject_due(&mut self, cx: &mut Cx<'_>, subject: Subject) {
+        let forsaken = self.membership.forsaken(cx);
+        match subject {
+            Subject::Lock(key) => {
+                if let Some(patience) = forsaken {
+                    self.locks.forsake(cx, key, patience);
                 }
+                self.locks.due(cx, key);
+            }
+            Subject::Page { segment, page } => {
+                let Some(segment) = self.segments.get_mut(&segment) else {
+                    return;
+                };
+                if let Some(patience) = forsaken {
+                    segment.policy.forsake(cx, page, patience);
+                }
+                segment.policy.due(cx, page);
             }
         }
     }

@@ -523,3 +523,54 @@ fn what_a_dead_node_alone_held_fails_and_the_rest_goes_on() {
     cluster.deliver(|to, _| to != N2);
     assert!(cluster.mapped(N1));
 }
+
+/// A first node that says nothing for a minute: what only it has is given up, once it
+/// was waited for as long; all else goes on, and so does everything when it is back.
+#[test]
+fn nobody_waits_for_ever_for_a_silent_first_node() {
+    let mut cluster = Cluster::new(3);
+    let info = cluster.segment(Manager::Dynamic, Window::Nanos(0));
+    cluster.touch(N2, 1, Access::Write);
+    cluster.touch(N3, 1, Access::Read);
+    let failed = |cluster: &Cluster, node: NodeId| {
+        let failures = cluster.done.iter().filter(|(of, effect)| {
+            let why = Refusal::NodeGone(N1);
+            *of == node && matches!(effect, Effect::Fail { why: gone, .. } if *gone == why)
+        });
+        failures.count()
+    };
+    cluster.forget();
+    cluster.stop(N1);
+    cluster.touch(N2, 0, Access::Read);
+    let pin = cluster.ask(
+        N3,
+        Request::Pin {
+            segment: info.id,
+            first: PageIndex(2),
+            count: PageCount(2),
+        },
+    );
+    let lock = Request::Lock {
+        key: SyncKey {
+            segment: info.id,
+            number: 1,
+        },
+    };
+    let lock = cluster.ask(N3, lock);
+    cluster.pass(Duration::from_secs(59));
+    assert_eq!(failed(&cluster, N2), 0);
+    assert_eq!(cluster.reply(lock), None);
+    cluster.pass(Duration::from_secs(3));
+    assert_eq!(failed(&cluster, N2), 1);
+    let gone = Reply::Refused(Refusal::NodeGone(N1));
+    assert_eq!(cluster.reply(lock), Some(&gone));
+    assert_eq!(cluster.reply(pin), Some(&gone));
+    // Others have the page, and nobody is given up for that.
+    cluster.touch(N3, 1, Access::Write);
+    assert!(cluster.mapped(N3));
+    cluster.forget();
+    cluster.go_on(N1);
+    cluster.touch(N2, 0, Access::Write);
+    assert!(cluster.mapped(N2));
+    assert_eq!(failed(&cluster, N2), 0);
+}

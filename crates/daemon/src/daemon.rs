@@ -44,6 +44,8 @@ struct Daemon {
     admitted: bool,
     /// Said that the daemon to join does not answer.
     complained: bool,
+    /// How long to ask for admission; zero: for ever.
+    join_timeout: Duration,
     _latency: Option<LatencyHold>,
     _launch: Option<launch::Listening>,
     keeping: Option<Keeping>,
@@ -391,21 +393,32 @@ impl Daemon {
             if let Some(why) = self.driver.node.out() {
                 bail!("the cluster refuses this node: {why}");
             }
-            self.complain(now);
+            self.complain(now)?;
         }
         Ok(false)
     }
 }
 
 impl Daemon {
-    /// Nobody answers who could admit this node: says so, once, and asks on.
-    fn complain(&mut self, now: u64) {
-        let about = &self.driver.about;
+    /// Nobody answers who could admit this node: says so, once, and asks on, but not
+    /// for ever.
+    fn complain(&mut self, now: u64) -> Result<()> {
+        if self.admitted {
+            return Ok(());
+        }
+        let (about, limit) = (&self.driver.about, self.join_timeout);
         let asked = Duration::from_nanos(now.saturating_sub(about.started));
-        if !self.admitted && !self.complained && asked > PATIENCE {
+        if !limit.is_zero() && asked > limit {
+            bail!(
+                "gave up after {limit:?} (--join-timeout): {}",
+                about.not_admitted()
+            );
+        }
+        if !self.complained && asked > PATIENCE {
             self.complained = true;
             tracing::warn!("{}", about.not_admitted());
         }
+        Ok(())
     }
 }
 

@@ -19,7 +19,7 @@ use pagemesh_os::clock;
 use pagemesh_os::poll::Poll;
 use pagemesh_wire::header::PROTOCOL_VERSION;
 use pagemesh_wire::peer::Refusal;
-use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey};
+use pagemesh_wire::{ClientId, MappingId, NodeId, SegmentId, SyncKey};
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
@@ -385,8 +385,15 @@ impl Hands {
     fn fail(&mut self, mapping: MappingId, at: At, why: &Refusal) {
         self.faults.end((mapping, at.1));
         if self.lost.len() < LOGGED && self.lost.insert(at) {
+            let cure = match why {
+                Refusal::NodeGone(NodeId::COORDINATOR) => {
+                    "let the first node's daemon go on, or end all daemons and start anew"
+                }
+                Refusal::NodeGone(_) => "the page is lost: go on without it, or make a new segment",
+                _ => "restart this node's daemon",
+            };
             tracing::error!(
-                segment = %at.0, home = %at.0.home(), page = %at.1, %why,
+                segment = %at.0, home = %at.0.home(), page = %at.1, %why, cure,
                 "an access cannot be served; the process gets SIGBUS",
             );
         }

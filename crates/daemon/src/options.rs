@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use pagemesh_os::impair::Impairment;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// How a daemon is to run.
 #[derive(Clone, Debug)]
@@ -18,6 +19,8 @@ pub struct Options {
     pub advertise: Option<SocketAddr>,
     /// A daemon of the cluster to join; none to found one.
     pub join: Option<SocketAddr>,
+    /// How long to ask for admission before giving up; zero: for ever.
+    pub join_timeout: Duration,
     /// Where local processes find the daemon.
     pub socket: PathBuf,
     /// Who may connect there: permission bits, as of a file.
@@ -95,6 +98,7 @@ impl Default for Options {
             bind: SocketAddr::from(([127, 0, 0, 1], 0)),
             advertise: None,
             join: None,
+            join_timeout: Duration::from_secs(60),
             socket: PathBuf::from("/run/pagemesh/pagemesh.sock"),
             socket_mode: 0o666,
             waiting: Waiting::default(),

@@ -213,6 +213,24 @@ fn a_daemon_that_waits_for_admission_says_for_whom() {
 }
 
 #[test]
+fn a_daemon_that_nobody_admits_gives_up_in_time() {
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = nobody.local_addr().unwrap();
+    let options = Options {
+        socket: socket("hopeless"),
+        join: Some(address),
+        join_timeout: Duration::from_millis(700),
+        ..Options::default()
+    };
+    let began = Instant::now();
+    let why = format!("{:#}", run(options).unwrap_err());
+    assert!(began.elapsed() < Duration::from_secs(10));
+    let cause = format!("{address} does not answer");
+    assert!(why.contains("gave up after 700ms"), "{why}");
+    assert!(why.contains(&cause) && why.contains("UDP port"), "{why}");
+}
+
+#[test]
 fn nonsense_datagrams_are_counted_and_change_nothing() {
     let daemon = Daemon::start(|_| {});
     let mut client = daemon.client();

@@ -19,7 +19,8 @@ use std::path::PathBuf;
 #[command(
     after_help = "Flags beat PAGEMESH_* variables, these beat $XDG_CONFIG_HOME/pagemesh/config.toml, \
                   and that beats /etc/pagemesh/config.toml (keys: bind, advertise, join, node_name, \
-                  socket, wait, latency, cpu, compress, impair, grace, recorder, insecure, key, join_token)."
+                  socket, wait, latency, cpu, compress, impair, grace, join_timeout, recorder, insecure, key, \
+                  join_token)."
 )]
 pub(crate) struct Daemon {
     /// Loopback and defaults only, to try things out; no configuration is read
@@ -83,6 +84,9 @@ pub(crate) struct Daemon {
     /// How long programs wait for another daemon should this one die; then they get errors [default: 30s]
     #[arg(long, value_name = "DURATION", env = "PAGEMESH_GRACE")]
     grace: Option<String>,
+    /// How long to ask for admission before giving up; 0s for ever [default: 60s]
+    #[arg(long, value_name = "DURATION", env = "PAGEMESH_JOIN_TIMEOUT")]
+    join_timeout: Option<String>,
     /// Read no configuration file
     #[arg(long, hide = true)]
     no_config: bool,

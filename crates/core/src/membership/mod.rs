@@ -9,12 +9,13 @@ pub(crate) use coordinator::{Coordinator, Verdict};
 use crate::backoff::Backoff;
 use crate::effect::Effect;
 use crate::event::Event;
-use crate::limits::JOIN_RETRY;
+use crate::limits::{FORSAKEN, JOIN_RETRY};
 use crate::node::Start;
 use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
 use core::net::SocketAddr;
+use core::time::Duration;
 use pagemesh_wire::peer::{Health, Join, Member, MemberView, Message, Refusal, Welcome};
 use pagemesh_wire::{NodeId, PAGE_SIZE};
 use serde::{Deserialize, Serialize};
@@ -133,6 +134,14 @@ impl Membership {
     /// it were anybody else. Nobody buries the coordinator: it may come back.
     pub(crate) fn coordinator_silent(&self, cx: &Cx<'_>) -> bool {
         cx.me() != NodeId::COORDINATOR && cx.now - self.coordinator_heard > cx.pace().dead_after
+    }
+
+    /// How long what only others can end may take, if the coordinator has been silent
+    /// for as long: it, or somebody whose death it would have told, may be gone.
+    pub(crate) fn forsaken(&self, cx: &Cx<'_>) -> Option<Duration> {
+        let patience = cx.pace().dead_after * FORSAKEN;
+        let silent = cx.now - self.coordinator_heard;
+        (cx.me() != NodeId::COORDINATOR && silent > patience).then_some(patience)
     }
 
     /// It is time to give a sign of life.

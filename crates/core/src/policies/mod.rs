@@ -5,6 +5,7 @@ mod release;
 mod sequential;
 
 use crate::shell::Cx;
+use core::time::Duration;
 use pagemesh_wire::local::{Advice, PageLine};
 use pagemesh_wire::peer::{
     self, Access, Ask, Locate, Located, Lost, Pass, PassAck, Regain, Served,
@@ -119,6 +120,12 @@ impl Policy {
     /// Something about a page may be due.
     pub(crate) fn due(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
         each!(self, policy => policy.due(cx, page));
+    }
+
+    /// The first node has been silent for so long: accesses to the page that have
+    /// waited as long fail.
+    pub(crate) fn forsake(&mut self, cx: &mut Cx<'_>, page: PageIndex, patience: Duration) {
+        each!(self, policy => policy.forsake(cx, page, patience));
     }
 
     /// Whether the threads that waited for a page have run since.

@@ -9,6 +9,7 @@ use crate::event::Event;
 use crate::ownership::{ASTRAY, Found, Ownership, Route, grant};
 use crate::shell::Cx;
 use crate::timers::Timer;
+use core::time::Duration;
 use pagemesh_wire::peer::{
     Access, Ask, Locate, Located, Lost, Message, Owner, Pass, PassAck, Refusal, Spare, Subject,
     Waiter,
@@ -64,6 +65,22 @@ impl Locks {
             desk.lock.waiting.push_back((ticket, client));
             desk.wish();
         });
+    }
+
+    /// The first node, which should have the token, has been silent for so long: who
+    /// has waited as long is refused. A lock that anybody else holds may take as long
+    /// as it likes.
+    pub(crate) fn forsake(&mut self, cx: &mut Cx<'_>, key: SyncKey, patience: Duration) {
+        let there = NodeId::COORDINATOR;
+        let Some(lock) = self.0.get_mut(&key) else {
+            return;
+        };
+        let waits = lock.own.want().map(|want| cx.now - want.since);
+        if lock.own.hint == there && waits.is_some_and(|waits| waits >= patience) {
+            for (ticket, _) in core::mem::take(&mut lock.waiting) {
+                cx.refuse(ticket, Refusal::NodeGone(there));
+            }
+        }
     }
 
     /// The clients gave the token back.

@@ -34,6 +34,10 @@ pub struct Cluster {
     /// What `ConfirmUse` is answered with.
     pub used: bool,
     tickets: u64,
+    /// Nodes that hear nothing, and of which nothing is heard.
+    silent: Vec<NodeId>,
+    /// Nodes whose deadlines are not looked at.
+    stopped: Vec<NodeId>,
 }
 
 fn address(index: usize) -> SocketAddr {
@@ -52,6 +56,8 @@ impl Cluster {
             replies: Vec::new(),
             used: true,
             tickets: 0,
+            silent: Vec::new(),
+            stopped: Vec::new(),
         };
         for index in 0..count {
             cluster.nodes.push(Node::new(Config {
@@ -127,7 +133,9 @@ impl Cluster {
         while let Some((to, from, datagram)) = self.wire.pop_front() {
             let (_, message, _) = Message::decode(&datagram).expect("our own datagrams");
             self.now = self.now + Duration::from_micros(10);
-            if keep(to, &message) {
+            let from_node = NodeId(from.port() - 999);
+            let silent = self.silent.contains(&to) || self.silent.contains(&from_node);
+            if !silent && keep(to, &message) {
                 self.input(
                     to,
                     Input::Datagram {
@@ -151,15 +159,30 @@ impl Cluster {
         while self.now < end {
             self.now = (self.now + Duration::from_micros(50)).min(end);
             for index in 0..self.nodes.len() {
-                if self.nodes[index]
-                    .next_deadline()
-                    .is_some_and(|due| due <= self.now)
+                let stopped = self.stopped.contains(&NodeId(index as u16 + 1));
+                if !stopped
+                    && self.nodes[index]
+                        .next_deadline()
+                        .is_some_and(|due| due <= self.now)
                 {
                     self.input(NodeId(index as u16 + 1), Input::Deadline);
                 }
             }
             self.settle();
         }
+    }
+
+    /// A daemon is stopped.
+    pub fn stop(&mut self, node: NodeId) {
+        self.silent.push(node);
+        self.stopped.push(node);
+    }
+
+    /// It goes on, and as a driver does hears others before it looks at deadlines.
+    pub fn go_on(&mut self, node: NodeId) {
+        self.silent.retain(|other| *other != node);
+        self.pass(Duration::from_millis(1200));
+        self.stopped.retain(|other| *other != node);
     }
 
     /// Forgets what happened so far.

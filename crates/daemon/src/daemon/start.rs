@@ -164,6 +164,7 @@ impl Daemon {
             busy: false,
             ending: None,
             complained: false,
+            join_timeout: options.join_timeout,
             _latency: options.latency.then(hold_latency).flatten(),
             _launch: launch,
             keeping: options.keeping.clone(),

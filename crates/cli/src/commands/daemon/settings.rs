@@ -77,11 +77,8 @@ fn merge(flags: Daemon, config: Config, global: &Global) -> Result<Options> {
                 .map_err(|error| bad(format!("impair: {error}")))
         })
         .transpose()?;
-    let grace = match flags.grace.or(config.grace) {
-        None => GRACE,
-        Some(text) => humantime::parse_duration(&text)
-            .map_err(|error| bad(format!("grace: {text:?}: {error}")))?,
-    };
+    let grace = duration("grace", flags.grace.or(config.grace))?.unwrap_or(GRACE);
+    let join_timeout = duration("join_timeout", flags.join_timeout.or(config.join_timeout))?;
     Ok(Options {
         name: flags.name.or(config.node_name).unwrap_or(default.name),
         bind: address("bind", bind.as_deref().unwrap_or("127.0.0.1"))?,
@@ -89,6 +86,7 @@ fn merge(flags: Daemon, config: Config, global: &Global) -> Result<Options> {
             .map(|text| address("advertise", &text))
             .transpose()?,
         join: whom_to_join(&join)?,
+        join_timeout: join_timeout.unwrap_or(default.join_timeout),
         socket: global
             .socket
             .clone()
@@ -171,6 +169,14 @@ fn default_socket() -> PathBuf {
         return Path::new(&runtime).join("pagemesh/pagemesh.sock");
     }
     PathBuf::from("/run/pagemesh/pagemesh.sock")
+}
+
+/// A length of time, if one is given.
+fn duration(what: &str, text: Option<String>) -> Result<Option<Duration>> {
+    text.map(|text| {
+        humantime::parse_duration(&text).map_err(|error| bad(format!("{what}: {text:?}: {error}")))
+    })
+    .transpose()
 }
 
 /// An address; without a port it has the usual one.

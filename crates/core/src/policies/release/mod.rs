@@ -6,6 +6,7 @@
 use super::{Inspection, Letter, Who};
 use crate::effect::{Effect, Reply};
 use crate::shell::Cx;
+use core::time::Duration;
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Access, Refusal, Spread};
 use pagemesh_wire::{
@@ -76,6 +77,8 @@ impl Release {
     }
 
     pub(super) fn unpin(&mut self, _: &mut Cx<'_>, _: ClientId, _: PageIndex, _: PageCount) {}
+
+    pub(super) fn forsake(&mut self, _: &mut Cx<'_>, _: PageIndex, _: Duration) {}
 
     pub(super) fn forsake_pins(&mut self, _: &mut Cx<'_>) {}
 

@@ -8,6 +8,7 @@ use crate::event::Event;
 use crate::ownership::{ASTRAY, Busy, Found};
 use crate::shell::Cx;
 use crate::timers::Timer;
+use core::time::Duration;
 use pagemesh_wire::peer::{
     Access, Ask, Lost, Manager, Message, Refusal, Regain, Served, Spare, Subject, Waiter,
 };
@@ -414,6 +415,30 @@ impl Desk<'_, '_> {
         for waiter in waiting {
             self.tell_lost(waiter, with);
         }
+    }
+
+    /// What waits here has waited in vain for too long, with the first node silent:
+    /// it fails. The wish stays open, and whoever comes later waits anew, for the
+    /// node may come back.
+    pub(super) fn forsake(&mut self, patience: Duration) {
+        let Some(want) = self.page.own.want() else {
+            return;
+        };
+        // Everybody else may use the page for as long as its window says.
+        let turns = self.cx.shell.alive.iter().count() as u32;
+        let patience = patience + self.rules.longest_window() * turns;
+        if self.cx.now - want.since < patience {
+            return;
+        }
+        let with = NodeId::COORDINATOR;
+        let more = self.more();
+        let faults = core::mem::take(&mut more.faults);
+        let pinning = core::mem::take(&mut more.pinning);
+        for (mapping, _) in faults {
+            self.fail(mapping, with);
+        }
+        let pins = pinning.into_iter().map(|ticket| (ticket, with));
+        self.after.pins_lost.extend(pins);
     }
 
     fn tell_lost(&mut self, waiter: Waiter, with: NodeId) {

@@ -23,6 +23,7 @@ use crate::event::Event;
 use crate::prefetch::Prefetch;
 use crate::shell::Cx;
 use crate::timers::Timer;
+use core::time::Duration;
 use desk::{After, Desk};
 use library::Library;
 use page::Page;
@@ -178,6 +179,10 @@ impl Sequential {
             }
         }
         self.prefetch.unmapped(mapping);
+    }
+
+    pub(super) fn forsake(&mut self, cx: &mut Cx<'_>, page: PageIndex, patience: Duration) {
+        self.at(cx, page, |desk| desk.forsake(patience));
     }
 
     pub(super) fn watch(&mut self, cx: &mut Cx<'_>, ticket: Ticket, page: PageIndex) {

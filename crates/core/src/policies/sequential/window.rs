@@ -1,6 +1,7 @@
 //! How long a page stays where it was granted: the time window Δ (M10), the
 //! rule that every page is used before it leaves (M12), and pins (M14).
 
+use super::Rules;
 use super::desk::Desk;
 use super::page::More;
 use crate::effect::Effect;
@@ -10,6 +11,16 @@ use crate::time::Time;
 use core::time::Duration;
 use pagemesh_wire::peer::Window;
 
+impl Rules {
+    /// How long a node may keep a page that others want.
+    pub(super) fn longest_window(self) -> Duration {
+        match self.window {
+            Window::Auto => WINDOW_MAX,
+            Window::Nanos(nanos) => Duration::from_nanos(nanos).min(WINDOW_LIMIT),
+        }
+    }
+}
+
 impl Desk<'_, '_> {
     /// Rights were granted now, `waited` after they were wished for.
     pub(super) fn open_window(&mut self, waited: Duration, for_fault: bool) {
@@ -17,7 +28,7 @@ impl Desk<'_, '_> {
         self.page.unused = for_fault;
         self.page.hold_for(match self.rules.window {
             Window::Auto => waited.clamp(WINDOW_MIN, WINDOW_MAX),
-            Window::Nanos(nanos) => Duration::from_nanos(nanos).min(WINDOW_LIMIT),
+            Window::Nanos(_) => self.rules.longest_window(),
         });
     }
 
