@@ -11,12 +11,14 @@ mod forged;
 mod loss;
 mod memory;
 mod paper;
+mod peers;
 mod raw;
 mod recorder;
 mod report;
 mod stage;
 mod stream;
 mod sync;
+mod tcp;
 mod walk;
 
 use crate::cli::Global;
@@ -48,6 +50,8 @@ enum Which {
     Recorder(Effort),
     /// What lost datagrams cost, beside TCP; and whether a slow node gets its turns
     Loss(loss::Loss),
+    /// Faults, locks and barriers beside MPI's one-sided operations, a Redis and TCP
+    Peers(peers::Peers),
     /// How fast a segment is read and written from front to back, beside TCP
     Stream(stream::Stream),
     /// What locks and barriers cost, beside the raw round trip
@@ -135,6 +139,7 @@ impl Bench {
             Which::Diff(effort) => diff::measure(&effort),
             Which::Memory(memory) => memory.measure()?,
             Which::Loss(loss) => loss.measure()?,
+            Which::Peers(peers) => peers.measure()?,
             Which::Stream(stream) => stream.measure()?,
             Which::Agent(agent) => return agent.run(),
             Which::Burn(burn) => return burn.run(),

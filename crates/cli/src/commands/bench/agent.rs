@@ -1,7 +1,8 @@
 //! One process of a benchmark, on one node: it reads orders, one JSON object a
 //! line, and answers each with a line.
 
-use super::{compress, forged, raw, walk};
+use super::peers::redis;
+use super::{compress, forged, raw, tcp, walk};
 use crate::exit::Exit;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -9,6 +10,8 @@ use pagemesh::{Access, Advice, Mapping, Mesh, Options, Policy, Segment};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// Take orders on standard input
@@ -32,6 +35,10 @@ pub(super) enum Order {
     Touch { pages: Vec<u32>, write: bool },
     /// Fill so many pages with what `bench compress` calls by this name.
     Fill { pages: u32, kind: String },
+    /// Add one to the first word of each page, in this order; answers with times.
+    Add { pages: Vec<u32> },
+    /// Take a lock, load or store the first word of a page, release; answers with the time.
+    Guarded { number: u64, page: u32, write: bool },
     /// Take and release a lock so often; answers with the times of the taking.
     Lock { number: u64, count: u32 },
     /// Meet the others so often; answers with times.
@@ -46,7 +53,7 @@ pub(super) enum Order {
     Walk { pages: u32, write: bool },
     /// Load one word of each page, dealt to so many threads; answers with one time.
     Crowd { pages: Vec<u32>, threads: u32 },
-    /// Store to the first page for so long, with pauses; answers when it is over.
+    /// Add to the first word for so long, with pauses; answers with how often.
     Contend { millis: u64, pause_nanos: u64 },
     /// Pages will be touched here and there.
     Random,
@@ -59,9 +66,29 @@ pub(super) enum Order {
     /// Receive so many bytes; answers with one time.
     TcpFetch { to: SocketAddr, bytes: u64 },
     /// Answer so many requests with a page each.
-    TcpAnswer { bind: SocketAddr, count: u32 },
+    TcpAnswer {
+        bind: SocketAddr,
+        count: u32,
+        spin: bool,
+    },
     /// Ask so often; answers with times.
-    TcpExchange { to: SocketAddr, count: u32 },
+    TcpExchange {
+        to: SocketAddr,
+        count: u32,
+        spin: bool,
+    },
+    /// Store so many pages in a Redis, and get each; answers with times.
+    RedisGet {
+        to: SocketAddr,
+        count: u32,
+        spin: bool,
+    },
+    /// Let a Redis add so often; answers with times.
+    RedisAdd {
+        to: SocketAddr,
+        count: u32,
+        spin: bool,
+    },
     /// Answer raw requests.
     RawServe {
         bind: SocketAddr,
@@ -137,6 +164,14 @@ impl Actor {
             } => self.open(name, *pages, *window_nanos),
             Order::Touch { pages, write } => self.touch(pages, *write),
             Order::Fill { pages, kind } => self.fill(*pages, kind),
+            Order::Add { pages } => self.each(pages, |word| {
+                word.fetch_add(1, Relaxed);
+            }),
+            Order::Guarded {
+                number,
+                page,
+                write,
+            } => self.guarded(*number, *page, *write),
             Order::Lock { number, count } => {
                 let lock = self.segment()?.lock(*number);
                 timed(*count, || lock.lock().map(drop).map_err(Into::into))
@@ -155,8 +190,10 @@ impl Actor {
                 millis,
                 pause_nanos,
             } => walk::contend(self.mapping()?, *millis, *pause_nanos),
-            Order::TcpAnswer { bind, count } => walk::answer_tcp(*bind, *count),
-            Order::TcpExchange { to, count } => walk::exchange_tcp(*to, *count),
+            Order::TcpAnswer { bind, count, spin } => tcp::answer(*bind, *count, *spin),
+            Order::TcpExchange { to, count, spin } => tcp::exchange(*to, *count, *spin),
+            Order::RedisGet { to, count, spin } => redis::get(*to, *count, *spin),
+            Order::RedisAdd { to, count, spin } => redis::add(*to, *count, *spin),
             Order::Random => {
                 let segment = self.segment()?;
                 segment.advise(0..segment.size(), Advice::Random)?;
@@ -168,8 +205,8 @@ impl Actor {
                 Ok(Vec::new())
             }
             Order::Counters => counters(),
-            Order::TcpServe { bind, bytes } => walk::serve_tcp(*bind, *bytes),
-            Order::TcpFetch { to, bytes } => walk::fetch_tcp(*to, *bytes),
+            Order::TcpServe { bind, bytes } => tcp::serve(*bind, *bytes),
+            Order::TcpFetch { to, bytes } => tcp::fetch(*to, *bytes),
             Order::RawServe {
                 bind,
                 reply,
@@ -220,19 +257,34 @@ impl Actor {
     }
 
     fn touch(&self, pages: &[u32], write: bool) -> Result<Vec<u64>> {
-        let (_, mapping) = self.stage.as_ref().context("no segment is open")?;
+        self.each(pages, |word| {
+            if write {
+                word.store(1, Relaxed);
+            } else {
+                std::hint::black_box(word.load(Relaxed));
+            }
+        })
+    }
+
+    /// Does something to the first word of each page; returns the time of each.
+    fn each(&self, pages: &[u32], mut work: impl FnMut(&AtomicU64)) -> Result<Vec<u64>> {
+        let mapping = self.mapping()?;
         let mut times = Vec::with_capacity(pages.len());
         for page in pages {
             let word = mapping.atomic_u64(*page as usize * 4096)?;
             let start = Instant::now();
-            if write {
-                word.store(u64::from(*page) + 1, std::sync::atomic::Ordering::Relaxed);
-            } else {
-                std::hint::black_box(word.load(std::sync::atomic::Ordering::Relaxed));
-            }
+            work(word);
             times.push(start.elapsed().as_nanos() as u64);
         }
         Ok(times)
+    }
+
+    fn guarded(&self, number: u64, page: u32, write: bool) -> Result<Vec<u64>> {
+        let lock = self.segment()?.lock(number);
+        timed(1, || {
+            let _guard = lock.lock()?;
+            self.touch(&[page], write).map(drop)
+        })
     }
 }
 

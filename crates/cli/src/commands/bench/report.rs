@@ -45,6 +45,9 @@ pub(super) struct Row {
     cpu: Option<f64>,
     #[serde(flatten)]
     baseline: Option<Baseline>,
+    /// Who is quicker, where somebody else's work stands beside ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wins: Option<&'static str>,
 }
 
 /// What stood beside it.
@@ -52,6 +55,7 @@ pub(super) struct Row {
 struct Baseline {
     baseline: &'static str,
     baseline_p50: f64,
+    baseline_p99: f64,
     ratio: f64,
 }
 
@@ -97,11 +101,12 @@ impl Report {
         baseline: Option<(&'static str, &Samples)>,
     ) -> f64 {
         let p50 = samples.percentile(50);
-        let baseline = baseline.map(|(name, beside)| {
-            let beside = beside.percentile(50).max(1.0);
+        let baseline = baseline.map(|(name, samples)| {
+            let beside = samples.percentile(50).max(1.0);
             Baseline {
                 baseline: name,
                 baseline_p50: micros(beside),
+                baseline_p99: micros(samples.percentile(99)),
                 ratio: (p50 / beside * 1000.0).round() / 1000.0,
             }
         });
@@ -115,6 +120,7 @@ impl Report {
             n: samples.0.len(),
             cpu: None,
             baseline,
+            wins: None,
         });
         ratio
     }
@@ -156,9 +162,27 @@ impl Report {
             baseline: beside.map(|(name, beside)| Baseline {
                 baseline: name,
                 baseline_p50: rate(beside, 50),
+                baseline_p99: rate(beside, 99),
                 ratio: (p50 / rate(beside, 50) * 1000.0).round() / 1000.0,
             }),
+            wins: None,
         });
+    }
+
+    /// Adds a row of what something takes, beside what it takes with a peer, and says
+    /// which is quicker.
+    pub(super) fn versus(
+        &mut self,
+        name: String,
+        waiting: &'static str,
+        samples: &Samples,
+        peer: (&'static str, &Samples),
+    ) {
+        let ratio = self.row(name, waiting, samples, Some(peer));
+        if let Some(row) = self.rows.last_mut() {
+            let winner = if ratio > 1.0 { peer.0 } else { "pagemesh" };
+            row.wins = Some(winner);
+        }
     }
 
     /// Notes what could not be measured, and why.
@@ -179,6 +203,7 @@ impl Report {
             n,
             cpu: None,
             baseline: None,
+            wins: None,
         });
     }
 
@@ -214,7 +239,7 @@ impl Report {
             return output::json(serde_json::to_value(self)?);
         }
         let mut table = Table::new(&[
-            "NAME", "WAITING", "P50", "P99", "N", "CPU", "BASELINE", "ITS P50", "RATIO",
+            "NAME", "WAITING", "P50", "P99", "N", "CPU", "BASELINE", "ITS P50", "RATIO", "WINS",
         ]);
         for row in &self.rows {
             let (baseline, p50, ratio) = match &row.baseline {
@@ -237,6 +262,7 @@ impl Report {
                 baseline,
                 p50,
                 ratio,
+                row.wins.unwrap_or_default().to_owned(),
             ]);
         }
         for skipped in &self.skipped {

@@ -66,16 +66,24 @@ impl Stage {
 
     /// A stage of this plan.
     pub(super) fn raise(plan: &Plan, waiting: Waiting) -> Result<Self> {
+        Self::placed(plan, waiting, true)
+    }
+
+    /// A stage of this plan, its processes each on a processor or wherever the kernel likes.
+    pub(super) fn placed(plan: &Plan, waiting: Waiting, pinned: bool) -> Result<Self> {
         let mut plan = plan.clone();
         plan.waiting = Some(waiting.name().to_owned());
         let sandbox = Sandbox::start(&plan).context("cannot set the stage")?;
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut agents = Vec::new();
         for (index, node) in sandbox.nodes().iter().enumerate() {
-            let cpu = processor(index);
-            pin_process(node.pid(), cpu).context("cannot pin a daemon")?;
             let mut command = node.command(&program);
-            command.args(["bench", "agent", "--cpu", &cpu.to_string()]);
+            command.args(["bench", "agent"]);
+            if pinned {
+                let cpu = processor(index);
+                pin_process(node.pid(), cpu).context("cannot pin a daemon")?;
+                command.args(["--cpu", &cpu.to_string()]);
+            }
             agents.push(Agent::start(command)?);
         }
         let addresses = sandbox.nodes().iter().map(|node| node.address()).collect();
@@ -138,6 +146,21 @@ impl Stage {
     /// Where a node listens for other nodes.
     pub(super) fn address(&self, node: usize) -> SocketAddr {
         self.addresses[node]
+    }
+
+    /// The process of a node's daemon.
+    pub(super) fn daemon(&self, node: usize) -> u32 {
+        self.sandbox.node(node).pid()
+    }
+
+    /// A directory of this stage, removed with it.
+    pub(super) fn directory(&self) -> &std::path::Path {
+        self.sandbox.directory()
+    }
+
+    /// Whether nodes have namespaces of their own.
+    pub(super) fn isolated(&self) -> bool {
+        self.sandbox.isolated()
     }
 
     /// How its daemons wait.
@@ -246,9 +269,11 @@ impl Stage {
     pub(super) fn tcp_exchange(&mut self, count: u32) -> Result<Vec<u64>> {
         let mut to = self.addresses[1];
         to.set_port(RAW_PORT);
-        self.tell(1, &Order::TcpAnswer { bind: to, count })?;
+        let spin = self.waiting == Waiting::Spin;
+        let bind = to;
+        self.tell(1, &Order::TcpAnswer { bind, count, spin })?;
         std::thread::sleep(std::time::Duration::from_millis(20));
-        let took = self.ask(0, &Order::TcpExchange { to, count })?;
+        let took = self.ask(0, &Order::TcpExchange { to, count, spin })?;
         self.hear(1)?;
         Ok(took)
     }
@@ -326,7 +351,7 @@ fn kilobytes(line: Option<&str>) -> Option<u64> {
 
 /// The node that is measured has a processor to itself, as a host has; the
 /// others share the rest.
-fn processor(node: usize) -> usize {
+pub(super) fn processor(node: usize) -> usize {
     let others = std::thread::available_parallelism().map_or(1, usize::from) - 1;
     match node.checked_sub(1) {
         Some(other) if others > 0 => 1 + other % others,

@@ -1,0 +1,180 @@
+//! `bench peers`: our faults, locks and barriers beside what others offer for the
+//! same work, between the same two namespaces, in turn in the same run (TB1).
+
+mod install;
+mod mpi;
+mod ours;
+pub(super) mod redis;
+mod server;
+
+use super::Waiting;
+use super::report::{Report, Samples};
+use super::stage::Stage;
+use crate::sandbox::Plan;
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use std::collections::BTreeMap;
+
+/// Faults, locks and barriers beside MPI's one-sided operations, a Redis and TCP
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Peers {
+    /// Measurements of each kind per round
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(10..=4000))]
+    count: u32,
+    /// Rounds, everybody in turn, after one to warm up
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Only with every process on a processor of its own, or only wherever the kernel puts it
+    #[arg(long, value_enum)]
+    placing: Option<Placing>,
+    /// Keep idle processors awake (`/dev/cpu_dma_latency`), for the peers too
+    #[arg(long)]
+    latency: bool,
+    /// Install the peers that are missing, by apt-get
+    #[arg(long)]
+    install: bool,
+}
+
+/// Where processes run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Placing {
+    /// Every node has a processor.
+    Pinned,
+    /// The kernel places them.
+    Unpinned,
+}
+
+impl Placing {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pinned => "pinned",
+            Self::Unpinned => "unpinned",
+        }
+    }
+}
+
+/// What somebody measured in one round: nanoseconds of each, by kind of work.
+type Times = Vec<(String, Vec<u64>)>;
+
+/// Our work, and the work of peers that stands beside it.
+const BESIDE: [(&str, &str); 9] = [
+    ("read_fault", "get"),
+    ("read_again", "get"),
+    ("write_fault", "put"),
+    ("fetch_add", "fetch_add"),
+    ("counter", "counter"),
+    ("lock_handover", "lock_only"),
+    ("lock_again", "lock_only"),
+    ("locked_word", "lock"),
+    ("barrier", "barrier"),
+];
+
+/// Everybody, in the order of turns.
+const PEERS: [&str; 5] = ["mpich", "openmpi_ucx", "openmpi_tcp", "redis", "tcp"];
+
+/// Somebody who stands beside us.
+trait Peer {
+    fn measure(&mut self, stage: &mut Stage, count: u32) -> Result<Times>;
+}
+
+/// Requests that are answered with a page.
+struct Tcp;
+
+impl Peer for Tcp {
+    fn measure(&mut self, stage: &mut Stage, count: u32) -> Result<Times> {
+        Ok(vec![("get".to_owned(), stage.tcp_exchange(count)?)])
+    }
+}
+
+/// What everybody measured: by name and kind of work.
+#[derive(Default)]
+struct Found(BTreeMap<(&'static str, String), Samples>);
+
+impl Found {
+    fn add(&mut self, who: &'static str, times: Times) {
+        for (what, times) in times {
+            self.0.entry((who, what)).or_default().extend(times);
+        }
+    }
+
+    fn of(&self, who: &'static str, what: &str) -> Option<&Samples> {
+        self.0.get(&(who, what.to_owned()))
+    }
+}
+
+/// Our own name among those who measure.
+const US: &str = "pagemesh";
+
+impl Peers {
+    pub(super) fn measure(&self) -> Result<Report> {
+        let mut report = Report::new("peers");
+        if self.install {
+            install::all()?;
+        }
+        for placing in [Placing::Pinned, Placing::Unpinned] {
+            if self.placing.is_none_or(|one| one == placing) {
+                self.beside(placing, &mut report)?;
+            }
+        }
+        Ok(report)
+    }
+
+    fn beside(&self, placing: Placing, report: &mut Report) -> Result<()> {
+        let mut plan = Plan::new(2);
+        plan.latency = self.latency;
+        let pinned = placing == Placing::Pinned;
+        let mut stage = Stage::placed(&plan, Waiting::Spin, pinned)?;
+        let skip = |report: &mut Report, who: &str, why: &anyhow::Error| {
+            report.skip(format!("{who}/{}", placing.name()), why);
+        };
+        let mut peers = Vec::new();
+        for who in PEERS {
+            match prepare(who, &stage, pinned) {
+                Ok(peer) => peers.push((who, peer)),
+                Err(why) => skip(report, who, &why),
+            }
+        }
+        let mut found = Found::default();
+        for round in 0..=self.rounds {
+            found.add(US, ours::measure(&mut stage, round, self.count)?);
+            peers.retain_mut(|(who, peer)| match peer.measure(&mut stage, self.count) {
+                Ok(times) => {
+                    found.add(who, times);
+                    true
+                }
+                Err(why) => {
+                    skip(report, who, &why);
+                    false
+                }
+            });
+            if round == 0 {
+                found = Found::default();
+            }
+        }
+        tell(&found, placing, report);
+        Ok(())
+    }
+}
+
+fn prepare(who: &str, stage: &Stage, pinned: bool) -> Result<Box<dyn Peer>> {
+    Ok(match who {
+        "tcp" => Box::new(Tcp),
+        "redis" => Box::new(server::Server::start(stage, pinned)?),
+        mpi => Box::new(mpi::Mpi::prepare(mpi, stage, pinned)?),
+    })
+}
+
+/// A row for each of our works and each peer that does the like.
+fn tell(found: &Found, placing: Placing, report: &mut Report) {
+    for (work, theirs) in BESIDE {
+        let Some(ours) = found.of(US, work) else {
+            continue;
+        };
+        for who in PEERS {
+            if let Some(samples) = found.of(who, theirs) {
+                let name = format!("{work}/{who}/{}", placing.name());
+                report.versus(name, Waiting::Spin.name(), ours, (who, samples));
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Programs of peers: found, or installed when asked.
+
+use anyhow::{Context, Result, bail, ensure};
+use std::process::{Command, Stdio};
+
+/// Debian's packages of all peers, and of what starts them on a node.
+const PACKAGES: [&str; 8] = [
+    "gcc",
+    "libc6-dev",
+    "libmpich-dev",
+    "libopenmpi-dev",
+    "mpich",
+    "openmpi-bin",
+    "redis-server",
+    "util-linux",
+];
+
+/// Installs every package that a peer needs.
+///
+/// # Errors
+/// Without apt-get, without the right to install, without a mirror.
+pub(super) fn all() -> Result<()> {
+    let status = Command::new("apt-get")
+        .args(["install", "--yes", "--no-install-recommends"])
+        .args(PACKAGES)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        // Standard output is for results.
+        .stdout(std::io::stderr())
+        .status()
+        .context("no apt-get here; install the peers yourself, without --install")?;
+    ensure!(
+        status.success(),
+        "apt-get could not install {}: see above; as root, after `apt-get update`, it may",
+        PACKAGES.join(", ")
+    );
+    Ok(())
+}
+
+/// Refuses what cannot be started because a program is not there.
+pub(super) fn need(programs: &[&str], packages: &str) -> Result<()> {
+    for program in programs {
+        if !found(program) {
+            bail!("no {program} here; --install would install Debian's {packages}");
+        }
+    }
+    Ok(())
+}
+
+fn found(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_with_its_cure() {
+        need(&["sh"], "dash").unwrap();
+        let why = need(&["sh", "no-such-mpicc"], "mpich")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            why.contains("no no-such-mpicc") && why.contains("Debian's mpich"),
+            "{why}"
+        );
+    }
+}
