@@ -55,6 +55,8 @@ pub struct Plan {
     pub experiment: Experiment,
     /// What happens to every datagram a node sends.
     pub impair: Impairment,
+    /// Only the daemon of this node has it; every daemon if `None`.
+    pub impaired: Option<usize>,
     /// Network namespaces or loopback addresses.
     pub netns: Netns,
     /// Largest packet between the namespaces.
@@ -81,6 +83,7 @@ impl Plan {
             compress: None,
             experiment: Experiment::default(),
             impair: Impairment::default(),
+            impaired: None,
             netns: Netns::Auto,
             mtu: 9000,
             sealed: false,
@@ -285,7 +288,8 @@ impl Sandbox {
         if self.plan.latency {
             command.arg("--latency");
         }
-        if let Some(spec) = impairment_spec(&self.plan.impair, index) {
+        let concerned = self.plan.impaired.is_none_or(|only| only == index);
+        if concerned && let Some(spec) = impairment_spec(&self.plan.impair, index) {
             command.arg(format!("--impair={spec}"));
         }
         if self.plan.sealed {

@@ -102,6 +102,13 @@ impl Golden {
         Ok(())
     }
 
+    /// Who became the owner of a page last, and at which version.
+    #[cfg(test)]
+    pub(crate) fn owner(&self, key: PageKey) -> Option<(usize, Version)> {
+        let page = self.pages.get(&key)?;
+        Some((*page.hands.first()?, page.version))
+    }
+
     /// Ownership is sent to a host.
     pub(crate) fn passed(&mut self, host: usize, key: PageKey) {
         let hands = &mut self.pages.entry(key).or_default().hands;

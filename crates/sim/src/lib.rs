@@ -51,3 +51,5 @@ pub use world::Stats;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod turns;

@@ -64,6 +64,8 @@ pub(crate) struct Network {
     /// From, to, until when: nothing gets through.
     cuts: Vec<(usize, usize, Time)>,
     rules: Vec<Rule>,
+    /// Hosts at the end of a long line, and how many nanoseconds it adds each way.
+    far: Vec<(usize, u64)>,
     canary: Option<Canary>,
 }
 
@@ -76,8 +78,15 @@ impl Network {
             garbage: Dice::stream(seed, "garbage"),
             cuts: Vec::new(),
             rules: Vec::new(),
+            far: Vec::new(),
             canary,
         }
+    }
+
+    /// Datagrams to and from a host take so many nanoseconds more.
+    #[cfg(test)]
+    pub(crate) fn put_far(&mut self, host: usize, nanos: u64) {
+        self.far.push((host, nanos));
     }
 
     /// Nothing gets from one host to another for a while; the other way is not affected.
@@ -121,7 +130,12 @@ impl Network {
             self.dice.chance(self.weather.loss),
             self.dice.chance(self.weather.twice),
         );
-        let (first, second) = (self.delay(), self.delay());
+        let far = self
+            .far
+            .iter()
+            .filter(|(host, _)| [from, to].contains(host));
+        let far: u64 = far.map(|(_, nanos)| nanos).sum();
+        let (first, second) = (far + self.delay(), far + self.delay());
         if self.canary == Some(Canary::PassAckLost) && kind == "PassAck" {
             return Fate::Lost;
         }

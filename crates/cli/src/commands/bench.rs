@@ -19,6 +19,7 @@ mod stage;
 mod stream;
 mod sync;
 mod tcp;
+mod turns;
 mod walk;
 
 use crate::cli::Global;
@@ -48,7 +49,7 @@ enum Which {
     Memory(memory::Memory),
     /// What the flight recorder adds to a fault, beside a cluster without one
     Recorder(Effort),
-    /// What lost datagrams cost, beside TCP; and whether a slow node gets its turns
+    /// What lost datagrams cost, beside TCP
     Loss(loss::Loss),
     /// Faults, locks and barriers beside MPI's one-sided operations, a Redis and TCP
     Peers(peers::Peers),
@@ -58,6 +59,8 @@ enum Which {
     Sync(Effort),
     /// What a paper measured, beside its figures
     Paper(paper::Paper),
+    /// Whether a slow node gets its turns at a page and a lock for which a fast one contends
+    Turns(turns::Turns),
     /// A process that only computes
     #[command(hide = true)]
     Burn(burn::Burn),
@@ -140,6 +143,7 @@ impl Bench {
             Which::Memory(memory) => memory.measure()?,
             Which::Loss(loss) => loss.measure()?,
             Which::Peers(peers) => peers.measure()?,
+            Which::Turns(turns) => turns.measure()?,
             Which::Stream(stream) => stream.measure()?,
             Which::Agent(agent) => return agent.run(),
             Which::Burn(burn) => return burn.run(),

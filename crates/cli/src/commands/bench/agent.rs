@@ -53,6 +53,12 @@ pub(super) enum Order {
     Walk { pages: u32, write: bool },
     /// Load one word of each page, dealt to so many threads; answers with one time.
     Crowd { pages: Vec<u32>, threads: u32 },
+    /// Take and release a lock for so long, with pauses; answers with how often.
+    ContendLock {
+        number: u64,
+        millis: u64,
+        pause_nanos: u64,
+    },
     /// Add to the first word for so long, with pauses; answers with how often.
     Contend { millis: u64, pause_nanos: u64 },
     /// Pages will be touched here and there.
@@ -118,6 +124,7 @@ pub(super) const COUNTED: &[&str] = &[
     "repaired",
     "resent",
     "ownerships_arrived",
+    "tokens_in",
 ];
 
 /// What an agent answers.
@@ -189,7 +196,12 @@ impl Actor {
             Order::Contend {
                 millis,
                 pause_nanos,
-            } => walk::contend(self.mapping()?, *millis, *pause_nanos),
+            } => self.contend(*millis, *pause_nanos),
+            Order::ContendLock {
+                number,
+                millis,
+                pause_nanos,
+            } => self.contend_lock(*number, *millis, *pause_nanos),
             Order::TcpAnswer { bind, count, spin } => tcp::answer(*bind, *count, *spin),
             Order::TcpExchange { to, count, spin } => tcp::exchange(*to, *count, *spin),
             Order::RedisGet { to, count, spin } => redis::get(*to, *count, *spin),
@@ -277,6 +289,21 @@ impl Actor {
             times.push(start.elapsed().as_nanos() as u64);
         }
         Ok(times)
+    }
+
+    fn contend(&self, millis: u64, pause_nanos: u64) -> Result<Vec<u64>> {
+        let word = self.mapping()?.atomic_u64(0)?;
+        walk::contend(millis, pause_nanos, || {
+            word.fetch_add(1, Relaxed);
+            Ok(())
+        })
+    }
+
+    fn contend_lock(&self, number: u64, millis: u64, pause_nanos: u64) -> Result<Vec<u64>> {
+        let lock = self.segment()?.lock(number);
+        walk::contend(millis, pause_nanos, || {
+            lock.lock().map(drop).map_err(Into::into)
+        })
     }
 
     fn guarded(&self, number: u64, page: u32, write: bool) -> Result<Vec<u64>> {

@@ -30,39 +30,36 @@ const BEAT: Duration = Duration::from_micros(500);
 /// The longest forged datagram.
 const LONGEST: usize = 128;
 
+/// Rounds of one rate, with and without a flood in turn.
+const ROUNDS: u32 = 3;
+
 pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
     let mut stage = Stage::sealed(3, effort, waiting)?;
     let count = effort.count.min(1000);
-    let mut idle = Samples::default();
-    for round in effort.rounds() {
-        let pages = prepare(&mut stage, &round.to_string(), count)?;
-        let times = stage.touch(READER, &pages, false)?;
-        if round != Effort::WARM_UP {
-            idle.extend(times);
-        }
-    }
-    report.row("read_fault_idle", waiting.name(), &idle, None);
-    let mut survived = 0.0_f64;
+    let pages = prepare(&mut stage, "warm", count)?;
+    stage.touch(READER, &pages, false)?;
+    let (mut survived, mut drowned) = (0.0_f64, false);
     for rate in RATES {
-        let pages = prepare(&mut stage, &format!("at{rate}"), count)?;
-        let to = stage.address(READER);
-        let order = Order::Forge { to, rate };
-        stage.tell(FORGER, &order)?;
-        std::thread::sleep(LEAD);
-        let mut samples = Samples::default();
-        samples.extend(stage.touch(READER, &pages, false)?);
-        let sent = stage.hear(FORGER)?.first().copied().unwrap_or(0) as f64;
-        let name = format!("read_fault_forged_{rate}");
-        let ratio = report.row(
-            name,
-            waiting.name(),
-            &samples,
-            Some(("read_fault_idle", &idle)),
-        );
-        if ratio >= 2.0 {
-            break;
+        let (mut idle, mut flooded) = <(Samples, Samples)>::default();
+        let mut sent = 0;
+        for round in 0..effort.rounds.min(ROUNDS) {
+            let pages = prepare(&mut stage, &format!("idle{rate}.{round}"), count)?;
+            idle.extend(stage.touch(READER, &pages, false)?);
+            let pages = prepare(&mut stage, &format!("at{rate}.{round}"), count)?;
+            let to = stage.address(READER);
+            stage.tell(FORGER, &Order::Forge { to, rate })?;
+            std::thread::sleep(LEAD);
+            flooded.extend(stage.touch(READER, &pages, false)?);
+            sent += stage.hear(FORGER)?.first().copied().unwrap_or(0);
         }
-        survived = survived.max(sent / FLOOD.as_secs_f64());
+        let name = format!("read_fault_forged_{rate}");
+        let idle = Some(("read_fault_idle", &idle));
+        let ratio = report.row(name, waiting.name(), &flooded, idle);
+        drowned |= ratio >= 2.0;
+        if !drowned {
+            let seconds = FLOOD.as_secs_f64() * f64::from(effort.rounds.min(ROUNDS));
+            survived = survived.max(sent as f64 / seconds);
+        }
     }
     report.value("forged_survived", "datagrams/s", survived, 1);
     report.waited(waiting.name());

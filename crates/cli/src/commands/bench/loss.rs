@@ -1,5 +1,5 @@
-//! `bench loss`: what a bad network costs, beside TCP's loss on the same one; and
-//! whether a slow node gets its turns.
+//! `bench loss`: what a bad network costs, beside TCP on the same one, and how many
+//! datagrams a lost one costs.
 
 use super::Waiting;
 use super::agent::Order;
@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use std::io::Write;
 use std::process::Stdio;
+use std::time::Duration;
 
 /// What lost datagrams cost, beside a TCP stream that loses as many
 #[derive(Args, Clone, Debug)]
@@ -25,50 +26,52 @@ pub(crate) struct Loss {
 /// Lost of a thousand, in each direction.
 const LOST: [u32; 4] = [0, 1, 10, 100];
 
+/// How long datagrams may be under way.
+const SETTLE: Duration = Duration::from_millis(50);
+
 /// Pages touched here and there.
 const RANDOM: u32 = 1000;
-
-/// How long nodes contend for a page, and what a slow one does between two stores.
-const CONTEND_MILLIS: u64 = 1000;
-const SLOW_NANOS: u64 = 50_000;
 
 impl Loss {
     pub(super) fn measure(&self) -> Result<Report> {
         let mut report = Report::new("loss");
+        // Datagrams for a page where nothing is lost.
+        let mut usual = None;
         for lost in LOST {
             let mut stage = Stage::raise(&Plan::new(2), Waiting::Spin)?;
             if let Err(why) = lose(&stage, lost) {
                 report.skip(format!("lost {lost} of 1000"), &why);
                 continue;
             }
-            self.stream(&mut stage, lost, &mut report)?;
+            let took = self.stream(&mut stage, lost, usual, &mut report)?;
+            usual = usual.or(Some(took));
             faults(&mut stage, lost, &mut report)?;
         }
-        turns(&mut report)?;
         Ok(report)
     }
 
-    fn stream(&self, stage: &mut Stage, lost: u32, report: &mut Report) -> Result<()> {
+    /// Reads a segment from front to back. Returns how many datagrams a page took.
+    fn stream(
+        &self,
+        stage: &mut Stage,
+        lost: u32,
+        usual: Option<f64>,
+        report: &mut Report,
+    ) -> Result<f64> {
         let (mut read, mut tcp) = <(Samples, Samples)>::default();
         let pages = self.size * 256;
-        let (mut repaired, mut missed) = (0, 0);
+        let mut datagrams = Datagrams::default();
         for round in 0..=self.rounds {
             let name = format!("bench.loss.{round}");
             stage.open(&name, pages, None)?;
             stage.ask(1, &Order::Walk { pages, write: true })?;
             tcp.extend(stage.tcp(u64::from(pages) * 4096)?);
-            let before = [stage.counters(0)?, stage.counters(1)?];
-            read.extend(stage.ask(
-                0,
-                &Order::Walk {
-                    pages,
-                    write: false,
-                },
-            )?);
-            let after = [stage.counters(0)?, stage.counters(1)?];
-            let more = |node: usize, name| after[node].of(name) - before[node].of(name);
-            repaired += more(0, "repaired") + more(0, "resent");
-            missed += more(1, "datagrams_out").saturating_sub(more(0, "datagrams_in"));
+            let before = Datagrams::of(stage)?;
+            let write = false;
+            read.extend(stage.ask(0, &Order::Walk { pages, write })?);
+            // What is under way still arrives.
+            std::thread::sleep(SETTLE);
+            datagrams.add(&before, &Datagrams::of(stage)?);
             stage.remove(&name)?;
             if round == 0 {
                 (read, tcp) = Default::default();
@@ -77,16 +80,48 @@ impl Loss {
         let bytes = f64::from(pages) * 4096.0;
         let name = |what: &str| format!("{what}/{lost}_of_1000_lost");
         report.rate(name("read"), bytes, &read, Some(("tcp", &tcp)));
-        if missed > 0 {
-            let each = repaired as f64 / missed as f64;
-            report.value(
-                &name("asked_again_per_lost"),
-                "ratio",
-                each,
-                missed as usize,
-            );
+        let each = datagrams.sent as f64 / (f64::from(pages) * f64::from(self.rounds + 1));
+        report.value(&name("datagrams_per_page"), "datagrams", each, read.len());
+        if datagrams.missed > 0 {
+            let n = datagrams.missed as usize;
+            let missed = datagrams.missed as f64;
+            let again = datagrams.again as f64 / missed;
+            report.value(&name("asked_again_per_lost"), "datagrams", again, n);
+            if let Some(usual) = usual {
+                let more = datagrams.sent as f64 * (1.0 - usual / each) / missed;
+                report.value(&name("more_sent_per_lost"), "datagrams", more, n);
+            }
         }
-        Ok(())
+        Ok(each)
+    }
+}
+
+/// What both daemons have counted.
+#[derive(Default)]
+struct Datagrams {
+    sent: u64,
+    /// Sent and not received.
+    missed: u64,
+    /// Asked for again, or sent again.
+    again: u64,
+}
+
+impl Datagrams {
+    fn of(stage: &mut Stage) -> Result<Self> {
+        let counted = [stage.counters(0)?, stage.counters(1)?];
+        let all = |name| counted.iter().map(|node| node.of(name)).sum::<u64>();
+        let (sent, came) = (all("datagrams_out"), all("datagrams_in"));
+        Ok(Self {
+            sent,
+            missed: sent.saturating_sub(came),
+            again: all("repaired") + all("resent"),
+        })
+    }
+
+    fn add(&mut self, before: &Self, after: &Self) {
+        self.sent += after.sent - before.sent;
+        self.missed += after.missed.saturating_sub(before.missed);
+        self.again += after.again - before.again;
     }
 }
 
@@ -100,13 +135,7 @@ fn faults(stage: &mut Stage, lost: u32, report: &mut Report) -> Result<()> {
     tcp.extend(stage.tcp_exchange(RANDOM)?);
     read.extend(stage.touch(0, &order, false)?);
     let name = format!("read_fault/{lost}_of_1000_lost");
-    report.row(name, "spin", &read, None);
-    report.row(
-        format!("tcp_exchange/{lost}_of_1000_lost"),
-        "spin",
-        &tcp,
-        None,
-    );
+    report.row(name, "spin", &read, Some(("tcp_exchange", &tcp)));
     Ok(())
 }
 
@@ -115,6 +144,10 @@ fn lose(stage: &Stage, lost: u32) -> Result<()> {
     if lost == 0 {
         return Ok(());
     }
+    ensure!(
+        stage.isolated(),
+        "nodes have no namespaces of their own here: packets of the whole host would be lost"
+    );
     let rule = format!(
         "table ip loss {{ chain i {{ type filter hook input priority 0; \
          numgen random mod 1000 < {lost} counter drop\n }}\n }}\n"
@@ -133,30 +166,5 @@ fn lose(stage: &Stage, lost: u32) -> Result<()> {
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "nft: {}", said.trim());
     }
-    Ok(())
-}
-
-/// A node that is slow and one that is fast store to one page: who has it how often?
-fn turns(report: &mut Report) -> Result<()> {
-    let mut stage = Stage::raise(&Plan::new(3), Waiting::Spin)?;
-    // Nodes 1 and 2 share a processor or have one each; neither is the home.
-    stage.open("bench.turns", 1, None)?;
-    for (node, pause_nanos) in [(1, SLOW_NANOS), (2, 0)] {
-        let millis = CONTEND_MILLIS;
-        stage.tell(
-            node,
-            &Order::Contend {
-                millis,
-                pause_nanos,
-            },
-        )?;
-    }
-    let mut turns = Vec::new();
-    for node in 1..=2 {
-        stage.hear(node)?;
-        turns.push(stage.counters(node)?.of("ownerships_arrived") as f64);
-    }
-    let all: f64 = turns.iter().sum();
-    report.value("turns_of_the_slow", "share", turns[0] / all, all as usize);
     Ok(())
 }

@@ -73,6 +73,11 @@ impl Samples {
         self.percentile(50)
     }
 
+    /// How many.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     fn percentile(&self, percent: usize) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -239,13 +244,15 @@ impl Report {
             return output::json(serde_json::to_value(self)?);
         }
         let mut table = Table::new(&[
-            "NAME", "WAITING", "P50", "P99", "N", "CPU", "BASELINE", "ITS P50", "RATIO", "WINS",
+            "NAME", "WAITING", "P50", "P99", "N", "CPU", "BASELINE", "ITS P50", "ITS P99", "RATIO",
+            "WINS",
         ]);
         for row in &self.rows {
-            let (baseline, p50, ratio) = match &row.baseline {
+            let (baseline, p50, p99, ratio) = match &row.baseline {
                 Some(beside) => (
                     beside.baseline.to_owned(),
                     format!("{:.2} {}", beside.baseline_p50, row.unit),
+                    format!("{:.2} {}", beside.baseline_p99, row.unit),
                     format!("{:.3}", beside.ratio),
                 ),
                 None => Default::default(),
@@ -261,6 +268,7 @@ impl Report {
                     .unwrap_or_default(),
                 baseline,
                 p50,
+                p99,
                 ratio,
                 row.wins.unwrap_or_default().to_owned(),
             ]);

@@ -49,17 +49,20 @@ pub(super) fn crowd(mapping: &Mapping, pages: &[u32], threads: u32) -> Result<Ve
     Ok(vec![start.elapsed().as_nanos() as u64])
 }
 
-/// Adds to the first word again and again; returns how often.
-pub(super) fn contend(mapping: &Mapping, millis: u64, pause_nanos: u64) -> Result<Vec<u64>> {
-    let word = mapping.atomic_u64(0)?;
-    let (start, mut adds) = (Instant::now(), 0);
+/// Works again and again, with pauses; returns how often.
+pub(super) fn contend(
+    millis: u64,
+    pause_nanos: u64,
+    mut work: impl FnMut() -> Result<()>,
+) -> Result<Vec<u64>> {
+    let (start, mut often) = (Instant::now(), 0);
     while start.elapsed() < Duration::from_millis(millis) {
-        word.fetch_add(1, Ordering::Relaxed);
-        adds += 1;
-        let stored = Instant::now();
-        while stored.elapsed() < Duration::from_nanos(pause_nanos) {
+        work()?;
+        often += 1;
+        let done = Instant::now();
+        while done.elapsed() < Duration::from_nanos(pause_nanos) {
             std::hint::spin_loop();
         }
     }
-    Ok(vec![adds])
+    Ok(vec![often])
 }

@@ -1,0 +1,171 @@
+//! `bench turns`: a slow node and a fast one contend for a page, and for a lock; how
+//! often each has it (FR5, FB4).
+
+use super::Waiting;
+use super::agent::Order;
+use super::report::Report;
+use super::stage::{Stage, pin_process, processor};
+use crate::sandbox::Plan;
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Whether a slow node gets its turns
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Turns {
+    /// How long nodes contend, in milliseconds, for each row
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    millis: u64,
+}
+
+/// Who contends; the fast one is the home of the segment.
+const FAST: usize = 0;
+const SLOW: usize = 1;
+
+const LOCK: u64 = 1;
+
+/// What makes a node slow.
+#[derive(Clone, Copy, Debug)]
+enum Slow {
+    /// Nothing: both are alike.
+    Not,
+    /// Its program does something else between two stores.
+    Pausing(Duration),
+    /// Every datagram that it sends is delayed.
+    Far(Duration),
+    /// It shares its processor with a program that computes.
+    Crowded,
+}
+
+impl Slow {
+    const ALL: [Self; 5] = [
+        Self::Not,
+        Self::Pausing(Duration::from_micros(50)),
+        Self::Far(Duration::from_micros(200)),
+        Self::Far(Duration::from_millis(2)),
+        Self::Crowded,
+    ];
+
+    fn name(self) -> String {
+        match self {
+            Self::Not => "alike".to_owned(),
+            Self::Pausing(pause) => format!("pausing_{}us", pause.as_micros()),
+            Self::Far(delay) => format!("far_{}us", delay.as_micros()),
+            Self::Crowded => "half_a_processor".to_owned(),
+        }
+    }
+
+    fn stage(self) -> Result<Stage> {
+        let mut plan = Plan::new(2);
+        if let Self::Far(delay) = self {
+            plan.impair.delay = delay;
+            plan.impaired = Some(SLOW);
+        }
+        Stage::raise(&plan, Waiting::Spin)
+    }
+
+    fn pause(self, node: usize) -> u64 {
+        match self {
+            Self::Pausing(pause) if node == SLOW => pause.as_nanos() as u64,
+            _ => 0,
+        }
+    }
+}
+
+impl Turns {
+    pub(super) fn measure(&self) -> Result<Report> {
+        let mut report = Report::new("turns");
+        for slow in Slow::ALL {
+            let mut stage = slow.stage()?;
+            stage.open("bench.turns", 1, None)?;
+            let _crowd = match slow {
+                Slow::Crowded => Some(Burner::start()?),
+                _ => None,
+            };
+            let millis = self.millis;
+            let page = |node| Order::Contend {
+                millis,
+                pause_nanos: slow.pause(node),
+            };
+            self.contend(
+                &mut stage,
+                "page",
+                "ownerships_arrived",
+                slow,
+                page,
+                &mut report,
+            )?;
+            let lock = |node| Order::ContendLock {
+                number: LOCK,
+                millis,
+                pause_nanos: slow.pause(node),
+            };
+            self.contend(&mut stage, "lock", "tokens_in", slow, lock, &mut report)?;
+        }
+        Ok(report)
+    }
+
+    /// Both at once; a turn is an arrival of what they contend for.
+    fn contend(
+        &self,
+        stage: &mut Stage,
+        what: &str,
+        counter: &str,
+        slow: Slow,
+        order: impl Fn(usize) -> Order,
+        report: &mut Report,
+    ) -> Result<()> {
+        let count = |stage: &mut Stage| -> Result<[u64; 2]> {
+            Ok([
+                stage.counters(FAST)?.of(counter),
+                stage.counters(SLOW)?.of(counter),
+            ])
+        };
+        let before = count(stage)?;
+        for node in [SLOW, FAST] {
+            stage.tell(node, &order(node))?;
+        }
+        let uses: u64 = [stage.hear(FAST)?, stage.hear(SLOW)?]
+            .iter()
+            .flatten()
+            .sum();
+        let after = count(stage)?;
+        let turns = [0, 1].map(|node| after[node] - before[node]);
+        let all = turns[FAST] + turns[SLOW];
+        ensure!(all > 0, "nobody had a turn at the {what}");
+        let name = |row: &str| format!("{row}/{what}/{}", slow.name());
+        let share = turns[SLOW] as f64 / all as f64;
+        report.value(&name("share_of_the_slow"), "share", share, all as usize);
+        report.waited(Waiting::Spin.name());
+        let seconds = self.millis as f64 / 1000.0;
+        report.value(&name("turns"), "/s", all as f64 / seconds, all as usize);
+        report.waited(Waiting::Spin.name());
+        report.value(&name("uses"), "/s", uses as f64 / seconds, uses as usize);
+        report.waited(Waiting::Spin.name());
+        Ok(())
+    }
+}
+
+/// A program that computes where the slow node is.
+struct Burner(Child);
+
+impl Burner {
+    fn start() -> Result<Self> {
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let mut command = Command::new(program);
+        command.args(["bench", "burn", &u64::MAX.to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        pagemesh_os::netns::die_with_parent(&mut command);
+        let burner = Self(command.spawn().context("cannot start a burner")?);
+        pin_process(burner.0.id(), processor(SLOW)).context("cannot pin a burner")?;
+        Ok(burner)
+    }
+}
+
+impl Drop for Burner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,104 @@
+//! Benchmarks that stand beside others run here, with what there is.
+
+#![allow(missing_docs, reason = "a test")]
+
+mod common;
+
+use common::{json, pagemesh};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+fn rows(report: &Value) -> &Vec<Value> {
+    report["rows"].as_array().unwrap()
+}
+
+fn skipped(report: &Value) -> Vec<(&str, &str)> {
+    let all = report["skipped"].as_array().map_or(&[][..], Vec::as_slice);
+    let text = |row: &'_ Value, key| row[key].as_str().unwrap().to_owned().leak() as &str;
+    all.iter()
+        .map(|row| (text(row, "name"), text(row, "why")))
+        .collect()
+}
+
+fn row<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
+    rows(report).iter().find(|row| row["name"] == name)
+}
+
+/// Every peer is in the table, or there is a reason why not.
+#[test]
+fn peers_stand_beside_us_or_it_is_said_why_not() {
+    let arguments = "bench peers --count 20 --rounds 1 --placing pinned -o json";
+    let report = json(&mut pagemesh(&arguments.split(' ').collect::<Vec<_>>()));
+    assert_eq!(report["bench"], "peers");
+    let measured: BTreeSet<&str> = rows(&report)
+        .iter()
+        .map(|row| row["baseline"].as_str().unwrap())
+        .collect();
+    let skipped = skipped(&report);
+    for peer in ["mpich", "openmpi_ucx", "openmpi_tcp", "redis", "tcp"] {
+        let why = skipped
+            .iter()
+            .find(|(name, _)| *name == format!("{peer}/pinned"));
+        assert_ne!(measured.contains(peer), why.is_some(), "{peer}: {why:?}");
+        assert!(why.is_none_or(|(_, why)| why.len() > 10), "{why:?}");
+    }
+    // TCP is everywhere.
+    let fault = row(&report, "read_fault/tcp/pinned").unwrap();
+    assert_eq!(fault["n"], 20);
+    let (ours, theirs) = (
+        fault["p50"].as_f64().unwrap(),
+        fault["baseline_p50"].as_f64().unwrap(),
+    );
+    assert!(ours > 0.5 && theirs > 0.5, "{fault}");
+    let winner = if fault["ratio"].as_f64().unwrap() > 1.0 {
+        "tcp"
+    } else {
+        "pagemesh"
+    };
+    assert_eq!(fault["wins"], winner);
+    for work in rows(&report) {
+        let name = work["name"].as_str().unwrap();
+        assert!(work["p50"].as_f64().unwrap() > 0.0, "{name}: {work}");
+        assert!(
+            work["baseline_p50"].as_f64().unwrap() > 0.0,
+            "{name}: {work}"
+        );
+    }
+}
+
+/// Datagrams are lost, everything arrives, and not too many are sent for a lost one.
+#[test]
+fn losses_are_bounded() {
+    let report = json(&mut pagemesh(&[
+        "bench", "loss", "--size", "2", "--rounds", "1", "-o", "json",
+    ]));
+    assert!(row(&report, "read/0_of_1000_lost").is_some());
+    if skipped(&report).is_empty() {
+        let worst = row(&report, "asked_again_per_lost/100_of_1000_lost").unwrap();
+        assert!(worst["n"].as_u64().unwrap() > 20, "{worst}");
+        assert!(worst["p50"].as_f64().unwrap() < 4.0, "{worst}");
+        assert!(row(&report, "read_fault/100_of_1000_lost").is_some());
+    }
+}
+
+/// Of two that contend, each has at least 40 % of the turns.
+#[test]
+fn a_slow_node_gets_its_turns() {
+    let report = json(&mut pagemesh(&[
+        "bench", "turns", "--millis", "300", "-o", "json",
+    ]));
+    let shares: Vec<&Value> = rows(&report)
+        .iter()
+        .filter(|row| {
+            row["name"]
+                .as_str()
+                .unwrap()
+                .starts_with("share_of_the_slow/")
+        })
+        .collect();
+    assert_eq!(shares.len(), 10);
+    for share in shares {
+        let of = share["p50"].as_f64().unwrap();
+        assert!((0.4..=0.6).contains(&of), "{share}");
+    }
+}
