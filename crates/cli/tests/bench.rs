@@ -66,7 +66,7 @@ fn peers_stand_beside_us_or_it_is_said_why_not() {
     }
 }
 
-/// Datagrams are lost, everything arrives, and not too many are sent for a lost one.
+/// A tenth of all datagrams is lost: everything arrives, and not many more are sent.
 #[test]
 fn losses_are_bounded() {
     let report = json(&mut pagemesh(&[
@@ -74,9 +74,15 @@ fn losses_are_bounded() {
     ]));
     assert!(row(&report, "read/0_of_1000_lost").is_some());
     if skipped(&report).is_empty() {
-        let worst = row(&report, "asked_again_per_lost/100_of_1000_lost").unwrap();
-        assert!(worst["n"].as_u64().unwrap() > 20, "{worst}");
-        assert!(worst["p50"].as_f64().unwrap() < 4.0, "{worst}");
+        let lost = row(&report, "asked_again_per_lost/100_of_1000_lost").unwrap();
+        assert!(lost["n"].as_u64().unwrap() > 20, "{lost}");
+        assert!(lost["p50"].as_f64().unwrap() < 16.0, "{lost}");
+        // A question and an answer for each page would be two.
+        let sent = row(&report, "datagrams_per_page/100_of_1000_lost").unwrap();
+        assert!(
+            (1.0..2.0).contains(&sent["p50"].as_f64().unwrap()),
+            "{sent}"
+        );
         assert!(row(&report, "read_fault/100_of_1000_lost").is_some());
     }
 }
