@@ -41,6 +41,7 @@ demo:
 
 # cargo test comes last, so that its own counts close the output.
 test: lint test-python
+	@scripts/setup --sysv
 	$(CARGO) test --workspace --locked
 
 # The wheel in an environment of its own, as users have it, but for the profile.
@@ -67,9 +68,10 @@ install: build
 	install -d $(COMPLETIONS)
 	$(TARGET)/release/pagemesh completions bash > $(COMPLETIONS)/pagemesh
 	$(MAKE) -C crates/capi install TARGET=$(TARGET)/release
+	install -D -m 755 $(TARGET)/release/libpagemesh_sysv.so $(DESTDIR)$(PREFIX)/lib/libpagemesh-sysv.so
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/pagemesh $(COMPLETIONS)/pagemesh
+	rm -f $(DESTDIR)$(PREFIX)/bin/pagemesh $(COMPLETIONS)/pagemesh $(DESTDIR)$(PREFIX)/lib/libpagemesh-sysv.so
 	$(MAKE) -C crates/capi uninstall
 
 deny:

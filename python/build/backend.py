@@ -25,6 +25,7 @@ DATA = ROOT / "python" / "pagemesh.data"
 CARRIED = {
     "pagemesh-cli": [("pagemesh", "scripts/pagemesh")],
     "pagemesh-capi": [("libpagemesh.so", "data/lib/libpagemesh.so.0")],
+    "pagemesh-sysv": [("libpagemesh_sysv.so", "data/lib/libpagemesh-sysv.so")],
 }
 
 # Directories of Cargo's profiles, where not named as they are.

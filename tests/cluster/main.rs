@@ -36,6 +36,8 @@ mod sharing_kinds;
 mod signals;
 mod stress;
 mod system_calls;
+mod sysv;
+mod sysv_programs;
 mod tampering;
 mod tmk;
 mod watching;

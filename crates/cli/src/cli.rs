@@ -1,8 +1,8 @@
 //! The command line: every command, and the flags all of them share.
 
 use crate::commands::{
-    app, bench, completions, counters, daemon, debug, demo, doctor, keeper, key, leave, members,
-    probe, run, sandbox, segment, status, version,
+    app, bench, completions, counters, daemon, debug, demo, doctor, ipc, keeper, key, leave,
+    members, probe, run, sandbox, segment, status, version,
 };
 use crate::exit::Exit;
 use anyhow::Result;
@@ -100,6 +100,10 @@ pub(crate) enum Command {
     /// Create, list, look into and remove segments
     #[command(subcommand)]
     Segment(segment::Segment),
+    /// List System V segments, semaphores and queues of the cluster
+    Ipcs(ipc::Ipcs),
+    /// Remove System V objects of the cluster
+    Ipcrm(ipc::Ipcrm),
     /// Run a program on the nodes of the cluster
     Run(run::Run),
     /// Bring up N nodes on this machine, for a program or for a look
@@ -136,6 +140,8 @@ impl Command {
             Self::Status(command) => command.run(global),
             Self::Key(command) => command.run(global),
             Self::Segment(command) => command.run(global),
+            Self::Ipcs(command) => command.run(global),
+            Self::Ipcrm(command) => command.run(global),
             Self::Run(command) => command.run(global),
             Self::Sandbox(command) => command.run(global),
             Self::Doctor(command) => command.run(global),

@@ -13,6 +13,7 @@ pub(crate) mod daemon;
 pub(crate) mod debug;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod ipc;
 pub(crate) mod keeper;
 pub(crate) mod key;
 pub(crate) mod leave;

@@ -12,6 +12,7 @@ mod exit;
 mod interrupts;
 mod logging;
 mod output;
+mod preload;
 mod ranks;
 pub mod sandbox;
 mod units;

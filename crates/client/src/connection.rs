@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use desk::{Desk, Gone};
 use heir::Heir;
 use pagemesh_os::seqpacket::Socket;
+use pagemesh_os::signals::aside;
 use pagemesh_wire::local::{MAX_PACKET, Reply, ReplyPacket, Request, RequestPacket};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -149,20 +150,22 @@ impl Connection {
                 break Err(gone.into());
             }
             let result;
-            if desk.reading {
+            // A signal handler may be here while the call that it interrupts reads.
+            let outer = desk.reader;
+            if outer.is_some_and(|reader| reader != this_thread()) {
                 let rings = call.bell().rings();
                 desk.sleeps(call.number(), true);
                 drop(desk);
-                result = call.bell().wait(rings, until);
+                result = aside(|| call.bell().wait(rings, until));
                 desk = self.desk.lock();
                 desk.sleeps(call.number(), false);
             } else {
-                desk.reading = true;
+                desk.reader = Some(this_thread());
                 let mut buffer = desk.buffer.take().unwrap_or_else(room);
                 drop(desk);
                 let packet = self.read(&mut buffer, until);
                 desk = self.desk.lock();
-                desk.reading = false;
+                desk.reader = outer;
                 desk.buffer = Some(buffer);
                 result = packet.map(|packet| self.deliver(&mut desk, packet));
             }
@@ -200,7 +203,7 @@ impl Connection {
         loop {
             let timeout = left(until)?;
             let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
-            match poll(&mut fds, timeout.as_ref()) {
+            match aside(|| poll(&mut fds, timeout.as_ref())) {
                 Ok(0) => return Err(Error::TimedOut),
                 Ok(_) => {}
                 Err(error) => return Err(stop(error.into())),
@@ -251,13 +254,24 @@ impl Connection {
         if bytes.len() > MAX_PACKET {
             return Err(Error::Invalid("a name or list is too long for one request"));
         }
-        self.socket
-            .send(&bytes, fds)
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Error::DaemonGone,
-                _ => stop(error),
-            })
+        let sent = if matches!(packet.request, Request::Sysv(_)) {
+            self.socket.send_as_me(&bytes)
+        } else {
+            self.socket.send(&bytes, fds)
+        };
+        sent.map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Error::DaemonGone,
+            _ => stop(error),
+        })
     }
+}
+
+/// This thread, as no other one is called while it is.
+fn this_thread() -> usize {
+    thread_local! {
+        static HERE: u8 = const { 0 };
+    }
+    HERE.with(|here| std::ptr::from_ref(here) as usize)
 }
 
 /// Where the reader puts packets.

@@ -103,6 +103,11 @@ impl Belonging {
     }
 }
 
+/// From now on, at the latest, forks are noticed.
+pub fn watch_forks() {
+    Generation::current();
+}
+
 /// From now on forks are noticed.
 fn watch() -> Wiped {
     // SAFETY: the handlers do what is allowed where they run: in the child of a

@@ -62,6 +62,7 @@ mod mesh;
 mod path;
 mod ranges;
 mod segment;
+mod sysv;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -73,6 +74,8 @@ pub use error::{Error, Result};
 #[doc(hidden)]
 pub use fork::Guarded;
 #[doc(hidden)]
+pub use fork::watch_forks;
+#[doc(hidden)]
 pub use heap::undisturbed;
 pub use heap::{Heap, HeapError, HeapOptions};
 pub use job::Job;
@@ -83,6 +86,8 @@ pub use path::{SOCKET_VARIABLE, socket_paths};
 #[doc(hidden)]
 pub use ranges::mapped_within;
 pub use segment::{Access, Options, Segment};
+#[doc(hidden)]
+pub use sysv::Attached;
 pub use write_lock::WriteLock;
 
 pub use pagemesh_wire::local::{

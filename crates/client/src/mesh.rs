@@ -171,8 +171,18 @@ impl Mesh {
         let Reply::Opened { info } = answer.reply else {
             return Err(unexpected(&answer.reply));
         };
+        self.lent(info, answer.fds, access)
+    }
+
+    /// A segment that the daemon has just opened for this process.
+    pub(crate) fn lent(
+        &self,
+        info: SegmentInfo,
+        fds: Vec<OwnedFd>,
+        access: Access,
+    ) -> Result<Segment> {
         let id = info.id;
-        let opened = self.opened(info, answer.fds, access);
+        let opened = self.opened(info, fds, access);
         if opened.is_err() {
             self.0.connection.tell(Request::Close { segment: id });
         }

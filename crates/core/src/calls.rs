@@ -42,6 +42,10 @@ pub(crate) enum Then {
     WakeAnother(SyncKey),
     /// Nothing: it only had to arrive.
     Nothing,
+    /// Its process is gone; when its last call is over, more is to be done.
+    Mourn(ClientId),
+    /// What processes ask this home next, it answers knowing what it was told.
+    Told,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -290,6 +294,12 @@ impl Calls {
         )
     }
 
+    /// How many openings of a segment of this name are under way.
+    pub(crate) fn openings(&self, name: &str) -> u32 {
+        let opens = |outgoing: &&Outgoing| matches!(&outgoing.then, Then::Open { name: opening, .. } if opening == name);
+        self.outgoing.values().filter(opens).count() as u32
+    }
+
     /// A client withdraws a request. Returns the calls this node must serve
     /// the withdrawal of itself, or nothing if no call belonged to the ticket, or
     /// one whose server answers the client.
@@ -299,12 +309,15 @@ impl Calls {
         (!calls.is_empty()).then(|| self.withdraw(cx, calls))
     }
 
-    /// Whether others have passed a barrier with this party, only its home can
-    /// say: the withdrawal is answered with its word, that the party was
-    /// withdrawn or that it has passed. False for all other calls.
+    /// Whether others have passed a barrier with this party, or a semaphore was
+    /// taken, only its home can say: the withdrawal is answered with its word, that
+    /// the call was withdrawn or what became of it. False for all other calls.
     fn inquire(&mut self, cx: &mut Cx<'_>, call: CallId) -> bool {
         let outgoing = self.outgoing.get_mut(&call).expect("listed just now");
-        let inquires = matches!(outgoing.body, Call::Barrier { .. }) && outgoing.backoff.is_some();
+        let asks = matches!(outgoing.body, Call::Barrier { .. } | Call::Sysv(_));
+        // An attachment is given back when it comes.
+        let attaches = matches!(outgoing.then, Then::Open { .. });
+        let inquires = asks && !attaches && outgoing.backoff.is_some();
         if inquires {
             outgoing.cancelled = true;
             cx.send(outgoing.to, Message::CancelCall { call });
@@ -315,7 +328,29 @@ impl Calls {
     /// A client is gone, with everything it waited for.
     pub(crate) fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) -> Vec<Caller> {
         let calls = self.calls_of(|_, of| of == client);
-        self.withdraw(cx, calls)
+        let here = self.withdraw(cx, calls.clone());
+        for call in calls {
+            // What it did on its way out is known when these are answered.
+            if let Some(outgoing) = self.outgoing.get_mut(&call)
+                && matches!(outgoing.body, Call::Sysv(_))
+                && outgoing.then == Then::Nothing
+            {
+                outgoing.then = Then::Mourn(client);
+            }
+        }
+        here
+    }
+
+    /// Whether a home is still being told of processes of this node.
+    pub(crate) fn tells(&self, home: NodeId) -> bool {
+        let mut outgoing = self.outgoing.values();
+        outgoing.any(|outgoing| outgoing.to == home && outgoing.then == Then::Told)
+    }
+
+    /// Whether calls of a process that is gone are still under way.
+    pub(crate) fn mourns(&self, client: ClientId) -> bool {
+        let mut outgoing = self.outgoing.values();
+        outgoing.any(|outgoing| outgoing.then == Then::Mourn(client))
     }
 
     fn calls_of(&self, pick: impl Fn(Ticket, ClientId) -> bool) -> Vec<CallId> {

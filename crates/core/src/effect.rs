@@ -199,6 +199,8 @@ pub enum Reply {
     Changed,
     /// No, and why.
     Refused(Refusal),
+    /// What became of a System V call.
+    Sysv(pagemesh_wire::sysv::Outcome),
 }
 
 /// The effects of one call, in order. Reused from call to call.

@@ -254,4 +254,6 @@ pub enum Request {
         /// What it will do.
         advice: Advice,
     },
+    /// A System V call.
+    Sysv(Box<pagemesh_wire::sysv::Ask>),
 }

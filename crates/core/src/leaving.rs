@@ -43,6 +43,7 @@ impl Rooms {
             let why = "the first node does not answer; let this node leave when it does, or end it";
             cx.refuse(ticket, Refusal::CannotLeave(why.into()));
         } else if self.coordinator.is_none() {
+            self.sysv_leave(cx);
             self.leaving.begin(ticket);
             for segment in self.segments.values_mut() {
                 segment.policy.forsake_pins(cx);

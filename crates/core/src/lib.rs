@@ -25,6 +25,7 @@ mod rooms;
 mod segment;
 mod shell;
 mod sync;
+mod sysv;
 mod time;
 mod timers;
 

@@ -14,9 +14,11 @@ use crate::policies::Who;
 use crate::segment::Segment;
 use crate::shell::Cx;
 use crate::sync::{Barriers, Conditions, Locks};
+use crate::sysv::{Sysv, Why};
 use crate::timers::Timer;
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{self, Access, Call, Health, MemberView, Refusal, SegmentInfo, Subject};
+use pagemesh_wire::sysv;
 use pagemesh_wire::{CallId, ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -33,6 +35,7 @@ pub(crate) struct Rooms {
     pub(crate) barriers: Barriers,
     pub(crate) conditions: Conditions,
     pub(crate) leaving: Leaving,
+    pub(crate) sysv: Sysv,
 }
 
 impl Rooms {
@@ -47,6 +50,7 @@ impl Rooms {
             barriers: Barriers::default(),
             conditions: Conditions::default(),
             leaving: Leaving::default(),
+            sysv: Sysv::default(),
         }
     }
 
@@ -75,7 +79,7 @@ impl Rooms {
             }
             Input::Unmapped { mapping } => self.unmapped(mapping),
             Input::Closed { segment, client } => self.closed(cx, segment, client),
-            Input::Forked { parent, child } => self.forked(parent, child),
+            Input::Forked { parent, child } => self.forked(cx, parent, child),
             Input::ClientGone { client } => self.client_gone(cx, client),
             Input::LockReturned { key, recovered } => {
                 if self.membership.standing == Standing::Member {
@@ -180,6 +184,15 @@ impl Rooms {
                 pages,
             };
             segment.policy.fault(cx, who, page, access);
+        } else {
+            // It went with the node that kept it for itself.
+            let why = Refusal::NodeGone(id.home());
+            cx.push(Effect::Fail {
+                mapping,
+                segment: id,
+                page,
+                why,
+            });
         }
     }
 
@@ -261,6 +274,7 @@ impl Rooms {
                 count,
                 advice,
             } => self.advise(cx, (ticket, client), segment, (first, count), advice),
+            Request::Sysv(ask) => self.sysv(cx, ticket, client, ask),
         }
     }
 
@@ -368,6 +382,7 @@ impl Rooms {
             self.forget_caller(caller);
         }
         had |= self.locks.cancel(ticket);
+        had |= self.sysv.withdraw(ticket);
         for segment in self.segments.values_mut() {
             had |= segment.policy.cancel(ticket);
         }
@@ -379,6 +394,7 @@ impl Rooms {
     pub(crate) fn forget_caller(&mut self, caller: Caller) {
         self.barriers.cancel(caller);
         self.conditions.cancel(caller);
+        self.sysv.cancel(caller);
     }
 
     fn closed(&mut self, cx: &mut Cx<'_>, id: SegmentId, client: ClientId) {
@@ -386,6 +402,9 @@ impl Rooms {
             .segments
             .get_mut(&id)
             .is_some_and(|segment| segment.close(client));
+        let client = Some(client);
+        let detached = true;
+        self.sysv_attached(cx, id, Why { client, detached });
         if last {
             self.close(cx, id);
         }
@@ -396,7 +415,8 @@ impl Rooms {
         let Some(segment) = self.segments.get(&id) else {
             return;
         };
-        if !segment.is_open() && !self.calls.opening(&segment.info.name) {
+        let named = sysv::keeper(id).is_none();
+        if named && !segment.is_open() && !self.calls.opening(&segment.info.name) {
             self.call(
                 cx,
                 NodeId::COORDINATOR,
@@ -406,10 +426,24 @@ impl Rooms {
         }
     }
 
-    fn forked(&mut self, parent: ClientId, child: ClientId) {
+    fn forked(&mut self, cx: &mut Cx<'_>, parent: ClientId, child: ClientId) {
         for segment in self.segments.values_mut() {
             segment.inherit(parent, child);
         }
+        for id in self.sysv_segments(child) {
+            let client = Some(parent);
+            let detached = false;
+            self.sysv_attached(cx, id, Why { client, detached });
+        }
+    }
+
+    /// Segments of System V objects that a process has attached.
+    fn sysv_segments(&self, client: ClientId) -> Vec<SegmentId> {
+        let open = self
+            .segments
+            .iter()
+            .filter(|(id, segment)| sysv::keeper(**id).is_some() && segment.is_open_by(client));
+        open.map(|(id, _)| *id).collect()
     }
 
     fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) {
@@ -426,6 +460,7 @@ impl Rooms {
             self.forget_caller(caller);
         }
         self.locks.client_gone(client);
+        let attached = self.sysv_segments(client);
         let ids: Vec<_> = self.segments.keys().copied().collect();
         for id in ids {
             let segment = self.segments.get_mut(&id).expect("listed just now");
@@ -434,6 +469,12 @@ impl Rooms {
                 self.close(cx, id);
             }
         }
+        for id in attached {
+            let client = Some(client);
+            let detached = true;
+            self.sysv_attached(cx, id, Why { client, detached });
+        }
+        self.sysv_exit(cx, client);
     }
 
     // ---- calls ---------------------------------------------------------------
@@ -458,7 +499,7 @@ impl Rooms {
     }
 
     /// Answers a call, wherever it came from.
-    fn answer(&mut self, cx: &mut Cx<'_>, caller: Caller, reply: peer::Reply) {
+    pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, caller: Caller, reply: peer::Reply) {
         if caller.node == cx.me() {
             self.replied(cx, caller.node, caller.call, reply);
         } else {
@@ -494,8 +535,13 @@ impl Rooms {
                 }
                 peer::Reply::Done
             }
+            Call::Sysv(ask) => return self.sysv_serve(cx, caller, &ask),
+            Call::SysvNews(news) => {
+                self.sysv_news(cx, caller, news);
+                peer::Reply::Done
+            }
             Call::Forget { segment } => {
-                if caller.node == NodeId::COORDINATOR {
+                if self.keeps(caller.node, segment) {
                     self.forget(cx, segment);
                 }
                 peer::Reply::Done
@@ -579,11 +625,18 @@ impl Rooms {
         }
     }
 
-    fn forget(&mut self, cx: &mut Cx<'_>, id: SegmentId) {
+    pub(crate) fn forget(&mut self, cx: &mut Cx<'_>, id: SegmentId) {
         self.locks.forget(id);
         self.barriers.forget(id);
         self.conditions.forget(id);
-        if self.segments.remove(&id).is_some() {
+        let Some(mut segment) = self.segments.remove(&id) else {
+            return;
+        };
+        if segment.is_open() {
+            // Only what a node kept for itself goes while others use it: with that
+            // node. Nobody may wait for its pages, or go on with them.
+            segment.policy.expelled(cx);
+        } else {
             cx.push(Effect::Forget { segment: id });
         }
     }
@@ -596,7 +649,11 @@ impl Rooms {
         call: CallId,
         reply: peer::Reply,
     ) {
-        match self.calls.replied(cx, from, call, &reply) {
+        let then = self.calls.replied(cx, from, call, &reply);
+        if then.is_some() {
+            self.sysv_made(cx, &reply);
+        }
+        match then {
             None => cx.emit(Event::Stale {}),
             Some(then) => self.carry_on(cx, then, reply),
         }
@@ -609,7 +666,12 @@ impl Rooms {
                 let call = Call::CondSignal { key, all: false };
                 self.call(cx, cx.home(key.segment), call, Then::Nothing);
             }
-            Then::Tell(ticket, _) => cx.reply(ticket, to_local(reply)),
+            Then::Tell(ticket, _) => {
+                let reply = self.sysv_local(cx, reply);
+                cx.reply(ticket, to_local(reply));
+            }
+            Then::Mourn(client) => self.sysv_exit(cx, client),
+            Then::Told => self.sysv_told(cx),
             Then::Left => self.expelled(cx),
             Then::Bequeathed => self.bequeath(cx),
             Then::Open { client, name } => self.opened(cx, client, &name, reply),
@@ -632,20 +694,26 @@ impl Rooms {
                 segment.open(client);
             }
         }
+        let opened = client.is_some() && matches!(reply, peer::Reply::Segment(_));
         if let Some((ticket, _)) = client {
             cx.reply(ticket, to_local(reply));
         }
-        self.close_by_name(cx, name);
+        self.close_by_name(cx, name, opened);
     }
 
     /// An opening has ended: a close that waited for it may be due.
-    fn close_by_name(&mut self, cx: &mut Cx<'_>, name: &str) {
+    fn close_by_name(&mut self, cx: &mut Cx<'_>, name: &str, opened: bool) {
         let named = self
             .segments
             .values()
             .filter(|segment| segment.info.name == name);
         for id in named.map(|segment| segment.info.id).collect::<Vec<_>>() {
             self.close(cx, id);
+            if !opened {
+                // It was counted as one that is on its way.
+                let (client, detached) = (None, true);
+                self.sysv_attached(cx, id, Why { client, detached });
+            }
         }
     }
 
@@ -792,6 +860,7 @@ impl Rooms {
         self.barriers.member_gone(node);
         self.conditions.member_gone(node);
         self.locks.member_gone(cx, node);
+        self.sysv_member_gone(cx, node);
         for segment in self.segments.values_mut() {
             segment.policy.member_gone(cx, node);
         }
@@ -838,10 +907,11 @@ impl Rooms {
         let Some(coordinator) = &self.coordinator else {
             return;
         };
-        if let Some(info) = coordinator.directory.get(id) {
+        let named = coordinator.directory.get(id).cloned();
+        if let Some(info) = named.or_else(|| self.sysv.segment(id)) {
             self.segments
                 .entry(id)
-                .or_insert_with(|| Segment::new(info.clone()));
+                .or_insert_with(|| Segment::new(info));
         }
     }
 }
@@ -893,5 +963,6 @@ fn to_local(reply: peer::Reply) -> Reply {
         peer::Reply::Woken(count) => Reply::Woken(count),
         peer::Reply::Depart(_) | peer::Reply::Reached(_) => Reply::Done,
         peer::Reply::Refused(why) => Reply::Refused(why),
+        peer::Reply::Sysv(outcome) => Reply::Sysv(outcome),
     }
 }

@@ -40,6 +40,11 @@ impl Segment {
         self.opens.contains_key(&client)
     }
 
+    /// How often processes here have it open, all together.
+    pub(crate) fn openings(&self) -> u32 {
+        self.opens.values().sum()
+    }
+
     pub(crate) fn open(&mut self, client: ClientId) {
         *self.opens.entry(client).or_default() += 1;
     }

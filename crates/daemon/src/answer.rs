@@ -109,5 +109,6 @@ fn to_local(reply: Reply) -> local::Reply {
         Reply::Waiting => local::Reply::Waiting,
         Reply::Changed => local::Reply::Changed,
         Reply::Refused(why) => local::Reply::Refused(why),
+        Reply::Sysv(outcome) => local::Reply::Sysv(outcome),
     }
 }

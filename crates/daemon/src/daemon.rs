@@ -210,6 +210,8 @@ impl Daemon {
     fn poll(&mut self, timeout: Option<u64>) -> Result<()> {
         let mut ready = std::mem::take(&mut self.ready);
         self.driver.hands.poll.wait(timeout, &mut ready)?;
+        // Who is gone was gone before others asked what they ask now.
+        ready.sort_by_key(|event| !event.broken);
         for event in ready.drain(..) {
             self.dispatch(event)?;
         }
@@ -325,10 +327,14 @@ impl Daemon {
                     let fds = Descriptors {
                         fds: packet.fds,
                         lost: packet.fds_lost,
+                        sender: packet.sender,
                     };
-                    self.driver.packet(client, bytes, fds);
+                    let alone = self.driver.packet(client, bytes, fds);
                     self.driver.hands.sessions.took_packet(client);
                     self.driver.cut_off();
+                    if alone {
+                        return;
+                    }
                 }
                 Ok(None) => return self.driver.gone(client),
                 Err(error) => return self.trouble(client, &error),

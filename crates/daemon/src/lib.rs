@@ -40,6 +40,7 @@ mod sharing;
 mod shelf;
 mod stamps;
 mod stash;
+mod sysv;
 mod takeover;
 mod tally;
 mod threads;

@@ -10,6 +10,7 @@ use crate::tickets::{Kind, Pending};
 use pagemesh_core::{Input, Request as Ask, Time};
 use pagemesh_os::clock;
 use pagemesh_os::memfd;
+use pagemesh_os::seqpacket::Sender;
 use pagemesh_os::uffd::Uffd;
 use pagemesh_wire::header::PROTOCOL_VERSION;
 use pagemesh_wire::local::{
@@ -40,6 +41,8 @@ pub(crate) struct Descriptors {
     pub(crate) fds: Vec<OwnedFd>,
     /// Others did not: this daemon had no number left for them.
     pub(crate) lost: bool,
+    /// Who sent it, as the kernel says.
+    pub(crate) sender: Option<Sender>,
 }
 
 /// Who asked, and under which number.
@@ -53,12 +56,21 @@ pub(crate) struct Asked {
 type Answer = Result<Option<Reply>, Refusal>;
 
 impl Driver {
-    /// A process sent a packet.
-    pub(crate) fn packet(&mut self, client: ClientId, bytes: &[u8], fds: Descriptors) {
-        let Descriptors { fds, lost } = fds;
+    /// A process sent a packet. True if the next one is to wait until those were
+    /// heard who are gone: what they held is free then, as it is for the kernel.
+    pub(crate) fn packet(&mut self, client: ClientId, bytes: &[u8], fds: Descriptors) -> bool {
+        let packet = RequestPacket::decode(bytes).ok();
+        let sysv = |packet: &RequestPacket| matches!(packet.request, Request::Sysv(_));
+        let alone = packet.as_ref().is_some_and(sysv);
+        self.serve(client, packet, fds);
+        alone
+    }
+
+    fn serve(&mut self, client: ClientId, packet: Option<RequestPacket>, fds: Descriptors) {
+        let Descriptors { fds, lost, sender } = fds;
         self.hands.count(Count::Requests, 1);
         self.hands.write_down();
-        let Ok(packet) = RequestPacket::decode(bytes) else {
+        let Some(packet) = packet else {
             return self.refuse_session(client, "a malformed packet");
         };
         let brings = matches!(packet.request, Request::Map { .. } | Request::Fork);
@@ -83,6 +95,9 @@ impl Driver {
                 return self.hello(client, number, version, program);
             }
             Request::Dump => self.dump(client, number),
+            Request::Sysv(op) => self
+                .sysv(client, sender, op)
+                .and_then(|(ask, kind)| self.ask(client, number, ask, kind)),
             request => self.request(client, number, request, fds),
         };
         match answer {

@@ -377,6 +377,7 @@ impl Driver {
                     let fds = Descriptors {
                         fds: packet.fds,
                         lost: packet.fds_lost,
+                        sender: packet.sender,
                     };
                     self.packet(client, bytes, fds);
                 }

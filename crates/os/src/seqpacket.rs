@@ -5,8 +5,10 @@
 //! daemon never for a process. The `_now` calls never wait, whatever the mode.
 //! Every descriptor made or received here is closed on exec.
 
+mod control;
+
 use std::fs::Permissions;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -14,16 +16,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::descriptor::supplant;
+use control::Control;
 use pagemesh_wire::local::{Caller, MAX_FDS};
 use pagemesh_wire::peer::Credentials;
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_passcred, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
-    SocketType, accept_with, bind, connect, listen, recv, recvmsg, sendmsg, shutdown, socket_with,
-    socketpair,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown,
+    SocketAddrUnix, SocketFlags, SocketType, UCred, accept_with, bind, connect, listen, recv,
+    sendmsg, shutdown, socket_with, socketpair,
 };
+use rustix::process::{getegid, geteuid, getpid};
 
 /// Connections the kernel queues before they are accepted.
 const BACKLOG: i32 = 128;
@@ -41,6 +44,19 @@ pub struct Received {
     pub fds: Vec<OwnedFd>,
     /// Descriptors came for which this process had no number left.
     pub fds_lost: bool,
+    /// Who sent it, if that was asked for.
+    pub sender: Option<Sender>,
+}
+
+/// The process that sent a packet, at that moment, as the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// Its number; 0 for one of another PID namespace.
+    pub pid: i32,
+    /// Its user: as [`Socket::send_as_me`] said, else its real user.
+    pub uid: u32,
+    /// Its group, likewise.
+    pub gid: u32,
 }
 
 impl Socket {
@@ -62,7 +78,13 @@ impl Socket {
             ));
         }
         socket.set_nonblocking(true)?;
+        socket.want_senders()?;
         Ok(socket)
+    }
+
+    /// From now on every packet says who sent it.
+    fn want_senders(&self) -> io::Result<()> {
+        Ok(set_socket_passcred(self, true)?)
     }
 
     /// Becomes another connection, under the number of this one, which is closed.
@@ -122,6 +144,31 @@ impl Socket {
     /// is gone (no SIGPIPE).
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.send_with(bytes, fds, SendFlags::NOSIGNAL)
+    }
+
+    /// Sends one packet that says who this process is by now: its effective user
+    /// and group, which the kernel vouches for.
+    ///
+    /// # Errors
+    /// As [`Socket::send`].
+    pub fn send_as_me(&self, bytes: &[u8]) -> io::Result<()> {
+        let me = UCred {
+            pid: getpid(),
+            uid: geteuid(),
+            gid: getegid(),
+        };
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(SendAncillaryMessage::ScmCredentials(me)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        sendmsg(
+            &self.0,
+            &[IoSlice::new(bytes)],
+            &mut control,
+            SendFlags::NOSIGNAL,
+        )?;
+        Ok(())
     }
 
     /// Sends one packet without waiting.
@@ -285,30 +332,23 @@ impl Socket {
     }
 
     fn recv_with(&self, buffer: &mut [u8], how: RecvFlags) -> io::Result<Option<Received>> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let message =
-            past_reset(|| recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut control, how))?;
-        let mut fds = Vec::new();
-        for part in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = part {
-                fds.extend(rights);
-            }
-        }
-        let control_cut = message.flags.contains(ReturnFlags::CTRUNC);
+        let mut control = Control::default();
+        let (len, flags) = past_reset(|| control.receive(self, buffer, how))?;
+        let (fds, sender) = control.take();
+        let control_cut = flags & libc::MSG_CTRUNC != 0;
         let too_many = fds.len() > MAX_FDS || (control_cut && fds.len() == MAX_FDS);
-        if message.flags.contains(ReturnFlags::TRUNC) || too_many {
+        if flags & libc::MSG_TRUNC != 0 || too_many {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "a packet larger than the protocol allows",
             ));
         }
         // The protocol has no empty packets, so this is the end.
-        let len = message.bytes;
         Ok((len > 0).then_some(Received {
             len,
             fds,
             fds_lost: control_cut,
+            sender,
         }))
     }
 }
@@ -399,7 +439,9 @@ impl Listener {
     /// `WouldBlock` if nobody has come; else as accept(2).
     pub fn accept(&self) -> io::Result<Socket> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        Ok(Socket(accept_with(&self.fd, flags)?))
+        let socket = Socket(accept_with(&self.fd, flags)?);
+        socket.want_senders()?;
+        Ok(socket)
     }
 }
 

@@ -1,7 +1,10 @@
 //! Signals as something to poll.
 
 use rustix::io::{Errno, read};
+use std::cell::Cell;
 use std::io;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Signals that arrive at a descriptor instead of a handler.
@@ -68,6 +71,86 @@ impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+thread_local! {
+    /// What was blocked before this thread became quiet.
+    static BEFORE: Cell<Option<libc::sigset_t>> = const { Cell::new(None) };
+}
+
+/// No handler runs in this thread until this is dropped, but for signals that
+/// the thread itself causes: a handler might want what the thread holds. Only in
+/// what is done [`aside`] do signals come.
+#[derive(Debug)]
+pub struct Quiet {
+    /// It was quiet already.
+    within: bool,
+    _here: PhantomData<*const ()>,
+}
+
+impl Quiet {
+    /// From now on.
+    #[must_use]
+    pub fn begin() -> Self {
+        let within = BEFORE.get().is_some();
+        if !within {
+            BEFORE.set(Some(block_all()));
+        }
+        Self {
+            within,
+            _here: PhantomData,
+        }
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if !self.within
+            && let Some(before) = BEFORE.take()
+        {
+            set_mask(&before);
+        }
+    }
+}
+
+/// Waits for something. In a quiet thread signals come meanwhile, as if it were not.
+pub fn aside<T>(wait: impl FnOnce() -> T) -> T {
+    let Some(before) = BEFORE.take() else {
+        return wait();
+    };
+    set_mask(&before);
+    let outcome = wait();
+    block_all();
+    BEFORE.set(Some(before));
+    outcome
+}
+
+/// Blocks all signals but those that a thread causes; what was blocked before.
+fn block_all() -> libc::sigset_t {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: both are memory of ours for the calls to fill; they cannot fail.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        for own in [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGILL,
+            libc::SIGFPE,
+            libc::SIGTRAP,
+            libc::SIGABRT,
+            libc::SIGSYS,
+        ] {
+            libc::sigdelset(all.as_mut_ptr(), own);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+        before.assume_init()
+    }
+}
+
+fn set_mask(mask: &libc::sigset_t) {
+    // SAFETY: a set that pthread_sigmask has filled; it cannot fail.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) };
 }
 
 #[cfg(test)]

@@ -161,6 +161,8 @@ fn call(call: &Call) -> String {
         Call::Leave => "Leave".into(),
         Call::Revoke { node } => format!("Revoke {node}"),
         Call::Inherit(piece) => inherit(piece),
+        Call::Sysv(ask) => format!("System V {:?} of {}", ask.op, ask.who.client),
+        Call::SysvNews(news) => format!("System V {news:?}"),
         Call::Barrier { key, parties } => format!("Barrier {} of {parties}", key.number),
         Call::Arrive { key, parties, news } => {
             format!("Arrive {} of {parties} knowing {:?}", key.number, news.goal)

@@ -16,6 +16,7 @@ mod node_set;
 pub mod notice;
 pub mod peer;
 mod public_key;
+pub mod sysv;
 mod text;
 mod units;
 mod vector_time;

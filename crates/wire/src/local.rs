@@ -6,6 +6,7 @@
 //! share one socket; replies come in any order.
 
 use crate::peer::{Credentials, Member, SegmentInfo, SegmentSpec};
+use crate::sysv;
 use crate::{
     ByteLen, ByteOffset, ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, SyncKey,
 };
@@ -248,6 +249,9 @@ pub enum Request {
         /// From which page.
         first: PageIndex,
     },
+    /// A System V call. The sender's credentials come with the packet. → [`Reply::Sysv`];
+    /// for an attachment [`Reply::Opened`], as for [`Request::Open`].
+    Sysv(sysv::Op),
 }
 
 /// How a process will use pages. Never changes what loads see, only how soon.
@@ -333,6 +337,8 @@ pub enum Reply {
     },
     /// Who writes what.
     Sharing(SharingReport),
+    /// What became of a System V call.
+    Sysv(sysv::Outcome),
 }
 
 /// One time stamp of a node (M22).

@@ -6,6 +6,7 @@
 //! diffs ([`Diffs`]). Variants are only ever appended; anything else raises [`PROTOCOL_VERSION`](crate::header::PROTOCOL_VERSION).
 
 use crate::header::{HEADER_SIZE, Header, HeaderError, MAX_DATAGRAM, PROTOCOL_VERSION};
+use crate::sysv;
 use crate::{
     ByteLen, CallId, ClusterId, Incarnation, NodeId, NodeSet, PAGE_SIZE, PageIndex, PublicKey,
     RequestId, SegmentId, SyncKey, VectorTime, Version,
@@ -639,6 +640,10 @@ pub enum Call {
         /// Which step.
         step: Collect,
     },
+    /// A process wants something of a System V object.
+    Sysv(Box<sysv::Ask>),
+    /// To the home of System V objects: something happened to a process.
+    SysvNews(sysv::News),
 }
 
 impl Call {
@@ -674,6 +679,8 @@ pub enum Reply {
     Depart(News),
     /// So far the caller's server has come.
     Reached(VectorTime),
+    /// What became of a System V call.
+    Sysv(sysv::Outcome),
 }
 
 /// Everything one daemon can say to another.

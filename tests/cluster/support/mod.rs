@@ -156,7 +156,7 @@ pub(crate) fn stress_time() -> Duration {
 }
 
 /// Waits until something is so, which nobody announces.
-pub(crate) fn eventually(what: &str, so: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !so() {
         assert!(Instant::now() < end, "never so: {what}");

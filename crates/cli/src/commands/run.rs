@@ -4,6 +4,7 @@ use crate::cli::Global;
 use crate::control::Control;
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
+use crate::preload;
 use crate::ranks::{self, Care, Copy, Event, RemoteCopy};
 use crate::units::parse_duration;
 use anyhow::{Context, Result, ensure};
@@ -40,6 +41,9 @@ pub(crate) struct Run {
     /// Do not begin output lines with [rank]
     #[arg(long)]
     no_prefix: bool,
+    /// Let the program's System V calls be for the whole cluster (docs/sysv.md)
+    #[arg(long)]
+    sysv: bool,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -115,6 +119,11 @@ impl Run {
             ("PAGEMESH_JOB", job),
         ] {
             environment.push((key.into(), value.to_string().into_bytes()));
+        }
+        if self.sysv {
+            let value = preload::preload(&self.command[0])?;
+            environment.retain(|(key, _)| key != preload::VARIABLE.as_bytes());
+            environment.push((preload::VARIABLE.into(), bytes(&value)));
         }
         Ok(Program {
             command: self.command.iter().map(|word| bytes(word)).collect(),

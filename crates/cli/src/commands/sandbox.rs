@@ -4,6 +4,7 @@ use crate::cli::{Format, Global};
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
 use crate::output;
+use crate::preload;
 use crate::ranks::{self, Care, Copy, Event, LocalCopy};
 use crate::sandbox::{Netns, Plan, Sandbox};
 use crate::units::{parse_duration, parse_share};
@@ -37,6 +38,9 @@ pub(crate) struct SandboxCommand {
     /// Do not begin output lines with [rank]
     #[arg(long)]
     no_prefix: bool,
+    /// Let the program's System V calls be for all nodes (docs/sysv.md)
+    #[arg(long, requires = "command")]
+    sysv: bool,
     /// The program to run on every node, and its arguments
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -148,6 +152,11 @@ impl Shape {
 
 impl SandboxCommand {
     pub(crate) fn run(self, global: &Global) -> Result<Exit> {
+        // Before anything is brought up for a program that cannot be run.
+        let preloaded = match self.command.first().filter(|_| self.sysv) {
+            Some(command) => Some((preload::VARIABLE, preload::preload(command)?)),
+            None => None,
+        };
         let interrupts = Interrupts::catch()?;
         let sandbox = Sandbox::start(&self.shape.plan(self.nodes.into()))?;
         if let Some(notice) = sandbox.notice()
@@ -165,7 +174,7 @@ impl SandboxCommand {
             grace: self.grace,
             limit: self.timeout,
         };
-        run_on_all(&sandbox, &self.command, care, &interrupts)
+        run_with(&sandbox, &self.command, preloaded, care, &interrupts)
     }
 }
 
@@ -176,11 +185,23 @@ pub(crate) fn run_on_all(
     care: Care,
     interrupts: &Interrupts,
 ) -> Result<Exit> {
+    run_with(sandbox, command, None, care, interrupts)
+}
+
+/// The same, with a variable of the environment.
+fn run_with(
+    sandbox: &Sandbox,
+    command: &[OsString],
+    variable: Option<(&str, OsString)>,
+    care: Care,
+    interrupts: &Interrupts,
+) -> Result<Exit> {
     let (sender, events) = ranks::events();
     let mut copies: Vec<Box<dyn Copy>> = Vec::new();
     for (rank, node) in sandbox.nodes().iter().enumerate() {
         let mut copy = node.command(&command[0]);
         copy.args(&command[1..]);
+        copy.envs(variable.clone());
         copies.push(Box::new(LocalCopy::start(rank, copy, &sender)?));
     }
     interrupts.watch(move |signal| sender.send(Event::Interrupted(signal)).is_ok())?;

@@ -41,8 +41,8 @@ impl From<Gone> for Error {
 pub struct Desk {
     last: u64,
     open: HashMap<u64, Entry>,
-    /// A thread is reading the socket.
-    pub reading: bool,
+    /// The thread that is reading the socket.
+    pub reader: Option<usize>,
     /// For the next reader; the one that reads has taken it.
     pub buffer: Option<Box<[u8]>>,
     /// Requests sent whose replies nobody awaits, since the last that was.
@@ -67,7 +67,7 @@ impl Desk {
     pub fn forget(&mut self) {
         std::mem::forget(std::mem::take(&mut self.open));
         std::mem::forget(self.buffer.take());
-        (self.reading, self.unread, self.gone) = (false, 0, None);
+        (self.reader, self.unread, self.gone) = (None, 0, None);
     }
 
     /// A fresh number.
@@ -144,7 +144,7 @@ impl Desk {
     /// If nobody reads, wakes a thread that sleeps, to read. Called by whoever
     /// stops waiting, so that the chain does not break.
     pub fn appoint_reader(&self) {
-        if self.reading {
+        if self.reader.is_some() {
             return;
         }
         let sleeper = self

@@ -1,0 +1,262 @@
+//! System V calls on their way: from a process of this node to the home of the
+//! object, and back.
+
+use super::{Answers, Held, Unused};
+use crate::calls::{Caller, Then};
+use crate::effect::Reply;
+use crate::limits::GROUPS;
+use crate::membership::Standing;
+use crate::rooms::Rooms;
+use crate::segment::Segment;
+use crate::shell::Cx;
+use pagemesh_wire::peer::{self, Call, Refusal};
+use pagemesh_wire::sysv::{
+    self, Ask, Errno, IPC_PRIVATE, Id, MESSAGE, News, OPERATIONS, Op, Outcome, Pick, SEMAPHORES,
+};
+use pagemesh_wire::{ClientId, NodeId, SegmentId, Ticket};
+
+impl Rooms {
+    /// A process of this node makes a System V call.
+    pub(crate) fn sysv(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ticket: Ticket,
+        client: ClientId,
+        ask: Box<Ask>,
+    ) {
+        if ask.who.credentials.groups.len() > GROUPS {
+            let many =
+                format!("a process in more than {GROUPS} groups cannot be judged by its groups");
+            return cx.refuse(ticket, Refusal::Limit(many));
+        }
+        let failed = |errno| Reply::Sysv(Outcome::Failed(errno));
+        if let Some(errno) = too_large(&ask.op) {
+            return cx.reply(ticket, failed(errno));
+        }
+        let home = match home(&ask.op, cx.me()) {
+            Some(home) if cx.is_alive(home) => home,
+            // It went with its node, or never was.
+            _ => return cx.reply(ticket, failed(Errno::EINVAL)),
+        };
+        if home != cx.me() && self.calls.tells(home) {
+            let held = Held {
+                ticket,
+                client,
+                ask,
+            };
+            return self.sysv.held.push(held);
+        }
+        self.sysv.begins(home, &ask);
+        let then = match &ask.op {
+            Op::ShmAttach { id, .. } => Then::Open {
+                client: Some((ticket, client)),
+                name: sysv::segment_name(*id),
+            },
+            _ => Then::Tell(ticket, client),
+        };
+        self.call(cx, home, Call::Sysv(ask), then);
+    }
+
+    /// A home knows what it was told: calls that waited for that go on.
+    pub(crate) fn sysv_told(&mut self, cx: &mut Cx<'_>) {
+        let member = self.membership.standing == Standing::Member;
+        for held in core::mem::take(&mut self.sysv.held) {
+            let Held {
+                ticket,
+                client,
+                ask,
+            } = held;
+            if member {
+                self.sysv(cx, ticket, client, ask);
+            } else {
+                cx.refuse(ticket, Refusal::NotMember);
+            }
+        }
+    }
+
+    /// A System V call has come home.
+    pub(crate) fn sysv_serve(&mut self, cx: &mut Cx<'_>, caller: Caller, ask: &Ask) {
+        let answers = self.sysv.serve(cx.now, cx.me(), caller, ask);
+        self.sysv_answer(cx, answers);
+    }
+
+    /// A node tells of its processes.
+    pub(crate) fn sysv_news(&mut self, cx: &mut Cx<'_>, caller: Caller, news: News) {
+        let answers = self.sysv.told(cx.now, caller, news);
+        self.sysv_answer(cx, answers);
+    }
+
+    pub(crate) fn sysv_answer(&mut self, cx: &mut Cx<'_>, answers: Answers) {
+        for (caller, reply) in answers.replies {
+            self.answer(cx, caller, reply);
+        }
+        for unused in answers.unused {
+            self.sysv_forget(cx, unused);
+        }
+    }
+
+    /// Only who had it attached, or answers for its pages, knows of it.
+    fn sysv_forget(&mut self, cx: &mut Cx<'_>, unused: Unused) {
+        let Unused { segment, mut there } = unused;
+        there.insert(cx.me());
+        if sysv::keeper(segment) == Some(NodeId::COORDINATOR) {
+            there.insert(segment.home());
+        }
+        for node in cx.shell.alive.iter().filter(|node| there.contains(*node)) {
+            self.call(cx, node, Call::Forget { segment }, Then::Nothing);
+        }
+    }
+
+    /// This node leaves: what it keeps for itself alone goes with it.
+    pub(crate) fn sysv_leave(&mut self, cx: &mut Cx<'_>) {
+        for unused in self.sysv.shm.private(cx.me()) {
+            self.sysv_forget(cx, unused);
+        }
+    }
+
+    /// How many attachments of a segment this node has, or will have.
+    pub(crate) fn sysv_attached(&mut self, cx: &mut Cx<'_>, segment: SegmentId, why: Why) {
+        let (Some(keeper), Some(known)) = (sysv::keeper(segment), self.segments.get(&segment))
+        else {
+            return;
+        };
+        let Some(id) = id_of(&known.info.name) else {
+            return;
+        };
+        let count = known.openings() + self.calls.openings(&known.info.name);
+        let pid = why.client.map_or(0, |client| self.sysv.pid_of(client));
+        let news = News::Attached {
+            id,
+            count,
+            pid,
+            detached: why.detached,
+        };
+        if cx.is_alive(keeper) {
+            self.call(cx, keeper, Call::SysvNews(news), Then::Told);
+        }
+    }
+
+    /// A process of this node is gone, and no call of its is under way any more:
+    /// what it wanted undone is undone.
+    pub(crate) fn sysv_exit(&mut self, cx: &mut Cx<'_>, client: ClientId) {
+        self.sysv.held.retain(|held| held.client != client);
+        if self.calls.mourns(client) {
+            return;
+        }
+        let Some(here) = self.sysv.here.remove(&client) else {
+            return;
+        };
+        let pid = here.pid;
+        for home in here.undo {
+            let news = News::Exit { client, pid };
+            if cx.is_alive(home) {
+                self.call(cx, home, Call::SysvNews(news), Then::Told);
+            }
+        }
+    }
+
+    /// A node is gone: its processes are, and so are the objects it kept for itself.
+    pub(crate) fn sysv_member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        let answers = self.sysv.member_gone(cx.now, node);
+        self.sysv_answer(cx, answers);
+        let alone = node != NodeId::COORDINATOR;
+        let kept = |id: &SegmentId| alone && sysv::keeper(*id) == Some(node);
+        let lost: Vec<_> = self.segments.keys().copied().filter(kept).collect();
+        for id in lost {
+            self.forget(cx, id);
+        }
+    }
+
+    /// Whether this call is the last word on a segment.
+    pub(crate) fn keeps(&self, node: NodeId, segment: SegmentId) -> bool {
+        node == sysv::keeper(segment).unwrap_or(NodeId::COORDINATOR)
+    }
+
+    /// This node answers for the pages of what a process here has made, whether or
+    /// not anybody attaches it here.
+    pub(crate) fn sysv_made(&mut self, cx: &Cx<'_>, reply: &peer::Reply) {
+        if let peer::Reply::Segment(info) = reply
+            && sysv::keeper(info.id).is_some()
+            && info.id.home() == cx.me()
+        {
+            let made = self.segments.entry(info.id);
+            made.or_insert_with(|| Segment::new(info.clone()));
+        }
+    }
+
+    /// What a process gets to hear, which may be more than its home knows.
+    pub(crate) fn sysv_local(&self, cx: &Cx<'_>, reply: peer::Reply) -> peer::Reply {
+        match reply {
+            peer::Reply::Sysv(Outcome::Usage(usage)) if cx.me() != NodeId::COORDINATOR => {
+                peer::Reply::Sysv(Outcome::Usage(self.sysv.with_private(usage)))
+            }
+            peer::Reply::Segment(info) if sysv::keeper(info.id).is_some() => {
+                let id = id_of(&info.name).map_or(-1, |id| id.0);
+                peer::Reply::Sysv(Outcome::Number(id))
+            }
+            reply => reply,
+        }
+    }
+}
+
+/// Why the attachments of a segment are counted anew.
+#[derive(Clone, Copy)]
+pub(crate) struct Why {
+    /// A process did something.
+    pub(crate) client: Option<ClientId>,
+    /// It detached.
+    pub(crate) detached: bool,
+}
+
+/// The home of the object that this is about.
+fn home(op: &Op, me: NodeId) -> Option<NodeId> {
+    let of_key = |key| {
+        if key == IPC_PRIVATE {
+            me
+        } else {
+            NodeId::COORDINATOR
+        }
+    };
+    match op {
+        Op::ShmGet { key, .. } | Op::SemGet { key, .. } | Op::MsgGet { key, .. } => {
+            Some(of_key(*key))
+        }
+        Op::Info { .. } => Some(NodeId::COORDINATOR),
+        Op::Stat { pick, .. } => match pick {
+            Pick::Id(id) => id.home(),
+            Pick::Index(place) | Pick::IndexAny(place) => {
+                let shared = place & 1 == 0;
+                Some(if shared { NodeId::COORDINATOR } else { me })
+            }
+        },
+        Op::ShmAttach { id, .. }
+        | Op::ShmLock { id, .. }
+        | Op::SemOp { id, .. }
+        | Op::SemGetOne { id, .. }
+        | Op::SemGetAll { id }
+        | Op::SemSetOne { id, .. }
+        | Op::SemSetAll { id, .. }
+        | Op::MsgSend { id, .. }
+        | Op::MsgReceive { id, .. }
+        | Op::Set { id, .. }
+        | Op::Remove { id, .. } => id.home(),
+    }
+}
+
+/// What would not fit a datagram.
+fn too_large(op: &Op) -> Option<Errno> {
+    match op {
+        Op::SemOp { ops, .. } if ops.len() > OPERATIONS as usize => Some(Errno::E2BIG),
+        Op::SemSetAll { values, .. } if values.len() > 2 * SEMAPHORES as usize => {
+            Some(Errno::EINVAL)
+        }
+        Op::MsgSend { text, .. } if text.len() > MESSAGE as usize => Some(Errno::EINVAL),
+        _ => None,
+    }
+}
+
+/// The object whose segment goes by this name.
+fn id_of(name: &str) -> Option<Id> {
+    let number = name.strip_prefix(sysv::SEGMENT_NAME)?;
+    number.parse().ok().map(Id)
+}

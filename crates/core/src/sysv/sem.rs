@@ -1,0 +1,410 @@
+//! Sets of semaphores: operations all of which happen or none, in the order in
+//! which they came, and undone when their process ends.
+
+use super::table::{self, READ, Table, WRITE, new_perm};
+use super::{Answers, Asker, Count, Process};
+use crate::calls::Caller;
+use pagemesh_wire::NodeId;
+use pagemesh_wire::sysv::{
+    Change, Errno, IPC_NOWAIT, Id, OPERATIONS, Outcome, Pick, SEM_UNDO, SEMAPHORES, SEMVMX, SemBuf,
+    SemRead, SemStat,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// All sets that are at home here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Sems(Table<Set>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Set {
+    values: Vec<i32>,
+    /// Who changed each of them last.
+    pids: Vec<i32>,
+    otime: u64,
+    ctime: u64,
+    /// First come, first served.
+    sleepers: Vec<Sleeper>,
+    /// What is to be added to which when a process ends.
+    undo: BTreeMap<Process, BTreeMap<u16, i32>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Sleeper {
+    caller: Caller,
+    process: Process,
+    pid: i32,
+    ops: Vec<SemBuf>,
+}
+
+/// What would become of operations now.
+enum Trial {
+    /// They happen; these are the values, and what the process has to have undone.
+    Done(Vec<i32>, BTreeMap<u16, i32>),
+    /// The operation of this number has to wait.
+    Blocks(usize),
+    /// They never happen.
+    Fails(Errno),
+}
+
+impl Sems {
+    pub(super) fn find_or_make(
+        &mut self,
+        asker: &Asker<'_>,
+        (key, count, flags): (i32, i32, i32),
+    ) -> Result<Id, Errno> {
+        let limits = asker.limits;
+        let count = u32::try_from(count).map_err(|_| Errno::EINVAL)?;
+        if count > limits.semmsl.min(SEMAPHORES) {
+            return Err(Errno::EINVAL);
+        }
+        let enough = |set: &Set| count as usize <= set.values.len();
+        if let Some(id) = self.0.find(key, flags, asker.who, enough)? {
+            return Ok(id);
+        }
+        if count == 0 {
+            return Err(Errno::EINVAL);
+        }
+        if self.total() + u64::from(count) > u64::from(limits.semmns) {
+            return Err(Errno::ENOSPC);
+        }
+        let set = Set {
+            values: vec![0; count as usize],
+            pids: vec![0; count as usize],
+            otime: 0,
+            ctime: asker.now,
+            sleepers: Vec::new(),
+            undo: BTreeMap::new(),
+        };
+        let perm = new_perm(key, flags, asker.who);
+        self.0.insert(asker.place(), perm, limits.semmni, |_| set)
+    }
+
+    fn total(&self) -> u64 {
+        self.0.iter().map(|set| set.body.values.len() as u64).sum()
+    }
+
+    pub(super) fn operate(
+        &mut self,
+        asker: &Asker<'_>,
+        id: Id,
+        ops: &[SemBuf],
+        answers: &mut Answers,
+    ) {
+        match self.begin(asker, id, ops) {
+            Err(errno) => answers.fail(asker.caller, errno),
+            Ok(false) => answers.wait(asker.caller),
+            Ok(true) => {
+                answers.give(asker.caller, Outcome::Number(0));
+                self.wake(id, asker.now, answers);
+            }
+        }
+    }
+
+    /// True if the operations happened at once.
+    fn begin(&mut self, asker: &Asker<'_>, id: Id, ops: &[SemBuf]) -> Result<bool, Errno> {
+        if ops.is_empty() || id.0 < 0 {
+            return Err(Errno::EINVAL);
+        }
+        if ops.len() > asker.limits.semopm.min(OPERATIONS) as usize {
+            return Err(Errno::E2BIG);
+        }
+        let object = self.0.get_mut(id)?;
+        let set = &mut object.body;
+        if ops.iter().any(|op| op.flags & SEM_UNDO != 0) {
+            // From now on its end counts as an operation, as for the kernel.
+            set.undo.entry(asker.process).or_default();
+        }
+        let size = set.values.len();
+        if ops.iter().any(|op| usize::from(op.number) >= size) {
+            return Err(Errno::EFBIG);
+        }
+        let alters = ops.iter().any(|op| op.op != 0);
+        let wanted = if alters { WRITE } else { READ };
+        table::check(&object.perm, asker.who, wanted)?;
+        let (process, pid) = (asker.process, asker.pid);
+        match set.attempt(ops, process) {
+            Trial::Fails(errno) => Err(errno),
+            Trial::Done(values, undo) => {
+                set.commit((process, pid), ops, (values, undo), asker.now);
+                Ok(true)
+            }
+            Trial::Blocks(_) => {
+                set.sleepers.push(Sleeper {
+                    caller: asker.caller,
+                    process,
+                    pid,
+                    ops: ops.to_vec(),
+                });
+                Ok(false)
+            }
+        }
+    }
+
+    /// Something changed: whoever can go on does, in the order of arrival.
+    fn wake(&mut self, id: Id, now: u64, answers: &mut Answers) {
+        if let Ok(object) = self.0.get_mut(id) {
+            object.body.wake(now, answers);
+        }
+    }
+
+    pub(super) fn read_one(
+        &mut self,
+        asker: &Asker<'_>,
+        id: Id,
+        number: i32,
+        what: SemRead,
+    ) -> Result<i32, Errno> {
+        if what == SemRead::Count {
+            let set = &self.0.permitted(id, asker.who, WRITE)?.body;
+            return Ok(set.values.len() as i32);
+        }
+        let set = &self.0.permitted(id, asker.who, READ)?.body;
+        let at = set.place(number)?;
+        Ok(match what {
+            SemRead::Count => unreachable!("answered above"),
+            SemRead::Value => set.values[at],
+            SemRead::Pid => set.pids[at],
+            SemRead::Rising => set.waiting(at, false),
+            SemRead::Zero => set.waiting(at, true),
+        })
+    }
+
+    pub(super) fn read_all(&mut self, asker: &Asker<'_>, id: Id) -> Result<Vec<u8>, Errno> {
+        let set = &self.0.permitted(id, asker.who, READ)?.body;
+        let bytes = set
+            .values
+            .iter()
+            .flat_map(|value| (*value as u16).to_le_bytes());
+        Ok(bytes.collect())
+    }
+
+    pub(super) fn set_one(
+        &mut self,
+        asker: &Asker<'_>,
+        id: Id,
+        (number, value): (i32, i32),
+        answers: &mut Answers,
+    ) -> Result<(), Errno> {
+        if !(0..=SEMVMX).contains(&value) {
+            return Err(Errno::ERANGE);
+        }
+        // The kernel looks at the number before it looks at the mode.
+        let at = self.0.get(id)?.body.place(number)?;
+        let set = &mut self.0.permitted(id, asker.who, WRITE)?.body;
+        set.values[at] = value;
+        set.pids[at] = asker.pid;
+        for undo in set.undo.values_mut() {
+            undo.remove(&(at as u16));
+        }
+        set.ctime = asker.now;
+        self.wake(id, asker.now, answers);
+        Ok(())
+    }
+
+    pub(super) fn set_all(
+        &mut self,
+        asker: &Asker<'_>,
+        id: Id,
+        values: &[u8],
+        answers: &mut Answers,
+    ) -> Result<(), Errno> {
+        let set = &mut self.0.permitted(id, asker.who, WRITE)?.body;
+        let values: Vec<i32> = values
+            .chunks_exact(2)
+            .map(|two| i32::from(u16::from_le_bytes([two[0], two[1]])))
+            .collect();
+        if values.len() != set.values.len() {
+            return Err(Errno::EINVAL);
+        }
+        if values.iter().any(|value| *value > SEMVMX) {
+            return Err(Errno::ERANGE);
+        }
+        set.values = values;
+        set.pids.fill(asker.pid);
+        for undo in set.undo.values_mut() {
+            undo.clear();
+        }
+        set.ctime = asker.now;
+        self.wake(id, asker.now, answers);
+        Ok(())
+    }
+
+    pub(super) fn stat(&self, asker: &Asker<'_>, pick: Pick) -> Result<SemStat, Errno> {
+        let object = self.0.pick(pick, asker.who)?;
+        Ok(SemStat {
+            id: object.id,
+            perm: object.perm,
+            otime: object.body.otime,
+            ctime: object.body.ctime,
+            nsems: object.body.values.len() as u32,
+            site: object.site,
+        })
+    }
+
+    pub(super) fn change(
+        &mut self,
+        asker: &Asker<'_>,
+        id: Id,
+        change: &Change,
+    ) -> Result<(), Errno> {
+        let object = self.0.owned(id, asker.who)?;
+        table::change_perm(&mut object.perm, change)?;
+        object.body.ctime = asker.now;
+        Ok(())
+    }
+
+    pub(super) fn remove(
+        &mut self,
+        asker: &Asker<'_>,
+        id: Id,
+        answers: &mut Answers,
+    ) -> Result<(), Errno> {
+        self.0.owned(id, asker.who)?;
+        let object = self.0.remove(id).expect("found just now");
+        for sleeper in object.body.sleepers {
+            answers.fail(sleeper.caller, Errno::EIDRM);
+        }
+        Ok(())
+    }
+
+    /// The highest place, and how many sets and semaphores.
+    pub(super) fn count(&self) -> Count {
+        (self.0.highest(), self.0.len(), self.total(), 0)
+    }
+
+    /// A sleeper wants to sleep no more.
+    pub(super) fn cancel(&mut self, caller: Caller) {
+        for object in self.0.iter_mut() {
+            object.body.sleepers.retain(|other| other.caller != caller);
+        }
+    }
+
+    /// A process is gone, with all it did.
+    pub(super) fn exit(&mut self, process: Process, pid: i32, now: u64, answers: &mut Answers) {
+        for object in self.0.iter_mut() {
+            object.body.exit(process, pid, now, answers);
+        }
+    }
+
+    /// A node is gone, with all its processes.
+    pub(super) fn member_gone(&mut self, node: NodeId, now: u64, answers: &mut Answers) {
+        for object in self.0.iter_mut() {
+            let set = &mut object.body;
+            set.sleepers.retain(|sleeper| sleeper.caller.node != node);
+            let processes: Vec<_> = set
+                .undo
+                .keys()
+                .filter(|p| p.node == node)
+                .copied()
+                .collect();
+            for process in processes {
+                set.exit(process, 0, now, answers);
+            }
+        }
+    }
+}
+
+impl Set {
+    fn place(&self, number: i32) -> Result<usize, Errno> {
+        let at = usize::try_from(number).ok();
+        at.filter(|at| *at < self.values.len()).ok_or(Errno::EINVAL)
+    }
+
+    /// What would become of these operations, one after another.
+    fn attempt(&self, ops: &[SemBuf], process: Process) -> Trial {
+        let mut values = self.values.clone();
+        let mut undo = self.undo.get(&process).cloned().unwrap_or_default();
+        for (at, op) in ops.iter().enumerate() {
+            let value = &mut values[usize::from(op.number)];
+            let next = *value + i32::from(op.op);
+            if next < 0 || (op.op == 0 && *value != 0) {
+                return if i32::from(op.flags) & IPC_NOWAIT != 0 {
+                    Trial::Fails(Errno::EAGAIN)
+                } else {
+                    Trial::Blocks(at)
+                };
+            }
+            if next > SEMVMX {
+                return Trial::Fails(Errno::ERANGE);
+            }
+            if op.flags & SEM_UNDO != 0 {
+                let adjust = undo.entry(op.number).or_default();
+                *adjust -= i32::from(op.op);
+                if !(-SEMVMX - 1..=SEMVMX).contains(adjust) {
+                    return Trial::Fails(Errno::ERANGE);
+                }
+            }
+            *value = next;
+        }
+        Trial::Done(values, undo)
+    }
+
+    fn commit(
+        &mut self,
+        (process, pid): (Process, i32),
+        ops: &[SemBuf],
+        (values, mut undo): (Vec<i32>, BTreeMap<u16, i32>),
+        now: u64,
+    ) {
+        self.values = values;
+        for op in ops {
+            self.pids[usize::from(op.number)] = pid;
+        }
+        undo.retain(|_, adjust| *adjust != 0);
+        if let Some(known) = self.undo.get_mut(&process) {
+            *known = undo;
+        }
+        self.otime = now;
+    }
+
+    fn wake(&mut self, now: u64, answers: &mut Answers) {
+        let mut at = 0;
+        while at < self.sleepers.len() {
+            let sleeper = &self.sleepers[at];
+            match self.attempt(&sleeper.ops, sleeper.process) {
+                Trial::Blocks(_) => at += 1,
+                Trial::Fails(errno) => {
+                    let sleeper = self.sleepers.remove(at);
+                    answers.fail(sleeper.caller, errno);
+                }
+                Trial::Done(values, undo) => {
+                    let sleeper = self.sleepers.remove(at);
+                    let who = (sleeper.process, sleeper.pid);
+                    self.commit(who, &sleeper.ops, (values, undo), now);
+                    answers.give(sleeper.caller, Outcome::Number(0));
+                    // Whoever came before may be able to go on now.
+                    if sleeper.ops.iter().any(|op| op.op != 0) {
+                        at = 0;
+                    }
+                }
+            }
+        }
+    }
+
+    /// How many wait here for a rise, or for zero: each counts where it waits first.
+    fn waiting(&self, at: usize, zero: bool) -> i32 {
+        let here = |sleeper: &&Sleeper| match self.attempt(&sleeper.ops, sleeper.process) {
+            Trial::Blocks(which) => {
+                let op = sleeper.ops[which];
+                usize::from(op.number) == at && (op.op == 0) == zero
+            }
+            _ => false,
+        };
+        self.sleepers.iter().filter(here).count() as i32
+    }
+
+    fn exit(&mut self, process: Process, pid: i32, now: u64, answers: &mut Answers) {
+        self.sleepers.retain(|sleeper| sleeper.process != process);
+        let Some(undo) = self.undo.remove(&process) else {
+            return;
+        };
+        for (number, adjust) in undo {
+            let at = usize::from(number);
+            self.values[at] = (self.values[at] + adjust).clamp(0, SEMVMX);
+            self.pids[at] = pid;
+        }
+        self.otime = now;
+        self.wake(now, answers);
+    }
+}

@@ -1,0 +1,264 @@
+//! Shared memory: what there is to know of segments but their pages, which are
+//! like those of all other segments.
+
+use super::table::{self, EXECUTE, READ, Table, WRITE, new_perm};
+use super::{Asker, Count, Unused};
+use pagemesh_wire::peer::{Policy, SegmentInfo, SegmentSpec};
+use pagemesh_wire::sysv::{self, Change, Errno, Id, Perm, Pick, SHM_DEST, SHM_LOCKED, ShmStat};
+use pagemesh_wire::{ByteLen, CallId, NodeId, NodeSet, PAGE_SIZE, SegmentId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// All segments that are kept here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Shms {
+    table: Table<Shm>,
+    serial: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Shm {
+    segment: SegmentId,
+    size: u64,
+    atime: u64,
+    dtime: u64,
+    ctime: u64,
+    cpid: i32,
+    lpid: i32,
+    there: BTreeMap<NodeId, There>,
+}
+
+/// The attachments on one node. Its calls may overtake each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct There {
+    /// As it said last, attachments on their way to it included.
+    count: u32,
+    /// By this call.
+    said: CallId,
+    /// Attachments given since, by later calls.
+    given: Vec<CallId>,
+}
+
+/// What a get has found.
+pub(super) enum Found {
+    /// An object that was there.
+    There(Id),
+    /// A new one. Where it was created, its segment must be known from now on:
+    /// others ask there for its pages.
+    Made(SegmentInfo),
+}
+
+/// An attachment that is wanted.
+pub(super) struct Attaching {
+    pub(super) id: Id,
+    pub(super) write: bool,
+    pub(super) exec: bool,
+}
+
+/// What a node says of its attachments.
+pub(super) struct Told {
+    pub(super) node: NodeId,
+    pub(super) call: CallId,
+    pub(super) id: Id,
+    pub(super) count: u32,
+    pub(super) pid: i32,
+    pub(super) detached: bool,
+}
+
+impl Shms {
+    pub(super) fn find_or_make(
+        &mut self,
+        asker: &Asker<'_>,
+        (key, size, flags): (i32, u64, i32),
+    ) -> Result<Found, Errno> {
+        let fits = |shm: &Shm| size <= shm.size;
+        if let Some(id) = self.table.find(key, flags, asker.who, fits)? {
+            return Ok(Found::There(id));
+        }
+        let limits = asker.limits;
+        let pages = ByteLen(size)
+            .pages()
+            .filter(|_| (1..=limits.shmmax).contains(&size));
+        let pages = u64::from(pages.ok_or(Errno::EINVAL)?.0);
+        if self.pages().saturating_add(pages) > limits.shmall {
+            return Err(Errno::ENOSPC);
+        }
+        let (home, site) = asker.place();
+        self.serial += 1;
+        let segment = sysv::segment(site, self.serial, home != NodeId::COORDINATOR);
+        let shm = |_| Shm {
+            segment,
+            size,
+            atime: 0,
+            dtime: 0,
+            ctime: asker.now,
+            cpid: asker.pid,
+            lpid: 0,
+            there: BTreeMap::new(),
+        };
+        let perm = new_perm(key, flags, asker.who);
+        let id = self.table.insert((home, site), perm, limits.shmmni, shm)?;
+        let made = self.table.get(id)?;
+        Ok(Found::Made(info(id, made.perm, &made.body)))
+    }
+
+    fn pages(&self) -> u64 {
+        let size = |shm: &Shm| shm.size.div_ceil(PAGE_SIZE as u64);
+        self.table.iter().map(|object| size(&object.body)).sum()
+    }
+
+    pub(super) fn attach(
+        &mut self,
+        asker: &Asker<'_>,
+        wish: &Attaching,
+    ) -> Result<SegmentInfo, Errno> {
+        let mut wanted = READ;
+        wanted |= if wish.write { WRITE } else { 0 };
+        wanted |= if wish.exec { EXECUTE } else { 0 };
+        let object = self.table.permitted(wish.id, asker.who, wanted)?;
+        let shm = &mut object.body;
+        let there = shm.there.entry(asker.caller.node).or_default();
+        if asker.caller.call > there.said {
+            there.given.push(asker.caller.call);
+        }
+        shm.atime = asker.now;
+        shm.lpid = asker.pid;
+        Ok(info(wish.id, object.perm, shm))
+    }
+
+    /// A node says how many attachments it has. Returns the segment if it is gone now.
+    pub(super) fn told(&mut self, told: &Told, now: u64) -> Option<Unused> {
+        let object = self.table.get_mut(told.id).ok()?;
+        let shm = &mut object.body;
+        let there = shm.there.entry(told.node).or_default();
+        if told.call <= there.said {
+            return None;
+        }
+        there.said = told.call;
+        there.count = told.count;
+        there.given.retain(|given| *given > told.call);
+        if told.detached {
+            shm.dtime = now;
+        } else {
+            shm.atime = now;
+        }
+        if told.pid != 0 {
+            shm.lpid = told.pid;
+        }
+        self.bury(told.id)
+    }
+
+    /// Gone, if it is to go with its last attachment and that is gone.
+    fn bury(&mut self, id: Id) -> Option<Unused> {
+        let object = self.table.get(id).ok()?;
+        if object.perm.mode & SHM_DEST == 0 || object.body.attachments() > 0 {
+            return None;
+        }
+        let shm = self.table.remove(id)?.body;
+        Some(shm.unused())
+    }
+
+    pub(super) fn lock(&mut self, asker: &Asker<'_>, id: Id, lock: bool) -> Result<(), Errno> {
+        let object = self.table.owned(id, asker.who)?;
+        let locked = if lock { SHM_LOCKED } else { 0 };
+        object.perm.mode = object.perm.mode & !SHM_LOCKED | locked;
+        Ok(())
+    }
+
+    pub(super) fn stat(&self, asker: &Asker<'_>, pick: Pick) -> Result<ShmStat, Errno> {
+        let object = self.table.pick(pick, asker.who)?;
+        let shm = &object.body;
+        Ok(ShmStat {
+            id: object.id,
+            perm: object.perm,
+            size: shm.size,
+            atime: shm.atime,
+            dtime: shm.dtime,
+            ctime: shm.ctime,
+            cpid: shm.cpid,
+            lpid: shm.lpid,
+            nattch: shm.attachments(),
+            site: object.site,
+        })
+    }
+
+    pub(super) fn change(
+        &mut self,
+        asker: &Asker<'_>,
+        id: Id,
+        change: &Change,
+    ) -> Result<(), Errno> {
+        let object = self.table.owned(id, asker.who)?;
+        table::change_perm(&mut object.perm, change)?;
+        object.body.ctime = asker.now;
+        Ok(())
+    }
+
+    /// No get finds it from now on. Returns the segment if it is gone now.
+    pub(super) fn remove(&mut self, asker: &Asker<'_>, id: Id) -> Result<Option<Unused>, Errno> {
+        let object = self.table.owned(id, asker.who)?;
+        object.perm.mode |= SHM_DEST;
+        self.table.unname(id);
+        Ok(self.bury(id))
+    }
+
+    /// The highest place, and how many segments and pages.
+    pub(super) fn count(&self) -> Count {
+        (self.table.highest(), self.table.len(), self.pages(), 0)
+    }
+
+    /// A node is gone, with its attachments. Returns the segments that are gone now.
+    pub(super) fn member_gone(&mut self, node: NodeId) -> Vec<Unused> {
+        let mut left = Vec::new();
+        for object in self.table.iter_mut() {
+            if object.body.there.remove(&node).is_some() {
+                left.push(object.id);
+            }
+        }
+        left.into_iter().filter_map(|id| self.bury(id)).collect()
+    }
+
+    /// Segments that are kept by this node alone, which leaves.
+    pub(super) fn private(&self, me: NodeId) -> Vec<Unused> {
+        let kept = self.table.iter().map(|object| &object.body);
+        let private = kept.filter(|shm| sysv::keeper(shm.segment) == Some(me));
+        private.map(Shm::unused).collect()
+    }
+
+    /// The object of a segment, for whoever answers for its pages.
+    pub(super) fn info(&self, segment: SegmentId) -> Option<SegmentInfo> {
+        let mut all = self.table.iter();
+        let object = all.find(|object| object.body.segment == segment)?;
+        Some(info(object.id, object.perm, &object.body))
+    }
+}
+
+impl Shm {
+    fn unused(&self) -> Unused {
+        Unused {
+            segment: self.segment,
+            there: self.there.keys().copied().collect::<NodeSet>(),
+        }
+    }
+
+    fn attachments(&self) -> u64 {
+        let count = |there: &There| u64::from(there.count) + there.given.len() as u64;
+        self.there.values().map(count).sum()
+    }
+}
+
+fn info(id: Id, perm: Perm, shm: &Shm) -> SegmentInfo {
+    let there = shm.there.keys().copied();
+    SegmentInfo {
+        id: shm.segment,
+        name: sysv::segment_name(id),
+        spec: SegmentSpec {
+            size: ByteLen(shm.size),
+            mode: perm.mode & 0o777,
+            policy: Policy::default(),
+        },
+        owner: (perm.uid, perm.gid),
+        removed: perm.mode & SHM_DEST != 0,
+        attached: there.collect::<NodeSet>(),
+    }
+}

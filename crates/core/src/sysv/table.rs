@@ -1,0 +1,230 @@
+//! Objects of one family by number, place and key, and who may use them.
+
+use pagemesh_wire::NodeId;
+use pagemesh_wire::peer::Credentials;
+use pagemesh_wire::sysv::{
+    Change, Errno, IPC_CREAT, IPC_EXCL, IPC_PRIVATE, Id, OBJECTS, Perm, Pick,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// To read, as in a mode.
+pub(super) const READ: i32 = 0o444;
+/// To write.
+pub(super) const WRITE: i32 = 0o222;
+/// To execute.
+pub(super) const EXECUTE: i32 = 0o111;
+
+/// All objects of one family that are at home here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Table<T> {
+    slots: BTreeMap<u16, Object<T>>,
+    keys: BTreeMap<i32, u16>,
+    /// Objects made so far: their numbers come again late.
+    made: u16,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Object<T> {
+    pub(super) id: Id,
+    /// Where its creator ran.
+    pub(super) site: NodeId,
+    pub(super) perm: Perm,
+    pub(super) body: T,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self {
+            slots: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            made: 0,
+        }
+    }
+}
+
+impl<T> Table<T> {
+    /// The object of this key, if the flags and its mode allow; none if it is
+    /// to be made. `fits` says whether it is as large as the caller thinks.
+    pub(super) fn find(
+        &self,
+        key: i32,
+        flags: i32,
+        who: &Credentials,
+        fits: impl FnOnce(&T) -> bool,
+    ) -> Result<Option<Id>, Errno> {
+        let slot = self.keys.get(&key).filter(|_| key != IPC_PRIVATE);
+        let Some(object) = slot.map(|slot| &self.slots[slot]) else {
+            let make = key == IPC_PRIVATE || flags & IPC_CREAT != 0;
+            return if make { Ok(None) } else { Err(Errno::ENOENT) };
+        };
+        if flags & IPC_CREAT != 0 && flags & IPC_EXCL != 0 {
+            return Err(Errno::EEXIST);
+        }
+        if !fits(&object.body) {
+            return Err(Errno::EINVAL);
+        }
+        check(&object.perm, who, flags)?;
+        Ok(Some(object.id))
+    }
+
+    /// A new object, at home here.
+    pub(super) fn insert(
+        &mut self,
+        (home, site): (NodeId, NodeId),
+        perm: Perm,
+        limit: u32,
+        body: impl FnOnce(Id) -> T,
+    ) -> Result<Id, Errno> {
+        if self.slots.len() >= limit.min(OBJECTS) as usize {
+            return Err(Errno::ENOSPC);
+        }
+        let mut slots = (0..).zip(self.slots.keys());
+        let gap = slots.find(|(place, slot)| place != *slot);
+        let slot = gap.map_or(self.slots.len() as u16, |(place, _)| place);
+        self.made = self.made.wrapping_add(1);
+        let id = Id::new(home, slot, self.made);
+        let body = body(id);
+        if perm.key != IPC_PRIVATE {
+            self.keys.insert(perm.key, slot);
+        }
+        let object = Object {
+            id,
+            site,
+            perm,
+            body,
+        };
+        self.slots.insert(slot, object);
+        Ok(id)
+    }
+
+    pub(super) fn get(&self, id: Id) -> Result<&Object<T>, Errno> {
+        let object = self.slots.get(&id.slot());
+        object.filter(|object| object.id == id).ok_or(Errno::EINVAL)
+    }
+
+    pub(super) fn get_mut(&mut self, id: Id) -> Result<&mut Object<T>, Errno> {
+        let object = self.slots.get_mut(&id.slot());
+        object.filter(|object| object.id == id).ok_or(Errno::EINVAL)
+    }
+
+    /// The object, for somebody who may use it like that.
+    pub(super) fn permitted(
+        &mut self,
+        id: Id,
+        who: &Credentials,
+        wanted: i32,
+    ) -> Result<&mut Object<T>, Errno> {
+        let object = self.get_mut(id)?;
+        check(&object.perm, who, wanted)?;
+        Ok(object)
+    }
+
+    /// The object, for its owner.
+    pub(super) fn owned(&mut self, id: Id, who: &Credentials) -> Result<&mut Object<T>, Errno> {
+        let object = self.get_mut(id)?;
+        let owner = [object.perm.uid, object.perm.cuid].contains(&who.uid);
+        if owner || who.uid == 0 {
+            Ok(object)
+        } else {
+            Err(Errno::EPERM)
+        }
+    }
+
+    /// The object that somebody wants to look at.
+    pub(super) fn pick(&self, pick: Pick, who: &Credentials) -> Result<&Object<T>, Errno> {
+        let at = |index: i32| {
+            let slot = u16::try_from(index >> 1).map_err(|_| Errno::EINVAL)?;
+            self.slots.get(&slot).ok_or(Errno::EINVAL)
+        };
+        let object = match pick {
+            Pick::Id(id) => self.get(id)?,
+            Pick::Index(index) => at(index)?,
+            Pick::IndexAny(index) => return at(index),
+        };
+        check(&object.perm, who, READ)?;
+        Ok(object)
+    }
+
+    /// No get finds it any more.
+    pub(super) fn unname(&mut self, id: Id) {
+        if let Ok(object) = self.get_mut(id) {
+            let key = std::mem::replace(&mut object.perm.key, IPC_PRIVATE);
+            if key != IPC_PRIVATE {
+                self.keys.remove(&key);
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: Id) -> Option<Object<T>> {
+        self.get(id).ok()?;
+        self.unname(id);
+        self.slots.remove(&id.slot())
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Object<T>> {
+        self.slots.values()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Object<T>> {
+        self.slots.values_mut()
+    }
+
+    pub(super) fn len(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// The largest place that is taken, as `SHM_INFO` tells; -1 if none is.
+    pub(super) fn highest(&self) -> i32 {
+        let last = self.slots.last_key_value();
+        last.map_or(-1, |(_, object)| object.id.index())
+    }
+}
+
+/// Who makes an object owns it.
+pub(super) fn new_perm(key: i32, flags: i32, who: &Credentials) -> Perm {
+    Perm {
+        key,
+        uid: who.uid,
+        gid: who.gid,
+        cuid: who.uid,
+        cgid: who.gid,
+        mode: (flags & 0o777) as u16,
+    }
+}
+
+/// Changes what `IPC_SET` may change.
+pub(super) fn change_perm(perm: &mut Perm, change: &Change) -> Result<(), Errno> {
+    if change.uid == u32::MAX || change.gid == u32::MAX {
+        return Err(Errno::EINVAL);
+    }
+    perm.uid = change.uid;
+    perm.gid = change.gid;
+    perm.mode = perm.mode & !0o777 | change.mode & 0o777;
+    Ok(())
+}
+
+/// Owner or creator, their groups, everybody else: as the kernel judges. Bits of
+/// any three of `wanted` count.
+pub(super) fn check(perm: &Perm, who: &Credentials, wanted: i32) -> Result<(), Errno> {
+    let mut granted = i32::from(perm.mode);
+    if who.uid == perm.uid || who.uid == perm.cuid {
+        granted >>= 6;
+    } else if [perm.gid, perm.cgid]
+        .iter()
+        .any(|group| belongs(who, *group))
+    {
+        granted >>= 3;
+    }
+    let wanted = (wanted >> 6 | wanted >> 3 | wanted) & 7;
+    if who.uid == 0 || wanted & !granted == 0 {
+        Ok(())
+    } else {
+        Err(Errno::EACCES)
+    }
+}
+
+fn belongs(who: &Credentials, group: u32) -> bool {
+    who.gid == group || who.groups.contains(&group)
+}

@@ -1,0 +1,158 @@
+//! The daemon of this host, which is asked.
+
+use crate::Result;
+use pagemesh::{Attached, Error, Guarded, Mesh, Refusal, Segment, watch_forks};
+use pagemesh_os::signals::Quiet;
+use pagemesh_wire::sysv::{IPC_NOWAIT, Op, Outcome, Usage};
+use std::cell::Cell;
+use std::fmt::Display;
+use std::io::Write as _;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+static MESH: Guarded<Option<Mesh>> = Guarded::new(None);
+
+/// Asks, and waits as the call does: until a time, or a signal.
+pub fn ask(op: Op, until: Option<Instant>) -> Result<Outcome> {
+    let waits = match &op {
+        Op::SemOp { .. } => true,
+        Op::MsgSend { flags, .. } | Op::MsgReceive { flags, .. } => flags & IPC_NOWAIT == 0,
+        _ => false,
+    };
+    let outcome = again(waits, || {
+        mesh()?.sysv(op.clone(), until).map_err(Trouble::Call)
+    })?;
+    match outcome {
+        Outcome::Failed(errno) => Err(errno.0.into()),
+        outcome => Ok(outcome),
+    }
+}
+
+/// Asks for something that is simply done; returns its number.
+pub fn ask_number(op: Op) -> Result<libc::c_int> {
+    match ask(op, None)? {
+        Outcome::Number(number) => Ok(number),
+        other => Err(strange(&other)),
+    }
+}
+
+/// What there is of a family.
+pub fn ask_usage(op: Op) -> Result<Usage> {
+    match ask(op, None)? {
+        Outcome::Usage(usage) => Ok(usage),
+        other => Err(strange(&other)),
+    }
+}
+
+/// Opens a segment.
+pub fn attach(op: &Op, write: bool) -> Result<Segment> {
+    let attached = again(false, || {
+        let mesh = mesh()?;
+        mesh.sysv_attach(op.clone(), write).map_err(Trouble::Call)
+    })?;
+    match attached {
+        Attached::Here(segment) => Ok(segment),
+        Attached::Failed(errno) => Err(errno.0.into()),
+    }
+}
+
+/// The answer does not fit the question.
+pub fn strange(_: &Outcome) -> libc::c_int {
+    complain("the daemon answers something else; is it of another version?");
+    libc::EINVAL
+}
+
+/// What went wrong on the way.
+enum Trouble {
+    /// There is no way.
+    NoNode,
+    /// A call did.
+    Call(Error),
+}
+
+fn again<T>(waits: bool, mut work: impl FnMut() -> std::result::Result<T, Trouble>) -> Result<T> {
+    loop {
+        let error = match work() {
+            Ok(done) => return Ok(done),
+            Err(Trouble::NoNode) => return Err(libc::ENOSYS),
+            Err(Trouble::Call(error)) => error,
+        };
+        return Err(match error {
+            // Only a call that waits is interrupted; the others are made again.
+            Error::Interrupted if waits => libc::EINTR,
+            Error::Interrupted => continue,
+            Error::TimedOut => libc::EAGAIN,
+            Error::Refused(Refusal::NodeGone(_) | Refusal::NotMember) => libc::EIDRM,
+            Error::Refused(Refusal::Limit(why)) => {
+                complain(why);
+                libc::ENOMEM
+            }
+            Error::DaemonGone | Error::Forked => {
+                complain(&error);
+                *MESH.lock() = None;
+                libc::EIDRM
+            }
+            error => {
+                complain(&error);
+                libc::EINVAL
+            }
+        });
+    }
+}
+
+/// The connection of this process.
+fn mesh() -> std::result::Result<Mesh, Trouble> {
+    let known = MESH.lock().clone();
+    if let Some(mesh) = known.filter(Mesh::is_ours) {
+        return Ok(mesh);
+    }
+    watch();
+    match Mesh::connect() {
+        Ok(mesh) => Ok(MESH.lock().insert(mesh).clone()),
+        Err(error) => {
+            complain(&error);
+            Err(Trouble::NoNode)
+        }
+    }
+}
+
+thread_local! {
+    /// While this thread forks.
+    static FORKING: Cell<Option<Quiet>> = const { Cell::new(None) };
+}
+
+/// No handler runs inside of a fork. Must come after the handlers of the library
+/// below, so that this one is first before a fork and last after it.
+fn watch() {
+    static ONCE: Once = Once::new();
+    extern "C" fn before() {
+        FORKING.set(Some(Quiet::begin()));
+    }
+    extern "C" fn after() {
+        drop(FORKING.take());
+    }
+    ONCE.call_once(|| {
+        watch_forks();
+        // SAFETY: the handlers only block signals; this library is never unloaded,
+        // being loaded before the program.
+        unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
+    });
+}
+
+/// Says what is wrong, once: the program only learns a number.
+pub fn complain(why: impl Display) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        warn(format_args!("a System V call fails: {why}"));
+    }
+}
+
+/// A line on the error output.
+pub fn warn(what: std::fmt::Arguments<'_>) {
+    // SAFETY: it has no arguments.
+    let process = unsafe { libc::getpid() };
+    let line = format!("pagemesh: process {process}: {what}\n");
+    // Whoever closed it does not want to know.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}

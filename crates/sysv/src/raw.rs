@@ -1,0 +1,89 @@
+//! Calls made through `syscall(2)`: those of System V are caught like the named
+//! functions, all others go to the kernel as they are.
+
+use crate::{futex, msg, sem, shm, system_call};
+use libc::{c_int, c_long};
+
+/// See syscall(2). Arguments of a function with any number of them come where
+/// those of a function with so many come.
+#[unsafe(no_mangle)]
+pub extern "C" fn syscall(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    let int = |argument: usize| argument as c_int;
+    match number {
+        libc::SYS_shmget => system_call(|| shm::get(int(a), b, int(c))),
+        libc::SYS_shmat => system_call(|| shm::at(int(a), b, int(c))),
+        libc::SYS_shmdt => system_call(|| shm::detach(a)),
+        libc::SYS_shmctl => system_call(|| shm::control(int(a), int(b), c)),
+        libc::SYS_semget => system_call(|| sem::get(int(a), int(b), int(c))),
+        libc::SYS_semop => system_call(|| sem::operate(int(a), b, c, 0)),
+        libc::SYS_semtimedop => system_call(|| sem::operate(int(a), b, c, d)),
+        libc::SYS_semctl => system_call(|| sem::control(int(a), int(b), int(c), d)),
+        libc::SYS_msgget => system_call(|| msg::get(int(a), int(b))),
+        libc::SYS_msgsnd => system_call(|| msg::send(int(a), b, c, int(d))),
+        libc::SYS_msgrcv => system_call(|| msg::receive(int(a), b, c, d as c_long, int(e))),
+        libc::SYS_msgctl => system_call(|| msg::control(int(a), int(b), c)),
+        _ => {
+            if number == libc::SYS_futex {
+                futex::look(a, int(b));
+            }
+            // SAFETY: what the program asks of the kernel is the program's business.
+            let result = unsafe { kernel(number, [a, b, c, d, e, f]) };
+            if (-4095..0).contains(&result) {
+                // SAFETY: errno is always there, and this thread's own.
+                unsafe { *libc::__errno_location() = -result as c_int };
+                return -1;
+            }
+            result as c_long
+        }
+    }
+}
+
+/// A system call.
+///
+/// # Safety
+/// As that of the call.
+#[cfg(target_arch = "x86_64")]
+unsafe fn kernel(number: c_long, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    let result;
+    // SAFETY: the convention of this architecture; the caller answers for the rest.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// A system call.
+///
+/// # Safety
+/// As that of the call.
+#[cfg(target_arch = "aarch64")]
+unsafe fn kernel(number: c_long, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    let result;
+    // SAFETY: the convention of this architecture; the caller answers for the rest.
+    unsafe {
+        core::arch::asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a => result,
+            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f,
+            options(nostack),
+        );
+    }
+    result
+}
