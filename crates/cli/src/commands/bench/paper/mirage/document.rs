@@ -192,7 +192,7 @@ const TAIL: &str = "
   the same. Between unshaped nodes it still gains where packets are saved, since packets cost processor time; pages that go in one datagram
   have nothing to save there but zeros, and `auto` leaves them alone.
 - *Battleship* (MR12 to MR14): the pattern is theirs, a read fault, a page and an upgrade for each turn. With Δ = 20 ms a turn takes what it took
-  then, for Δ is what it waits for; the other windows are 20 to 40 times faster. `auto` beats 20 ms so, but was not shown to beat 0: it was
+  then, for Δ is what it waits for; the other windows are 10 to 40 times faster. `auto` beats 20 ms so, but was not shown to beat 0: it was
   slower in every comparison so far, by 11 to 85 %, which is less than two runs of one window may differ here, where a program that looks for
   its answer all the time shares its processor with the daemon that should bring it. Not pinned, players are up to ten times faster; there
   Δ = 5 µs was ten times slower than 0, and why is not known yet. Fewer invalidations are counted than turns because a node that gives ownership
