@@ -52,7 +52,7 @@ pub(crate) struct Daemon {
     /// Pin the daemon's hot thread to this CPU
     #[arg(long, env = "PAGEMESH_CPU")]
     cpu: Option<usize>,
-    /// Make pages smaller for the wire [default: auto]
+    /// Make pages smaller for the wire [default: off]
     #[arg(long, value_enum, env = "PAGEMESH_COMPRESS")]
     compress: Option<Compress>,
     /// Spoil outgoing datagrams, for tests: loss=1%,dup=1%,reorder=1%,delay=1ms,seed=7

@@ -20,12 +20,12 @@ const ANSWER: u8 = 0x21;
 const NUMBER: usize = 8;
 
 /// Pairs of a measurement.
-const PAIRS: usize = 8;
+const PAIRS: usize = 4;
 
 /// Pages between two pairs at first, and at most: the longer a link stays as it is,
 /// the less it is asked.
 const FIRST_GAP: u32 = 8;
-const LONGEST_GAP: u32 = 1024;
+const LONGEST_GAP: u32 = 64;
 
 /// An answer that took longer is lost: a second.
 const LOST: u64 = 1_000_000_000;
