@@ -34,9 +34,16 @@ fn share(cluster: &Cluster, name: &str, manager: Manager) -> Vec<Mapping> {
 }
 
 fn wait_for_the_funeral(cluster: &Cluster) {
+    wait_for_the_dead(cluster, 1);
+}
+
+fn wait_for_the_dead(cluster: &Cluster, count: usize) {
     eventually("node 2 is declared dead", || {
         let members = cluster.mesh(1).members().unwrap().members;
-        members.iter().any(|member| member.health == Health::Dead)
+        let dead = members
+            .iter()
+            .filter(|member| member.health == Health::Dead);
+        dead.count() >= count
     });
 }
 
@@ -132,6 +139,49 @@ fn after_the_grace_a_killed_daemon_comes_back_as_a_new_node() {
         Some(Signal::BUS.as_raw()),
         "lost with its former life"
     );
+}
+
+/// A new node at the address of a dead one is another: nothing that was the dead
+/// one's is taken for its own, and whoever remembers the address finds it.
+#[test]
+fn a_new_node_at_the_address_of_a_dead_one_shares_memory() {
+    let Some(cluster) = Cluster::start(3) else {
+        return;
+    };
+    let maps = cluster.share("recycled", 4);
+    let mut nodes = vec![cluster.mesh(2).node()];
+    for value in 1..=2 {
+        // So that all others believe the page to be at this address.
+        let own = cluster.map(2, "recycled");
+        store(&own, SHARED, value);
+        assert_eq!(load(&maps[0], SHARED), value);
+        assert_eq!(load(&maps[1], SHARED), value);
+        drop(own.segment().lock(value).lock().unwrap());
+        drop(own);
+        cluster.kill(2).unwrap();
+        if value == 2 {
+            wait_for_the_dead(&cluster, 2);
+        }
+        cluster.restart(2).unwrap();
+        nodes.push(cluster.mesh(2).node());
+        let back = cluster.map(2, "recycled");
+        assert_eq!(load(&back, SHARED), value, "regained from a copy");
+        for (memory, more) in [(&back, 10), (&maps[1], 20), (&maps[0], 30), (&back, 40)] {
+            let guard = memory.segment().lock(value).lock().unwrap();
+            store(memory, SHARED, value + more);
+            drop(guard);
+            for reader in [&maps[0], &back, &maps[1]] {
+                assert_eq!(load(reader, SHARED), value + more);
+            }
+        }
+        wait_for_the_dead(&cluster, value as usize);
+    }
+    nodes.dedup();
+    assert_eq!(nodes.len(), 3, "{nodes:?}");
+    let members = cluster.mesh(1).members().unwrap().members;
+    let address = cluster.node(2).address();
+    let there = members.iter().filter(|member| member.address == address);
+    assert_eq!(there.count(), 3, "{members:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 /// Runs of a program between two barriers.
 const RUNS: usize = 200;
 
-/// Runs of each program, over all shapes: `PAGEMESH_LITMUS_ROUNDS`, or ten thousand.
+/// Runs of each program in each shape: `PAGEMESH_LITMUS_ROUNDS`, or ten thousand.
 fn rounds() -> usize {
     let given = std::env::var("PAGEMESH_LITMUS_ROUNDS").ok();
     given.map_or(10_000, |text| text.parse().expect("a number of rounds"))
@@ -28,12 +28,15 @@ fn run(litmus: &Litmus) {
     let Some(cluster) = Cluster::start(litmus.threads.len()) else {
         return;
     };
-    let mut played = 0;
     for (layout, manager, window) in SHAPES {
         let policy = Policy::Sequential { manager, window };
         let outcomes = play(&cluster, litmus, layout, policy);
         let allowed = litmus.allowed();
-        let mut table = format!("{}, {layout}, {manager:?}, {window:?}:\n", litmus.name);
+        let played = outcomes.values().sum::<usize>();
+        let mut table = format!(
+            "{}, {layout}, {manager:?}, {window:?}, {played} rounds:\n",
+            litmus.name
+        );
         for (outcome, count) in &outcomes {
             let verdict = if allowed.contains(outcome) {
                 ""
@@ -48,9 +51,8 @@ fn run(litmus: &Litmus) {
             "{table}"
         );
         assert!(outcomes.len() > 1, "the threads never met: {table}");
-        played += outcomes.values().sum::<usize>();
+        assert!(played >= rounds(), "{played} rounds of {}", litmus.name);
     }
-    assert!(played >= rounds(), "{played} rounds of {}", litmus.name);
 }
 
 fn play(
@@ -59,7 +61,7 @@ fn play(
     layout: &str,
     policy: Policy,
 ) -> BTreeMap<Outcome, usize> {
-    let batches = rounds().div_ceil(RUNS * SHAPES.len());
+    let batches = rounds().div_ceil(RUNS);
     let pages = 1 + RUNS * litmus.places;
     let options = Options {
         policy,

@@ -2,7 +2,7 @@
 //! cannot be, they see errors, and never zeros.
 
 use crate::stress::{Stage, shape, stress_with};
-use crate::support::{Cluster, Player, eventually, finish_all, stress_time};
+use crate::support::{Cluster, Player, eventually, finish_all, state, stress_time};
 use pagemesh::Options;
 use pagemesh_cli::sandbox::Plan;
 use pagemesh_tests::dice::Dice;
@@ -180,6 +180,52 @@ fn daemons_are_replaced_in_order_again_and_again() {
         eprintln!("{replaced} daemons were replaced");
         assert!(replaced > 0);
     });
+}
+
+/// Effects at which daemons kill themselves, each counted when it is done and when it
+/// was noted: odd numbers die between the two.
+const EFFECTS: [&str; 10] = [
+    "Map:301",
+    "Fill:200",
+    "Send:1201",
+    "Evict:151",
+    "Protect:100",
+    "DropStash:101",
+    "ConfirmUse:60",
+    "Reply:91",
+    "LendLock:40",
+    "ReclaimLock:21",
+];
+
+/// Starts every daemon again that has ended, until all is over.
+fn revive(stage: &Stage<'_>, over: &AtomicBool) -> usize {
+    let mut died = 0;
+    while !over.load(Relaxed) {
+        for (number, node) in stage.cluster.nodes().iter().enumerate() {
+            if matches!(state(node.pid()), Some('Z') | None) {
+                died += 1;
+                // It may die again as it goes on.
+                eventually("it is back", || stage.cluster.restart(number).is_ok());
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    died
+}
+
+#[test]
+fn daemons_die_between_any_two_effects() {
+    for effect in EFFECTS {
+        let mut plan = lasting(2);
+        plan.daemon_args.push(format!("--die-after={effect}"));
+        stress_with(plan, &shape(1, 3), 0, |stage, over| {
+            let died = revive(stage, over);
+            eprintln!("{died} daemons died of {effect}");
+            assert!(died > 0, "of {effect}");
+            // With counts that begin anew, they outlive the test.
+            (0..2).for_each(|node| strike(stage.cluster, node));
+        });
+    }
 }
 
 #[test]

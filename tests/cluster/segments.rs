@@ -2,6 +2,7 @@
 
 use crate::support::{Cluster, PAGE, load, store};
 use pagemesh::{Access, Error, Options, Refusal};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 fn refused(result: Result<impl Sized, Error>) -> Refusal {
     match result {
@@ -206,4 +207,40 @@ fn hundreds_of_segments_are_mapped_at_once() {
     }
     drop(maps);
     assert_eq!(meshes[0].list().unwrap().len(), SEGMENTS);
+}
+
+/// Whichever descriptor it is that a program has no room for, the error says so, and
+/// the program goes on with what it had.
+#[test]
+fn a_program_without_descriptors_is_told() {
+    let Some(cluster) = Cluster::start(1) else {
+        return;
+    };
+    cluster.make_on(0, "crowded", 1, Options::default());
+    let mut puppet = cluster.puppet(0, "crowded");
+    assert_eq!(puppet.ask("store 0 7"), "done");
+    let process = Pid::from_raw(puppet.id() as i32);
+    let open = std::fs::read_dir(format!("/proc/{}/fd", puppet.id())).unwrap();
+    let open = open.count() as u64;
+    let before = getrlimit(Resource::Nofile);
+    let mut answers = Vec::new();
+    for more in 0..32 {
+        let limit = Rlimit {
+            current: Some(open + more),
+            maximum: before.maximum,
+        };
+        prlimit(process, Resource::Nofile, limit).unwrap();
+        let answer = puppet.ask("again");
+        if answer == "done" {
+            break;
+        }
+        let named = ["file descriptor", "Too many open files"];
+        assert!(named.iter().any(|name| answer.contains(name)), "{answer}");
+        answers.push(answer);
+        assert_eq!(puppet.ask("load 0"), "7");
+    }
+    assert_eq!(puppet.ask("load 0"), "7");
+    let memory = "the segment's memory did not arrive";
+    let told = |answer: &&String| answer.contains(memory) && answer.contains("ulimit -n");
+    assert!(answers.iter().any(|answer| told(&answer)), "{answers:?}");
 }

@@ -1,6 +1,7 @@
 //! The hands of the node: carry out its effects, in order and completely.
 
 use crate::faults::{Faults, Waiting};
+use crate::fuse::{self, Fuse};
 use crate::keeper::{Kept, Tag};
 use crate::locks::Reclaimed;
 use crate::network::Network;
@@ -74,6 +75,8 @@ pub(crate) struct Hands {
     /// Events of the effects being carried out, and whether each came after
     /// something that took time.
     events: Vec<(Event, bool)>,
+    /// Ends this daemon between two effects, in tests.
+    pub(crate) fuse: Option<Fuse>,
     /// Events that were not written down yet, and when they happened: a thread
     /// that was just woken may want this very processor.
     later: Vec<(Event, u64)>,
@@ -131,6 +134,7 @@ impl Hands {
             lost: HashSet::new(),
             foreigners: BTreeSet::new(),
             events: Vec::new(),
+            fuse: None,
             later: Vec::new(),
         }
     }
@@ -160,6 +164,7 @@ impl Hands {
                 continue;
             }
             acted = true;
+            let kind = fuse::kind(&effect);
             match effect {
                 Effect::Send {
                     address,
@@ -200,15 +205,23 @@ impl Hands {
                     self.one(other, payload);
                 }
             }
+            self.burn(kind);
             self.note_waiting();
             let done = filling.as_ref().map_or(all, |fill| fill.index);
             self.recorder.progress(done);
+            self.burn(kind);
         }
         self.fill(&mut filling, payload);
         self.network.depart(&mut self.tally);
         self.note_waiting();
         self.emit_all(began, woken);
         self.recorder.progress(all);
+    }
+
+    fn burn(&mut self, kind: &str) {
+        if let Some(fuse) = &mut self.fuse {
+            fuse.burn(kind);
+        }
     }
 
     /// Writes the events down, or has it done later if a thread was woken.

@@ -16,6 +16,7 @@ mod edge;
 mod experiment;
 mod faults;
 mod forks;
+mod fuse;
 mod handoff;
 mod hands;
 pub mod keeper;
@@ -50,4 +51,6 @@ mod waiting_room;
 
 pub use daemon::run;
 pub use experiment::{Experiment, ExperimentError};
+#[doc(hidden)]
+pub use fuse::Fuse;
 pub use options::{Admission, Compress, Options, Waiting};

@@ -1,6 +1,7 @@
 //! What a daemon is told at its start.
 
 use crate::experiment::Experiment;
+use crate::fuse::Fuse;
 use crate::keeper::Keeping;
 use anyhow::{Result, bail};
 use pagemesh_os::impair::Impairment;
@@ -43,6 +44,9 @@ pub struct Options {
     /// this, tests show that they would notice; there is no other way to ask for it.
     #[doc(hidden)]
     pub unprotected: bool,
+    /// Die between two effects: by this, tests see that nothing is lost there.
+    #[doc(hidden)]
+    pub fuse: Option<Fuse>,
     /// Have everything kept for the daemon that takes the place of this one.
     pub keeping: Option<Keeping>,
     /// Listen at an address others can reach although nothing is encrypted.
@@ -109,6 +113,7 @@ impl Default for Options {
             cpu: None,
             recorder: true,
             unprotected: false,
+            fuse: None,
             keeping: None,
             insecure: false,
             admission: None,

@@ -26,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(400);
 /// hostile inputs. `PAGEMESH_STRESS_SEED` and `PAGEMESH_KEEP` come on top.
 const TOLD: [(&str, &str); 3] = [
     ("PAGEMESH_STRESS_SECONDS", "15"),
-    ("PAGEMESH_LITMUS_ROUNDS", "20000"),
+    ("PAGEMESH_LITMUS_ROUNDS", "10000"),
     ("PROPTEST_CASES", "200000"),
 ];
 

@@ -87,6 +87,10 @@ pub(crate) struct Daemon {
     /// How long to ask for admission before giving up; 0s for ever [default: 60s]
     #[arg(long, value_name = "DURATION", env = "PAGEMESH_JOIN_TIMEOUT")]
     join_timeout: Option<String>,
+    /// Die between two effects, for tests: Map:7
+    #[cfg(debug_assertions)]
+    #[arg(long, hide = true)]
+    die_after: Option<pagemesh_daemon::Fuse>,
     /// Read no configuration file
     #[arg(long, hide = true)]
     no_config: bool,

@@ -75,6 +75,7 @@ impl Daemon {
         let recorder = recorder(options, &node, &mut about.problems);
         let mut hands = Hands::new(Poll::new()?, network, pages, recorder);
         hands.pages.unprotected = options.unprotected;
+        hands.fuse.clone_from(&options.fuse);
         if let Some(keeping) = &options.keeping {
             keep(keeping, &options.socket, &mut hands, &listener, &datagram);
         }
@@ -108,7 +109,8 @@ impl Daemon {
             }
         );
         let network = network(options, udp, identity)?;
-        let hands = estate.hands(Poll::new()?, network, pages, recorder, &mut recovered)?;
+        let mut hands = estate.hands(Poll::new()?, network, pages, recorder, &mut recovered)?;
+        hands.fuse.clone_from(&options.fuse);
         let driver = Driver::go_on(recovered, hands, about, &datagram)?;
         let mut daemon = Self::assemble(options, signals, listener, datagram, driver)?;
         // First what came meanwhile: else all others would seem to be silent.

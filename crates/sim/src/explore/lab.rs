@@ -93,7 +93,7 @@ impl Lab {
             address: address(host),
             incarnation: Incarnation(host as u64 + 1),
             start,
-            pace: pace(),
+            pace: pace(self.setting.ahead()),
             key: PublicKey::NONE,
         };
         let site = Site::new(config, self.setting.canary);
@@ -152,13 +152,13 @@ impl Lab {
 }
 
 /// Repetitions do not slow down, and signs of life never come: time is steps.
-fn pace() -> Pace {
+fn pace(ahead: u32) -> Pace {
     Pace {
         resend_first: super::site::TICK,
         resend_ceiling: super::site::TICK,
         heartbeat: Duration::from_secs(1_000_000),
         dead_after: super::site::SILENCE,
-        ahead: 0,
+        ahead,
     }
 }
 

@@ -285,7 +285,7 @@ impl State {
                 };
                 self.acquired(number, key, *recovered)?;
             }
-            (Op::Watch(_), Reply::Changed) => {}
+            (Op::Watch(_), Reply::Changed) | (Op::Need(_), Reply::Done) => {}
             (Op::Leave, Reply::Done) => {
                 self.depart(lab, at, Life::Left);
                 return Ok(());

@@ -25,6 +25,8 @@ pub(crate) enum Op {
     Unlock(u64),
     /// Asks to be told before the page changes, and goes on.
     Watch(u32),
+    /// Says that it will need this many pages, from the first on.
+    Need(u32),
     /// Its process is killed.
     Die,
     /// Its host leaves the cluster.
@@ -132,6 +134,13 @@ impl Setting {
         Ok(())
     }
 
+    /// Pages asked for ahead at most: none unless a thread asks for some.
+    pub(super) fn ahead(&self) -> u32 {
+        let mut ops = self.threads.iter().flat_map(|(_, ops)| ops);
+        let needs = ops.any(|op| matches!(op, Op::Need(_)));
+        if needs { self.pages } else { 0 }
+    }
+
     pub(super) fn segment(&self) -> SegmentPlan {
         SegmentPlan {
             name: "a".into(),
@@ -168,6 +177,7 @@ fn op(text: &str) -> Result<Op, String> {
         ("lock", lock) => Op::Lock(number(lock)?),
         ("unlock", lock) => Op::Unlock(number(lock)?),
         ("watch", page) => Op::Watch(number(page)?),
+        ("need", pages) => Op::Need(number(pages)?),
         ("die", "") => Op::Die,
         ("leave", "") => Op::Leave,
         _ => return Err(format!("a thread cannot {text}")),
@@ -182,6 +192,7 @@ impl fmt::Display for Op {
             Self::Lock(lock) => write!(f, "lock {lock}"),
             Self::Unlock(lock) => write!(f, "unlock {lock}"),
             Self::Watch(page) => write!(f, "watch {page}"),
+            Self::Need(pages) => write!(f, "need {pages}"),
             Self::Die => f.write_str("die"),
             Self::Leave => f.write_str("leave"),
         }
@@ -243,7 +254,7 @@ mod tests {
     #[test]
     fn settings_are_read_as_they_are_written() {
         let text = "explore nodes=3 home=n2 pages=2 manager=fixed window=5 lost=1 crash=1 canary=lock-stolen\n\
-                    thread n1 write 0, read 1\nthread n3 lock 4, unlock 4, watch 0, die\n";
+                    thread n1 write 0, read 1\nthread n3 lock 4, unlock 4, watch 0, need 2, die\n";
         assert_eq!(Setting::parse(text).unwrap().to_string(), text);
         assert!(Setting::parse("explore nodes=2\nthread n3 read 0").is_err());
         assert!(Setting::parse("thread n1 dance").is_err());

@@ -13,9 +13,11 @@ use pagemesh_core::{
     Config, Effect, Effects, Event, Input, Node, Reply, Request, Rights, Source, Time,
 };
 use pagemesh_wire::header::Header;
+use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Access, Message};
 use pagemesh_wire::{
-    ClientId, MappingId, NodeId, PageIndex, PublicKey, SegmentId, SyncKey, Ticket, Version,
+    ClientId, MappingId, NodeId, PageCount, PageIndex, PublicKey, SegmentId, SyncKey, Ticket,
+    Version,
 };
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -498,6 +500,12 @@ impl Turn<'_> {
             Op::Watch(at) => Sight::Asks(Request::Watch {
                 segment,
                 page: PageIndex(at),
+            }),
+            Op::Need(pages) => Sight::Asks(Request::Advise {
+                segment,
+                first: PageIndex(0),
+                count: PageCount(pages),
+                advice: Advice::WillNeed,
             }),
             Op::Leave => Sight::Asks(Request::Leave),
             Op::Die => unreachable!("who dies does nothing more"),

@@ -107,6 +107,8 @@ fn merge(flags: Daemon, config: Config, global: &Global) -> Result<Options> {
             replace: flags.replace,
         }),
         insecure: flags.insecure || config.insecure.unwrap_or(false),
+        #[cfg(debug_assertions)]
+        fuse: flags.die_after,
         ..Options::default()
     })
 }
