@@ -5,7 +5,7 @@
 //! would have wrong contents, whoever touches it gets SIGBUS.
 
 use crate::hands::Hands;
-use crate::pages::{At, Pages};
+use crate::pages::{At, Fresh, Pages};
 use crate::payload::Payload;
 use crate::shelf::Shelf;
 use crate::tally::{Count, Tally};
@@ -38,12 +38,6 @@ impl Hands {
     pub(crate) fn diff_work(&mut self, work: DiffWork, payload: Payload<'_>) {
         let pages = &mut self.pages;
         match work {
-            DiffWork::Twin { segment, page } => {
-                let at = (segment, page);
-                let made = pages.twin(at);
-                self.tally.add(Count::TwinsMade, 1);
-                self.heed(at, "a twin cannot be made", made);
-            }
             DiffWork::Diff {
                 segment,
                 name,
@@ -51,18 +45,6 @@ impl Hands {
             } => self.diff(key(segment, name), then),
             DiffWork::DropTwin { segment, page } => pages.changes.drop_twin((segment, page)),
             DiffWork::Keep { segment, names } => self.keep_diffs(segment, &names, payload),
-            DiffWork::Merge {
-                segment,
-                page,
-                source,
-                names,
-            } => {
-                let at = (segment, page);
-                self.tally.add(Count::DiffsApplied, names.len() as u64);
-                let merged = self.pages.merge(at, source, &names, payload);
-                self.keep_segments();
-                self.heed(at, "diffs cannot be applied", merged);
-            }
             DiffWork::Update {
                 segment,
                 page,
@@ -91,6 +73,41 @@ impl Hands {
             }
             DiffWork::Forget { segment, upto } => {
                 pages.changes.forget_through(segment, |node| upto.get(node));
+            }
+            DiffWork::Twin { .. } | DiffWork::Merge { .. } => {
+                unreachable!("carried out by the caller")
+            }
+        }
+    }
+
+    /// Makes a twin of a page: of its frame, or of what is just being put there.
+    pub(crate) fn twin(&mut self, at: At, fresh: Option<&Fresh>, payload: Payload<'_>) {
+        let made = match fresh {
+            Some(Fresh::Merged(bytes)) => self.pages.changes.twin(at, &**bytes),
+            Some(Fresh::From(source)) => self.pages.twin_of(at, *source, payload),
+            None => self.pages.twin_of(at, Source::Frame, payload),
+        };
+        self.tally.add(Count::TwinsMade, 1);
+        self.heed(at, "a twin cannot be made", made);
+    }
+
+    /// What is to be put into a frame, with diffs applied; nothing if that was done
+    /// before or cannot be done.
+    pub(crate) fn merge(
+        &mut self,
+        at: At,
+        source: Source,
+        names: &[DiffName],
+        payload: Payload<'_>,
+    ) -> Option<Fresh> {
+        self.tally.add(Count::DiffsApplied, names.len() as u64);
+        match self.pages.merge(at, source, names, payload) {
+            Ok(bytes) => Some(Fresh::Merged(bytes)),
+            // The daemon before put it there, and dropped what it was made of.
+            Err(_) if self.pages.again && self.pages.has(at) => None,
+            Err(why) => {
+                self.heed::<()>(at, "diffs cannot be applied", Err(why));
+                None
             }
         }
     }
@@ -183,11 +200,20 @@ impl Hands {
 }
 
 impl Pages {
-    /// Copies a page's frame.
-    fn twin(&mut self, at: At) -> Result<(), Error> {
-        let mut page = [0; PAGE];
-        self.look(at, &mut page)?;
-        self.changes.twin(at, &page)
+    /// Copies contents.
+    fn twin_of(&mut self, at: At, source: Source, payload: Payload<'_>) -> Result<(), Error> {
+        let page = self.copy(at, source, payload)?;
+        self.changes.twin(at, &*page)
+    }
+
+    fn copy(&self, at: At, source: Source, payload: Payload<'_>) -> Result<Box<PageBytes>, Error> {
+        let mut page = Box::new([0; PAGE]);
+        match self.contents(at, source, payload) {
+            Some(bytes) => *page = *bytes,
+            None if source == Source::Frame => self.look(at, &mut page)?,
+            None => return Err(Error::NoContents(at)),
+        }
+        Ok(page)
     }
 
     /// Writes down what changed since the twin. How many bytes.
@@ -197,25 +223,18 @@ impl Pages {
         self.changes.capture(key, &page, keep)
     }
 
-    /// Fills a frame, with diffs applied. It may be done anew from the start: no
-    /// mapping has rights to the page.
+    /// Contents with diffs applied.
     fn merge(
-        &mut self,
+        &self,
         at: At,
         source: Source,
         names: &[DiffName],
         payload: Payload<'_>,
-    ) -> Result<(), Error> {
-        let mut page = [0; PAGE];
-        match self.contents(at, source, payload) {
-            Some(bytes) => page = *bytes,
-            None if source == Source::Frame => self.look(at, &mut page)?,
-            None => return Err(Error::NoContents(at)),
-        }
+    ) -> Result<Box<PageBytes>, Error> {
+        let mut page = self.copy(at, source, payload)?;
         let keys = names.iter().map(|name| key(at.0, *name));
-        self.changes.merge(keys, &mut page)?;
-        self.put(at, &page);
-        Ok(())
+        self.changes.merge(keys, &mut *page)?;
+        Ok(page)
     }
 
     /// Applies diffs to a frame that is in use: only the bytes that changed are
@@ -336,7 +355,7 @@ mod tests {
     #[test]
     fn stores_of_this_node_and_of_others_meet_in_the_frame() {
         let mut pages = pages(&[1; PAGE]);
-        pages.twin(AT).unwrap();
+        pages.twin_of(AT, Source::Frame, Payload::NONE).unwrap();
         let segment = pages.segments.get(AT.0).unwrap();
         segment.write_some(AT.1, 10, &[5, 5]).unwrap();
         let around = [(9, 7), (12, 7), (13, 8), (4095, 9)];
@@ -351,27 +370,26 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_filled_with_what_changed_since() {
+    fn contents_get_what_changed_since() {
         let mut pages = pages(&[1; PAGE]);
         learn(&mut pages, name(2, 1), &[(0, 2), (1, 2)]);
         learn(&mut pages, name(3, 1), &[(1, 3)]);
         let names = [name(2, 1), name(3, 1)];
         for (source, last) in [(Source::Frame, 1), (Source::Zero, 0)] {
-            pages.merge(AT, source, &names, Payload::NONE).unwrap();
-            let page = frame(&pages);
+            let page = pages.merge(AT, source, &names, Payload::NONE).unwrap();
             assert_eq!((page[0], page[1], page[4095]), (2, 3, last));
         }
         let missing = pages.merge(AT, Source::Frame, &[name(4, 1)], Payload::NONE);
-        assert_eq!(missing, Err(Error::NoDiff(key(AT.0, name(4, 1)))));
+        assert_eq!(missing.unwrap_err(), Error::NoDiff(key(AT.0, name(4, 1))));
         let nothing = pages.merge(AT, Source::Stash, &[], Payload::NONE);
-        assert_eq!(nothing, Err(Error::NoContents(AT)));
+        assert_eq!(nothing.unwrap_err(), Error::NoContents(AT));
     }
 
     #[test]
     fn a_page_that_waits_for_memory_takes_changes_all_the_same() {
         let mut pages = pages(&[0; PAGE]);
         pages.waiting.enter(AT, &[4; PAGE]);
-        pages.twin(AT).unwrap();
+        pages.twin_of(AT, Source::Frame, Payload::NONE).unwrap();
         learn(&mut pages, name(2, 1), &[(3, 9)]);
         pages.update(AT, &[name(2, 1)]).unwrap();
         let page = frame(&pages);

@@ -6,7 +6,7 @@ use crate::keeper::{Kept, Tag};
 use crate::locks::Reclaimed;
 use crate::network::Network;
 use crate::note::Note;
-use crate::pages::{At, Pages};
+use crate::pages::{At, Fresh, Pages};
 use crate::payload::Payload;
 use crate::recorder::Recorder;
 use crate::sessions::Sessions;
@@ -15,7 +15,7 @@ use crate::stamps::Stamps;
 use crate::tally::{Count, Tally};
 use crate::threads::Threads;
 use crate::tickets::Tickets;
-use pagemesh_core::{Effect, Effects, Event, Input, Rights, Source};
+use pagemesh_core::{DiffWork, Effect, Effects, Event, Input, Rights};
 use pagemesh_os::clock;
 use pagemesh_os::poll::Poll;
 use pagemesh_wire::header::PROTOCOL_VERSION;
@@ -102,7 +102,7 @@ type Filling = Option<Fill>;
 /// See [`Filling`].
 struct Fill {
     at: At,
-    source: Source,
+    fresh: Fresh,
     /// Which effect asked for it.
     index: usize,
 }
@@ -183,10 +183,10 @@ impl Hands {
                     rights,
                 } => {
                     let at = (segment, page);
-                    let source = filling.take_if(|fill| fill.at == at);
+                    let fresh = filling.take_if(|fill| fill.at == at);
                     self.fill(&mut filling, payload);
-                    let source = source.map(|fill| fill.source);
-                    woken = self.map(mapping, at, rights, source, payload).or(woken);
+                    let fresh = fresh.map(|fill| fill.fresh);
+                    woken = self.map(mapping, at, rights, fresh, payload).or(woken);
                 }
                 Effect::Fill {
                     segment,
@@ -198,7 +198,24 @@ impl Hands {
                     if self.sharing.is_on() {
                         self.sharing.came(at, source, payload.page());
                     }
-                    filling = Some(Fill { at, source, index });
+                    let fresh = Fresh::From(source);
+                    filling = Some(Fill { at, fresh, index });
+                }
+                Effect::Diffs(DiffWork::Merge {
+                    segment,
+                    page,
+                    source,
+                    names,
+                }) => {
+                    self.fill(&mut filling, payload);
+                    let at = (segment, page);
+                    let merged = self.merge(at, source, &names, payload);
+                    filling = merged.map(|fresh| Fill { at, fresh, index });
+                }
+                Effect::Diffs(DiffWork::Twin { segment, page }) => {
+                    let at = (segment, page);
+                    let fresh = filling.as_ref().filter(|fill| fill.at == at);
+                    self.twin(at, fresh.map(|fill| &fill.fresh), payload);
                 }
                 other => {
                     self.fill(&mut filling, payload);
@@ -247,8 +264,8 @@ impl Hands {
     }
 
     fn fill(&mut self, filling: &mut Filling, payload: Payload<'_>) {
-        if let Some(Fill { at, source, .. }) = filling.take() {
-            self.pages.fill(at, source, payload);
+        if let Some(Fill { at, fresh, .. }) = filling.take() {
+            self.pages.fill(at, &fresh, payload);
             self.keep_segments();
         }
     }
@@ -339,15 +356,15 @@ impl Hands {
         mapping: MappingId,
         at: At,
         rights: Rights,
-        source: Option<Source>,
+        fresh: Option<Fresh>,
         payload: Payload<'_>,
     ) -> Option<u64> {
         let fault = (mapping, at.1);
-        match source {
-            Some(source) => {
+        match fresh {
+            Some(fresh) => {
                 let tally = &mut self.tally;
                 self.pages
-                    .place(mapping, at, rights, source, payload, tally);
+                    .place(mapping, at, rights, &fresh, payload, tally);
                 self.keep_segments();
             }
             None => {

@@ -38,6 +38,15 @@ pub(crate) struct Pages {
     pub(crate) unprotected: bool,
 }
 
+/// What is to be put into a frame.
+#[derive(Debug)]
+pub(crate) enum Fresh {
+    /// Contents of somewhere.
+    From(Source),
+    /// Contents with diffs applied.
+    Merged(Box<PageBytes>),
+}
+
 /// One page.
 pub(crate) type At = (SegmentId, PageIndex);
 
@@ -83,15 +92,15 @@ impl Pages {
     }
 
     /// Puts contents into a frame, over whatever is there.
-    pub(crate) fn fill(&mut self, at: At, source: Source, payload: Payload<'_>) {
-        if source == Source::Frame {
+    pub(crate) fn fill(&mut self, at: At, fresh: &Fresh, payload: Payload<'_>) {
+        if matches!(fresh, Fresh::From(Source::Frame)) {
             return;
         }
         if self.again && self.has(at) {
             return;
         }
-        let Some(bytes) = known((&self.stash, &self.changes), at, source, payload) else {
-            tracing::error!(segment = %at.0, page = %at.1, ?source, "contents are not there");
+        let Some(bytes) = fresh_bytes((&self.stash, &self.changes), at, fresh, payload) else {
+            tracing::error!(segment = %at.0, page = %at.1, ?fresh, "contents are not there");
             return;
         };
         put((&mut self.segments, &mut self.waiting), at, bytes);
@@ -118,14 +127,14 @@ impl Pages {
         id: MappingId,
         at: At,
         rights: Rights,
-        source: Source,
+        fresh: &Fresh,
         payload: Payload<'_>,
         tally: &mut Tally,
     ) {
         let write = rights == Rights::Write;
         let mapping = self.mappings.get(id).filter(|mapping| mapping.write);
         let target = mapping.and_then(|mapping| Some((mapping, mapping.place.address(at.1)?)));
-        let bytes = known((&self.stash, &self.changes), at, source, payload);
+        let bytes = fresh_bytes((&self.stash, &self.changes), at, fresh, payload);
         if let (Some((mapping, address)), Some(bytes)) = (target, bytes) {
             match mapping.uffd.copy(address, bytes, write) {
                 Outcome::Done => return tally.add(Count::PagesPlaced, 1),
@@ -138,7 +147,7 @@ impl Pages {
                 _ => {}
             }
         }
-        self.fill(at, source, payload);
+        self.fill(at, fresh, payload);
         self.map(id, at, rights, None, tally);
     }
 
@@ -186,7 +195,7 @@ impl Pages {
     fn restore(&mut self, at: At, tally: &mut Tally) {
         let Some(bytes) = self.waiting.leave(at) else {
             tally.add(Count::FramesPunched, 1);
-            return self.fill(at, Source::Zero, Payload::NONE);
+            return self.fill(at, &Fresh::From(Source::Zero), Payload::NONE);
         };
         tally.add(Count::FramesWaited, 1);
         if write(&mut self.segments, at, &bytes).is_err() {
@@ -268,7 +277,7 @@ impl Pages {
     }
 
     /// Whether the page's frame has contents.
-    fn has(&self, at: At) -> bool {
+    pub(crate) fn has(&self, at: At) -> bool {
         let segment = self.segments.get(at.0);
         segment.is_some_and(|segment| segment.has(at.1))
     }
@@ -337,6 +346,19 @@ fn put((segments, waiting): (&mut Segments, &mut WaitingRoom), at: At, bytes: &P
 /// Puts contents into a frame.
 fn write(segments: &mut Segments, at: At, bytes: &PageBytes) -> anyhow::Result<()> {
     Ok(segments.receive(at.0)?.write(at.1, bytes)?)
+}
+
+/// The same of what is to be put into a frame.
+fn fresh_bytes<'a>(
+    rests: (&'a Stash, &'a Changes),
+    at: At,
+    fresh: &'a Fresh,
+    payload: Payload<'a>,
+) -> Option<&'a PageBytes> {
+    match fresh {
+        Fresh::From(source) => known(rests, at, *source, payload),
+        Fresh::Merged(bytes) => Some(bytes),
+    }
 }
 
 /// Contents that need not be read from a frame.

@@ -31,6 +31,12 @@ pub(super) enum Order {
         pages: u32,
         window_nanos: Option<u64>,
     },
+    /// The same, with a policy by its name.
+    OpenWith {
+        name: String,
+        pages: u32,
+        policy: String,
+    },
     /// Load or store one word of each page, in this order; answers with times.
     Touch { pages: Vec<u32>, write: bool },
     /// Fill so many pages with what `bench compress` calls by this name.
@@ -41,6 +47,8 @@ pub(super) enum Order {
     Guarded { number: u64, page: u32, write: bool },
     /// Take and release a lock so often; answers with the times of the taking.
     Lock { number: u64, count: u32 },
+    /// Take a lock, store something new to so many pages, release it.
+    Change { number: u64, pages: u32 },
     /// Meet the others so often; answers with times.
     Barrier {
         number: u64,
@@ -168,7 +176,22 @@ impl Actor {
                 name,
                 pages,
                 window_nanos,
-            } => self.open(name, *pages, *window_nanos),
+            } => {
+                let sequential = |nanos| Policy::Sequential {
+                    manager: pagemesh::Manager::Dynamic,
+                    window: pagemesh::Window::Nanos(nanos),
+                };
+                self.open(name, *pages, window_nanos.map(sequential))
+            }
+            Order::OpenWith {
+                name,
+                pages,
+                policy,
+            } => {
+                let policy = policy.parse().map_err(anyhow::Error::msg)?;
+                self.open(name, *pages, Some(policy))
+            }
+            Order::Change { number, pages } => self.change(*number, *pages),
             Order::Touch { pages, write } => self.touch(pages, *write),
             Order::Fill { pages, kind } => self.fill(*pages, kind),
             Order::Add { pages } => self.each(pages, |word| {
@@ -241,16 +264,13 @@ impl Actor {
         Ok(&self.stage.as_ref().context("no segment is open")?.1)
     }
 
-    fn open(&mut self, name: &str, pages: u32, window: Option<u64>) -> Result<Vec<u64>> {
+    fn open(&mut self, name: &str, pages: u32, policy: Option<Policy>) -> Result<Vec<u64>> {
         let mesh = Mesh::connect()?;
         let size = u64::from(pages) * 4096;
-        let mut options = Options::default();
-        if let Some(nanos) = window {
-            options.policy = Policy::Sequential {
-                manager: pagemesh::Manager::Dynamic,
-                window: pagemesh::Window::Nanos(nanos),
-            };
-        }
+        let options = Options {
+            policy: policy.unwrap_or_default(),
+            ..Options::default()
+        };
         let segment = mesh
             .create(name, size, options)
             .or_else(|_| mesh.open(name, Access::Writable))?;
@@ -265,6 +285,16 @@ impl Actor {
         for (page, bytes) in (0..pages as usize).zip(contents.iter().cycle()) {
             mapping.write(page * 4096, bytes)?;
         }
+        Ok(Vec::new())
+    }
+
+    fn change(&self, number: u64, pages: u32) -> Result<Vec<u64>> {
+        let guard = self.segment()?.lock(number).lock()?;
+        for page in 0..pages as usize {
+            let word = self.mapping()?.atomic_u64(page * 4096)?;
+            word.store(word.load(Relaxed) + 1, Relaxed);
+        }
+        guard.unlock();
         Ok(Vec::new())
     }
 

@@ -198,6 +198,16 @@ impl Stage {
         Ok(())
     }
 
+    /// As [`Stage::open`], with a policy by its name.
+    pub(super) fn open_with(&mut self, name: &str, pages: u32, policy: &str) -> Result<()> {
+        let order = Order::OpenWith {
+            name: name.to_owned(),
+            pages,
+            policy: policy.to_owned(),
+        };
+        (0..self.agents.len()).try_for_each(|agent| self.ask(agent, &order).map(drop))
+    }
+
     pub(super) fn touch(&mut self, agent: usize, pages: &[u32], write: bool) -> Result<Vec<u64>> {
         self.ask(
             agent,

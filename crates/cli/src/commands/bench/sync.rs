@@ -1,10 +1,21 @@
-//! `bench sync`: locks and barriers (TR1).
+//! `bench sync`: locks and barriers (TR1), also of segments of policy `release`, where
+//! notices of what was written travel with them.
 
 use super::agent::Order;
 use super::report::{Report, Samples};
 use super::stage::Stage;
 use super::{Effort, Waiting, raw};
-use anyhow::Result;
+use anyhow::{Result, anyhow};
+use pagemesh::Policy;
+
+/// The policy of the segments whose rows say so.
+const RELEASE: &str = "release";
+
+/// Pages written by who had the lock before.
+const NOTICES: [u32; 3] = [0, 10, 1000];
+
+/// Clean pages that every node of a barrier has, or not.
+const CLEAN: [u32; 2] = [0, 4096];
 
 /// Sizes of barriers.
 const PARTIES: std::ops::RangeInclusive<usize> = 2..=8;
@@ -13,7 +24,13 @@ pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) ->
     if effort.wants(&["lock_handover", "lock_reacquire"]) {
         locks(effort, waiting, report)?;
     }
-    barriers(effort, waiting, report)
+    barriers(effort, waiting, report)?;
+    if let Err(why) = RELEASE.parse::<Policy>() {
+        report.skip(RELEASE.into(), &anyhow!(why));
+        return Ok(());
+    }
+    notices(effort, waiting, report)?;
+    cached(effort, waiting, report)
 }
 
 fn locks(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
@@ -68,29 +85,95 @@ fn barriers(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()
     let mut stage = Stage::new(*PARTIES.end(), effort, waiting)?;
     stage.open("bench.barriers", 1, None)?;
     for parties in wanted {
+        meet(&mut stage, effort, parties, &name(parties), report)?;
+    }
+    Ok(())
+}
+
+/// The first nodes of a stage meet, again and again.
+fn meet(
+    stage: &mut Stage,
+    effort: &Effort,
+    parties: usize,
+    name: &str,
+    report: &mut Report,
+) -> Result<()> {
+    let (mut samples, mut short) = <(Samples, Samples)>::default();
+    for round in effort.rounds() {
+        stage.raw(raw::REQUEST, effort.count, &mut short)?;
+        let order = Order::Barrier {
+            number: parties as u64,
+            parties: parties as u32,
+            count: effort.count,
+        };
+        for agent in 0..parties {
+            stage.tell(agent, &order)?;
+        }
+        for agent in 0..parties {
+            let times = stage.hear(agent)?;
+            if agent == 0 {
+                samples.extend(times);
+            }
+        }
+        if round == Effort::WARM_UP {
+            (samples, short) = Default::default();
+        }
+    }
+    let beside = Some(("raw_exchange_short", &short));
+    report.row(name, stage.waiting(), &samples, beside);
+    Ok(())
+}
+
+/// A lock comes from the other node, with a notice for each page written there.
+fn notices(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
+    let name = |pages| format!("lock_notices_{pages}");
+    if !effort.wants(&NOTICES.map(name).each_ref().map(String::as_str)) {
+        return Ok(());
+    }
+    let mut stage = Stage::new(2, effort, waiting)?;
+    stage.open_with("bench.notices", 1000, RELEASE)?;
+    let count = effort.count.min(100);
+    for pages in NOTICES {
         let (mut samples, mut short) = <(Samples, Samples)>::default();
         for round in effort.rounds() {
             stage.raw(raw::REQUEST, effort.count, &mut short)?;
-            let order = Order::Barrier {
-                number: parties as u64,
-                parties: parties as u32,
-                count: effort.count,
-            };
-            for agent in 0..parties {
-                stage.tell(agent, &order)?;
-            }
-            for agent in 0..parties {
-                let times = stage.hear(agent)?;
-                if agent == 0 {
-                    samples.extend(times);
-                }
+            for _ in 0..count {
+                stage.ask(1, &Order::Change { number: 1, pages })?;
+                let take = Order::Lock {
+                    number: 1,
+                    count: 1,
+                };
+                samples.extend(stage.ask(0, &take)?);
             }
             if round == Effort::WARM_UP {
                 (samples, short) = Default::default();
             }
         }
         let beside = Some(("raw_exchange_short", &short));
-        report.row(name(parties), waiting.name(), &samples, beside);
+        report.row(name(pages), waiting.name(), &samples, beside);
+    }
+    Ok(())
+}
+
+/// Barriers of nodes that have read many pages, which nobody writes.
+fn cached(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
+    for clean in CLEAN {
+        let name = |parties| format!("barrier_release_{parties}_clean_{clean}");
+        let wanted: Vec<usize> = PARTIES
+            .filter(|parties| effort.wants(&[&name(*parties)]))
+            .collect();
+        if wanted.is_empty() {
+            continue;
+        }
+        let mut stage = Stage::new(*PARTIES.end(), effort, waiting)?;
+        stage.open_with("bench.clean", CLEAN[1], RELEASE)?;
+        let pages: Vec<u32> = (0..clean).collect();
+        for agent in 0..*PARTIES.end() {
+            stage.touch(agent, &pages, false)?;
+        }
+        for parties in wanted {
+            meet(&mut stage, effort, parties, &name(parties), report)?;
+        }
     }
     Ok(())
 }
