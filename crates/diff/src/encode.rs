@@ -2,24 +2,34 @@
 
 use crate::{Diff, HEAD, LINE, LINES, PAGE, Page, WORD};
 
+/// Lines that are compared at once: most of a page is mostly as it was.
+const BLOCK: usize = 8;
+
 /// Appends to `out` what changed from `twin` to `now`.
 pub fn encode(twin: &Page, now: &Page, out: &mut Vec<u8>) {
     let mut sections = Sections::new();
     let line = LINE * WORD;
-    for (index, (old, new)) in twin
-        .chunks_exact(line)
-        .zip(now.chunks_exact(line))
-        .enumerate()
-    {
-        let (old, new) = (words(old), words(new));
-        let mut changed = [0; LINE];
-        let mut any = 0;
-        for word in 0..LINE {
-            changed[word] = old[word] ^ new[word];
-            any |= changed[word];
+    let blocks = twin
+        .chunks_exact(BLOCK * line)
+        .zip(now.chunks_exact(BLOCK * line));
+    for (block, (twin, now)) in blocks.enumerate() {
+        // The C library knows the widest registers of this processor.
+        if twin == now {
+            continue;
         }
-        if any != 0 {
-            sections.line(index, &changed.map(mask_of), &new);
+        let lines = twin.chunks_exact(line).zip(now.chunks_exact(line));
+        for (index, (old, new)) in lines.enumerate() {
+            let (old, new) = (words(old), words(new));
+            let mut changed = [0; LINE];
+            let mut bits = 0;
+            for word in 0..LINE {
+                changed[word] = old[word] ^ new[word];
+                bits |= u8::from(changed[word] != 0) << word;
+            }
+            if bits != 0 {
+                let mask = |word: usize| mask_of(changed[word]);
+                sections.line(block * BLOCK + index, bits, mask, &new);
+            }
         }
     }
     sections.append_to(out);
@@ -44,8 +54,10 @@ pub fn merge(older: &Diff<'_>, newer: &Diff<'_>, out: &mut Vec<u8>) {
         .zip(page.chunks_exact(line))
         .enumerate()
     {
-        if *masks != [0; LINE] {
-            sections.line(index, masks, &words(bytes));
+        let bit = |(word, mask): (usize, &u8)| u8::from(*mask != 0) << word;
+        let bits = masks.iter().enumerate().map(bit).sum();
+        if bits != 0 {
+            sections.line(index, bits, |word| masks[word], &words(bytes));
         }
     }
     sections.append_to(out);
@@ -88,18 +100,17 @@ impl Sections {
         }
     }
 
-    /// A line with changes.
-    fn line(&mut self, index: usize, masks: &[u8; LINE], new: &[u64; LINE]) {
+    /// A line with changes, in the words that `bits` names.
+    fn line(&mut self, index: usize, bits: u8, mask: impl Fn(usize) -> u8, new: &[u64; LINE]) {
         self.lines |= 1 << index;
-        let mut words = 0;
-        for (word, (mask, new)) in masks.iter().zip(new).enumerate() {
-            words |= u8::from(*mask != 0) << word;
-            if *mask != 0 {
-                self.word(*mask, *new);
-            }
+        let mut rest = bits;
+        while rest != 0 {
+            let word = rest.trailing_zeros() as usize;
+            self.word(mask(word), new[word]);
+            rest &= rest - 1;
         }
         let (room, used) = &mut self.words;
-        room[*used] = words;
+        room[*used] = bits;
         *used += 1;
     }
 
