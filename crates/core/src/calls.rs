@@ -13,7 +13,7 @@ use crate::limits::CALLS_KEPT;
 use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::peer::{Call, Message, Refusal, Reply, Service};
-use pagemesh_wire::{CallId, ClientId, NodeId, SyncKey, Ticket};
+use pagemesh_wire::{CallId, ClientId, NodeId, SegmentId, SyncKey, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -38,6 +38,8 @@ pub(crate) enum Then {
     Left,
     /// The coordinator has a piece of what this node knew; on to the next.
     Bequeathed,
+    /// A step of a collection of this segment, in this round.
+    Collected(SegmentId, u64),
     /// Wake another waiter of this condition variable.
     WakeAnother(SyncKey),
     /// Nothing: it only had to arrive.
@@ -239,7 +241,9 @@ impl Calls {
             Call::CondWait { key } if outgoing.cancelled && *reply == Reply::Done => {
                 return Some(Then::WakeAnother(key));
             }
-            Call::Barrier { key, .. } if *reply == Reply::Done => {
+            Call::Barrier { key, .. } | Call::Arrive { key, .. }
+                if matches!(reply, Reply::Done | Reply::Depart { .. }) =>
+            {
                 cx.emit(Event::BarrierPassed { key });
             }
             _ => {}
@@ -314,7 +318,10 @@ impl Calls {
     /// the call was withdrawn or what became of it. False for all other calls.
     fn inquire(&mut self, cx: &mut Cx<'_>, call: CallId) -> bool {
         let outgoing = self.outgoing.get_mut(&call).expect("listed just now");
-        let asks = matches!(outgoing.body, Call::Barrier { .. } | Call::Sysv(_));
+        let asks = matches!(
+            outgoing.body,
+            Call::Barrier { .. } | Call::Arrive { .. } | Call::Sysv(_)
+        );
         // An attachment is given back when it comes.
         let attaches = matches!(outgoing.then, Then::Open { .. });
         let inquires = asks && !attaches && outgoing.backoff.is_some();

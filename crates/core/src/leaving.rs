@@ -74,7 +74,7 @@ impl Rooms {
         if !self.leaving.has_begun() || self.leaving.empty {
             return;
         }
-        let mut left = self.locks.hand_over(cx);
+        let mut left = self.locks.hand_over(cx, &mut self.segments);
         for segment in self.segments.values_mut() {
             let heir = cx.heir(segment.info.id);
             left += segment.policy.hand_over(cx, heir, LEAVE_BURST);
@@ -166,7 +166,8 @@ impl Rooms {
         self.adopt(subject.segment());
         match subject {
             Subject::Lock(key) if self.segments.contains_key(&key.segment) => {
-                self.locks.learn(cx, key, node, version);
+                self.locks
+                    .learn(cx, &mut self.segments, key, (node, version));
             }
             Subject::Lock(_) => {}
             Subject::Page { segment, page } => {

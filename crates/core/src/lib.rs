@@ -18,6 +18,7 @@ pub mod limits;
 mod link;
 mod membership;
 mod node;
+mod order;
 mod ownership;
 mod policies;
 mod prefetch;

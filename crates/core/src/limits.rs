@@ -69,6 +69,10 @@ pub const GROUPS: usize = 64;
 /// Pieces of a leaving home's knowledge in one call: they must fit a datagram.
 pub const INHERITED: usize = 32;
 
+/// Write notices and interval records of one segment that a node remembers before it
+/// wants them collected: with a diff of a page for each, some 70 MB.
+pub const NOTICES_KEPT: u32 = 1 << 14;
+
 /// Page ownerships under way at once when a node leaves.
 pub const LEAVE_BURST: usize = 64;
 

@@ -12,9 +12,10 @@ use core::net::SocketAddr;
 use pagemesh_wire::header::{Header, HeaderError};
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{
-    AskMany, DecodeError, Health, Located, Message, PassAck, Refusal, Spare, Subject,
+    Absent, AskMany, Base, Contents, DecodeError, Grant, Health, Located, Message, News, PassAck,
+    Refusal, Spare, Subject, Told,
 };
-use pagemesh_wire::{NodeId, PageIndex, PublicKey, SegmentId, SyncKey, Version};
+use pagemesh_wire::{NodeId, PageIndex, PublicKey, SegmentId, SyncKey, VectorTime, Version};
 
 /// The address a datagram came from, and whose seal it bore.
 pub(crate) type Sender = (SocketAddr, PublicKey);
@@ -235,17 +236,46 @@ impl Rooms {
             }
             Message::HeartbeatAck { .. } => self.membership.coordinator_heard = cx.now,
             Message::Expelled => self.expelled(cx),
-            Message::Acquire(_)
-            | Message::Grant(_)
-            | Message::Inquire(_)
-            | Message::Told(_)
-            | Message::Fetch(_)
-            | Message::Base(_)
-            | Message::Want(_)
-            | Message::Diffs(_)
-            | Message::Absent(_)
-            | Message::Full { .. } => cx.emit(Event::Stale {}),
+            message => self.order_message(cx, from, message),
+        }
+    }
+
+    /// What is said about segments whose locks and barriers keep the order.
+    fn order_message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
+        let segment = match &message {
+            Message::Acquire(acquire) => match acquire.ask.subject {
+                Subject::Lock(key) => {
+                    let letter = LockLetter::Acquire(acquire.clone());
+                    return self.lock_letter(cx, from, key, letter);
+                }
+                Subject::Page { .. } => return cx.emit(Event::Malformed {}),
+            },
+            Message::Grant(grant) => match grant.pass.subject {
+                Subject::Lock(key) => {
+                    let letter = LockLetter::Grant(grant.clone());
+                    return self.lock_letter(cx, from, key, letter);
+                }
+                Subject::Page { .. } => return cx.emit(Event::Malformed {}),
+            },
+            Message::Inquire(inquire) => inquire.segment,
+            Message::Told(told) => told.segment,
+            Message::Fetch(fetch) => fetch.segment,
+            Message::Base(base) => base.segment,
+            Message::Want(want) => want.segment,
+            Message::Diffs(diffs) => diffs.segment,
+            Message::Absent(absent) => absent.segment,
+            Message::Full { segment, .. } => *segment,
             other => unreachable!("handled before: {other:?}"),
+        };
+        if self.answers_for(cx, segment) {
+            self.adopt(segment);
+        }
+        let known = self.segments.get_mut(&segment);
+        match known.and_then(|segment| segment.policy.order()) {
+            Some(order) => order.message(cx, from, message),
+            // This node will hear soon that it is the home: whoever asks will ask again.
+            None if segment.home() == cx.me() => cx.emit(Event::Stale {}),
+            None => answer_unordered(cx, from, message),
         }
     }
 
@@ -281,14 +311,17 @@ impl Rooms {
     /// Something about a lock. Locks of segments unknown here are not kept; a
     /// late grant of one is acknowledged, so that it is not repeated for ever.
     fn lock_letter(&mut self, cx: &mut Cx<'_>, from: NodeId, key: SyncKey, letter: LockLetter) {
-        if self.answers_for(cx, key.segment) || matches!(letter, LockLetter::Pass(_)) {
+        if self.answers_for(cx, key.segment)
+            || matches!(letter, LockLetter::Pass(_) | LockLetter::Grant(_))
+        {
             self.adopt(key.segment);
         }
         match letter {
             letter if self.segments.contains_key(&key.segment) => {
-                self.locks.message(cx, from, key, letter);
+                self.locks
+                    .message(cx, &mut self.segments, from, key, letter);
             }
-            LockLetter::Pass(pass) => {
+            LockLetter::Pass(pass) | LockLetter::Grant(Grant { pass, .. }) => {
                 let (subject, version) = (pass.subject, pass.version);
                 cx.send(from, Message::PassAck(PassAck { subject, version }));
             }
@@ -313,5 +346,39 @@ impl Rooms {
             }
             _ => cx.emit(Event::Stale {}),
         }
+    }
+}
+
+/// Who knows nothing of a segment, or has forgotten it, says so to whoever asks.
+fn answer_unordered(cx: &mut Cx<'_>, from: NodeId, message: Message) {
+    match message {
+        Message::Inquire(inquire) => cx.send(
+            from,
+            Message::Told(Told {
+                segment: inquire.segment,
+                request: inquire.request,
+                news: News::default(),
+            }),
+        ),
+        Message::Want(want) => cx.send(
+            from,
+            Message::Absent(Absent {
+                segment: want.segment,
+                request: want.request,
+                diffs: want.diffs,
+                floor: VectorTime::ZERO,
+            }),
+        ),
+        Message::Fetch(fetch) if fetch.reader != cx.me() => cx.send(
+            fetch.reader,
+            Message::Base(Base {
+                segment: fetch.segment,
+                page: fetch.page,
+                request: fetch.request,
+                contents: Contents::None,
+                applied: VectorTime::ZERO,
+            }),
+        ),
+        _ => cx.emit(Event::Stale {}),
     }
 }

@@ -52,6 +52,8 @@ pub struct Pace {
     pub dead_after: Duration,
     /// See [`crate::limits::AHEAD`]; zero to ask for nothing ahead.
     pub ahead: u32,
+    /// See [`crate::limits::NOTICES_KEPT`].
+    pub notices: u32,
 }
 
 impl Default for Pace {
@@ -63,6 +65,7 @@ impl Default for Pace {
             heartbeat: limits::HEARTBEAT,
             dead_after: limits::DEAD_AFTER,
             ahead: limits::AHEAD,
+            notices: limits::NOTICES_KEPT,
         }
     }
 }

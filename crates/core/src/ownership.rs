@@ -21,6 +21,14 @@ use std::collections::VecDeque;
 
 use crate::time::Time;
 
+/// What a subject adds to what is under way about it.
+pub(crate) trait Extra: Default + PartialEq {
+    /// How a wish is said to others.
+    fn say(&self, ask: Ask) -> Message {
+        Message::Ask(ask)
+    }
+}
+
 /// One node's knowledge of who owns a subject.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Ownership<X> {
@@ -59,7 +67,7 @@ impl<X: Default> Default for Busy<X> {
     }
 }
 
-impl<X: Default + PartialEq> Busy<X> {
+impl<X: Extra> Busy<X> {
     fn is_idle(&self) -> bool {
         self.want.is_none()
             && self.queue.is_empty()
@@ -143,7 +151,7 @@ pub(crate) enum Route {
     Astray,
 }
 
-impl<X: Default + PartialEq> Ownership<X> {
+impl<X: Extra> Ownership<X> {
     /// Before anything happened, the home owns the subject.
     pub(crate) fn new(home: NodeId) -> Self {
         Self {
@@ -238,16 +246,15 @@ impl<X: Default + PartialEq> Ownership<X> {
         // A wish goes back to its own node only to be served there on the word of
         // the library, or to be searched for because that node is the home.
         if to != waiter.node || by_library || hops == ASTRAY {
-            cx.send(
-                to,
-                Message::Ask(Ask {
-                    subject,
-                    waiter,
-                    since,
-                    hops,
-                    by_library,
-                }),
-            );
+            let ask = Ask {
+                subject,
+                waiter,
+                since,
+                hops,
+                by_library,
+            };
+            let said = self.busy().map(|busy| busy.more.say(ask));
+            cx.send(to, said.unwrap_or(Message::Ask(ask)));
         }
         true
     }

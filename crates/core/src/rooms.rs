@@ -10,6 +10,7 @@ use crate::leaving::Leaving;
 use crate::limits::{GROUPS, LIST_PAGE};
 use crate::link::Sender;
 use crate::membership::{Coordinator, Membership, Standing, Verdict};
+use crate::order::Early;
 use crate::policies::Who;
 use crate::segment::Segment;
 use crate::shell::Cx;
@@ -36,6 +37,7 @@ pub(crate) struct Rooms {
     pub(crate) conditions: Conditions,
     pub(crate) leaving: Leaving,
     pub(crate) sysv: Sysv,
+    pub(crate) early: Vec<Early>,
 }
 
 impl Rooms {
@@ -51,6 +53,7 @@ impl Rooms {
             conditions: Conditions::default(),
             leaving: Leaving::default(),
             sysv: Sysv::default(),
+            early: Vec::new(),
         }
     }
 
@@ -83,7 +86,7 @@ impl Rooms {
             Input::ClientGone { client } => self.client_gone(cx, client),
             Input::LockReturned { key, recovered } => {
                 if self.membership.standing == Standing::Member {
-                    self.locks.returned(cx, key, recovered);
+                    self.locks.returned(cx, &mut self.segments, key, recovered);
                 }
             }
             Input::UseConfirmed {
@@ -97,11 +100,12 @@ impl Rooms {
             }
             Input::Unchanged { segment, page } => {
                 if let Some(segment) = self.segments.get_mut(&segment) {
-                    segment.policy.unchanged(cx, page);
+                    segment.policy.unchanged(page);
                 }
             }
             Input::Deadline => self.deadline(cx),
         }
+        self.go_on(cx);
         self.go_on_leaving(cx);
     }
 
@@ -119,6 +123,11 @@ impl Rooms {
                 Timer::Suspect(node) => self.suspect(cx, node),
                 Timer::Call(call) => self.call_due(cx, call),
                 Timer::Subject(subject) => self.subject_due(cx, subject),
+                Timer::Order(segment) => {
+                    if let Some(order) = self.order(segment) {
+                        order.due_again(cx);
+                    }
+                }
                 Timer::Ahead(segment) => {
                     if let Some(segment) = self.segments.get_mut(&segment) {
                         segment.policy.look_ahead(cx);
@@ -137,7 +146,7 @@ impl Rooms {
                 if let Some(patience) = forsaken {
                     self.locks.forsake(cx, key, patience);
                 }
-                self.locks.due(cx, key);
+                self.locks.due(cx, &mut self.segments, key);
             }
             Subject::Page { segment, page } => {
                 let Some(segment) = self.segments.get_mut(&segment) else {
@@ -239,7 +248,8 @@ impl Rooms {
             }
             Request::Call { to, call } => self.client_call(cx, ticket, client, to, call),
             Request::Lock { key } if self.is_open_by(key.segment, client) => {
-                self.locks.lock(cx, ticket, client, key);
+                self.locks
+                    .lock(cx, &mut self.segments, (ticket, client), key);
             }
             Request::Lock { .. } => cx.refuse(ticket, Refusal::NotFound),
             Request::Watch { segment, page } => {
@@ -335,9 +345,13 @@ impl Rooms {
                 cx.is_gone(node)
             }
         };
-        match to.or_else(|| home_of(cx, &call)) {
+        let server = to.or_else(|| home_of(cx, &call));
+        match server {
             Some(node) if gone(node) => cx.refuse(ticket, Refusal::NodeGone(node)),
-            Some(node) => self.call(cx, node, call, Then::Tell(ticket, client)),
+            Some(node) => {
+                let call = self.with_news(cx, call);
+                self.call(cx, node, call, Then::Tell(ticket, client));
+            }
             None => cx.refuse(ticket, Refusal::Invalid("not for clients".into())),
         }
     }
@@ -393,6 +407,7 @@ impl Rooms {
 
     pub(crate) fn forget_caller(&mut self, caller: Caller) {
         self.barriers.cancel(caller);
+        self.early.retain(|early| early.caller != caller);
         self.conditions.cancel(caller);
         self.sysv.cancel(caller);
     }
@@ -493,7 +508,7 @@ impl Rooms {
             && let Some(then) = self.calls.give_up(cx, call, coordinator)
         {
             let why = Refusal::NodeGone(coordinator);
-            self.carry_on(cx, then, peer::Reply::Refused(why));
+            self.carry_on(cx, coordinator, then, peer::Reply::Refused(why));
         }
         self.calls.due(cx, call);
     }
@@ -512,11 +527,12 @@ impl Rooms {
         let reply = match call {
             Call::Probe => peer::Reply::Done,
             Call::Barrier { key, parties } => {
-                for (caller, reply) in self.barriers.arrive(caller, key, parties) {
-                    self.answer(cx, caller, reply);
-                }
-                return;
+                return self.arrived(cx, caller, key, parties, None);
             }
+            Call::Arrive { key, parties, news } => {
+                return self.arrive(cx, caller, (key, parties), &news);
+            }
+            Call::Collect { segment, step } => return self.collect(cx, caller, segment, step),
             Call::CondWait { key } => {
                 self.conditions.wait(caller, key);
                 peer::Reply::Waiting
@@ -558,9 +574,6 @@ impl Rooms {
                 return;
             }
             Call::Revoke { node } => self.revoke(cx, node),
-            Call::Arrive { .. } | Call::Collect { .. } => {
-                peer::Reply::Refused(Refusal::Invalid("policy release is not built yet".into()))
-            }
             Call::Open { .. }
             | Call::Close { .. }
             | Call::Remove { .. }
@@ -655,21 +668,33 @@ impl Rooms {
         }
         match then {
             None => cx.emit(Event::Stale {}),
-            Some(then) => self.carry_on(cx, then, reply),
+            Some(then) => self.carry_on(cx, from, then, reply),
         }
     }
 
-    fn carry_on(&mut self, cx: &mut Cx<'_>, then: Then, reply: peer::Reply) {
+    pub(crate) fn carry_on(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        then: Then,
+        reply: peer::Reply,
+    ) {
         match then {
             Then::Nothing => {}
             Then::WakeAnother(key) => {
                 let call = Call::CondSignal { key, all: false };
                 self.call(cx, cx.home(key.segment), call, Then::Nothing);
             }
-            Then::Tell(ticket, _) => {
-                let reply = self.sysv_local(cx, reply);
-                cx.reply(ticket, to_local(reply));
-            }
+            Then::Collected(segment, round) => self.step_done(cx, from, (segment, round), &reply),
+            Then::Tell(ticket, client) => match reply {
+                peer::Reply::Depart { segment, news } => {
+                    self.depart(cx, from, segment, &news, Then::Tell(ticket, client));
+                }
+                reply => {
+                    let reply = self.sysv_local(cx, reply);
+                    cx.reply(ticket, to_local(reply));
+                }
+            },
             Then::Mourn(client) => self.sysv_exit(cx, client),
             Then::Told => self.sysv_told(cx),
             Then::Left => self.expelled(cx),
@@ -695,8 +720,15 @@ impl Rooms {
             }
         }
         let opened = client.is_some() && matches!(reply, peer::Reply::Segment(_));
+        let known = match &reply {
+            peer::Reply::Segment(info) => Some(info.id),
+            _ => None,
+        };
         if let Some((ticket, _)) = client {
             cx.reply(ticket, to_local(reply));
+        }
+        if let Some(id) = known {
+            self.count_early(cx, id);
         }
         self.close_by_name(cx, name, opened);
     }
@@ -855,11 +887,13 @@ impl Rooms {
             self.conditions.home_died(node);
         }
         for then in self.calls.member_gone(node) {
-            self.carry_on(cx, then, peer::Reply::Refused(Refusal::NodeGone(node)));
+            let why = Refusal::NodeGone(node);
+            self.carry_on(cx, node, then, peer::Reply::Refused(why));
         }
         self.barriers.member_gone(node);
+        self.early.retain(|early| early.caller.node != node);
         self.conditions.member_gone(node);
-        self.locks.member_gone(cx, node);
+        self.locks.member_gone(cx, &mut self.segments, node);
         self.sysv_member_gone(cx, node);
         for segment in self.segments.values_mut() {
             segment.policy.member_gone(cx, node);
@@ -888,7 +922,8 @@ impl Rooms {
         self.membership.standing = Standing::Out(Refusal::NotMember);
         for then in self.calls.expelled() {
             if !matches!(then, Then::Left | Then::Bequeathed) {
-                self.carry_on(cx, then, peer::Reply::Refused(Refusal::NotMember));
+                let why = Refusal::NotMember;
+                self.carry_on(cx, cx.me(), then, peer::Reply::Refused(why));
             }
         }
         self.locks.expelled(cx);
@@ -961,7 +996,7 @@ fn to_local(reply: peer::Reply) -> Reply {
         peer::Reply::Segment(info) => Reply::Segment(info),
         peer::Reply::Segments(infos) => Reply::Segments(infos),
         peer::Reply::Woken(count) => Reply::Woken(count),
-        peer::Reply::Depart(_) | peer::Reply::Reached(_) => Reply::Done,
+        peer::Reply::Depart { .. } | peer::Reply::Reached(_) => Reply::Done,
         peer::Reply::Refused(why) => Reply::Refused(why),
         peer::Reply::Sysv(outcome) => Reply::Sysv(outcome),
     }

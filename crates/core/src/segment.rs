@@ -2,9 +2,12 @@
 
 use crate::policies::Policy;
 use pagemesh_wire::peer::SegmentInfo;
-use pagemesh_wire::{ClientId, PageIndex};
+use pagemesh_wire::{ClientId, PageIndex, SegmentId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+/// All segments of a node.
+pub(crate) type Segments = BTreeMap<SegmentId, Segment>;
 
 /// One segment that this node takes part in, or took part in: its pages may
 /// still be here when the last process has closed it.
@@ -18,7 +21,8 @@ pub(crate) struct Segment {
 
 impl Segment {
     pub(crate) fn new(info: SegmentInfo) -> Self {
-        let policy = Policy::new(info.id, info.spec.policy);
+        let pages = info.spec.size.pages().map_or(0, |pages| pages.0);
+        let policy = Policy::new(info.id, pages, info.spec.policy);
         Self {
             info,
             policy,
@@ -78,7 +82,7 @@ impl Segment {
 mod tests {
     use super::*;
     use pagemesh_wire::peer::SegmentSpec;
-    use pagemesh_wire::{ByteLen, NodeId, NodeSet, SegmentId};
+    use pagemesh_wire::{ByteLen, NodeId, NodeSet};
 
     fn segment() -> Segment {
         Segment::new(SegmentInfo {

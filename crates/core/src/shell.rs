@@ -5,12 +5,15 @@ use crate::backoff::Backoff;
 use crate::effect::{Effect, Effects, Reply, Source};
 use crate::event::Event;
 use crate::node::{Config, Pace};
+use crate::policies::After;
 use crate::time::Time;
 use crate::timers::{Timer, Timers};
+use core::net::SocketAddr;
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Health, MemberView, Message, Refusal};
 use pagemesh_wire::{ClusterId, NodeId, NodeSet, PageIndex, RequestId, SegmentId, Ticket};
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 
 /// The identity of a node, its members, its timers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -24,6 +27,9 @@ pub(crate) struct Shell {
     pub(crate) alive: NodeSet,
     pub(crate) timers: Timers,
     last_request: RequestId,
+    /// What may go on before the present input is done; empty between inputs.
+    #[serde(skip)]
+    pub(crate) ready: VecDeque<After>,
 }
 
 impl Shell {
@@ -36,6 +42,7 @@ impl Shell {
             alive: NodeSet::EMPTY,
             timers: Timers::default(),
             last_request: RequestId(0),
+            ready: VecDeque::new(),
         }
     }
 
@@ -191,25 +198,23 @@ impl Cx<'_> {
             page.is_some(),
             "page goes with {message:?}"
         );
-        let Some(member) = self
-            .shell
-            .view
-            .members
-            .iter()
-            .find(|member| member.id == to)
-        else {
+        let Some(address) = self.address_of(to) else {
             return;
         };
-        if member.health != Health::Alive {
-            return;
-        }
-        let (address, header) = (member.address, self.header(to));
+        let header = self.header(to);
         self.push(Effect::Send {
             address,
             header,
             message,
             page,
         });
+    }
+
+    /// Where a living member listens.
+    pub(crate) fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
+        let mut members = self.shell.view.members.iter();
+        let member = members.find(|member| member.id == node)?;
+        (member.health == Health::Alive).then_some(member.address)
     }
 
     /// The header of a datagram to `to`.

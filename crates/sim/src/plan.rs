@@ -9,7 +9,7 @@ use crate::network::Weather;
 use crate::step::{BarrierPlan, ClientPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
 use crate::workload;
 use crate::world::Setting;
-use pagemesh_core::limits::AHEAD;
+use pagemesh_core::limits::{AHEAD, NOTICES_KEPT};
 use pagemesh_core::{Pace, Time};
 use pagemesh_wire::peer::{Manager, Policy, Window};
 use std::fmt;
@@ -236,7 +236,7 @@ fn host(dice: &mut Dice, at: usize, profile: Profile, features: Features) -> Hos
     }
 }
 
-fn pace(dice: &mut Dice) -> Pace {
+pub(crate) fn pace(dice: &mut Dice) -> Pace {
     let resend_first = Duration::from_micros(*dice.pick(&[300, 1_000, 10_000]));
     Pace {
         resend_first,
@@ -244,6 +244,7 @@ fn pace(dice: &mut Dice) -> Pace {
         heartbeat: Duration::from_millis(*dice.pick(&[100, 200])),
         dead_after: Duration::from_secs(3),
         ahead: AHEAD,
+        notices: NOTICES_KEPT,
     }
 }
 
@@ -255,7 +256,7 @@ fn bearable(hosts: &[HostPlan]) -> Duration {
     Duration::from_nanos(100 * slowest)
 }
 
-fn weather(dice: &mut Dice, profile: Profile) -> Weather {
+pub(crate) fn weather(dice: &mut Dice, profile: Profile) -> Weather {
     let base = dice.between(5 * MICRO, 40 * MICRO);
     let jitter = dice.pick(&[0, 1, 4, 20]) * base;
     let calm = Weather {

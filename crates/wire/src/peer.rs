@@ -676,7 +676,12 @@ pub enum Reply {
     /// No, and why.
     Refused(Refusal),
     /// The barrier is open, and this happened before it.
-    Depart(News),
+    Depart {
+        /// Of this segment.
+        segment: SegmentId,
+        /// What.
+        news: News,
+    },
     /// So far the caller's server has come.
     Reached(VectorTime),
     /// What became of a System V call.
@@ -791,6 +796,8 @@ pub enum Message {
         segment: SegmentId,
         /// The floor the sender knows.
         floor: VectorTime,
+        /// It is about to leave, and is to keep nothing.
+        leaving: bool,
     },
 }
 

@@ -4,6 +4,7 @@
 mod release;
 mod sequential;
 
+use crate::calls::{Caller, Then};
 use crate::shell::Cx;
 use core::time::Duration;
 use pagemesh_wire::local::{Advice, PageLine};
@@ -11,10 +12,11 @@ use pagemesh_wire::peer::{
     self, Access, Ask, Locate, Located, Lost, Pass, PassAck, Regain, Served,
 };
 use pagemesh_wire::{
-    ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket, Version,
+    ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, SyncKey, Ticket, VectorTime,
+    Version,
 };
 
-use release::Release;
+pub(crate) use release::Release;
 use sequential::Sequential;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +25,32 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Policy {
     Sequential(Sequential),
     Release(Release),
+}
+
+/// What waits until a node knows enough.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum After {
+    /// A token that is here may be lent and given.
+    Lend(SyncKey),
+    /// Somebody arrives at a barrier of which this node is the home.
+    Arrive {
+        caller: Caller,
+        key: SyncKey,
+        parties: u32,
+        /// What the caller knows.
+        time: VectorTime,
+    },
+    /// A barrier is left.
+    Depart(Then),
+    /// A call is done.
+    Answer(Caller, peer::Reply),
+    /// A call is to be made.
+    Collect {
+        to: NodeId,
+        segment: SegmentId,
+        step: peer::Collect,
+        round: u64,
+    },
 }
 
 /// A mapping in which a thread stopped, and what it belongs to.
@@ -76,12 +104,12 @@ macro_rules! each {
 
 impl Policy {
     /// Nothing is known of any page yet.
-    pub(crate) fn new(segment: SegmentId, chosen: peer::Policy) -> Self {
+    pub(crate) fn new(segment: SegmentId, pages: u32, chosen: peer::Policy) -> Self {
         match chosen {
             peer::Policy::Sequential { manager, window } => {
                 Self::Sequential(Sequential::new(segment, manager, window))
             }
-            peer::Policy::Release { spread } => Self::Release(Release::new(segment, spread)),
+            peer::Policy::Release { spread } => Self::Release(Release::new(segment, pages, spread)),
         }
     }
 
@@ -133,11 +161,19 @@ impl Policy {
         each!(self, policy => policy.use_confirmed(cx, page, used));
     }
 
+    /// Who keeps the order of accesses by locks and barriers, where loads and stores do not.
+    pub(crate) fn order(&mut self) -> Option<&mut Release> {
+        match self {
+            Self::Sequential(_) => None,
+            Self::Release(policy) => Some(policy),
+        }
+    }
+
     /// A page whose twin was refreshed had not changed.
-    pub(crate) fn unchanged(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
+    pub(crate) fn unchanged(&mut self, page: PageIndex) {
         match self {
             Self::Sequential(_) => {}
-            Self::Release(policy) => policy.unchanged(cx, page),
+            Self::Release(policy) => policy.unchanged(page),
         }
     }
 
@@ -202,7 +238,10 @@ impl Policy {
     /// This node leaves: hand over at most `burst` pages to `to`. Returns how
     /// many are still owned here or on their way.
     pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, to: NodeId, burst: usize) -> usize {
-        each!(self, policy => policy.hand_over(cx, to, burst))
+        match self {
+            Self::Sequential(policy) => policy.hand_over(cx, to, burst),
+            Self::Release(policy) => policy.hand_over(cx),
+        }
     }
 
     /// Who owns which pages, as far as this home knows, for its heir.
@@ -218,7 +257,10 @@ impl Policy {
         owner: NodeId,
         version: Version,
     ) {
-        each!(self, policy => policy.learn(cx, page, owner, version));
+        match self {
+            Self::Sequential(policy) => policy.learn(cx, page, owner, version),
+            Self::Release(policy) => policy.learn(page, owner),
+        }
     }
 
     /// For people who look.

@@ -3,7 +3,7 @@
 
 use crate::calls::Caller;
 use pagemesh_wire::peer::{Arrival, Refusal, Reply};
-use pagemesh_wire::{NodeId, SegmentId, SyncKey};
+use pagemesh_wire::{NodeId, SegmentId, SyncKey, VectorTime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -15,6 +15,17 @@ pub(crate) struct Barriers(BTreeMap<SyncKey, Gathering>);
 struct Gathering {
     parties: u32,
     arrived: Vec<Caller>,
+    /// What they know, where barriers keep the order of accesses.
+    times: BTreeMap<Caller, VectorTime>,
+}
+
+/// Somebody is answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) caller: Caller,
+    pub(crate) reply: Reply,
+    /// What it knew when it arrived, if it said so.
+    pub(crate) time: Option<VectorTime>,
 }
 
 impl Barriers {
@@ -24,14 +35,24 @@ impl Barriers {
         caller: Caller,
         key: SyncKey,
         parties: u32,
-    ) -> Vec<(Caller, Reply)> {
-        let refuse = |why: String| vec![(caller, Reply::Refused(Refusal::Invalid(why)))];
+        time: Option<VectorTime>,
+    ) -> Vec<Answer> {
+        let refuse = |why: String| {
+            let reply = Reply::Refused(Refusal::Invalid(why));
+            let time = None;
+            vec![Answer {
+                caller,
+                reply,
+                time,
+            }]
+        };
         if parties == 0 {
             return refuse("a barrier is for at least one party".into());
         }
         let gathering = self.0.entry(key).or_insert_with(|| Gathering {
             parties,
             arrived: Vec::new(),
+            times: BTreeMap::new(),
         });
         if gathering.parties != parties {
             let others = gathering.parties;
@@ -40,14 +61,19 @@ impl Barriers {
             ));
         }
         gathering.arrived.push(caller);
+        gathering.times.extend(time.map(|time| (caller, time)));
         if (gathering.arrived.len() as u64) < u64::from(parties) {
             return Vec::new();
         }
-        let gathering = self.0.remove(&key).expect("it was there just now");
+        let mut gathering = self.0.remove(&key).expect("it was there just now");
         gathering
             .arrived
             .into_iter()
-            .map(|caller| (caller, Reply::Done))
+            .map(|caller| Answer {
+                caller,
+                reply: Reply::Done,
+                time: gathering.times.remove(&caller),
+            })
             .collect()
     }
 
@@ -69,6 +95,7 @@ impl Barriers {
         let gathering = self.0.entry(arrival.key).or_insert_with(|| Gathering {
             parties: arrival.parties,
             arrived: Vec::new(),
+            times: BTreeMap::new(),
         });
         gathering.arrived.push(caller);
     }

@@ -6,15 +6,17 @@
 
 use crate::effect::{Effect, Reply};
 use crate::event::Event;
-use crate::ownership::{ASTRAY, Found, Ownership, Route, grant};
+use crate::ownership::{ASTRAY, Extra, Found, Ownership, Route, grant};
+use crate::policies::{After, Release};
+use crate::segment::Segments;
 use crate::shell::Cx;
 use crate::timers::Timer;
 use core::time::Duration;
 use pagemesh_wire::peer::{
-    Access, Ask, Locate, Located, Lost, Message, Owner, Pass, PassAck, Refusal, Spare, Subject,
-    Waiter,
+    Access, Acquire, Ask, Grant, Locate, Located, Lost, Message, News, Owner, Pass, PassAck,
+    Refusal, Spare, Subject, Waiter,
 };
-use pagemesh_wire::{ClientId, NodeId, SegmentId, SyncKey, Ticket, Version};
+use pagemesh_wire::{ClientId, NodeId, SegmentId, SyncKey, Ticket, VectorTime, Version};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,7 +26,7 @@ const REMADE: u64 = 1 << 40;
 /// One lock as this node knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Lock {
-    own: Ownership<()>,
+    own: Ownership<Payload>,
     /// The token is with this node's clients.
     lent: bool,
     /// They were asked to give it back.
@@ -33,6 +35,47 @@ struct Lock {
     waiting: VecDeque<(Ticket, ClientId)>,
     /// A holder died; whoever comes next is told.
     recovered: bool,
+    /// The token is here, but not all that happened before it is known: it is
+    /// neither lent nor given.
+    uninformed: bool,
+}
+
+/// What travels with a token where locks keep the order of accesses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Payload {
+    /// What those know who wish for the token.
+    times: BTreeMap<NodeId, VectorTime>,
+    /// What goes with the grant under way, to be repeated with it.
+    granted: Option<Box<(News, Times)>>,
+}
+
+type Times = Vec<(NodeId, VectorTime)>;
+
+impl Extra for Payload {
+    fn say(&self, ask: Ask) -> Message {
+        match self.times.get(&ask.waiter.node).cloned() {
+            Some(time) => Message::Acquire(Acquire { ask, time }),
+            None => Message::Ask(ask),
+        }
+    }
+}
+
+impl Lock {
+    /// Frees what nothing needs any more.
+    fn settle(&mut self) {
+        if let Some(busy) = self.own.busy_if_any() {
+            let (queue, want) = (&busy.queue, &busy.want);
+            let waits = |node: NodeId| {
+                let wanted = want.as_ref().is_some_and(|want| want.waiter.node == node);
+                wanted || queue.iter().any(|waiter| waiter.node == node)
+            };
+            busy.more.times.retain(|node, _| waits(*node));
+            if busy.passing.is_none() {
+                busy.more.granted = None;
+            }
+        }
+        self.own.settle();
+    }
 }
 
 /// All locks this node has ever dealt with.
@@ -44,24 +87,46 @@ struct Desk<'a, 'b> {
     cx: &'a mut Cx<'b>,
     key: SyncKey,
     lock: &'a mut Lock,
+    /// Who keeps the order of accesses to the segment, if the lock does.
+    order: Option<&'a mut Release>,
 }
 
 impl Locks {
-    fn at(&mut self, cx: &mut Cx<'_>, key: SyncKey, work: impl FnOnce(&mut Desk<'_, '_>)) {
+    fn at(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segments: &mut Segments,
+        key: SyncKey,
+        work: impl FnOnce(&mut Desk<'_, '_>),
+    ) {
         let lock = self.0.entry(key).or_insert_with(|| Lock {
             own: Ownership::new(key.segment.home()),
             lent: false,
             reclaiming: false,
             waiting: VecDeque::new(),
             recovered: false,
+            uninformed: false,
         });
-        work(&mut Desk { cx, key, lock });
-        lock.own.settle();
+        let order = segments.get_mut(&key.segment);
+        let order = order.and_then(|segment| segment.policy.order());
+        work(&mut Desk {
+            cx,
+            key,
+            lock,
+            order,
+        });
+        lock.settle();
     }
 
     /// A client could not take the lock by itself.
-    pub(crate) fn lock(&mut self, cx: &mut Cx<'_>, ticket: Ticket, client: ClientId, key: SyncKey) {
-        self.at(cx, key, |desk| {
+    pub(crate) fn lock(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segments: &mut Segments,
+        (ticket, client): (Ticket, ClientId),
+        key: SyncKey,
+    ) {
+        self.at(cx, segments, key, |desk| {
             desk.lock.waiting.push_back((ticket, client));
             desk.wish();
         });
@@ -84,8 +149,22 @@ impl Locks {
     }
 
     /// The clients gave the token back.
-    pub(crate) fn returned(&mut self, cx: &mut Cx<'_>, key: SyncKey, recovered: bool) {
-        self.at(cx, key, |desk| desk.returned(recovered));
+    pub(crate) fn returned(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segments: &mut Segments,
+        key: SyncKey,
+        recovered: bool,
+    ) {
+        self.at(cx, segments, key, |desk| desk.returned(recovered));
+    }
+
+    /// All that happened before the token came is known now.
+    pub(crate) fn informed(&mut self, cx: &mut Cx<'_>, segments: &mut Segments, key: SyncKey) {
+        self.at(cx, segments, key, |desk| {
+            desk.lock.uninformed = false;
+            desk.arrived();
+        });
     }
 
     /// A client withdraws a request. True if it waited here.
@@ -108,10 +187,21 @@ impl Locks {
     }
 
     /// A peer said something about a token.
-    pub(crate) fn message(&mut self, cx: &mut Cx<'_>, from: NodeId, key: SyncKey, message: Letter) {
-        self.at(cx, key, |desk| match message {
+    pub(crate) fn message(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segments: &mut Segments,
+        from: NodeId,
+        key: SyncKey,
+        message: Letter,
+    ) {
+        self.at(cx, segments, key, |desk| match message {
             Letter::Ask(ask) => desk.asked(&ask),
-            Letter::Pass(pass) => desk.pass_arrived(from, &pass),
+            Letter::Acquire(acquire) => desk.acquire(&acquire),
+            Letter::Pass(pass) => desk.pass_arrived(from, &pass, None),
+            Letter::Grant(grant) => {
+                desk.pass_arrived(from, &grant.pass, Some((grant.news, grant.times)));
+            }
             Letter::PassAck(ack) => {
                 desk.lock.own.passed(desk.cx, from, ack.version);
             }
@@ -122,16 +212,16 @@ impl Locks {
     }
 
     /// Something about a token may be due.
-    pub(crate) fn due(&mut self, cx: &mut Cx<'_>, key: SyncKey) {
+    pub(crate) fn due(&mut self, cx: &mut Cx<'_>, segments: &mut Segments, key: SyncKey) {
         if self.0.contains_key(&key) {
-            self.at(cx, key, |desk| desk.due());
+            self.at(cx, segments, key, |desk| desk.due());
         }
     }
 
     /// A member is gone.
-    pub(crate) fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+    pub(crate) fn member_gone(&mut self, cx: &mut Cx<'_>, segments: &mut Segments, node: NodeId) {
         for key in self.0.keys().copied().collect::<Vec<_>>() {
-            self.at(cx, key, |desk| desk.member_gone(node));
+            self.at(cx, segments, key, |desk| desk.member_gone(node));
         }
     }
 
@@ -151,11 +241,11 @@ impl Locks {
 
     /// This node leaves: every free token goes to its home. Returns how many
     /// are still here or on their way.
-    pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>) -> usize {
+    pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, segments: &mut Segments) -> usize {
         let me = cx.me();
         let mut left = 0;
         for key in self.0.keys().copied().collect::<Vec<_>>() {
-            self.at(cx, key, |desk| {
+            self.at(cx, segments, key, |desk| {
                 if desk.lock.own.hint == me {
                     desk.hand_over();
                     left += 1;
@@ -179,8 +269,16 @@ impl Locks {
     }
 
     /// A home that leaves knew who has the token.
-    pub(crate) fn learn(&mut self, cx: &mut Cx<'_>, key: SyncKey, node: NodeId, version: Version) {
-        self.at(cx, key, |desk| desk.lock.own.learn(desk.cx, node, version));
+    pub(crate) fn learn(
+        &mut self,
+        cx: &mut Cx<'_>,
+        segments: &mut Segments,
+        key: SyncKey,
+        (node, version): (NodeId, Version),
+    ) {
+        self.at(cx, segments, key, |desk| {
+            desk.lock.own.learn(desk.cx, node, version);
+        });
     }
 
     /// A segment is gone, with its locks.
@@ -193,7 +291,9 @@ impl Locks {
 #[derive(Clone, Debug)]
 pub(crate) enum Letter {
     Ask(Ask),
+    Acquire(Acquire),
     Pass(Pass),
+    Grant(Grant),
     PassAck(PassAck),
     Locate(Locate),
     Located(Located),
@@ -217,6 +317,10 @@ impl Desk<'_, '_> {
 
     fn submit(&mut self, waiter: Waiter) {
         let subject = self.subject();
+        if let Some(order) = &self.order {
+            let times = &mut self.lock.own.busy_mut().more.times;
+            times.insert(waiter.node, order.time());
+        }
         if self.lock.own.hint == self.cx.me() {
             self.lock.own.enqueue(waiter);
             self.serve();
@@ -256,6 +360,15 @@ impl Desk<'_, '_> {
         }
     }
 
+    /// Somebody wishes for the token, and says what it knows.
+    fn acquire(&mut self, acquire: &Acquire) {
+        if self.order.is_some() && acquire.ask.waiter.node != self.cx.me() {
+            let times = &mut self.lock.own.busy_mut().more.times;
+            times.insert(acquire.ask.waiter.node, acquire.time.clone());
+        }
+        self.asked(&acquire.ask);
+    }
+
     fn asked(&mut self, ask: &Ask) {
         if ask.waiter.node == self.cx.me() {
             let open = self
@@ -280,16 +393,38 @@ impl Desk<'_, '_> {
         let passing = self.lock.own.passing().expect("a grant is under way");
         let (to, pass) = (passing.to, passing.pass.clone());
         self.cx.emit(Event::Resent {});
-        self.cx.send(to, Message::Pass(pass));
+        self.send_grant(to, pass);
     }
 
-    fn pass_arrived(&mut self, from: NodeId, pass: &Pass) {
+    fn send_grant(&mut self, to: NodeId, pass: Pass) {
+        let granted = self.lock.own.busy_mut().more.granted.clone();
+        let message = match granted {
+            Some(granted) => {
+                let (news, times) = *granted;
+                Message::Grant(Grant { pass, news, times })
+            }
+            None => Message::Pass(pass),
+        };
+        self.cx.send(to, message);
+    }
+
+    fn pass_arrived(&mut self, from: NodeId, pass: &Pass, with: Option<(News, Times)>) {
         if !self.lock.own.accept(self.cx, from, pass) {
             self.cx.emit(Event::Stale {});
             return;
         }
         self.cx.emit(Event::TokenArrived { key: self.key });
         self.lock.recovered |= pass.recovered;
+        if let Some((news, times)) = with
+            && let Some(order) = &mut self.order
+        {
+            let more = &mut self.lock.own.busy_mut().more;
+            for (node, time) in times {
+                more.times.entry(node).or_insert(time);
+            }
+            let after = After::Lend(self.key);
+            self.lock.uninformed = !order.acquire(self.cx, from, &news, after);
+        }
         self.arrived();
     }
 
@@ -307,7 +442,7 @@ impl Desk<'_, '_> {
     /// Serves whoever waits while the token is in our hands.
     fn serve(&mut self) {
         let me = self.cx.me();
-        while self.lock.own.hint == me {
+        while self.lock.own.hint == me && !self.lock.uninformed {
             let Some(waiter) = self
                 .lock
                 .own
@@ -377,8 +512,9 @@ impl Desk<'_, '_> {
             queue: queue.into_iter().collect(),
             ..grant(self.subject(), waiter.request, self.lock.own.version.next())
         };
+        self.prepare_payload(waiter.node, &pass);
         self.lock.own.pass(self.cx, waiter.node, pass.clone());
-        self.cx.send(waiter.node, Message::Pass(pass));
+        self.send_grant(waiter.node, pass);
         self.cx.emit(Event::TokenGiven {
             key: self.key,
             to: waiter.node,
@@ -386,7 +522,24 @@ impl Desk<'_, '_> {
         });
     }
 
+    /// A release towards another node: what it must know goes with the token (T13).
+    fn prepare_payload(&mut self, to: NodeId, pass: &Pass) {
+        let Some(order) = &mut self.order else { return };
+        let more = &mut self.lock.own.busy_mut().more;
+        let known = more.times.remove(&to).unwrap_or_default();
+        let next = pass.queue.iter().filter_map(|waiter| {
+            let time = more.times.get(&waiter.node)?;
+            Some((waiter.node, time.clone()))
+        });
+        let times: Times = next.take(Grant::TIMES).collect();
+        let news = order.release(self.cx, &known);
+        more.granted = Some(Box::new((news, times)));
+    }
+
     fn hand_over(&mut self) {
+        if self.lock.uninformed {
+            return;
+        }
         if self.lock.lent {
             self.reclaim();
             return;
@@ -443,6 +596,11 @@ impl Desk<'_, '_> {
         self.lock.own.regain(self.cx, Version(last.0 + REMADE));
         self.lock.recovered = true;
         self.cx.emit(Event::LockRecovered { key: self.key });
+        if let Some(order) = &mut self.order {
+            // Who had the token before cannot be asked what happened.
+            self.lock.uninformed = true;
+            order.hear_everybody(self.cx, After::Lend(self.key));
+        }
         self.serve();
     }
 

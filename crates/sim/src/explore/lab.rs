@@ -159,6 +159,7 @@ fn pace(ahead: u32) -> Pace {
         heartbeat: Duration::from_secs(1_000_000),
         dead_after: super::site::SILENCE,
         ahead,
+        notices: u32::MAX,
     }
 }
 

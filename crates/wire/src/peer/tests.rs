@@ -359,6 +359,7 @@ fn diff_table() -> Vec<(&'static str, Message)> {
             Message::Full {
                 segment,
                 floor: time(),
+                leaving: true,
             },
         ),
     ]
@@ -388,7 +389,13 @@ fn release_calls() -> Vec<(&'static str, Message)> {
                 news: news(),
             }),
         ),
-        ("depart", reply(Reply::Depart(news()))),
+        (
+            "depart",
+            reply(Reply::Depart {
+                segment,
+                news: news(),
+            }),
+        ),
         ("reached", reply(Reply::Reached(time()))),
         ("collect-know", collect(Collect::Know)),
         (

@@ -1,45 +1,135 @@
 //! Lazy release consistency (TreadMarks): what a node wrote becomes visible to
 //! whoever acquires after it released. Decision 0019 says how.
 //!
-//! Not reachable yet: no segment of this policy can be created.
+//! [`history`] is what the node knows of everybody's intervals, [`learn`] how it
+//! comes to know more, [`page`] one page, [`memory`] what accesses and notices do
+//! to pages, [`miss`] how a page is made whole, [`serve`] what others want of
+//! this node, [`collect`] how all of it is forgotten again.
 
-use super::{Inspection, Letter, Who};
-use crate::effect::{Effect, Reply};
+mod collect;
+mod history;
+mod learn;
+mod memory;
+mod miss;
+mod page;
+mod serve;
+
+use super::{After, Inspection, Letter, Who};
+use crate::effect::{Effect, Reply, Rights};
 use crate::shell::Cx;
+use crate::timers::Timer;
+use collect::{Collecting, Round};
 use core::time::Duration;
-use pagemesh_wire::local::Advice;
-use pagemesh_wire::peer::{Access, Refusal, Spread};
+use history::History;
+use learn::{Goal, Inquiry};
+use page::{Copy, Page};
+use pagemesh_wire::local::{Advice, PageLine};
+use pagemesh_wire::peer::{Access, DiffName, Message, News, Refusal, Spread, Subject};
 use pagemesh_wire::{
-    ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket, Version,
+    ClientId, MappingId, NodeId, NodeSet, PageCount, PageIndex, SegmentId, Ticket, VectorTime,
+    Version,
 };
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The pages of one segment as this node knows them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Release {
     segment: SegmentId,
+    /// Pages of the segment.
+    size: u32,
     spread: Spread,
+    history: History,
+    pages: BTreeMap<PageIndex, Page>,
+    /// Pages with a twin that the present interval is going to name.
+    dirty: BTreeSet<PageIndex>,
+    /// Diffs that the driver keeps.
+    held: BTreeSet<DiffName>,
+    /// Notices that pages have.
+    notices: usize,
+    /// What the home is known to know.
+    home_time: VectorTime,
+    goals: Vec<Goal>,
+    inquiries: BTreeMap<NodeId, Inquiry>,
+    collecting: Option<Collecting>,
+    /// At the home: a collection under way.
+    round: Option<Round>,
+    /// The home was told that this node holds too much, or leaves.
+    full: bool,
+    leaving: bool,
+    greeted: Greeting,
 }
 
-#[expect(
-    clippy::unused_self,
-    clippy::needless_pass_by_ref_mut,
-    reason = "the entry points of every policy"
-)]
 impl Release {
-    pub(super) fn new(segment: SegmentId, spread: Spread) -> Self {
-        Self { segment, spread }
+    pub(super) fn new(segment: SegmentId, size: u32, spread: Spread) -> Self {
+        Self {
+            segment,
+            size,
+            spread,
+            history: History::default(),
+            pages: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            held: BTreeSet::new(),
+            notices: 0,
+            home_time: VectorTime::ZERO,
+            goals: Vec::new(),
+            inquiries: BTreeMap::new(),
+            collecting: None,
+            round: None,
+            full: false,
+            leaving: false,
+            greeted: Greeting::NotYet,
+        }
     }
 
-    pub(super) fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, _: Access) {
-        cx.push(Effect::Fail {
-            mapping: who.mapping,
-            segment: self.segment,
-            page,
-            why: Refusal::Invalid("policy release is not built yet".into()),
-        });
+    /// What this node knows, as a wish for a token says it.
+    pub(crate) fn time(&self) -> VectorTime {
+        self.history.time.clone()
     }
 
+    /// A release: the interval ends, and somebody who knows `known` is told what
+    /// it lacks (T12, T13).
+    pub(crate) fn release(&mut self, cx: &mut Cx<'_>, known: &VectorTime) -> News {
+        self.end_interval(cx);
+        self.history.since(known)
+    }
+
+    /// A barrier is reached: as a release towards the home (T14).
+    pub(crate) fn arrive(&mut self, cx: &mut Cx<'_>) -> News {
+        let known = self.home_time.clone();
+        self.release(cx, &known)
+    }
+
+    /// What somebody who knows `known` lacks of what this node knows.
+    pub(crate) fn news(&self, known: &VectorTime) -> News {
+        self.history.since(known)
+    }
+
+    /// What other daemons say about the segment.
+    pub(crate) fn message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
+        match message {
+            Message::Inquire(inquire) => self.inquired(cx, from, &inquire),
+            Message::Told(told) => self.told(cx, from, &told),
+            Message::Fetch(fetch) => self.fetch(cx, fetch),
+            Message::Base(base) => self.base(cx, from, &base),
+            Message::Want(want) => self.wanted(cx, from, &want),
+            Message::Diffs(diffs) => self.diffs(cx, &diffs),
+            Message::Absent(absent) => self.absent(cx, from, &absent),
+            Message::Full { floor, leaving, .. } => {
+                self.somebody_is_full(cx, from, &floor, leaving);
+            }
+            other => unreachable!("not for a policy: {other:?}"),
+        }
+    }
+
+    pub(super) fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
+        if page.0 < self.size {
+            self.touched(cx, who.mapping, page, access);
+        }
+    }
+
+    /// Accesses are not predicted: what is announced comes when it is touched.
+    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
     pub(super) fn advise(
         &mut self,
         _: &mut Cx<'_>,
@@ -49,22 +139,35 @@ impl Release {
     ) {
     }
 
+    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
     pub(super) fn look_ahead(&mut self, _: &mut Cx<'_>) {}
 
-    pub(super) fn letter(&mut self, _: &mut Cx<'_>, _: NodeId, _: PageIndex, _: Letter) {}
+    /// What is said of owned pages means nothing here.
+    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
+    pub(super) fn letter(&mut self, cx: &mut Cx<'_>, _: NodeId, _: PageIndex, _: Letter) {
+        cx.emit(crate::Event::Stale {});
+    }
 
-    pub(super) fn due(&mut self, _: &mut Cx<'_>, _: PageIndex) {}
-
+    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
     pub(super) fn use_confirmed(&mut self, _: &mut Cx<'_>, _: PageIndex, _: bool) {}
 
-    pub(super) fn unchanged(&mut self, _: &mut Cx<'_>, _: PageIndex) {}
+    pub(super) fn unmapped(&mut self, mapping: MappingId) {
+        for page in self.pages.values_mut() {
+            if let Some(miss) = &mut page.miss {
+                miss.faults.retain(|(waiting, _)| *waiting != mapping);
+            }
+        }
+    }
 
-    pub(super) fn unmapped(&mut self, _: MappingId) {}
-
+    /// A page changes here when its node acquires, so whoever waits for a change
+    /// had better look again after the next acquire.
+    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
     pub(super) fn watch(&mut self, cx: &mut Cx<'_>, ticket: Ticket, _: PageIndex) {
         cx.reply(ticket, Reply::Changed);
     }
 
+    /// Nobody takes a page away from a node that does not acquire.
+    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
     pub(super) fn pin(
         &mut self,
         cx: &mut Cx<'_>,
@@ -76,33 +179,126 @@ impl Release {
         cx.reply(ticket, Reply::Done);
     }
 
+    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
     pub(super) fn unpin(&mut self, _: &mut Cx<'_>, _: ClientId, _: PageIndex, _: PageCount) {}
 
-    pub(super) fn forsake(&mut self, _: &mut Cx<'_>, _: PageIndex, _: Duration) {}
+    /// What waits for a page has waited in vain for too long, with the first node
+    /// silent.
+    pub(super) fn forsake(&mut self, cx: &mut Cx<'_>, page: PageIndex, patience: Duration) {
+        self.miss_forsaken(cx, page, patience);
+    }
 
+    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
     pub(super) fn forsake_pins(&mut self, _: &mut Cx<'_>) {}
 
+    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
     pub(super) fn cancel(&mut self, _: Ticket) -> bool {
         false
     }
 
+    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
     pub(super) fn client_gone(&mut self, _: &mut Cx<'_>, _: ClientId) {}
 
-    pub(super) fn member_gone(&mut self, _: &mut Cx<'_>, _: NodeId) {}
-
-    pub(super) fn expelled(&mut self, _: &mut Cx<'_>) {}
-
-    pub(super) fn hand_over(&mut self, _: &mut Cx<'_>, _: NodeId, _: usize) -> usize {
-        0
+    pub(super) fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        self.round_lost(cx, node);
+        self.source_gone(cx, node);
+        let waiting = self.pages_where(|page| page.miss.is_some());
+        for index in waiting {
+            self.helper_gone(cx, index, node);
+        }
     }
 
-    pub(super) fn legacy(&self, _: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
-        Vec::new()
+    pub(super) fn expelled(&mut self, cx: &mut Cx<'_>) {
+        let segment = self.segment;
+        self.goals.clear();
+        self.inquiries.clear();
+        self.collecting = None;
+        self.round = None;
+        for (page, state) in core::mem::take(&mut self.pages) {
+            let keep = false;
+            match state.copy {
+                Copy::None => {}
+                Copy::Stash => cx.push(Effect::DropStash { segment, page }),
+                Copy::Frame => cx.push(Effect::Evict {
+                    segment,
+                    page,
+                    keep,
+                }),
+            }
+            for (mapping, _) in state.miss.into_iter().flat_map(|miss| miss.faults) {
+                let why = Refusal::NotMember;
+                cx.push(Effect::Fail {
+                    mapping,
+                    segment,
+                    page,
+                    why,
+                });
+            }
+        }
+        self.dirty.clear();
     }
 
-    pub(super) fn learn(&mut self, _: &mut Cx<'_>, _: PageIndex, _: NodeId, _: Version) {}
-
-    pub(super) fn inspect(&self, _: NodeId, _: PageIndex, _: usize) -> Inspection {
-        Inspection::default()
+    pub(super) fn due(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
+        self.miss_due(cx, page);
     }
+
+    /// Who keeps what is collected, for the heir of this home.
+    pub(super) fn legacy(&self, me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
+        let kept = |(index, page): (&PageIndex, &Page)| {
+            let keeper = page.keeper.filter(|keeper| *keeper != me)?;
+            Some((*index, Version(0), keeper))
+        };
+        self.pages.iter().filter_map(kept).collect()
+    }
+
+    pub(super) fn learn(&mut self, page: PageIndex, keeper: NodeId) {
+        let page = self.pages.entry(page).or_default();
+        page.keeper = page.keeper.or(Some(keeper));
+    }
+
+    pub(super) fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {
+        let count =
+            |pick: &dyn Fn(&Page) -> bool| self.pages.values().filter(|page| pick(page)).count();
+        let line = |(index, page): (&PageIndex, &Page)| PageLine {
+            page: *index,
+            rights: page.rights as u8,
+            owner: page.keeper == Some(me),
+            hint: page.keeper.unwrap_or(self.segment.home()),
+            version: page.applied.intervals(),
+            copies: NodeSet::EMPTY,
+            queued: 0,
+        };
+        Inspection {
+            known: self.pages.len() as u64,
+            readable: count(&|page| page.rights >= Rights::Read) as u64,
+            writable: count(&|page| page.rights == Rights::Write) as u64,
+            owned: count(&|page| page.keeper == Some(me)) as u64,
+            pages: self.pages.range(first..).take(limit).map(line).collect(),
+        }
+    }
+
+    fn pages_where(&self, pick: impl Fn(&Page) -> bool) -> Vec<PageIndex> {
+        let picked = self.pages.iter().filter(|(_, page)| pick(page));
+        picked.map(|(index, _)| *index).collect()
+    }
+
+    fn timer(&self, page: PageIndex) -> Timer {
+        Timer::Subject(Subject::Page {
+            segment: self.segment,
+            page,
+        })
+    }
+}
+
+/// Whether this node has asked what happened before it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+enum Greeting {
+    NotYet,
+    UnderWay,
+    Done,
+}
+
+/// Tells the corridor what may go on now.
+fn ready(cx: &mut Cx<'_>, after: After) {
+    cx.shell.ready.push_back(after);
 }

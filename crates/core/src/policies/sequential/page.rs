@@ -2,7 +2,7 @@
 
 use crate::backoff::Backoff;
 use crate::effect::Rights;
-use crate::ownership::Ownership;
+use crate::ownership::{Extra, Ownership};
 use crate::prefetch::Ahead;
 use crate::time::Time;
 use core::time::Duration;
@@ -74,6 +74,8 @@ pub(super) struct Pin {
     pub(super) ticket: Ticket,
     pub(super) until: Time,
 }
+
+impl Extra for More {}
 
 impl More {
     /// Whether the page was only asked for ahead.

@@ -1,0 +1,240 @@
+//! Which intervals this node knows, and what it tells others of them.
+
+use pagemesh_wire::peer::{IntervalRecord, News, PageRun};
+use pagemesh_wire::{NodeId, PageIndex, VectorTime};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The records of all intervals this node knows and has not collected.
+///
+/// *INV-time-has-records*: of every interval in `time` there is a record, or it is
+/// in `floor`; and with an interval everything that happened before it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct History {
+    /// What this node knows.
+    pub(super) time: VectorTime,
+    /// What is collected here.
+    pub(super) floor: VectorTime,
+    records: BTreeMap<(NodeId, u64), IntervalRecord>,
+}
+
+impl History {
+    /// Ends intervals of `me`, in which these pages were written, as many as records
+    /// are needed. Returns for each page the interval that names it.
+    pub(super) fn end(
+        &mut self,
+        me: NodeId,
+        written: &BTreeSet<PageIndex>,
+    ) -> Vec<(PageIndex, u64)> {
+        let mut named = Vec::with_capacity(written.len());
+        for pages in runs(written).chunks(IntervalRecord::RUNS) {
+            let index = self.time.get(me) + 1;
+            let record = IntervalRecord {
+                node: me,
+                index,
+                time: self.time.clone().without(me),
+                pages: pages.to_vec(),
+            };
+            named.extend(record.each_page().map(|page| (page, index)));
+            self.time.raise(me, index);
+            self.records.insert((me, index), record);
+        }
+        named
+    }
+
+    /// A record came. True if it is news and everything before it is known: then
+    /// it is known, too.
+    pub(super) fn take(&mut self, me: NodeId, pages: u32, record: &IntervalRecord) -> bool {
+        let IntervalRecord { node, index, .. } = *record;
+        let next = node != me && index == self.time.get(node).saturating_add(1);
+        if !next || !self.time.covers(&record.time) || !is_sound(record, pages) {
+            return false;
+        }
+        self.time.raise(node, index);
+        self.records.insert((node, index), record.clone());
+        true
+    }
+
+    /// Whether there is anything in these records that is not known here.
+    pub(super) fn lacks_any(&self, me: NodeId, records: &[IntervalRecord]) -> bool {
+        let lacks = |record: &IntervalRecord| !self.time.has(record.node, record.index);
+        records
+            .iter()
+            .any(|record| record.node != me && lacks(record))
+    }
+
+    /// What somebody who knows `known` has to know of what this node knows.
+    pub(super) fn since(&self, known: &VectorTime) -> News {
+        let mut lacking: Vec<_> = self
+            .records
+            .values()
+            .filter(|record| !known.has(record.node, record.index))
+            .collect();
+        lacking.sort_by_key(|record| (sum(record), record.node));
+        let mut room = News::WEIGHT;
+        let fits = |record: &&&IntervalRecord| {
+            let fits = record.weight() <= room;
+            room = room.saturating_sub(record.weight());
+            fits
+        };
+        News {
+            floor: self.floor.clone(),
+            goal: self.time.clone(),
+            records: lacking
+                .iter()
+                .take_while(fits)
+                .map(|record| (*record).clone())
+                .collect(),
+        }
+    }
+
+    /// The place of an interval in an order in which nothing stands before what
+    /// happened before it.
+    pub(super) fn rank(&self, node: NodeId, index: u64) -> (u64, NodeId) {
+        let record = self.records.get(&(node, index));
+        (record.map_or(index, sum), node)
+    }
+
+    /// Whether an interval happened after another one.
+    pub(super) fn is_after(&self, late: (NodeId, u64), early: (NodeId, u64)) -> bool {
+        let record = self.records.get(&late);
+        record.is_some_and(|record| record.time.has(early.0, early.1))
+    }
+
+    /// How many records there are.
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// What is in this time is collected.
+    pub(super) fn collect(&mut self, upto: &VectorTime) {
+        self.time.join(upto);
+        self.floor.join(upto);
+        let floor = &self.floor;
+        self.records
+            .retain(|(node, index), _| !floor.has(*node, *index));
+    }
+}
+
+/// How many intervals happened before and with this one.
+fn sum(record: &IntervalRecord) -> u64 {
+    record.time.intervals().saturating_add(record.index)
+}
+
+/// Whether a record is as records are: it comes from anybody.
+fn is_sound(record: &IntervalRecord, pages: u32) -> bool {
+    let IntervalRecord { node, time, .. } = record;
+    let mut end = 0;
+    let rising = record.pages.iter().all(|run| {
+        let fits = run.count > 0 && run.first.0 >= end;
+        end = run.first.0.saturating_add(run.count);
+        fits && end <= pages
+    });
+    node.is_valid() && time.get(*node) == 0 && rising && record.pages.len() <= IntervalRecord::RUNS
+}
+
+/// Neighbours together.
+fn runs(pages: &BTreeSet<PageIndex>) -> Vec<PageRun> {
+    let mut runs: Vec<PageRun> = Vec::new();
+    for page in pages {
+        match runs.last_mut() {
+            Some(run) if run.first.0 + run.count == page.0 => run.count += 1,
+            _ => runs.push(PageRun {
+                first: *page,
+                count: 1,
+            }),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: NodeId = NodeId(1);
+    const B: NodeId = NodeId(2);
+
+    fn pages(pages: &[u32]) -> BTreeSet<PageIndex> {
+        pages.iter().copied().map(PageIndex).collect()
+    }
+
+    #[test]
+    fn what_one_ends_another_learns_in_order() {
+        let (mut a, mut b) = (History::default(), History::default());
+        a.end(A, &pages(&[1, 2, 3, 9]));
+        a.end(A, &pages(&[2]));
+        let news = a.since(&b.time);
+        assert_eq!(news.records[0].pages.len(), 2, "two runs");
+        assert!(!b.take(B, 10, &news.records[1]), "not before the first");
+        assert_eq!(b.time, VectorTime::ZERO);
+        assert!(news.records.iter().all(|record| b.take(B, 10, record)));
+        assert!(!b.take(B, 10, &news.records[1]), "no news");
+        assert!(b.time.covers(&news.goal));
+        b.end(B, &pages(&[3]));
+        let back = b.since(&a.time);
+        assert_eq!(back.records.len(), 1);
+        assert!(a.take(A, 10, &back.records[0]));
+        assert!(a.is_after((B, 1), (A, 2)) && !a.is_after((A, 2), (B, 1)));
+        assert!(a.rank(A, 2) < a.rank(B, 1));
+    }
+
+    #[test]
+    fn who_wrote_everywhere_ends_several_intervals() {
+        let mut a = History::default();
+        let scattered: BTreeSet<_> = (0..1000).map(|page| PageIndex(2 * page)).collect();
+        let named = a.end(A, &scattered);
+        assert_eq!(
+            a.time.get(A),
+            1000_u64.div_ceil(IntervalRecord::RUNS as u64)
+        );
+        assert_eq!(named.len(), 1000);
+        let mut b = History::default();
+        let mut rounds = 0;
+        while !b.time.covers(&a.time) {
+            let news = a.since(&b.time);
+            assert!(!news.records.is_empty(), "any record fits");
+            for record in &news.records {
+                assert!(b.take(B, 2000, record));
+            }
+            rounds += 1;
+        }
+        assert!(rounds > 1);
+    }
+
+    #[test]
+    fn hostile_records_are_not_taken() {
+        let good = IntervalRecord {
+            node: A,
+            index: 1,
+            time: VectorTime::ZERO,
+            pages: vec![PageRun {
+                first: PageIndex(0),
+                count: 2,
+            }],
+        };
+        let mut of_me = History::default();
+        assert!(!of_me.take(A, 2, &good), "nobody tells me what I did");
+        let mut history = History::default();
+        let long = [(0, 3), (0, 0), (u32::MAX, u32::MAX)];
+        for (first, count) in long {
+            let first = PageIndex(first);
+            let pages = vec![PageRun { first, count }];
+            let bad = IntervalRecord {
+                pages,
+                ..good.clone()
+            };
+            assert!(!history.take(B, 2, &bad), "{bad:?}");
+        }
+        let index = u64::MAX;
+        assert!(!history.take(
+            B,
+            2,
+            &IntervalRecord {
+                index,
+                ..good.clone()
+            }
+        ));
+        assert!(history.take(B, 2, &good));
+    }
+}

@@ -1,0 +1,249 @@
+//! How a node comes to know what happened before: news on acquires, and
+//! inquiries when there was more than fits a datagram.
+
+use super::{Greeting, Release, ready};
+use crate::backoff::Backoff;
+use crate::policies::After;
+use crate::shell::Cx;
+use crate::timers::Timer;
+use pagemesh_wire::peer::{Inquire, Message, News, Told};
+use pagemesh_wire::{NodeId, NodeSet, RequestId, VectorTime};
+use serde::{Deserialize, Serialize};
+
+/// Something may go on when enough is known.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Goal {
+    /// Enough is this, if it is known how much that is ...
+    time: Option<VectorTime>,
+    /// ... or all that these nodes know.
+    hear: NodeSet,
+    then: Then,
+}
+
+/// What goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) enum Then {
+    /// Somebody outside.
+    Ready(After),
+    /// Making whole what this node is to keep.
+    Whole,
+    /// The first accesses.
+    Greeted,
+}
+
+/// A question under way, repeated until it is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Inquiry {
+    request: RequestId,
+    backoff: Backoff,
+}
+
+impl Release {
+    /// An acquire: takes in news from `from`. True if everything up to its goal is
+    /// known now; else `after` becomes ready when it is.
+    pub(crate) fn acquire(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        news: &News,
+        after: After,
+    ) -> bool {
+        self.take_in(cx, from, news);
+        if self.history.time.covers(&news.goal) {
+            return true;
+        }
+        self.open_goal(cx, Some(news.goal.clone()), from, Then::Ready(after));
+        false
+    }
+
+    /// Goes on with `after` when all that any member knows is known here: for a
+    /// token made anew, whose last holders nobody can name.
+    pub(crate) fn hear_everybody(&mut self, cx: &mut Cx<'_>, after: After) {
+        let hear = cx.shell.peers();
+        if hear.is_empty() {
+            return ready(cx, after);
+        }
+        for node in hear.iter() {
+            self.inquire(cx, node);
+        }
+        let then = Then::Ready(after);
+        let time = None;
+        self.goals.push(Goal { time, hear, then });
+    }
+
+    /// `then` goes on when `from` has told all it knows, or all up to a time.
+    pub(super) fn open_goal(
+        &mut self,
+        cx: &mut Cx<'_>,
+        time: Option<VectorTime>,
+        from: NodeId,
+        then: Then,
+    ) {
+        let hear = if from == cx.me() || !cx.is_alive(from) {
+            cx.shell.peers()
+        } else {
+            NodeSet::only(from)
+        };
+        for node in hear.iter() {
+            self.inquire(cx, node);
+        }
+        self.goals.push(Goal { time, hear, then });
+        self.check_goals(cx);
+    }
+
+    /// Whoever comes first asks the home what happened before: it may read what was
+    /// written before it came.
+    pub(super) fn greet(&mut self, cx: &mut Cx<'_>) {
+        if self.greeted != Greeting::NotYet {
+            return;
+        }
+        let home = cx.home(self.segment);
+        if home == cx.me() && self.segment.home() == home {
+            self.greeted = Greeting::Done;
+            return;
+        }
+        self.greeted = Greeting::UnderWay;
+        self.open_goal(cx, None, home, Then::Greeted);
+    }
+
+    fn inquire(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        let request = cx.next_request();
+        let backoff = cx.backoff(Timer::Order(self.segment));
+        let inquiry = Inquiry { request, backoff };
+        self.inquiries.insert(node, inquiry);
+        self.say_inquiry(cx, node, request);
+    }
+
+    fn say_inquiry(&self, cx: &mut Cx<'_>, node: NodeId, request: RequestId) {
+        let inquire = Inquire {
+            segment: self.segment,
+            request,
+            time: self.time(),
+        };
+        cx.send(node, Message::Inquire(inquire));
+    }
+
+    /// Takes in what is new of some news. Nothing of it is taken that rests on
+    /// what is not known.
+    pub(super) fn take_in(&mut self, cx: &mut Cx<'_>, from: NodeId, news: &News) {
+        let me = cx.me();
+        if !self.history.time.covers(&news.floor) {
+            self.skip_to(cx, &news.floor);
+        }
+        if self.history.lacks_any(me, &news.records) {
+            self.end_interval(cx);
+        }
+        for record in &news.records {
+            if self.history.take(me, self.size, record) {
+                for page in record.each_page() {
+                    self.noticed(cx, page, (record.node, record.index));
+                }
+            }
+        }
+        if from == cx.home(self.segment) && self.history.time.covers(&news.goal) {
+            self.home_time.join(&news.goal);
+        }
+        self.check_goals(cx);
+        self.mind_the_bound(cx);
+    }
+
+    /// Somebody inquires.
+    pub(super) fn inquired(&mut self, cx: &mut Cx<'_>, from: NodeId, inquire: &Inquire) {
+        let told = Told {
+            segment: self.segment,
+            request: inquire.request,
+            news: self.news(&inquire.time),
+        };
+        cx.send(from, Message::Told(told));
+    }
+
+    /// Somebody answers. What did not fit is asked for at once.
+    pub(super) fn told(&mut self, cx: &mut Cx<'_>, from: NodeId, told: &Told) {
+        let before = self.history.time.intervals();
+        self.take_in(cx, from, &told.news);
+        let current = self.inquiries.get(&from);
+        if current.is_none_or(|inquiry| inquiry.request != told.request) {
+            return;
+        }
+        if self.history.time.covers(&told.news.goal) {
+            self.end_inquiry(cx, from);
+            for goal in &mut self.goals {
+                goal.hear.remove(from);
+            }
+            self.check_goals(cx);
+        } else if self.history.time.intervals() > before {
+            self.end_inquiry(cx, from);
+            self.inquire(cx, from);
+        }
+    }
+
+    fn end_inquiry(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        if let Some(inquiry) = self.inquiries.remove(&node) {
+            cx.end(&inquiry.backoff, Timer::Order(self.segment));
+        }
+    }
+
+    /// Whoever waited for what is known now goes on.
+    pub(super) fn check_goals(&mut self, cx: &mut Cx<'_>) {
+        let time = &self.history.time;
+        let reached = |goal: &mut Goal| {
+            let known = goal.time.as_ref().is_some_and(|goal| time.covers(goal));
+            known || goal.hear.is_empty()
+        };
+        let reached: Vec<_> = self.goals.extract_if(.., reached).collect();
+        for goal in reached {
+            match goal.then {
+                Then::Ready(after) => ready(cx, after),
+                Then::Whole => self.make_whole(cx),
+                Then::Greeted => {
+                    self.greeted = Greeting::Done;
+                    for page in self.pages_where(|page| page.miss.is_some()) {
+                        self.go_on(cx, page);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Who was to tell what happened is gone: everybody else is asked. What nobody
+    /// knows any more never happened.
+    pub(super) fn source_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        self.end_inquiry(cx, node);
+        let mut orphans = false;
+        let peers = cx.shell.peers();
+        for goal in &mut self.goals {
+            let only = goal.hear == NodeSet::only(node);
+            goal.hear.remove(node);
+            if only && goal.time.is_some() {
+                goal.hear = peers;
+                orphans = true;
+            }
+        }
+        if orphans {
+            for peer in peers.iter() {
+                self.inquire(cx, peer);
+            }
+        }
+        self.check_goals(cx);
+    }
+
+    /// Something may have to be said again.
+    pub(crate) fn due_again(&mut self, cx: &mut Cx<'_>) {
+        self.inquiries_due(cx);
+        self.collect_due(cx);
+    }
+
+    /// A question may have to be repeated.
+    fn inquiries_due(&mut self, cx: &mut Cx<'_>) {
+        let timer = Timer::Order(self.segment);
+        let mut again = Vec::new();
+        for (node, inquiry) in &mut self.inquiries {
+            if cx.fire(&mut inquiry.backoff, timer) {
+                again.push((*node, inquiry.request));
+            }
+        }
+        for (node, request) in again {
+            self.say_inquiry(cx, node, request);
+        }
+    }
+}

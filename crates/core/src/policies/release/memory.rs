@@ -1,0 +1,238 @@
+//! What accesses, intervals and notices do to the pages of this node.
+
+use super::Release;
+use super::page::{Copy, Miss};
+use crate::effect::{Afterwards, DiffWork, Effect, Rights};
+use crate::event::Event;
+use crate::shell::Cx;
+use pagemesh_wire::peer::{Access, DiffName, Refusal};
+use pagemesh_wire::{MappingId, NodeId, PageIndex};
+
+/// A page that was written anew so often after its diff had been asked for stays
+/// writable from then on: comparing it costs less than a fault.
+const HABIT: u8 = 2;
+
+impl Release {
+    /// A thread stopped at a page.
+    pub(super) fn touched(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mapping: MappingId,
+        index: PageIndex,
+        access: Access,
+    ) {
+        let segment = self.segment;
+        let page = self.pages.entry(index).or_default();
+        if let Some(with) = page.lost {
+            return fail(cx, mapping, (segment, index), with);
+        }
+        if page.copy == Copy::Frame {
+            cx.emit(Event::LocalFault {
+                segment,
+                page: index,
+            });
+            return self.map(cx, index, &[(mapping, access)]);
+        }
+        if let Some(miss) = &mut page.miss {
+            if miss.faults.contains(&(mapping, access)) {
+                cx.emit(Event::RepeatedFault {
+                    segment,
+                    page: index,
+                });
+            } else {
+                miss.faults.push((mapping, access));
+            }
+            return;
+        }
+        cx.emit(match access {
+            Access::Read => Event::ReadFault {
+                segment,
+                page: index,
+            },
+            Access::Write => Event::WriteFault {
+                segment,
+                page: index,
+            },
+        });
+        self.open_miss(cx, index, Some((mapping, access)));
+    }
+
+    /// Begins to make a page whole.
+    pub(super) fn open_miss(
+        &mut self,
+        cx: &mut Cx<'_>,
+        index: PageIndex,
+        fault: Option<(MappingId, Access)>,
+    ) {
+        let timer = self.timer(index);
+        let page = self.pages.entry(index).or_default();
+        if page.miss.is_none() {
+            page.miss = Some(Box::new(Miss::new(cx.backoff(timer), cx.now)));
+        }
+        if let Some(miss) = &mut page.miss {
+            miss.faults.extend(fault);
+        }
+        self.greet(cx);
+        self.go_on(cx, index);
+    }
+
+    /// Lets accesses happen to a page in its frame (T7: a twin before the first store).
+    pub(super) fn map(
+        &mut self,
+        cx: &mut Cx<'_>,
+        index: PageIndex,
+        faults: &[(MappingId, Access)],
+    ) {
+        let segment = self.segment;
+        let Some(page) = self.pages.get_mut(&index) else {
+            return;
+        };
+        let writes = faults.iter().any(|(_, access)| *access == Access::Write);
+        if writes && !page.twin {
+            cx.push(Effect::Diffs(DiffWork::Twin {
+                segment,
+                page: index,
+            }));
+            page.twin = true;
+            self.dirty.insert(index);
+        }
+        let rights = if page.twin {
+            Rights::Write
+        } else {
+            Rights::Read
+        };
+        page.rights = page.rights.max(rights);
+        for (mapping, access) in faults {
+            let rights = match access {
+                Access::Read => page.rights,
+                Access::Write => Rights::Write,
+            };
+            cx.push(Effect::Map {
+                mapping: *mapping,
+                segment,
+                page: index,
+                rights,
+            });
+        }
+    }
+
+    /// The present interval ends, if anything was written in it (T12). Pages stay
+    /// writable; they are named again only when their diff was made (T8).
+    pub(super) fn end_interval(&mut self, cx: &mut Cx<'_>) {
+        if self.dirty.is_empty() {
+            return;
+        }
+        let me = cx.me();
+        let dirty = core::mem::take(&mut self.dirty);
+        for (index, interval) in self.history.end(me, &dirty) {
+            let page = self.pages.entry(index).or_default();
+            page.undiffed = Some(interval);
+            page.notices.push((me, interval));
+            page.applied.raise(me, interval);
+            self.notices += 1;
+        }
+        self.mind_the_bound(cx);
+    }
+
+    /// Makes the diff of a page that an interval of this node names.
+    pub(super) fn make_diff(&mut self, cx: &mut Cx<'_>, index: PageIndex, leaves: bool) {
+        let segment = self.segment;
+        let Some(page) = self.pages.get_mut(&index) else {
+            return;
+        };
+        let Some(interval) = page.undiffed.take() else {
+            return;
+        };
+        let stays = !leaves && page.returns >= HABIT;
+        if !stays {
+            page.twin = false;
+            page.rights = page.rights.min(Rights::Read);
+            page.returns = page.returns.saturating_add(1);
+            cx.push(Effect::Protect {
+                segment,
+                page: index,
+            });
+        } else {
+            self.dirty.insert(index);
+        }
+        let name = DiffName {
+            page: index,
+            node: cx.me(),
+            interval,
+        };
+        let then = if stays {
+            Afterwards::Refresh
+        } else {
+            Afterwards::Drop
+        };
+        cx.push(Effect::Diffs(DiffWork::Diff {
+            segment,
+            name,
+            then,
+        }));
+        self.held.insert(name);
+    }
+
+    /// A page that stayed writable had not changed: next time it is protected. It
+    /// may have been stored to since it was compared, so it keeps its twin.
+    pub(crate) fn unchanged(&mut self, page: PageIndex) {
+        if let Some(page) = self.pages.get_mut(&page) {
+            page.returns = 0;
+        }
+    }
+
+    /// Another node wrote a page (T5): it must not be seen as it is.
+    pub(super) fn noticed(&mut self, cx: &mut Cx<'_>, index: PageIndex, by: (NodeId, u64)) {
+        let segment = self.segment;
+        let page = self.pages.entry(index).or_default();
+        page.notices.push(by);
+        self.notices += 1;
+        if page.applied.has(by.0, by.1) && page.copy != Copy::None {
+            return;
+        }
+        if page.copy != Copy::Frame {
+            return;
+        }
+        self.stow(cx, index);
+        cx.emit(Event::Invalidated {
+            segment,
+            page: index,
+        });
+    }
+
+    /// Puts a page out of sight: its own changes written down, contents kept.
+    pub(super) fn stow(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let segment = self.segment;
+        self.make_diff(cx, index, true);
+        let Some(page) = self.pages.get_mut(&index) else {
+            return;
+        };
+        assert!(
+            !page.twin,
+            "INV-diff-is-final: {index:?} has unnamed changes"
+        );
+        page.copy = Copy::Stash;
+        page.rights = Rights::None;
+        cx.push(Effect::Evict {
+            segment,
+            page: index,
+            keep: true,
+        });
+    }
+}
+
+/// An access that can never be served.
+pub(super) fn fail(
+    cx: &mut Cx<'_>,
+    mapping: MappingId,
+    (segment, page): (pagemesh_wire::SegmentId, PageIndex),
+    with: NodeId,
+) {
+    cx.emit(Event::Failed { segment, page });
+    cx.push(Effect::Fail {
+        mapping,
+        segment,
+        page,
+        why: Refusal::NodeGone(with),
+    });
+}

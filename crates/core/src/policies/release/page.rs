@@ -1,0 +1,126 @@
+//! What a node knows of one page of a segment of policy `release`.
+
+use super::history::History;
+use crate::backoff::Backoff;
+use crate::effect::Rights;
+use crate::time::Time;
+use pagemesh_wire::peer::{Access, DiffName};
+use pagemesh_wire::{MappingId, NodeId, NodeSet, PageIndex, RequestId, VectorTime};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where the contents of a page are that this node has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) enum Copy {
+    /// Nowhere.
+    #[default]
+    None,
+    /// In the stash: something is to be merged before it may be seen.
+    Stash,
+    /// In the frame, with everything this node must see.
+    Frame,
+}
+
+/// One page on one node.
+///
+/// *INV-frame-is-current*: a page in its frame has all modifications this node
+/// knows of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Page {
+    pub(super) copy: Copy,
+    /// What the mappings of this node may have.
+    pub(super) rights: Rights,
+    /// There is a twin: mappings may store.
+    pub(super) twin: bool,
+    /// The interval of this node that names the page and whose diff is not made yet.
+    pub(super) undiffed: Option<u64>,
+    /// How often it was written anew after its diff had been asked for.
+    pub(super) returns: u8,
+    /// Intervals known in which the page was written, but for the collected ones.
+    pub(super) notices: Vec<(NodeId, u64)>,
+    /// Which of them are in the copy, if there is one.
+    pub(super) applied: VectorTime,
+    /// Who has all that is collected; none if nothing is, or if it is not known here.
+    pub(super) keeper: Option<NodeId>,
+    /// The page is being made whole.
+    pub(super) miss: Option<Box<Miss>>,
+    /// Modifications of it were lost with this node.
+    pub(super) lost: Option<NodeId>,
+}
+
+/// A page being made whole.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Miss {
+    /// Accesses that wait, each mapping and kind once.
+    pub(super) faults: Vec<(MappingId, Access)>,
+    /// Who was asked for a copy to start from.
+    pub(super) base: Option<(NodeId, RequestId)>,
+    /// Who said that it has no copy.
+    pub(super) baseless: NodeSet,
+    /// Who was asked for which diffs.
+    pub(super) asked: BTreeMap<RequestId, (NodeId, BTreeSet<DiffName>)>,
+    /// Who does not have which diff.
+    pub(super) absent: BTreeMap<DiffName, NodeSet>,
+    pub(super) backoff: Backoff,
+    /// Since when.
+    pub(super) since: Time,
+}
+
+impl Miss {
+    pub(super) fn new(backoff: Backoff, since: Time) -> Self {
+        Self {
+            faults: Vec::new(),
+            base: None,
+            baseless: NodeSet::EMPTY,
+            asked: BTreeMap::new(),
+            absent: BTreeMap::new(),
+            backoff,
+            since,
+        }
+    }
+
+    /// Whether this diff is on its way, as far as one can know.
+    pub(super) fn awaits(&self, name: &DiffName) -> bool {
+        self.asked.values().any(|(_, names)| names.contains(name))
+    }
+}
+
+impl Page {
+    /// What is to be merged into the copy, in an order in which it may be merged.
+    pub(super) fn pending(&self, index: PageIndex, history: &History) -> Vec<DiffName> {
+        let mut pending: Vec<_> = self
+            .notices
+            .iter()
+            .filter(|(node, interval)| !self.applied.has(*node, *interval))
+            .copied()
+            .collect();
+        pending.sort_by_key(|(node, interval)| history.rank(*node, *interval));
+        let name = |(node, interval)| DiffName {
+            page: index,
+            node,
+            interval,
+        };
+        pending.into_iter().map(name).collect()
+    }
+
+    /// Who wrote the page last before `upto`, of those in `among`.
+    pub(super) fn last_writer(
+        &self,
+        history: &History,
+        upto: &VectorTime,
+        among: NodeSet,
+    ) -> Option<NodeId> {
+        self.notices
+            .iter()
+            .filter(|(node, index)| upto.has(*node, *index) && among.contains(*node))
+            .max_by_key(|(node, index)| history.rank(*node, *index))
+            .map(|(node, _)| *node)
+    }
+
+    /// Whether something in this time is not in the copy.
+    pub(super) fn lacks(&self, upto: &VectorTime) -> bool {
+        self.notices
+            .iter()
+            .any(|(node, index)| upto.has(*node, *index) && !self.applied.has(*node, *index))
+    }
+}

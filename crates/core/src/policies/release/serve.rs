@@ -1,0 +1,130 @@
+//! What other nodes want of this one: diffs and copies.
+
+use super::Release;
+use super::page::Copy;
+use crate::effect::{DiffWork, Effect, Source};
+use crate::event::Event;
+use crate::shell::Cx;
+use pagemesh_wire::peer::{Absent, Base, Contents, DiffName, Fetch, Message, Want};
+use pagemesh_wire::{NodeId, PageIndex};
+
+impl Release {
+    /// Somebody wants diffs: those of this node are made now (T8).
+    pub(super) fn wanted(&mut self, cx: &mut Cx<'_>, from: NodeId, want: &Want) {
+        if want.diffs.len() > Want::LIMIT {
+            return cx.emit(Event::Malformed {});
+        }
+        let me = cx.me();
+        for name in want.diffs.iter().filter(|name| name.node == me) {
+            let page = self.pages.get(&name.page);
+            if page.is_some_and(|page| page.undiffed == Some(name.interval)) {
+                self.make_diff(cx, name.page, false);
+            }
+        }
+        let (names, absent): (Vec<DiffName>, Vec<DiffName>) = want
+            .diffs
+            .iter()
+            .copied()
+            .partition(|name| self.held.contains(name));
+        if !absent.is_empty() {
+            let absent = Absent {
+                segment: self.segment,
+                request: want.request,
+                diffs: absent,
+                floor: self.history.floor.clone(),
+            };
+            cx.send(from, Message::Absent(absent));
+        }
+        if !names.is_empty() {
+            self.send_diffs(cx, from, want.request, names, u16::MAX);
+        }
+    }
+
+    /// Sends diffs that the driver has.
+    pub(super) fn send_diffs(
+        &self,
+        cx: &mut Cx<'_>,
+        to: NodeId,
+        request: pagemesh_wire::RequestId,
+        names: Vec<DiffName>,
+        at_most: u16,
+    ) {
+        let Some(address) = cx.address_of(to) else {
+            return;
+        };
+        let header = cx.header(to);
+        cx.push(Effect::Diffs(DiffWork::Send {
+            address,
+            header,
+            segment: self.segment,
+            request,
+            names,
+            at_most,
+        }));
+    }
+
+    /// Somebody needs a copy to start from. The home sends it on to the keeper.
+    pub(super) fn fetch(&mut self, cx: &mut Cx<'_>, fetch: Fetch) {
+        let (me, index) = (cx.me(), fetch.page);
+        if index.0 >= self.size || fetch.reader == me || !cx.is_alive(fetch.reader) {
+            return;
+        }
+        let keeper = self.pages.get(&index).and_then(|page| page.keeper);
+        let current = self.history.time.covers(&fetch.floor);
+        let page = self.pages.get(&index);
+        let has = page.is_some_and(|page| {
+            page.copy != Copy::None && page.lost.is_none() && !page.lacks(&fetch.floor)
+        });
+        if current && has {
+            return self.send_copy(cx, &fetch);
+        }
+        let home = cx.home(self.segment) == me;
+        match keeper {
+            Some(keeper) if keeper != me && fetch.hops == 0 && cx.is_alive(keeper) => {
+                let hops = 1;
+                cx.send(keeper, Message::Fetch(Fetch { hops, ..fetch }));
+            }
+            None if home && current => self.send_base(cx, &fetch, Contents::Zero, None),
+            _ => self.send_base(cx, &fetch, Contents::None, None),
+        }
+    }
+
+    /// Sends what this node has of a page, with all its own ended intervals in it
+    /// and nothing of the present one.
+    fn send_copy(&mut self, cx: &mut Cx<'_>, fetch: &Fetch) {
+        self.make_diff(cx, fetch.page, false);
+        let Some(page) = self.pages.get(&fetch.page) else {
+            return;
+        };
+        let source = match page.copy {
+            Copy::Stash => Source::Stash,
+            _ if page.twin => Source::Twin,
+            _ => Source::Frame,
+        };
+        self.send_base(cx, fetch, Contents::Bytes, Some(source));
+    }
+
+    fn send_base(
+        &self,
+        cx: &mut Cx<'_>,
+        fetch: &Fetch,
+        contents: Contents,
+        source: Option<Source>,
+    ) {
+        let index: PageIndex = fetch.page;
+        let page = self.pages.get(&index);
+        let mut applied = self.history.floor.clone();
+        if let Some(page) = page.filter(|_| source.is_some()) {
+            applied.join(&page.applied);
+        }
+        let base = Base {
+            segment: self.segment,
+            page: index,
+            request: fetch.request,
+            contents,
+            applied,
+        };
+        let page = source.map(|source| (self.segment, index, source));
+        cx.send_page(fetch.reader, Message::Base(base), page);
+    }
+}

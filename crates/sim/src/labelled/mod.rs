@@ -1,0 +1,56 @@
+//! Release consistency in the simulator: real nodes, whole pages, real diffs.
+//!
+//! Programs are properly labelled, so every load must return what the last store
+//! in the order of synchronization left there; as these are the only orders
+//! there are, one array of bytes, written as programs store, says what that is.
+//!
+//! A world of its own, smaller than [`crate::world`]: no journals, seals or
+//! scenarios; only what this policy needs.
+
+mod cluster;
+mod memory;
+mod program;
+#[cfg(test)]
+mod tests;
+
+pub use memory::Planted;
+
+use crate::plan::Profile;
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Labelled {
+    /// Decides everything.
+    pub seed: u64,
+    /// How bad the network is.
+    pub profile: Profile,
+    /// A mistake that must be found.
+    pub planted: Option<Planted>,
+}
+
+/// What happened in a run, and that it was right.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sighted {
+    /// Loads that were compared.
+    pub loads: u64,
+    /// Stores.
+    pub stores: u64,
+    /// Datagrams sent.
+    pub datagrams: u64,
+    /// Diffs merged into pages.
+    pub merged: u64,
+    /// Diffs made.
+    pub made: u64,
+    /// Twins that were refreshed.
+    pub refreshed: u64,
+    /// Times a node forgot what was collected.
+    pub collected: u64,
+}
+
+/// Runs one seed.
+///
+/// # Errors
+/// Says what was wrong, after the last steps of the run.
+pub fn labelled(options: Labelled) -> Result<Sighted, String> {
+    cluster::Cluster::new(options).run()
+}
