@@ -1,17 +1,44 @@
-//! Properly labelled programs: what they find does not depend on the policy.
+//! Policy `release`: what one process did before it released is there for who
+//! acquires next, and nothing else has to be.
+//!
+//! As long as the policy has no name (`wire/src/text.rs`), nobody can ask for it, and
+//! these tests skip themselves.
 
+use crate::replacement::{kills, lasting, strike};
 use crate::stress::{bad_network, seed};
-use crate::support::{Cluster, Player, finish_all, stress_time};
-use pagemesh::Options;
+use crate::support::{Cluster, Player, eventually, finish_all, load, store, stress_time};
+use pagemesh::{Options, PAGE_SIZE, Policy};
 use pagemesh_cli::sandbox::Plan;
+use pagemesh_tests::dice::Dice;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// Pages of the ground of labelled players.
 const GROUND: u64 = 7;
 
+/// The policy, if it can be asked for.
+pub(crate) fn release() -> Option<Options> {
+    match "release".parse::<Policy>() {
+        Ok(policy) => Some(Options {
+            policy,
+            ..Options::default()
+        }),
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            None
+        }
+    }
+}
+
 /// Properly labelled programs, so many processes on each node, until `trouble` ends.
-fn labelled(plan: Plan, processes: usize, options: Options, trouble: impl FnOnce(&Cluster)) {
+fn labelled(
+    plan: Plan,
+    processes: usize,
+    options: Option<Options>,
+    trouble: impl FnOnce(&Cluster),
+) {
     let (nodes, seed) = (plan.nodes, seed());
-    let Some(cluster) = Cluster::of(plan) else {
+    let Some((options, cluster)) = options.zip(Cluster::of(plan)) else {
         return;
     };
     eprintln!("PAGEMESH_STRESS_SEED={seed}");
@@ -49,7 +76,196 @@ fn labelled(plan: Plan, processes: usize, options: Options, trouble: impl FnOnce
 }
 
 #[test]
+fn a_labelled_program_finds_what_it_must_on_two_nodes() {
+    labelled(Plan::new(2), 1, release(), |_| {});
+}
+
+#[test]
+fn a_labelled_program_finds_what_it_must_on_four_nodes() {
+    labelled(Plan::new(4), 1, release(), |_| {});
+}
+
+#[test]
+fn a_labelled_program_finds_what_it_must_on_eight_nodes() {
+    labelled(Plan::new(8), 1, release(), |_| {});
+}
+
+#[test]
+fn several_processes_of_a_node_are_one_to_all_others() {
+    labelled(Plan::new(3), 3, release(), |_| {});
+}
+
+#[test]
 fn a_labelled_program_finds_the_same_in_sequential_memory() {
-    labelled(Plan::new(3), 1, Options::default(), |_| {});
-    labelled(bad_network(2), 2, Options::default(), |_| {});
+    labelled(Plan::new(3), 1, Some(Options::default()), |_| {});
+    labelled(bad_network(2), 2, Some(Options::default()), |_| {});
+}
+
+#[test]
+fn lost_datagrams_are_asked_for_again() {
+    labelled(bad_network(3), 1, release(), |_| {});
+}
+
+#[test]
+fn daemons_may_be_replaced_with_twins_and_diffs() {
+    labelled(lasting(3), 1, release(), |cluster| {
+        let mut dice = Dice::new(seed());
+        for _ in 0..kills() {
+            let pause = dice.below(400) as u64;
+            std::thread::sleep(Duration::from_millis(pause));
+            strike(cluster, dice.below(3));
+        }
+    });
+}
+
+#[test]
+fn neighbouring_bytes_of_a_word_may_have_different_writers() {
+    let Some((options, cluster)) = release().zip(Cluster::start(2)) else {
+        return;
+    };
+    let maps = cluster.share_with("bytes", 1, options);
+    for round in 1..=20u8 {
+        std::thread::scope(|scope| {
+            for (node, memory) in maps.iter().enumerate() {
+                scope.spawn(move || {
+                    let barrier = memory.segment().barrier(1, 2);
+                    for at in (node..16).step_by(2) {
+                        memory.atomic_u8(at).unwrap().store(round, Relaxed);
+                    }
+                    barrier.wait().unwrap();
+                    for at in 0..16 {
+                        assert_eq!(memory.atomic_u8(at).unwrap().load(Relaxed), round);
+                    }
+                    barrier.wait().unwrap();
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_store_is_seen_when_its_lock_has_come_and_not_asked_for_before() {
+    let Some((options, cluster)) = release().zip(Cluster::start(2)) else {
+        return;
+    };
+    let maps = cluster.share_with("lazy", 2, options);
+    let lock = |node: usize| maps[node].segment().lock(1).lock().unwrap();
+    let first = lock(0);
+    store(&maps[0], 0, 1);
+    first.unlock();
+    let second = lock(1);
+    assert_eq!(load(&maps[1], 0), 1);
+    second.unlock();
+    let third = lock(0);
+    store(&maps[0], 0, 2);
+    third.unlock();
+    // No synchronization, no datagram: the copy is still good for node 1.
+    let before = cluster.counter(1, "datagrams_out");
+    assert_eq!(load(&maps[1], 0), 1);
+    assert!(
+        cluster.counter(1, "datagrams_out") <= before + 2,
+        "signs of life only"
+    );
+    let fourth = lock(1);
+    assert_eq!(load(&maps[1], 0), 2);
+    fourth.unlock();
+    assert!(cluster.counter(0, "diffs_sent") >= 1);
+}
+
+#[test]
+fn only_what_changed_travels() {
+    let Some((options, cluster)) = release().zip(Cluster::start(2)) else {
+        return;
+    };
+    let maps = cluster.share_with("small", 64, options);
+    let turn = |node: usize, value: u64| {
+        let guard = maps[node].segment().lock(1).lock().unwrap();
+        for page in 0..64 {
+            let expected = value.saturating_sub(1);
+            assert_eq!(load(&maps[node], page * PAGE_SIZE), expected);
+            store(&maps[node], page * PAGE_SIZE, value);
+        }
+        guard.unlock();
+    };
+    turn(0, 1);
+    turn(1, 2);
+    turn(0, 3);
+    let before = cluster.counter(0, "bytes_out");
+    turn(1, 4);
+    let sent = cluster.counter(0, "bytes_out") - before;
+    // Whole pages would be 256 KiB.
+    assert!(sent < 64 * 1024, "{sent} bytes for 64 words");
+}
+
+/// The store of a program that only uses locks, for a long time, stays small.
+#[test]
+fn a_program_of_locks_alone_does_not_fill_the_memory() {
+    let Some((options, cluster)) = release().zip(Cluster::start(2)) else {
+        return;
+    };
+    let maps = cluster.share_with("day", 32, options);
+    let rounds = (stress_time().as_secs_f64() * 300.0) as u64;
+    std::thread::scope(|scope| {
+        for memory in &maps {
+            scope.spawn(move || {
+                for _ in 0..rounds {
+                    let guard = memory.segment().lock(3).lock().unwrap();
+                    for page in 0..32 {
+                        let at = page * PAGE_SIZE;
+                        store(memory, at, load(memory, at) + 1);
+                    }
+                    guard.unlock();
+                }
+            });
+        }
+    });
+    let guard = maps[0].segment().lock(3).lock().unwrap();
+    assert_eq!(load(&maps[0], 31 * PAGE_SIZE), 2 * rounds);
+    guard.unlock();
+    for node in 0..2 {
+        let held = cluster.counter(node, "diff_bytes_held");
+        assert!(held < 64 << 20, "node {node} holds {held} bytes");
+    }
+}
+
+#[test]
+fn a_lock_comes_back_from_the_dead_with_what_they_wrote() {
+    let Some((options, cluster)) = release().zip(Cluster::start(2)) else {
+        return;
+    };
+    cluster.make_on(0, "dead", 1, options);
+    let mut victim = cluster.puppet(1, "dead");
+    assert_eq!(victim.ask("lock 1"), "locked");
+    victim.ask("store 0 7");
+    victim.kill();
+    let mut heir = cluster.puppet(0, "dead");
+    assert_eq!(heir.ask("lock 1"), "recovered");
+    assert_eq!(heir.ask("load 0"), "7");
+}
+
+#[test]
+fn a_dead_daemon_leaves_errors_and_no_old_data() {
+    let Some((options, cluster)) = release().zip(Cluster::start(3)) else {
+        return;
+    };
+    let maps = cluster.share_with("funeral", 2, options);
+    let guard = maps[2].segment().lock(1).lock().unwrap();
+    store(&maps[2], 0, 5);
+    guard.unlock();
+    let guard = maps[1].segment().lock(1).lock().unwrap();
+    // Node 1 knows that there is a 5, and has not asked for it.
+    guard.unlock();
+    cluster.kill(2).unwrap();
+    eventually("node 2 is declared dead", || {
+        let members = cluster.mesh(0).members().unwrap().members;
+        members
+            .iter()
+            .any(|member| member.health == pagemesh::Health::Dead)
+    });
+    let mut heir = cluster.puppet(1, "funeral");
+    let locked = heir.ask("lock 1");
+    assert!(locked == "locked" || locked == "recovered", "{locked}");
+    heir.tell("load 0");
+    let status = heir.end();
+    assert!(!status.success(), "what is lost is not read");
 }

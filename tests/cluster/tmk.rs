@@ -243,13 +243,25 @@ pub(crate) fn programs() -> &'static Path {
 
 #[test]
 fn programs_get_what_they_get_alone() {
+    check_programs("sequential");
+}
+
+#[test]
+fn programs_get_what_they_get_alone_where_changes_travel_with_locks() {
+    if crate::release::release().is_some() {
+        check_programs("release");
+    }
+}
+
+fn check_programs(policy: &str) {
     let Some(cluster) = Cluster::start(3) else {
         return;
     };
     let data = format!("{HERE}/../apps/data");
     for (turn, (name, arguments)) in APPS.into_iter().enumerate() {
-        let arguments = arguments.replace("DATA", &data) + " --check";
-        let job = format!("{name}{turn}");
+        let arguments = arguments.replace("DATA", &data);
+        let arguments = format!("{arguments} --check -- --policy {policy}");
+        let job = format!("{name}{turn}{policy}");
         let said = run(&cluster, &programs().join(name), &job, &arguments);
         let first = said[0]
             .first()
