@@ -290,15 +290,13 @@ impl Driver {
             driver.hands.take_back(key);
         }
         let bytes = datagram.bytes();
-        ensure!(
-            recovered.datagram <= bytes.len(),
-            "no datagram is that long"
-        );
+        let heard = recovered.turn.last().map_or(0, |heard| heard.bytes);
+        ensure!(heard <= bytes.len(), "no datagram is that long");
         driver.redo(
             recovered.effects,
             recovered.done,
             recovered.queue,
-            Payload::of(&bytes[..recovered.datagram]),
+            Payload::of(&bytes[..heard]),
         );
         driver.lend_again();
         driver.take_up_requests();

@@ -14,6 +14,8 @@
 //! # The writer's law
 //! 1. [`Journal::input`] (or [`Journal::next`]) comes before
 //!    [`Node::handle`](pagemesh_core::Node::handle) with the same input.
+//!    [`Journal::join`] comes before it where several inputs are handled before
+//!    anything is carried out: then they count as one.
 //! 2. [`Journal::progress`] comes after each effect that was carried out.
 //! 3. [`Journal::follow`] comes when an effect gives rise to an input that is to
 //!    be handled after the effects; it counts from the next `progress` on.
@@ -37,7 +39,7 @@ mod script;
 pub use dump::{Dump, DumpError, Verdict};
 pub use journal::{Full, Journal};
 pub use record::Record;
-pub use recover::{RecoverError, Recovered, recover};
+pub use recover::{Heard, RecoverError, Recovered, recover};
 pub use replay::{Damage, Transition, digest};
 
 /// The format of snapshots. A snapshot without a log may be read by any build

@@ -17,6 +17,9 @@ pub enum Record<'a> {
         /// Bytes of the datagram that were left out, mostly a page: the core
         /// never looks at more than how many there are.
         rest: u32,
+        /// It came together with the input before: the effects of both are carried
+        /// out after this one was handled.
+        joined: bool,
     },
     /// An effect gave rise to this input; it waits in line.
     #[serde(borrow)]
@@ -34,6 +37,16 @@ impl<'a> Record<'a> {
     /// The record of an input, without page contents.
     #[must_use]
     pub fn input(now: Time, input: Input<'a>) -> Self {
+        Self::of(now, input, false)
+    }
+
+    /// The record of an input that came together with the one before.
+    #[must_use]
+    pub fn joined(now: Time, input: Input<'a>) -> Self {
+        Self::of(now, input, true)
+    }
+
+    fn of(now: Time, input: Input<'a>, joined: bool) -> Self {
         match input {
             Input::Datagram { source, key, bytes } => {
                 let (head, rest) = bytes.split_at(heard(bytes));
@@ -45,12 +58,14 @@ impl<'a> Record<'a> {
                         bytes: head,
                     },
                     rest: u32::try_from(rest.len()).unwrap_or(u32::MAX),
+                    joined,
                 }
             }
             input => Self::Input {
                 now,
                 input,
                 rest: 0,
+                joined,
             },
         }
     }

@@ -20,9 +20,10 @@ pub struct Recovered {
     pub notes: Vec<Vec<u8>>,
     /// The last input; none if it was a datagram, or if there was none.
     pub last: Option<Input<'static>>,
-    /// Bytes of the datagram that was the last input; zero if it was another one.
-    pub datagram: usize,
-    /// All effects of the last input, in order.
+    /// The last input, and before it those it came together with.
+    pub turn: Vec<Heard>,
+    /// All effects of the last input, in order, behind those of the inputs that it
+    /// came together with.
     pub effects: Effects,
     /// So many of them were carried out; the next one perhaps in part.
     pub done: usize,
@@ -30,6 +31,15 @@ pub struct Recovered {
     /// handled, after the effects ([`Journal::next`](crate::Journal::next)).
     pub queue: VecDeque<Input<'static>>,
     pub(crate) position: Position,
+}
+
+/// One input of the last turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// Bytes of the datagram that it was; zero if it was none.
+    pub bytes: usize,
+    /// How many effects there are up to the last of this input.
+    pub effects: usize,
 }
 
 /// Where a journal goes on.
@@ -89,7 +99,7 @@ pub fn recover(memory: &[AtomicU64]) -> Result<Recovered, RecoverError> {
         registry,
         notes: replay.notes,
         last: replay.last,
-        datagram: replay.datagram,
+        turn: replay.turn,
         effects: replay.effects,
         done,
         queue: replay.queue,

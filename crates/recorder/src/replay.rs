@@ -1,6 +1,7 @@
 //! Runs a node again from what was written down.
 
 use crate::record::Record;
+use crate::recover::Heard;
 use crate::script::read;
 use core::any::Any;
 use pagemesh_core::{Effect, Effects, Input, Node, Time};
@@ -46,12 +47,12 @@ pub struct Transition<'a> {
 pub(crate) struct Replay {
     pub(crate) node: Node,
     pub(crate) now: Time,
-    /// Of the last input.
+    /// Of the last input, and of those it came together with.
     pub(crate) effects: Effects,
     /// The last input, unless it was a datagram.
     pub(crate) last: Option<Input<'static>>,
-    /// Bytes of the datagram that was the last input.
-    pub(crate) datagram: usize,
+    /// The last input, and before it those it came together with.
+    pub(crate) turn: Vec<Heard>,
     /// Inputs that effects gave rise to, not handled yet.
     pub(crate) queue: VecDeque<Input<'static>>,
     pub(crate) notes: Vec<Vec<u8>>,
@@ -64,7 +65,7 @@ impl Replay {
             now: Time::ZERO,
             effects: Effects::default(),
             last: None,
-            datagram: 0,
+            turn: Vec::new(),
             queue: VecDeque::new(),
             notes: Vec::new(),
         }
@@ -96,7 +97,9 @@ impl Replay {
                 now,
                 input: Input::Datagram { source, key, bytes },
                 rest,
+                joined,
             } => {
+                self.begin(at, joined)?;
                 let rest = usize::try_from(rest).unwrap_or(usize::MAX);
                 let whole = bytes
                     .len()
@@ -108,7 +111,12 @@ impl Replay {
                 let bytes = bytes.as_slice();
                 self.handle(now, &Input::Datagram { source, key, bytes }, each)
             }
-            Record::Input { now, input, .. } => self.handle(now, &input, each),
+            Record::Input {
+                now, input, joined, ..
+            } => {
+                self.begin(at, joined)?;
+                self.handle(now, &input, each)
+            }
             Record::Follow(input) => {
                 let input = input
                     .detach()
@@ -119,6 +127,7 @@ impl Replay {
             Record::Next { now } => {
                 let input = self.queue.pop_front();
                 let input = input.ok_or(Damage::Order(at, "nothing is in line"))?;
+                self.begin(at, false)?;
                 self.handle(now, &input, each)
             }
             Record::Note(note) => {
@@ -126,6 +135,19 @@ impl Replay {
                 Ok(())
             }
         }
+    }
+
+    /// An input comes: what was to be done before was done, unless it joins that.
+    fn begin(&mut self, at: usize, joined: bool) -> Result<(), Damage> {
+        if joined {
+            let any = self.turn.last().is_some();
+            return any
+                .then_some(())
+                .ok_or(Damage::Order(at, "there is no input to come together with"));
+        }
+        self.turn.clear();
+        self.effects.drain();
+        Ok(())
     }
 
     fn handle(
@@ -136,20 +158,24 @@ impl Replay {
     ) -> Result<(), Damage> {
         self.now = now;
         self.last = input.clone().detach();
-        self.datagram = match input {
-            Input::Datagram { bytes, .. } => bytes.len(),
-            _ => 0,
-        };
-        self.effects.drain();
+        let before = self.effects.as_slice().len();
         let (node, effects) = (&mut self.node, &mut self.effects);
         // What broke it then breaks it again; whoever asks wants to know where.
         let handled = catch_unwind(AssertUnwindSafe(|| {
             node.handle(now, input.clone(), effects)
         }));
+        let effects = self.effects.as_slice();
+        self.turn.push(Heard {
+            bytes: match input {
+                Input::Datagram { bytes, .. } => bytes.len(),
+                _ => 0,
+            },
+            effects: effects.len(),
+        });
         each(&Transition {
             now,
             input,
-            effects: self.effects.as_slice(),
+            effects: &effects[before..],
         });
         handled.map_err(|panic| Damage::Broken {
             now,

@@ -28,7 +28,8 @@ enum Kind {
     WriteFault,
 }
 
-/// What all datagrams have in front: kind, address, port, bytes left out, time.
+/// What all datagrams have in front: kind, whether it joined another one, address,
+/// port, bytes left out, time.
 const FRONT: usize = 20;
 
 /// What there is of a fault: kind, page, mapping, time.
@@ -93,6 +94,7 @@ fn heard<'a>(record: &Record<'a>) -> Option<([u8; FRONT], PublicKey, &'a [u8])> 
         now,
         input: Input::Datagram { source, key, bytes },
         rest,
+        joined,
     } = record
     else {
         return None;
@@ -106,7 +108,7 @@ fn heard<'a>(record: &Record<'a>) -> Option<([u8; FRONT], PublicKey, &'a [u8])> 
     };
     let mut front = [0; FRONT];
     front[0] = kind as u8;
-    // A byte is left: so the numbers lie evenly.
+    front[1] = u8::from(*joined);
     front[2..4].copy_from_slice(&source.port().to_le_bytes());
     front[4..8].copy_from_slice(&address.octets());
     front[8..12].copy_from_slice(&rest.to_le_bytes());
@@ -117,7 +119,7 @@ fn heard<'a>(record: &Record<'a>) -> Option<([u8; FRONT], PublicKey, &'a [u8])> 
 /// The record of a datagram, of whose front the first byte is known.
 fn datagram(body: &[u8], sealed: bool) -> Option<Record<'_>> {
     let (front, body) = body.split_first_chunk::<{ FRONT - 1 }>()?;
-    let [0, p, q, a, b, c, d, e, f, g, h, now @ ..] = *front else {
+    let [joined @ (0 | 1), p, q, a, b, c, d, e, f, g, h, now @ ..] = *front else {
         return None;
     };
     let (key, bytes) = match sealed {
@@ -133,6 +135,7 @@ fn datagram(body: &[u8], sealed: bool) -> Option<Record<'_>> {
         now: Time(u64::from_le_bytes(now)),
         input: Input::Datagram { source, key, bytes },
         rest: u32::from_le_bytes([e, f, g, h]),
+        joined: joined == 1,
     })
 }
 
@@ -147,6 +150,7 @@ fn fault(record: &Record<'_>) -> Option<[u8; FAULT]> {
             access,
         },
         rest: 0,
+        joined: false,
     } = record
     else {
         return None;
@@ -178,6 +182,7 @@ fn faulted<'a>(body: &[u8], access: Access) -> Option<Record<'a>> {
             access,
         },
         rest: 0,
+        joined: false,
     })
 }
 
@@ -215,13 +220,14 @@ mod tests {
             let mut records = Vec::new();
             for (source, key, bytes, rest, now) in &datagrams {
                 let input = Input::Datagram { source: *source, key: *key, bytes };
-                records.push(Record::Input { now: Time(*now), input, rest: *rest });
+                let joined = rest % 2 == 1;
+                records.push(Record::Input { now: Time(*now), input, rest: *rest, joined });
                 records.push(Record::Note(bytes));
                 records.push(Record::Next { now: Time(*now) });
                 let access = if key == &PublicKey::NONE { Access::Read } else { Access::Write };
                 let (mapping, page) = (MappingId(*now), PageIndex(*rest));
                 let input = Input::Fault { mapping, page, access };
-                records.push(Record::Input { now: Time(*now), input, rest: 0 });
+                records.push(Record::Input { now: Time(*now), input, rest: 0, joined: false });
             }
             let log: Vec<u8> = records.iter().flat_map(|one| write(one, vec![1; 9])).collect();
             let (mut seen, mut at) = (Vec::new(), 0);
@@ -240,7 +246,7 @@ mod tests {
             flip in 1_u8..,
         ) {
             let input = Input::Datagram { source, key, bytes: &bytes };
-            let mut log = write(&Record::Input { now: Time(now), input, rest }, Vec::new());
+            let mut log = write(&Record::Input { now: Time(now), input, rest, joined: false }, Vec::new());
             let place = place.index(log.len());
             log[place] ^= flip;
             prop_assert!(read(&log, 0).is_none());

@@ -32,6 +32,26 @@ fn a_node_is_had_again_at_every_moment() {
     assert!(moments > 1000 && follow > 10, "{moments} {follow}");
 }
 
+#[test]
+fn inputs_that_came_together_are_had_again_together() {
+    let mut pair = Pair::new();
+    pair.together = true;
+    let (mut most, mut within) = (0, 0);
+    pair.work(60, &mut |side, moment, effects| {
+        let found = recover(side.journal.memory()).expect("a sound journal");
+        most = most.max(found.turn.len());
+        if let Moment::Done(done) = moment {
+            assert_eq!(found.node, side.node);
+            assert_eq!(found.effects.as_slice(), effects);
+            assert_eq!(found.done, done);
+            let ends: Vec<_> = found.turn.iter().map(|heard| heard.effects).collect();
+            assert!(ends.is_sorted() && ends.last() == Some(&effects.len()));
+            within += usize::from(done > ends[0] && done < effects.len());
+        }
+    });
+    assert!(most > 2 && within > 10, "{most} {within}");
+}
+
 /// With `UPDATE_GOLDEN=1` it writes down what it sees instead of comparing.
 #[test]
 fn another_shape_of_the_state_is_another_format() {

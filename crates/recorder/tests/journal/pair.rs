@@ -62,7 +62,12 @@ pub struct Pair {
     wire: VecDeque<(usize, Vec<u8>)>,
     tickets: u64,
     segment: Option<SegmentId>,
+    /// Datagrams that come together are handled in one turn.
+    pub together: bool,
 }
+
+/// Datagrams handled in one turn at most.
+const TURN: usize = 5;
 
 fn address(side: usize) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 1000 + u16::from(side == 1)))
@@ -96,6 +101,7 @@ impl Pair {
             wire: VecDeque::new(),
             tickets: 0,
             segment: None,
+            together: false,
         };
         for side in 0..2 {
             pair.input(side, Input::Deadline, &mut |_, _, _| {});
@@ -110,6 +116,32 @@ impl Pair {
         let side = &mut self.sides[at];
         side.journal.input(self.now, input.clone());
         self.step(at, input, look);
+        self.follow_up(at, look);
+    }
+
+    /// Datagrams come together.
+    fn turn(&mut self, at: usize, datagrams: &[Vec<u8>], look: &mut Look<'_>) {
+        self.now.0 += 1_000;
+        let mut effects = Effects::default();
+        for (index, bytes) in datagrams.iter().enumerate() {
+            let input = Input::Datagram {
+                source: address(1 - at),
+                key: PublicKey::NONE,
+                bytes,
+            };
+            let side = &mut self.sides[at];
+            match index {
+                0 => side.journal.input(self.now, input.clone()),
+                _ => side.journal.join(self.now, input.clone()),
+            }
+            look(side, Moment::Told, &[]);
+            side.node.handle(self.now, input, &mut effects);
+        }
+        self.act(at, &effects, look);
+        self.follow_up(at, look);
+    }
+
+    fn follow_up(&mut self, at: usize, look: &mut Look<'_>) {
         while let Some(next) = self.sides[at].queue.pop_front() {
             self.sides[at].journal.next(self.now);
             self.step(at, next, look);
@@ -126,6 +158,10 @@ impl Pair {
         look(&self.sides[at], Moment::Told, &[]);
         let mut effects = Effects::default();
         self.sides[at].node.handle(self.now, input, &mut effects);
+        self.act(at, &effects, look);
+    }
+
+    fn act(&mut self, at: usize, effects: &Effects, look: &mut Look<'_>) {
         for index in 0..effects.as_slice().len() {
             look(&self.sides[at], Moment::Done(index), effects.as_slice());
             self.carry_out(at, &effects.as_slice()[index]);
@@ -181,6 +217,14 @@ impl Pair {
 
     /// Delivers all datagrams.
     pub fn settle(&mut self, look: &mut Look<'_>) {
+        while self.together && !self.wire.is_empty() {
+            let to = self.wire[0].0;
+            let alike = self.wire.iter().take_while(|(other, _)| *other == to);
+            let count = alike.take(TURN).count();
+            let all = self.wire.drain(..count).map(|(_, bytes)| bytes);
+            let all: Vec<_> = all.collect();
+            self.turn(to, &all, look);
+        }
         while let Some((to, bytes)) = self.wire.pop_front() {
             let source = address(1 - to);
             let bytes = bytes.as_slice();
