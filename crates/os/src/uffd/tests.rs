@@ -145,6 +145,25 @@ fn a_page_is_placed_upgraded_revoked_and_poisoned() {
 }
 
 #[test]
+fn neighbours_are_placed_up_to_what_is_in_the_way() {
+    let Some(bench) = bench(6) else { return };
+    let pages: Vec<[u8; PAGE]> = (1..=6).map(|byte| [byte; PAGE]).collect();
+    let first = bench.address(0);
+    assert_eq!(bench.uffd.copy_run(first, &pages[..2], true), 2);
+    // Somebody put a page there.
+    bench.memory.write(4 * LEN, &[9; PAGE]).unwrap();
+    assert_eq!(bench.uffd.copy_run(first, &pages, true), 0);
+    assert_eq!(bench.uffd.copy_run(bench.address(2), &pages[2..], true), 2);
+    assert_eq!(bench.uffd.copy_run(bench.address(5), &pages[5..], true), 1);
+    assert_eq!(bench.uffd.copy_run(0x1000, &pages, true), 0);
+    assert_eq!(bench.uffd.map(bench.address(4), LEN, true), Outcome::Done);
+    for (page, byte) in [1, 2, 3, 4, 9, 6].into_iter().enumerate() {
+        let word = u64::from_ne_bytes([byte; 8]);
+        assert_eq!(bench.word(page, 511).load(Ordering::SeqCst), word, "{page}");
+    }
+}
+
+#[test]
 fn only_a_userfaultfd_is_adopted() {
     let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
     assert!(Uffd::adopt(file).is_err());
