@@ -1,8 +1,5 @@
 //! Policy `release`: what one process did before it released is there for who
 //! acquires next, and nothing else has to be.
-//!
-//! As long as the policy has no name (`wire/src/text.rs`), nobody can ask for it, and
-//! these tests skip themselves.
 
 use crate::replacement::{kills, lasting, strike};
 use crate::stress::{bad_network, seed};
@@ -16,29 +13,18 @@ use std::time::Duration;
 /// Pages of the ground of labelled players.
 const GROUND: u64 = 7;
 
-/// The policy, if it can be asked for.
-pub(crate) fn release() -> Option<Options> {
-    match "release".parse::<Policy>() {
-        Ok(policy) => Some(Options {
-            policy,
-            ..Options::default()
-        }),
-        Err(why) => {
-            eprintln!("skipped: {why}");
-            None
-        }
+/// The policy, asked for by name.
+pub(crate) fn release() -> Options {
+    Options {
+        policy: "release".parse::<Policy>().unwrap(),
+        ..Options::default()
     }
 }
 
 /// Properly labelled programs, so many processes on each node, until `trouble` ends.
-fn labelled(
-    plan: Plan,
-    processes: usize,
-    options: Option<Options>,
-    trouble: impl FnOnce(&Cluster),
-) {
+fn labelled(plan: Plan, processes: usize, options: Options, trouble: impl FnOnce(&Cluster)) {
     let (nodes, seed) = (plan.nodes, seed());
-    let Some((options, cluster)) = options.zip(Cluster::of(plan)) else {
+    let Some(cluster) = Cluster::of(plan) else {
         return;
     };
     eprintln!("PAGEMESH_STRESS_SEED={seed}");
@@ -97,8 +83,8 @@ fn several_processes_of_a_node_are_one_to_all_others() {
 
 #[test]
 fn a_labelled_program_finds_the_same_in_sequential_memory() {
-    labelled(Plan::new(3), 1, Some(Options::default()), |_| {});
-    labelled(bad_network(2), 2, Some(Options::default()), |_| {});
+    labelled(Plan::new(3), 1, Options::default(), |_| {});
+    labelled(bad_network(2), 2, Options::default(), |_| {});
 }
 
 #[test]
@@ -120,9 +106,10 @@ fn daemons_may_be_replaced_with_twins_and_diffs() {
 
 #[test]
 fn neighbouring_bytes_of_a_word_may_have_different_writers() {
-    let Some((options, cluster)) = release().zip(Cluster::start(2)) else {
+    let Some(cluster) = Cluster::start(2) else {
         return;
     };
+    let options = release();
     let maps = cluster.share_with("bytes", 1, options);
     for round in 1..=20u8 {
         std::thread::scope(|scope| {
@@ -145,9 +132,10 @@ fn neighbouring_bytes_of_a_word_may_have_different_writers() {
 
 #[test]
 fn a_store_is_seen_when_its_lock_has_come_and_not_asked_for_before() {
-    let Some((options, cluster)) = release().zip(Cluster::start(2)) else {
+    let Some(cluster) = Cluster::start(2) else {
         return;
     };
+    let options = release();
     let maps = cluster.share_with("lazy", 2, options);
     let lock = |node: usize| maps[node].segment().lock(1).lock().unwrap();
     let first = lock(0);
@@ -174,9 +162,10 @@ fn a_store_is_seen_when_its_lock_has_come_and_not_asked_for_before() {
 
 #[test]
 fn only_what_changed_travels() {
-    let Some((options, cluster)) = release().zip(Cluster::start(2)) else {
+    let Some(cluster) = Cluster::start(2) else {
         return;
     };
+    let options = release();
     let maps = cluster.share_with("small", 64, options);
     let turn = |node: usize, value: u64| {
         let guard = maps[node].segment().lock(1).lock().unwrap();
@@ -200,9 +189,10 @@ fn only_what_changed_travels() {
 /// The store of a program that only uses locks, for a long time, stays small.
 #[test]
 fn a_program_of_locks_alone_does_not_fill_the_memory() {
-    let Some((options, cluster)) = release().zip(Cluster::start(2)) else {
+    let Some(cluster) = Cluster::start(2) else {
         return;
     };
+    let options = release();
     let maps = cluster.share_with("day", 32, options);
     let rounds = (stress_time().as_secs_f64() * 300.0) as u64;
     std::thread::scope(|scope| {
@@ -230,9 +220,10 @@ fn a_program_of_locks_alone_does_not_fill_the_memory() {
 
 #[test]
 fn a_lock_comes_back_from_the_dead_with_what_they_wrote() {
-    let Some((options, cluster)) = release().zip(Cluster::start(2)) else {
+    let Some(cluster) = Cluster::start(2) else {
         return;
     };
+    let options = release();
     cluster.make_on(0, "dead", 1, options);
     let mut victim = cluster.puppet(1, "dead");
     assert_eq!(victim.ask("lock 1"), "locked");
@@ -245,9 +236,10 @@ fn a_lock_comes_back_from_the_dead_with_what_they_wrote() {
 
 #[test]
 fn a_dead_daemon_leaves_errors_and_no_old_data() {
-    let Some((options, cluster)) = release().zip(Cluster::start(3)) else {
+    let Some(cluster) = Cluster::start(3) else {
         return;
     };
+    let options = release();
     let maps = cluster.share_with("funeral", 2, options);
     let guard = maps[2].segment().lock(1).lock().unwrap();
     store(&maps[2], 0, 5);

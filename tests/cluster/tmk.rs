@@ -248,9 +248,7 @@ fn programs_get_what_they_get_alone() {
 
 #[test]
 fn programs_get_what_they_get_alone_where_changes_travel_with_locks() {
-    if crate::release::release().is_some() {
-        check_programs("release");
-    }
+    check_programs("release");
 }
 
 fn check_programs(policy: &str) {

@@ -3,10 +3,10 @@
 use core::str::FromStr;
 
 use crate::ByteLen;
-use crate::peer::{Manager, Policy, Window};
+use crate::peer::{Manager, Policy, Spread, Window};
 
 /// All policies by name. Whatever reads a policy reads it here.
-const POLICIES: [(&str, Policy); 2] = [
+const POLICIES: [(&str, Policy); 3] = [
     (
         "sequential",
         Policy::Sequential {
@@ -19,6 +19,12 @@ const POLICIES: [(&str, Policy); 2] = [
         Policy::Sequential {
             manager: Manager::Fixed,
             window: Window::Auto,
+        },
+    ),
+    (
+        "release",
+        Policy::Release {
+            spread: Spread::Lazy,
         },
     ),
 ];
@@ -82,6 +88,9 @@ mod tests {
     fn policies_have_names() {
         assert_eq!("sequential".parse(), Ok(Policy::default()));
         let words = "sequentially".parse::<Policy>().unwrap_err();
-        assert!(words.contains("sequential, sequential-fixed"), "{words}");
+        assert!(
+            words.contains("sequential, sequential-fixed, release"),
+            "{words}"
+        );
     }
 }
