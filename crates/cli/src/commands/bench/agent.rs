@@ -108,14 +108,27 @@ pub(super) enum Order {
         bind: SocketAddr,
         reply: usize,
         count: u32,
-        spin: bool,
+        wait: raw::Wait,
     },
     /// Ask raw requests; answers with times.
     RawExchange {
         to: SocketAddr,
         reply: usize,
         count: u32,
-        spin: bool,
+        wait: raw::Wait,
+    },
+    /// Ask all of them at once, again and again; answers with times.
+    RawGather {
+        from: Vec<SocketAddr>,
+        count: u32,
+        wait: raw::Wait,
+    },
+    /// Let so many others go on when all have asked; answers with times.
+    RawMeet {
+        bind: SocketAddr,
+        others: u32,
+        count: u32,
+        wait: raw::Wait,
     },
 }
 
@@ -246,11 +259,18 @@ impl Actor {
                 bind,
                 reply,
                 count,
-                spin,
+                wait,
             } => {
-                raw::serve(*bind, *reply, *count, *spin)?;
+                raw::serve(*bind, *reply, *count, *wait)?;
                 Ok(Vec::new())
             }
+            Order::RawGather { from, count, wait } => raw::gather(from, *count, *wait),
+            Order::RawMeet {
+                bind,
+                others,
+                count,
+                wait,
+            } => raw::meet(*bind, *others, *count, *wait),
             Order::Forge { to, rate } => forged::forge(*to, *rate),
             Order::RawExchange { .. } => raw::exchange(order),
         }

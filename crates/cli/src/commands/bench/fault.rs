@@ -127,11 +127,16 @@ fn invalidations(effort: &Effort, waiting: Waiting, report: &mut Report) -> Resu
     let wanted: Vec<usize> = READERS
         .filter(|readers| effort.wants(&[&name(*readers)]))
         .collect();
-    if wanted.is_empty() {
+    let floor = effort.wants(&["raw_gather_7"]);
+    if wanted.is_empty() && !floor {
         return Ok(());
     }
     let mut stage = Stage::new(READERS.end() + 1, effort, waiting)?;
     let count = effort.count.min(500);
+    if floor {
+        raw_gather(&mut stage, effort, count, report)?;
+    }
+    let mut medians = Vec::new();
     for readers in wanted {
         let (mut samples, mut short) = <(Samples, Samples)>::default();
         for round in effort.rounds() {
@@ -153,7 +158,28 @@ fn invalidations(effort: &Effort, waiting: Waiting, report: &mut Report) -> Resu
         }
         let beside = Some(("raw_exchange_short", &short));
         report.row(name(readers), waiting.name(), &samples, beside);
+        medians.push((readers, samples.median()));
     }
+    if let [(1, one), .., (7, seven)] = medians[..] {
+        report.value("invalidate_7_to_1", "ratio", seven / one, count as usize);
+        report.waited(waiting.name());
+    }
+    Ok(())
+}
+
+/// What the processors and the network alone need to ask seven nodes at once, beside
+/// one of them: no protocol does better.
+fn raw_gather(stage: &mut Stage, effort: &Effort, count: u32, report: &mut Report) -> Result<()> {
+    let (mut one, mut seven) = <(Samples, Samples)>::default();
+    for round in effort.rounds() {
+        stage.raw_gather(1, count, &mut one)?;
+        stage.raw_gather(*READERS.end(), count, &mut seven)?;
+        if round == Effort::WARM_UP {
+            (one, seven) = Default::default();
+        }
+    }
+    let beside = Some(("raw_gather_1", &one));
+    report.row("raw_gather_7", stage.waiting(), &seven, beside);
     Ok(())
 }
 

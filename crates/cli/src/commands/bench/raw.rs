@@ -3,6 +3,8 @@
 
 use super::agent::Order;
 use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -12,15 +14,65 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a request, as of an ask for a page.
 pub(super) const REQUEST: usize = 64;
 
+/// How a raw exchange waits, as daemons do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Wait {
+    /// Ask again and again.
+    Spin,
+    /// The same, and let others have the processor in between.
+    Share,
+    /// Sleep.
+    Block,
+}
+
 /// Answers `count` requests with `reply` bytes each.
-pub(super) fn serve(bind: SocketAddr, reply: usize, count: u32, spin: bool) -> Result<()> {
-    let socket = socket(bind, spin)?;
+pub(super) fn serve(bind: SocketAddr, reply: usize, count: u32, wait: Wait) -> Result<()> {
+    let socket = socket(bind, wait)?;
     let (mut request, answer) = ([0; REQUEST], vec![0x5a; reply]);
     for _ in 0..count {
-        let (_, from) = receive(&socket, &mut request, spin)?;
+        let (_, from) = receive(&socket, &mut request, wait)?;
         socket.send_to(&answer, from)?;
     }
     Ok(())
+}
+
+/// Asks all of them and waits for every answer, `count` times; returns the time of
+/// each. What invalidating copies would cost, were there no pages and no protocol.
+pub(super) fn gather(from: &[SocketAddr], count: u32, wait: Wait) -> Result<Vec<u64>> {
+    let first = from.first().context("nobody to ask")?;
+    let socket = socket(anywhere(first), wait)?;
+    let (request, mut answer) = ([0xa5; REQUEST], [0; REQUEST]);
+    let mut times = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let start = Instant::now();
+        for to in from {
+            socket.send_to(&request, to)?;
+        }
+        for _ in from {
+            receive(&socket, &mut answer, wait)?;
+        }
+        times.push(start.elapsed().as_nanos() as u64);
+    }
+    Ok(times)
+}
+
+/// Lets so many others go on when all of them have asked, `count` times; returns the
+/// time of each. What a barrier would cost, were there no daemons.
+pub(super) fn meet(bind: SocketAddr, others: u32, count: u32, wait: Wait) -> Result<Vec<u64>> {
+    let socket = socket(bind, wait)?;
+    let mut request = [0; REQUEST];
+    let mut times = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let start = Instant::now();
+        let arrived: Result<Vec<SocketAddr>> = (0..others)
+            .map(|_| Ok(receive(&socket, &mut request, wait)?.1))
+            .collect();
+        for other in arrived? {
+            socket.send_to(&request, other)?;
+        }
+        times.push(start.elapsed().as_nanos() as u64);
+    }
+    Ok(times)
 }
 
 /// Exchanges `count` requests for replies; returns the time of each.
@@ -29,49 +81,52 @@ pub(super) fn exchange(order: &Order) -> Result<Vec<u64>> {
         to,
         reply,
         count,
-        spin,
+        wait,
     } = order
     else {
         anyhow::bail!("not an exchange");
     };
-    let mut local = *to;
-    local.set_ip(if to.is_ipv4() {
-        [0, 0, 0, 0].into()
-    } else {
-        [0; 16].into()
-    });
-    local.set_port(0);
-    let socket = socket(local, *spin)?;
+    let socket = socket(anywhere(to), *wait)?;
     let (request, mut answer) = ([0xa5; REQUEST], vec![0; 65536]);
     let mut times = Vec::with_capacity(*count as usize);
     for _ in 0..*count {
         let start = Instant::now();
         socket.send_to(&request, to)?;
-        let (length, _) = receive(&socket, &mut answer, *spin)?;
+        let (length, _) = receive(&socket, &mut answer, *wait)?;
         times.push(start.elapsed().as_nanos() as u64);
         ensure!(length == *reply, "{length} bytes instead of {reply}");
     }
     Ok(times)
 }
 
-fn socket(bind: SocketAddr, spin: bool) -> Result<UdpSocket> {
+/// Any address of this node from which the other can be reached.
+fn anywhere(to: &SocketAddr) -> SocketAddr {
+    match to {
+        SocketAddr::V4(_) => ([0; 4], 0).into(),
+        SocketAddr::V6(_) => ([0; 16], 0).into(),
+    }
+}
+
+fn socket(bind: SocketAddr, wait: Wait) -> Result<UdpSocket> {
     let socket = UdpSocket::bind(bind).with_context(|| format!("cannot bind {bind}"))?;
-    if spin {
-        socket.set_nonblocking(true)?;
-    } else {
-        socket.set_read_timeout(Some(PATIENCE))?;
+    match wait {
+        Wait::Block => socket.set_read_timeout(Some(PATIENCE))?,
+        Wait::Spin | Wait::Share => socket.set_nonblocking(true)?,
     }
     Ok(socket)
 }
 
-fn receive(socket: &UdpSocket, buffer: &mut [u8], spin: bool) -> Result<(usize, SocketAddr)> {
+fn receive(socket: &UdpSocket, buffer: &mut [u8], wait: Wait) -> Result<(usize, SocketAddr)> {
     let give_up = Instant::now() + PATIENCE;
     loop {
         match socket.recv_from(buffer) {
             Ok(received) => return Ok(received),
-            Err(error) if spin && error.kind() == std::io::ErrorKind::WouldBlock => {
+            Err(error) if wait != Wait::Block && error.kind() == ErrorKind::WouldBlock => {
                 ensure!(Instant::now() < give_up, "the raw exchange got stuck");
-                std::hint::spin_loop();
+                match wait {
+                    Wait::Share => pagemesh_os::cpu::yield_now(),
+                    _ => std::hint::spin_loop(),
+                }
             }
             Err(error) => return Err(error).context("the raw exchange failed"),
         }

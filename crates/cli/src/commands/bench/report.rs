@@ -68,9 +68,9 @@ impl Samples {
         self.0.extend(more);
     }
 
-    /// The median, in nanoseconds.
+    /// The median, in nanoseconds; never zero.
     pub(super) fn median(&self) -> f64 {
-        self.percentile(50)
+        self.percentile(50).max(1.0)
     }
 
     /// How many.

@@ -292,14 +292,17 @@ impl Stage {
     pub(super) fn raw(&mut self, reply: usize, count: u32, samples: &mut Samples) -> Result<()> {
         let mut to = self.addresses[1];
         to.set_port(RAW_PORT);
-        let spin = self.waiting == Waiting::Spin;
+        let wait = match self.waiting {
+            Waiting::Spin => raw::Wait::Spin,
+            Waiting::Block => raw::Wait::Block,
+        };
         self.tell(
             1,
             &Order::RawServe {
                 bind: to,
                 reply,
                 count,
-                spin,
+                wait,
             },
         )?;
         // The server needs a moment to bind; its answer comes after the last exchange.
@@ -310,11 +313,78 @@ impl Stage {
                 to,
                 reply,
                 count,
-                spin,
+                wait,
             },
         )?);
         self.hear(1)?;
         Ok(())
+    }
+
+    /// Node 0 asks so many others at once, again and again, without any PageMesh.
+    pub(super) fn raw_gather(
+        &mut self,
+        others: usize,
+        count: u32,
+        samples: &mut Samples,
+    ) -> Result<()> {
+        let wait = self.raw_sharing();
+        let from: Vec<_> = (1..=others).map(|node| self.raw_address(node)).collect();
+        for (node, bind) in (1..).zip(&from) {
+            let order = Order::RawServe {
+                bind: *bind,
+                reply: raw::REQUEST,
+                count,
+                wait,
+            };
+            self.tell(node, &order)?;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        samples.extend(self.ask(0, &Order::RawGather { from, count, wait })?);
+        (1..=others).try_for_each(|node| self.hear(node).map(drop))
+    }
+
+    /// So many nodes meet at node 0 again and again, without any PageMesh.
+    pub(super) fn raw_meet(
+        &mut self,
+        parties: usize,
+        count: u32,
+        samples: &mut Samples,
+    ) -> Result<()> {
+        let (wait, bind) = (self.raw_sharing(), self.raw_address(0));
+        let others = parties as u32 - 1;
+        let order = Order::RawMeet {
+            bind,
+            others,
+            count,
+            wait,
+        };
+        self.tell(0, &order)?;
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        for node in 1..parties {
+            let order = Order::RawExchange {
+                to: bind,
+                reply: raw::REQUEST,
+                count,
+                wait,
+            };
+            self.tell(node, &order)?;
+        }
+        samples.extend(self.hear(0)?);
+        (1..parties).try_for_each(|node| self.hear(node).map(drop))
+    }
+
+    fn raw_address(&self, node: usize) -> SocketAddr {
+        let mut address = self.addresses[node];
+        address.set_port(RAW_PORT);
+        address
+    }
+
+    /// How those wait who may share a processor.
+    fn raw_sharing(&self) -> raw::Wait {
+        match self.waiting {
+            Waiting::Spin => raw::Wait::Share,
+            Waiting::Block => raw::Wait::Block,
+        }
     }
 
     /// The reply that carries a page.

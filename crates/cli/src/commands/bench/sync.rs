@@ -8,6 +8,8 @@ use super::{Effort, Waiting, raw};
 use anyhow::{Result, anyhow};
 use pagemesh::Policy;
 
+mod floor;
+
 /// The policy of the segments whose rows say so.
 const RELEASE: &str = "release";
 
@@ -25,6 +27,7 @@ pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) ->
         locks(effort, waiting, report)?;
     }
     barriers(effort, waiting, report)?;
+    floor::measure(effort, waiting, report)?;
     if let Err(why) = RELEASE.parse::<Policy>() {
         report.skip(RELEASE.into(), &anyhow!(why));
         return Ok(());
