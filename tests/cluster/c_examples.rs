@@ -1,6 +1,6 @@
 //! The examples of the C interface, on two nodes.
 
-use crate::support::{Cluster, Player, finish_all};
+use crate::support::{Cluster, Player, eventually, finish_all};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -52,6 +52,42 @@ fn the_library_guards_the_memory_of_segments() {
         assert_eq!(said[0], ["guarded"]);
     }
     assert_eq!(crate::support::load(memory, 0), 6);
+}
+
+#[test]
+fn a_c_program_says_what_it_will_need() {
+    const PAGES: u64 = 64;
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let memory = &cluster.share("advised", PAGES)[0];
+    for page in 0..PAGES {
+        crate::support::store(memory, page as usize * 4096, page);
+    }
+    let directory = library_of(&cluster);
+    let program = directory.join("advise");
+    compile(
+        Path::new(HERE).join("cluster/c/advise.c").as_path(),
+        &directory,
+        &program,
+    );
+    let mut command = cluster.node(1).command(&program);
+    command.env("LD_LIBRARY_PATH", &directory);
+    let mut player = Player::run(command, "advise");
+    let faults = || cluster.counter(1, "faults_read");
+    player.expect("mapped");
+    let came = cluster.counter(1, "came_ahead");
+    let before = faults();
+    assert_eq!(player.ask("go"), "announced");
+    eventually("what will be needed comes", || {
+        cluster.counter(1, "came_ahead") == came + PAGES
+    });
+    assert_eq!(player.ask("go"), "read");
+    assert_eq!(faults(), before, "everything was there");
+    assert_eq!(player.ask("go"), "dropped");
+    assert_eq!(player.ask("go"), "read again");
+    assert_eq!(faults(), before + 2, "what was dropped was fetched again");
+    player.tell("go");
 }
 
 /// A directory with the library, as the dynamic linker looks for it.

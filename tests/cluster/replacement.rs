@@ -167,6 +167,33 @@ fn four_nodes_whose_daemons_are_killed_again_and_again() {
     });
 }
 
+/// Pages travel in bursts, and are placed and taken away many at a time; the daemon dies
+/// in the midst of it.
+#[test]
+fn walks_go_on_though_daemons_are_killed_again_and_again() {
+    const PAGES: u64 = 2048;
+    const BASE: u64 = 1_000_000;
+    let Some(cluster) = Cluster::of(lasting(2)) else {
+        return;
+    };
+    cluster.make_on(0, "walked", PAGES, Options::default());
+    let mut puppets = [0, 1].map(|node| cluster.puppet(node, "walked"));
+    assert_eq!(puppets[0].ask(&format!("fill {BASE}")), "done");
+    let mut dice = Dice::new(17);
+    for round in 1..=kills().max(6) as u64 {
+        let (before, after) = (round * BASE, (round + 1) * BASE);
+        let [reader, writer] = [round, round + 1].map(|who| (who % 2) as usize);
+        puppets[reader].tell(&format!("walk {before}"));
+        std::thread::sleep(Duration::from_micros(dice.below(20_000) as u64));
+        strike(&cluster, dice.below(2));
+        assert_eq!(puppets[reader].hear(), "done");
+        puppets[writer].tell(&format!("walk {before} {after}"));
+        std::thread::sleep(Duration::from_micros(dice.below(20_000) as u64));
+        strike(&cluster, dice.below(2));
+        assert_eq!(puppets[writer].hear(), "done");
+    }
+}
+
 #[test]
 fn daemons_are_replaced_in_order_again_and_again() {
     stress_with(lasting(2), &shape(1, 3), 0, |stage, over| {

@@ -4,6 +4,9 @@
 //! |---|---|
 //! | `load OFFSET` | the eight bytes there, as a number |
 //! | `store OFFSET NUMBER` | `done` |
+//! | `fill NUMBER` | `done`, when the first and the last number of every page are NUMBER and the page's |
+//! | `walk BEFORE` | `done`, if the first and the last number of every page, front to back, are BEFORE and the page's |
+//! | `walk BEFORE AFTER` | the same, and stores AFTER and the page's instead |
 //! | `follow OFFSET` | the number to which the address there points |
 //! | `send OFFSET LENGTH` | sum of these bytes, after a trip through a pipe by `write(2)` |
 //! | `unprotect` | `done`, after `mprotect` to read and write |
@@ -118,6 +121,9 @@ impl Strings {
         match (verb, &numbers[..]) {
             ("load", [at]) => Ok(self.memory.load_u64(*at as usize)?.to_string()),
             ("store", [at, value]) => self.store(*at as usize, *value),
+            ("fill", [after]) => self.fill(*after),
+            ("walk", [before]) => self.walk(*before, None),
+            ("walk", [before, after]) => self.walk(*before, Some(*after)),
             ("follow", [at]) => self.follow(*at as usize),
             ("send", [at, length]) => self.send(*at as usize, *length as usize),
             ("unprotect", []) => self.unprotect(),
@@ -153,6 +159,30 @@ impl Strings {
         // SAFETY: eight bytes of the mapping; if they cannot be stored to, this
         // process is meant to end here.
         unsafe { place.write_volatile(value) };
+        Ok("done".into())
+    }
+
+    fn fill(&self, after: u64) -> Result<String> {
+        for page in 0..self.memory.len() / 4096 {
+            for at in [page * 4096, page * 4096 + 4088] {
+                self.store(at, after + page as u64)?;
+            }
+        }
+        Ok("done".into())
+    }
+
+    fn walk(&self, before: u64, after: Option<u64>) -> Result<String> {
+        for page in 0..self.memory.len() / 4096 {
+            for at in [page * 4096, page * 4096 + 4088] {
+                let (found, mark) = (self.memory.load_u64(at)?, page as u64);
+                if found != before + mark {
+                    bail!("{found} at {at}, not {}", before + mark);
+                }
+                if let Some(after) = after {
+                    self.store(at, after + mark)?;
+                }
+            }
+        }
         Ok("done".into())
     }
 
