@@ -74,3 +74,51 @@ fn the_programs_of_mirage_run_across_nodes() {
         );
     }
 }
+
+#[test]
+fn the_paper_is_measured_again_and_kept() {
+    // Takes the place of a cluster, and tells whether there can be one.
+    let Some(cluster) = Cluster::start(1) else {
+        return;
+    };
+    let directory = cluster.directory();
+    let (kept, report) = (directory.join("kept.json"), directory.join("mirage.md"));
+    let program = env!("CARGO_BIN_EXE_pagemesh-under-test");
+    let measure = |part: &str| {
+        let output = Command::new(program)
+            .args(["-o", "json", "bench", "paper", "mirage", "--rounds=1"])
+            .arg(format!("--parts={part}"))
+            .arg(format!(
+                "--programs={}",
+                programs().join("mirage").display()
+            ))
+            .arg(format!("--keep={}", kept.display()))
+            .arg(format!("--report={}", report.display()))
+            .env("PAGEMESH_PROGRAM", program)
+            .output()
+            .unwrap();
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words}");
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        document
+    };
+    let document = measure("battleship");
+    let rows = document["sections"]["13"]["rows"].as_array().unwrap();
+    let windows = rows
+        .iter()
+        .filter(|row| row[0].as_str().unwrap().contains("Δ = "));
+    assert_eq!(windows.count(), 9, "{rows:?}");
+    let pages = &document["sections"]["12"]["rows"][3];
+    assert_eq!(pages[0], "pages sent");
+    let each: f64 = pages[1].as_str().unwrap().parse().unwrap();
+    assert!((0.5..4.0).contains(&each), "a page for each turn: {each}");
+    let text = std::fs::read_to_string(&report).unwrap();
+    assert!(
+        text.contains("## MR14: ") && text.contains("two sites, Δ = auto"),
+        "{text}"
+    );
+    // What is not measured now is as it was.
+    let again: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&kept).unwrap()).unwrap();
+    assert_eq!(again["sections"]["13"], document["sections"]["13"]);
+}

@@ -56,7 +56,7 @@ fn share_lite_keeps_one_value_for_two_nodes() {
 #[test]
 fn python_talks_through_queue_semaphore_and_memory() {
     if has("/usr/bin/python3", &["-c", "import sysv_ipc"]) {
-        converse("/usr/bin/python3", "sysv_ipc.py");
+        converse("/usr/bin/python3", "conversation.py");
     }
 }
 

@@ -37,19 +37,19 @@ pub(crate) struct Ipcrm {
     #[arg(short = 'm', long, value_name = "ID", group = "what")]
     shmem_id: Vec<i32>,
     /// A segment, by its key
-    #[arg(short = 'M', long, value_name = "KEY", group = "what", value_parser = key)]
+    #[arg(short = 'M', long, value_name = "KEY", group = "what", value_parser = key, allow_negative_numbers = true)]
     shmem_key: Vec<i32>,
     /// A set of semaphores, by its number
     #[arg(short = 's', long, value_name = "ID", group = "what")]
     semaphore_id: Vec<i32>,
     /// A set of semaphores, by its key
-    #[arg(short = 'S', long, value_name = "KEY", group = "what", value_parser = key)]
+    #[arg(short = 'S', long, value_name = "KEY", group = "what", value_parser = key, allow_negative_numbers = true)]
     semaphore_key: Vec<i32>,
     /// A queue, by its number
     #[arg(long, value_name = "ID", group = "what")]
     queue_id: Vec<i32>,
     /// A queue, by its key
-    #[arg(short = 'Q', long, value_name = "KEY", group = "what", value_parser = key)]
+    #[arg(short = 'Q', long, value_name = "KEY", group = "what", value_parser = key, allow_negative_numbers = true)]
     queue_key: Vec<i32>,
 }
 
