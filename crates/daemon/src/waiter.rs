@@ -25,8 +25,12 @@ const WHILE_WAITED_FOR: u64 = 200_000;
 /// slice is over.
 const HELD_UP: u64 = 200_000;
 
-/// So often in a row, lest one long turn of somebody says anything.
-const IN_A_ROW: u32 = 3;
+/// A turn that long costs what this many short ones save: a time slice is
+/// milliseconds, being woken some microseconds.
+const WORTH: u32 = 100;
+
+/// So much of that, lest one long turn of somebody says anything.
+const ENOUGH: u32 = 2 * WORTH;
 
 /// So long after that, sleep rather than give way.
 const CROWDED: u64 = 1_000_000_000;
@@ -38,7 +42,7 @@ pub(crate) struct Waiter {
     last_activity: u64,
     /// How long it lately took from one sign of life to the next.
     usual: u64,
-    /// How often in a row somebody had to wait here because this one gave way.
+    /// What giving way has cost lately, in turns that it saved something.
     held_up: u32,
     /// Until then others are believed to compute on this processor.
     crowded: u64,
@@ -71,11 +75,15 @@ impl Waiter {
 
     /// Giving way took `away`, and then something was waiting here.
     pub(crate) fn found_after(&mut self, away: u64, now: u64) {
-        self.held_up = if away > HELD_UP { self.held_up + 1 } else { 0 };
-        if self.held_up >= IN_A_ROW {
+        if away <= HELD_UP {
+            self.held_up = self.held_up.saturating_sub(1);
+            return;
+        }
+        self.held_up += WORTH;
+        if self.held_up > ENOUGH {
             self.crowded = now + CROWDED;
             // The next time once is enough.
-            self.held_up = IN_A_ROW - 1;
+            self.held_up = ENOUGH;
         }
     }
 
@@ -111,9 +119,16 @@ mod tests {
         let mut waiter = Waiter::new(Waiting::Spin);
         let mut now = 1_000_000;
         waiter.active(now);
-        for away in [3_000_000, 3_000_000, 5_000, 3_000_000, 3_000_000] {
-            waiter.found_after(away, now);
+        for _ in 0..10 {
+            waiter.found_after(3_000_000, now);
             assert!(waiter.stays_awake(now, true), "a long turn now and then");
+            (0..WORTH).for_each(|_| waiter.found_after(5_000, now));
+        }
+        // Somebody who looks at shared memory all the time stops when it is taken
+        // away, and what comes next is found at once.
+        for away in [3_000_000, 5_000, 5_000, 3_000_000, 5_000] {
+            waiter.found_after(away, now);
+            assert!(waiter.stays_awake(now, true), "lest it is chance");
         }
         waiter.found_after(3_000_000, now);
         assert!(!waiter.stays_awake(now, false) && !waiter.stays_awake(now, true));
