@@ -139,6 +139,9 @@ impl Daemon {
         if let Some(cpu) = options.cpu {
             cpu::pin(cpu).with_context(|| format!("cannot run on processor {cpu}"))?;
         }
+        if let Err(error) = cpu::ask_for_short_turns() {
+            tracing::debug!(%error, "threads that compute may keep this daemon waiting");
+        }
         let poll = &driver.hands.poll;
         poll.add(udp, Token::Network.encode())?;
         if let Some(bell) = driver.hands.network.bell() {
