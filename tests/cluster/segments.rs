@@ -3,6 +3,7 @@
 use crate::support::{Cluster, PAGE, load, store};
 use pagemesh::{Access, Error, Options, Refusal};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use std::path::Path;
 
 fn refused(result: Result<impl Sized, Error>) -> Refusal {
     match result {
@@ -220,13 +221,14 @@ fn a_program_without_descriptors_is_told() {
     let mut puppet = cluster.puppet(0, "crowded");
     assert_eq!(puppet.ask("store 0 7"), "done");
     let process = Pid::from_raw(puppet.id() as i32);
-    let open = std::fs::read_dir(format!("/proc/{}/fd", puppet.id())).unwrap();
-    let open = open.count() as u64;
+    let of_it = format!("/proc/{}/fd", puppet.id());
+    let is_free = |number: &u64| !Path::new(&of_it).join(number.to_string()).exists();
+    let free = (0..).find(is_free).unwrap();
     let before = getrlimit(Resource::Nofile);
     let mut answers = Vec::new();
     for more in 0..32 {
         let limit = Rlimit {
-            current: Some(open + more),
+            current: Some(free + more),
             maximum: before.maximum,
         };
         prlimit(process, Resource::Nofile, limit).unwrap();

@@ -3,6 +3,7 @@
 
 use crate::support::finish_all;
 use crate::sysv::Stage;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -139,4 +140,47 @@ fn what_ipcmk_makes_is_there_on_the_other_node_until_ipcrm() {
     let gone = remove.output().unwrap();
     assert!(gone.status.success(), "{gone:?}");
     assert!(list().iter().all(Vec::is_empty));
+}
+
+/// `fakeroot` lets programs believe that they own files; a daemon remembers what they
+/// believe, and they ask it by message queues and a semaphore. The daemon closes all
+/// descriptors up to 20,000 at its start, ours too if it could.
+#[test]
+fn fakeroot_believes_the_same_on_two_nodes() {
+    let library = "/usr/lib/x86_64-linux-gnu/libfakeroot/libfakeroot-sysv.so";
+    if !has("faked-sysv", &["--version"]) || !Path::new(library).exists() {
+        return;
+    }
+    let Some(stage) = Stage::set(2) else {
+        return;
+    };
+    let daemon = stage.command(0, Path::new("faked-sysv")).output().unwrap();
+    let said = String::from_utf8(daemon.stdout).unwrap();
+    let (key, pid) = said.trim().split_once(':').expect("key:pid");
+    let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+    let file = std::env::temp_dir().join(format!("pagemesh-fakeroot-{}", std::process::id()));
+    std::fs::write(&file, "a file").unwrap();
+    let believing = |node: usize, program: &str, arguments: &[&str]| {
+        let mut command = stage.command(node, Path::new(program));
+        let ours = command.get_envs().find(|(name, _)| *name == "LD_PRELOAD");
+        let ours = ours.unwrap().1.unwrap().to_str().unwrap().to_owned();
+        command.env("LD_PRELOAD", format!("{library}:{ours}"));
+        command.env("FAKEROOTKEY", key).args(arguments).arg(&file);
+        let output = command.output().unwrap();
+        assert!(
+            output.status.success(),
+            "{program} on node {node}: {output:?}"
+        );
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let before = std::fs::metadata(&file).unwrap().uid();
+    believing(0, "chown", &["1234:5678"]);
+    // Where root believes it owns a file, it does.
+    std::os::unix::fs::chown(&file, Some(before), None).unwrap();
+    assert_eq!(believing(1, "stat", &["--format=%u:%g"]), "1234:5678\n");
+    believing(1, "chown", &["4321:8765"]);
+    std::os::unix::fs::chown(&file, Some(before), None).unwrap();
+    assert_eq!(believing(0, "stat", &["--format=%u:%g"]), "4321:8765\n");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    std::fs::remove_file(&file).unwrap();
 }

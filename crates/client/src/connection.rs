@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use desk::{Desk, Gone};
 use heir::Heir;
+use pagemesh_os::kept::{Mark, kept};
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_os::signals::aside;
 use pagemesh_wire::local::{MAX_PACKET, Reply, ReplyPacket, Request, RequestPacket};
@@ -46,6 +47,7 @@ pub const PATIENCE: Duration = Duration::from_secs(40);
 /// The process's end of the socket.
 #[derive(Debug)]
 pub struct Connection {
+    _kept: Mark,
     socket: Socket,
     belongs: Belonging,
     desk: Guarded<Desk>,
@@ -61,8 +63,10 @@ impl Connection {
 
     /// A connection over a socket that exists.
     pub fn new(socket: Socket) -> Self {
+        let (mark, socket) = kept(socket.into());
         Self {
-            socket,
+            _kept: mark,
+            socket: socket.into(),
             belongs: Belonging::new(),
             desk: Guarded::default(),
             heir: Guarded::default(),

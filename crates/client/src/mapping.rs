@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use pagemesh_os::kept::Mark;
 use pagemesh_os::uffd::{Kind, Uffd};
 use pagemesh_wire::local::{Reply, Request, RequestPacket};
 use pagemesh_wire::{ByteLen, ByteOffset, MappingId, PAGE_SIZE};
@@ -43,6 +44,7 @@ pub struct Region {
 }
 
 struct Served {
+    _kept: Mark,
     /// A [`MappingId`]; another one in a forked child.
     number: AtomicU64,
     /// While it is open here, threads that touch absent pages wait for a new
@@ -331,6 +333,7 @@ impl Region {
         let call = mesh.connection().start(request, &[uffd.as_fd()], None)?;
         match call.finish(None)?.reply {
             Reply::Mapped { mapping } => Ok(Served {
+                _kept: Mark::of(&uffd),
                 number: AtomicU64::new(mapping.0),
                 uffd,
                 kind,

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use pagemesh_os::area::LockArea;
+use pagemesh_os::kept::{Mark, kept};
 use pagemesh_wire::local::{LOCAL_VERSION, NodeStatus, PageReport, Reply, Request, Stamp};
 use pagemesh_wire::peer::{Member, SegmentInfo, SegmentSpec};
 use pagemesh_wire::{ByteLen, ClientId, NodeId, PageIndex, SegmentId};
@@ -32,7 +33,7 @@ pub struct Inner {
     client: AtomicU32,
     node: NodeId,
     /// `/dev/userfaultfd`, if the daemon lent it.
-    device: Option<OwnedFd>,
+    device: Option<(Mark, OwnedFd)>,
     /// What all openings of one segment in this process have in common.
     segments: Guarded<HashMap<SegmentId, Weak<Shared>>>,
     /// Mappings: where waits for changes look for one, and what forks attach again.
@@ -113,7 +114,7 @@ impl Mesh {
             connection,
             client: AtomicU32::new(client.0),
             node,
-            device: answer.fds.pop(),
+            device: answer.fds.pop().map(kept),
             segments: Guarded::default(),
             regions: Guarded::default(),
         });
@@ -359,7 +360,7 @@ impl Mesh {
 
     /// `/dev/userfaultfd`, if the daemon lent it.
     pub(crate) fn device(&self) -> Option<BorrowedFd<'_>> {
-        self.0.device.as_ref().map(AsFd::as_fd)
+        self.0.device.as_ref().map(|(_, device)| device.as_fd())
     }
 
     pub(crate) fn ask(&self, request: Request, until: Option<Instant>) -> Result<Answer> {

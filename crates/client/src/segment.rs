@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pagemesh_os::area::LockArea;
+use pagemesh_os::kept::{Mark, kept};
 use pagemesh_wire::local::{Advice, Request};
 use pagemesh_wire::peer::{Policy, SegmentInfo};
 use pagemesh_wire::{ByteOffset, PAGE_SIZE, PageCount, SegmentId, SyncKey};
@@ -58,7 +59,7 @@ pub struct Segment(Arc<Inner>);
 struct Inner {
     mesh: Mesh,
     info: SegmentInfo,
-    memory: OwnedFd,
+    memory: (Mark, OwnedFd),
     access: Access,
     shared: Arc<Shared>,
 }
@@ -90,7 +91,7 @@ impl Segment {
         Self(Arc::new(Inner {
             mesh,
             info,
-            memory,
+            memory: kept(memory),
             access,
             shared,
         }))
@@ -256,7 +257,7 @@ impl Segment {
     }
 
     pub(crate) fn memory(&self) -> BorrowedFd<'_> {
-        self.0.memory.as_fd()
+        self.0.memory.1.as_fd()
     }
 
     pub(crate) fn area(&self) -> &LockArea {

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod cpu;
 pub mod descriptor;
 pub mod impair;
+pub mod kept;
 pub mod latency;
 pub mod memfd;
 pub mod netns;

@@ -4,7 +4,8 @@
 //!
 //! Loaded before a program by `pagemesh run --sysv` or `LD_PRELOAD`. It takes over
 //! `shmget shmat shmdt shmctl semget semop semtimedop semctl msgget msgsnd msgrcv
-//! msgctl`, also when made through `syscall`, and asks the daemon of this host.
+//! msgctl`, also when made through `syscall`, and asks the daemon of this host. It also stands in for
+//! `close` and its kin, for programs close what they do not know of.
 //!
 //! The calls it stands in for are system calls, which may be made anywhere: in
 //! signal handlers, while the program is inside malloc, by children of vfork. So
@@ -12,6 +13,7 @@
 //! this library's own, which has no locks. The program's memory is read and written
 //! as the kernel does it: what cannot be is EFAULT.
 
+mod descriptors;
 mod futex;
 mod heap;
 mod layout;

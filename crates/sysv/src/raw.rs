@@ -1,7 +1,7 @@
 //! Calls made through `syscall(2)`: those of System V are caught like the named
 //! functions, all others go to the kernel as they are.
 
-use crate::{futex, msg, sem, shm, system_call};
+use crate::{Result, descriptors, futex, msg, sem, shm, system_call};
 use libc::{c_int, c_long};
 
 /// See syscall(2). Arguments of a function with any number of them come where
@@ -30,20 +30,38 @@ pub extern "C" fn syscall(
         libc::SYS_msgsnd => system_call(|| msg::send(int(a), b, c, int(d))),
         libc::SYS_msgrcv => system_call(|| msg::receive(int(a), b, c, d as c_long, int(e))),
         libc::SYS_msgctl => system_call(|| msg::control(int(a), int(b), c)),
+        libc::SYS_close => told(descriptors::shut(int(a))),
+        libc::SYS_close_range => told(descriptors::shut_range(a as u32, b as u32, int(c))),
         _ => {
             if number == libc::SYS_futex {
                 futex::look(a, int(b));
             }
             // SAFETY: what the program asks of the kernel is the program's business.
-            let result = unsafe { kernel(number, [a, b, c, d, e, f]) };
-            if (-4095..0).contains(&result) {
-                // SAFETY: errno is always there, and this thread's own.
-                unsafe { *libc::__errno_location() = -result as c_int };
-                return -1;
-            }
-            result as c_long
+            told(outcome(unsafe { kernel(number, [a, b, c, d, e, f]) }))
         }
     }
+}
+
+/// Asks the kernel something about descriptors.
+pub fn ask(number: c_long, [a, b, c]: [usize; 3]) -> Result<c_long> {
+    // SAFETY: no memory is named; what the program does with its descriptors is its business.
+    outcome(unsafe { kernel(number, [a, b, c, 0, 0, 0]) })
+}
+
+/// As the C library tells it: -1 and errno, or the value.
+pub fn told(outcome: Result<c_long>) -> c_long {
+    outcome.unwrap_or_else(|error| {
+        // SAFETY: errno is always there, and this thread's own.
+        unsafe { *libc::__errno_location() = error };
+        -1
+    })
+}
+
+fn outcome(result: isize) -> Result<c_long> {
+    if (-4095..0).contains(&result) {
+        return Err(-result as c_int);
+    }
+    Ok(result as c_long)
 }
 
 /// A system call.
