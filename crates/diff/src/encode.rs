@@ -1,157 +1,113 @@
 //! Finding changes and writing them down.
 
+use crate::wide;
 use crate::{Diff, HEAD, LINE, LINES, PAGE, Page, WORD};
 
-/// Lines that are compared at once: most of a page is mostly as it was.
-const BLOCK: usize = 8;
+/// Bytes of a line.
+pub(crate) const SPAN: usize = LINE * WORD;
 
-/// Appends to `out` what changed from `twin` to `now`.
-pub fn encode(twin: &Page, now: &Page, out: &mut Vec<u8>) {
-    let mut sections = Sections::new();
-    let line = LINE * WORD;
-    let blocks = twin
-        .chunks_exact(BLOCK * line)
-        .zip(now.chunks_exact(BLOCK * line));
-    for (block, (twin, now)) in blocks.enumerate() {
-        // The C library knows the widest registers of this processor.
-        if twin == now {
-            continue;
-        }
-        let lines = twin.chunks_exact(line).zip(now.chunks_exact(line));
-        for (index, (old, new)) in lines.enumerate() {
-            let (old, new) = (words(old), words(new));
-            let mut changed = [0; LINE];
-            let mut bits = 0;
-            for word in 0..LINE {
-                changed[word] = old[word] ^ new[word];
-                bits |= u8::from(changed[word] != 0) << word;
-            }
-            if bits != 0 {
-                let mask = |word: usize| mask_of(changed[word]);
-                sections.line(block * BLOCK + index, bits, mask, &new);
-            }
+/// Which bytes of a page changed: a word for each line, a bit for each byte.
+pub(crate) type Masks = [u64; LINES];
+
+/// Lines of a page that changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lines(u64);
+
+impl Lines {
+    pub(crate) fn new(lines: u64) -> Self {
+        Self(lines)
+    }
+
+    /// Whether nothing changed.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Copies these lines from one page to another: a twin follows its page.
+    pub fn copy(self, from: &Page, to: &mut Page) {
+        let (from, _) = from.as_chunks::<SPAN>();
+        let (to, _) = to.as_chunks_mut::<SPAN>();
+        let mut rest = self.0;
+        while rest != 0 {
+            let line = rest.trailing_zeros() as usize;
+            to[line] = from[line];
+            rest &= rest - 1;
         }
     }
-    sections.append_to(out);
+}
+
+/// Appends to `out` what changed from `twin` to `now`. Tells where that was.
+pub fn encode(twin: &Page, now: &Page, out: &mut Vec<u8>) -> Lines {
+    wide::encode(twin, now, out)
 }
 
 /// Appends to `out` the diff that does what `older` and then `newer` do.
 pub fn merge(older: &Diff<'_>, newer: &Diff<'_>, out: &mut Vec<u8>) {
     let mut page = [0; PAGE];
-    let mut masks = [0; LINES * LINE];
+    let mut masks = [0; LINES];
     for diff in [older, newer] {
         diff.apply(&mut page);
         for change in diff.changes() {
-            masks[change.offset / WORD] |= change.mask;
+            let bits = u64::from(change.mask) << (change.offset % SPAN);
+            masks[change.offset / SPAN] |= bits;
         }
     }
-    let mut sections = Sections::new();
-    let line = LINE * WORD;
-    for (index, (masks, bytes)) in masks
-        .as_chunks::<LINE>()
-        .0
-        .iter()
-        .zip(page.chunks_exact(line))
-        .enumerate()
-    {
-        let bit = |(word, mask): (usize, &u8)| u8::from(*mask != 0) << word;
-        let bits = masks.iter().enumerate().map(bit).sum();
-        if bits != 0 {
-            sections.line(index, bits, |word| masks[word], &words(bytes));
-        }
-    }
-    sections.append_to(out);
+    wide::write(&masks, &page, out);
 }
 
-/// A line as numbers whose lowest byte is the first.
-fn words(line: &[u8]) -> [u64; LINE] {
-    let mut words = [0; LINE];
-    for (word, bytes) in words.iter_mut().zip(line.as_chunks::<WORD>().0) {
-        *word = u64::from_le_bytes(*bytes);
+/// What a diff is going to have.
+pub(crate) struct Plan {
+    pub(crate) lines: u64,
+    /// How many lines.
+    pub(crate) count: usize,
+    /// Of each changed line its changed words.
+    pub(crate) words: [u8; LINES],
+    masks: usize,
+    bytes: usize,
+}
+
+impl Plan {
+    /// To be called where the processor may count bits by itself.
+    #[inline(always)]
+    pub(crate) fn new(masks: &Masks) -> Self {
+        // In registers, not in the plan: each line would wait for the one before.
+        let (mut lines, mut count, mut parts, mut bytes) = (0, 0, 0, 0);
+        let mut every = [0; LINES];
+        for (line, mask) in masks.iter().enumerate() {
+            if *mask == 0 {
+                continue;
+            }
+            let words = words_of(*mask);
+            every[count] = words;
+            lines |= 1 << line;
+            count += 1;
+            parts += words.count_ones();
+            bytes += mask.count_ones();
+        }
+        Self {
+            lines,
+            count,
+            words: every,
+            masks: parts as usize,
+            bytes: bytes as usize,
+        }
     }
-    words
+
+    /// Bytes of the whole diff.
+    pub(crate) fn length(&self) -> usize {
+        HEAD + self.count + self.masks + self.bytes
+    }
 }
 
 /// One bit for each byte that is not zero.
-fn mask_of(changed: u64) -> u8 {
+#[inline(always)]
+pub(crate) fn words_of(mask: u64) -> u8 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     // The highest bit of each byte that has any bit.
-    let high = (((changed & LOW) + LOW) | changed) & !LOW;
+    let high = (((mask & LOW) + LOW) | mask) & !LOW;
     // Brought together: bit 8i+7 to bit 56+i.
     ((high >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
-}
-
-/// The sections of a diff as they grow.
-struct Sections {
-    lines: u64,
-    words: ([u8; LINES], usize),
-    masks: ([u8; LINES * LINE], usize),
-    /// With room for a whole word behind the last byte.
-    bytes: ([u8; PAGE + WORD], usize),
-}
-
-impl Sections {
-    fn new() -> Self {
-        Self {
-            lines: 0,
-            words: ([0; LINES], 0),
-            masks: ([0; LINES * LINE], 0),
-            bytes: ([0; PAGE + WORD], 0),
-        }
-    }
-
-    /// A line with changes, in the words that `bits` names.
-    fn line(&mut self, index: usize, bits: u8, mask: impl Fn(usize) -> u8, new: &[u64; LINE]) {
-        self.lines |= 1 << index;
-        let mut rest = bits;
-        while rest != 0 {
-            let word = rest.trailing_zeros() as usize;
-            self.word(mask(word), new[word]);
-            rest &= rest - 1;
-        }
-        let (room, used) = &mut self.words;
-        room[*used] = bits;
-        *used += 1;
-    }
-
-    fn word(&mut self, mask: u8, new: u64) {
-        let (room, used) = &mut self.masks;
-        room[*used] = mask;
-        *used += 1;
-        let (room, used) = &mut self.bytes;
-        let packed = if mask == u8::MAX {
-            new
-        } else {
-            pack(mask, new)
-        };
-        room[*used..*used + WORD].copy_from_slice(&packed.to_le_bytes());
-        *used += mask.count_ones() as usize;
-    }
-
-    fn append_to(&self, out: &mut Vec<u8>) {
-        let sections = [
-            &self.words.0[..self.words.1],
-            &self.masks.0[..self.masks.1],
-            &self.bytes.0[..self.bytes.1],
-        ];
-        out.reserve(HEAD + sections.iter().map(|section| section.len()).sum::<usize>());
-        out.extend_from_slice(&self.lines.to_le_bytes());
-        for section in sections {
-            out.extend_from_slice(section);
-        }
-    }
-}
-
-/// The bytes of a word that a mask names, moved to the front.
-fn pack(mut mask: u8, word: u64) -> u64 {
-    let (mut packed, mut shift) = (0, 0);
-    while mask != 0 {
-        let byte = (word >> (mask.trailing_zeros() * 8)) & 0xff;
-        packed |= byte << shift;
-        shift += 8;
-        mask &= mask - 1;
-    }
-    packed
 }
 
 #[cfg(test)]
@@ -159,13 +115,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mask_has_a_bit_for_each_byte_that_is_not_zero() {
+    fn a_word_has_a_bit_for_each_byte_that_is_not_zero() {
         for mask in 0..=u8::MAX {
             for fill in [1u8, 0x7f, 0x80, 0xff] {
                 let bytes: [u8; 8] =
                     std::array::from_fn(|at| if (mask >> at) & 1 == 1 { fill } else { 0 });
-                assert_eq!(mask_of(u64::from_le_bytes(bytes)), mask, "{bytes:x?}");
+                assert_eq!(words_of(u64::from_le_bytes(bytes)), mask, "{bytes:x?}");
             }
         }
+    }
+
+    #[test]
+    fn a_twin_follows_where_its_page_changed() {
+        let (mut twin, mut now) = ([1; PAGE], [1; PAGE]);
+        for at in [0, 63, 64, 1000, 4095] {
+            now[at] = 2;
+        }
+        let lines = encode(&twin, &now, &mut Vec::new());
+        assert!(!lines.is_empty());
+        lines.copy(&now, &mut twin);
+        assert_eq!(twin, now);
+        assert!(encode(&twin, &now, &mut Vec::new()).is_empty());
     }
 }

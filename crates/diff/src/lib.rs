@@ -21,9 +21,10 @@
 
 mod changes;
 mod encode;
+mod wide;
 
 pub use changes::{Change, Changes};
-pub use encode::{encode, merge};
+pub use encode::{Lines, encode, merge};
 
 /// Bytes of a page.
 pub const PAGE: usize = 4096;

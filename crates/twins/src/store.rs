@@ -2,7 +2,7 @@
 
 use crate::{At, DiffKey, Error, Heap, Label, Slots};
 use core::ops::RangeInclusive;
-use pagemesh_diff::{Diff, PAGE, Page, encode};
+use pagemesh_diff::{Diff, Lines, PAGE, Page, encode};
 use pagemesh_wire::{NodeId, PageIndex, SegmentId};
 use std::collections::BTreeMap;
 
@@ -119,20 +119,32 @@ impl<S: Slots> Store<S> {
     /// # Panics
     /// If the twin has another length than the page.
     pub fn capture(&mut self, key: DiffKey, now: &[u8], keep: Keep) -> Result<usize, Error> {
-        if !self.diffs.contains_key(&key) {
-            let twin = *self.twins.get(&key.at()).ok_or(Error::NoTwin(key.at()))?;
-            let mut draft = std::mem::take(&mut self.draft.0);
-            draft.clear();
-            encode_any(self.slots.bytes(twin), now, &mut draft);
-            let kept = self.keep_diff(key, &draft);
-            self.draft.0 = draft;
-            kept?;
+        if self.diffs.contains_key(&key) {
+            return self.captured_before(key, keep);
         }
+        let twin = *self.twins.get(&key.at()).ok_or(Error::NoTwin(key.at()))?;
+        let mut draft = std::mem::take(&mut self.draft.0);
+        draft.clear();
+        let lines = encode_any(self.slots.bytes(twin), now, &mut draft);
+        let changed = Diff::check(&draft).map_err(Error::from);
+        let changed = changed.map(|diff| diff.len());
+        let kept = self.keep_diff(key, &draft);
+        self.draft.0 = draft;
+        kept?;
+        match keep {
+            Keep::Nothing => self.drop_twin(key.at()),
+            // After the diff was kept: whoever goes on for a daemon that ended here
+            // finds it, and lets the twin follow by it.
+            Keep::Twin => copy_any(lines, now, self.slots.bytes_mut(twin)),
+        }
+        changed
+    }
+
+    /// The daemon before made the diff, from a page that may have been written since.
+    fn captured_before(&mut self, key: DiffKey, keep: Keep) -> Result<usize, Error> {
         let changed = self.checked(key)?.len();
         match keep {
             Keep::Nothing => self.drop_twin(key.at()),
-            // The twin with the diff is what was read above, even if the daemon that
-            // read it has ended since.
             Keep::Twin => self.update_twin(key)?,
         }
         Ok(changed)
@@ -303,11 +315,19 @@ fn diffs_of(segment: SegmentId) -> RangeInclusive<DiffKey> {
 }
 
 /// What changed, in a page of any length.
-fn encode_any(twin: &[u8], now: &[u8], out: &mut Vec<u8>) {
+fn encode_any(twin: &[u8], now: &[u8], out: &mut Vec<u8>) -> Lines {
     assert_eq!(twin.len(), now.len(), "a page keeps its length");
     match (<&Page>::try_from(twin), <&Page>::try_from(now)) {
         (Ok(twin), Ok(now)) => encode(twin, now, out),
         _ => encode(&padded(twin), &padded(now), out),
+    }
+}
+
+/// Lets a twin of any length follow.
+fn copy_any(lines: Lines, now: &[u8], twin: &mut [u8]) {
+    match (<&Page>::try_from(now), <&mut Page>::try_from(&mut *twin)) {
+        (Ok(now), Ok(twin)) => lines.copy(now, twin),
+        _ => twin.copy_from_slice(now),
     }
 }
 

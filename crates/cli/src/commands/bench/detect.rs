@@ -89,8 +89,8 @@ impl Field {
         let mut now = [0; PAGE];
         self.frames.read((page * PAGE) as u64, &mut now)?;
         self.diff.clear();
-        encode(&self.twins[page], &now, &mut self.diff);
-        self.twins[page] = now;
+        let lines = encode(&self.twins[page], &now, &mut self.diff);
+        lines.copy(&now, &mut self.twins[page]);
         Ok(self.diff.len())
     }
 

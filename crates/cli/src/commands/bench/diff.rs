@@ -65,10 +65,16 @@ pub(super) fn measure(effort: &Effort) -> Report {
         let [mut copy, mut found, mut applied] = [const { Vec::new() }; 3];
         let mut room = twins.clone();
         for _ in 0..effort.count * effort.rounds {
-            timed(&mut copy, |at| room[at] = *black_box(&twins[at]));
+            timed(&mut copy, |at| {
+                *black_box(&mut room[at]) = *black_box(&twins[at])
+            });
             timed(&mut found, |at| {
                 diffs[at].clear();
-                encode(black_box(&twins[at]), black_box(&pages[at]), &mut diffs[at]);
+                black_box(encode(
+                    black_box(&twins[at]),
+                    black_box(&pages[at]),
+                    &mut diffs[at],
+                ));
             });
             timed(&mut applied, |at| {
                 if let Ok(diff) = Diff::check(black_box(&diffs[at])) {
