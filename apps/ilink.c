@@ -7,8 +7,8 @@
  * one after the other (Elston and Stewart): what a family says of one of its
  * members, from all that is known of the others, is multiplied into that
  * member's array. The arrays are shared. For each family, processes deal out the
- * genotypes of one parent; how many of them are possible differs from person to
- * person, so some have more to do than others. Barriers between families. */
+ * pairs of genotypes that its parents may have; how much a pair is to do differs,
+ * so some have more to do than others. Barriers between families. */
 #include <math.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@
 #include "app.h"
 #include "pedigree.h"
 
-/* Genotypes that a process does in a row. */
+/* Genotypes that a process does in a row, if there are enough for all. */
 #define CHUNK 8
 
 static const char *loci_file = "data/families.dat", *pedigree_file = "data/families.ped";
@@ -165,35 +165,79 @@ static double of_children(const team *us, const family *of, const double *chance
     return product;
 }
 
-/* The genotypes of a person that this process deals with: the next one after
- * `place`, which begins at -1; or -1. */
-static int next_of_mine(const team *us, int person, int *place)
+/* So much is done by one process in a row, of so much: there are several turns for
+ * everybody. */
+static long chunk_of(const team *us, long much)
 {
-    while (++*place < us->possibles[person]) {
-        if (*place / CHUNK % us->size == us->rank) {
-            return us->possible[person * all.genotypes + *place];
+    long chunk = much / (4 * us->size);
+    return chunk < 1 ? 1 : chunk > CHUNK ? CHUNK : chunk;
+}
+
+/* What this process deals with of what is dealt out: the next one after `place`,
+ * which begins at -1; or -1. */
+static long next_of_mine(const team *us, long much, long *place)
+{
+    long chunk = chunk_of(us, much);
+    while (++*place < much) {
+        if (*place / chunk % us->size == us->rank) {
+            return *place;
         }
     }
     return -1;
 }
 
-/* Multiplies into a parent what the spouse and the children say. */
-static void peel_to_parent(const team *us, const family *of, const double *chance, int target)
+/* Adds everybody's sums, multiplies them into a person's array, and clears them. */
+static void multiply_sums(const team *us, double *together, double *numbers)
+{
+    us->lock(0);
+    for (int genotype = 0; genotype < all.genotypes; genotype++) {
+        if (us->sums[genotype] != 0) {
+            together[genotype] += us->sums[genotype];
+        }
+    }
+    us->unlock(0);
+    us->wait(2);
+    long first, end;
+    app_part(all.genotypes, us->rank, us->size, &first, &end);
+    for (long genotype = first; genotype < end; genotype++) {
+        numbers[genotype] *= together[genotype];
+        together[genotype] = 0;
+    }
+    us->wait(3);
+}
+
+/* Multiplies into a parent what the spouse and the children say. Where its genotypes
+ * are too few to deal them out, the pairs are. */
+static void peel_to_parent(const team *us, const pedigree *in, const family *of,
+                           const double *chance, int target)
 {
     int is_father = target == of->father;
     int other = is_father ? of->mother : of->father;
+    long many = us->possibles[target], others = us->possibles[other];
+    int by_pairs = us->size > 1 && many < 16L * us->size;
     double *numbers = array_of(us, target);
     const double *spouse = array_of(us, other);
-    for (int place = -1, genotype; (genotype = next_of_mine(us, target, &place)) >= 0;) {
+    memset(us->sums, 0, (size_t)all.genotypes * sizeof(double));
+    for (long place = -1; next_of_mine(us, by_pairs ? many * others : many, &place) >= 0;) {
+        long which = by_pairs ? place / others : place;
+        long first = by_pairs ? place % others : 0, end = by_pairs ? first + 1 : others;
+        int genotype = us->possible[target * all.genotypes + which];
         double sum = 0;
-        for (int which = 0; which < us->possibles[other]; which++) {
-            int its = us->possible[other * all.genotypes + which];
+        for (; first < end; first++) {
+            int its = us->possible[other * all.genotypes + first];
             int father = is_father ? genotype : its, mother = is_father ? its : genotype;
             sum += spouse[its] * of_children(us, of, chance, father, mother, -1);
         }
-        numbers[genotype] *= sum;
+        us->sums[genotype] += sum;
+        if (!by_pairs) {
+            numbers[genotype] *= sum;
+        }
     }
-    us->wait(2);
+    if (by_pairs) {
+        multiply_sums(us, array_of(us, in->persons), numbers);
+    } else {
+        us->wait(2);
+    }
 }
 
 /* Adds to the sums what parents of these genotypes pass on. */
@@ -213,31 +257,19 @@ static void peel_to_child(const team *us, const pedigree *in, const family *of,
                           const double *chance, int target)
 {
     const double *fathers = array_of(us, of->father), *mothers = array_of(us, of->mother);
-    double *together = array_of(us, in->persons), *numbers = array_of(us, target);
+    double *numbers = array_of(us, target);
     memset(us->sums, 0, (size_t)all.genotypes * sizeof(double));
-    for (int place = -1, father; (father = next_of_mine(us, of->father, &place)) >= 0;) {
-        for (int which = 0; which < us->possibles[of->mother]; which++) {
-            int mother = us->possible[of->mother * all.genotypes + which];
-            double weight = fathers[father] * mothers[mother];
-            if (weight > 0) {
-                weight *= of_children(us, of, chance, father, mother, target);
-                pass_on(us, chance, father, mother, weight);
-            }
+    long others = us->possibles[of->mother];
+    for (long place = -1; next_of_mine(us, us->possibles[of->father] * others, &place) >= 0;) {
+        int father = us->possible[of->father * all.genotypes + place / others];
+        int mother = us->possible[of->mother * all.genotypes + place % others];
+        double weight = fathers[father] * mothers[mother];
+        if (weight > 0) {
+            weight *= of_children(us, of, chance, father, mother, target);
+            pass_on(us, chance, father, mother, weight);
         }
     }
-    us->lock(0);
-    for (int genotype = 0; genotype < all.genotypes; genotype++) {
-        together[genotype] += us->sums[genotype];
-    }
-    us->unlock(0);
-    us->wait(2);
-    long first, end;
-    app_part(all.genotypes, us->rank, us->size, &first, &end);
-    for (long genotype = first; genotype < end; genotype++) {
-        numbers[genotype] *= together[genotype];
-        together[genotype] = 0;
-    }
-    us->wait(3);
+    multiply_sums(us, array_of(us, in->persons), numbers);
 }
 
 /* The logarithm, to base 10, of how likely a pedigree is. */
@@ -248,7 +280,7 @@ static double likelihood(const team *us, const pedigree *of, const double *chanc
         const family *from = &all.family[of->step[step].family];
         int target = of->step[step].target;
         if (target == from->father || target == from->mother) {
-            peel_to_parent(us, from, chance, target);
+            peel_to_parent(us, of, from, chance, target);
         } else {
             peel_to_child(us, of, from, chance, target);
         }

@@ -16,11 +16,12 @@ static long rows = 2000, columns = 1000, iterations = 100;
 /* The grid, in shared memory. */
 static float *grid;
 
-/* Warm rim, and inside a pattern in which every point changes. */
-static void fill(float *plate)
+/* Warm rim, and inside a pattern in which every point changes: rows begin..end,
+ * which do not depend on others, so that everybody can fill its own. */
+static void fill(float *plate, long begin, long end)
 {
-    app_random random = { 1 };
-    for (long row = 0; row < rows; row++) {
+    for (long row = begin; row < end; row++) {
+        app_random random = { (uint64_t)row + 1 };
         for (long column = 0; column < columns; column++) {
             int rim = row == 0 || column == 0 || row == rows - 1 || column == columns - 1;
             double point = app_random_unit(&random);
@@ -64,7 +65,7 @@ static double sum(const float *plate)
 static double solve_alone(float *plate)
 {
     float *scratch = app_memory((size_t)(rows * columns), sizeof(float));
-    fill(plate);
+    fill(plate, 0, rows);
     double begun = app_now();
     for (long turn = 0; turn < iterations; turn++) {
         relax(plate, scratch, 1, rows - 1);
@@ -82,7 +83,6 @@ static double solve_together(void)
         if (grid == NULL) {
             app_fail("no shared memory");
         }
-        fill(grid);
         Tmk_distribute(&grid, sizeof grid);
     }
     Tmk_barrier(0);
@@ -91,6 +91,9 @@ static double solve_together(void)
     app_part(rows - 2, Tmk_proc_id, Tmk_nprocs, &begin, &end);
     begin++;
     end++;
+    /* The first and the last process have the rim, too. */
+    fill(grid, begin - (Tmk_proc_id == 0), end + (Tmk_proc_id == Tmk_nprocs - 1));
+    Tmk_barrier(3);
     float *scratch = app_memory((size_t)((end - begin) * columns) + 1, sizeof(float));
     double begun = app_now();
     for (long turn = 0; turn < iterations; turn++) {

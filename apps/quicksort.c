@@ -2,8 +2,10 @@
  * 256 K integers).
  *
  * Parts to be sorted wait on a shared stack, under a lock. Who takes one splits
- * it, puts one half back and goes on with the other, until that is small. Who
- * finds the stack empty waits for a condition; when all wait, all is sorted. */
+ * it, puts one half back and goes on with the other, until that is small; what is
+ * smaller still is sorted without the others. Everybody takes what it put there
+ * last, whose pages it has; or else what somebody put there first, which is large.
+ * Who finds the stack empty waits for a condition; when all wait, all is sorted. */
 #include <string.h>
 
 #include <Tmk.h>
@@ -12,7 +14,7 @@
 
 #define MOST_PARTS 65536
 
-static long count = 262144, bubble_below = 1024;
+static long count = 262144, bubble_below = 1024, alone_below = 8192;
 
 /* Numbers begin up to, not including, end. */
 typedef struct {
@@ -25,6 +27,8 @@ typedef struct {
     /* Processes that sort a part. */
     int busy;
     part stack[MOST_PARTS];
+    /* Who put each of them there. */
+    short whose[MOST_PARTS];
 } work;
 
 static int *numbers;
@@ -102,9 +106,25 @@ static void put(part of)
     if (shared->waiting == MOST_PARTS) {
         app_fail("quicksort: too many parts");
     }
+    shared->whose[shared->waiting] = (short)Tmk_proc_id;
     shared->stack[shared->waiting++] = of;
     Tmk_lock_cond_signal(STACK, 0);
     Tmk_lock_release(STACK);
+}
+
+/* Takes a part from the stack, which is not empty. */
+static part choose(void)
+{
+    int place = shared->waiting - 1;
+    while (place > 0 && shared->whose[place] != Tmk_proc_id) {
+        place--;
+    }
+    part chosen = shared->stack[place];
+    for (shared->waiting--; place < shared->waiting; place++) {
+        shared->stack[place] = shared->stack[place + 1];
+        shared->whose[place] = shared->whose[place + 1];
+    }
+    return chosen;
 }
 
 /* The next part to sort; 0 if all is sorted. */
@@ -117,7 +137,7 @@ static int take(part *next)
     }
     int found = shared->waiting > 0;
     if (found) {
-        *next = shared->stack[--shared->waiting];
+        *next = choose();
         shared->busy++;
     } else {
         Tmk_lock_cond_broadcast(STACK, 0);
@@ -138,6 +158,7 @@ static double solve_together(void)
         shared->busy = Tmk_nprocs;
         shared->waiting = 1;
         shared->stack[0] = (part){ 0, count };
+        shared->whose[0] = 0;
         Tmk_distribute(&numbers, sizeof numbers);
         Tmk_distribute(&shared, sizeof shared);
     }
@@ -145,12 +166,12 @@ static double solve_together(void)
     double start = app_now();
     part mine;
     while (take(&mine)) {
-        while (mine.end - mine.begin >= bubble_below) {
+        while (mine.end - mine.begin >= alone_below && mine.end - mine.begin >= bubble_below) {
             long middle = split(numbers, mine);
             put((part){ middle, mine.end });
             mine.end = middle;
         }
-        bubble_sort(numbers, mine);
+        sort_alone(numbers, mine);
     }
     Tmk_barrier(0);
     return app_now() - start;
@@ -171,6 +192,7 @@ int main(int argc, char **argv)
     const app_option options[] = {
         { "count", &count, NULL, "how many integers" },
         { "bubble-below", &bubble_below, NULL, "parts smaller than this are sorted by bubble sort" },
+        { "alone-below", &alone_below, NULL, "parts smaller than this are sorted by who has them" },
         { NULL, NULL, NULL, NULL },
     };
     app_options(argc, argv, "quicksort of integers", options);

@@ -16,7 +16,7 @@
 #define MOST_CITIES 32
 #define MOST_BEGINNINGS 100000
 
-static long cities = 19, alone_below = 16;
+static long cities = 19, alone_below = 17;
 static const char *file = "data/cities.txt";
 
 /* Distances in metres, and the two shortest ways from each city: no tour pays less
@@ -32,14 +32,26 @@ typedef struct {
     unsigned char city[MOST_CITIES];
 } tour;
 
+/* A beginning in the queue, by the place where it is kept: the queue itself stays on
+ * few pages, which travel with its lock. */
+typedef struct {
+    int bound;
+    int kept;
+} entry;
+
 /* What processes share. */
 typedef struct {
     tour best;
-    /* A heap of beginnings by their bounds. */
+    /* Its length is read all the time, and on another page than what the lock of the
+     * queue guards. */
+    char apart[4096 - sizeof(tour)];
     int waiting;
     /* Processes that extend or solve something. */
     int busy;
-    tour queue[MOST_BEGINNINGS];
+    /* A heap of beginnings by their bounds; behind it, places that are free again. */
+    int used;
+    entry queue[MOST_BEGINNINGS];
+    tour kept[MOST_BEGINNINGS];
 } pool;
 
 static pool *shared;
@@ -216,17 +228,22 @@ static void put(const tour *begun)
         app_fail("the queue is full: --alone-below=%ld is too small", alone_below);
     }
     int place = shared->waiting++;
-    while (place > 0 && shared->queue[(place - 1) / 2].bound > begun->bound) {
+    if (place == shared->used) {
+        shared->queue[place].kept = shared->used++;
+    }
+    entry mine = { begun->bound, shared->queue[place].kept };
+    shared->kept[mine.kept] = *begun;
+    while (place > 0 && shared->queue[(place - 1) / 2].bound > mine.bound) {
         shared->queue[place] = shared->queue[(place - 1) / 2];
         place = (place - 1) / 2;
     }
-    shared->queue[place] = *begun;
+    shared->queue[place] = mine;
 }
 
 static tour take(void)
 {
-    tour first = shared->queue[0];
-    tour last = shared->queue[--shared->waiting];
+    entry first = shared->queue[0];
+    entry last = shared->queue[--shared->waiting];
     int place = 0;
     for (;;) {
         int child = 2 * place + 1;
@@ -244,7 +261,9 @@ static tour take(void)
         place = child;
     }
     shared->queue[place] = last;
-    return first;
+    /* Where it was kept is free. */
+    shared->queue[shared->waiting].kept = first.kept;
+    return shared->kept[first.kept];
 }
 
 /* Puts every tour into the queue that goes one city further. */

@@ -5,7 +5,8 @@
  * some molecules, and computes the forces between each of them and the half of
  * all molecules that follows it, round the table. It adds them up in private
  * memory first, and then to the shared forces, one lock a molecule: that is the
- * modification the paper made to spare locks. Barriers between the phases. */
+ * modification the paper made to spare locks. --per-lock has a lock guard several
+ * molecules in a row. Barriers between the phases. */
 #include <math.h>
 #include <string.h>
 
@@ -15,9 +16,9 @@
 
 #define ATOMS 3
 #define LOCK_OF_ENERGY 0
-#define LOCK_OF_MOLECULE(molecule) (1 + (unsigned)(molecule))
+#define LOCK_OF_GROUP(group) (1 + (unsigned)(group))
 
-static long molecules = 343, steps = 5;
+static long molecules = 343, steps = 5, per_lock = 1;
 
 /* Units: angstrom, picosecond, atomic mass, elementary charge. */
 static const double mass[ATOMS] = { 15.9994, 1.008, 1.008 };
@@ -209,17 +210,30 @@ static int is_zero(const forces *force)
     return memcmp(force, &nothing, sizeof nothing) == 0;
 }
 
+/* Adds private forces to those of the molecules that one lock guards. */
+static void share_group(forces *force, long group)
+{
+    long end = (group + 1) * per_lock, which = group * per_lock;
+    end = end < molecules ? end : molecules;
+    while (which < end && is_zero(&force[which])) {
+        which++;
+    }
+    if (which == end) {
+        return;
+    }
+    Tmk_lock_acquire(LOCK_OF_GROUP(group));
+    for (; which < end; which++) {
+        add(&shared->of[which], force[which]);
+    }
+    Tmk_lock_release(LOCK_OF_GROUP(group));
+}
+
 /* Adds private forces to the shared ones, first to our own molecules'. */
 static void share_forces(forces *force, long begin, double energy)
 {
-    for (long step = 0; step < molecules; step++) {
-        long which = (begin + step) % molecules;
-        if (is_zero(&force[which])) {
-            continue;
-        }
-        Tmk_lock_acquire(LOCK_OF_MOLECULE(which));
-        add(&shared->of[which], force[which]);
-        Tmk_lock_release(LOCK_OF_MOLECULE(which));
+    long groups = (molecules + per_lock - 1) / per_lock;
+    for (long step = 0; step < groups; step++) {
+        share_group(force, (begin / per_lock + step) % groups);
     }
     Tmk_lock_acquire(LOCK_OF_ENERGY);
     shared->potential += energy;
@@ -298,11 +312,12 @@ int main(int argc, char **argv)
     const app_option options[] = {
         { "molecules", &molecules, NULL, "how many molecules" },
         { "steps", &steps, NULL, "how many steps of half a femtosecond" },
+        { "per-lock", &per_lock, NULL, "how many molecules one lock guards" },
         { NULL, NULL, NULL, NULL },
     };
     app_options(argc, argv, "molecular dynamics of water", options);
-    if (molecules < 2) {
-        app_fail("there are at least 2 molecules");
+    if (molecules < 2 || per_lock < 1) {
+        app_fail("there are at least 2 molecules, and a lock guards at least 1");
     }
     side = cbrt((double)molecules * volume);
     size_t size = sizeof(box) + (size_t)molecules * sizeof(molecule);
