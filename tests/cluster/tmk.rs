@@ -281,7 +281,14 @@ fn the_paper_is_measured_again() {
     let report = cluster.directory().join("report.md");
     let program = env!("CARGO_BIN_EXE_pagemesh-under-test");
     let output = Command::new(program)
-        .args(["-o", "json", "bench", "paper", "treadmarks", "--no-basics"])
+        .args([
+            "-o",
+            "json",
+            "bench",
+            "paper",
+            "treadmarks",
+            "--parts=programs",
+        ])
         .args([
             "--only=lu",
             "--slow=0",

@@ -1,6 +1,8 @@
 //! `bench paper`: what a paper measured, measured here, beside its figures.
 
+mod copies;
 mod mirage;
+mod quota;
 mod treadmarks;
 
 use crate::cli::Global;

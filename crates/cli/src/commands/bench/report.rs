@@ -3,7 +3,7 @@
 use crate::cli::Format;
 use crate::output::{self, Table};
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 
 /// All rows of one run.
@@ -24,7 +24,7 @@ struct Skipped {
 }
 
 /// Where it was measured.
-#[derive(Serialize)]
+#[derive(PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Machine {
     kernel: String,
     processor: String,

@@ -17,13 +17,13 @@ const PERIOD: u64 = 10_000;
 const WORK: u64 = 400_000_000;
 
 /// Groups, which are removed when this is dropped.
-pub(crate) struct Quota {
+pub(super) struct Quota {
     groups: Vec<PathBuf>,
 }
 
 impl Quota {
     /// So many groups, each with a share of a processor.
-    pub(crate) fn new(count: usize, share: f64) -> Result<Self> {
+    pub(super) fn new(count: usize, share: f64) -> Result<Self> {
         ensure!(
             Path::new(ROOT).join("cpu.cfs_quota_us").exists()
                 || Path::new(ROOT).join("cpu.shares").exists(),
@@ -45,7 +45,7 @@ impl Quota {
     }
 
     /// The words before a command that put it into a group.
-    pub(crate) fn wrap(&self, group: usize, program: &Path) -> (OsString, Vec<OsString>) {
+    pub(super) fn wrap(&self, group: usize, program: &Path) -> (OsString, Vec<OsString>) {
         const ENTER: &str = "echo $$ > \"$0\" && exec \"$@\"";
         let procs = self.groups[group].join("cgroup.procs");
         let words = ["-c".into(), ENTER.into(), procs.into(), program.into()];
@@ -53,7 +53,7 @@ impl Quota {
     }
 
     /// How long so many processes take that divide some work and share nothing.
-    pub(crate) fn burn(&self, count: usize) -> Result<f64> {
+    pub(super) fn burn(&self, count: usize) -> Result<f64> {
         let this = std::env::current_exe().context("cannot find this program")?;
         let mut burners = Vec::new();
         for group in 0..count {

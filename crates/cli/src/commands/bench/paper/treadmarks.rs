@@ -5,22 +5,21 @@ mod basics;
 mod document;
 mod literature;
 mod program;
-pub(super) mod quota;
 mod run;
 mod tables;
 
+use super::quota::Quota;
 use crate::cli::{Format, Global};
 use crate::exit::Exit;
 use crate::output;
 use crate::sandbox::Plan;
 use anyhow::{Context, Result, ensure};
-use clap::Args;
-use document::{Document, Limited, Substrate};
+use clap::{Args, ValueEnum};
+use document::Document;
 use pagemesh::Policy;
 use program::{PROGRAMS, Program};
-use quota::Quota;
 use run::{Place, Stand};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Policies to compare, ours and those that are to come.
@@ -32,9 +31,11 @@ const SHARE: f64 = 0.2;
 /// Measure TreadMarks' programs
 #[derive(Args)]
 #[command(
-    after_help = "The programs are those of apps/, built by `make build` or `make -C apps`. Nodes that \
-                  run at full speed have a processor each; as many as there are processors make \
-                  sense. Slow nodes need root and control groups for processors."
+    after_help = "The programs are those of apps/, built by `make build` or `make -C apps`. All parts \
+                  together take some minutes; with --keep they can be measured one after the other, \
+                  --only some programs at a time. Nodes that run at full speed have a processor \
+                  each; as many as there are processors make sense. Slow nodes need root and control \
+                  groups for processors."
 )]
 pub(super) struct Treadmarks {
     /// Where the programs are
@@ -43,6 +44,9 @@ pub(super) struct Treadmarks {
     /// Where their data is
     #[arg(long, value_name = "DIRECTORY", default_value = "apps/data")]
     data: PathBuf,
+    /// Only these parts
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]
+    parts: Vec<Part>,
     /// Only these programs
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     only: Vec<String>,
@@ -55,33 +59,56 @@ pub(super) struct Treadmarks {
     /// Numbers of nodes with a fifth of a processor each; 0 for none
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8], value_name = "N")]
     slow: Vec<usize>,
-    /// Larger problems, as suit processors of today; the paper's by default
+    /// Larger problems, as suit processors of today, beside the paper's
     #[arg(long)]
     large: bool,
     /// Times each run is repeated; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Leave the basic operations out
-    #[arg(long)]
-    no_basics: bool,
+    /// Keep what was measured in this file, and take from it what is not measured now
+    #[arg(long, value_name = "FILE")]
+    keep: Option<PathBuf>,
     /// Write a report in Markdown
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
 
+/// What is measured together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// TR1: locks, barriers, faults
+    Basics,
+    /// TR2 to TR6, TR8: programs on nodes with a processor each
+    Programs,
+    /// TR7: Water on different networks
+    Networks,
+    /// TR2: programs on nodes with a fifth of a processor each
+    Slow,
+}
+
+impl Part {
+    const ALL: [Self; 4] = [Self::Basics, Self::Programs, Self::Networks, Self::Slow];
+}
+
 impl Treadmarks {
     pub(super) fn run(self, global: &Global) -> Result<Exit> {
-        let mut document = Document::new(self.large);
-        if !self.no_basics {
-            document.basics = basics::measure()?;
-        }
+        let mut document = Document::kept(self.keep.as_deref())?;
         let policies = self.policies(&mut document)?;
-        self.full_speed(&policies, &mut document)?;
-        self.substrates(&policies, &mut document)?;
-        self.slow_nodes(&policies, &mut document)?;
+        for part in &self.parts {
+            match part {
+                Part::Basics => document.basics = basics::measure()?,
+                Part::Programs => self.full_speed(&policies, &mut document)?,
+                Part::Networks => self.substrates(&policies, &mut document)?,
+                Part::Slow => self.slow_nodes(&policies, &mut document)?,
+            }
+        }
+        let place = |name: &str| PROGRAMS.iter().position(|program| program.name == name);
+        document.sort(|name| place(name).unwrap_or(PROGRAMS.len()));
+        if let Some(path) = &self.keep {
+            write(path, &serde_json::to_string_pretty(&document)?)?;
+        }
         if let Some(path) = &self.report {
-            let written = std::fs::write(path, tables::markdown(&document));
-            written.with_context(|| format!("cannot write {}", path.display()))?;
+            write(path, &tables::markdown(&document))?;
         }
         match global.output {
             Format::Json => output::json(serde_json::to_value(&document)?)?,
@@ -120,7 +147,7 @@ impl Treadmarks {
     fn full_speed(&self, policies: &[String], document: &mut Document) -> Result<()> {
         for program in self.programs() {
             let alone = self.median(|| self.place().alone(program, None))?;
-            document.alone.push((program.name, alone));
+            document.add_alone(program.name, self.large, alone);
             for nodes in &self.nodes {
                 let stand = Stand::start(&Plan::new(*nodes), None)?;
                 for policy in policies {
@@ -129,7 +156,7 @@ impl Treadmarks {
                         runs.push(self.place().together(&stand, program, policy, alone)?);
                     }
                     runs.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
-                    document.runs.push(runs.swap_remove(runs.len() / 2));
+                    document.add(runs.swap_remove(runs.len() / 2));
                 }
             }
         }
@@ -157,7 +184,7 @@ impl Treadmarks {
             let stand = Stand::start(&plan, None)?;
             for policy in policies {
                 let run = self.place().together(&stand, water, policy, 0.0)?;
-                document.substrates.push(Substrate { name, run });
+                document.add_substrate(name, run);
             }
         }
         Ok(())
@@ -194,7 +221,7 @@ impl Treadmarks {
                 let stand = Stand::start(&plan, Some(&quota))?;
                 for policy in policies {
                     let run = self.place().together(&stand, program, policy, alone)?;
-                    document.limited.push(Limited::new(run, *ceiling));
+                    document.add_limited(run, *ceiling);
                 }
             }
         }
@@ -210,4 +237,8 @@ impl Treadmarks {
         all.sort_by(f64::total_cmp);
         Ok(all[all.len() / 2])
     }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -1,6 +1,6 @@
 //! MR15 and MR16: matrix multiply on two to seven sites, each with a part of a processor.
 
-use super::super::treadmarks::quota::Quota;
+use super::super::quota::Quota;
 use super::document::{Document, Section, number};
 use super::literature;
 use super::plot::{Figure, svg};

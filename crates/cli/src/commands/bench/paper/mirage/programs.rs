@@ -1,14 +1,15 @@
 //! Running MIRAGE+'s programs on the nodes of a sandbox.
 
 use super::super::super::stage::pin_process;
-use super::super::treadmarks::quota::Quota;
+use super::super::copies;
+use super::super::quota::Quota;
 use crate::sandbox::Sandbox;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// No run may take longer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,41 +25,30 @@ pub(super) fn together(
     /// A job of its own for each run.
     static JOB: AtomicU64 = AtomicU64::new(0);
     let job = JOB.fetch_add(1, Ordering::Relaxed).to_string();
-    let mut copies = Vec::new();
+    let mut started = Vec::new();
     for (number, node) in sandbox.nodes().iter().enumerate() {
-        let mut command = match quota {
-            None => node.command(program),
-            Some(quota) => {
-                let (shell, words) = quota.wrap(number, program);
-                let mut command = node.command(shell);
-                command.args(words);
-                command
-            }
-        };
+        let group = quota.map(|quota| (quota, number));
+        let mut command = copies::command(Some(node), group, program);
         command.args(arguments).env("PAGEMESH_JOB", &job);
         command.envs(environment.iter().copied());
-        let copy = start(&mut command, program)?;
+        let copy = copies::start(&mut command, program)?;
         if quota.is_none() {
             pin_process(copy.id(), number).context("cannot pin a process")?;
         }
-        copies.push(copy);
+        started.push(copy);
     }
-    seconds(finish(copies)?)
+    first_says(started)
 }
 
 /// Runs a program that needs no daemon.
 pub(super) fn alone(quota: Option<&Quota>, program: &Path, arguments: &[String]) -> Result<f64> {
-    let mut command = match quota {
-        None => Command::new(program),
-        Some(quota) => {
-            let (shell, words) = quota.wrap(0, program);
-            let mut command = Command::new(shell);
-            command.args(words);
-            command
-        }
-    };
-    let copy = start(command.args(arguments), program)?;
-    seconds(finish(vec![copy])?)
+    let mut command = copies::command(None, quota.map(|quota| (quota, 0)), program);
+    let copy = copies::start(command.args(arguments), program)?;
+    first_says(vec![copy])
+}
+
+fn first_says(started: Vec<Child>) -> Result<f64> {
+    copies::seconds(&copies::finish(started, PATIENCE)?[0])
 }
 
 /// The same, its processes all on one processor.
@@ -82,65 +72,6 @@ pub(super) fn counters(sandbox: &Sandbox) -> Result<BTreeMap<String, u64>> {
         }
     }
     Ok(all)
-}
-
-fn start(command: &mut Command, program: &Path) -> Result<Child> {
-    ensure!(
-        program.exists(),
-        "no program {}; build it with `make -C apps`, or say where with --programs",
-        program.display()
-    );
-    command.stdin(Stdio::null());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    pagemesh_os::netns::die_with_parent(command);
-    let started = command.spawn();
-    started.with_context(|| format!("cannot start {}", program.display()))
-}
-
-/// Waits for all; what the first said. If one fails, or all take too long, none is left.
-fn finish(mut copies: Vec<Child>) -> Result<String> {
-    let deadline = Instant::now() + PATIENCE;
-    let mut failed = None;
-    loop {
-        let mut running = false;
-        for (number, copy) in copies.iter_mut().enumerate() {
-            match copy.try_wait()? {
-                Some(status) if !status.success() => failed = failed.or(Some(number)),
-                Some(_) => {}
-                None => running = true,
-            }
-        }
-        if Instant::now() > deadline {
-            failed = failed.or(Some(0));
-        }
-        if !running || failed.is_some() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    if failed.is_some() {
-        for copy in &mut copies {
-            // It may have ended already.
-            let _ = copy.kill();
-        }
-    }
-    let outputs: std::io::Result<Vec<_>> =
-        copies.into_iter().map(Child::wait_with_output).collect();
-    let outputs = outputs?;
-    if let Some(number) = failed {
-        let words = String::from_utf8_lossy(&outputs[number].stderr);
-        bail!("copy {number} failed, or took too long: {}", words.trim());
-    }
-    Ok(String::from_utf8_lossy(&outputs[0].stdout).into_owned())
-}
-
-/// The seconds of a report: `NAME processes=N seconds=S RESULT`.
-fn seconds(said: String) -> Result<f64> {
-    let rest = said.split(" seconds=").nth(1);
-    let text = rest.and_then(|rest| rest.split_whitespace().next());
-    text.with_context(|| format!("a program says no time: {said}"))?
-        .parse()
-        .context("a program says no time")
 }
 
 /// Words as programs take them.

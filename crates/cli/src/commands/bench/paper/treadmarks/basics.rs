@@ -29,8 +29,9 @@ pub(super) fn measure() -> Result<Vec<Basic>> {
     fault::measure(&effort("read_fault"), waiting, &mut report)?;
     third_node(waiting, &mut report)?;
     let mut basics = Vec::new();
-    let mut add = |name, ours: Option<f64>, paper| {
+    let mut add = |name: &str, ours: Option<f64>, paper| {
         if let Some(ours) = ours {
+            let name = name.to_owned();
             basics.push(Basic { name, ours, paper });
         }
     };

@@ -1,21 +1,21 @@
-//! All that was measured, as JSON has it.
+//! All that was measured, as JSON has it, and as it is kept from one round to the next.
 
 use super::super::super::report::Machine;
-use serde::Serialize;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
 use std::time::SystemTime;
 
-/// One run of the whole benchmark.
-#[derive(Serialize)]
+/// One run of the whole benchmark, or several put together.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Document {
-    pub(super) bench: &'static str,
+    pub(super) bench: String,
     pub(super) machine: Machine,
-    /// When, in UTC.
+    /// When it was measured last, in UTC.
     pub(super) date: String,
-    /// Larger problems than the paper's.
-    pub(super) large: bool,
     pub(super) basics: Vec<Basic>,
     /// Seconds of each program alone, without shared memory.
-    pub(super) alone: Vec<(&'static str, f64)>,
+    pub(super) alone: Vec<Alone>,
     pub(super) runs: Vec<Run>,
     pub(super) substrates: Vec<Substrate>,
     pub(super) limited: Vec<Limited>,
@@ -24,17 +24,28 @@ pub(super) struct Document {
 }
 
 /// An operation, in microseconds.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub(super) struct Basic {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     pub(super) ours: f64,
     pub(super) paper: f64,
 }
 
+/// A program without shared memory.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Alone {
+    pub(super) program: String,
+    /// A larger problem than the paper's.
+    pub(super) large: bool,
+    pub(super) seconds: f64,
+}
+
 /// One program on some nodes.
-#[derive(Clone, Serialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Run {
-    pub(super) program: &'static str,
+    pub(super) program: String,
+    /// A larger problem than the paper's.
+    pub(super) large: bool,
     pub(super) policy: String,
     pub(super) nodes: usize,
     /// Of the parallel part.
@@ -53,13 +64,13 @@ pub(super) struct Run {
     pub(super) bytes: u64,
     /// Pages that were sent.
     pub(super) pages: u64,
-    /// Differences made; only policies that make some count them.
-    pub(super) diffs: Option<u64>,
+    /// Differences made.
+    pub(super) diffs: u64,
     pub(super) shares: Shares,
 }
 
 /// Where the processors' time went (TR4): parts of 1.
-#[derive(Clone, Copy, Serialize)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Shares {
     /// The program's own code, and that of the library in it.
     pub(super) computation: f64,
@@ -71,14 +82,14 @@ pub(super) struct Shares {
 }
 
 /// Water on some network.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub(super) struct Substrate {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     pub(super) run: Run,
 }
 
 /// A run on nodes that have a part of a processor each.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub(super) struct Limited {
     pub(super) run: Run,
     /// The speedup of as many processes that share nothing.
@@ -89,35 +100,164 @@ pub(super) struct Limited {
 
 impl Document {
     /// Nothing yet.
-    pub(super) fn new(large: bool) -> Self {
+    pub(super) fn new() -> Self {
         let now = humantime::format_rfc3339_seconds(SystemTime::now());
         Self {
-            bench: "paper treadmarks",
+            bench: "paper treadmarks".to_owned(),
             machine: Machine::this(),
             date: now.to_string(),
-            large,
             basics: Vec::new(),
             alone: Vec::new(),
             runs: Vec::new(),
             substrates: Vec::new(),
             limited: Vec::new(),
-            missing: [
-                "TR5, TR6: how the kernel's and the daemon's time divide is not told apart yet",
-                "8 and 64 nodes from the simulator: not built",
-            ]
-            .map(str::to_owned)
-            .into(),
+            missing: Vec::new(),
         }
     }
-}
 
-impl Limited {
-    /// Beside its ceiling.
-    pub(super) fn new(run: Run, ceiling: f64) -> Self {
-        Self {
+    /// What was kept, if it is of this machine.
+    ///
+    /// # Errors
+    /// If the file is none of these.
+    pub(super) fn kept(path: Option<&Path>) -> Result<Self> {
+        let new = Self::new();
+        let Some(path) = path.filter(|path| path.exists()) else {
+            return Ok(new);
+        };
+        let text = std::fs::read_to_string(path)?;
+        let kept: Self = serde_json::from_str(&text)
+            .with_context(|| format!("{} is no file that --keep wrote", path.display()))?;
+        if kept.machine != new.machine {
+            return Ok(new);
+        }
+        Ok(Self {
+            date: new.date,
+            missing: Vec::new(),
+            ..kept
+        })
+    }
+
+    /// Adds how long a program takes alone, in the place of what was measured before.
+    pub(super) fn add_alone(&mut self, program: &str, large: bool, seconds: f64) {
+        let same = |one: &Alone| one.program == program && one.large == large;
+        self.alone.retain(|one| !same(one));
+        self.alone.push(Alone {
+            program: program.to_owned(),
+            large,
+            seconds,
+        });
+    }
+
+    /// Adds a run, in the place of the same measured before.
+    pub(super) fn add(&mut self, run: Run) {
+        self.runs.retain(|other| !other.is_like(&run));
+        self.runs.push(run);
+    }
+
+    /// Adds a run on a network, in the place of the same measured before.
+    pub(super) fn add_substrate(&mut self, name: &str, run: Run) {
+        let same = |other: &Substrate| other.name == name && other.run.is_like(&run);
+        self.substrates.retain(|other| !same(other));
+        let name = name.to_owned();
+        self.substrates.push(Substrate { name, run });
+    }
+
+    /// Adds a run on slow nodes, in the place of the same measured before.
+    pub(super) fn add_limited(&mut self, run: Run, ceiling: f64) {
+        self.limited.retain(|other| !other.run.is_like(&run));
+        self.limited.push(Limited {
             relative: run.speedup / ceiling,
             run,
             ceiling,
+        });
+    }
+
+    /// In the order of the paper, however it was measured.
+    pub(super) fn sort(&mut self, place: impl Fn(&str) -> usize) {
+        let key = |run: &Run| {
+            let policy = run.policy.clone();
+            (run.large, place(&run.program), run.nodes, policy)
+        };
+        self.alone.sort_by_key(|one| place(&one.program));
+        self.runs.sort_by_key(key);
+        self.limited.sort_by_key(|one| key(&one.run));
+    }
+}
+
+impl Run {
+    fn is_like(&self, other: &Self) -> bool {
+        let what = |run: &Self| {
+            let (program, policy) = (run.program.clone(), run.policy.clone());
+            (program, run.large, policy, run.nodes)
+        };
+        what(self) == what(other)
+    }
+
+    /// Speedup for each node.
+    pub(super) fn efficiency(&self) -> f64 {
+        self.speedup / self.nodes as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(program: &str, nodes: usize, seconds: f64) -> Run {
+        Run {
+            program: program.to_owned(),
+            large: false,
+            policy: "release".to_owned(),
+            nodes,
+            seconds,
+            speedup: 1.0,
+            paper_speedup: None,
+            whole_seconds: seconds,
+            barriers: 0,
+            locks: 0,
+            messages: 0,
+            bytes: 0,
+            pages: 0,
+            diffs: 0,
+            shares: Shares {
+                computation: 1.0,
+                kernel: 0.0,
+                pagemesh: 0.0,
+                idle: 0.0,
+            },
         }
+    }
+
+    #[test]
+    fn what_is_measured_again_replaces_what_was_kept() {
+        let mut document = Document::new();
+        document.add(run("tsp", 2, 1.0));
+        document.add(run("jacobi", 2, 2.0));
+        document.add_limited(run("tsp", 8, 5.0), 7.0);
+        document.add_alone("tsp", false, 3.0);
+        let path = std::env::temp_dir().join(format!("pagemesh-kept-{}", std::process::id()));
+        std::fs::write(&path, serde_json::to_string(&document).unwrap()).unwrap();
+        let mut again = Document::kept(Some(&path)).unwrap();
+        again.add(run("tsp", 2, 4.0));
+        again.add_limited(run("tsp", 8, 6.0), 7.0);
+        again.add_alone("tsp", false, 4.0);
+        again.sort(|name| usize::from(name == "tsp"));
+        let seconds: Vec<_> = again.runs.iter().map(|run| run.seconds).collect();
+        assert_eq!(seconds, [2.0, 4.0]);
+        assert_eq!(
+            (again.limited.len(), again.limited[0].run.seconds),
+            (1, 6.0)
+        );
+        assert_eq!((again.alone.len(), again.alone[0].seconds), (1, 4.0));
+        let large = Run {
+            large: true,
+            ..run("tsp", 2, 9.0)
+        };
+        again.add(large);
+        assert_eq!(again.runs.len(), 3, "larger problems stand beside");
+        std::fs::write(&path, "nonsense").unwrap();
+        assert!(Document::kept(Some(&path)).is_err());
+        std::fs::remove_file(&path).unwrap();
+        assert!(Document::kept(Some(&path)).unwrap().runs.is_empty());
     }
 }

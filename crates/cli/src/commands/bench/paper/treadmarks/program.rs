@@ -23,13 +23,13 @@ pub(super) const PROGRAMS: [Program; 9] = [
     Program {
         name: "tsp",
         paper: "--file=DATA/cities.txt",
-        large: "--file=DATA/cities.txt --cities=20",
+        large: "--file=DATA/cities.txt --cities=20 --alone-below=18",
         speedup: Some((7.2, 6.5)),
     },
     Program {
         name: "quicksort",
         paper: "",
-        large: "--count=1048576 --bubble-below=4096",
+        large: "--count=1048576 --bubble-below=4096 --alone-below=16384",
         speedup: Some((6.3, 4.2)),
     },
     Program {
@@ -41,7 +41,7 @@ pub(super) const PROGRAMS: [Program; 9] = [
     Program {
         name: "water",
         paper: "",
-        large: "--molecules=2744",
+        large: "--molecules=2744 --per-lock=49",
         speedup: Some((4.0, 2.1)),
     },
     Program {

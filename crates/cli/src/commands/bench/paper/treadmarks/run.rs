@@ -1,16 +1,17 @@
 //! Running the programs, and finding out what they did.
 
 use super::super::super::stage::pin_process;
+use super::super::copies;
+use super::super::quota::Quota;
 use super::document::{Run, Shares};
 use super::program::Program;
-use super::quota::Quota;
 use crate::sandbox::{Plan, Sandbox};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use serde::Deserialize;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Output;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// No run may take longer.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -47,7 +48,7 @@ struct Counted {
     messages: u64,
     bytes: u64,
     pages: u64,
-    diffs: Option<u64>,
+    diffs: u64,
     user: f64,
     system: f64,
 }
@@ -83,7 +84,7 @@ impl<'q> Stand<'q> {
                     "datagrams_out" => all.messages += value,
                     "bytes_out" => all.bytes += value,
                     "pages_out" => all.pages += value,
-                    "diffs_made" => *all.diffs.get_or_insert(0) += value,
+                    "diffs_made" => all.diffs += value,
                     _ => {}
                 }
             }
@@ -99,23 +100,14 @@ impl Place<'_> {
     /// Seconds of a program alone.
     pub(super) fn alone(&self, program: &Program, quota: Option<&Quota>) -> Result<f64> {
         let path = self.programs.join(program.name);
-        let mut command = match quota {
-            None => Command::new(&path),
-            Some(quota) => {
-                let (shell, words) = quota.wrap(0, &path);
-                let mut command = Command::new(shell);
-                command.args(words);
-                command
-            }
-        };
+        let mut command = copies::command(None, quota.map(|quota| (quota, 0)), &path);
         command.args(self.arguments(program)).arg("--sequential");
-        let copy = start(&mut command, &path)?;
+        let copy = copies::start(&mut command, &path)?;
         if quota.is_none() {
             // As the first node's will be.
             pin_process(copy.id(), 0).context("cannot pin a process")?;
         }
-        let output = finish(vec![copy])?.remove(0);
-        reported(program, &String::from_utf8_lossy(&output.stdout))
+        copies::seconds(&copies::finish(vec![copy], PATIENCE)?[0])
     }
 
     /// A program on all nodes.
@@ -131,32 +123,27 @@ impl Place<'_> {
         let job = JOB.fetch_add(1, Ordering::Relaxed).to_string();
         let path = self.programs.join(program.name);
         let before = stand.counted()?;
-        let mut copies = Vec::new();
+        let mut started = Vec::new();
         for (number, node) in stand.sandbox.nodes().iter().enumerate() {
-            let mut command = match stand.quota {
-                None => node.command(&path),
-                Some(quota) => {
-                    let (shell, words) = quota.wrap(number, &path);
-                    let mut command = node.command(shell);
-                    command.args(words);
-                    command
-                }
-            };
+            let group = stand.quota.map(|quota| (quota, number));
+            let mut command = copies::command(Some(node), group, &path);
             command
                 .args(self.arguments(program))
                 .args(["--", "--stats", "--policy", policy])
                 .env("PAGEMESH_JOB", &job);
-            let copy = start(&mut command, &path)?;
+            let copy = copies::start(&mut command, &path)?;
             stand.pin(number, copy.id())?;
-            copies.push(copy);
+            started.push(copy);
         }
-        let outputs = finish(copies)?;
+        let outputs = copies::finish(started, PATIENCE)?;
         let after = stand.counted()?;
-        let seconds = reported(program, &String::from_utf8_lossy(&outputs[0].stdout))?;
+        let seconds = copies::seconds(&outputs[0])?;
         let told: Result<Vec<Told>> = outputs.iter().map(told).collect();
-        Ok(put_together(
-            program, policy, seconds, alone, &told?, before, after,
-        ))
+        let run = put_together(program, policy, seconds, alone, &told?, before, after);
+        Ok(Run {
+            large: self.large,
+            ..run
+        })
     }
 
     fn arguments(&self, program: &Program) -> Vec<String> {
@@ -180,7 +167,8 @@ fn put_together(
     let kernel = (sum(|one| one.system) + after.system - before.system) / time;
     let pagemesh = (after.user - before.user) / time;
     Run {
-        program: program.name,
+        program: program.name.to_owned(),
+        large: false,
         policy: policy.to_owned(),
         nodes: told.len(),
         seconds,
@@ -192,7 +180,7 @@ fn put_together(
         messages: after.messages - before.messages,
         bytes: after.bytes - before.bytes,
         pages: after.pages - before.pages,
-        diffs: after.diffs.map(|now| now - before.diffs.unwrap_or(0)),
+        diffs: after.diffs - before.diffs,
         shares: Shares {
             computation,
             kernel,
@@ -200,65 +188,6 @@ fn put_together(
             idle: (1.0 - computation - kernel - pagemesh).max(0.0),
         },
     }
-}
-
-fn start(command: &mut Command, path: &Path) -> Result<Child> {
-    ensure!(
-        path.exists(),
-        "no program {}; build it with `make -C apps`, or say where with --programs",
-        path.display()
-    );
-    command.stdin(Stdio::null());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    pagemesh_os::netns::die_with_parent(command);
-    command
-        .spawn()
-        .with_context(|| format!("cannot start {}", path.display()))
-}
-
-/// Waits for all; if one fails, or all take too long, none is left.
-fn finish(mut copies: Vec<Child>) -> Result<Vec<Output>> {
-    let deadline = Instant::now() + PATIENCE;
-    let mut failed = None;
-    while failed.is_none() {
-        let mut running = false;
-        for (number, copy) in copies.iter_mut().enumerate() {
-            match copy.try_wait()? {
-                Some(status) if !status.success() => failed = Some(number),
-                Some(_) => {}
-                None => running = true,
-            }
-        }
-        if !running {
-            break;
-        }
-        if Instant::now() > deadline {
-            failed = Some(0);
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    if failed.is_some() {
-        for copy in &mut copies {
-            // It may have ended already.
-            let _ = copy.kill();
-        }
-    }
-    let outputs: std::io::Result<Vec<_>> =
-        copies.into_iter().map(Child::wait_with_output).collect();
-    let outputs = outputs?;
-    if let Some(number) = failed {
-        let words = String::from_utf8_lossy(&outputs[number].stderr);
-        bail!("copy {number} failed, or took too long: {}", words.trim());
-    }
-    Ok(outputs)
-}
-
-/// The seconds of a report: `NAME processes=N seconds=S RESULT`.
-fn reported(program: &Program, text: &str) -> Result<f64> {
-    let line = text.lines().find(|line| line.starts_with(program.name));
-    let seconds = line.and_then(|line| line.split(" seconds=").nth(1)?.split(' ').next());
-    let seconds = seconds.with_context(|| format!("{} says no time", program.name))?;
-    Ok(seconds.parse()?)
 }
 
 fn told(output: &Output) -> Result<Told> {
@@ -291,14 +220,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_are_read() {
-        let text = "jacobi processes=2 seconds=0.250000 sum=1.5\n";
-        assert_eq!(reported(&PROGRAMS[0], text).unwrap(), 0.25);
-        assert!(reported(&PROGRAMS[0], "tsp processes=2 seconds=1 x").is_err());
-        assert!(reported(&PROGRAMS[0], "").is_err());
-    }
-
-    #[test]
     fn time_is_divided_without_rest() {
         let told = Told {
             seconds: 2.0,
@@ -309,7 +230,7 @@ mod tests {
         };
         let after = Counted {
             messages: 100,
-            diffs: Some(3),
+            diffs: 3,
             user: 0.2,
             system: 0.2,
             ..Counted::default()
@@ -325,7 +246,7 @@ mod tests {
             after,
         );
         assert_eq!((run.speedup, run.barriers, run.locks), (2.0, 5, 14));
-        assert_eq!(run.diffs, Some(3));
+        assert_eq!(run.diffs, 3);
         let shares = run.shares;
         let all = shares.computation + shares.kernel + shares.pagemesh + shares.idle;
         assert!((all - 1.0).abs() < 1e-9, "{all}");

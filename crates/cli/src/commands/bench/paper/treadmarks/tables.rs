@@ -36,16 +36,11 @@ pub(super) fn plain(document: &Document) -> Vec<String> {
 pub(super) fn markdown(document: &Document) -> String {
     let mut text = String::from(HEAD);
     text += &format!(
-        "Measured {} on {} ({} processors, Linux {}), {} problems.\n",
+        "Measured {} on {} ({} processors, Linux {}).\n",
         document.date,
         document.machine.processor(),
         document.machine.cores(),
         document.machine.kernel(),
-        if document.large {
-            "larger"
-        } else {
-            "the paper's"
-        },
     );
     for sheet in sheets(document) {
         text += &format!("\n## {}\n\n", sheet.title);
@@ -77,6 +72,7 @@ fn sheets(document: &Document) -> Vec<Sheet> {
         speedups(document),
         statistics(document),
         breakdown(document),
+        policies(document),
         substrates(document),
         limited(document),
     ];
@@ -88,7 +84,7 @@ fn sheets(document: &Document) -> Vec<Sheet> {
 fn basics(document: &Document) -> Sheet {
     let row = |basic: &super::document::Basic| {
         vec![
-            basic.name.to_owned(),
+            basic.name.clone(),
             format!("{:.1}", basic.ours),
             format!("{:.0}", basic.paper),
             format!("{:.4}", basic.ours / basic.paper),
@@ -103,15 +99,18 @@ fn basics(document: &Document) -> Sheet {
 
 fn speedups(document: &Document) -> Sheet {
     let row = |run: &Run| {
-        let alone = document.alone.iter().find(|(name, _)| *name == run.program);
+        let alone = document
+            .alone
+            .iter()
+            .find(|one| one.program == run.program && one.large == run.large);
         vec![
-            run.program.to_owned(),
+            name(run),
             run.policy.clone(),
             run.nodes.to_string(),
-            alone.map_or_else(String::new, |(_, seconds)| format!("{seconds:.3}")),
+            alone.map_or_else(String::new, |one| format!("{:.3}", one.seconds)),
             format!("{:.3}", run.seconds),
             format!("{:.2}", run.speedup),
-            format!("{:.2}", run.speedup / run.nodes as f64),
+            format!("{:.2}", run.efficiency()),
             paper_speedup(run),
         ]
     };
@@ -131,6 +130,15 @@ fn speedups(document: &Document) -> Sheet {
     }
 }
 
+/// The program, and whether its problem is larger than the paper's.
+fn name(run: &Run) -> String {
+    if run.large {
+        format!("{}, larger", run.program)
+    } else {
+        run.program.clone()
+    }
+}
+
 fn paper_speedup(run: &Run) -> String {
     run.paper_speedup.map_or_else(
         || "-".to_owned(),
@@ -142,7 +150,7 @@ fn statistics(document: &Document) -> Sheet {
     let row = |run: &Run| {
         let rate = |count: u64| format!("{:.0}", count as f64 / run.whole_seconds);
         vec![
-            run.program.to_owned(),
+            name(run),
             run.policy.clone(),
             format!("{:.3}", run.whole_seconds),
             run.barriers.to_string(),
@@ -150,8 +158,7 @@ fn statistics(document: &Document) -> Sheet {
             run.messages.to_string(),
             (run.bytes / 1024).to_string(),
             run.pages.to_string(),
-            run.diffs
-                .map_or_else(|| "-".to_owned(), |count| count.to_string()),
+            run.diffs.to_string(),
             rate(run.locks),
             rate(run.messages),
             rate(run.bytes / 1024),
@@ -191,6 +198,55 @@ fn statistics(document: &Document) -> Sheet {
     }
 }
 
+/// Each policy beside `release`, on the most nodes.
+fn policies(document: &Document) -> Sheet {
+    const LAZY: &str = "release";
+    let most = document.runs.iter().map(|run| run.nodes).max().unwrap_or(0);
+    let of = |policy: &str, like: &Run| {
+        document.runs.iter().find(|run| {
+            let same = run.program == like.program && run.large == like.large;
+            same && run.policy == policy && run.nodes == most
+        })
+    };
+    let mut rows = Vec::new();
+    for run in &document.runs {
+        let Some(lazy) = of(LAZY, run).filter(|_| run.nodes == most && run.policy != LAZY) else {
+            continue;
+        };
+        // As in the paper: both by the mean of the two times.
+        let mean = f64::midpoint(run.whole_seconds, lazy.whole_seconds);
+        let pair = |what: fn(&Run) -> f64| format!("{:.0} / {:.0}", what(lazy), what(run));
+        let rates = |what: fn(&Run) -> u64| {
+            let rate = |run: &Run| what(run) as f64 / mean;
+            format!("{:.0} / {:.0}", rate(lazy), rate(run))
+        };
+        rows.push(vec![
+            name(run),
+            run.policy.clone(),
+            format!("{:.2} / {:.2}", lazy.speedup, run.speedup),
+            rates(|run| run.messages),
+            rates(|run| run.bytes / 1024),
+            pair(|run| run.diffs as f64),
+            pair(|run| run.pages as f64),
+        ]);
+    }
+    Sheet {
+        title: format!(
+            "Lazy release consistency beside the others (TR8), {most} nodes: lazy / other"
+        ),
+        header: vec![
+            "PROGRAM",
+            "OTHER",
+            "SPEEDUP",
+            "MESSAGES/s",
+            "KB/s",
+            "DIFFS",
+            "PAGES",
+        ],
+        rows,
+    }
+}
+
 fn breakdown(document: &Document) -> Sheet {
     let row = |run: &Run| {
         let percent = |part: f64| format!("{:.1}", 100.0 * part);
@@ -201,11 +257,7 @@ fn breakdown(document: &Document) -> Sheet {
             shares.pagemesh,
             shares.idle,
         ];
-        let mut row = vec![
-            run.program.to_owned(),
-            run.policy.clone(),
-            run.nodes.to_string(),
-        ];
+        let mut row = vec![name(run), run.policy.clone(), run.nodes.to_string()];
         row.extend(parts.map(percent));
         row
     };
@@ -237,7 +289,7 @@ fn substrates(document: &Document) -> Sheet {
             let run = &one.run;
             let seconds = format!("{:.3}", run.seconds);
             vec![
-                one.name.to_owned(),
+                one.name.clone(),
                 run.policy.clone(),
                 run.nodes.to_string(),
                 seconds,
@@ -261,7 +313,7 @@ fn limited(document: &Document) -> Sheet {
     let row = |one: &super::document::Limited| {
         let run = &one.run;
         vec![
-            run.program.to_owned(),
+            name(run),
             run.policy.clone(),
             run.nodes.to_string(),
             format!("{:.3}", run.seconds),
