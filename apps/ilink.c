@@ -6,9 +6,10 @@
  * array with a number for every genotype. Families are taken off the pedigree
  * one after the other (Elston and Stewart): what a family says of one of its
  * members, from all that is known of the others, is multiplied into that
- * member's array. The arrays are shared. For each family, processes deal out the
- * pairs of genotypes that its parents may have; how much a pair is to do differs,
- * so some have more to do than others. Barriers between families. */
+ * member's array. For each family, processes deal out the pairs of genotypes that
+ * its parents may have; how much a pair is to do differs, so some have more to do
+ * than others. What they find is added up in shared memory, under a lock; behind a
+ * barrier each multiplies it into arrays of its own. */
 #include <math.h>
 #include <string.h>
 
@@ -17,8 +18,12 @@
 #include "app.h"
 #include "pedigree.h"
 
-/* Genotypes that a process does in a row, if there are enough for all. */
+/* Pairs that a process does in a row, if there are enough for all. */
 #define CHUNK 8
+
+/* Arrays of sums: one that is added to, one that may still be read, and one that is
+ * cleared. */
+#define TURNS 3
 
 static const char *loci_file = "data/families.dat", *pedigree_file = "data/families.ped";
 
@@ -28,10 +33,13 @@ typedef struct {
     void (*wait)(unsigned);
     void (*lock)(unsigned);
     void (*unlock)(unsigned);
-    /* For each person of a pedigree a number for each genotype, and one array
-     * more for sums. Shared. */
+    /* Shared: sums of all, in turn. */
+    double *together;
+    /* How many families were done. */
+    long turn;
+    /* Private: for each person of a pedigree a number for each genotype; for sums;
+     * which genotypes of a person are possible, and how many. */
     double *arrays;
-    /* Private: for sums; which genotypes of a person are possible, and how many. */
     double *sums;
     int *possible;
     int *possibles;
@@ -114,26 +122,22 @@ static double observed(const person *of, int genotype)
     return chance;
 }
 
-/* What is known of every person by itself, and which genotypes that leaves: those
- * are noted in private, for all processes alike. */
+/* What is known of every person by itself, and which genotypes that leaves. */
 static void begin(const team *us, const pedigree *of)
 {
     for (int which = 0; which < of->persons; which++) {
         const person *who = &all.person[of->first + which];
-        double *numbers = which % us->size == us->rank ? array_of(us, which) : NULL;
+        double *numbers = array_of(us, which);
         int count = 0;
         for (int genotype = 0; genotype < all.genotypes; genotype++) {
             double chance = observed(who, genotype);
             if (chance > 0) {
                 us->possible[which * all.genotypes + count++] = genotype;
             }
-            if (numbers != NULL) {
-                numbers[genotype] = who->father < 0 ? chance * prior(genotype) : chance;
-            }
+            numbers[genotype] = who->father < 0 ? chance * prior(genotype) : chance;
         }
         us->possibles[which] = count;
     }
-    us->wait(1);
 }
 
 /* How probable what is known of a child is, given its parents' genotypes. */
@@ -186,58 +190,45 @@ static long next_of_mine(const team *us, long much, long *place)
     return -1;
 }
 
-/* Adds everybody's sums, multiplies them into a person's array, and clears them. */
-static void multiply_sums(const team *us, double *together, double *numbers)
+/* Adds up everybody's sums, and multiplies them into a person's array. */
+static void multiply_sums(team *us, int target)
 {
+    double *sums = us->together + us->turn % TURNS * all.genotypes;
+    us->turn++;
     us->lock(0);
     for (int genotype = 0; genotype < all.genotypes; genotype++) {
         if (us->sums[genotype] != 0) {
-            together[genotype] += us->sums[genotype];
+            sums[genotype] += us->sums[genotype];
         }
     }
     us->unlock(0);
-    us->wait(2);
-    long first, end;
-    app_part(all.genotypes, us->rank, us->size, &first, &end);
-    for (long genotype = first; genotype < end; genotype++) {
-        numbers[genotype] *= together[genotype];
-        together[genotype] = 0;
+    if (us->rank == 0) {
+        /* Read by all before they came to the barrier before. */
+        double *next = us->together + us->turn % TURNS * all.genotypes;
+        memset(next, 0, (size_t)all.genotypes * sizeof(double));
     }
-    us->wait(3);
+    us->wait(2);
+    double *numbers = array_of(us, target);
+    for (int genotype = 0; genotype < all.genotypes; genotype++) {
+        numbers[genotype] *= sums[genotype];
+    }
 }
 
-/* Multiplies into a parent what the spouse and the children say. Where its genotypes
- * are too few to deal them out, the pairs are. */
-static void peel_to_parent(const team *us, const pedigree *in, const family *of,
-                           const double *chance, int target)
+/* Multiplies into a parent what the spouse and the children say. */
+static void peel_to_parent(team *us, const family *of, const double *chance, int target)
 {
     int is_father = target == of->father;
     int other = is_father ? of->mother : of->father;
-    long many = us->possibles[target], others = us->possibles[other];
-    int by_pairs = us->size > 1 && many < 16L * us->size;
-    double *numbers = array_of(us, target);
+    long others = us->possibles[other];
     const double *spouse = array_of(us, other);
     memset(us->sums, 0, (size_t)all.genotypes * sizeof(double));
-    for (long place = -1; next_of_mine(us, by_pairs ? many * others : many, &place) >= 0;) {
-        long which = by_pairs ? place / others : place;
-        long first = by_pairs ? place % others : 0, end = by_pairs ? first + 1 : others;
-        int genotype = us->possible[target * all.genotypes + which];
-        double sum = 0;
-        for (; first < end; first++) {
-            int its = us->possible[other * all.genotypes + first];
-            int father = is_father ? genotype : its, mother = is_father ? its : genotype;
-            sum += spouse[its] * of_children(us, of, chance, father, mother, -1);
-        }
-        us->sums[genotype] += sum;
-        if (!by_pairs) {
-            numbers[genotype] *= sum;
-        }
+    for (long place = -1; next_of_mine(us, us->possibles[target] * others, &place) >= 0;) {
+        int genotype = us->possible[target * all.genotypes + place / others];
+        int its = us->possible[other * all.genotypes + place % others];
+        int father = is_father ? genotype : its, mother = is_father ? its : genotype;
+        us->sums[genotype] += spouse[its] * of_children(us, of, chance, father, mother, -1);
     }
-    if (by_pairs) {
-        multiply_sums(us, array_of(us, in->persons), numbers);
-    } else {
-        us->wait(2);
-    }
+    multiply_sums(us, target);
 }
 
 /* Adds to the sums what parents of these genotypes pass on. */
@@ -253,11 +244,9 @@ static void pass_on(const team *us, const double *chance, int father, int mother
 }
 
 /* Multiplies into a child what its parents and their other children say. */
-static void peel_to_child(const team *us, const pedigree *in, const family *of,
-                          const double *chance, int target)
+static void peel_to_child(team *us, const family *of, const double *chance, int target)
 {
     const double *fathers = array_of(us, of->father), *mothers = array_of(us, of->mother);
-    double *numbers = array_of(us, target);
     memset(us->sums, 0, (size_t)all.genotypes * sizeof(double));
     long others = us->possibles[of->mother];
     for (long place = -1; next_of_mine(us, us->possibles[of->father] * others, &place) >= 0;) {
@@ -269,20 +258,20 @@ static void peel_to_child(const team *us, const pedigree *in, const family *of,
             pass_on(us, chance, father, mother, weight);
         }
     }
-    multiply_sums(us, array_of(us, in->persons), numbers);
+    multiply_sums(us, target);
 }
 
 /* The logarithm, to base 10, of how likely a pedigree is. */
-static double likelihood(const team *us, const pedigree *of, const double *chance)
+static double likelihood(team *us, const pedigree *of, const double *chance)
 {
     begin(us, of);
     for (int step = 0; step < of->steps; step++) {
         const family *from = &all.family[of->step[step].family];
         int target = of->step[step].target;
         if (target == from->father || target == from->mother) {
-            peel_to_parent(us, of, from, chance, target);
+            peel_to_parent(us, from, chance, target);
         } else {
-            peel_to_child(us, of, from, chance, target);
+            peel_to_child(us, from, chance, target);
         }
     }
     double sum = 0;
@@ -290,12 +279,11 @@ static double likelihood(const team *us, const pedigree *of, const double *chanc
     for (int genotype = 0; genotype < all.genotypes; genotype++) {
         sum += root[genotype];
     }
-    us->wait(2);
     return log10(sum);
 }
 
 /* The logarithms for all rates; the last one is that of no linkage. */
-static double solve(const team *us, double *result)
+static double solve(team *us, double *result)
 {
     double *chance = app_memory((size_t)ways, sizeof(double));
     double start = app_now();
@@ -314,10 +302,11 @@ static double solve(const team *us, double *result)
     return took;
 }
 
-static team new_team(int rank, int size, double *arrays)
+static team new_team(int rank, int size, double *together)
 {
     size_t genotypes = (size_t)all.genotypes, persons = (size_t)all.largest;
-    team us = { rank, size, NULL, NULL, NULL, arrays, NULL, NULL, NULL };
+    team us = { rank, size, NULL, NULL, NULL, together, 0, NULL, NULL, NULL, NULL };
+    us.arrays = app_memory(genotypes * persons, sizeof(double));
     us.sums = app_memory(genotypes, sizeof(double));
     us.possible = app_memory(genotypes * persons, sizeof(int));
     us.possibles = app_memory(persons, sizeof(int));
@@ -329,31 +318,31 @@ static void nobody_waits(unsigned which)
     (void)which;
 }
 
-/* All arrays of the largest pedigree, and one for sums, which begins with zeros. */
-static size_t arrays_size(void)
+/* The sums, which begin with zeros. */
+static size_t sums_size(void)
 {
-    return (size_t)(all.largest + 1) * (size_t)all.genotypes * sizeof(double);
+    return TURNS * (size_t)all.genotypes * sizeof(double);
 }
 
 static double solve_alone(double *result)
 {
-    team me = new_team(0, 1, app_memory(1, arrays_size()));
+    team me = new_team(0, 1, app_memory(1, sums_size()));
     me.wait = me.lock = me.unlock = nobody_waits;
     return solve(&me, result);
 }
 
 static double solve_together(double *result)
 {
-    static double *arrays;
+    static double *together;
     if (Tmk_proc_id == 0) {
-        arrays = Tmk_malloc(arrays_size());
-        if (arrays == NULL) {
+        together = Tmk_malloc(sums_size());
+        if (together == NULL) {
             app_fail("no shared memory");
         }
-        Tmk_distribute(&arrays, sizeof arrays);
+        Tmk_distribute(&together, sizeof together);
     }
     Tmk_barrier(0);
-    team us = new_team(Tmk_proc_id, Tmk_nprocs, arrays);
+    team us = new_team(Tmk_proc_id, Tmk_nprocs, together);
     us.wait = Tmk_barrier;
     us.lock = Tmk_lock_acquire;
     us.unlock = Tmk_lock_release;
