@@ -36,6 +36,7 @@ __all__ = [
     "Event",
     "Lock",
     "RLock",
+    "Release",
     "Semaphore",
     "Sequential",
     "Workers",
@@ -54,7 +55,7 @@ __all__ = [
 ]
 
 # They need numpy, which not everybody has.
-_WITH_NUMPY = ("Array", "Sequential", "array", "attach")
+_WITH_NUMPY = ("Array", "Release", "Sequential", "array", "attach")
 
 
 def __getattr__(name):

@@ -18,8 +18,9 @@ except ImportError:  # numpy 1
 from . import errors
 from ._mesh import retrying
 from ._pagemesh import PAGE_SIZE
+from .sync import OwnLock
 
-__all__ = ["Array", "Sequential", "array", "attach"]
+__all__ = ["Array", "Release", "Sequential", "array", "attach"]
 
 # Longer headers than this nobody needs: structured dtypes with hundreds of fields.
 _LONGEST_HEADER = 16 * PAGE_SIZE
@@ -41,6 +42,18 @@ class Sequential:
 
     def _keywords(self):
         return {"policy": "sequential", "manager": self.manager, "window": self.window}
+
+
+@dataclass(frozen=True)
+class Release:
+    """A load sees what was stored before it by the array's *own* locks and barriers.
+
+    See :meth:`Array.lock` and :meth:`Array.barrier`. Several nodes may write one page at once; only
+    what they changed travels, when somebody touches it who must see it.
+    """
+
+    def _keywords(self):
+        return {"policy": "release"}
 
 
 class Array(numpy.ndarray):
@@ -113,6 +126,26 @@ class Array(numpy.ndarray):
             low, high = byte_bounds(self)
             home.memory.advise(low - home.address, high - home.address, advice)
 
+    def lock(self, number=1):
+        """The array's own lock of that number, an :class:`pagemesh.Lock`, the same everywhere.
+
+        With :class:`Release` it orders what is stored in the array; other locks do not. Numbers
+        count from 1.
+        """
+        if number < 1:
+            raise ValueError("locks of an array count from 1: 0 is the array's")
+        home = self._known()
+        return OwnLock(home.name, home.segment.lock(number), number)
+
+    def barrier(self, parties, number=0, timeout=None):
+        """Waits at the array's own barrier of that number until ``parties`` processes are there.
+
+        With :class:`Release`, what they stored in the array before, all of them see after. Raises
+        ``TimeoutError`` if they are not there in ``timeout`` seconds.
+        """
+        if not self._known().segment.barrier(number, parties).wait(timeout):
+            raise TimeoutError(f"not all {parties} processes came to barrier {number}")
+
     def slice_of(self, rank, size):
         """The part of number ``rank`` when the array is cut into ``size`` even ones.
 
@@ -148,6 +181,7 @@ class _Home:
 
     def __init__(self, segment, memory):
         self.name = segment.name
+        self.segment = segment
         self.memory = memory
         self.address = numpy.frombuffer(memory, "u1").__array_interface__["data"][0]
 
@@ -156,8 +190,8 @@ def array(name, shape, dtype=float, *, order="C", policy=None, mode=0o600):
     """The array of that name: made, full of zeros, if there is none, else attached to.
 
     ``shape`` is a number of items or a tuple, ``dtype`` anything but objects, ``order`` ``"C"`` or
-    ``"F"``, ``policy`` what the memory promises (:class:`Sequential`, the default), ``mode`` who may
-    use it, as for a file. All processes may say the same line; one of them makes it.
+    ``"F"``, ``policy`` what the memory promises (:class:`Sequential`, the default, or
+    :class:`Release`; or their names), ``mode`` who may use it, as for a file. All processes may say the same line; one of them makes it.
 
     Raises :class:`pagemesh.errors.MismatchError` if there is one with another shape, dtype
     or order; ``TypeError`` for objects.
@@ -212,8 +246,12 @@ def attach(name, *, dtype=None, shape=None, readonly=False):
 def _policy(policy):
     if policy is None or policy == "sequential":
         return Sequential()
-    if not isinstance(policy, Sequential):
-        raise ValueError(f"unknown policy {policy!r}; this release knows pagemesh.Sequential(...)")
+    if policy == "release":
+        return Release()
+    if not isinstance(policy, (Sequential, Release)):
+        raise ValueError(
+            f"unknown policy {policy!r}; there are pagemesh.Sequential(...) and pagemesh.Release()"
+        )
     return policy
 
 

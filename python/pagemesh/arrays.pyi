@@ -4,12 +4,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-__all__ = ["Array", "Sequential", "array", "attach"]
+from .sync import OwnLock
+
+__all__ = ["Array", "Release", "Sequential", "array", "attach"]
 
 @dataclass(frozen=True)
 class Sequential:
     manager: Literal["dynamic", "fixed"] = "dynamic"
     window: float | None = None
+
+@dataclass(frozen=True)
+class Release: ...
 
 class Array(np.ndarray[Any, np.dtype[Any]]):
     @property
@@ -18,6 +23,8 @@ class Array(np.ndarray[Any, np.dtype[Any]]):
     def advise(
         self, advice: Literal["normal", "sequential", "random", "willneed", "dontneed"]
     ) -> None: ...
+    def lock(self, number: int = 1) -> OwnLock: ...
+    def barrier(self, parties: int, number: int = 0, timeout: float | None = None) -> None: ...
     def slice_of(self, rank: int, size: int) -> Array: ...
 
 def array(
@@ -26,7 +33,7 @@ def array(
     dtype: DTypeLike = ...,
     *,
     order: Literal["C", "F"] = "C",
-    policy: Sequential | Literal["sequential"] | None = None,
+    policy: Sequential | Release | Literal["sequential", "release"] | None = None,
     mode: int = 0o600,
 ) -> Array: ...
 def attach(

@@ -143,6 +143,21 @@ class Lock(_Named):
         pass
 
 
+class OwnLock(Lock):
+    """A lock that belongs to an array; made by :meth:`pagemesh.Array.lock`."""
+
+    def __init__(self, array, native, number):
+        self.name = f"{array}, {number}"
+        self._native = native
+        self.recovered = False
+
+    def __reduce__(self):
+        raise TypeError("pass the array on, and take its lock there")
+
+    def unlink(self):
+        raise TypeError("it goes with its array")
+
+
 class RLock(Lock):
     """A lock that the thread which holds it may take again; it must release it as often."""
 

@@ -90,6 +90,33 @@ fn a_c_program_says_what_it_will_need() {
     player.tell("go");
 }
 
+#[test]
+fn c_programs_share_a_segment_of_policy_release() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let directory = library_of(&cluster);
+    let program = directory.join("release");
+    compile(
+        Path::new(HERE).join("cluster/c/release.c").as_path(),
+        &directory,
+        &program,
+    );
+    let start = |node: usize| {
+        let mut command = cluster.node(node).command(&program);
+        command.arg(node.to_string());
+        command.env("LD_LIBRARY_PATH", &directory);
+        Player::run(command, "release")
+    };
+    for said in crate::support::finish_all((0..2).map(start).collect()) {
+        assert_eq!(said, ["100"]);
+    }
+    assert!(
+        cluster.counter(0, "diffs_made") > 0,
+        "changes travel as diffs"
+    );
+}
+
 /// A directory with the library, as the dynamic linker looks for it.
 pub(crate) fn library_of(cluster: &Cluster) -> PathBuf {
     let libraries = build_library();

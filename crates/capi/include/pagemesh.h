@@ -123,6 +123,10 @@ unsigned pagemesh_node(const pagemesh_t *mesh);
 
 /* policy: every load sees the latest store made anywhere. */
 #define PAGEMESH_SEQUENTIAL 0
+/* policy: a load sees what was stored before it by the segment's own locks and
+ * barriers; several nodes may write one page at once. manager and window mean
+ * nothing then. */
+#define PAGEMESH_RELEASE 1
 
 /* manager: owner hints lead to the owner, who keeps the queue. */
 #define PAGEMESH_DYNAMIC 0
@@ -139,7 +143,7 @@ unsigned pagemesh_node(const pagemesh_t *mesh);
 typedef struct pagemesh_options {
     uint32_t mode;        /* who may read and write: permission bits, as of a file */
     uint32_t exclusive;   /* not 0: fail if the name is taken, instead of opening */
-    uint32_t policy;      /* PAGEMESH_SEQUENTIAL */
+    uint32_t policy;      /* PAGEMESH_SEQUENTIAL or PAGEMESH_RELEASE */
     uint32_t manager;     /* PAGEMESH_DYNAMIC or PAGEMESH_FIXED */
     int64_t window_ns;    /* how long a node keeps a page it was granted */
     uint64_t reserved[4]; /* 0 */

@@ -65,9 +65,6 @@ impl COptions {
         if self.reserved != [0; 4] {
             return Err(Failure::invalid("a reserved option is not 0"));
         }
-        if self.policy != 0 {
-            return Err(Failure::invalid("there is no such policy"));
-        }
         let manager = match self.manager {
             0 => Manager::Dynamic,
             1 => Manager::Fixed,
@@ -77,9 +74,16 @@ impl COptions {
             Ok(nanos) => Window::Nanos(nanos),
             Err(_) => Window::Auto,
         };
+        let policy = match self.policy {
+            0 => Policy::Sequential { manager, window },
+            1 => "release"
+                .parse()
+                .map_err(|why: String| Failure::invalid(&why))?,
+            _ => return Err(Failure::invalid("there is no such policy")),
+        };
         Ok(Options {
             mode,
-            policy: Policy::Sequential { manager, window },
+            policy,
             exclusive: self.exclusive != 0,
         })
     }

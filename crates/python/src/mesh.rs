@@ -133,9 +133,9 @@ impl Mesh {
 
 /// What a segment shall promise, in words.
 fn parse(policy: &str, manager: &str, window: Option<f64>) -> PyResult<Policy> {
-    if policy != "sequential" {
-        let why = format!("unknown policy {policy:?}; this release knows \"sequential\"");
-        return Err(PyValueError::new_err(why));
+    match policy.parse().map_err(PyValueError::new_err)? {
+        Policy::Sequential { .. } => {}
+        other => return Ok(other),
     }
     let manager = match manager {
         "dynamic" => Manager::Dynamic,
