@@ -27,6 +27,15 @@ pub(super) struct Stage {
     sandbox: Sandbox,
 }
 
+/// Processor time of a process's first thread so far, in nanoseconds.
+fn processor_time(process: u32) -> Result<u64> {
+    let path = format!("/proc/{process}/schedstat");
+    let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+    let first = text.split_whitespace().next();
+    let nanos: Option<u64> = first.and_then(|word| word.parse().ok());
+    nanos.with_context(|| format!("no time in {path}"))
+}
+
 /// A process that does as it is told.
 struct Agent {
     child: Child,
@@ -175,14 +184,15 @@ impl Stage {
 
     /// Processor time all daemons have used so far, in nanoseconds.
     pub(super) fn daemon_time(&self) -> Result<u64> {
-        let used = self.sandbox.nodes().iter().map(|node| {
-            let path = format!("/proc/{}/schedstat", node.pid());
-            let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
-            let first = text.split_whitespace().next();
-            let nanos: Option<u64> = first.and_then(|word| word.parse().ok());
-            nanos.with_context(|| format!("no time in {path}"))
-        });
-        used.sum()
+        let nodes = self.sandbox.nodes().iter();
+        nodes.map(|node| processor_time(node.pid())).sum()
+    }
+
+    /// Processor time all daemons and agents have used so far, in nanoseconds.
+    pub(super) fn busy_time(&self) -> Result<u64> {
+        let agents = self.agents.iter();
+        let agents: Result<u64> = agents.map(|agent| processor_time(agent.child.id())).sum();
+        Ok(self.daemon_time()? + agents?)
     }
 
     /// Every agent opens the segment; node 0 is its home.

@@ -24,6 +24,9 @@ pub(crate) struct Stream {
     /// Only plain, or only sealed datagrams
     #[arg(long, value_enum)]
     encryption: Option<Encryption>,
+    /// How daemons wait. Those that sleep show best how much processor time a page takes
+    #[arg(long, value_enum, default_value = "spin")]
+    waiting: Waiting,
 }
 
 /// What lies between the nodes.
@@ -102,12 +105,13 @@ impl Stream {
 
     /// One node reads what the other wrote, and writes over it.
     fn walk(&self, link: Link, kind: Encryption, report: &mut Report) -> Result<()> {
-        let mut stage = stage(kind)?;
+        let mut stage = stage(kind, self.waiting)?;
         if let Err(why) = shape(&stage, link) {
             report.skip(format!("{}/{}", link.name(), kind.name()), &why);
             return Ok(());
         }
-        let (mut read, mut write, mut tcp) = <(Samples, Samples, Samples)>::default();
+        let (mut read, mut write) = <(Walk, Walk)>::default();
+        let mut tcp = Samples::default();
         // Slow links have no more to tell with more bytes.
         let size = if link == Link::OneGbit {
             self.size.min(128)
@@ -120,42 +124,49 @@ impl Stream {
             stage.open(&name, pages, None)?;
             stage.ask(1, &Order::Walk { pages, write: true })?;
             tcp.extend(stage.tcp(u64::from(pages) * 4096)?);
-            read.extend(stage.ask(
-                0,
-                &Order::Walk {
-                    pages,
-                    write: false,
-                },
-            )?);
+            read.walk(&mut stage, pages, false)?;
             stage.ask(1, &Order::Walk { pages, write: true })?;
-            write.extend(stage.ask(0, &Order::Walk { pages, write: true })?);
+            write.walk(&mut stage, pages, true)?;
             stage.remove(&name)?;
             if round == 0 {
                 (read, write, tcp) = Default::default();
             }
         }
         let bytes = f64::from(pages) * 4096.0;
-        let (link, kind) = (link.name(), kind.name());
-        report.rate(
-            format!("read/{link}/{kind}"),
-            bytes,
-            &read,
-            Some(("tcp", &tcp)),
-        );
-        report.rate(
-            format!("write/{link}/{kind}"),
-            bytes,
-            &write,
-            Some(("tcp", &tcp)),
-        );
+        for (what, walk) in [("read", &read), ("write", &write)] {
+            let name = format!("{what}/{}/{}", link.name(), kind.name());
+            report.rate(name.clone(), bytes, &walk.took, Some(("tcp", &tcp)));
+            report.waited(self.waiting.name());
+            let micros = walk.busy as f64 / f64::from(self.rounds * pages) / 1e3;
+            report.value(&format!("cpu_{name}"), "us/page", micros, walk.took.len());
+            report.waited(self.waiting.name());
+        }
         Ok(())
     }
 }
 
-fn stage(kind: Encryption) -> Result<Stage> {
+/// Walks of node 0 through the whole segment.
+#[derive(Default)]
+struct Walk {
+    took: Samples,
+    /// Processor time of all daemons and programs, in nanoseconds.
+    busy: u64,
+}
+
+impl Walk {
+    fn walk(&mut self, stage: &mut Stage, pages: u32, write: bool) -> Result<()> {
+        let before = stage.busy_time()?;
+        self.took
+            .extend(stage.ask(0, &Order::Walk { pages, write })?);
+        self.busy += stage.busy_time()? - before;
+        Ok(())
+    }
+}
+
+fn stage(kind: Encryption, waiting: Waiting) -> Result<Stage> {
     let mut plan = Plan::new(2);
     plan.sealed = kind == Encryption::Sealed;
-    Stage::raise(&plan, Waiting::Spin)
+    Stage::raise(&plan, waiting)
 }
 
 /// Shapes both directions, if the tool is there.
@@ -181,7 +192,7 @@ pub(super) fn shape_to(stage: &Stage, bucket: &[&str]) -> Result<()> {
 
 /// Pages here and there, each once, with and without looking for walks.
 fn random(report: &mut Report) -> Result<()> {
-    let mut stage = stage(Encryption::Plain)?;
+    let mut stage = stage(Encryption::Plain, Waiting::Spin)?;
     let mut counted = Vec::new();
     for (name, advice) in [("off", true), ("on", false)] {
         let name = format!("bench.random.{name}");
@@ -210,7 +221,7 @@ fn random(report: &mut Report) -> Result<()> {
 /// Threads that fault at once on different pages.
 fn crowd(report: &mut Report) -> Result<()> {
     const THREADS: [u32; 2] = [1, 16];
-    let mut stage = stage(Encryption::Plain)?;
+    let mut stage = stage(Encryption::Plain, Waiting::Spin)?;
     let mut times = [Samples::default(), Samples::default()];
     for round in 0..=Effort::CROWD_ROUNDS {
         for (threads, samples) in THREADS.iter().zip(&mut times) {
