@@ -26,6 +26,7 @@ mod permissions;
 mod policies;
 mod process_deaths;
 mod publishing;
+mod races;
 mod recording;
 mod release;
 mod replacement;

@@ -22,7 +22,12 @@ pub(crate) fn release() -> Options {
 }
 
 /// Properly labelled programs, so many processes on each node, until `trouble` ends.
-fn labelled(plan: Plan, processes: usize, options: Options, trouble: impl FnOnce(&Cluster)) {
+pub(crate) fn labelled(
+    plan: Plan,
+    processes: usize,
+    options: Options,
+    trouble: impl FnOnce(&Cluster),
+) {
     let (nodes, seed) = (plan.nodes, seed());
     let Some(cluster) = Cluster::of(plan) else {
         return;
@@ -54,7 +59,7 @@ fn labelled(plan: Plan, processes: usize, options: Options, trouble: impl FnOnce
     assert!(phases >= 3, "only {phases} phases");
     eprintln!("{phases} phases, {turns} turns with locks");
     for node in 0..nodes {
-        for counter in ["frames_overwritten", "placing_failed"] {
+        for counter in ["frames_overwritten", "placing_failed", "races_found"] {
             let count = cluster.counter(node, counter);
             assert_eq!(count, 0, "{counter} on node {node}");
         }

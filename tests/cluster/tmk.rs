@@ -2,6 +2,7 @@
 
 use crate::c_examples::{build_library, library_of};
 use crate::support::{Cluster, Player, finish_all};
+use pagemesh_cli::sandbox::Plan;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -252,7 +253,9 @@ fn programs_get_what_they_get_alone_where_changes_travel_with_locks() {
 }
 
 fn check_programs(policy: &str) {
-    let Some(cluster) = Cluster::start(3) else {
+    let mut plan = Plan::new(3);
+    plan.daemon_args.push("--check-races".to_owned());
+    let Some(cluster) = Cluster::of(plan) else {
         return;
     };
     let data = format!("{HERE}/../apps/data");
@@ -269,6 +272,9 @@ fn check_programs(policy: &str) {
             "{first}"
         );
         assert!(name != "ilink" || first.ends_with(BACKCROSS), "{first}");
+        for node in 0..3 {
+            assert_eq!(cluster.counter(node, "races_found"), 0, "{name} has races");
+        }
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) mod key;
 pub(crate) mod leave;
 pub(crate) mod members;
 pub(crate) mod probe;
+mod races;
 pub(crate) mod run;
 pub(crate) mod sandbox;
 pub(crate) mod segment;

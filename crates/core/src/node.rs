@@ -28,6 +28,9 @@ pub struct Config {
     pub start: Start,
     /// Resend, suspicion and use-guard times; the simulator shortens them.
     pub pace: Pace,
+    /// Look, in segments of policy `release`, for bytes that two nodes wrote without
+    /// knowing of each other.
+    pub check_races: bool,
 }
 
 /// How a node begins.

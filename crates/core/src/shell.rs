@@ -79,6 +79,10 @@ impl Cx<'_> {
         &self.shell.config.pace
     }
 
+    pub(crate) fn checks_races(&self) -> bool {
+        self.shell.config.check_races
+    }
+
     pub(crate) fn is_alive(&self, node: NodeId) -> bool {
         self.shell.alive.contains(node)
     }

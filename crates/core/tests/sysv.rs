@@ -123,6 +123,7 @@ impl World {
                     _ => Start::Join(address(0)),
                 },
                 pace: Pace::default(),
+                check_races: false,
             })));
             world.input(index, Input::Deadline);
             world.run(Duration::from_millis(300));

@@ -13,6 +13,7 @@ use pagemesh_core::{Afterwards, DiffWork, Input, Source};
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_twins::{DiffKey, Error, Keep, Store};
 use pagemesh_wire::header::{HEADER_SIZE, Header, MAX_DATAGRAM};
+use pagemesh_wire::local::RaceLine;
 use pagemesh_wire::peer::{DiffName, Diffs, Message};
 use pagemesh_wire::{RequestId, SegmentId};
 use std::net::SocketAddr;
@@ -74,6 +75,7 @@ impl Hands {
             DiffWork::Forget { segment, upto } => {
                 pages.changes.forget_through(segment, |node| upto.get(node));
             }
+            DiffWork::Compare { segment, pairs } => self.compare(segment, &pairs),
             DiffWork::Twin { .. } | DiffWork::Merge { .. } => {
                 unreachable!("carried out by the caller")
             }
@@ -126,6 +128,31 @@ impl Hands {
             });
         }
         self.heed(key.at(), "a diff cannot be made", made);
+    }
+
+    /// Diffs of nodes that did not know of each other: what both change is a race.
+    fn compare(&mut self, segment: SegmentId, pairs: &[(DiffName, DiffName)]) {
+        for (one, other) in pairs {
+            let changes = &self.pages.changes;
+            let Ok(ranges) = changes.overlap(key(segment, *one), key(segment, *other)) else {
+                // Forgotten by the daemon before, which compared them.
+                continue;
+            };
+            for range in ranges {
+                let (first, second) = (one.node.min(other.node), one.node.max(other.node));
+                let race = RaceLine {
+                    segment,
+                    page: one.page,
+                    begin: range.start as u16,
+                    end: range.end as u16,
+                    one: first,
+                    other: second,
+                };
+                if self.races.notice(race) {
+                    self.tally.add(Count::RacesFound, 1);
+                }
+            }
+        }
     }
 
     fn keep_diffs(&mut self, segment: SegmentId, names: &[DiffName], payload: Payload<'_>) {

@@ -8,6 +8,7 @@ use crate::network::Network;
 use crate::note::Note;
 use crate::pages::{At, Fresh, Pages};
 use crate::payload::Payload;
+use crate::races::Races;
 use crate::recorder::Recorder;
 use crate::sessions::Sessions;
 use crate::sharing::Sharing;
@@ -54,6 +55,7 @@ pub(crate) struct Hands {
     pub(crate) stamps: Stamps,
     /// Who writes what, where somebody wants to know.
     pub(crate) sharing: Sharing,
+    pub(crate) races: Races,
     /// Keeps things for the next daemon.
     pub(crate) keeper: Kept,
     /// What the node is told, and how far its effects are carried out.
@@ -124,6 +126,7 @@ impl Hands {
             tally: Tally::default(),
             stamps: Stamps::default(),
             sharing: Sharing::default(),
+            races: Races::default(),
             keeper: Kept::default(),
             recorder,
             next: VecDeque::new(),

@@ -30,6 +30,7 @@ mod packing;
 mod pages;
 mod parcels;
 mod payload;
+mod races;
 mod recorder;
 mod registry;
 mod sealing;

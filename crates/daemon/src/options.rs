@@ -40,6 +40,8 @@ pub struct Options {
     pub cpu: Option<usize>,
     /// Record what the node does, to find out later why.
     pub recorder: bool,
+    /// Look for bytes that two nodes write without synchronizing.
+    pub check_races: bool,
     /// Lose stores: take pages away without stopping those who store to them. By
     /// this, tests show that they would notice; there is no other way to ask for it.
     #[doc(hidden)]
@@ -112,6 +114,7 @@ impl Default for Options {
             experiment: Experiment::default(),
             cpu: None,
             recorder: true,
+            check_races: false,
             unprotected: false,
             fuse: None,
             keeping: None,

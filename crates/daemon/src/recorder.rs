@@ -197,6 +197,7 @@ mod tests {
             key: pagemesh_wire::PublicKey::NONE,
             start: Start::Found(ClusterId(1)),
             pace: Pace::default(),
+            check_races: false,
         })
     }
 

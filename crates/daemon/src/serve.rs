@@ -214,6 +214,7 @@ impl Driver {
                 let why = || Refusal::Invalid("nobody watches who writes to this segment".into());
                 Ok(Some(Reply::Sharing(report.ok_or_else(why)?)))
             }
+            Request::Races { first } => Ok(Some(Reply::Races(self.hands.races.report(first)))),
             Request::Handover { format } => self.hand_over(client, format),
             Request::Cancel { number } => {
                 if let Some(ticket) = self.hands.tickets.find(client, number) {

@@ -79,6 +79,9 @@ counts! {
     DiffsSent => "diffs_sent",
     /// Datagrams refused: what they brought was no diff.
     DiffsRefused => "diffs_refused",
+    /// Ranges of bytes that two nodes wrote without knowing of each other; looked for
+    /// only if the daemon is told to.
+    RacesFound => "races_found",
     /// The kernel refused to place or protect a page for no foreseen reason.
     PlacingFailed => "placing_failed",
     /// Processes that connected.

@@ -23,6 +23,8 @@ mod changes;
 mod encode;
 mod wide;
 
+use core::ops::Range;
+
 pub use changes::{Change, Changes};
 pub use encode::{Lines, encode, merge};
 
@@ -97,6 +99,28 @@ impl<'a> Diff<'a> {
     #[must_use]
     pub fn changes(&self) -> Changes<'a> {
         Changes::new(self.lines, self.words, self.masks, self.bytes)
+    }
+
+    /// The bytes of the page that another diff changes, too, in order, neighbours
+    /// together.
+    #[must_use]
+    pub fn overlap(&self, other: &Self) -> Vec<Range<usize>> {
+        let mut masks = [0_u8; PAGE / WORD];
+        for change in self.changes() {
+            masks[change.offset / WORD] = change.mask;
+        }
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        for change in other.changes() {
+            let both = change.mask & masks[change.offset / WORD];
+            for bit in (0..WORD).filter(|bit| (both >> bit) & 1 == 1) {
+                let at = change.offset + bit;
+                match ranges.last_mut() {
+                    Some(last) if last.end == at => last.end += 1,
+                    _ => ranges.push(at..at + 1),
+                }
+            }
+        }
+        ranges
     }
 
     /// Makes the changes in a page; other bytes of it are not touched.

@@ -53,6 +53,19 @@ proptest! {
     }
 
     #[test]
+    fn bytes_that_both_change_are_found(a in stores(), b in stores()) {
+        let twin = [0x55; PAGE];
+        let (one, other) = (stored(&twin, &a), stored(&twin, &b));
+        let (first, second) = (diff(&twin, &one), diff(&twin, &other));
+        let first = Diff::check(&first).unwrap();
+        let second = Diff::check(&second).unwrap();
+        let found: Vec<usize> = first.overlap(&second).into_iter().flatten().collect();
+        let both = |at: &usize| one[*at] != 0x55 && other[*at] != 0x55;
+        prop_assert_eq!(found, (0..PAGE).filter(both).collect::<Vec<_>>());
+        prop_assert_eq!(first.overlap(&second), second.overlap(&first));
+    }
+
+    #[test]
     fn concurrent_writers_of_different_bytes_meet_in_any_order(a in stores(), owner in prop::collection::vec(any::<bool>(), PAGE)) {
         let twin = [0x55; PAGE];
         let wish = stored(&twin, &a);

@@ -201,6 +201,7 @@ impl World {
             key: guard.key(),
             start,
             pace: self.setting.pace,
+            check_races: false,
         };
         let starts_at = Time(plan.starts_at.max(self.now.0));
         let node = Node::new(config);

@@ -1,7 +1,7 @@
 //! Twins and diffs by name.
 
 use crate::{At, DiffKey, Error, Heap, Label, Slots};
-use core::ops::RangeInclusive;
+use core::ops::{Range, RangeInclusive};
 use pagemesh_diff::{Diff, Lines, PAGE, Page, encode};
 use pagemesh_wire::{NodeId, PageIndex, SegmentId};
 use std::collections::BTreeMap;
@@ -206,6 +206,14 @@ impl<S: Slots> Store<S> {
         });
         self.draft.0 = draft;
         applied
+    }
+
+    /// The bytes that two diffs of a page both change, in order.
+    ///
+    /// # Errors
+    /// If one is not here.
+    pub fn overlap(&self, one: DiffKey, other: DiffKey) -> Result<Vec<Range<usize>>, Error> {
+        Ok(self.checked(one)?.overlap(&self.checked(other)?))
     }
 
     /// A diff, to look at its changes.

@@ -252,6 +252,11 @@ pub enum Request {
     /// A System V call. The sender's credentials come with the packet. → [`Reply::Sysv`];
     /// for an attachment [`Reply::Opened`], as for [`Request::Open`].
     Sysv(sysv::Op),
+    /// Which races this node has noticed. → [`Reply::Races`].
+    Races {
+        /// From the one of this number on.
+        first: u32,
+    },
 }
 
 /// How a process will use pages. Never changes what loads see, only how soon.
@@ -339,6 +344,8 @@ pub enum Reply {
     Sharing(SharingReport),
     /// What became of a System V call.
     Sysv(sysv::Outcome),
+    /// Races.
+    Races(RaceReport),
 }
 
 /// One time stamp of a node (M22).
@@ -446,6 +453,34 @@ pub struct SharingReport {
     /// By page. There may be more behind the last page; an empty list says that there
     /// is not.
     pub lines: Vec<SharingLine>,
+}
+
+/// Bytes of a page that two nodes wrote without knowing of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RaceLine {
+    /// Of which segment.
+    pub segment: SegmentId,
+    /// Which page.
+    pub page: PageIndex,
+    /// The first byte.
+    pub begin: u16,
+    /// Behind the last.
+    pub end: u16,
+    /// Who wrote them.
+    pub one: NodeId,
+    /// And who else; always a higher number.
+    pub other: NodeId,
+}
+
+/// What a node noticed of races.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RaceReport {
+    /// In the order in which they were noticed; none behind the last.
+    pub lines: Vec<RaceLine>,
+    /// How many are remembered.
+    pub known: u32,
+    /// How many were noticed that are not remembered.
+    pub more: u64,
 }
 
 /// How a node is.

@@ -78,6 +78,10 @@ pub(crate) struct Daemon {
     /// Record what the node does, for `pagemesh debug dump` [default: on]
     #[arg(long, value_name = "on|off", env = "PAGEMESH_RECORDER", value_parser = BoolishValueParser::new())]
     recorder: Option<bool>,
+    /// Look, in segments of policy `release`, for bytes that two nodes write without
+    /// synchronizing; all daemons of a cluster should, or none
+    #[arg(long, env = "PAGEMESH_CHECK_RACES", value_parser = BoolishValueParser::new())]
+    check_races: bool,
     /// Go on in the place of a daemon that runs, without leaving: to upgrade it
     #[arg(long)]
     replace: bool,

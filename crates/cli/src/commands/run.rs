@@ -1,5 +1,6 @@
 //! `pagemesh run`: one program on the nodes of the cluster.
 
+use super::races::{self, Races};
 use crate::cli::Global;
 use crate::control::Control;
 use crate::exit::Exit;
@@ -62,6 +63,7 @@ impl Run {
             "no member is alive; look at `pagemesh status`"
         );
         let size = self.n.map_or(members.len(), |n| n as usize);
+        let raced = races::known(&mut control)?;
         let (sender, events) = ranks::events();
         let job: u64 = rand::random();
         let copies = self.start(&control, &members, size, job, &sender)?;
@@ -72,6 +74,10 @@ impl Run {
             limit: self.timeout,
         };
         let exit = ranks::supervise(&copies, &events, care);
+        // Noticed by this node; others have theirs in their logs and counters.
+        let mut races = Races::default();
+        races.add(&mut control, raced)?;
+        races.tell();
         // Made by the first copy that needed it, if any did.
         let name = format!("job.{job}");
         let _ = control.ask(Request::Remove { name });

@@ -1,5 +1,6 @@
 //! `pagemesh sandbox`: a cluster on this machine, for a program or for a look.
 
+use super::races::Races;
 use crate::cli::{Format, Global};
 use crate::exit::Exit;
 use crate::interrupts::Interrupts;
@@ -67,6 +68,10 @@ pub(crate) struct Shape {
     /// Seal all datagrams between the nodes
     #[arg(long)]
     sealed: bool,
+    /// Look for bytes that two nodes write without synchronizing, and say at the end
+    /// which (policy release)
+    #[arg(long)]
+    check_races: bool,
     /// How daemons wait for datagrams
     #[arg(long, value_enum)]
     wait: Option<Wait>,
@@ -146,6 +151,9 @@ impl Shape {
         plan.sealed = self.sealed;
         plan.netns = self.netns;
         plan.mtu = self.mtu;
+        if self.check_races {
+            plan.daemon_args.push("--check-races".to_owned());
+        }
         plan
     }
 }
@@ -205,7 +213,19 @@ fn run_with(
         copies.push(Box::new(LocalCopy::start(rank, copy, &sender)?));
     }
     interrupts.watch(move |signal| sender.send(Event::Interrupted(signal)).is_ok())?;
-    ranks::supervise(&copies, &events, care)
+    let exit = ranks::supervise(&copies, &events, care);
+    let mut races = Races::default();
+    for node in sandbox.nodes() {
+        // A daemon that was ended tells nothing.
+        let told = node
+            .control()
+            .and_then(|mut control| races.add(&mut control, 0));
+        if let Err(error) = told {
+            tracing::debug!(%error, "a daemon does not tell of races");
+        }
+    }
+    races.tell();
+    exit
 }
 
 /// Says where the nodes are, and what one can do with them.

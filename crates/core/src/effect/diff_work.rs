@@ -106,6 +106,15 @@ pub enum DiffWork {
         /// Leave out those that have more bytes than this.
         at_most: u16,
     },
+    /// These diffs of a page are two by two of nodes that did not know of each other:
+    /// bytes that both of a pair change were written in a race. All of them are in
+    /// the store.
+    Compare {
+        /// Of which segment.
+        segment: SegmentId,
+        /// Both of the same page.
+        pairs: Vec<(DiffName, DiffName)>,
+    },
     /// Drop every diff of an interval in this time.
     Forget {
         /// Of which segment.

@@ -71,6 +71,7 @@ impl Cluster {
                     Start::Join(address(0))
                 },
                 pace: Pace::default(),
+                check_races: false,
             }));
             cluster.input(NodeId(index as u16 + 1), Input::Deadline);
             cluster.settle();

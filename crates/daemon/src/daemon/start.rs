@@ -297,6 +297,7 @@ fn config(options: &Options, about: &About, key: PublicKey) -> Result<Config> {
             None => Start::Found(ClusterId(dice()?)),
         },
         pace: Pace::default(),
+        check_races: options.check_races,
     })
 }
 

@@ -84,6 +84,7 @@ fn side(index: usize) -> Side {
             _ => Start::Join(address(0)),
         },
         pace: Pace::default(),
+        check_races: false,
     });
     Side {
         journal: Journal::begin(memory(), LOG, &node, b"registry").expect("it fits"),

@@ -94,6 +94,7 @@ impl Lab {
             incarnation: Incarnation(host as u64 + 1),
             start,
             pace: pace(self.setting.ahead()),
+            check_races: false,
             key: PublicKey::NONE,
         };
         let site = Site::new(config, self.setting.canary);

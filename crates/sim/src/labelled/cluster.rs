@@ -127,6 +127,8 @@ impl Cluster {
                         Start::Join(address(0))
                     },
                     pace,
+                    // None of these programs has one.
+                    check_races: seed.is_multiple_of(2),
                 }),
                 memory: Memory::new(planted),
                 words: BTreeMap::new(),
@@ -359,6 +361,7 @@ impl Cluster {
                 );
             }
             DiffWork::Merge { names, .. } => self.sighted.merged += names.len() as u64,
+            DiffWork::Compare { pairs, .. } => self.sighted.compared += pairs.len() as u64,
             DiffWork::Forget { .. } => self.sighted.collected += 1,
             _ => {}
         }

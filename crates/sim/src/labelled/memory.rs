@@ -199,7 +199,30 @@ impl Memory {
                 Ok(())
             }
             DiffWork::Send { .. } => Ok(()),
+            DiffWork::Compare { pairs, .. } => self.compare(pairs),
         }
+    }
+
+    /// These programs are properly labelled: nobody writes what somebody else writes
+    /// without knowing of it.
+    fn compare(&self, pairs: &[(DiffName, DiffName)]) -> Check {
+        for (one, other) in pairs {
+            let of = |name: &DiffName| {
+                let encoded = self.diffs.get(name);
+                encoded.ok_or_else(|| format!("{name:?} is compared, but not here"))
+            };
+            let (first, second) = (of(one)?, of(other)?);
+            let malformed = |_| format!("{one:?} or {other:?} is no diff");
+            let first = Diff::check(first).map_err(malformed)?;
+            let second = Diff::check(second).map_err(malformed)?;
+            let races = first.overlap(&second);
+            if !races.is_empty() {
+                return Err(format!(
+                    "a race that is none: {one:?}, {other:?}, {races:?}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn twin(&mut self, page: PageIndex) -> Check {

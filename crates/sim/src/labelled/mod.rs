@@ -43,6 +43,8 @@ pub struct Sighted {
     pub made: u64,
     /// Twins that were refreshed.
     pub refreshed: u64,
+    /// Pairs of diffs in which a race was looked for; there is none.
+    pub compared: u64,
     /// Times a node forgot what was collected.
     pub collected: u64,
 }

@@ -17,6 +17,7 @@ fn run(profile: Profile, seeds: std::ops::Range<u64>) -> Sighted {
                 sum.merged += sighted.merged;
                 sum.refreshed += sighted.refreshed;
                 sum.collected += sighted.collected;
+                sum.compared += sighted.compared;
             }
             Err(why) => wrong.push((seed, why)),
         }
@@ -41,7 +42,10 @@ fn labelled_programs_see_what_some_order_gives() {
     ] {
         let sum = run(profile, seeds);
         assert!(sum.loads > 1000 && sum.merged > 100, "{profile:?}: {sum:?}");
-        assert!(sum.collected > 10, "{profile:?}: {sum:?}");
+        assert!(
+            sum.collected > 10 && sum.compared > 100,
+            "{profile:?}: {sum:?}"
+        );
     }
 }
 

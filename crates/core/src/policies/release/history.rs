@@ -101,6 +101,17 @@ impl History {
         record.is_some_and(|record| record.time.has(early.0, early.1))
     }
 
+    /// Whether nobody can have synchronized from one to the other. Of collected ones
+    /// that is not known any more, and so it is not said.
+    pub(super) fn is_concurrent(&self, one: (NodeId, u64), other: (NodeId, u64)) -> bool {
+        let known = |of| self.records.contains_key(&of);
+        one.0 != other.0
+            && known(one)
+            && known(other)
+            && !self.is_after(one, other)
+            && !self.is_after(other, one)
+    }
+
     /// How many records there are.
     pub(super) fn len(&self) -> usize {
         self.records.len()
@@ -177,6 +188,23 @@ mod tests {
         assert!(a.take(A, 10, &back.records[0]));
         assert!(a.is_after((B, 1), (A, 2)) && !a.is_after((A, 2), (B, 1)));
         assert!(a.rank(A, 2) < a.rank(B, 1));
+    }
+
+    #[test]
+    fn who_did_not_know_of_each_other_is_concurrent_until_that_is_forgotten() {
+        let (mut a, mut b) = (History::default(), History::default());
+        a.end(A, &pages(&[1]));
+        b.end(B, &pages(&[1]));
+        assert!(!a.is_concurrent((A, 1), (B, 1)), "b's is not known here");
+        for record in &b.since(&VectorTime::ZERO).records {
+            assert!(a.take(A, 10, record));
+        }
+        assert!(a.is_concurrent((A, 1), (B, 1)) && a.is_concurrent((B, 1), (A, 1)));
+        a.end(A, &pages(&[1]));
+        assert!(!a.is_concurrent((A, 2), (B, 1)), "learned before");
+        assert!(!a.is_concurrent((A, 2), (A, 1)), "one node");
+        a.collect(&a.time.clone());
+        assert!(!a.is_concurrent((A, 1), (B, 1)));
     }
 
     #[test]

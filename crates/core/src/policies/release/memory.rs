@@ -188,6 +188,11 @@ impl Release {
         page.notices.push(by);
         self.notices += 1;
         if page.applied.has(by.0, by.1) && page.copy != Copy::None {
+            if cx.checks_races() {
+                // What is stored from now on knows of it, and must not be in a diff
+                // whose name does not.
+                self.make_diff(cx, index, true);
+            }
             return;
         }
         if page.copy != Copy::Frame {
@@ -198,6 +203,7 @@ impl Release {
             segment,
             page: index,
         });
+        self.suspect(cx, index, by);
     }
 
     /// Puts a page out of sight: its own changes written down, contents kept.

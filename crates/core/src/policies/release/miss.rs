@@ -378,6 +378,7 @@ impl Release {
     /// The page is whole: into the frame with it, and accesses may happen.
     fn finish(&mut self, cx: &mut Cx<'_>, index: PageIndex, source: Source, names: Vec<DiffName>) {
         let segment = self.segment;
+        self.compare(cx, index, &names);
         let Some(page) = self.pages.get_mut(&index) else {
             return;
         };

@@ -4,7 +4,8 @@
 //! [`history`] is what the node knows of everybody's intervals, [`learn`] how it
 //! comes to know more, [`page`] one page, [`memory`] what accesses and notices do
 //! to pages, [`miss`] how a page is made whole, [`serve`] what others want of
-//! this node, [`collect`] how all of it is forgotten again.
+//! this node, [`collect`] how all of it is forgotten again, [`races`] who wrote the
+//! same bytes without knowing of each other.
 
 mod collect;
 mod history;
@@ -12,6 +13,7 @@ mod learn;
 mod memory;
 mod miss;
 mod page;
+mod races;
 mod serve;
 
 use super::{After, Inspection, Letter, Who};

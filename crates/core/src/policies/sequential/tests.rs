@@ -48,6 +48,7 @@ impl Bench {
             key: PublicKey::NONE,
             start: Start::Found(ClusterId(1)),
             pace: Pace::default(),
+            check_races: false,
         });
         shell.me = ME;
         let members = (1..=4).map(|id| Member {

@@ -1,0 +1,110 @@
+//! What daemons noticed of races, for people.
+
+use crate::control::{Control, unexpected};
+use anyhow::Result;
+use pagemesh_wire::PAGE_SIZE;
+use pagemesh_wire::local::{RaceLine, Reply, Request};
+use std::collections::BTreeSet;
+
+/// More than this nobody reads.
+const SHOWN: usize = 50;
+
+/// Races that some daemons noticed.
+#[derive(Debug, Default)]
+pub(crate) struct Races {
+    all: BTreeSet<RaceLine>,
+    /// Noticed and not remembered.
+    more: u64,
+}
+
+/// How many races a daemon has noticed until now.
+pub(crate) fn known(control: &mut Control) -> Result<u32> {
+    match control.ask(Request::Races { first: u32::MAX })? {
+        Reply::Races(report) => Ok(report.known),
+        reply => unexpected(&reply),
+    }
+}
+
+impl Races {
+    /// Adds what a daemon noticed, but for the first ones.
+    pub(crate) fn add(&mut self, control: &mut Control, mut first: u32) -> Result<()> {
+        loop {
+            let report = match control.ask(Request::Races { first })? {
+                Reply::Races(report) => report,
+                reply => return unexpected(&reply),
+            };
+            if report.lines.is_empty() {
+                self.more += report.more;
+                return Ok(());
+            }
+            first += report.lines.len() as u32;
+            self.all.extend(report.lines);
+        }
+    }
+
+    /// For the error output; nothing if there was none.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<_> = self.all.iter().take(SHOWN).map(line).collect();
+        let rest = self.all.len().saturating_sub(SHOWN) as u64 + self.more;
+        if rest > 0 {
+            lines.push(format!("and {rest} more"));
+        }
+        lines
+    }
+
+    /// Says what was noticed.
+    pub(crate) fn tell(&self) {
+        for line in self.lines() {
+            eprintln!("pagemesh: {line}");
+        }
+    }
+}
+
+fn line(race: &RaceLine) -> String {
+    let RaceLine {
+        segment,
+        page,
+        begin,
+        end,
+        one,
+        other,
+    } = race;
+    let first = u64::from(page.0) * PAGE_SIZE as u64 + u64::from(*begin);
+    format!(
+        "race: nodes {one} and {other} both wrote bytes {begin} to {} of page {page} of segment {segment} \
+         (from offset {first:#x}), and no lock or barrier of the segment was between them",
+        end - 1,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagemesh_wire::{NodeId, PageIndex, SegmentId};
+
+    #[test]
+    fn races_are_told_with_page_offset_and_nodes() {
+        let mut races = Races::default();
+        assert!(races.lines().is_empty());
+        for page in 0..60 {
+            races.all.insert(RaceLine {
+                segment: SegmentId(1 << 48),
+                page: PageIndex(page),
+                begin: 8,
+                end: 16,
+                one: NodeId(1),
+                other: NodeId(3),
+            });
+        }
+        races.more = 2;
+        let lines = races.lines();
+        assert_eq!(lines.len(), SHOWN + 1);
+        assert!(
+            lines[2].contains("bytes 8 to 15 of page 2 "),
+            "{}",
+            lines[2]
+        );
+        assert!(lines[2].contains("offset 0x2008"), "{}", lines[2]);
+        assert_eq!(lines[SHOWN], "and 12 more");
+    }
+}

@@ -1,0 +1,76 @@
+//! Two nodes write the same bytes, and no lock or barrier is between them: that is
+//! told, and nothing else is.
+
+use crate::release::{labelled, release};
+use crate::support::{Cluster, eventually, load, store};
+use pagemesh_cli::sandbox::Plan;
+use pagemesh_wire::NodeId;
+use pagemesh_wire::local::{RaceLine, Reply, Request};
+use std::collections::BTreeSet;
+
+/// Daemons that look for races.
+fn watchful(nodes: usize) -> Plan {
+    let mut plan = Plan::new(nodes);
+    plan.daemon_args.push("--check-races".to_owned());
+    plan
+}
+
+/// What all daemons together have noticed.
+fn noticed(cluster: &Cluster) -> BTreeSet<RaceLine> {
+    let mut all = BTreeSet::new();
+    for node in cluster.nodes() {
+        let mut control = node.control().unwrap();
+        let Reply::Races(report) = control.ask(Request::Races { first: 0 }).unwrap() else {
+            panic!("no races are told");
+        };
+        all.extend(report.lines);
+    }
+    all
+}
+
+#[test]
+fn a_planted_race_is_told_with_its_place_and_its_nodes() {
+    let Some(cluster) = Cluster::of(watchful(3)) else {
+        return;
+    };
+    let maps = cluster.share_with("raced", 4, release());
+    std::thread::scope(|scope| {
+        for (node, memory) in maps.iter().enumerate() {
+            scope.spawn(move || {
+                let barrier = memory.segment().barrier(1, 3);
+                // Nodes 0 and 2 write the word 5 of page 2; all write neighbours.
+                if node != 1 {
+                    store(
+                        memory,
+                        2 * 4096 + 40,
+                        0x0101_0101_0101_0101 * (node as u64 + 1),
+                    );
+                }
+                store(memory, 2 * 4096 + 80 + 8 * node, 7);
+                let guard = memory.segment().lock(1).lock().unwrap();
+                store(memory, 0, load(memory, 0) + 1);
+                guard.unlock();
+                barrier.wait().unwrap();
+            });
+        }
+    });
+    // Nobody touches the page again, and yet it is noticed.
+    eventually("the race is noticed", || !noticed(&cluster).is_empty());
+    let races: Vec<_> = noticed(&cluster).into_iter().collect();
+    let [race] = races.as_slice() else {
+        panic!("one race, not {races:?}");
+    };
+    assert_eq!((race.page.0, race.begin, race.end), (2, 40, 48));
+    assert_eq!((race.one, race.other), (NodeId(1), NodeId(3)));
+    let counted: u64 = (0..3)
+        .map(|node| cluster.counter(node, "races_found"))
+        .sum();
+    assert!(counted >= 1);
+}
+
+#[test]
+fn properly_labelled_programs_have_no_races() {
+    for plan in [watchful(2), watchful(4)] {
+        labelled(plan, 1, release(), |_| {});
+    }
+}
