@@ -76,8 +76,11 @@ impl Run {
         let exit = ranks::supervise(&copies, &events, care);
         // Noticed by this node; others have theirs in their logs and counters.
         let mut races = Races::default();
-        races.add(&mut control, raced)?;
-        races.tell();
+        match races.add(&mut control, raced) {
+            Ok(()) => races.tell(),
+            // What became of the program matters more.
+            Err(error) => tracing::debug!(%error, "the daemon does not tell of races"),
+        }
         // Made by the first copy that needed it, if any did.
         let name = format!("job.{job}");
         let _ = control.ask(Request::Remove { name });
