@@ -245,7 +245,6 @@ fn daemons_die_between_any_two_effects() {
 }
 
 #[test]
-#[ignore = "open: one run in five is told that lock 102 was recovered, though nobody died"]
 fn daemons_die_when_a_stash_is_dropped() {
     die_of("DropStash:101");
 }

@@ -227,6 +227,41 @@ fn three_nodes_that_sleep_and_whose_packets_are_small() {
     stress(plan, &shape(1, 2));
 }
 
+/// Options of daemons and segments together, as the dice fall: others in every run.
+#[test]
+fn options_as_the_dice_fall() {
+    let mut dice = Dice::new(seed());
+    let mut one_of = |names: &[&str]| names[dice.below(names.len())].to_owned();
+    let nodes = one_of(&["2", "4", "8"]).parse().unwrap();
+    let good = one_of(&["good", "good", "bad"]) == "good";
+    let mut plan = if good {
+        Plan::new(nodes)
+    } else {
+        bad_network(nodes)
+    };
+    // Eight that spin have no processors to spin on.
+    let waits = if nodes == 8 { 2 } else { 3 };
+    plan.waiting = Some(one_of(&["auto", "block", "spin"][..waits]));
+    plan.compress = Some(one_of(&["off", "runs", "lz4", "auto"]));
+    plan.sealed = one_of(&["open", "sealed"]) == "sealed";
+    plan.mtu = one_of(&["1500", "9000"]).parse().unwrap();
+    let manager = match one_of(&["dynamic", "fixed"]).as_str() {
+        "fixed" => Manager::Fixed,
+        _ => Manager::Dynamic,
+    };
+    let window = match one_of(&["auto", "0", "1000000"]).parse() {
+        Ok(nanos) => Window::Nanos(nanos),
+        Err(_) => Window::Auto,
+    };
+    let (waiting, compress) = (plan.waiting.as_deref(), plan.compress.as_deref());
+    eprintln!(
+        "{nodes} nodes, good network {good}, {waiting:?}, {compress:?}, sealed {}, mtu {}, \
+         {manager:?}, {window:?}",
+        plan.sealed, plan.mtu
+    );
+    stress(plan, &shape(1, 2).with(manager, window));
+}
+
 #[test]
 fn three_nodes_without_namespaces() {
     let mut plan = Plan::new(3);

@@ -24,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Control {
     socket: Socket,
     path: PathBuf,
+    patience: Duration,
     next: u64,
     /// The node at the other end.
     pub node: NodeId,
@@ -37,14 +38,23 @@ impl Control {
     /// # Errors
     /// If no daemon listens there, it may not be asked, or it speaks another version.
     pub fn connect(path: &Path) -> Result<Self> {
+        Self::connect_within(path, PATIENCE)
+    }
+
+    /// As [`Control::connect`], with a daemon that has only so long for each answer.
+    ///
+    /// # Errors
+    /// As [`Control::connect`].
+    pub fn connect_within(path: &Path, patience: Duration) -> Result<Self> {
         let socket =
-            Socket::connect_within(path, PATIENCE).map_err(|error| refused(path, &error))?;
+            Socket::connect_within(path, patience).map_err(|error| refused(path, &error))?;
         for direction in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(&socket, direction, Some(PATIENCE))?;
+            set_socket_timeout(&socket, direction, Some(patience))?;
         }
         let mut control = Self {
             socket,
             path: path.to_owned(),
+            patience,
             next: 0,
             node: NodeId::NONE,
             client: ClientId(0),
@@ -186,8 +196,8 @@ impl Control {
         let path = self.path.display();
         match error.kind() {
             ErrorKind::WouldBlock => anyhow::anyhow!(
-                "the daemon at {path} did not answer within {} s; look at its log",
-                PATIENCE.as_secs()
+                "the daemon at {path} did not answer within {:?}; look at its log",
+                self.patience
             ),
             gone if is_gone(gone) => Trouble::new(
                 Exit::NO_DAEMON,

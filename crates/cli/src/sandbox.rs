@@ -41,6 +41,10 @@ use crate::control::Control;
 /// How long nodes may take to become members.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long one that was asked may take to answer, before it is looked at whether it
+/// still lives: who outlives a daemon keeps its socket open, and says nothing.
+const ANSWER: Duration = Duration::from_millis(500);
+
 /// What a sandbox shall be like.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -412,7 +416,8 @@ impl Node {
                     self.daemon().tail()
                 );
             }
-            let last = match self.control().and_then(|mut control| control.alive()) {
+            let control = Control::connect_within(&self.socket, ANSWER);
+            let last = match control.and_then(|mut control| control.alive()) {
                 Ok(alive) if enough(alive.len()) => return Ok(()),
                 Ok(alive) => format!("it sees {} members", alive.len()),
                 Err(error) => format!("{error:#}"),

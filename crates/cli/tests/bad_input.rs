@@ -158,3 +158,24 @@ fn a_second_daemon_names_what_is_taken() {
     soon("its end", || !sockets.iter().any(|path| path.exists()));
     std::fs::remove_dir_all(directory).unwrap();
 }
+
+#[test]
+fn a_daemon_that_comes_while_another_dies_takes_its_place() {
+    let directory = scratch("dying");
+    let socket = directory.join("s.sock");
+    let lasting = || {
+        let words = ["daemon", "--dev", "--grace=30s", "--bind", "127.0.0.1:0"];
+        Background::start(pagemesh(&words).arg("--socket").arg(&socket))
+    };
+    let mut first = lasting();
+    assert!(first.line().starts_with("ready"));
+    ends(&mut at(&socket, &["segment", "create", "kept", "1M"]), 0);
+    let mut second = lasting();
+    // As if the first were killed, and not gone yet.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    drop(first);
+    assert!(second.line().starts_with("ready"));
+    let (out, _) = ends(&mut at(&socket, &["segment", "ls"]), 0);
+    assert!(out.contains("kept"), "it goes on: {out}");
+    std::fs::remove_dir_all(directory).unwrap();
+}

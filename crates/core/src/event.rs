@@ -112,6 +112,8 @@ events! {
     LockRecovered { key: SyncKey } => "locks_recovered",
     /// A barrier opened for a process here.
     BarrierPassed { key: SyncKey } => "barriers",
+    /// A host that wanted to join was refused.
+    JoinRefused {} => "joins_refused",
     /// A member joined.
     Joined { node: NodeId } => "members_joined",
     /// A member left.

@@ -318,8 +318,9 @@ impl Rooms {
         }
         match letter {
             letter if self.segments.contains_key(&key.segment) => {
+                let forsaken = self.membership.forsaken(cx);
                 self.locks
-                    .message(cx, &mut self.segments, from, key, letter);
+                    .message(cx, &mut self.segments, from, (key, forsaken), letter);
             }
             LockLetter::Pass(pass) | LockLetter::Grant(Grant { pass, .. }) => {
                 let (subject, version) = (pass.subject, pass.version);

@@ -574,3 +574,66 @@ fn nobody_waits_for_ever_for_a_silent_first_node() {
     assert!(cluster.mapped(N2));
     assert_eq!(failed(&cluster, N2), 0);
 }
+
+/// A lock's token that a silent first node took with it: whoever is sent there by others
+/// does not know where it is, and is told. A lock that somebody else holds may take as
+/// long as its holder likes.
+#[test]
+fn nobody_waits_for_ever_for_a_lock_that_a_silent_first_node_has() {
+    let mut cluster = Cluster::new(3);
+    let info = cluster.segment(Manager::Dynamic, Window::Nanos(0));
+    let key = |number| SyncKey {
+        segment: info.id,
+        number,
+    };
+    let take = |cluster: &mut Cluster, from: Option<NodeId>, by: NodeId, key: SyncKey| {
+        let ticket = cluster.ask(by, Request::Lock { key });
+        cluster.settle();
+        if let Some(holder) = from {
+            let recovered = false;
+            cluster.input(holder, Input::LockReturned { key, recovered });
+            cluster.settle();
+        }
+        let locked = Reply::Locked { recovered: false };
+        assert_eq!(cluster.reply(ticket), Some(&locked), "{by} takes {key}");
+    };
+    let (gone, held) = (key(1), key(2));
+    take(&mut cluster, None, N3, gone);
+    take(&mut cluster, Some(N3), N2, gone);
+    take(&mut cluster, Some(N2), N1, gone);
+    take(&mut cluster, None, N2, held);
+    cluster.stop(N1);
+    cluster.pass(Duration::from_secs(30));
+    let early = cluster.ask(N3, Request::Lock { key: gone });
+    let waits = cluster.ask(N3, Request::Lock { key: held });
+    cluster.pass(Duration::from_secs(59));
+    assert_eq!(cluster.reply(early), None, "it may come back");
+    cluster.pass(Duration::from_secs(3));
+    let refused = Reply::Refused(Refusal::NodeGone(N1));
+    assert_eq!(cluster.reply(early), Some(&refused));
+    assert_eq!(cluster.reply(waits), None, "it is held, not lost");
+    let recovered = false;
+    cluster.input(
+        N2,
+        Input::LockReturned {
+            key: held,
+            recovered,
+        },
+    );
+    cluster.pass(Duration::from_secs(3));
+    let locked = Reply::Locked { recovered };
+    assert_eq!(cluster.reply(waits), Some(&locked));
+    // It comes back: all is as it was.
+    cluster.go_on(N1);
+    let late = cluster.ask(N3, Request::Lock { key: gone });
+    cluster.pass(Duration::from_secs(1));
+    cluster.input(
+        N1,
+        Input::LockReturned {
+            key: gone,
+            recovered,
+        },
+    );
+    cluster.pass(Duration::from_secs(3));
+    assert_eq!(cluster.reply(late), Some(&locked));
+}

@@ -5,8 +5,10 @@ use crate::keeper::Tag;
 use crate::note::Note;
 use crate::recorder::Recorder;
 use crate::session::{Opening, Session};
+use crate::tally::Count;
 use pagemesh_core::Node;
 use pagemesh_wire::local::Reply;
+use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, MappingId, SegmentId};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -28,6 +30,9 @@ impl Hands {
 
     /// Answers a process.
     pub(crate) fn reply(&mut self, client: ClientId, number: u64, reply: Reply, fds: Vec<OwnedFd>) {
+        if matches!(&reply, Reply::Refused(why) if *why != Refusal::Cancelled) {
+            self.count(Count::RequestsRefused, 1);
+        }
         if let Some(note) = self.sessions.reply(client, number, reply, fds, &self.poll) {
             self.note(&note);
             self.recorder.publish();

@@ -36,6 +36,10 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// A daemon that was just killed may take so long to be gone: on a busy host its last
+/// threads end some time after the signal.
+const DYING: Duration = Duration::from_secs(2);
+
 /// How long a daemon may take to make room for the next one.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -67,21 +71,20 @@ pub(crate) fn find(options: &Options) -> Result<Option<Estate>> {
         return Ok(None);
     };
     let socket = &options.socket;
-    let end = Instant::now() + PATIENCE;
-    let mut asked = false;
+    let (start, mut asked) = (Instant::now(), false);
     loop {
         match Keeper::search(socket)? {
             Search::Nobody => return Ok(None),
             Search::Found(keeper, held) => return Estate::sort(keeper, held).map(Some),
-            Search::Busy if !keeping.replace => bail!(
+            Search::Busy if !keeping.replace && start.elapsed() > DYING => bail!(
                 "another daemon listens at {} already; stop that daemon, let this one take its \
                  place (--replace), or give this one another --socket",
                 socket.display()
             ),
-            Search::Busy if Instant::now() > end => {
+            Search::Busy if start.elapsed() > PATIENCE => {
                 bail!("the daemon at {} does not make room", socket.display())
             }
-            Search::Busy if !asked => {
+            Search::Busy if keeping.replace && !asked => {
                 ask_for_room(socket)
                     .with_context(|| format!("the daemon at {}", socket.display()))?;
                 asked = true;

@@ -92,6 +92,8 @@ counts! {
     SessionsTurnedAway => "sessions_turned_away",
     /// Requests of processes.
     Requests => "requests",
+    /// Requests of processes that were refused, with a reason; withdrawn ones aside.
+    RequestsRefused => "requests_refused",
     /// Times the driver fell asleep waiting.
     Sleeps => "sleeps",
 }

@@ -187,6 +187,7 @@ fn a_host_with_other_pages_is_told() {
     };
     assert_eq!(incarnation, STRANGER);
     assert_eq!(why, Refusal::PageSize { theirs: 65536 });
+    assert_eq!(client.counter("joins_refused"), 1);
     assert_eq!(client.status().alive, 1);
     drop(client);
     daemon.end().unwrap();
@@ -210,6 +211,7 @@ fn a_daemon_that_waits_for_admission_says_for_whom() {
         after: String::new(),
     };
     assert_eq!(client.ask(list), Reply::Refused(Refusal::NotYetMember));
+    assert_eq!(client.counter("requests_refused"), 1);
 }
 
 #[test]

@@ -38,6 +38,8 @@ canaries! {
     LockStolen = "lock-stolen",
     /// The holder of a lock never learns that others wait.
     WantedForgotten = "wanted-forgotten",
+    /// A token that comes back from a free word is said to come from a dead holder.
+    DeathInvented = "death-invented",
     /// Acknowledgements of ownership never arrive.
     PassAckLost = "passack-lost",
     /// A daemon that takes the place of a killed one does over what was done.

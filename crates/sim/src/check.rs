@@ -60,6 +60,8 @@ invariants! {
         "A lock's token is lent to the clients of at most one node, and only into an absent word.",
     LockRecovered = "INV-lock-recovered":
         "Whoever takes a lock whose holder died holding it is told so.",
+    NobodyDied = "INV-nobody-died":
+        "Nobody is told that a lock was recovered unless its holder died, or a node.",
     Barrier = "INV-barrier":
         "Nobody passes a barrier before all have come.",
     OneReply = "INV-one-reply":

@@ -160,6 +160,7 @@ impl World {
     /// The node has heard that a client is gone: the locks it held come back.
     pub(crate) fn return_locks_of_dead(&mut self, at: usize, client: ClientId) {
         for key in self.hosts[at].kernel.recover_locks(client) {
+            self.processes.bequeathed.insert(key);
             self.log.note(
                 self.now,
                 at,

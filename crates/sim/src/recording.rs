@@ -223,7 +223,10 @@ impl World {
         for (index, effect) in remains.effects.iter().enumerate().skip(remains.done) {
             let answers = self.answers.len();
             if index >= remains.truly || !self.is_done(at, effect) {
-                self.execute(at, effect.clone(), payload)?;
+                self.repeats = index < remains.truly;
+                let done = self.execute(at, effect.clone(), payload);
+                self.repeats = false;
+                done?;
             }
             if let Some(recording) = &mut self.hosts[at].recording {
                 recording.done(index, effect, &self.answers[answers..]);

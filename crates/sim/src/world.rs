@@ -142,6 +142,9 @@ pub(crate) struct World {
     pub(crate) answers: Vec<Input<'static>>,
     /// Hosts that are gone when the present effects have been carried out.
     pub(crate) departing: Vec<(usize, Life)>,
+    /// The effect being carried out was done before by a daemon that was killed:
+    /// what it says was said, and is said once more.
+    pub(crate) repeats: bool,
 }
 
 impl World {
@@ -172,6 +175,7 @@ impl World {
             effects: Effects::default(),
             answers: Vec::new(),
             departing: Vec::new(),
+            repeats: false,
             setting,
         };
         for plan in world.setting.hosts.clone() {

@@ -1,13 +1,33 @@
 //! What the daemons of a failed test remember, kept for those who look into it.
 
+use pagemesh_cli::control::Control;
 use pagemesh_cli::sandbox::Sandbox;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Where a node's socket and log are.
 pub(super) struct Place {
     socket: PathBuf,
     pub(super) log: PathBuf,
+}
+
+/// What counts what threads wait for: as long as it rises, nothing hangs.
+const PROGRESS: [&str; 3] = ["faults_served", "locks", "barriers"];
+
+/// How long a daemon may take to say how far it is.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// How much the daemons have done for threads that waited. Daemons that say nothing
+/// have done nothing.
+pub(super) fn progress(places: &[Place]) -> u64 {
+    let counters = places.iter().filter_map(|place| {
+        let mut control = Control::connect_within(&place.socket, ANSWER).ok()?;
+        control.counters().ok()
+    });
+    let counters = counters.flatten();
+    let counted = counters.filter(|(name, _)| PROGRESS.contains(&name.as_str()));
+    counted.map(|(_, count)| count).sum()
 }
 
 /// The places of all nodes.

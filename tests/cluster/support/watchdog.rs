@@ -10,8 +10,14 @@ use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// Longer than any test takes on a busy machine.
+/// Longer than a test takes, unless the machine is very busy.
 const LIMIT: Duration = Duration::from_secs(150);
+
+/// Then it hangs if its daemons served nobody for so long.
+const STEP: Duration = Duration::from_secs(20);
+
+/// A test that takes longer than this will not come to an end.
+const STEPS: usize = 9;
 
 /// Lines of each daemon's log to show.
 const TAIL: usize = 15;
@@ -29,11 +35,24 @@ impl Watchdog {
         let places = evidence::places(sandbox);
         let limit = LIMIT + super::stress_time();
         std::thread::spawn(move || {
-            if let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(limit) {
-                bark(&test, places.iter().map(|place| place.log.clone()));
-                evidence::keep(&places);
-                std::process::abort();
+            let late = |limit| ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
+            if !late(limit) {
+                return;
             }
+            let mut done = evidence::progress(&places);
+            for _ in 0..STEPS {
+                if !late(STEP) {
+                    return;
+                }
+                let now = evidence::progress(&places);
+                if now == done {
+                    break;
+                }
+                done = now;
+            }
+            bark(&test, places.iter().map(|place| place.log.clone()));
+            evidence::keep(&places);
+            std::process::abort();
         });
         Self {
             _told_by_dropping: sender,

@@ -2,6 +2,7 @@
 
 use crate::directory::Directory;
 use crate::effect::Effect;
+use crate::event::Event;
 use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
@@ -169,6 +170,7 @@ fn welcome(cx: &mut Cx<'_>, address: SocketAddr, join: &Join, node: NodeId, view
 }
 
 fn unwelcome(cx: &mut Cx<'_>, address: SocketAddr, join: &Join, why: Refusal) {
+    cx.emit(Event::JoinRefused {});
     let message = Message::Unwelcome {
         incarnation: join.incarnation,
         why,

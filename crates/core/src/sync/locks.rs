@@ -186,18 +186,25 @@ impl Locks {
         }
     }
 
-    /// A peer said something about a token.
+    /// A peer said something about a token. `forsaken`: the first node has been
+    /// silent for as long as anybody waits for it.
     pub(crate) fn message(
         &mut self,
         cx: &mut Cx<'_>,
         segments: &mut Segments,
         from: NodeId,
-        key: SyncKey,
+        (key, forsaken): (SyncKey, Option<Duration>),
         message: Letter,
     ) {
         self.at(cx, segments, key, |desk| match message {
-            Letter::Ask(ask) => desk.asked(&ask),
-            Letter::Acquire(acquire) => desk.acquire(&acquire),
+            Letter::Ask(ask) => {
+                desk.asked(&ask);
+                desk.disappoint(&ask, forsaken);
+            }
+            Letter::Acquire(acquire) => {
+                desk.acquire(&acquire);
+                desk.disappoint(&acquire.ask, forsaken);
+            }
             Letter::Pass(pass) => desk.pass_arrived(from, &pass, None),
             Letter::Grant(grant) => {
                 desk.pass_arrived(from, &grant.pass, Some((grant.news, grant.times)));
@@ -207,7 +214,7 @@ impl Locks {
             }
             Letter::Locate(locate) => desk.lock.own.answer(desk.cx, from, &locate, Spare::None),
             Letter::Located(located) => desk.located(from, &located),
-            Letter::Lost(lost) => desk.lost(&lost),
+            Letter::Lost(lost) => desk.lost(&lost, forsaken),
         });
     }
 
@@ -386,6 +393,20 @@ impl Desk<'_, '_> {
             Route::PassAgain => self.pass_again(),
             Route::Gone => {}
             Route::Astray => self.astray(ask.waiter),
+        }
+    }
+
+    /// Who asks here for a token that the first node has, which is silent, cannot know
+    /// that: the first node was not the one it asked.
+    fn disappoint(&mut self, ask: &Ask, forsaken: Option<Duration>) {
+        let there = self.lock.own.hint == NodeId::COORDINATOR;
+        if forsaken.is_some() && there && ask.waiter.node != self.cx.me() {
+            let lost = Lost {
+                subject: self.subject(),
+                request: ask.waiter.request,
+                with: NodeId::COORDINATOR,
+            };
+            self.cx.send(ask.waiter.node, Message::Lost(lost));
         }
     }
 
@@ -604,13 +625,16 @@ impl Desk<'_, '_> {
         self.serve();
     }
 
-    fn lost(&mut self, lost: &Lost) {
-        let mine = self
-            .lock
-            .own
-            .want()
-            .is_some_and(|want| want.waiter.request == lost.request);
-        if mine {
+    /// The token is out of reach. If it is because of a first node that is only silent,
+    /// its time to come back is counted from our wish.
+    fn lost(&mut self, lost: &Lost, forsaken: Option<Duration>) {
+        let want = self.lock.own.want();
+        let Some(want) = want.filter(|want| want.waiter.request == lost.request) else {
+            return;
+        };
+        let silent = lost.with == NodeId::COORDINATOR && !self.cx.is_gone(lost.with);
+        let waited = self.cx.now - want.since;
+        if !silent || forsaken.is_some_and(|patience| waited >= patience) {
             self.refuse_all(lost.with);
         }
     }

@@ -89,6 +89,13 @@ impl World {
             id.0,
             host + 1
         );
+        ensure!(
+            !recovered || self.processes.bequeathed.remove(&key) || self.crashed,
+            NobodyDied,
+            "t{} on h{} is told that lock {key} was recovered, though nobody died",
+            id.0,
+            host + 1
+        );
         self.processes.holders.insert(key, id);
         self.processes.threads[id.0].holds = Some(key);
         Ok(())
