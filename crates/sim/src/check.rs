@@ -61,7 +61,7 @@ invariants! {
     LockRecovered = "INV-lock-recovered":
         "Whoever takes a lock whose holder died holding it is told so.",
     NobodyDied = "INV-nobody-died":
-        "Nobody is told that a lock was recovered unless its holder died, or a node.",
+        "Nobody is told that a lock was recovered unless its holder or a node died, or a node left to which it was going.",
     Barrier = "INV-barrier":
         "Nobody passes a barrier before all have come.",
     OneReply = "INV-one-reply":

@@ -107,7 +107,7 @@ pub(crate) struct Processes {
     pub(crate) holders: BTreeMap<SyncKey, ThreadId>,
     /// Locks whose holders died holding them, until somebody is told.
     pub(crate) orphaned: BTreeSet<SyncKey>,
-    /// Locks that were taken from the dead, until somebody is told.
+    /// Locks that were taken from the dead, or made anew, until somebody is told.
     pub(crate) bequeathed: BTreeSet<SyncKey>,
     /// How often each thread came to each barrier.
     pub(crate) arrivals: BTreeMap<(usize, ThreadId), u32>,
