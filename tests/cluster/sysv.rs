@@ -1,7 +1,9 @@
 //! System V programs on several nodes, unmodified: C programs of this directory,
 //! with the library loaded before them.
 
+use crate::replacement::{lasting, strike};
 use crate::support::{A_WHILE, Cluster, Player, eventually};
+use pagemesh_cli::sandbox::Plan;
 use pagemesh_os::netns::die_with_parent;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +18,11 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn set(nodes: usize) -> Option<Self> {
-        let cluster = Cluster::start(nodes)?;
+        Self::of(Plan::new(nodes))
+    }
+
+    fn of(plan: Plan) -> Option<Self> {
+        let cluster = Cluster::of(plan)?;
         let library = build_library();
         Some(Self { cluster, library })
     }
@@ -244,6 +250,43 @@ fn what_a_process_took_is_given_back_however_it_ends() {
     three.kill();
     waiting(&mut one, &set, "0");
     assert_eq!(one.ask(&value), "3");
+}
+
+/// Daemons are killed and replaced: who sleeps in a call sleeps on, who goes round goes
+/// round, and what was taken is given back in the end.
+#[test]
+fn calls_go_on_when_daemons_are_killed_and_replaced() {
+    const UNDO: i32 = 0x1000;
+    let Some(stage) = Stage::of(lasting(2)) else {
+        return;
+    };
+    let (mut one, mut two, set) = stage.pair(1);
+    let (mut sleeper, mut holder) = (stage.puppet(1), stage.puppet(1));
+    let memory = one.ask("shmget 8 4096 01600");
+    for player in [&mut one, &mut two] {
+        assert_eq!(player.ask(&format!("shmat {memory} 0 0")), "0");
+    }
+    let queue = one.ask("msgget 9 01600");
+    sleeper.tell(&format!("msgrcv {queue} 100 5 0"));
+    sleeper.expect_silence();
+    let lent = one.ask("semget 78 1 01600");
+    assert_eq!(one.ask(&format!("semctl {lent} 0 16 3")), "0");
+    let take = format!("semop {lent} -1 0:-1:{UNDO}");
+    assert_eq!(holder.ask(&take), "0");
+    one.tell(&format!("loop {set} 1000"));
+    two.tell(&format!("loop {set} 1000"));
+    for node in [1, 0, 1, 0, 1, 0] {
+        strike(&stage.cluster, node);
+    }
+    one.hear();
+    two.hear();
+    assert_eq!(one.ask("count"), "2000");
+    assert_eq!(one.ask(&format!("msgsnd {queue} 5 20 0")), "0");
+    sleeper.expect("50020");
+    let value = format!("semctl {lent} 0 12");
+    assert_eq!(one.ask(&value), "2");
+    holder.kill();
+    eventually("it is given back", || one.ask(&value) == "3");
 }
 
 #[test]

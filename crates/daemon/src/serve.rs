@@ -26,7 +26,12 @@ use std::os::fd::OwnedFd;
 const REPORTED: usize = 1000;
 
 /// Requests a process may have open at once.
-const OPEN_REQUESTS: usize = 65_536;
+const OPEN_REQUESTS: usize = 16_384;
+
+/// Requests all processes may have open at once. Who answers remembers 65,536 calls of
+/// a node, and what came beyond would not be answered at all: one process, or a few,
+/// would keep all others of its node waiting.
+const ALL_REQUESTS: usize = 49_152;
 
 /// Longest program name remembered, in characters.
 const PROGRAM: usize = 64;
@@ -331,7 +336,12 @@ impl Driver {
         }
         let waiting = self.hands.sessions.get(client).map_or(0, |s| s.waiting);
         if waiting >= OPEN_REQUESTS {
-            return Err(Refusal::Limit("too many requests at once".into()));
+            let why = "too many requests of one process at once";
+            return Err(Refusal::Limit(why.into()));
+        }
+        if self.hands.tickets.len() >= ALL_REQUESTS && kind != Kind::Leave {
+            let why = "too many requests of this node's processes at once";
+            return Err(Refusal::Limit(why.into()));
         }
         self.hands.sessions.count_waiting(client, 1);
         let pending = Pending {

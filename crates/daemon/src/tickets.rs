@@ -64,6 +64,11 @@ impl Tickets {
         self.last = self.last.max(last);
     }
 
+    /// How many requests are open.
+    pub(crate) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
     /// All open requests.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Ticket, Pending)> {
         self.pending

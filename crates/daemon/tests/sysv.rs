@@ -245,8 +245,8 @@ fn malformed_calls_of_system_v_end_their_session_and_no_other() {
         let request = Request::Sysv(op);
         let mut bytes = RequestPacket { number: 7, request }.encode();
         bytes.truncate(4096);
-        // Its object stays out of it: a flipped bit may name any.
-        let place = dice.below(bytes.len());
+        // An empty packet would be an orderly end.
+        let place = 1 + dice.below(bytes.len() - 1);
         match dice.below(3) {
             0 => bytes.truncate(place),
             1 => bytes.push(dice.throw() as u8),
@@ -329,43 +329,53 @@ fn limits_of_system_v_are_errors() {
     daemon.end().unwrap();
 }
 
-/// A process may ask for much at once; at some point it is told that this is too much.
-#[test]
-fn who_asks_too_much_at_once_is_told() {
-    let daemon = Daemon::start(|_| {});
-    let bystander = Bystander::of(&daemon);
-    let mut client = daemon.client();
+/// Until one is told that this is too much: how many requests of the client wait.
+fn exhaust(client: &mut Client, id: Id) -> usize {
     let patience = std::time::Duration::from_secs(20);
     client.socket.set_receive_timeout(patience).unwrap();
-    let id = make(&mut client, set(1));
     let down = SemBuf {
         number: 0,
         op: -1,
         flags: 0,
     };
-    let mut told = 0;
-    for _ in 0..80_000 {
-        client.send(
-            Request::Sysv(Op::SemOp {
-                id,
-                ops: vec![down],
-            }),
-            &[],
-        );
-        // `Waiting` of one that waits; in the end a refusal.
-        let packet = client.receive().expect("the daemon answers");
-        match packet.reply {
+    for count in 0..80_000 {
+        let ops = vec![down];
+        client.send(Request::Sysv(Op::SemOp { id, ops }), &[]);
+        match client.receive().expect("the daemon answers").reply {
             Reply::Waiting => {}
             Reply::Refused(Refusal::Limit(why)) => {
-                assert!(why.contains("too many"), "{why}");
-                told += 1;
-                break;
+                assert!(why.contains("too many requests"), "{why}");
+                return count;
             }
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(told, 1);
-    drop(client);
+    panic!("nobody minded");
+}
+
+/// One process may ask for much at once, and several for more; then they are told, and
+/// nobody is left without an answer.
+#[test]
+fn who_asks_too_much_at_once_is_told() {
+    let daemon = Daemon::start(|_| {});
+    let bystander = Bystander::of(&daemon);
+    let mut clients: Vec<Client> = (0..4).map(|_| daemon.client()).collect();
+    let id = make(&mut clients[0], set(1));
+    let open: Vec<usize> = clients
+        .iter_mut()
+        .map(|client| exhaust(client, id))
+        .collect();
+    assert!(open[..3].iter().all(|count| *count > 10_000), "{open:?}");
+    assert!(open[3] < open[0], "the node, too, has a limit: {open:?}");
+    drop(clients.pop());
+    drop(clients.pop());
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    // What the dead asked is withdrawn, and others are heard again.
+    let mut late = daemon.client();
+    while matches!(call(&mut late, set(1)), Reply::Refused(_)) {
+        assert!(std::time::Instant::now() < end, "never again");
+    }
     bystander.is_well();
+    drop((clients, late));
     daemon.end().unwrap();
 }
