@@ -85,7 +85,7 @@ impl Bystander {
     }
 
     /// All is as it was.
-    fn is_well(mut self) {
+    fn check(mut self) {
         let values = [5_u16, 6, 7].iter().flat_map(|value| value.to_le_bytes());
         let all = Op::SemGetAll { id: self.set };
         let values = Outcome::Values(values.collect());
@@ -229,7 +229,7 @@ fn nonsense_of_system_v_is_answered_and_harms_nobody() {
         assert!(fits, "{op:?}: {reply:?}");
     }
     assert!(client.status().node.is_valid());
-    bystander.is_well();
+    bystander.check();
     drop(client);
     daemon.end().unwrap();
 }
@@ -261,7 +261,7 @@ fn malformed_calls_of_system_v_end_their_session_and_no_other() {
     assert!(refused > 200, "{refused} of 400");
     let mut client = daemon.client();
     assert!(client.counter("sessions_refused") >= refused as u64);
-    bystander.is_well();
+    bystander.check();
     drop(client);
     daemon.end().unwrap();
 }
@@ -324,7 +324,7 @@ fn limits_of_system_v_are_errors() {
         assert_eq!(gone, Outcome::Number(0));
     }
     make(&mut client, set(1));
-    bystander.is_well();
+    bystander.check();
     drop(client);
     daemon.end().unwrap();
 }
@@ -375,7 +375,7 @@ fn who_asks_too_much_at_once_is_told() {
     while matches!(call(&mut late, set(1)), Reply::Refused(_)) {
         assert!(std::time::Instant::now() < end, "never again");
     }
-    bystander.is_well();
+    bystander.check();
     drop((clients, late));
     daemon.end().unwrap();
 }
