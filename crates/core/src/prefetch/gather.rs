@@ -51,11 +51,13 @@ fn joins(open: &mut Effect, effect: &Effect, wish: Wish) -> bool {
     let (
         Effect::Send {
             address,
+            header,
             message: held,
             ..
         },
         Effect::Send {
             address: to,
+            header: other,
             message: Message::Ask(ask),
             ..
         },
@@ -63,7 +65,8 @@ fn joins(open: &mut Effect, effect: &Effect, wish: Wish) -> bool {
     else {
         return false;
     };
-    if address != to {
+    // At the address of a node that died there may be a new one, with another number.
+    if address != to || header.to != other.to {
         return false;
     }
     if let Message::Ask(first) = held {
@@ -167,5 +170,19 @@ mod tests {
             asks
         };
         assert_eq!(all(after), all(&before), "and none is changed");
+    }
+
+    #[test]
+    fn a_new_node_at_the_address_of_another_gets_only_its_own() {
+        let mut effects = Effects::default();
+        effects.push(ask(1, 1, Access::Read));
+        let mut other = ask(1, 2, Access::Read);
+        if let Effect::Send { header, .. } = &mut other {
+            header.to = NodeId(5);
+        }
+        effects.push(other);
+        let before: Vec<Effect> = effects.as_slice().to_vec();
+        gather(&mut effects, 0);
+        assert_eq!(effects.as_slice(), before);
     }
 }
