@@ -117,6 +117,9 @@ fn seeds_that_broke_something_hold() {
         // A grant was lost with its sender: the hand-outs of the library site ran in
         // circles between the requester and who had heard of the grant.
         (1088, Profile::Wild, false),
+        // A new node at the address of one that had died got wishes that were for the
+        // dead one.
+        (654_691_073, Profile::Wild, false),
         // An answer to a search told the home of an older owner than it had heard of
         // meanwhile: it forgot the newer one, and took an outdated copy.
         (112_566, Profile::Wild, false),
