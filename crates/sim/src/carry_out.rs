@@ -456,14 +456,13 @@ impl World {
                 self.admitted(at);
                 Ok(())
             }
-            Event::LockRecovered { key }
-                if self.hosts.iter().any(|host| host.life == Life::Left) =>
-            {
+            Event::LockRecovered { key } if self.somebody_left => {
                 // Its token was on its way to the node that left, marked or not.
                 self.processes.bequeathed.insert(key);
                 Ok(())
             }
             Event::Left { node } => {
+                self.somebody_left = true;
                 self.lines.gone(node);
                 Ok(())
             }

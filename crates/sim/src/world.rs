@@ -145,6 +145,8 @@ pub(crate) struct World {
     /// The effect being carried out was done before by a daemon that was killed:
     /// what it says was said, and is said once more.
     pub(crate) repeats: bool,
+    /// Some node has heard that another left.
+    pub(crate) somebody_left: bool,
 }
 
 impl World {
@@ -176,6 +178,7 @@ impl World {
             answers: Vec::new(),
             departing: Vec::new(),
             repeats: false,
+            somebody_left: false,
             setting,
         };
         for plan in world.setting.hosts.clone() {
