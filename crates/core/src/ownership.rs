@@ -100,7 +100,7 @@ pub(crate) struct Passing {
 /// nodes that know at least the member view of the question: nobody can accept
 /// a grant from a gone node any more. Versions rise along the chain of owners,
 /// so the newest version anybody knows names the last owner anybody can name.
-/// If that one is gone, nobody owns the subject; nor if that one denies it in two
+/// If that one is gone, nobody owns the subject; nor if that one denies that version in two
 /// rounds running while nobody repeats a grant to it: the grant was lost with
 /// its sender.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -117,8 +117,10 @@ pub(crate) struct Search {
     denying: NodeSet,
     /// A grant of the newest version known is being repeated.
     passing: bool,
-    /// Rounds in which the owner of the newest version denied it.
-    denials: u32,
+    /// The newest version known when its owner denied it last, and in how many rounds
+    /// running that was so. Another version has another owner, who may have answered
+    /// just before it came.
+    denials: (Version, u32),
     backoff: Backoff,
 }
 
@@ -514,8 +516,12 @@ impl<X: Extra> Ownership<X> {
         }
         let denies = search.denying.contains(owner);
         let denied = denies && !search.passing;
-        search.denials = if denied { search.denials + 1 } else { 0 };
-        if !cx.is_gone(owner) && denies && search.denials <= 1 {
+        search.denials = match search.denials {
+            _ if !denied => (Version(0), 0),
+            (before, rounds) if before == version => (version, rounds + 1),
+            _ => (version, 1),
+        };
+        if !cx.is_gone(owner) && denies && search.denials.1 <= 1 {
             // Its grant is on its way, or may have arrived just after it answered.
             return Found::NotYet;
         }
@@ -600,7 +606,7 @@ impl Search {
             stash: None,
             denying: NodeSet::EMPTY,
             passing: false,
-            denials: 0,
+            denials: (Version(0), 0),
             backoff,
         }
     }

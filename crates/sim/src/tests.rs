@@ -117,6 +117,9 @@ fn seeds_that_broke_something_hold() {
         // A grant was lost with its sender: the hand-outs of the library site ran in
         // circles between the requester and who had heard of the grant.
         (1088, Profile::Wild, false),
+        // Two owners, one after the other, denied a page that was just coming to them, in
+        // two rounds of a search: it was taken for lost.
+        (731_202_579, Profile::Wild, false),
         // A new node at the address of one that had died got wishes that were for the
         // dead one.
         (654_691_073, Profile::Wild, false),
