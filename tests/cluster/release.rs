@@ -4,7 +4,7 @@
 use crate::replacement::{kills, lasting, strike};
 use crate::stress::{bad_network, seed};
 use crate::support::{Cluster, Player, eventually, finish_all, load, store, stress_time};
-use pagemesh::{Options, PAGE_SIZE, Policy};
+use pagemesh::{Kind, Merge, Options, PAGE_SIZE, Policy};
 use pagemesh_cli::sandbox::Plan;
 use pagemesh_tests::dice::Dice;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,8 +15,12 @@ const GROUND: u64 = 7;
 
 /// The policy, asked for by name.
 pub(crate) fn release() -> Options {
+    named("release")
+}
+
+fn named(policy: &str) -> Options {
     Options {
-        policy: "release".parse::<Policy>().unwrap(),
+        policy: policy.parse::<Policy>().unwrap(),
         ..Options::default()
     }
 }
@@ -90,6 +94,217 @@ fn several_processes_of_a_node_are_one_to_all_others() {
 fn a_labelled_program_finds_the_same_in_sequential_memory() {
     labelled(Plan::new(3), 1, Options::default(), |_| {});
     labelled(bad_network(2), 2, Options::default(), |_| {});
+}
+
+#[test]
+fn a_labelled_program_finds_the_same_however_changes_travel() {
+    for policy in ["eager", "hybrid"] {
+        labelled(Plan::new(3), 1, named(policy), |_| {});
+        labelled(bad_network(3), 1, named(policy), |_| {});
+    }
+}
+
+/// Turns with a lock, in which each node stores what it found and one more.
+fn turns(maps: &[pagemesh::Mapping], rounds: u64) {
+    turns_from(maps, 0, rounds);
+}
+
+fn turns_from(maps: &[pagemesh::Mapping], first: u64, rounds: u64) {
+    for round in first..first + rounds {
+        let memory = &maps[round as usize % maps.len()];
+        let guard = memory.segment().lock(1).lock().unwrap();
+        assert_eq!(load(memory, 64), round);
+        store(memory, 64, round + 1);
+        guard.unlock();
+    }
+}
+
+#[test]
+fn small_changes_go_along_with_the_lock() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let asked_in = |policy: &str| {
+        let maps = cluster.share_with(policy, 1, named(policy));
+        turns(&maps, 4);
+        let faults = |node| cluster.counter(node, "datagrams_out");
+        let before: u64 = (0..2).map(faults).sum();
+        turns_from(&maps, 4, 40);
+        (0..2).map(faults).sum::<u64>() - before
+    };
+    let (lazy, hybrid) = (asked_in("release"), asked_in("hybrid"));
+    eprintln!("40 turns: {lazy} datagrams lazily, {hybrid} with changes that go along");
+    // A wish for the changes and its answer are replaced by one datagram.
+    assert!(hybrid + 20 < lazy, "{hybrid} datagrams, {lazy} lazily");
+}
+
+#[test]
+fn eager_changes_come_without_an_acquire() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let maps = cluster.share_with("pushed", 1, named("eager"));
+    turns(&maps, 4);
+    // A barrier of one party is a release, too; node 1 acquires nothing.
+    let guard = maps[0].segment().lock(1).lock().unwrap();
+    store(&maps[0], 64, 77);
+    guard.unlock();
+    maps[0].segment().barrier(9, 1).wait().unwrap();
+    eventually("node 1 sees what node 0 released", || {
+        load(&maps[1], 64) == 77
+    });
+}
+
+#[test]
+fn what_a_node_wrote_stays_when_it_leaves() {
+    let Some(cluster) = Cluster::start(4) else {
+        return;
+    };
+    // Node 2 is the home of one segment, and leaves first.
+    let segments = [(2, "its own"), (1, "of another")];
+    for (home, name) in segments {
+        cluster.make_on(home, name, 16, release());
+        for node in [3, 2, 1] {
+            let memory = cluster.map(node, name);
+            let guard = memory.segment().lock(5).lock().unwrap();
+            for page in 0..16 {
+                let at = page * PAGE_SIZE;
+                store(&memory, at, load(&memory, at) + 1);
+                store(&memory, at + 8 * node, 10 + page as u64);
+            }
+            guard.unlock();
+        }
+    }
+    for leaver in [2, 3] {
+        cluster.mesh(leaver).leave().unwrap();
+    }
+    for (_, name) in segments {
+        for node in [0, 1] {
+            let memory = cluster.map(node, name);
+            let guard = memory.segment().lock(5).lock().unwrap();
+            assert!(!guard.recovered(), "nobody died");
+            for page in 0..16 {
+                let at = page * PAGE_SIZE;
+                assert_eq!(load(&memory, at), 3, "page {page} of {name}");
+                for writer in 1..4 {
+                    assert_eq!(load(&memory, at + 8 * writer), 10 + page as u64);
+                }
+            }
+            guard.unlock();
+        }
+        let maps: Vec<_> = [0, 1].map(|node| cluster.map(node, name)).into();
+        std::thread::scope(|scope| {
+            for memory in &maps {
+                scope.spawn(move || memory.segment().barrier(1, 2).wait().unwrap());
+            }
+        });
+    }
+}
+
+/// N nodes add to the same numbers, none of them with a lock.
+fn accumulate(plan: Plan) {
+    const ROUNDS: u64 = 6;
+    let nodes = plan.nodes;
+    let Some(cluster) = Cluster::of(plan) else {
+        return;
+    };
+    let maps = cluster.share_with("sums", 2, release());
+    let parties = nodes as u32;
+    let [sums, reals, least] = [0..4096, 4096..4104, 4104..4108];
+    // Anybody may declare, everybody has to know.
+    let segment = maps[nodes - 1].segment();
+    segment.reduce(sums, Merge::Sum, Kind::U64).unwrap();
+    segment.reduce(reals, Merge::Sum, Kind::F64).unwrap();
+    segment.reduce(least, Merge::Min, Kind::I32).unwrap();
+    std::thread::scope(|scope| {
+        for (node, memory) in maps.iter().enumerate() {
+            scope.spawn(move || {
+                let barrier = memory.segment().barrier(1, parties);
+                let me = node as u64 + 1;
+                for round in 1..=ROUNDS {
+                    for slot in 0..512 {
+                        let sum = memory.atomic_u64(8 * slot).unwrap();
+                        sum.fetch_add(me + slot as u64, Relaxed);
+                    }
+                    let more = |real| Some((f64::from_bits(real) + 0.5).to_bits());
+                    let real = memory.atomic_u64(4096).unwrap();
+                    real.fetch_update(Relaxed, Relaxed, more).unwrap();
+                    let low = memory.atomic_u32(4104).unwrap();
+                    let value = -(round as i32) * (node as i32 + 1);
+                    let lower = |old: u32| Some(old.cast_signed().min(value).cast_unsigned());
+                    low.fetch_update(Relaxed, Relaxed, lower).unwrap();
+                    // Neighbours that are not declared are bytes as ever.
+                    memory
+                        .atomic_u8(4108 + node)
+                        .unwrap()
+                        .store(round as u8, Relaxed);
+                    barrier.wait().unwrap();
+                    let all = u64::from(parties * (parties + 1) / 2);
+                    for slot in 0..512 {
+                        let sum = round * (all + u64::from(parties) * slot as u64);
+                        assert_eq!(load(memory, 8 * slot), sum, "slot {slot}, round {round}");
+                    }
+                    let real = 0.5 * f64::from(parties) * round as f64;
+                    assert_eq!(load(memory, 4096), real.to_bits());
+                    let least = -(round as i32) * parties as i32;
+                    assert_eq!(low.load(Relaxed).cast_signed(), least);
+                    for other in 0..nodes {
+                        let byte = memory.atomic_u8(4108 + other).unwrap().load(Relaxed);
+                        assert_eq!(byte, round as u8, "byte of node {other}");
+                    }
+                    barrier.wait().unwrap();
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn nodes_accumulate_without_a_lock() {
+    accumulate(Plan::new(4));
+}
+
+#[test]
+fn nodes_accumulate_without_a_lock_though_datagrams_are_lost() {
+    accumulate(bad_network(3));
+}
+
+#[test]
+fn ranges_that_cannot_be_are_refused_with_the_reason() {
+    let Some(cluster) = Cluster::start(1) else {
+        return;
+    };
+    let segment = cluster.make_on(0, "ranges", 1, release());
+    let why = |bytes, merge, kind| {
+        let refused = segment.reduce(bytes, merge, kind).unwrap_err();
+        refused.to_string()
+    };
+    assert!(why(4090..4104, Merge::Sum, Kind::U8).contains("beyond"));
+    assert!(why(4..12, Merge::Sum, Kind::U64).contains("multiple of 8"));
+    assert!(why(0..8, Merge::Or, Kind::F64).contains("integers"));
+    segment.reduce(0..8, Merge::Max, Kind::I64).unwrap();
+    assert!(why(4..8, Merge::Sum, Kind::U32).contains("in common"));
+    let other = cluster.make_on(0, "sequential", 1, Options::default());
+    let refused = other.reduce(0..8, Merge::Sum, Kind::U64).unwrap_err();
+    assert!(
+        refused.to_string().contains("atomic operations"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn watches_and_pins_are_refused_with_what_to_do_instead() {
+    let Some(cluster) = Cluster::start(1) else {
+        return;
+    };
+    let maps = cluster.share_with("refused", 1, release());
+    let short = Some(Duration::from_secs(1));
+    let why = maps[0].wait_change(0, 0, short).unwrap_err().to_string();
+    assert!(why.contains("condition variable"), "{why}");
+    let Err(why) = maps[0].write_lock(0..8) else {
+        panic!("pages of many writers are pinned");
+    };
+    assert!(why.to_string().contains("needs a lock"), "{why}");
 }
 
 #[test]

@@ -123,10 +123,14 @@ unsigned pagemesh_node(const pagemesh_t *mesh);
 
 /* policy: every load sees the latest store made anywhere. */
 #define PAGEMESH_SEQUENTIAL 0
-/* policy: a load sees what was stored before it by the segment's own locks and
- * barriers; several nodes may write one page at once. manager and window mean
- * nothing then. */
+/* policy: every load sees what happened before it by the segment's own locks and
+ * barriers; many writers, whose changes are merged (docs/memory-model.md). manager
+ * and window_ns mean nothing then. Changes travel when they are needed. */
 #define PAGEMESH_RELEASE 1
+/* policy: the same; changes travel at every release, to whoever uses the page. */
+#define PAGEMESH_RELEASE_EAGER 2
+/* policy: the same; small changes go along with locks and barriers. */
+#define PAGEMESH_RELEASE_HYBRID 3
 
 /* manager: owner hints lead to the owner, who keeps the queue. */
 #define PAGEMESH_DYNAMIC 0
@@ -143,7 +147,7 @@ unsigned pagemesh_node(const pagemesh_t *mesh);
 typedef struct pagemesh_options {
     uint32_t mode;        /* who may read and write: permission bits, as of a file */
     uint32_t exclusive;   /* not 0: fail if the name is taken, instead of opening */
-    uint32_t policy;      /* PAGEMESH_SEQUENTIAL or PAGEMESH_RELEASE */
+    uint32_t policy;      /* PAGEMESH_SEQUENTIAL, PAGEMESH_RELEASE, ... */
     uint32_t manager;     /* PAGEMESH_DYNAMIC or PAGEMESH_FIXED */
     int64_t window_ns;    /* how long a node keeps a page it was granted */
     uint64_t reserved[4]; /* 0 */
@@ -263,6 +267,34 @@ int pagemesh_wait_change(pagemesh_segment_t *segment, uint64_t offset, uint8_t e
  * changes what loads see, only how soon. The first three hold for all of the
  * segment. Does not wait for what it causes. */
 int pagemesh_advise(pagemesh_segment_t *segment, uint64_t offset, uint64_t length, int advice);
+
+/* How numbers that several nodes accumulated become one. */
+#define PAGEMESH_SUM 0     /* what each added is added up; integers wrap around */
+#define PAGEMESH_MIN 1     /* the least */
+#define PAGEMESH_MAX 2     /* the greatest */
+#define PAGEMESH_OR 3      /* bits that anybody set; integers only */
+#define PAGEMESH_REPLACE 4 /* the last writer's, whole */
+
+/* What numbers they are. */
+#define PAGEMESH_U8 0
+#define PAGEMESH_U16 1
+#define PAGEMESH_U32 2
+#define PAGEMESH_U64 3
+#define PAGEMESH_I8 4
+#define PAGEMESH_I16 5
+#define PAGEMESH_I32 6
+#define PAGEMESH_I64 7
+#define PAGEMESH_FLOAT 8
+#define PAGEMESH_DOUBLE 9
+
+/* Declares that nodes accumulate in these bytes of a segment of policy
+ * PAGEMESH_RELEASE without a lock, by atomic operations (__atomic_fetch_add); after
+ * the next barrier all see the same.
+ * offset and length are multiples of the size of a number; at most 64 ranges a
+ * segment. Returns when every node knows. Declare before anybody stores there, and
+ * let a barrier follow. */
+int pagemesh_reduce(pagemesh_segment_t *segment, uint64_t offset, uint64_t length, int merge,
+                    int kind);
 
 /* Keeps the pages of these bytes on this node, writable, during a series of
  * stores; others wait until pagemesh_write_unlock, one second at most. At most

@@ -69,7 +69,10 @@ impl From<&SegmentInfo> for CStat {
             home: u32::from(info.id.home().0),
             attached: u32::try_from(info.attached.len()).unwrap_or(u32::MAX),
             removed: u32::from(info.removed),
-            policy: u32::from(matches!(policy, Policy::Release { .. })),
+            policy: match policy {
+                Policy::Sequential { .. } => 0,
+                Policy::Release { spread } => 1 + spread as u32,
+            },
             manager: match manager {
                 Manager::Dynamic => 0,
                 Manager::Fixed => 1,

@@ -5,8 +5,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 
 use pagemesh::{
-    Access, Advice, Guarded, Lock, LockGuard, Manager, Mapping, Mesh, Options, Policy, Segment,
-    Window, WriteLock,
+    Access, Advice, Guarded, Kind, Lock, LockGuard, Manager, Mapping, Merge, Mesh, Options, Policy,
+    Segment, Window, WriteLock,
 };
 
 use crate::error::{Failure, Outcome, call};
@@ -76,10 +76,7 @@ impl COptions {
         };
         let policy = match self.policy {
             0 => Policy::Sequential { manager, window },
-            1 => "release"
-                .parse()
-                .map_err(|why: String| Failure::invalid(&why))?,
-            _ => return Err(Failure::invalid("there is no such policy")),
+            number => release(number)?,
         };
         Ok(Options {
             mode,
@@ -87,6 +84,18 @@ impl COptions {
             exclusive: self.exclusive != 0,
         })
     }
+}
+
+/// A policy of which locks and barriers are part, by its number.
+fn release(number: u32) -> Outcome<Policy> {
+    let name = match number {
+        1 => "release",
+        2 => "eager",
+        3 => "hybrid",
+        _ => return Err(Failure::invalid("there is no such policy")),
+    };
+    name.parse()
+        .map_err(|_| Failure::invalid("there is no such policy"))
 }
 
 fn access(number: c_int) -> Outcome<Access> {
@@ -197,6 +206,44 @@ pub extern "C" fn pagemesh_unmap(address: *mut c_void) -> c_int {
         let mapping =
             mapping.ok_or_else(|| Failure::invalid("no segment is mapped at that address"))?;
         drop(mapping);
+        Ok(0)
+    })
+}
+
+/// Declares a range in which nodes accumulate.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagemesh_reduce(
+    segment: *mut Handle,
+    offset: u64,
+    length: u64,
+    merge: c_int,
+    kind: c_int,
+) -> c_int {
+    call(-1, || {
+        // SAFETY: the header asks for a handle.
+        let Handle { segment, .. } = unsafe { borrow(segment)? };
+        let merge = match merge {
+            0 => Merge::Sum,
+            1 => Merge::Min,
+            2 => Merge::Max,
+            3 => Merge::Or,
+            4 => Merge::Replace,
+            _ => return Err(Failure::invalid("numbers are not combined in such a way")),
+        };
+        let kind = match kind {
+            0 => Kind::U8,
+            1 => Kind::U16,
+            2 => Kind::U32,
+            3 => Kind::U64,
+            4 => Kind::I8,
+            5 => Kind::I16,
+            6 => Kind::I32,
+            7 => Kind::I64,
+            8 => Kind::F32,
+            9 => Kind::F64,
+            _ => return Err(Failure::invalid("there are no such numbers")),
+        };
+        segment.reduce(offset..offset.saturating_add(length), merge, kind)?;
         Ok(0)
     })
 }

@@ -93,5 +93,7 @@ pub use write_lock::WriteLock;
 pub use pagemesh_wire::local::{
     Advice, NodeStatus, PageLine, PageReport, Refusal, Stamp, StampKind,
 };
-pub use pagemesh_wire::peer::{Health, Manager, Member, Policy, SegmentInfo, SegmentSpec, Window};
+pub use pagemesh_wire::peer::{
+    Health, Kind, Manager, Member, Merge, Policy, SegmentInfo, SegmentSpec, Window,
+};
 pub use pagemesh_wire::{ByteLen, NodeId, NodeSet, PAGE_SIZE, SegmentId};

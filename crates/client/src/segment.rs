@@ -10,7 +10,7 @@ use std::time::Duration;
 use pagemesh_os::area::LockArea;
 use pagemesh_os::kept::{Mark, kept};
 use pagemesh_wire::local::{Advice, Request};
-use pagemesh_wire::peer::{Policy, SegmentInfo};
+use pagemesh_wire::peer::{Kind, Merge, Policy, Reduction, SegmentInfo};
 use pagemesh_wire::{ByteOffset, PAGE_SIZE, PageCount, SegmentId, SyncKey};
 
 use crate::fork::Guarded;
@@ -194,6 +194,34 @@ impl Segment {
             first,
             count: PageCount(last.0 - first.0 + 1),
             advice,
+        })
+    }
+
+    /// Declares that nodes accumulate in these bytes of a segment of policy `release`
+    /// without a lock, by atomic operations on the mapping: what each did to an element is combined as `merge` says, and
+    /// after the next barrier all see the same. Elsewhere the last store counts, byte by byte.
+    ///
+    /// Returns when every node knows. Declare before anybody stores there, and let a
+    /// barrier follow; what is declared lasts as long as the segment. Declaring the
+    /// same again changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a segment opened read-only; [`Error::Refused`] for an empty
+    /// range or one outside of the segment, one that cuts an element in two or shares
+    /// bytes with another, a segment of another policy, and beyond 64 ranges.
+    pub fn reduce(&self, bytes: Range<u64>, merge: Merge, kind: Kind) -> Result<()> {
+        if self.0.access == Access::ReadOnly {
+            return Err(Error::Invalid("the segment was opened read-only"));
+        }
+        let reduction = Reduction {
+            offset: bytes.start,
+            length: bytes.end.saturating_sub(bytes.start),
+            merge,
+            kind,
+        };
+        self.mesh().done(Request::Reduce {
+            segment: self.id(),
+            reduction,
         })
     }
 

@@ -46,6 +46,8 @@ pub(crate) enum Then {
     Nothing,
     /// Its process is gone; when its last call is over, more is to be done.
     Mourn(ClientId),
+    /// A member knows a range that somebody declared.
+    Declared(Caller),
     /// What processes ask this home next, it answers knowing what it was told.
     Told,
 }
@@ -408,6 +410,16 @@ impl Calls {
         if let Some(served) = served.filter(|served| served.reply.is_some()) {
             served.waits = false;
         }
+    }
+
+    /// Whether a call is still to be answered.
+    pub(crate) fn waits(&self, me: NodeId, caller: Caller) -> bool {
+        if caller.node == me {
+            return self.outgoing.contains_key(&caller.call);
+        }
+        let memory = self.served.get(&caller.node);
+        let served = memory.and_then(|memory| memory.calls.get(&caller.call));
+        served.is_some_and(|served| served.reply.is_none())
     }
 
     /// A remote caller has withdrawn a call, which may not even have arrived yet.

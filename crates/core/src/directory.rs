@@ -4,7 +4,7 @@
 //! process that exits never removes anything.
 
 use crate::limits::WINDOW_LIMIT;
-use pagemesh_wire::peer::{Credentials, Refusal, SegmentInfo, SegmentSpec, Window};
+use pagemesh_wire::peer::{Credentials, Reduction, Refusal, SegmentInfo, SegmentSpec, Window};
 use pagemesh_wire::{ByteLen, CallId, NodeId, NodeSet, SegmentId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -23,6 +23,8 @@ struct Entry {
     /// The last call by which each node changed its attachment: calls of one
     /// node may overtake each other.
     changed: BTreeMap<NodeId, CallId>,
+    /// Ranges in which nodes accumulate.
+    reductions: Vec<Reduction>,
 }
 
 /// A wish to open a segment.
@@ -77,6 +79,7 @@ impl Directory {
             Entry {
                 info,
                 changed: BTreeMap::new(),
+                reductions: Vec::new(),
             },
         );
         Ok(id)
@@ -132,6 +135,41 @@ impl Directory {
         }
         self.segments.remove(&id);
         Some(id)
+    }
+
+    /// Declares a range in which nodes accumulate. Returns all of the segment.
+    pub(crate) fn declare(
+        &mut self,
+        id: SegmentId,
+        reduction: Reduction,
+    ) -> Result<Vec<Reduction>, Refusal> {
+        let entry = self.segments.get_mut(&id).ok_or(Refusal::NotFound)?;
+        let no = |why: String| Err(Refusal::Invalid(why));
+        let spec = &entry.info.spec;
+        if spec.policy.sequential().is_some() {
+            let why = "nodes accumulate in segments of policy release; in a sequential one use \
+                       atomic operations";
+            return no(why.into());
+        }
+        reduction.check(spec.size.0).map_err(Refusal::Invalid)?;
+        if entry.reductions.contains(&reduction) {
+            return Ok(entry.reductions.clone());
+        }
+        let mut others = entry.reductions.iter();
+        if let Some(other) = others.find(|other| other.overlaps(&reduction)) {
+            return no(format!(
+                "{} bytes from {} are declared already, and have a byte in common with these",
+                other.length, other.offset
+            ));
+        }
+        if entry.reductions.len() >= Reduction::LIMIT {
+            let limit = Reduction::LIMIT;
+            return no(format!(
+                "a segment has at most {limit} declared ranges; put what belongs together side by side"
+            ));
+        }
+        entry.reductions.push(reduction);
+        Ok(entry.reductions.clone())
     }
 
     pub(crate) fn get(&self, id: SegmentId) -> Option<&SegmentInfo> {
@@ -294,6 +332,49 @@ mod tests {
             directory.close(NodeId(2), CallId(10), info.id),
             Some(info.id)
         );
+    }
+
+    #[test]
+    fn hostile_declarations_are_refused_with_the_reason() {
+        use pagemesh_wire::peer::{Kind, Merge, Spread};
+        let mut directory = Directory::default();
+        let who = user(0);
+        let spread = Spread::Lazy;
+        let release = SegmentSpec {
+            policy: Policy::Release { spread },
+            size: ByteLen(4096),
+            ..spec(0o600)
+        };
+        let plain = directory.open(&opening("a", Some(&spec(0o600)), &who));
+        let summed = directory.open(&opening("b", Some(&release), &who));
+        let (plain, summed) = (plain.unwrap().id, summed.unwrap().id);
+        let range = |offset, length, merge, kind| Reduction {
+            offset,
+            length,
+            merge,
+            kind,
+        };
+        let good = range(8, 8, Merge::Sum, Kind::U64);
+        let mut why = |id, range| match directory.declare(id, range) {
+            Err(Refusal::Invalid(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        assert!(why(plain, good).contains("atomic operations"));
+        assert!(why(summed, range(4090, 16, Merge::Sum, Kind::U8)).contains("beyond"));
+        assert!(why(summed, range(4, 8, Merge::Sum, Kind::U64)).contains("multiple of 8"));
+        assert!(why(summed, range(0, 8, Merge::Or, Kind::F64)).contains("integers"));
+        let nobody = SegmentId::new(NodeId(9), 9);
+        assert_eq!(directory.declare(nobody, good), Err(Refusal::NotFound));
+        assert_eq!(directory.declare(summed, good), Ok(vec![good]));
+        assert_eq!(directory.declare(summed, good), Ok(vec![good]), "once");
+        let mut why = |range| directory.declare(summed, range).unwrap_err().to_string();
+        assert!(why(range(0, 16, Merge::Max, Kind::U8)).contains("in common"));
+        for number in 1..Reduction::LIMIT as u64 {
+            let next = range(8 + 8 * number, 8, Merge::Min, Kind::I64);
+            directory.declare(summed, next).unwrap();
+        }
+        let mut why = |range| directory.declare(summed, range).unwrap_err().to_string();
+        assert!(why(range(4088, 8, Merge::Max, Kind::U8)).contains("at most 64"));
     }
 
     #[test]

@@ -4,10 +4,11 @@
 
 use crate::calls::{Caller, Redirected, Then};
 use crate::limits::{INHERITED, LEAVE_BURST};
+use crate::policies::After;
 use crate::rooms::Rooms;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Arrival, Call, Inheritance, Owner, Refusal, Reply, Service, Subject};
-use pagemesh_wire::{NodeId, Ticket};
+use pagemesh_wire::{NodeId, Ticket, VectorTime};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -107,11 +108,12 @@ impl Rooms {
         let arrivals = arrivals.chunks(INHERITED).map(|part| part.to_vec());
         let waiters = waiters.chunks(INHERITED).map(|part| part.to_vec());
         let served = served.chunks(INHERITED).map(|part| part.to_vec());
+        // An arrival counts only if its call is known to wait.
         owners
             .map(Inheritance::Owners)
+            .chain(served.map(Inheritance::Served))
             .chain(arrivals.map(Inheritance::Arrivals))
             .chain(waiters.map(Inheritance::Waiters))
-            .chain(served.map(Inheritance::Served))
             .collect()
     }
 
@@ -134,9 +136,8 @@ impl Rooms {
             }
             Inheritance::Arrivals(arrivals) => {
                 for arrival in arrivals {
-                    let Arrival { node, call, .. } = arrival;
-                    if !cx.is_gone(node) {
-                        self.barriers.inherit(arrival, Caller { node, call });
+                    if !cx.is_gone(arrival.node) {
+                        self.inherit_arrival(cx, arrival);
                     }
                 }
             }
@@ -154,6 +155,26 @@ impl Rooms {
                     }
                 }
             }
+        }
+    }
+
+    /// Where barriers keep the order of accesses, what the home knew of those who
+    /// have arrived must be known here before others may leave.
+    fn inherit_arrival(&mut self, cx: &mut Cx<'_>, arrival: Arrival) {
+        let (node, call) = (arrival.node, arrival.call);
+        let caller = Caller { node, call };
+        self.adopt(arrival.key.segment);
+        match self.order(arrival.key.segment) {
+            Some(order) => {
+                let after = After::Arrive {
+                    caller,
+                    key: arrival.key,
+                    parties: arrival.parties,
+                    time: VectorTime::ZERO,
+                };
+                order.hear_everybody(cx, after);
+            }
+            None => self.barriers.inherit(arrival, caller),
         }
     }
 

@@ -22,6 +22,7 @@ mod order;
 mod ownership;
 mod policies;
 mod prefetch;
+mod reductions;
 mod rooms;
 mod segment;
 mod shell;

@@ -73,6 +73,19 @@ pub const INHERITED: usize = 32;
 /// wants them collected: with a diff of a page for each, some 70 MB.
 pub const NOTICES_KEPT: u32 = 1 << 14;
 
+/// Diffs that go along with a token or the opening of a barrier (`hybrid`), and the
+/// largest of them: together they fill one datagram.
+pub const ATTACHED: usize = 24;
+/// Bytes of the largest diff that goes along.
+pub const ATTACHED_BYTES: u16 = 512;
+
+/// Diffs pushed to one node at one release (`eager`): more at once would not find
+/// room in its socket's buffer. The rest is asked for.
+pub const PUSHED: usize = 96;
+
+/// Diffs kept although their notices have not come yet.
+pub const EARLY: usize = 256;
+
 /// Page ownerships under way at once when a node leaves.
 pub const LEAVE_BURST: usize = 64;
 

@@ -6,7 +6,7 @@ use crate::policies::{After, Release};
 use crate::rooms::Rooms;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{self, Call, Collect, News, Refusal};
-use pagemesh_wire::{NodeId, SegmentId, SyncKey, VectorTime};
+use pagemesh_wire::{NodeId, NodeSet, SegmentId, SyncKey, VectorTime};
 use serde::{Deserialize, Serialize};
 
 /// Somebody reached a barrier before its home knew of the segment.
@@ -92,15 +92,26 @@ impl Rooms {
         time: Option<VectorTime>,
     ) {
         let segment = key.segment;
-        for answer in self.barriers.arrive(caller, key, parties, time) {
+        let answers = self.barriers.arrive(caller, key, parties, time);
+        let open = answers
+            .iter()
+            .filter(|answer| answer.reply == peer::Reply::Done);
+        let nodes: NodeSet = open.map(|answer| answer.caller.node).collect();
+        for answer in answers {
             let mut reply = answer.reply;
             if reply == peer::Reply::Done
                 && let Some(order) = self.order(segment)
             {
                 let news = order.news(&answer.time.unwrap_or_default());
+                order.attach(cx, answer.caller.node, &news);
                 reply = peer::Reply::Depart { segment, news };
             }
             self.answer(cx, answer.caller, reply);
+        }
+        if !nodes.is_empty()
+            && let Some(order) = self.order(segment)
+        {
+            order.barrier_opened(cx, nodes);
         }
     }
 
@@ -132,8 +143,10 @@ impl Rooms {
         step: Collect,
     ) {
         let leads = cx.home(segment) == caller.node;
-        match self.order(segment).filter(|_| leads) {
-            Some(order) => order.collect(cx, caller, step),
+        match self.order(segment) {
+            Some(order) if leads => order.collect(cx, caller, step),
+            // This node will hear soon that the home is gone.
+            Some(_) => self.answer(cx, caller, peer::Reply::Refused(Refusal::NotFound)),
             None => self.answer(cx, caller, peer::Reply::Done),
         }
     }
@@ -161,7 +174,12 @@ impl Rooms {
                     key,
                     parties,
                     time,
-                } => self.arrived(cx, caller, key, parties, Some(time)),
+                } => {
+                    // Whoever waits no more has not arrived.
+                    if self.calls.waits(cx.me(), caller) {
+                        self.arrived(cx, caller, key, parties, Some(time));
+                    }
+                }
                 After::Depart(then) => {
                     let home = cx.me();
                     self.carry_on(cx, home, then, peer::Reply::Done);

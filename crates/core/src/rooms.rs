@@ -12,6 +12,7 @@ use crate::link::Sender;
 use crate::membership::{Coordinator, Membership, Standing, Verdict};
 use crate::order::Early;
 use crate::policies::Who;
+use crate::reductions::Reductions;
 use crate::segment::Segment;
 use crate::shell::Cx;
 use crate::sync::{Barriers, Conditions, Locks};
@@ -38,6 +39,7 @@ pub(crate) struct Rooms {
     pub(crate) leaving: Leaving,
     pub(crate) sysv: Sysv,
     pub(crate) early: Vec<Early>,
+    pub(crate) reductions: Reductions,
 }
 
 impl Rooms {
@@ -54,6 +56,7 @@ impl Rooms {
             leaving: Leaving::default(),
             sysv: Sysv::default(),
             early: Vec::new(),
+            reductions: Reductions::default(),
         }
     }
 
@@ -532,6 +535,16 @@ impl Rooms {
             Call::Arrive { key, parties, news } => {
                 return self.arrive(cx, caller, (key, parties), &news);
             }
+            Call::Declare { segment, reduction } => {
+                return self.declare(cx, caller, segment, reduction);
+            }
+            Call::Reduce {
+                segment,
+                reductions,
+            } => {
+                self.reduce(caller.node, segment, reductions);
+                peer::Reply::Done
+            }
             Call::Collect { segment, step } => return self.collect(cx, caller, segment, step),
             Call::CondWait { key } => {
                 self.conditions.wait(caller, key);
@@ -590,7 +603,11 @@ impl Rooms {
         };
         let directory = &mut coordinator.directory;
         let mut unused = None;
-        let segment = |info: SegmentInfo| peer::Reply::Segment(info);
+        let reductions = &self.reductions;
+        let segment = |info: SegmentInfo| match reductions.of(info.id) {
+            [] => peer::Reply::Segment(info),
+            some => peer::Reply::Reducing(info, some.to_vec()),
+        };
         let result = match call {
             Call::Open {
                 name,
@@ -642,6 +659,7 @@ impl Rooms {
         self.locks.forget(id);
         self.barriers.forget(id);
         self.conditions.forget(id);
+        self.reductions.forget(id);
         let Some(mut segment) = self.segments.remove(&id) else {
             return;
         };
@@ -695,6 +713,7 @@ impl Rooms {
                     cx.reply(ticket, to_local(reply));
                 }
             },
+            Then::Declared(caller) => self.declared(cx, caller, from),
             Then::Mourn(client) => self.sysv_exit(cx, client),
             Then::Told => self.sysv_told(cx),
             Then::Left => self.expelled(cx),
@@ -710,6 +729,13 @@ impl Rooms {
         name: &str,
         reply: peer::Reply,
     ) {
+        let reply = match reply {
+            peer::Reply::Reducing(info, reductions) => {
+                self.reduce(NodeId::COORDINATOR, info.id, reductions);
+                peer::Reply::Segment(info)
+            }
+            other => other,
+        };
         if let peer::Reply::Segment(info) = &reply {
             let segment = self
                 .segments
@@ -728,6 +754,7 @@ impl Rooms {
             cx.reply(ticket, to_local(reply));
         }
         if let Some(id) = known {
+            self.inform_of_reductions(id);
             self.count_early(cx, id);
         }
         self.close_by_name(cx, name, opened);
@@ -947,6 +974,7 @@ impl Rooms {
             self.segments
                 .entry(id)
                 .or_insert_with(|| Segment::new(info));
+            self.inform_of_reductions(id);
         }
     }
 }
@@ -961,7 +989,7 @@ fn home_of(cx: &Cx<'_>, call: &Call) -> Option<NodeId> {
     }
     let names = matches!(
         call,
-        Call::Remove { .. } | Call::Stat { .. } | Call::List { .. }
+        Call::Remove { .. } | Call::Stat { .. } | Call::List { .. } | Call::Declare { .. }
     );
     names.then_some(NodeId::COORDINATOR)
 }
@@ -993,7 +1021,7 @@ fn to_local(reply: peer::Reply) -> Reply {
     match reply {
         peer::Reply::Done => Reply::Done,
         peer::Reply::Waiting => Reply::Waiting,
-        peer::Reply::Segment(info) => Reply::Segment(info),
+        peer::Reply::Segment(info) | peer::Reply::Reducing(info, _) => Reply::Segment(info),
         peer::Reply::Segments(infos) => Reply::Segments(infos),
         peer::Reply::Woken(count) => Reply::Woken(count),
         peer::Reply::Depart { .. } | peer::Reply::Reached(_) => Reply::Done,

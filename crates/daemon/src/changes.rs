@@ -14,7 +14,7 @@ use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_twins::{DiffKey, Error, Keep, Store};
 use pagemesh_wire::header::{HEADER_SIZE, Header, MAX_DATAGRAM};
 use pagemesh_wire::local::RaceLine;
-use pagemesh_wire::peer::{DiffName, Diffs, Message};
+use pagemesh_wire::peer::{DiffName, Diffs, Message, Rule};
 use pagemesh_wire::{RequestId, SegmentId};
 use std::net::SocketAddr;
 
@@ -43,7 +43,8 @@ impl Hands {
                 segment,
                 name,
                 then,
-            } => self.diff(key(segment, name), then),
+                rules,
+            } => self.diff(key(segment, name), then, &rules),
             DiffWork::DropTwin { segment, page } => pages.changes.drop_twin((segment, page)),
             DiffWork::Keep { segment, names } => self.keep_diffs(segment, &names, payload),
             DiffWork::Update {
@@ -99,11 +100,11 @@ impl Hands {
         &mut self,
         at: At,
         source: Source,
-        names: &[DiffName],
+        (names, rules): (&[DiffName], &[Rule]),
         payload: Payload<'_>,
     ) -> Option<Fresh> {
         self.tally.add(Count::DiffsApplied, names.len() as u64);
-        match self.pages.merge(at, source, names, payload) {
+        match self.pages.merge(at, source, (names, rules), payload) {
             Ok(bytes) => Some(Fresh::Merged(bytes)),
             // The daemon before put it there, and dropped what it was made of.
             Err(_) if self.pages.again && self.pages.has(at) => None,
@@ -114,12 +115,12 @@ impl Hands {
         }
     }
 
-    fn diff(&mut self, key: DiffKey, then: Afterwards) {
+    fn diff(&mut self, key: DiffKey, then: Afterwards, rules: &[Rule]) {
         let keep = match then {
             Afterwards::Drop => Keep::Nothing,
             Afterwards::Refresh => Keep::Twin,
         };
-        let made = self.pages.capture(key, keep);
+        let made = self.pages.capture(key, (keep, rules));
         self.tally.add(Count::DiffsMade, 1);
         if then == Afterwards::Refresh && made == Ok(0) {
             self.follow(Input::Unchanged {
@@ -244,10 +245,10 @@ impl Pages {
     }
 
     /// Writes down what changed since the twin. How many bytes.
-    fn capture(&mut self, key: DiffKey, keep: Keep) -> Result<usize, Error> {
+    fn capture(&mut self, key: DiffKey, how: (Keep, &[Rule])) -> Result<usize, Error> {
         let mut page = [0; PAGE];
         self.look(key.at(), &mut page)?;
-        self.changes.capture(key, &page, keep)
+        pagemesh_reduce::capture(&mut self.changes, key, &page, how)
     }
 
     /// Contents with diffs applied.
@@ -255,12 +256,12 @@ impl Pages {
         &self,
         at: At,
         source: Source,
-        names: &[DiffName],
+        (names, rules): (&[DiffName], &[Rule]),
         payload: Payload<'_>,
     ) -> Result<Box<PageBytes>, Error> {
         let mut page = self.copy(at, source, payload)?;
         let keys = names.iter().map(|name| key(at.0, *name));
-        self.changes.merge(keys, &mut *page)?;
+        pagemesh_reduce::merge(&self.changes, keys, rules, &mut page)?;
         Ok(page)
     }
 
@@ -392,8 +393,14 @@ mod tests {
         expected[9..14].copy_from_slice(&[7, 5, 5, 7, 8]);
         expected[4095] = 9;
         assert_eq!(frame(&pages), expected);
-        assert_eq!(pages.capture(key(AT.0, name(1, 1)), Keep::Twin), Ok(2));
-        assert_eq!(pages.capture(key(AT.0, name(1, 2)), Keep::Nothing), Ok(0));
+        assert_eq!(
+            pages.capture(key(AT.0, name(1, 1)), (Keep::Twin, &[])),
+            Ok(2)
+        );
+        assert_eq!(
+            pages.capture(key(AT.0, name(1, 2)), (Keep::Nothing, &[])),
+            Ok(0)
+        );
     }
 
     #[test]
@@ -403,13 +410,47 @@ mod tests {
         learn(&mut pages, name(3, 1), &[(1, 3)]);
         let names = [name(2, 1), name(3, 1)];
         for (source, last) in [(Source::Frame, 1), (Source::Zero, 0)] {
-            let page = pages.merge(AT, source, &names, Payload::NONE).unwrap();
+            let page = pages
+                .merge(AT, source, (&names, &[]), Payload::NONE)
+                .unwrap();
             assert_eq!((page[0], page[1], page[4095]), (2, 3, last));
         }
-        let missing = pages.merge(AT, Source::Frame, &[name(4, 1)], Payload::NONE);
+        let missing = pages.merge(AT, Source::Frame, (&[name(4, 1)], &[]), Payload::NONE);
         assert_eq!(missing.unwrap_err(), Error::NoDiff(key(AT.0, name(4, 1))));
-        let nothing = pages.merge(AT, Source::Stash, &[], Payload::NONE);
+        let nothing = pages.merge(AT, Source::Stash, (&[], &[]), Payload::NONE);
         assert_eq!(nothing.unwrap_err(), Error::NoContents(AT));
+    }
+
+    #[test]
+    fn numbers_in_declared_ranges_are_added_up() {
+        use pagemesh_wire::peer::{Kind, Merge};
+        let rules = [Rule {
+            start: 8,
+            end: 16,
+            merge: Merge::Sum,
+            kind: Kind::U64,
+        }];
+        let mut pages = pages(&[0; PAGE]);
+        let add = |pages: &mut Pages, number: u64, name: DiffName| {
+            pages.twin_of(AT, Source::Frame, Payload::NONE).unwrap();
+            let sum = u64::from_le_bytes(frame(pages)[8..16].try_into().unwrap()) + number;
+            let segment = pages.segments.get(AT.0).unwrap();
+            segment.write_some(AT.1, 8, &sum.to_le_bytes()).unwrap();
+            pages
+                .capture(key(AT.0, name), (Keep::Nothing, &rules))
+                .unwrap();
+        };
+        add(&mut pages, 300, name(1, 1));
+        add(&mut pages, 5, name(1, 2));
+        assert!(pages.changes.twin_of(AT).is_none());
+        let names = [name(1, 1), name(1, 2)];
+        let twice = pages.merge(AT, Source::Frame, (&names, &rules), Payload::NONE);
+        assert_eq!(twice.unwrap()[8..16], 610_u64.to_le_bytes());
+        assert!(
+            pages
+                .capture(key(AT.0, name(1, 3)), (Keep::Nothing, &rules))
+                .is_err()
+        );
     }
 
     #[test]
@@ -421,6 +462,9 @@ mod tests {
         pages.update(AT, &[name(2, 1)]).unwrap();
         let page = frame(&pages);
         assert_eq!((page[2], page[3]), (4, 9));
-        assert_eq!(pages.capture(key(AT.0, name(1, 1)), Keep::Nothing), Ok(0));
+        assert_eq!(
+            pages.capture(key(AT.0, name(1, 1)), (Keep::Nothing, &[])),
+            Ok(0)
+        );
     }
 }

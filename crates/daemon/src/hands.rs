@@ -209,10 +209,11 @@ impl Hands {
                     page,
                     source,
                     names,
+                    rules,
                 }) => {
                     self.fill(&mut filling, payload);
                     let at = (segment, page);
-                    let merged = self.merge(at, source, &names, payload);
+                    let merged = self.merge(at, source, (&names, &rules), payload);
                     filling = merged.map(|fresh| Fill { at, fresh, index });
                 }
                 Effect::Diffs(DiffWork::Twin { segment, page }) => {

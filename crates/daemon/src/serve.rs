@@ -266,6 +266,13 @@ impl Driver {
             Request::CondWait { cond } => anybody(Call::CondWait { key: cond }),
             Request::CondSignal { cond, all } => anybody(Call::CondSignal { key: cond, all }),
             Request::Barrier { key, parties } => anybody(Call::Barrier { key, parties }),
+            Request::Reduce { segment, reduction } => {
+                let opening = self.opening(client, segment)?;
+                if !opening.write {
+                    return Err(Refusal::Permission);
+                }
+                anybody(Call::Declare { segment, reduction })
+            }
             Request::Watch { segment, page } => {
                 self.check_pages(client, segment, page, PageCount(1), false)?;
                 Ask::Watch { segment, page }

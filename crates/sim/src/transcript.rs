@@ -167,6 +167,8 @@ fn call(call: &Call) -> String {
         Call::Arrive { key, parties, news } => {
             format!("Arrive {} of {parties} knowing {:?}", key.number, news.goal)
         }
+        Call::Declare { reduction, .. } => format!("Declare {reduction:?}"),
+        Call::Reduce { reductions, .. } => format!("Reduce, {} ranges", reductions.len()),
         Call::Collect { step, .. } => format!("Collect {step:?}"),
         Call::CondWait { key } => format!("CondWait {}", key.number),
         Call::CondSignal { key, all } => {
@@ -192,6 +194,7 @@ fn inherit(piece: &Inheritance) -> String {
 fn reply(reply: &Reply) -> String {
     match reply {
         Reply::Segment(info) => format!("Segment {}", info.name),
+        Reply::Reducing(info, _) => format!("Segment {} and its ranges", info.name),
         Reply::Segments(infos) => format!("Segments, {}", infos.len()),
         other => format!("{other:?}"),
     }

@@ -5,7 +5,7 @@
 //! Requests carry a number that the reply repeats, so the threads of a process
 //! share one socket; replies come in any order.
 
-use crate::peer::{Credentials, Member, SegmentInfo, SegmentSpec};
+use crate::peer::{Credentials, Member, Reduction, SegmentInfo, SegmentSpec};
 use crate::sysv;
 use crate::{
     ByteLen, ByteOffset, ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, SyncKey,
@@ -256,6 +256,14 @@ pub enum Request {
     Races {
         /// From the one of this number on.
         first: u32,
+    },
+    /// Declare a range of a segment of policy `release` in which nodes accumulate
+    /// without a lock. → [`Reply::Done`] when every node knows.
+    Reduce {
+        /// Of which segment.
+        segment: SegmentId,
+        /// Which range, and how.
+        reduction: Reduction,
     },
 }
 

@@ -15,9 +15,11 @@ use core::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 mod inheritance;
+mod reduction;
 mod release;
 
 pub use inheritance::{Arrival, Inheritance, Owner, Service};
+pub use reduction::{Kind, Merge, Reduction, Rule};
 pub use release::{
     Absent, Acquire, Base, Collect, DiffName, Diffs, Fetch, Grant, Inquire, IntervalRecord, News,
     PageRun, Spread, Told, Want,
@@ -644,6 +646,20 @@ pub enum Call {
     Sysv(Box<sysv::Ask>),
     /// To the home of System V objects: something happened to a process.
     SysvNews(sysv::News),
+    /// To the coordinator: nodes are going to accumulate in a range.
+    Declare {
+        /// Of which segment.
+        segment: SegmentId,
+        /// Which range, and how.
+        reduction: Reduction,
+    },
+    /// From the coordinator: these ranges are declared, all that there are.
+    Reduce {
+        /// Of which segment.
+        segment: SegmentId,
+        /// At most [`Reduction::LIMIT`].
+        reductions: Vec<Reduction>,
+    },
 }
 
 impl Call {
@@ -686,6 +702,8 @@ pub enum Reply {
     Reached(VectorTime),
     /// What became of a System V call.
     Sysv(sysv::Outcome),
+    /// The segment in question, and its declared ranges.
+    Reducing(SegmentInfo, Vec<Reduction>),
 }
 
 /// Everything one daemon can say to another.

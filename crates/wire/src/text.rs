@@ -6,7 +6,7 @@ use crate::ByteLen;
 use crate::peer::{Manager, Policy, Spread, Window};
 
 /// All policies by name. Whatever reads a policy reads it here.
-const POLICIES: [(&str, Policy); 3] = [
+const POLICIES: [(&str, Policy); 5] = [
     (
         "sequential",
         Policy::Sequential {
@@ -25,6 +25,18 @@ const POLICIES: [(&str, Policy); 3] = [
         "release",
         Policy::Release {
             spread: Spread::Lazy,
+        },
+    ),
+    (
+        "eager",
+        Policy::Release {
+            spread: Spread::Eager,
+        },
+    ),
+    (
+        "hybrid",
+        Policy::Release {
+            spread: Spread::Hybrid,
         },
     ),
 ];
@@ -89,7 +101,7 @@ mod tests {
         assert_eq!("sequential".parse(), Ok(Policy::default()));
         let words = "sequentially".parse::<Policy>().unwrap_err();
         assert!(
-            words.contains("sequential, sequential-fixed, release"),
+            words.contains("sequential-fixed, release, eager, hybrid"),
             "{words}"
         );
     }

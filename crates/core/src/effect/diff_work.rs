@@ -13,7 +13,7 @@
 
 use core::net::SocketAddr;
 use pagemesh_wire::header::Header;
-use pagemesh_wire::peer::DiffName;
+use pagemesh_wire::peer::{DiffName, Rule};
 use pagemesh_wire::{PageIndex, RequestId, SegmentId, VectorTime};
 
 use super::Source;
@@ -50,6 +50,8 @@ pub enum DiffWork {
         name: DiffName,
         /// What becomes of the twin.
         then: Afterwards,
+        /// Ranges of which it says what was done to numbers, not to bytes.
+        rules: Vec<Rule>,
     },
     /// The twin of a page is not needed any more. Nobody may store to the page.
     DropTwin {
@@ -79,9 +81,13 @@ pub enum DiffWork {
         source: Source,
         /// Later ones overwrite earlier ones.
         names: Vec<DiffName>,
+        /// Ranges in which what they say is done to numbers; all of them were made
+        /// under the same.
+        rules: Vec<Rule>,
     },
     /// Apply diffs to a page whose frame is filled, while mappings go on reading
-    /// it, and writing other bytes of it; to its twin, too, if there is one.
+    /// it, and writing other bytes of it; to its twin, too, if there is one. There are
+    /// no rules for such a page.
     Update {
         /// Of which segment.
         segment: SegmentId,

@@ -553,7 +553,8 @@ impl Desk<'_, '_> {
             Some((waiter.node, time.clone()))
         });
         let times: Times = next.take(Grant::TIMES).collect();
-        let news = order.release(self.cx, &known);
+        let news = order.release(self.cx, to, &known);
+        order.attach(self.cx, to, &news);
         more.granted = Some(Box::new((news, times)));
     }
 

@@ -1,10 +1,12 @@
-//! The memory of one host: frames, twins, diffs, rights, as a driver keeps them,
-//! in whole pages and with the real diffs.
+//! The memory of one host: frames, twins, diffs, rights, as a driver keeps them, in
+//! whole pages; twins and diffs in the daemon's own store.
 
 use pagemesh_core::{Afterwards, DiffWork, Effect, Rights, Source};
-use pagemesh_diff::{Diff, Page, encode};
-use pagemesh_wire::peer::{DiffName, Diffs};
-use pagemesh_wire::{MappingId, PageIndex};
+use pagemesh_diff::Page;
+use pagemesh_reduce::{capture, merge};
+use pagemesh_twins::{At, DiffKey, Keep, Store};
+use pagemesh_wire::peer::{DiffName, Diffs, Rule};
+use pagemesh_wire::{MappingId, PageIndex, SegmentId};
 use std::collections::BTreeMap;
 
 /// What a simulated driver does wrong.
@@ -14,6 +16,8 @@ pub enum Planted {
     MergeForgetsLast,
     /// Diffs are merged in the opposite order.
     MergeBackwards,
+    /// What was done to numbers travels and is merged as bytes.
+    RulesForgotten,
     /// A refreshed twin is what the frame is when the next store has come.
     TwinNotMade,
 }
@@ -23,7 +27,6 @@ pub enum Planted {
 struct Slot {
     frame: Option<Box<Page>>,
     stash: Option<Box<Page>>,
-    twin: Option<Box<Page>>,
     rights: BTreeMap<MappingId, Rights>,
 }
 
@@ -31,11 +34,14 @@ struct Slot {
 #[derive(Default)]
 pub(super) struct Memory {
     slots: BTreeMap<PageIndex, Slot>,
-    pub(super) diffs: BTreeMap<DiffName, Vec<u8>>,
+    /// Twins and diffs, in what the daemon keeps them in.
+    changes: Store,
     /// Mappings and pages whose threads may run again.
     pub(super) woken: Vec<(Option<MappingId>, PageIndex)>,
     /// Refreshed twins that had not changed.
     pub(super) unchanged: Vec<PageIndex>,
+    /// The most diffs there ever were.
+    pub(super) most: usize,
     planted: Option<Planted>,
 }
 
@@ -87,7 +93,10 @@ impl Memory {
             Source::Payload => tail.bytes.try_into().ok().map(Box::new),
             Source::Frame => slot.and_then(|slot| slot.frame.clone()),
             Source::Stash => slot.and_then(|slot| slot.stash.clone()),
-            Source::Twin => slot.and_then(|slot| slot.twin.clone()),
+            Source::Twin => {
+                let twin = self.changes.twin_of(at(page));
+                twin.and_then(|twin| twin.try_into().ok()).map(Box::new)
+            }
         };
         found.ok_or_else(|| format!("{page} is taken from {source:?}, where there is nothing"))
     }
@@ -119,11 +128,12 @@ impl Memory {
                 rights,
                 ..
             } => {
+                let twin = self.changes.twin_of(at(*page)).is_some();
                 let slot = self.slots.entry(*page).or_default();
                 if slot.frame.is_none() {
                     return Err(format!("{page} is mapped, but its frame is empty"));
                 }
-                if *rights == Rights::Write && slot.twin.is_none() {
+                if *rights == Rights::Write && !twin {
                     return Err(format!("{page} becomes writable without a twin"));
                 }
                 slot.rights.insert(*mapping, *rights);
@@ -156,46 +166,34 @@ impl Memory {
     }
 
     fn work(&mut self, work: &DiffWork, tail: Tail<'_>) -> Check {
+        self.most = self.most.max(self.changes.counts().1);
         match work {
             DiffWork::Twin { page, .. } => self.twin(*page),
-            DiffWork::Diff { name, then, .. } => self.diff(*name, *then),
+            DiffWork::Diff {
+                name, then, rules, ..
+            } => self.diff(*name, *then, rules),
             DiffWork::DropTwin { page, .. } => {
-                let slot = self.slots.entry(*page).or_default();
-                nobody_writes(*page, slot)?;
-                slot.twin
-                    .take()
-                    .map(|_| ())
-                    .ok_or(format!("{page} has no twin to drop"))
+                self.nobody_writes(*page)?;
+                let twin = self.changes.twin_of(at(*page)).map(|_| ());
+                self.changes.drop_twin(at(*page));
+                twin.ok_or(format!("{page} has no twin to drop"))
             }
-            DiffWork::Keep { names, .. } => {
-                let mut rest = tail.bytes;
-                for (name, length) in tail.diffs.into_iter().flat_map(|diffs| &diffs.diffs) {
-                    let (encoded, after) = rest.split_at(usize::from(*length));
-                    rest = after;
-                    if names.contains(name) {
-                        self.diffs.entry(*name).or_insert_with(|| encoded.to_vec());
-                    }
-                }
-                let kept = |name: &DiffName| self.diffs.contains_key(name);
-                match names.iter().find(|name| !kept(name)) {
-                    Some(name) => Err(format!("{name:?} shall be kept, but did not come")),
-                    None => Ok(()),
-                }
-            }
+            DiffWork::Keep { names, .. } => self.keep(names, tail),
             DiffWork::Merge {
                 page,
                 source,
                 names,
+                rules,
                 ..
             } => {
                 let mut contents = self.contents(*page, *source, tail)?;
-                self.apply(names, &mut contents)?;
+                self.apply(names, rules, &mut contents)?;
                 self.fill(*page, contents)
             }
             DiffWork::Update { page, names, .. } => self.update(*page, names),
             DiffWork::Forget { upto, .. } => {
-                self.diffs
-                    .retain(|name, _| !upto.has(name.node, name.interval));
+                let through = |node| upto.get(node);
+                self.changes.forget_through(SegmentId::default(), through);
                 Ok(())
             }
             DiffWork::Send { .. } => Ok(()),
@@ -208,13 +206,10 @@ impl Memory {
     fn compare(&self, pairs: &[(DiffName, DiffName)]) -> Check {
         for (one, other) in pairs {
             let of = |name: &DiffName| {
-                let encoded = self.diffs.get(name);
-                encoded.ok_or_else(|| format!("{name:?} is compared, but not here"))
+                let diff = self.changes.checked(key(name));
+                diff.map_err(|why| why.to_string())
             };
             let (first, second) = (of(one)?, of(other)?);
-            let malformed = |_| format!("{one:?} or {other:?} is no diff");
-            let first = Diff::check(first).map_err(malformed)?;
-            let second = Diff::check(second).map_err(malformed)?;
             let races = first.overlap(&second);
             if !races.is_empty() {
                 return Err(format!(
@@ -225,51 +220,79 @@ impl Memory {
         Ok(())
     }
 
-    fn twin(&mut self, page: PageIndex) -> Check {
-        let planted = self.planted == Some(Planted::TwinNotMade);
-        let slot = self.slots.entry(page).or_default();
-        nobody_writes(page, slot)?;
-        if !(planted && slot.twin.is_some()) {
-            slot.twin.clone_from(&slot.frame);
-        }
-        slot.twin
-            .as_ref()
-            .map(|_| ())
-            .ok_or(format!("{page} has no frame to copy"))
+    /// How many twins and how many diffs there are.
+    pub(super) fn held(&self) -> (usize, usize) {
+        self.changes.counts()
     }
 
-    fn diff(&mut self, name: DiffName, then: Afterwards) -> Check {
-        let page = name.page;
+    fn frame(&self, page: PageIndex) -> Check<Box<Page>> {
+        self.contents(page, Source::Frame, Tail::default())
+    }
+
+    fn twin(&mut self, page: PageIndex) -> Check {
+        self.nobody_writes(page)?;
         let planted = self.planted == Some(Planted::TwinNotMade);
-        let slot = self.slots.entry(page).or_default();
-        let (Some(twin), Some(frame)) = (&slot.twin, &slot.frame) else {
-            return Err(format!(
-                "{name:?} is made, but there is no twin or no frame"
-            ));
-        };
-        let mut encoded = Vec::new();
-        encode(twin, frame, &mut encoded);
-        if self.diffs.insert(name, encoded).is_some() {
+        if planted && self.changes.twin_of(at(page)).is_some() {
+            return Ok(());
+        }
+        let frame = self.frame(page)?;
+        let made = self.changes.twin(at(page), &*frame);
+        made.map_err(|why| why.to_string())
+    }
+
+    fn diff(&mut self, name: DiffName, then: Afterwards, rules: &[Rule]) -> Check {
+        let page = name.page;
+        if self.changes.diff(key(&name)).is_some() {
             return Err(format!("INV-diff-is-final: {name:?} is made twice"));
         }
-        match then {
-            Afterwards::Drop => {
-                nobody_writes(page, slot)?;
-                if !planted {
-                    slot.twin = None;
-                }
-            }
-            Afterwards::Refresh => {
-                if slot.twin == slot.frame {
-                    self.unchanged.push(page);
-                }
-                slot.twin.clone_from(&slot.frame);
-            }
+        let frame = self.frame(page)?;
+        let keep = match then {
+            Afterwards::Drop => Keep::Nothing,
+            Afterwards::Refresh => Keep::Twin,
+        };
+        if keep == Keep::Nothing {
+            self.nobody_writes(page)?;
+        }
+        let twin = self.changes.twin_of(at(page)).map(<[u8]>::to_vec);
+        let how = (keep, self.heeded(rules));
+        let made = capture(&mut self.changes, key(&name), &frame, how);
+        let changed = made.map_err(|why| why.to_string())?;
+        if then == Afterwards::Refresh && changed == 0 {
+            self.unchanged.push(page);
+        }
+        if let Some(twin) = twin.filter(|_| self.planted == Some(Planted::TwinNotMade)) {
+            let made = self.changes.twin(at(page), &twin);
+            made.map_err(|why| why.to_string())?;
         }
         Ok(())
     }
 
-    fn apply(&self, names: &[DiffName], contents: &mut Page) -> Check {
+    /// The rules, unless it is planted that they are not heeded.
+    fn heeded<'a>(&self, rules: &'a [Rule]) -> &'a [Rule] {
+        match self.planted {
+            Some(Planted::RulesForgotten) => &[],
+            _ => rules,
+        }
+    }
+
+    fn keep(&mut self, names: &[DiffName], tail: Tail<'_>) -> Check {
+        let mut rest = tail.bytes;
+        for (name, length) in tail.diffs.into_iter().flat_map(|diffs| &diffs.diffs) {
+            let (encoded, after) = rest.split_at(usize::from(*length));
+            rest = after;
+            if names.contains(name) {
+                let kept = self.changes.insert(key(name), encoded);
+                kept.map_err(|why| why.to_string())?;
+            }
+        }
+        let kept = |name: &&DiffName| self.changes.diff(key(name)).is_none();
+        match names.iter().find(kept) {
+            Some(name) => Err(format!("{name:?} shall be kept, but did not come")),
+            None => Ok(()),
+        }
+    }
+
+    fn apply(&self, names: &[DiffName], rules: &[Rule], contents: &mut Page) -> Check {
         let mut names = names.to_vec();
         match self.planted {
             Some(Planted::MergeForgetsLast) => {
@@ -278,22 +301,28 @@ impl Memory {
             Some(Planted::MergeBackwards) => names.reverse(),
             _ => {}
         }
+        let keys = names.iter().map(key);
+        let merged = merge(&self.changes, keys, self.heeded(rules), contents);
+        merged.map_err(|why| why.to_string())
+    }
+
+    fn update(&mut self, page: PageIndex, names: &[DiffName]) -> Check {
+        let mut frame = self.frame(page)?;
+        self.apply(names, &[], &mut frame)?;
+        self.slots.entry(page).or_default().frame = Some(frame);
         for name in names {
-            let encoded = self.diffs.get(&name);
-            let encoded = encoded.ok_or_else(|| format!("{name:?} is merged, but not here"))?;
-            Diff::check(encoded)
-                .map_err(|why| why.to_string())?
-                .apply(contents);
+            let updated = self.changes.update_twin(key(name));
+            updated.map_err(|why| why.to_string())?;
         }
         Ok(())
     }
 
-    fn update(&mut self, page: PageIndex, names: &[DiffName]) -> Check {
-        let mut slot = self.slots.remove(&page).unwrap_or_default();
-        for contents in [&mut slot.frame, &mut slot.twin].into_iter().flatten() {
-            self.apply(names, contents)?;
+    fn nobody_writes(&self, page: PageIndex) -> Check {
+        let slot = self.slots.get(&page);
+        let mut rights = slot.into_iter().flat_map(|slot| slot.rights.values());
+        if rights.any(|rights| *rights == Rights::Write) {
+            return Err(format!("{page} may still be stored to"));
         }
-        self.slots.insert(page, slot);
         Ok(())
     }
 
@@ -306,7 +335,7 @@ impl Memory {
     ) -> Check<Vec<(Diffs, Vec<u8>)>> {
         let mut packed = vec![(template.clone(), Vec::new())];
         for name in names {
-            let encoded = self.diffs.get(name);
+            let encoded = self.changes.diff(key(name));
             let encoded = encoded.ok_or_else(|| format!("{name:?} is sent, but not here"))?;
             if encoded.len() > usize::from(at_most) {
                 continue;
@@ -327,9 +356,16 @@ impl Memory {
     }
 }
 
-fn nobody_writes(page: PageIndex, slot: &Slot) -> Check {
-    if slot.rights.values().any(|rights| *rights == Rights::Write) {
-        return Err(format!("{page} may still be stored to"));
+/// There is one segment here.
+fn at(page: PageIndex) -> At {
+    (SegmentId::default(), page)
+}
+
+fn key(name: &DiffName) -> DiffKey {
+    DiffKey {
+        segment: SegmentId::default(),
+        page: name.page,
+        node: name.node,
+        interval: name.interval,
     }
-    Ok(())
 }

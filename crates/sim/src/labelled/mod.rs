@@ -8,6 +8,7 @@
 //! scenarios; only what this policy needs.
 
 mod cluster;
+mod golden;
 mod memory;
 mod program;
 #[cfg(test)]
@@ -47,6 +48,22 @@ pub struct Sighted {
     pub compared: u64,
     /// Times a node forgot what was collected.
     pub collected: u64,
+    /// Numbers that somebody accumulated into without a lock.
+    pub added: u64,
+    /// Messages of diffs that nobody had asked for.
+    pub pushed: u64,
+    /// Pages that were changed while threads used them.
+    pub updated: u64,
+    /// Hosts that vanished, processes that died, and accesses that failed since.
+    pub crashed: u64,
+    /// Processes that died.
+    pub died: u64,
+    /// Accesses that failed because of them.
+    pub failed: u64,
+    /// The most diffs a host kept at once.
+    pub most: u64,
+    /// Hosts that left.
+    pub left: u64,
 }
 
 /// Runs one seed.

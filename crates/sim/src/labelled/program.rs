@@ -6,6 +6,7 @@
 //! bytes belong to different threads, so pages have many writers.
 
 use crate::dice::Dice;
+use pagemesh_wire::peer::{Kind, Merge, Reduction};
 
 /// One step of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,20 +15,84 @@ pub(super) enum Step {
     Store(usize),
     Lock(u64),
     Unlock(u64),
-    Barrier,
+    /// Declares one of the numbers.
+    Declare(usize),
+    /// Accumulates into a number, without a lock.
+    Add(usize, u64),
+    /// The number is what all together made of it.
+    Check(usize),
+    /// For so many threads.
+    Barrier(u32),
+    /// The host leaves the cluster, when its other threads have ended.
+    Leave,
+    /// The host vanishes in so many nanoseconds, with all its threads.
+    Crash(u64),
+    /// The process dies in so many nanoseconds, whatever it does.
+    Die(u64),
     Think(u64),
 }
 
 /// Bytes of a page that are used: neighbours, and the ends of the page.
 const SPOTS: [usize; 14] = [0, 1, 2, 3, 7, 8, 9, 62, 63, 64, 65, 2047, 4094, 4095];
 
+/// Where in each page the numbers are that threads accumulate into, and how. Byte
+/// spots lie right before and behind.
+pub(super) const NUMBERS: [Reduction; 4] = [
+    number(16, Merge::Sum, Kind::U64),
+    number(24, Merge::Sum, Kind::F32),
+    number(28, Merge::Min, Kind::I32),
+    number(54, Merge::Or, Kind::U16),
+];
+
+const fn number(offset: u64, merge: Merge, kind: Kind) -> Reduction {
+    let length = match kind {
+        Kind::U64 => 8,
+        Kind::U16 => 2,
+        _ => 4,
+    };
+    Reduction {
+        offset,
+        length,
+        merge,
+        kind,
+    }
+}
+
+/// How long a thread takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Its last phase; none if it stays to the end.
+    pub(super) last: Option<usize>,
+    /// What it does then.
+    pub(super) then: After,
+}
+
+/// What comes after the last phase of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// Nothing.
+    Ends,
+    /// It lets its host leave.
+    Leaves,
+    /// Its host vanishes while it uses locks.
+    Crashes,
+    /// It uses locks until that happens.
+    GoesOn,
+    /// It dies while it uses locks.
+    Dies,
+}
+
 /// The shape of all programs of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) threads: usize,
+    /// What part each thread takes.
+    pub(super) parts: Vec<Part>,
     pub(super) pages: usize,
     pub(super) locks: u64,
-    phases: usize,
+    /// Threads accumulate.
+    pub(super) reduces: bool,
+    pub(super) phases: usize,
     seed: u64,
 }
 
@@ -40,10 +105,16 @@ enum Class {
 
 impl Shape {
     pub(super) fn new(dice: &mut Dice, threads: usize) -> Self {
+        let stays = Part {
+            last: None,
+            then: After::Ends,
+        };
         Self {
             threads,
+            parts: vec![stays; threads],
             pages: dice.between(1, 5) as usize,
             locks: dice.between(1, 3),
+            reduces: dice.chance(500),
             phases: dice.between(1, 6) as usize,
             seed: dice.number(),
         }
@@ -71,34 +142,109 @@ impl Shape {
     /// What one thread does.
     pub(super) fn program(&self, dice: &mut Dice, thread: usize) -> Vec<Step> {
         let mut steps = Vec::new();
-        for phase in 0..self.phases {
+        let part = self.parts[thread];
+        if self.reduces {
+            let numbers = 0..self.pages * NUMBERS.len();
+            let declared = numbers.filter(|_| thread == 0).map(Step::Declare);
+            steps.extend(declared);
+            steps.push(Step::Barrier(self.parties(0)));
+        }
+        for phase in 0..part.last.map_or(self.phases, |last| last + 1) {
             for _ in 0..dice.between(2, 10) {
                 if dice.chance(400) {
                     self.section(dice, phase, &mut steps);
                 } else {
                     self.free(dice, phase, thread, &mut steps);
                 }
+                if self.reduces && dice.chance(300) {
+                    self.numbers(dice, phase, &mut steps);
+                }
                 if dice.chance(200) {
                     steps.push(Step::Think(dice.between(1_000, 3_000_000)));
                 }
             }
-            steps.push(Step::Barrier);
+            steps.push(Step::Barrier(self.parties(phase)));
         }
-        // In the end everybody looks at everything.
-        for page in 0..self.pages {
-            for spot in SPOTS {
-                let byte = page * pagemesh_diff::PAGE + spot;
-                if !matches!(self.class(byte, 0), Class::Lock(_)) {
-                    steps.push(Step::Load(byte));
-                }
+        match (part.last, part.then) {
+            (None, _) => self.look_at_everything(&mut steps),
+            (_, After::Ends) => {}
+            (_, After::Leaves) => steps.push(Step::Leave),
+            (_, After::Crashes) => {
+                steps.push(Step::Crash(dice.between(1_000, 2_000_000)));
+                self.go_on_with_locks(dice, &mut steps);
+            }
+            (_, After::GoesOn) => self.go_on_with_locks(dice, &mut steps),
+            (_, After::Dies) => {
+                steps.push(Step::Die(dice.between(1_000, 2_000_000)));
+                self.go_on_with_locks(dice, &mut steps);
             }
         }
-        steps.push(Step::Barrier);
         steps
     }
 
+    fn go_on_with_locks(&self, dice: &mut Dice, steps: &mut Vec<Step>) {
+        for _ in 0..30 {
+            self.section(dice, 0, steps);
+            steps.push(Step::Think(dice.between(1_000, 100_000)));
+        }
+        // Whoever shall die has died by then.
+        steps.push(Step::Think(10_000_000));
+    }
+
+    /// Whether a byte is one that this lock guards.
+    pub(super) fn guards(&self, lock: u64, byte: usize) -> bool {
+        matches!(self.class(byte, 0), Class::Lock(of) if of == lock)
+    }
+
+    /// Whether hosts vanish.
+    pub(super) fn has_crashes(&self) -> bool {
+        self.parts.iter().any(|part| part.then == After::Crashes)
+    }
+
+    /// Threads that take part in a phase.
+    fn parties(&self, phase: usize) -> u32 {
+        let takes_part = |part: &&Part| part.last.is_none_or(|last| phase <= last);
+        self.parts.iter().filter(takes_part).count() as u32
+    }
+
+    /// In the end everybody who is still there looks at everything.
+    fn look_at_everything(&self, steps: &mut Vec<Step>) {
+        if self.reduces {
+            let numbers = 0..self.pages * NUMBERS.len();
+            steps.extend(numbers.map(Step::Check));
+        }
+        for page in 0..self.pages {
+            for spot in SPOTS {
+                let byte = page * pagemesh_diff::PAGE + spot;
+                match self.class(byte, 0) {
+                    Class::Lock(lock) => {
+                        let section = [Step::Lock(lock), Step::Load(byte), Step::Unlock(lock)];
+                        steps.extend(section);
+                    }
+                    _ => steps.push(Step::Load(byte)),
+                }
+            }
+        }
+        // The home of the barriers may be the one that vanished.
+        if !self.has_crashes() {
+            steps.push(Step::Barrier(self.parties(self.phases)));
+        }
+    }
+
+    /// Numbers of all pages: accumulated into in even phases, looked at in odd ones.
+    fn numbers(&self, dice: &mut Dice, phase: usize, steps: &mut Vec<Step>) {
+        for _ in 0..dice.between(1, 4) {
+            let at = dice.index(self.pages) * NUMBERS.len() + dice.index(NUMBERS.len());
+            steps.push(if phase.is_multiple_of(2) {
+                Step::Add(at, dice.below(1000))
+            } else {
+                Step::Check(at)
+            });
+        }
+    }
+
     /// A critical section.
-    fn section(&self, dice: &mut Dice, phase: usize, steps: &mut Vec<Step>) {
+    pub(super) fn section(&self, dice: &mut Dice, phase: usize, steps: &mut Vec<Step>) {
         let lock = dice.below(self.locks);
         steps.push(Step::Lock(lock));
         for _ in 0..dice.between(1, 12) {

@@ -18,6 +18,13 @@ fn run(profile: Profile, seeds: std::ops::Range<u64>) -> Sighted {
                 sum.refreshed += sighted.refreshed;
                 sum.collected += sighted.collected;
                 sum.compared += sighted.compared;
+                sum.left += sighted.left;
+                sum.crashed += sighted.crashed;
+                sum.died += sighted.died;
+                sum.failed += sighted.failed;
+                sum.added += sighted.added;
+                sum.pushed += sighted.pushed;
+                sum.updated += sighted.updated;
             }
             Err(why) => wrong.push((seed, why)),
         }
@@ -42,11 +49,52 @@ fn labelled_programs_see_what_some_order_gives() {
     ] {
         let sum = run(profile, seeds);
         assert!(sum.loads > 1000 && sum.merged > 100, "{profile:?}: {sum:?}");
-        assert!(
-            sum.collected > 10 && sum.compared > 100,
-            "{profile:?}: {sum:?}"
-        );
+        assert!(sum.compared > 100, "{profile:?}: {sum:?}");
+        assert!(sum.died > 10, "{profile:?}: {sum:?}");
+        assert!(sum.added > 100, "{profile:?}: {sum:?}");
+        assert!(sum.pushed > 100 && sum.updated > 50, "{profile:?}: {sum:?}");
+        assert!(sum.collected > 10 && sum.left > 20, "{profile:?}: {sum:?}");
     }
+}
+
+/// What was wrong, when these were found: a home that left kept for ever what nobody
+/// who stayed had written, or kept pages that it named too late (calm 5, mild 39);
+/// diffs collected elsewhere were looked for on top of zeros (calm 48); the home said
+/// that it had told all before it knew all; a copy asked for before a collection was
+/// believed to have what was collected meanwhile (calm 28); the writer of a diff was
+/// not yet known as a member, and the diff given up (harsh 116).
+#[test]
+fn seeds_that_broke_something_hold() {
+    for (profile, seeds) in [
+        (Profile::Calm, vec![5, 28, 48]),
+        (Profile::Mild, vec![39]),
+        (Profile::Harsh, vec![116]),
+    ] {
+        for seed in seeds {
+            run(profile, seed..seed + 1);
+        }
+    }
+}
+
+/// A program that only ever takes locks never passes a point at which everybody
+/// is known to have come so far; collections keep its store small all the same.
+#[test]
+#[ignore = "takes minutes, and was not yet run to its end"]
+fn days_of_locks_alone_stay_under_the_bound() {
+    use super::cluster::{Cluster, Plan};
+    let options = Labelled {
+        seed: 7,
+        profile: Profile::Calm,
+        planted: None,
+    };
+    let mut dice = crate::dice::Dice::stream(options.seed, "days");
+    let plan = Plan::of_locks(&mut dice, 2);
+    let sighted = Cluster::of(plan, dice, options).run().unwrap();
+    assert!(
+        sighted.stores > 20_000 && sighted.merged > 1000,
+        "{sighted:?}"
+    );
+    assert!(sighted.most < 150, "{} diffs at once", sighted.most);
 }
 
 #[test]
@@ -55,6 +103,7 @@ fn planted_mistakes_are_found() {
         Planted::MergeForgetsLast,
         Planted::MergeBackwards,
         Planted::TwinNotMade,
+        Planted::RulesForgotten,
     ] {
         let found = (0..60).any(|seed| {
             let options = Labelled {

@@ -380,6 +380,12 @@ fn release_calls() -> Vec<(&'static str, Message)> {
         body,
     };
     let collect = |step| call(Call::Collect { segment, step });
+    let reduction = Reduction {
+        offset: 4096,
+        length: 64,
+        merge: Merge::Sum,
+        kind: Kind::F64,
+    };
     vec![
         (
             "arrive",
@@ -406,6 +412,14 @@ fn release_calls() -> Vec<(&'static str, Message)> {
             }),
         ),
         ("collect-drop", collect(Collect::Drop { time: time() })),
+        ("declare", call(Call::Declare { segment, reduction })),
+        (
+            "reduce",
+            call(Call::Reduce {
+                segment,
+                reductions: vec![reduction],
+            }),
+        ),
     ]
 }
 

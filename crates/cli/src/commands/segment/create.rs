@@ -23,22 +23,26 @@ pub(crate) struct Create {
     /// Who may use it, as of a file
     #[arg(long, default_value = "600", value_parser = parse_mode)]
     mode: u16,
-    /// Who keeps the order of requests for a page
-    #[arg(long, value_enum, default_value_t)]
-    manager: ManagerName,
+    /// What loads see: sequential, sequential-fixed, or release, eager, hybrid,
+    /// where locks and barriers order accesses
+    #[arg(long, default_value = "sequential")]
+    policy: Policy,
+    /// Who keeps the order of requests for a page (sequential)
+    #[arg(long, value_enum)]
+    manager: Option<ManagerName>,
     /// How long a node keeps a page it was granted: auto, 0, or for example 2ms
-    #[arg(long, value_name = "WINDOW", default_value = "auto", value_parser = parse_window)]
-    window: Window,
+    /// (sequential)
+    #[arg(long, value_name = "WINDOW", value_parser = parse_window)]
+    window: Option<Window>,
     /// Do nothing if it exists already
     #[arg(long)]
     if_missing: bool,
 }
 
 /// Names of managers on the command line.
-#[derive(Clone, Copy, Default, ValueEnum)]
+#[derive(Clone, Copy, ValueEnum)]
 enum ManagerName {
     /// The owner, found along hints
-    #[default]
     Dynamic,
     /// The node that created the segment
     Fixed,
@@ -46,17 +50,10 @@ enum ManagerName {
 
 impl Create {
     pub(super) fn run(self, global: &Global) -> Result<Exit> {
-        let manager = match self.manager {
-            ManagerName::Dynamic => Manager::Dynamic,
-            ManagerName::Fixed => Manager::Fixed,
-        };
         let spec = SegmentSpec {
             size: ByteLen(self.size),
             mode: self.mode,
-            policy: Policy::Sequential {
-                manager,
-                window: self.window,
-            },
+            policy: chosen(self.policy, self.manager, self.window)?,
         };
         let mut control = crate::commands::connect(global)?;
         let reply = control.ask(Request::Open {
@@ -79,6 +76,24 @@ impl Create {
     }
 }
 
+/// The policy, with what was said about manager and window.
+fn chosen(policy: Policy, name: Option<ManagerName>, how_long: Option<Window>) -> Result<Policy> {
+    let Some((manager, window)) = policy.sequential() else {
+        anyhow::ensure!(
+            name.is_none() && how_long.is_none(),
+            "pages of policy release have no manager and no window; leave out --manager and \
+             --window, or choose --policy sequential"
+        );
+        return Ok(policy);
+    };
+    let manager = name.map_or(manager, |name| match name {
+        ManagerName::Dynamic => Manager::Dynamic,
+        ManagerName::Fixed => Manager::Fixed,
+    });
+    let window = how_long.unwrap_or(window);
+    Ok(Policy::Sequential { manager, window })
+}
+
 fn parse_mode(text: &str) -> Result<u16, String> {
     u16::from_str_radix(text.trim_start_matches("0o"), 8)
         .ok()
@@ -96,6 +111,19 @@ fn parse_window(text: &str) -> Result<Window, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_window_is_for_sequential_pages() {
+        let release: Policy = "hybrid".parse().unwrap();
+        assert_eq!(chosen(release, None, None).unwrap(), release);
+        let why = chosen(release, None, Some(Window::Auto)).unwrap_err();
+        assert!(why.to_string().contains("--policy sequential"), "{why}");
+        let fixed = "sequential-fixed".parse().unwrap();
+        let window = Window::Nanos(0);
+        let manager = Manager::Fixed;
+        let expected = Policy::Sequential { manager, window };
+        assert_eq!(chosen(fixed, None, Some(window)).unwrap(), expected);
+    }
 
     #[test]
     fn modes_and_windows_are_read() {

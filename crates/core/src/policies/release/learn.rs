@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Goal {
     /// Enough is this, if it is known how much that is ...
-    time: Option<VectorTime>,
+    pub(super) time: Option<VectorTime>,
     /// ... or all that these nodes know.
-    hear: NodeSet,
-    then: Then,
+    pub(super) hear: NodeSet,
+    pub(super) then: Then,
 }
 
 /// What goes on.
@@ -27,6 +27,8 @@ pub(super) enum Then {
     Ready(After),
     /// Making whole what this node is to keep.
     Whole,
+    /// A round of collection that this node leads.
+    Heard(u64),
     /// The first accesses.
     Greeted,
 }
@@ -106,7 +108,8 @@ impl Release {
         self.open_goal(cx, None, home, Then::Greeted);
     }
 
-    fn inquire(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+    pub(super) fn inquire(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        self.end_inquiry(cx, node);
         let request = cx.next_request();
         let backoff = cx.backoff(Timer::Order(self.segment));
         let inquiry = Inquiry { request, backoff };
@@ -127,9 +130,8 @@ impl Release {
     /// what is not known.
     pub(super) fn take_in(&mut self, cx: &mut Cx<'_>, from: NodeId, news: &News) {
         let me = cx.me();
-        if !self.history.time.covers(&news.floor) {
-            self.skip_to(cx, &news.floor);
-        }
+        self.hears_of(from, &news.goal);
+        self.heed_floor(cx, &news.floor);
         if self.history.lacks_any(me, &news.records) {
             self.end_interval(cx);
         }
@@ -147,8 +149,21 @@ impl Release {
         self.mind_the_bound(cx);
     }
 
+    /// This much is collected somewhere. What this node was about to drop it drops
+    /// now: its home may be gone before it says so.
+    fn heed_floor(&mut self, cx: &mut Cx<'_>, floor: &VectorTime) {
+        self.rumoured.join(floor);
+        let due = |collecting: &super::Collecting| collecting.time == *floor;
+        if !self.history.time.covers(floor) {
+            self.skip_to(cx, floor);
+        } else if self.collecting.as_ref().is_some_and(due) {
+            self.forget(cx, floor);
+        }
+    }
+
     /// Somebody inquires.
     pub(super) fn inquired(&mut self, cx: &mut Cx<'_>, from: NodeId, inquire: &Inquire) {
+        self.hears_of(from, &inquire.time);
         let told = Told {
             segment: self.segment,
             request: inquire.request,
@@ -195,6 +210,7 @@ impl Release {
             match goal.then {
                 Then::Ready(after) => ready(cx, after),
                 Then::Whole => self.make_whole(cx),
+                Then::Heard(round) => self.heard_for_round(cx, round),
                 Then::Greeted => {
                     self.greeted = Greeting::Done;
                     for page in self.pages_where(|page| page.miss.is_some()) {
@@ -230,7 +246,7 @@ impl Release {
     /// Something may have to be said again.
     pub(crate) fn due_again(&mut self, cx: &mut Cx<'_>) {
         self.inquiries_due(cx);
-        self.collect_due(cx);
+        self.full_due(cx);
     }
 
     /// A question may have to be repeated.

@@ -117,14 +117,15 @@ impl Release {
     }
 
     /// The present interval ends, if anything was written in it (T12). Pages stay
-    /// writable; they are named again only when their diff was made (T8).
-    pub(super) fn end_interval(&mut self, cx: &mut Cx<'_>) {
+    /// writable; they are named again only when their diff was made (T8). Returns which interval names which page.
+    pub(super) fn end_interval(&mut self, cx: &mut Cx<'_>) -> Vec<(PageIndex, u64)> {
         if self.dirty.is_empty() {
-            return;
+            return Vec::new();
         }
         let me = cx.me();
         let dirty = core::mem::take(&mut self.dirty);
-        for (index, interval) in self.history.end(me, &dirty) {
+        let named = self.history.end(me, &dirty);
+        for (index, interval) in named.iter().copied() {
             let page = self.pages.entry(index).or_default();
             page.undiffed = Some(interval);
             page.notices.push((me, interval));
@@ -132,18 +133,21 @@ impl Release {
             self.notices += 1;
         }
         self.mind_the_bound(cx);
+        named
     }
 
     /// Makes the diff of a page that an interval of this node names.
     pub(super) fn make_diff(&mut self, cx: &mut Cx<'_>, index: PageIndex, leaves: bool) {
         let segment = self.segment;
+        let rules = self.rules(index);
         let Some(page) = self.pages.get_mut(&index) else {
             return;
         };
         let Some(interval) = page.undiffed.take() else {
             return;
         };
-        let stays = !leaves && page.returns >= HABIT;
+        // Half of a number that a thread is just storing must not travel.
+        let stays = !leaves && page.returns >= HABIT && rules.is_empty();
         if !stays {
             page.twin = false;
             page.rights = page.rights.min(Rights::Read);
@@ -169,6 +173,7 @@ impl Release {
             segment,
             name,
             then,
+            rules,
         }));
         self.held.insert(name);
     }
@@ -185,6 +190,7 @@ impl Release {
     pub(super) fn noticed(&mut self, cx: &mut Cx<'_>, index: PageIndex, by: (NodeId, u64)) {
         let segment = self.segment;
         let page = self.pages.entry(index).or_default();
+        page.users.insert(by.0);
         page.notices.push(by);
         self.notices += 1;
         if page.applied.has(by.0, by.1) && page.copy != Copy::None {
@@ -195,10 +201,19 @@ impl Release {
             }
             return;
         }
-        if page.copy != Copy::Frame {
+        let framed = page.copy == Copy::Frame;
+        if framed && !self.update(cx, index, by) {
+            self.stow(cx, index);
+        } else {
+            let (node, interval) = by;
+            let page = index;
+            self.early.remove(&DiffName {
+                page,
+                node,
+                interval,
+            });
             return;
         }
-        self.stow(cx, index);
         cx.emit(Event::Invalidated {
             segment,
             page: index,

@@ -7,8 +7,13 @@ use crate::effect::{DiffWork, Effect, Source};
 use crate::event::Event;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Absent, Base, Contents, DiffName, Diffs, Fetch, Message, Want};
-use pagemesh_wire::{NodeId, NodeSet, PageIndex, VectorTime};
+use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId, VectorTime};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Whether this node has not heard yet that there is such a member.
+fn is_out_of_reach(cx: &Cx<'_>, node: NodeId) -> bool {
+    !cx.is_alive(node) && !cx.is_gone(node)
+}
 
 /// More diffs than this are more than a copy that has them.
 const DIFFS_WORTH: usize = 6;
@@ -85,7 +90,7 @@ impl Release {
         if let Some(last) = last.filter(|last| may(*last)) {
             return Need::Base(last);
         }
-        if self.history.floor.is_empty() {
+        if self.history.floor.is_empty() && miss.floor.is_empty() {
             return Need::Zeros;
         }
         let home = cx.home(self.segment);
@@ -100,6 +105,12 @@ impl Release {
         }
         match cx.shell.peers().iter().find(|node| may(*node)) {
             Some(anybody) => Need::Base(anybody),
+            None if page
+                .keeper
+                .is_some_and(|keeper| is_out_of_reach(cx, keeper)) =>
+            {
+                Need::Patience
+            }
             None => Need::Lost(page.keeper.unwrap_or(home)),
         }
     }
@@ -166,12 +177,16 @@ impl Release {
 
     fn ask_base(&mut self, cx: &mut Cx<'_>, index: PageIndex, from: NodeId) {
         let request = cx.next_request();
+        let mut floor = self.history.floor.clone();
+        if let Some(miss) = self.miss(index) {
+            floor.join(&miss.floor);
+        }
         let fetch = Fetch {
             segment: self.segment,
             page: index,
             reader: cx.me(),
             request,
-            floor: self.history.floor.clone(),
+            floor,
             hops: 0,
         };
         if let Some(miss) = self.miss(index) {
@@ -180,7 +195,7 @@ impl Release {
         cx.send(from, Message::Fetch(fetch));
     }
 
-    fn miss(&mut self, index: PageIndex) -> Option<&mut Miss> {
+    pub(super) fn miss(&mut self, index: PageIndex) -> Option<&mut Miss> {
         self.pages.get_mut(&index)?.miss.as_deref_mut()
     }
 
@@ -244,6 +259,7 @@ impl Release {
                         names.insert(*name);
                     }
                 }
+                None if is_out_of_reach(cx, name.node) => {}
                 None => return Some(name.node),
             }
         }
@@ -293,10 +309,14 @@ impl Release {
         let segment = self.segment;
         let mut names = Vec::new();
         let mut pages = BTreeSet::new();
+        let mut pushed = BTreeSet::new();
         for (name, _) in &diffs.diffs {
             let Some(page) = self.pages.get_mut(&name.page) else {
                 continue;
             };
+            if page.miss.is_none() {
+                pushed.insert(name.page);
+            }
             if let Some(miss) = &mut page.miss {
                 for (_, asked) in miss.asked.values_mut() {
                     asked.remove(name);
@@ -306,8 +326,12 @@ impl Release {
             }
             let known = page.notices.contains(&(name.node, name.interval));
             let wanted = known && !page.applied.has(name.node, name.interval);
-            if wanted && self.held.insert(*name) {
+            let early = diffs.request == RequestId(0) && self.is_welcome(name);
+            if (wanted || early) && self.held.insert(*name) {
                 names.push(*name);
+                if early {
+                    self.early.insert(*name);
+                }
             }
         }
         if !names.is_empty() {
@@ -315,6 +339,9 @@ impl Release {
         }
         for page in pages {
             self.go_on(cx, page);
+        }
+        for page in pushed {
+            self.merge_pushed(cx, page);
         }
     }
 
@@ -338,6 +365,7 @@ impl Release {
             pages.insert(name.page);
             if absent.floor.has(name.node, name.interval) {
                 // It is collected there, so whoever keeps the page has it.
+                miss.floor.join(&absent.floor);
                 self.drop_copy(cx, name.page);
             }
         }
@@ -379,6 +407,7 @@ impl Release {
     fn finish(&mut self, cx: &mut Cx<'_>, index: PageIndex, source: Source, names: Vec<DiffName>) {
         let segment = self.segment;
         self.compare(cx, index, &names);
+        let rules = self.rules(index);
         let Some(page) = self.pages.get_mut(&index) else {
             return;
         };
@@ -399,6 +428,7 @@ impl Release {
                 page,
                 source,
                 names,
+                rules,
             })
         });
         self.serve_faults(cx, index);

@@ -3,34 +3,44 @@
 //!
 //! [`history`] is what the node knows of everybody's intervals, [`learn`] how it
 //! comes to know more, [`page`] one page, [`memory`] what accesses and notices do
-//! to pages, [`miss`] how a page is made whole, [`serve`] what others want of
-//! this node, [`collect`] how all of it is forgotten again, [`races`] who wrote the
-//! same bytes without knowing of each other.
+//! to pages, [`spread`] what is sent before anybody asks, [`miss`] how a page is
+//! made whole, [`serve`] what others want of this node, [`collect`] how all of it is
+//! forgotten again, led by the home ([`round`]) when somebody holds too much or
+//! leaves ([`full`], [`leave`]), [`reductions`] where nodes accumulate, [`races`] who
+//! wrote the same bytes without knowing of each other.
 
 mod collect;
+mod full;
 mod history;
 mod learn;
+mod leave;
 mod memory;
 mod miss;
 mod page;
 mod races;
+mod reductions;
+mod round;
 mod serve;
+mod spread;
 
 use super::{After, Inspection, Letter, Who};
-use crate::effect::{Effect, Reply, Rights};
+use crate::effect::{Effect, Rights};
 use crate::shell::Cx;
+use crate::time::Time;
 use crate::timers::Timer;
-use collect::{Collecting, Round};
+use collect::Collecting;
 use core::time::Duration;
+use full::Fullness;
 use history::History;
 use learn::{Goal, Inquiry};
 use page::{Copy, Page};
 use pagemesh_wire::local::{Advice, PageLine};
-use pagemesh_wire::peer::{Access, DiffName, Message, News, Refusal, Spread, Subject};
+use pagemesh_wire::peer::{Access, DiffName, Message, News, Reduction, Refusal, Spread, Subject};
 use pagemesh_wire::{
     ClientId, MappingId, NodeId, NodeSet, PageCount, PageIndex, SegmentId, Ticket, VectorTime,
     Version,
 };
+use round::Round;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,12 +51,17 @@ pub(crate) struct Release {
     /// Pages of the segment.
     size: u32,
     spread: Spread,
+    /// Ranges in which nodes accumulate.
+    reductions: Vec<Reduction>,
     history: History,
     pages: BTreeMap<PageIndex, Page>,
     /// Pages with a twin that the present interval is going to name.
     dirty: BTreeSet<PageIndex>,
-    /// Diffs that the driver keeps.
+    /// Diffs that the driver keeps, and those of them whose notices have not come.
     held: BTreeSet<DiffName>,
+    early: BTreeSet<DiffName>,
+    /// What others have said that they know.
+    heard: BTreeMap<NodeId, VectorTime>,
     /// Notices that pages have.
     notices: usize,
     /// What the home is known to know.
@@ -54,10 +69,14 @@ pub(crate) struct Release {
     goals: Vec<Goal>,
     inquiries: BTreeMap<NodeId, Inquiry>,
     collecting: Option<Collecting>,
-    /// At the home: a collection under way.
+    /// At the home: a collection under way, when the last one ended, and who
+    /// may keep nothing any more.
     round: Option<Round>,
-    /// The home was told that this node holds too much, or leaves.
-    full: bool,
+    round_ended: Option<Time>,
+    leavers: NodeSet,
+    /// What is collected somewhere, as far as this node has heard.
+    rumoured: VectorTime,
+    full: Fullness,
     leaving: bool,
     greeted: Greeting,
 }
@@ -68,17 +87,23 @@ impl Release {
             segment,
             size,
             spread,
+            reductions: Vec::new(),
             history: History::default(),
             pages: BTreeMap::new(),
             dirty: BTreeSet::new(),
             held: BTreeSet::new(),
+            early: BTreeSet::new(),
+            heard: BTreeMap::new(),
             notices: 0,
             home_time: VectorTime::ZERO,
             goals: Vec::new(),
             inquiries: BTreeMap::new(),
             collecting: None,
             round: None,
-            full: false,
+            round_ended: None,
+            leavers: NodeSet::EMPTY,
+            rumoured: VectorTime::ZERO,
+            full: Fullness::No,
             leaving: false,
             greeted: Greeting::NotYet,
         }
@@ -91,15 +116,23 @@ impl Release {
 
     /// A release: the interval ends, and somebody who knows `known` is told what
     /// it lacks (T12, T13).
-    pub(crate) fn release(&mut self, cx: &mut Cx<'_>, known: &VectorTime) -> News {
-        self.end_interval(cx);
+    pub(crate) fn release(&mut self, cx: &mut Cx<'_>, to: NodeId, known: &VectorTime) -> News {
+        self.hears_of(to, known);
+        let named = self.end_interval(cx);
+        self.push(cx, &named);
         self.history.since(known)
+    }
+
+    /// A node has said what it knows.
+    fn hears_of(&mut self, node: NodeId, time: &VectorTime) {
+        self.heard.entry(node).or_default().join(time);
     }
 
     /// A barrier is reached: as a release towards the home (T14).
     pub(crate) fn arrive(&mut self, cx: &mut Cx<'_>) -> News {
         let known = self.home_time.clone();
-        self.release(cx, &known)
+        let home = cx.home(self.segment);
+        self.release(cx, home, &known)
     }
 
     /// What somebody who knows `known` lacks of what this node knows.
@@ -161,14 +194,16 @@ impl Release {
         }
     }
 
-    /// A page changes here when its node acquires, so whoever waits for a change
-    /// had better look again after the next acquire.
+    /// A page changes here only when its node acquires, so nobody would ever be
+    /// woken.
     #[expect(clippy::unused_self, reason = "an entry point of every policy")]
     pub(super) fn watch(&mut self, cx: &mut Cx<'_>, ticket: Ticket, _: PageIndex) {
-        cx.reply(ticket, Reply::Changed);
+        let why = "pages of policy release change when their node takes a lock or leaves a \
+                   barrier; wait for those, or for a condition variable";
+        cx.refuse(ticket, Refusal::Invalid(why.into()));
     }
 
-    /// Nobody takes a page away from a node that does not acquire.
+    /// Nobody takes a page away, so nobody has to hold on to it.
     #[expect(clippy::unused_self, reason = "an entry point of every policy")]
     pub(super) fn pin(
         &mut self,
@@ -178,7 +213,9 @@ impl Release {
         _: PageIndex,
         _: PageCount,
     ) {
-        cx.reply(ticket, Reply::Done);
+        let why = "pages of policy release have many writers and are never taken away; what must \
+                   not be disturbed needs a lock";
+        cx.refuse(ticket, Refusal::Invalid(why.into()));
     }
 
     #[expect(clippy::unused_self, reason = "an entry point of every policy")]
@@ -202,7 +239,12 @@ impl Release {
     pub(super) fn client_gone(&mut self, _: &mut Cx<'_>, _: ClientId) {}
 
     pub(super) fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        self.heard.remove(&node);
+        for page in self.pages.values_mut() {
+            page.users.remove(node);
+        }
         self.round_lost(cx, node);
+        self.leader_gone(cx, node);
         self.source_gone(cx, node);
         let waiting = self.pages_where(|page| page.miss.is_some());
         for index in waiting {

@@ -42,6 +42,8 @@ pub(super) struct Page {
     pub(super) applied: VectorTime,
     /// Who has all that is collected; none if nothing is, or if it is not known here.
     pub(super) keeper: Option<NodeId>,
+    /// Who has asked for it or written it, as far as is known here.
+    pub(super) users: NodeSet,
     /// The page is being made whole.
     pub(super) miss: Option<Box<Miss>>,
     /// Modifications of it were lost with this node.
@@ -61,6 +63,8 @@ pub(super) struct Miss {
     pub(super) asked: BTreeMap<RequestId, (NodeId, BTreeSet<DiffName>)>,
     /// Who does not have which diff.
     pub(super) absent: BTreeMap<DiffName, NodeSet>,
+    /// Elsewhere this much is collected: a copy to start from must have it.
+    pub(super) floor: VectorTime,
     pub(super) backoff: Backoff,
     /// Since when.
     pub(super) since: Time,
@@ -74,6 +78,7 @@ impl Miss {
             baseless: NodeSet::EMPTY,
             asked: BTreeMap::new(),
             absent: BTreeMap::new(),
+            floor: VectorTime::ZERO,
             backoff,
             since,
         }

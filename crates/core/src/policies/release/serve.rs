@@ -15,6 +15,11 @@ impl Release {
             return cx.emit(Event::Malformed {});
         }
         let me = cx.me();
+        for name in &want.diffs {
+            if let Some(page) = self.pages.get_mut(&name.page) {
+                page.users.insert(from);
+            }
+        }
         for name in want.diffs.iter().filter(|name| name.node == me) {
             let page = self.pages.get(&name.page);
             if page.is_some_and(|page| page.undiffed == Some(name.interval)) {
@@ -92,6 +97,9 @@ impl Release {
     /// Sends what this node has of a page, with all its own ended intervals in it
     /// and nothing of the present one.
     fn send_copy(&mut self, cx: &mut Cx<'_>, fetch: &Fetch) {
+        if let Some(page) = self.pages.get_mut(&fetch.page) {
+            page.users.insert(fetch.reader);
+        }
         self.make_diff(cx, fetch.page, false);
         let Some(page) = self.pages.get(&fetch.page) else {
             return;

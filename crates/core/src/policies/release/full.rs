@@ -1,0 +1,69 @@
+//! When it is time to collect: this node holds too much, or leaves.
+
+use super::{Collecting, Release};
+use crate::backoff::Backoff;
+use crate::shell::Cx;
+use crate::timers::Timer;
+use pagemesh_wire::peer::Message;
+use serde::{Deserialize, Serialize};
+
+/// Whether the home is being told that something must be collected.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) enum Fullness {
+    #[default]
+    No,
+    /// It was told, and is told again at ever longer intervals.
+    Said(Backoff),
+}
+
+impl Release {
+    /// More is remembered than should be, or only here: it is time to collect.
+    pub(super) fn mind_the_bound(&mut self, cx: &mut Cx<'_>) {
+        if self.full != Fullness::No || self.round.is_some() || !self.wants_round(cx) {
+            return;
+        }
+        if cx.home(self.segment) == cx.me() {
+            return self.begin_round(cx);
+        }
+        let orphaned = |collecting: &Collecting| collecting.led_by_the_dead;
+        if self.collecting.as_ref().is_none_or(orphaned) {
+            let backoff = cx.backoff(Timer::Order(self.segment));
+            self.full = Fullness::Said(backoff);
+            self.say_full(cx);
+        }
+    }
+
+    fn wants_round(&self, cx: &Cx<'_>) -> bool {
+        let much = self.notices + self.history.len() > cx.pace().notices as usize;
+        much || self.leaving && self.is_needed(cx.me())
+    }
+
+    fn say_full(&self, cx: &mut Cx<'_>) {
+        let home = cx.home(self.segment);
+        if home != cx.me() {
+            let full = Message::Full {
+                segment: self.segment,
+                floor: self.history.floor.clone(),
+                leaving: self.leaving,
+            };
+            cx.send(home, full);
+        }
+    }
+
+    /// The home may not have heard that this node is full; it is told for as long
+    /// as that is so. A home that answers nothing is asked ever more rarely.
+    pub(super) fn full_due(&mut self, cx: &mut Cx<'_>) {
+        let wanted = self.wants_round(cx) && cx.home(self.segment) != cx.me();
+        let Fullness::Said(backoff) = &mut self.full else {
+            return;
+        };
+        if !wanted {
+            cx.end(backoff, Timer::Order(self.segment));
+            self.full = Fullness::No;
+            return self.mind_the_bound(cx);
+        }
+        if cx.fire(backoff, Timer::Order(self.segment)) {
+            self.say_full(cx);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! This node leaves: what it wrote is collected first, and others keep what it
+//! kept.
+
+use super::Release;
+use super::page::Copy;
+use crate::effect::{DiffWork, Effect};
+use crate::shell::Cx;
+use pagemesh_wire::NodeId;
+
+impl Release {
+    /// Whether somebody may need what only this node has.
+    pub(super) fn is_needed(&self, me: NodeId) -> bool {
+        let kept = |page: &super::page::Page| page.keeper == Some(me) && page.copy != Copy::None;
+        let keeps = self
+            .pages
+            .values()
+            .any(|page| kept(page) && page.lost.is_none());
+        keeps || self.history.time.get(me) > self.history.floor.get(me)
+    }
+
+    /// This node leaves: everything it wrote is collected first, and others keep
+    /// what it kept. Returns how much is left to do.
+    pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>) -> usize {
+        let me = cx.me();
+        self.end_interval(cx);
+        // Arrivals at barriers may wait for news, too: they are handed over when they count.
+        let waiting = self.pages_where(|page| page.miss.is_some()).len() + self.goals.len();
+        self.leaving = true;
+        if self.round.is_some() {
+            return waiting + 1;
+        }
+        if !self.is_needed(me) {
+            return waiting;
+        }
+        if self.collecting.is_none() {
+            self.give_up_pages(cx, me);
+        }
+        self.mind_the_bound(cx);
+        waiting + 1
+    }
+
+    /// Names the pages that this node keeps as if it had written them: so the next
+    /// round finds somebody else to keep them.
+    pub(super) fn give_up_pages(&mut self, cx: &mut Cx<'_>, me: NodeId) {
+        let segment = self.segment;
+        let stowed = self.pages_where(|page| {
+            page.keeper == Some(me) && page.notices.is_empty() && page.copy == Copy::Stash
+        });
+        for index in stowed {
+            self.open_miss(cx, index, None);
+        }
+        let kept = self.pages_where(|page| {
+            page.keeper == Some(me) && page.notices.is_empty() && page.copy == Copy::Frame
+        });
+        for index in &kept {
+            let Some(page) = self.pages.get_mut(index) else {
+                continue;
+            };
+            if !page.twin {
+                page.twin = true;
+                let page = *index;
+                cx.push(Effect::Diffs(DiffWork::Twin { segment, page }));
+            }
+            self.dirty.insert(*index);
+        }
+        self.end_interval(cx);
+        for index in kept {
+            self.make_diff(cx, index, true);
+        }
+    }
+}

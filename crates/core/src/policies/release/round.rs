@@ -1,0 +1,216 @@
+//! A round of garbage collection, at the home that leads it (T16).
+//!
+//! *Know*: how far is everybody? *Gather*: the home learns all of that itself, so
+//! that whoever asks it is told everything at once. *Reach*: know all of that,
+//! and make whole the pages that you are to keep. *Drop*: forget it. Every step is
+//! a call, repeated until it is answered. If a member dies before anything is
+//! forgotten, the round begins anew. At a barrier of everybody the first two steps are
+//! done already.
+//!
+//! Who leads in place of a home that is gone cannot know whether that had begun to
+//! let things be dropped. It hears everybody first, and lets all drop what
+//! anybody has: *Settle*.
+
+use super::full::Fullness;
+use super::learn::{Goal, Then};
+use super::{Release, ready};
+use crate::policies::After;
+use crate::shell::Cx;
+use pagemesh_wire::peer::{Collect, Reply};
+use pagemesh_wire::{NodeId, NodeSet, VectorTime};
+use serde::{Deserialize, Serialize};
+
+/// A round under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Round {
+    number: u64,
+    step: Step,
+    /// Who has not done the step yet.
+    missing: NodeSet,
+    /// Who may keep pages.
+    keepers: NodeSet,
+    /// What is collected.
+    time: VectorTime,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+enum Step {
+    Hear,
+    Settle,
+    Know,
+    Gather,
+    Reach,
+    Drop,
+}
+
+impl Release {
+    /// At the home: a node holds too much, or leaves.
+    pub(super) fn somebody_is_full(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        floor: &VectorTime,
+        leaving: bool,
+    ) {
+        if cx.home(self.segment) != cx.me() {
+            return;
+        }
+        if leaving {
+            self.leavers.insert(from);
+        }
+        // Said before the last round, and heard after it.
+        let late = !leaving && !floor.covers(&self.history.floor) && self.round_was_just_now(cx);
+        if self.round.is_none() && !late {
+            self.begin_round(cx);
+        }
+    }
+
+    fn round_was_just_now(&self, cx: &Cx<'_>) -> bool {
+        let ended = self.round_ended;
+        ended.is_some_and(|ended| cx.now - ended < cx.pace().resend_ceiling)
+    }
+
+    /// A round in which those who are about to leave keep nothing.
+    pub(super) fn begin_round(&mut self, cx: &mut Cx<'_>) {
+        if self.leaving {
+            let me = cx.me();
+            self.leavers.insert(me);
+            self.give_up_pages(cx, me);
+        }
+        let acting = self.segment.home() != cx.me();
+        let step = if acting { Step::Hear } else { Step::Know };
+        self.open_round(cx, step, VectorTime::ZERO);
+    }
+
+    fn open_round(&mut self, cx: &mut Cx<'_>, step: Step, time: VectorTime) {
+        let everybody = cx.shell.alive;
+        self.round = Some(Round {
+            number: cx.next_request().0,
+            step,
+            missing: everybody,
+            keepers: everybody.without(self.leavers),
+            time,
+        });
+        self.begin_step(cx);
+    }
+
+    /// At the home: a barrier has opened, and these nodes have told all they knew. If
+    /// that is everybody, a round need not ask them; and better now than soon, in the
+    /// middle of what they do next.
+    pub(crate) fn barrier_opened(&mut self, cx: &mut Cx<'_>, nodes: NodeSet) {
+        let soon = self.notices + self.history.len() > cx.pace().notices as usize / 2;
+        let leads = self.segment.home() == cx.me() && self.round.is_none() && !self.leaving;
+        if soon && leads && cx.shell.alive.without(nodes).is_empty() {
+            let time = self.time();
+            self.open_round(cx, Step::Reach, time);
+        }
+    }
+
+    fn begin_step(&mut self, cx: &mut Cx<'_>) {
+        let Some(round) = &mut self.round else { return };
+        round.missing = cx.shell.alive;
+        let (number, time, keepers) = (round.number, round.time.clone(), round.keepers);
+        let step = match round.step {
+            Step::Hear => return self.hear_for_round(cx, None, number),
+            Step::Gather => return self.hear_for_round(cx, Some(time), number),
+            Step::Settle => {
+                let time = self.rumoured.clone();
+                Collect::Drop { time }
+            }
+            Step::Know => Collect::Know,
+            Step::Reach => Collect::Reach { time, keepers },
+            Step::Drop => Collect::Drop { time },
+        };
+        for to in cx.shell.alive.iter() {
+            let (segment, step) = (self.segment, step.clone());
+            ready(
+                cx,
+                After::Collect {
+                    to,
+                    segment,
+                    step,
+                    round: number,
+                },
+            );
+        }
+    }
+
+    /// Goes on with the round when everybody has told all it knows, or all up to
+    /// this time is known.
+    fn hear_for_round(&mut self, cx: &mut Cx<'_>, time: Option<VectorTime>, number: u64) {
+        let hear = cx.shell.peers();
+        for node in hear.iter() {
+            self.inquire(cx, node);
+        }
+        let then = Then::Heard(number);
+        self.goals.push(Goal { time, hear, then });
+        self.check_goals(cx);
+    }
+
+    /// Everybody was heard.
+    pub(super) fn heard_for_round(&mut self, cx: &mut Cx<'_>, number: u64) {
+        let current = self.round.as_mut().filter(|round| round.number == number);
+        if let Some(round) = current
+            && matches!(round.step, Step::Hear | Step::Gather)
+        {
+            round.missing = NodeSet::EMPTY;
+            self.advance_round(cx);
+        }
+    }
+
+    /// At the home: a node has done a step.
+    pub(crate) fn collected(&mut self, cx: &mut Cx<'_>, from: NodeId, number: u64, reply: &Reply) {
+        let Some(round) = self.round.as_mut().filter(|round| round.number == number) else {
+            return;
+        };
+        match reply {
+            Reply::Reached(time) if round.step == Step::Know => round.time.join(time),
+            // It does not know yet that this node leads now.
+            Reply::Refused(_) if cx.is_alive(from) => {
+                self.round = None;
+                return self.begin_round_later(cx);
+            }
+            _ => {}
+        }
+        if let Some(round) = &mut self.round {
+            round.missing.remove(from);
+        }
+        self.advance_round(cx);
+    }
+
+    fn begin_round_later(&mut self, cx: &mut Cx<'_>) {
+        let backoff = cx.backoff(crate::timers::Timer::Order(self.segment));
+        self.full = Fullness::Said(backoff);
+    }
+
+    fn advance_round(&mut self, cx: &mut Cx<'_>) {
+        let Some(round) = self.round.as_mut().filter(|round| round.missing.is_empty()) else {
+            return;
+        };
+        round.step = match round.step {
+            Step::Hear => Step::Settle,
+            Step::Settle => Step::Know,
+            Step::Know => Step::Gather,
+            Step::Gather => Step::Reach,
+            Step::Reach => Step::Drop,
+            Step::Drop => {
+                self.round = None;
+                self.round_ended = Some(cx.now);
+                return self.mind_the_bound(cx);
+            }
+        };
+        self.begin_step(cx);
+    }
+
+    /// A member is gone. Before anything is forgotten there is time to choose
+    /// others to keep pages, and to do without what only it knew.
+    pub(super) fn round_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        self.leavers.remove(node);
+        let Some(round) = &mut self.round else { return };
+        if round.step != Step::Drop {
+            return self.begin_round(cx);
+        }
+        round.missing.remove(node);
+        self.advance_round(cx);
+    }
+}

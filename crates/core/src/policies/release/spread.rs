@@ -1,0 +1,143 @@
+//! Changes that travel before anybody asks for them (`eager`, `hybrid`).
+//!
+//! Nothing rests on them: what does not arrive is asked for when its page is
+//! touched. What arrives before the notice that there is such a change waits for
+//! it, and then goes into the page in place, without a fault.
+
+use super::Release;
+use super::page::Copy;
+use crate::effect::{DiffWork, Effect};
+use crate::limits::{ATTACHED, ATTACHED_BYTES, EARLY, PUSHED};
+use crate::shell::Cx;
+use pagemesh_wire::peer::{DiffName, Message, News, Spread, Told, Want};
+use pagemesh_wire::{NodeId, PageIndex, RequestId};
+
+impl Release {
+    /// A node is about to be told of intervals because it acquires. With `hybrid`,
+    /// small changes go ahead of the news (TB4).
+    pub(crate) fn attach(&mut self, cx: &mut Cx<'_>, to: NodeId, news: &News) {
+        if self.spread != Spread::Hybrid || to == cx.me() {
+            return;
+        }
+        let named = news.records.iter().flat_map(|record| {
+            let name = |page| DiffName {
+                page,
+                node: record.node,
+                interval: record.index,
+            };
+            record.each_page().map(name)
+        });
+        let named: Vec<_> = named
+            .filter(|name| self.is_used_by(name.page, to))
+            .take(ATTACHED)
+            .collect();
+        self.push_diffs(cx, to, named, ATTACHED_BYTES);
+    }
+
+    /// An interval has ended because something was released. With `eager`, whoever
+    /// uses a page that was written in it gets the changes now (T20).
+    pub(super) fn push(&mut self, cx: &mut Cx<'_>, named: &[(PageIndex, u64)]) {
+        if self.spread != Spread::Eager {
+            return;
+        }
+        let me = cx.me();
+        for to in cx.shell.peers().iter() {
+            let name = |(page, interval): &(PageIndex, u64)| DiffName {
+                page: *page,
+                node: me,
+                interval: *interval,
+            };
+            let names: Vec<_> = named
+                .iter()
+                .filter(|(page, _)| self.is_used_by(*page, to))
+                .map(name)
+                .take(PUSHED)
+                .collect();
+            if names.is_empty() {
+                continue;
+            }
+            self.push_diffs(cx, to, names, u16::MAX);
+            let known = self.heard.get(&to).cloned().unwrap_or_default();
+            let told = Told {
+                segment: self.segment,
+                request: RequestId(0),
+                news: self.history.since(&known),
+            };
+            cx.send(to, Message::Told(told));
+        }
+    }
+
+    /// Whether a node has used a page, as far as this one can know.
+    fn is_used_by(&self, page: PageIndex, node: NodeId) -> bool {
+        let page = self.pages.get(&page);
+        page.is_some_and(|page| page.users.contains(node))
+    }
+
+    /// Sends what is here of some diffs, or can be made here.
+    fn push_diffs(&mut self, cx: &mut Cx<'_>, to: NodeId, mut names: Vec<DiffName>, at_most: u16) {
+        let me = cx.me();
+        names.retain(|name| {
+            let page = self.pages.get(&name.page);
+            let made = page.is_some_and(|page| page.undiffed == Some(name.interval));
+            if name.node == me && made {
+                self.make_diff(cx, name.page, false);
+            }
+            self.held.contains(name)
+        });
+        for names in names.chunks(Want::LIMIT) {
+            self.send_diffs(cx, to, RequestId(0), names.to_vec(), at_most);
+        }
+    }
+
+    /// Whether a diff that nobody asked for and nobody has named yet is kept.
+    pub(super) fn is_welcome(&self, name: &DiffName) -> bool {
+        let page = self.pages.get(&name.page);
+        self.spread != Spread::Lazy
+            && page.is_some_and(|page| page.copy != Copy::None)
+            && !self.history.time.has(name.node, name.interval)
+            && self.early.len() < EARLY
+    }
+
+    /// A page was written elsewhere, and the change is here already: it goes into
+    /// the page while its threads go on. True if nothing else is missing.
+    pub(super) fn update(&mut self, cx: &mut Cx<'_>, index: PageIndex, by: (NodeId, u64)) -> bool {
+        let name = DiffName {
+            page: index,
+            node: by.0,
+            interval: by.1,
+        };
+        // Threads may be adding to numbers in it: nothing is added under their hands.
+        if !self.early.remove(&name) || !self.rules(index).is_empty() {
+            return false;
+        }
+        // What this node wrote is written down first, and is its own. The next
+        // store is one of the next interval.
+        self.make_diff(cx, index, true);
+        let Some(page) = self.pages.get_mut(&index) else {
+            return false;
+        };
+        page.applied.raise(by.0, by.1);
+        cx.push(Effect::Diffs(DiffWork::Update {
+            segment: self.segment,
+            page: index,
+            names: vec![name],
+        }));
+        true
+    }
+
+    /// Changes came that nobody asked for. With `eager` they are merged at once if
+    /// nothing else is missing.
+    pub(super) fn merge_pushed(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let Some(page) = self.pages.get(&index) else {
+            return;
+        };
+        let idle = page.copy == Copy::Stash && page.miss.is_none() && page.lost.is_none();
+        let pending = page.pending(index, &self.history);
+        if self.spread == Spread::Eager
+            && idle
+            && pending.iter().all(|name| self.held.contains(name))
+        {
+            self.open_miss(cx, index, None);
+        }
+    }
+}

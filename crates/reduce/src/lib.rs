@@ -1,0 +1,80 @@
+//! Reductions: in declared ranges of a page a diff carries what was *done* to an
+//! element, and is combined with what others did; elsewhere it is as ever,
+//! byte by byte.
+//!
+//! What was done is a whole element: for a sum the difference, else the new
+//! value. It travels as an ordinary diff ([`pagemesh_diff`]), in which elements
+//! that changed have all their bytes; what has not is none of ours, and ignored.
+
+#![forbid(unsafe_code)]
+
+mod element;
+mod store;
+
+pub use store::{capture, merge};
+
+use element::{combine, done};
+use pagemesh_diff::{Diff, PAGE, Page, encode};
+use pagemesh_wire::peer::Rule;
+
+/// Writes down what was done to a page since it was as `before`, at the end of `out`.
+pub fn encode_with(rules: &[Rule], before: &Page, now: &Page, out: &mut Vec<u8>) {
+    let (mut from, mut to) = (Box::new(*before), Box::new(*now));
+    for rule in rules {
+        for place in elements(rule) {
+            let (old, new) = (&before[place.clone()], &now[place.clone()]);
+            if old == new {
+                continue;
+            }
+            let operand = done(rule, old, new);
+            for (at, byte) in place.zip(operand) {
+                // Every byte of it differs, so every byte of it travels.
+                (from[at], to[at]) = (!byte, byte);
+            }
+        }
+    }
+    encode(&from, &to, out);
+}
+
+/// Does to a page what a diff says, which was made under the same rules. Bytes in
+/// a declared range that are no whole element change nothing.
+pub fn apply_with(rules: &[Rule], diff: &Diff<'_>, page: &mut Page) {
+    let mut given = [0; PAGE];
+    let mut masks = [0; PAGE / 8];
+    diff.apply(&mut given);
+    for change in diff.changes() {
+        masks[change.offset / 8] = change.mask;
+    }
+    for rule in rules {
+        for place in elements(rule) {
+            if place.clone().all(|at| is_given(&masks, at)) {
+                let made = combine(rule, &page[place.clone()], &given[place.clone()]);
+                page[place.clone()].copy_from_slice(&made[..place.len()]);
+            }
+            for at in place {
+                masks[at / 8] &= !(1 << (at % 8));
+            }
+        }
+    }
+    for (at, byte) in given.iter().enumerate() {
+        if is_given(&masks, at) {
+            page[at] = *byte;
+        }
+    }
+}
+
+/// Whether a diff has this byte.
+fn is_given(masks: &[u8; PAGE / 8], at: usize) -> bool {
+    masks[at / 8] & (1 << (at % 8)) != 0
+}
+
+/// Where the elements of a rule are. A rule that does not fit a page has none
+/// behind its end.
+fn elements(rule: &Rule) -> impl Iterator<Item = core::ops::Range<usize>> + use<> {
+    let size = rule.kind.size();
+    let end = usize::from(rule.end).min(PAGE);
+    (usize::from(rule.start)..end)
+        .step_by(size)
+        .map(move |at| at..at + size)
+        .filter(move |place| place.end <= end)
+}

@@ -1,0 +1,56 @@
+//! Diffs that say what was done, made from the twins of a store and merged from its
+//! diffs: as the store's own, but under rules.
+
+use crate::{apply_with, encode_with};
+use pagemesh_diff::Page;
+use pagemesh_twins::{DiffKey, Error, Keep, Slots, Store};
+use pagemesh_wire::peer::Rule;
+
+/// Makes a diff of this node, as [`Store::capture`]; how many bytes changed. Where
+/// there are rules nobody may store to the page, and the twin goes in any case.
+///
+/// # Errors
+/// If there is no twin and the diff was not made before, or no room.
+pub fn capture<S: Slots>(
+    store: &mut Store<S>,
+    key: DiffKey,
+    now: &Page,
+    (keep, rules): (Keep, &[Rule]),
+) -> Result<usize, Error> {
+    if rules.is_empty() {
+        return store.capture(key, now, keep);
+    }
+    if store.diff(key).is_none() {
+        let twin = store.twin_of(key.at());
+        let twin: Option<&Page> = twin.and_then(|twin| twin.try_into().ok());
+        let mut encoded = Vec::new();
+        encode_with(
+            rules,
+            twin.ok_or(Error::NoTwin(key.at()))?,
+            now,
+            &mut encoded,
+        );
+        store.insert(key, &encoded)?;
+    }
+    store.drop_twin(key.at());
+    Ok(store.checked(key)?.len())
+}
+
+/// Applies diffs to a page in the order given, as [`Store::merge`].
+///
+/// # Errors
+/// If one is not here; the page may have some of the others then.
+pub fn merge<S: Slots>(
+    store: &Store<S>,
+    keys: impl Iterator<Item = DiffKey> + Clone,
+    rules: &[Rule],
+    page: &mut Page,
+) -> Result<(), Error> {
+    if rules.is_empty() {
+        return store.merge(keys, page);
+    }
+    for key in keys {
+        apply_with(rules, &store.checked(key)?, page);
+    }
+    Ok(())
+}
