@@ -2,7 +2,10 @@
 //!
 //! # The driver's law
 //! Effects of one call are carried out **in order and completely** before the
-//! next input. That makes three promises of the protocol hold:
+//! next input. Datagrams that came together may be handled first, all of them, as long
+//! as every effect may wait ([`Effect::may_wait`]); then the effects of all are carried
+//! out like those of one call, each [`Source::Payload`] meaning the page of its own
+//! datagram. That makes three promises of the protocol hold:
 //!
 //! - *INV-protect-before-grant*: [`Effect::Protect`] and [`Effect::Evict`] stand
 //!   before the [`Effect::Send`] that gives the page away, so no local store can
@@ -174,6 +177,24 @@ pub enum Effect {
     Diffs(DiffWork),
     /// For the counters, the log and the dashboard.
     Emit(Event),
+}
+
+impl Effect {
+    /// Whether the node may hear more datagrams before this is carried out: it gives
+    /// rise to no input, and no program is answered by it.
+    #[must_use]
+    pub const fn may_wait(&self) -> bool {
+        matches!(
+            self,
+            Self::Send { .. }
+                | Self::Fill { .. }
+                | Self::Map { .. }
+                | Self::Protect { .. }
+                | Self::Evict { .. }
+                | Self::DropStash { .. }
+                | Self::Emit(_)
+        )
+    }
 }
 
 /// An answer to a local request.

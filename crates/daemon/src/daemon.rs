@@ -4,19 +4,22 @@ use crate::door::{Door, Visit};
 use crate::driver::Driver;
 use crate::keeper::Keeping;
 use crate::launch;
+use crate::letterbox::Letterbox;
 use crate::network::Got;
 use crate::options::Options;
+use crate::payload::may_bring_diffs;
 use crate::serve::Descriptors;
 use crate::tally::Count;
 use crate::waiter::Waiter;
 use anyhow::{Context as _, Result, bail};
 use pagemesh_os::latency::LatencyHold;
 use pagemesh_os::poll::Ready;
-use pagemesh_os::region::{Region, Shape};
 use pagemesh_os::signals::Signals;
 use pagemesh_os::{clock, cpu};
-use pagemesh_wire::{ClientId, MappingId};
+use pagemesh_wire::{ClientId, MappingId, PublicKey};
 use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,8 +35,8 @@ struct Daemon {
     signals: Signals,
     waiter: Waiter,
     ready: Vec<Ready>,
-    /// The last one that came. Its page may be wanted by the next daemon.
-    datagram: Region,
+    /// What came last.
+    letterbox: Letterbox,
     packet: Box<[u8]>,
     /// Rounds of staying awake since then in which nothing came.
     idle: usize,
@@ -93,12 +96,6 @@ const ROUNDS: usize = 4;
 
 /// Packets of one process handled before others get their turn.
 const PACKETS: usize = 16;
-
-/// Room for any datagram.
-const DATAGRAM: Shape = Shape {
-    words: 0,
-    bytes: 1 << 16,
-};
 
 /// Socket buffers smaller than this lose datagrams when all nodes talk at once.
 const WANTED_BUFFER: usize = 2 << 20;
@@ -250,6 +247,7 @@ impl Daemon {
         while self.driver.hands.network.has_more() {
             any |= self.receive_one()?;
         }
+        self.act();
         let hands = &mut self.driver.hands;
         hands.network.depart(&mut hands.tally);
         Ok(any)
@@ -257,18 +255,41 @@ impl Daemon {
 
     fn receive_one(&mut self) -> Result<bool> {
         let hands = &mut self.driver.hands;
-        let into = self.datagram.bytes_mut();
-        let got = hands.network.receive(into, &mut hands.tally);
+        let room = self.letterbox.room();
+        let got = hands.network.receive(room, &mut hands.tally);
         match got.context("the socket to other daemons is broken")? {
-            Got::Datagram(length, from, key) => {
-                let bytes = &self.datagram.bytes()[..length];
+            Got::Datagram(at, from, key) => {
+                let more = hands.network.has_more();
                 let now = clock::monotonic();
-                self.driver.datagram(now, from, key, bytes);
+                self.handle(now, (from, key), at, more);
                 self.came(now);
                 Ok(true)
             }
             Got::Nothing => Ok(false),
             Got::Handled => Ok(true),
+        }
+    }
+
+    /// Handles a datagram: by itself, or in one turn with those it came together with.
+    fn handle(&mut self, now: u64, whose: (SocketAddr, PublicKey), at: Range<usize>, more: bool) {
+        let heard = self.driver.heard();
+        let alone = heard == 0 && !more;
+        if alone || may_bring_diffs(self.letterbox.at(at.clone())) {
+            self.act();
+            let bytes = self.letterbox.take(at);
+            return self.driver.datagram(now, whose, bytes);
+        }
+        self.letterbox.sort(heard, at.clone());
+        let bytes = self.letterbox.take(at);
+        if !self.driver.hear(now, whose, bytes) {
+            self.act();
+        }
+    }
+
+    /// Does what is to be done about all that came together.
+    fn act(&mut self) {
+        if self.driver.heard() > 0 {
+            self.driver.act(&self.letterbox);
         }
     }
 

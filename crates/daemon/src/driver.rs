@@ -3,15 +3,18 @@
 use crate::daemon::Token;
 use crate::hands::Hands;
 use crate::keeper::Tag;
+use crate::letterbox::{Letterbox, TURN};
 use crate::note::Note;
 use crate::payload::Payload;
 use crate::tally::Count;
 use crate::threads::Thread;
 use crate::tickets::{Kind, Pending};
-use pagemesh_core::{Effects, Input, Node, Request, Time};
+use crate::turn::Payloads;
+use pagemesh_core::{Effect, Effects, Input, Node, Request, Time};
 use pagemesh_os::clock;
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_os::uffd::{Fault, FaultBuffer};
+use pagemesh_recorder::Heard;
 use pagemesh_wire::peer::Access;
 use pagemesh_wire::{ClientId, MappingId, PageIndex, PublicKey, SyncKey};
 use std::collections::VecDeque;
@@ -33,6 +36,9 @@ pub(crate) struct Driver {
     /// Deadlines come no earlier.
     patience: u64,
     faults: FaultBuffer,
+    /// Datagrams of a turn that the node has heard, and since when.
+    heard: Vec<Heard>,
+    began: Time,
 }
 
 /// What the daemon says of itself.
@@ -72,6 +78,9 @@ const LONG_PAUSE: u64 = 1_000_000_000;
 /// In this time every member gives two signs of life.
 const HEARING: u64 = 1_200_000_000;
 
+/// Effects after which nothing more is heard before they are carried out.
+const ENOUGH: usize = 4096;
+
 /// Reads of one descriptor in a row; then others get their turn.
 const READS: usize = 4;
 
@@ -93,6 +102,8 @@ impl Driver {
             deadline: None,
             patience: 0,
             faults: FaultBuffer::default(),
+            heard: Vec::new(),
+            began: Time::ZERO,
         };
         driver.deadline = driver.node.next_deadline();
         driver
@@ -100,14 +111,14 @@ impl Driver {
 
     /// Something happened.
     pub(crate) fn feed(&mut self, input: Input<'_>) {
-        self.feed_at(Time(clock::monotonic()), input, Payload::NONE);
+        self.feed_at(Time(clock::monotonic()), input, Payloads::NONE);
     }
 
     /// Something happened just now, when the clock was read.
-    fn feed_at(&mut self, now: Time, input: Input<'_>, payload: Payload<'_>) {
+    fn feed_at(&mut self, now: Time, input: Input<'_>, payloads: Payloads<'_>) {
         self.hands.recorder.input(now, &input);
         self.hands.woken = false;
-        self.step(now, input, payload);
+        self.step(now, input, payloads);
         self.follow_up();
     }
 
@@ -116,19 +127,69 @@ impl Driver {
         while let Some(next) = self.hands.next.pop_front() {
             let now = Time(clock::monotonic());
             self.hands.recorder.next(now);
-            self.step(now, next, Payload::NONE);
+            self.step(now, next, Payloads::NONE);
         }
         self.hands.settle(&self.node);
         self.deadline = self.node.next_deadline();
     }
 
-    fn step(&mut self, now: Time, input: Input<'_>, payload: Payload<'_>) {
+    fn step(&mut self, now: Time, input: Input<'_>, payloads: Payloads<'_>) {
         if let Input::LockReturned { key, .. } = input {
             self.hands.take_back(key);
         }
         self.node.handle(now, input, &mut self.effects);
+        self.carry_out(now, payloads);
+    }
+
+    fn carry_out(&mut self, now: Time, payloads: Payloads<'_>) {
         self.hands.network.meet(self.node.view());
-        self.hands.carry_out(now.0, &mut self.effects, payload);
+        self.hands.carry_out(now.0, &mut self.effects, payloads);
+    }
+
+    /// One of the datagrams that came together: the node hears it. Nothing is carried
+    /// out before [`Driver::act`]. False if that is to come next.
+    pub(crate) fn hear(
+        &mut self,
+        now: u64,
+        (source, key): (SocketAddr, PublicKey),
+        bytes: &[u8],
+    ) -> bool {
+        let now = self.heard.first().map_or(Time(now), |_| self.began);
+        let input = Input::Datagram { source, key, bytes };
+        if self.heard.is_empty() {
+            self.began = now;
+            self.hands.recorder.input(now, &input);
+            self.hands.woken = false;
+        } else {
+            self.hands.recorder.join(now, &input);
+        }
+        // All of a turn come from one node.
+        self.hands.sharing.comes_from(bytes);
+        let before = self.effects.as_slice().len();
+        self.node.handle(now, input, &mut self.effects);
+        let effects = self.effects.as_slice();
+        self.heard.push(Heard {
+            bytes: bytes.len(),
+            effects: effects.len(),
+        });
+        let room = self.heard.len() < TURN && effects.len() < ENOUGH;
+        room && effects[before..].iter().all(Effect::may_wait)
+    }
+
+    /// How many datagrams the node has heard whose effects are not carried out yet.
+    pub(crate) fn heard(&self) -> usize {
+        self.heard.len()
+    }
+
+    /// Carries out what is to be done about all that was heard.
+    pub(crate) fn act(&mut self, letterbox: &Letterbox) {
+        let mut heard = std::mem::take(&mut self.heard);
+        self.hands.network.answers_together(true);
+        self.carry_out(self.began, letterbox.pages(&heard));
+        self.hands.network.answers_together(false);
+        heard.clear();
+        self.heard = heard;
+        self.follow_up();
     }
 
     /// Does what a daemon that ended left to do: the effects of its last input
@@ -138,22 +199,28 @@ impl Driver {
         mut effects: Effects,
         done: usize,
         queue: VecDeque<Input<'static>>,
-        payload: Payload<'_>,
+        payloads: Payloads<'_>,
     ) {
         self.hands.next = queue;
         let now = clock::monotonic();
-        self.hands.carry_out_from(done, now, &mut effects, payload);
+        self.hands.carry_out_from(done, now, &mut effects, payloads);
         self.follow_up();
     }
 
     /// A datagram came, just now.
-    pub(crate) fn datagram(&mut self, now: u64, source: SocketAddr, key: PublicKey, bytes: &[u8]) {
+    pub(crate) fn datagram(
+        &mut self,
+        now: u64,
+        (source, key): (SocketAddr, PublicKey),
+        bytes: &[u8],
+    ) {
         self.hands.sharing.comes_from(bytes);
         let payload = Payload::of(bytes);
         if payload.is_malformed() {
             return self.hands.count(Count::DiffsRefused, 1);
         }
-        self.feed_at(Time(now), Input::Datagram { source, key, bytes }, payload);
+        let input = Input::Datagram { source, key, bytes };
+        self.feed_at(Time(now), input, Payloads::One(payload));
     }
 
     /// Whether a thread got a page in handling what came last.
@@ -225,7 +292,7 @@ impl Driver {
             page,
             access,
         };
-        self.feed_at(Time(now), input, Payload::NONE);
+        self.feed_at(Time(now), input, Payloads::NONE);
         self.hands.faults.note_remote(at);
     }
 

@@ -1,12 +1,12 @@
 //! The hands of the node: carry out its effects, in order and completely.
 
 use crate::faults::{Faults, Waiting};
-use crate::fuse::{self, Fuse};
+use crate::fuse::Fuse;
 use crate::keeper::{Kept, Tag};
 use crate::locks::Reclaimed;
 use crate::network::Network;
 use crate::note::Note;
-use crate::pages::{At, Fresh, Pages};
+use crate::pages::{At, Pages};
 use crate::payload::Payload;
 use crate::races::Races;
 use crate::recorder::Recorder;
@@ -16,7 +16,7 @@ use crate::stamps::Stamps;
 use crate::tally::{Count, Tally};
 use crate::threads::Threads;
 use crate::tickets::Tickets;
-use pagemesh_core::{DiffWork, Effect, Effects, Event, Input, Rights};
+use pagemesh_core::{Effect, Event, Input};
 use pagemesh_os::clock;
 use pagemesh_os::poll::Poll;
 use pagemesh_wire::header::PROTOCOL_VERSION;
@@ -24,6 +24,8 @@ use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, MappingId, NodeId, SegmentId, SyncKey};
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
+
+pub(crate) mod course;
 
 /// Everything the effects of a node act upon.
 #[derive(Debug)]
@@ -97,18 +99,6 @@ const LOOKS: u32 = 3;
 /// Faults that are over and wait to be written down.
 const LATER: usize = 64;
 
-/// Contents on their way into a frame. If a mapping wants them next, both are
-/// done by one call of the kernel, straight from the receive buffer.
-type Filling = Option<Fill>;
-
-/// See [`Filling`].
-struct Fill {
-    at: At,
-    fresh: Fresh,
-    /// Which effect asked for it.
-    index: usize,
-}
-
 impl Hands {
     /// Hands that have done nothing yet.
     pub(crate) fn new(poll: Poll, network: Network, pages: Pages, recorder: Recorder) -> Self {
@@ -142,103 +132,6 @@ impl Hands {
         }
     }
 
-    /// Carries out all effects of what happened at `began`. `payload` is what
-    /// came behind the message that caused them.
-    pub(crate) fn carry_out(&mut self, began: u64, effects: &mut Effects, payload: Payload<'_>) {
-        self.carry_out_from(0, began, effects, payload);
-    }
-
-    /// Carries out all effects but the first so many, which are done.
-    pub(crate) fn carry_out_from(
-        &mut self,
-        done: usize,
-        began: u64,
-        effects: &mut Effects,
-        payload: Payload<'_>,
-    ) {
-        let mut filling: Filling = None;
-        let mut acted = false;
-        let mut woken = None;
-        let mut all = done;
-        for (index, effect) in effects.drain().enumerate().skip(done) {
-            all = index + 1;
-            if let Effect::Emit(event) = effect {
-                self.events.push((event, acted));
-                continue;
-            }
-            acted = true;
-            let kind = fuse::kind(&effect);
-            match effect {
-                Effect::Send {
-                    address,
-                    header,
-                    message,
-                    page: None,
-                } => {
-                    let tally = &mut self.tally;
-                    self.network
-                        .send(address, header, &message, |_| true, tally);
-                }
-                Effect::Map {
-                    mapping,
-                    segment,
-                    page,
-                    rights,
-                } => {
-                    let at = (segment, page);
-                    let fresh = filling.take_if(|fill| fill.at == at);
-                    self.fill(&mut filling, payload);
-                    let fresh = fresh.map(|fill| fill.fresh);
-                    woken = self.map(mapping, at, rights, fresh, payload).or(woken);
-                }
-                Effect::Fill {
-                    segment,
-                    page,
-                    source,
-                } => {
-                    self.fill(&mut filling, payload);
-                    let at = (segment, page);
-                    if self.sharing.is_on() {
-                        self.sharing.came(at, source, payload.page());
-                    }
-                    let fresh = Fresh::From(source);
-                    filling = Some(Fill { at, fresh, index });
-                }
-                Effect::Diffs(DiffWork::Merge {
-                    segment,
-                    page,
-                    source,
-                    names,
-                    rules,
-                }) => {
-                    self.fill(&mut filling, payload);
-                    let at = (segment, page);
-                    let merged = self.merge(at, source, (&names, &rules), payload);
-                    filling = merged.map(|fresh| Fill { at, fresh, index });
-                }
-                Effect::Diffs(DiffWork::Twin { segment, page }) => {
-                    let at = (segment, page);
-                    let fresh = filling.as_ref().filter(|fill| fill.at == at);
-                    self.twin(at, fresh.map(|fill| &fill.fresh), payload);
-                }
-                other => {
-                    self.fill(&mut filling, payload);
-                    self.one(other, payload);
-                }
-            }
-            self.burn(kind);
-            self.note_waiting();
-            let done = filling.as_ref().map_or(all, |fill| fill.index);
-            self.recorder.progress(done);
-            self.burn(kind);
-        }
-        self.fill(&mut filling, payload);
-        self.network.depart(&mut self.tally);
-        self.note_waiting();
-        self.emit_all(began, woken);
-        self.recorder.progress(all);
-    }
-
     fn burn(&mut self, kind: &str) {
         if let Some(fuse) = &mut self.fuse {
             fuse.burn(kind);
@@ -267,13 +160,6 @@ impl Hands {
         self.later = events;
     }
 
-    fn fill(&mut self, filling: &mut Filling, payload: Payload<'_>) {
-        if let Some(Fill { at, fresh, .. }) = filling.take() {
-            self.pages.fill(at, &fresh, payload);
-            self.keep_segments();
-        }
-    }
-
     /// An input for after the effects.
     pub(crate) fn follow(&mut self, input: Input<'static>) {
         self.recorder.follow(&input);
@@ -290,7 +176,6 @@ impl Hands {
                 page,
                 keep,
             } => self.evict((segment, page), keep),
-            Effect::DropStash { segment, page } => self.pages.stash.drop(segment, page),
             Effect::Fail {
                 mapping,
                 segment,
@@ -320,7 +205,10 @@ impl Hands {
             }
             send @ Effect::Send { .. } => self.send(send, payload),
             Effect::Diffs(work) => self.diff_work(work, payload),
-            Effect::Fill { .. } | Effect::Map { .. } | Effect::Emit(_) => {
+            Effect::Fill { .. }
+            | Effect::Map { .. }
+            | Effect::DropStash { .. }
+            | Effect::Emit(_) => {
                 unreachable!("carried out by the caller")
             }
         }
@@ -354,41 +242,6 @@ impl Hands {
         }
     }
 
-    /// Lets a mapping have a page. The time, if a thread was woken.
-    fn map(
-        &mut self,
-        mapping: MappingId,
-        at: At,
-        rights: Rights,
-        fresh: Option<Fresh>,
-        payload: Payload<'_>,
-    ) -> Option<u64> {
-        let fault = (mapping, at.1);
-        match fresh {
-            Some(fresh) => {
-                let tally = &mut self.tally;
-                self.pages
-                    .place(mapping, at, rights, &fresh, payload, tally);
-                self.keep_segments();
-            }
-            None => {
-                let found = self.faults.kind(fault);
-                self.pages.map(mapping, at, rights, found, &mut self.tally);
-            }
-        }
-        self.latest = Some((mapping, LOOKS));
-        self.woken = true;
-        let waiting = self.faults.end(fault)?;
-        // The thread may want this very processor: the rest has time.
-        let now = clock::monotonic();
-        let took = now.saturating_sub(waiting.since);
-        self.over.push((at, waiting, took));
-        if self.over.len() >= LATER {
-            self.write_down();
-        }
-        Some(now)
-    }
-
     /// The mapping where the next fault may be expected.
     pub(crate) fn expected(&mut self) -> Option<MappingId> {
         let (mapping, looks) = self.latest?;
@@ -408,6 +261,11 @@ impl Hands {
     fn evict(&mut self, at: At, keep: bool) {
         self.pages.evict(at, keep, &mut self.tally);
         self.write_down();
+        self.taken_away(at);
+    }
+
+    /// A page is gone from here.
+    fn taken_away(&mut self, at: At) {
         self.threads.forget(at);
         if !self.faults.is_empty() {
             for id in self.pages.ids_of(at.0) {

@@ -15,6 +15,7 @@ use pagemesh_wire::peer::{MemberView, Message};
 use pagemesh_wire::{NodeId, PublicKey};
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 /// The way to other daemons.
@@ -31,7 +32,7 @@ pub(crate) struct Network {
     edge: Option<Edge>,
     /// Reused for everything sent.
     datagram: Vec<u8>,
-    /// Reused for everything that comes in.
+    /// What came in sealed; what nobody sealed is received where it will be read.
     inbox: Box<[u8]>,
     /// What came in together and was not looked at yet.
     rest: Rest,
@@ -39,13 +40,17 @@ pub(crate) struct Network {
     outbox: Outgoing,
     /// Somebody seals datagrams, and this daemon has no key: it was logged.
     keyless: bool,
+    /// See [`Network::answers_together`].
+    together: bool,
+    /// See [`Network::expect_more`].
+    more: bool,
 }
 
 /// What was received.
 #[derive(Debug)]
 pub(crate) enum Got {
-    /// A datagram of so many bytes, from where, and whose seal it bore.
-    Datagram(usize, SocketAddr, PublicKey),
+    /// A datagram: where its bytes are, where it came from, and whose seal it bore.
+    Datagram(Range<usize>, SocketAddr, PublicKey),
     /// Something that is not for the node.
     Handled,
     /// Nothing.
@@ -53,7 +58,7 @@ pub(crate) enum Got {
 }
 
 /// Longer datagrams do not exist, nor do bursts.
-const LONGEST: usize = 1 << 16;
+pub(crate) const LONGEST: usize = 1 << 16;
 
 /// Datagrams of so many bytes carry a page, and seldom leave alone.
 const LARGE: usize = 2048;
@@ -92,7 +97,7 @@ impl Rest {
     }
 
     /// The next datagram.
-    fn take(&mut self) -> Option<(std::ops::Range<usize>, SocketAddr)> {
+    fn take(&mut self) -> Option<(Range<usize>, SocketAddr)> {
         let from = self.from.filter(|_| self.count > 0)?;
         self.count -= 1;
         let start = self.next;
@@ -133,6 +138,8 @@ impl Network {
             packing: Packing::new(compress),
             edge,
             keyless: false,
+            together: false,
+            more: false,
         }
     }
 
@@ -173,21 +180,33 @@ impl Network {
         }
     }
 
-    /// Receives one datagram into `clear`, without its seal.
-    pub(crate) fn receive(&mut self, clear: &mut [u8], tally: &mut Tally) -> io::Result<Got> {
+    /// Receives one datagram into `room`, without its seal. What came together with it
+    /// stays there until its turn: nobody else may change `room`, which has twice
+    /// [`LONGEST`] bytes.
+    pub(crate) fn receive(&mut self, room: &mut [u8], tally: &mut Tally) -> io::Result<Got> {
         let Some((at, source)) = self.rest.take() else {
-            return self.fetch(clear, tally);
+            return self.fetch(room, tally);
         };
         tally.add(Count::DatagramsIn, 1);
         tally.add(Count::BytesIn, at.len() as u64);
+        let (came, whole) = room.split_at_mut(LONGEST);
+        if self.receives_in_room() {
+            let bytes = &came[at.clone()];
+            self.notice_seal(source, bytes, tally);
+            if header::form(bytes) <= Notice::MARK {
+                return Ok(Got::Datagram(at, source, PublicKey::NONE));
+            }
+            whole[..at.len()].copy_from_slice(bytes);
+            return Ok(self.unpacked((whole, at.len()), source, PublicKey::NONE, tally));
+        }
         let inbox = std::mem::take(&mut self.inbox);
         let got = match &mut self.edge {
-            None => self.opened(source, &inbox[at], clear, tally),
+            None => self.opened(source, &inbox[at], whole, tally),
             Some(edge) => {
-                let whole = edge.came(source, &inbox[at]);
+                let came = edge.came(source, &inbox[at]);
                 self.post(tally);
-                whole.map_or(Got::Handled, |bytes| {
-                    self.opened(source, &bytes, clear, tally)
+                came.map_or(Got::Handled, |bytes| {
+                    self.opened(source, &bytes, whole, tally)
                 })
             }
         };
@@ -195,7 +214,12 @@ impl Network {
         Ok(got)
     }
 
-    /// A datagram without its seal, and whole.
+    /// Whether what comes in can be read where it was received.
+    fn receives_in_room(&self) -> bool {
+        self.sealing.is_none() && self.edge.is_none()
+    }
+
+    /// A datagram without its seal, and whole, in the second half of the room.
     fn opened(
         &mut self,
         source: SocketAddr,
@@ -218,13 +242,13 @@ impl Network {
     }
 
     /// What came back from the thread it was handed to, in an experiment.
-    fn back(&mut self, clear: &mut [u8], tally: &mut Tally) -> Got {
+    fn back(&mut self, room: &mut [u8], tally: &mut Tally) -> Got {
         let Some((source, whole)) = self.edge.as_mut().and_then(Edge::back) else {
             return Got::Nothing;
         };
         self.post(tally);
         whole.map_or(Got::Handled, |bytes| {
-            self.opened(source, &bytes, clear, tally)
+            self.opened(source, &bytes, &mut room[LONGEST..], tally)
         })
     }
 
@@ -237,7 +261,7 @@ impl Network {
         }
     }
 
-    /// What was received, whole again if it came packed.
+    /// What lies in the second half of the room, whole again if it came packed.
     fn unpacked(
         &mut self,
         (clear, length): (&mut [u8], usize),
@@ -245,11 +269,12 @@ impl Network {
         key: PublicKey,
         tally: &mut Tally,
     ) -> Got {
+        let at = |length| LONGEST..LONGEST + length;
         if header::form(&clear[..length]) <= Notice::MARK {
-            return Got::Datagram(length, source, key);
+            return Got::Datagram(at(length), source, key);
         }
         match self.packing.unpack(source, clear, length, tally) {
-            Unpacked::Whole(length) => Got::Datagram(length, source, key),
+            Unpacked::Whole(length) => Got::Datagram(at(length), source, key),
             Unpacked::Handled => Got::Handled,
             Unpacked::Answer(bytes) => {
                 let to = NodeId(u16::from_le_bytes([bytes[6], bytes[7]]));
@@ -260,15 +285,20 @@ impl Network {
     }
 
     /// Looks for what has come, and takes the first of it.
-    fn fetch(&mut self, clear: &mut [u8], tally: &mut Tally) -> io::Result<Got> {
-        match self.udp.receive_burst(&mut self.inbox)? {
+    fn fetch(&mut self, room: &mut [u8], tally: &mut Tally) -> io::Result<Got> {
+        let into = if self.receives_in_room() {
+            &mut room[..LONGEST]
+        } else {
+            &mut *self.inbox
+        };
+        match self.udp.receive_burst(into)? {
             Burst::Noise => {
                 tally.add(Count::NetworkNoise, 1);
                 Ok(Got::Handled)
             }
-            Burst::Nothing => Ok(self.back(clear, tally)),
+            Burst::Nothing => Ok(self.back(room, tally)),
             Burst::Datagrams { length, each, from } => {
-                let length = length.min(self.inbox.len());
+                let length = length.min(LONGEST);
                 self.rest = Rest {
                     from: Some(from),
                     count: length.div_ceil(each).max(1),
@@ -276,7 +306,7 @@ impl Network {
                     end: length,
                     each,
                 };
-                self.receive(clear, tally)
+                self.receive(room, tally)
             }
         }
     }
@@ -327,13 +357,29 @@ impl Network {
         let whole = finish(&mut datagram);
         if whole {
             let probe = self.packing.pack(header.to, &mut datagram, message, tally);
-            self.seal((to, header.to), &datagram, tally);
+            if !self.joins_first(to, &mut datagram) {
+                self.seal((to, header.to), &datagram, tally);
+            }
             if let Some(probe) = probe {
                 self.seal((to, header.to), &probe, tally);
             }
         }
         self.datagram = datagram;
         whole
+    }
+
+    /// A datagram that carries a page becomes the first of those that leave together
+    /// without being copied; false if it has to be.
+    fn joins_first(&mut self, to: SocketAddr, datagram: &mut Vec<u8>) -> bool {
+        let plain = self.sealing.is_none() && self.impairer.is_none() && self.edge.is_none();
+        let outbox = &mut self.outbox;
+        let first = plain && outbox.to.is_none() && datagram.len() >= LARGE;
+        if !first || !outbox.takes(to, datagram.len()) {
+            return false;
+        }
+        (outbox.to, outbox.each) = (Some(to), datagram.len());
+        std::mem::swap(&mut outbox.bytes, datagram);
+        true
     }
 
     /// Sends bytes that are no message of ours to a host that is no member.
@@ -345,8 +391,9 @@ impl Network {
     fn seal(&mut self, (to, node): (SocketAddr, NodeId), datagram: &[u8], tally: &mut Tally) {
         if let Some(sealing) = &mut self.sealing {
             if let Some(sealed) = sealing.seal(to, node, &[datagram]) {
+                let waits = waits(self.together || self.more, &self.rest, &self.outbox, to);
                 let (udp, impairer) = (&self.udp, &mut self.impairer);
-                let outbox = (&mut self.outbox, !self.rest.is_over());
+                let outbox = (&mut self.outbox, waits);
                 let edge = self.edge.as_mut();
                 if !edge.is_some_and(|edge| edge.send(to, sealed)) {
                     give(udp, impairer, outbox, to, sealed, tally);
@@ -357,6 +404,16 @@ impl Network {
         } else {
             self.put(to, datagram, tally);
         }
+    }
+
+    /// Whether what is sent now answers what came together, and leaves together.
+    pub(crate) fn answers_together(&mut self, together: bool) {
+        self.together = together;
+    }
+
+    /// Whether the datagram sent next is followed by another one for the same node.
+    pub(crate) fn expect_more(&mut self, more: bool) {
+        self.more = more;
     }
 
     /// Whether more came together with what was received last.
@@ -378,8 +435,9 @@ impl Network {
         {
             return self.post(tally);
         }
+        let waits = waits(self.together || self.more, &self.rest, &self.outbox, to);
         let (udp, impairer) = (&self.udp, &mut self.impairer);
-        let outbox = (&mut self.outbox, !self.rest.is_over());
+        let outbox = (&mut self.outbox, waits);
         give(udp, impairer, outbox, to, datagram, tally);
     }
 
@@ -405,8 +463,14 @@ impl Network {
     }
 }
 
-/// To the network, or to who makes it worse. What is large, or answers something that
-/// came together with others, waits for more of its kind.
+/// Whether a small datagram leaves together with others: if more of its kind follow, or
+/// were before it.
+fn waits(more: bool, rest: &Rest, outbox: &Outgoing, to: SocketAddr) -> bool {
+    more || !rest.is_over() || outbox.to == Some(to)
+}
+
+/// To the network, or to who makes it worse. What is large, or one of many, waits for
+/// more of its kind.
 fn give(
     udp: &Udp,
     impairer: &mut Option<Impairer>,
@@ -443,19 +507,33 @@ fn depart(udp: &Udp, outbox: &mut Outgoing, tally: &mut Tally) {
     let Some(to) = outbox.to.take() else { return };
     let (bytes, each) = (std::mem::take(&mut outbox.bytes), outbox.each);
     let count = bytes.len().div_ceil(each);
-    if count > 1 && udp.send_burst(to, &bytes, each).is_ok() {
-        tally.add(Count::DatagramsOut, count as u64);
-        tally.add(Count::BytesOut, bytes.len() as u64);
+    let sent = if count > 1 {
+        udp.send_burst(to, &bytes, each)
     } else {
-        if count > 1 {
-            outbox.too_long = each;
+        Err(io::ErrorKind::InvalidInput.into())
+    };
+    match sent {
+        Ok(()) => {
+            tally.add(Count::DatagramsOut, count as u64);
+            tally.add(Count::BytesOut, bytes.len() as u64);
         }
-        for datagram in bytes.chunks(each) {
-            put(udp, to, datagram, tally);
+        Err(error) => {
+            if count > 1 && !is_busy(&error) {
+                outbox.too_long = each;
+            }
+            for datagram in bytes.chunks(each) {
+                put(udp, to, datagram, tally);
+            }
         }
     }
     outbox.bytes = bytes;
     outbox.bytes.clear();
+}
+
+/// Whether the kernel had no room just now: the next burst may leave all the same.
+fn is_busy(error: &io::Error) -> bool {
+    let full = error.raw_os_error() == Some(libc::ENOBUFS);
+    full || error.kind() == io::ErrorKind::WouldBlock
 }
 
 fn put(udp: &Udp, to: SocketAddr, datagram: &[u8], tally: &mut Tally) {

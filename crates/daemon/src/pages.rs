@@ -18,6 +18,8 @@ use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_os::uffd::{FaultKind, Outcome};
 use pagemesh_wire::{MappingId, PageIndex, SegmentId};
 
+mod together;
+
 /// All pages on this node.
 #[derive(Debug)]
 pub(crate) struct Pages {

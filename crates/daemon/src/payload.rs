@@ -7,26 +7,50 @@ use pagemesh_wire::peer::{DiffName, Diffs, Message};
 
 /// The datagram being handled, if one is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Payload<'a>(Option<&'a [u8]>);
+pub(crate) struct Payload<'a>(Behind<'a>);
+
+/// What there is of it.
+#[derive(Clone, Copy, Debug)]
+enum Behind<'a> {
+    Nothing,
+    Datagram(&'a [u8]),
+    Page(&'a PageBytes),
+}
 
 impl<'a> Payload<'a> {
     /// No datagram.
-    pub(crate) const NONE: Self = Self(None);
+    pub(crate) const NONE: Self = Self(Behind::Nothing);
 
     /// That of a datagram.
     pub(crate) fn of(datagram: &'a [u8]) -> Self {
-        Self(Some(datagram))
+        Self(Behind::Datagram(datagram))
+    }
+
+    /// That of a datagram of which only the page is left.
+    pub(crate) fn of_page(page: &'a PageBytes) -> Self {
+        Self(Behind::Page(page))
+    }
+
+    /// The datagram, if all of it is there.
+    fn datagram(self) -> Option<&'a [u8]> {
+        match self.0 {
+            Behind::Datagram(bytes) => Some(bytes),
+            _ => None,
+        }
     }
 
     /// The page at its end. The core names it only if exactly one page is there.
     pub(crate) fn page(self) -> Option<&'a PageBytes> {
-        let (head, page) = self.0?.split_last_chunk::<PAGE>()?;
+        if let Behind::Page(page) = self.0 {
+            return Some(page);
+        }
+        let (head, page) = self.datagram()?.split_last_chunk::<PAGE>()?;
         (head.len() >= HEADER_SIZE).then_some(page)
     }
 
     /// The diffs it brought, if it is of that kind.
     pub(crate) fn diffs(self) -> Option<Vec<(DiffName, &'a [u8])>> {
-        let (message, mut rest) = split(self.0?)?;
+        let (message, mut rest) = split(self.datagram()?)?;
         let mut diffs = Vec::with_capacity(message.diffs.len());
         for (name, length) in message.diffs {
             let (diff, behind) = rest.split_at_checked(length.into())?;
@@ -39,7 +63,7 @@ impl<'a> Payload<'a> {
     /// Whether it brings diffs of which one is none: anybody can send anything, and the
     /// core, which never looks at one, would believe that it has them.
     pub(crate) fn is_malformed(self) -> bool {
-        let Some(bytes) = self.0.filter(|bytes| may_bring_diffs(bytes)) else {
+        let Some(bytes) = self.datagram().filter(|bytes| may_bring_diffs(bytes)) else {
             return false;
         };
         // What is no message at all is refused by the core.
@@ -52,7 +76,7 @@ impl<'a> Payload<'a> {
 
 /// Whether the message can be of the kind that brings diffs: all others are spared
 /// the decoding.
-fn may_bring_diffs(datagram: &[u8]) -> bool {
+pub(crate) fn may_bring_diffs(datagram: &[u8]) -> bool {
     datagram.get(HEADER_SIZE) == Some(&Message::DIFFS)
 }
 

@@ -88,6 +88,14 @@ impl Recorder {
         }
     }
 
+    /// The node is about to handle this, too, which came together with the input
+    /// before.
+    pub(crate) fn join(&mut self, now: Time, input: &Input<'_>) {
+        if let Some(journal) = &mut self.0 {
+            journal.join(now, input.clone());
+        }
+    }
+
     /// The node is about to handle what is first in line.
     pub(crate) fn next(&mut self, now: Time) {
         if let Some(journal) = &mut self.0 {

@@ -6,7 +6,7 @@ use pagemesh_os::memfd::{Memfd, PageBytes};
 use pagemesh_wire::peer::SegmentInfo;
 use pagemesh_wire::{MappingId, PageCount, PageIndex, SegmentId};
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;
 
 /// One segment on this node.
@@ -58,6 +58,15 @@ impl Segment {
         self.memory.read(page.offset().0, bytes)
     }
 
+    /// Reads the frames of neighbouring pages, from this one on.
+    pub(crate) fn read_run(
+        &self,
+        first: PageIndex,
+        rooms: &mut [IoSliceMut<'_>],
+    ) -> io::Result<()> {
+        self.memory.read_run(first.offset().0, rooms)
+    }
+
     /// Appends what is in a page's frame.
     pub(crate) fn append(&self, page: PageIndex, bytes: &mut Vec<u8>) -> io::Result<()> {
         self.memory.append(page.offset().0, bytes)
@@ -89,6 +98,12 @@ impl Segment {
     pub(crate) fn punch(&self, page: PageIndex) -> io::Result<()> {
         self.memory
             .punch(page.offset().0, pagemesh_wire::PAGE_SIZE as u64)
+    }
+
+    /// Empties the frames of so many pages, one behind the other.
+    pub(crate) fn punch_run(&self, first: PageIndex, count: u32) -> io::Result<()> {
+        self.memory
+            .punch(first.offset().0, PageCount(count).bytes().0)
     }
 }
 

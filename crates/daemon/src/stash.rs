@@ -6,7 +6,7 @@ use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_os::region::{Region, Shape};
 use pagemesh_wire::{PageIndex, SegmentId};
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
@@ -27,8 +27,8 @@ pub(crate) struct Stash {
 /// Pages kept at most: 16 GiB of them, each waiting for an acknowledgement.
 const SLOTS: usize = 1 << 22;
 
-/// Slots kept warm.
-const WARM: usize = 256;
+/// Slots kept warm: who walks through memory and writes has this many under way.
+const WARM: usize = 1024;
 
 /// A label has two words: the segment; the page and one, or zero if there is none.
 const LABEL: usize = 2;
@@ -100,6 +100,58 @@ impl Stash {
             }
         }
         filled
+    }
+
+    /// Keeps neighbouring pages, of which nothing is kept yet: `fill` writes the
+    /// contents of all of them at once, in order.
+    ///
+    /// # Errors
+    /// If something is kept of one of them, there is no room, or `fill` fails; then
+    /// nothing is kept.
+    pub(crate) fn keep_run(
+        &mut self,
+        segment: SegmentId,
+        first: PageIndex,
+        count: u32,
+        fill: impl FnOnce(&mut [IoSliceMut<'_>]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let page = |step| (segment, PageIndex(first.0 + step));
+        let mut known = self.slots.range(page(0)..page(count));
+        if known.next().is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let mut slots: Vec<usize> = (0..count).map_while(|_| self.take()).collect();
+        slots.sort_unstable();
+        let filled = match slots.len() == count as usize {
+            true => fill(&mut self.rooms(&slots)),
+            false => Err(io::ErrorKind::StorageFull.into()),
+        };
+        if filled.is_err() {
+            // The first of them is used next: slots are used from the front.
+            self.warm.extend(slots.into_iter().rev());
+            return filled;
+        }
+        for (step, slot) in (0..).zip(slots) {
+            let (_, PageIndex(index)) = page(step);
+            self.write_label(slot, segment.0, u64::from(index) + 1);
+            self.slots.insert(page(step), slot);
+        }
+        Ok(())
+    }
+
+    /// The memory of some slots, which are in order.
+    fn rooms(&mut self, slots: &[usize]) -> Vec<IoSliceMut<'_>> {
+        let (mut pages, _) = self.region.bytes_mut().as_chunks_mut::<PAGE>();
+        let mut before = 0;
+        let mut rooms = Vec::with_capacity(slots.len());
+        for slot in slots {
+            let (room, rest) = pages[slot - before..]
+                .split_first_mut()
+                .expect("a slot has memory");
+            rooms.push(IoSliceMut::new(room));
+            (pages, before) = (rest, slot + 1);
+        }
+        rooms
     }
 
     /// What is kept of a page.
@@ -217,6 +269,41 @@ mod tests {
         keep(&mut stash, 2, 2, 2);
         stash.forget(SegmentId(1));
         assert_eq!((stash.len(), kept(&stash, 2, 2)), (1, Some(2)));
+    }
+
+    #[test]
+    fn neighbours_are_kept_together_or_not_at_all() {
+        let mut stash = Stash::create().unwrap();
+        for page in 0..9 {
+            keep(&mut stash, 1, page, 0);
+        }
+        for page in [7, 2, 5] {
+            stash.drop(SegmentId(1), PageIndex(page));
+        }
+        let number = |rooms: &mut [IoSliceMut<'_>]| {
+            assert_eq!(rooms.len(), 4);
+            (1..).zip(rooms).for_each(|(byte, room)| room.fill(byte));
+            Ok(())
+        };
+        stash
+            .keep_run(SegmentId(2), PageIndex(6), 4, number)
+            .unwrap();
+        for (page, byte) in (6..).zip(1..=4) {
+            assert_eq!(kept(&stash, 2, page), Some(byte), "page {page}");
+        }
+        assert_eq!(stash.len(), 6 + 4);
+        let mut refused = |segment, first, fill: &dyn Fn() -> io::Result<()>| {
+            let kept = stash.keep_run(SegmentId(segment), PageIndex(first), 3, |_| fill());
+            assert!(kept.is_err() && stash.len() == 10);
+        };
+        refused(2, 4, &|| Ok(()));
+        refused(3, 0, &|| Err(io::ErrorKind::Other.into()));
+        for page in 6..10 {
+            assert_eq!(kept(&stash, 2, page), Some(page as u8 - 5));
+        }
+        stash.forget(SegmentId(2));
+        keep(&mut stash, 4, 1, 9);
+        assert_eq!((kept(&stash, 4, 1), stash.len()), (Some(9), 7));
     }
 
     #[test]

@@ -10,21 +10,20 @@ use crate::driver::{About, Driver};
 use crate::forks::WELCOME;
 use crate::hands::Hands;
 use crate::keeper::{Held, Keeper, Search, Tag, Whole, decode};
+use crate::letterbox::Letterbox;
 use crate::locks::Locks;
 use crate::mapping::Mapping;
 use crate::network::Network;
 use crate::note::Note;
 use crate::options::Options;
 use crate::pages::Pages;
-use crate::payload::Payload;
 use crate::recorder::Recorder;
 use crate::serve::Descriptors;
 use crate::shelf::Shelf;
 use crate::stash::Stash;
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail};
 use pagemesh_os::memfd::Memfd;
 use pagemesh_os::poll::Poll;
-use pagemesh_os::region::{Region, Shape};
 use pagemesh_os::seqpacket::{Listener, Socket};
 use pagemesh_os::udp::Udp;
 use pagemesh_os::uffd::Uffd;
@@ -58,7 +57,7 @@ pub(crate) struct Ground {
     pub(crate) listener: Listener,
     pub(crate) udp: Udp,
     pub(crate) pages: Pages,
-    pub(crate) datagram: Region,
+    pub(crate) letterbox: Letterbox,
     pub(crate) identity: Option<OwnedFd>,
 }
 
@@ -155,12 +154,12 @@ impl Estate {
     ///
     /// # Errors
     /// If something is missing.
-    pub(crate) fn ground(&mut self, options: &Options, datagram: Shape) -> Result<Ground> {
+    pub(crate) fn ground(&mut self, options: &Options) -> Result<Ground> {
         Ok(Ground {
             listener: Listener::adopt(self.single(Tag::Listener)?, &options.socket),
             udp: Udp::adopt(self.single(Tag::Network)?)?,
             pages: Pages::new(Stash::adopt(self.single(Tag::Stash)?)?, self.changes()?),
-            datagram: Region::map(self.single(Tag::Datagram)?, datagram)?,
+            letterbox: Letterbox::adopt(self.single(Tag::Datagram)?)?,
             identity: self.singles.remove(&Tag::Identity),
         })
     }
@@ -278,7 +277,7 @@ impl Driver {
         recovered: Recovered,
         hands: Hands,
         about: About,
-        datagram: &Region,
+        letterbox: &Letterbox,
     ) -> Result<Self> {
         let mut driver = Self::with(recovered.node, hands, about);
         driver.hands.network.meet(driver.node.view());
@@ -292,14 +291,11 @@ impl Driver {
         {
             driver.hands.take_back(key);
         }
-        let bytes = datagram.bytes();
-        let heard = recovered.turn.last().map_or(0, |heard| heard.bytes);
-        ensure!(heard <= bytes.len(), "no datagram is that long");
         driver.redo(
             recovered.effects,
             recovered.done,
             recovered.queue,
-            Payload::of(&bytes[..heard]),
+            letterbox.left(&recovered.turn)?,
         );
         driver.lend_again();
         driver.take_up_requests();

@@ -8,9 +8,9 @@ use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, SeekFrom, fallocate, fchmod,
     fcntl_add_seals, fstat, ftruncate, memfd_create, open, seek,
 };
-use rustix::io::{Errno, pread, pwrite};
+use rustix::io::{Errno, pread, preadv, pwrite};
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, IoSliceMut, Write as _};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Bytes of a page.
@@ -85,6 +85,19 @@ impl Memfd {
     pub fn read(&self, offset: u64, page: &mut PageBytes) -> io::Result<()> {
         match pread(&self.0, page.as_mut_slice(), offset)? {
             PAGE => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Reads neighbouring pages from byte `offset` on, each to a place of its own;
+    /// zeros where there are holes.
+    ///
+    /// # Errors
+    /// If the range is outside, or longer than the kernel reads at once.
+    pub fn read_run(&self, offset: u64, rooms: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        let wanted: usize = rooms.iter().map(|room| room.len()).sum();
+        match preadv(&self.0, rooms, offset)? {
+            read if read == wanted => Ok(()),
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }

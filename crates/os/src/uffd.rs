@@ -255,7 +255,7 @@ impl Uffd {
 
     /// As [`Uffd::copy`], for neighbouring pages in one call: they wake together.
     /// Returns how many of them were put there: fewer than all if the next one could
-    /// not be. (Nobody uses it so far.)
+    /// not be.
     pub fn copy_run(&self, address: u64, pages: &[PageBytes], write: bool) -> usize {
         let bytes = pages.as_flattened();
         let mut copy = copying(address, bytes, write);

@@ -115,8 +115,7 @@ impl<M: AsRef<[AtomicU64]>> Journal<M> {
 
     /// The node is about to handle `input`, too, which came together with the one
     /// before: effects of both are carried out after it was handled, and from then on
-    /// progress counts them all. Publishes it. (The daemon handles one input at a time,
-    /// so far.)
+    /// progress counts them all. Publishes it.
     pub fn join(&mut self, now: Time, input: Input<'_>) {
         debug_assert_eq!(self.done, 0, "nothing was done of the input before");
         self.append(&Record::joined(now, input));

@@ -17,6 +17,7 @@ mod dice;
 mod explore;
 mod fuzz;
 mod golden;
+mod hearing;
 mod hints;
 mod kernel;
 mod labelled;

@@ -176,6 +176,7 @@ impl Plan {
         let mut setting = Setting {
             recorded: Dice::stream(seed, "recorded").chance(250),
             replace: false,
+            turns: Dice::stream(seed, "turns").chance(500),
             sealed: Dice::stream(seed, "sealed").chance(125),
             seed,
             hosts,

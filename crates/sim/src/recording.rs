@@ -9,14 +9,13 @@
 use crate::canary::Canary;
 use crate::check::{Check, ensure};
 use crate::dice::Dice;
+use crate::hearing::Hearing;
 use crate::kernel::PageKey;
 use crate::log::Mark;
 use crate::world::{Life, Pending, World};
 use pagemesh_core::{Effect, Input, Node, Time};
 use pagemesh_recorder::{Journal, recover};
-use pagemesh_wire::PublicKey;
 use pagemesh_wire::lockword::LockWord;
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -46,10 +45,9 @@ pub(crate) struct Recording {
 /// What the next daemon is to do first.
 #[derive(Debug)]
 pub(crate) struct Remains {
-    /// The input whose effects these are.
-    pub(crate) pending: Pending,
+    /// What was heard whose effects these are.
+    pub(crate) hearing: Hearing,
     effects: Vec<Effect>,
-    payload: Option<Vec<u8>>,
     /// So many effects count as done.
     done: usize,
     /// So many are done.
@@ -67,25 +65,32 @@ impl Recording {
         }
     }
 
-    /// The node is about to handle this, which stood in line if it is an answer.
-    pub(crate) fn input(&mut self, now: Time, input: Input<'_>, answer: bool) {
+    /// The node is about to handle this, which stood in line if it is an answer, or
+    /// joins what it heard before.
+    fn input(&mut self, now: Time, input: Input<'_>, answer: bool, joined: bool) {
         self.filling = None;
         if answer {
             self.journal.next(now);
+        } else if joined {
+            self.journal.join(now, input);
         } else {
             self.journal.input(now, input);
         }
     }
 
-    /// An effect was carried out, with these answers. A filled frame counts only
-    /// with what comes of it, as in the daemon, which may do both at once.
+    /// An effect was carried out, with these answers. Filled frames, and mappings that
+    /// got what was filled, count only with what comes of them, as in the daemon, which
+    /// may do it all at once.
     fn done(&mut self, index: usize, effect: &Effect, answers: &[Input<'static>]) {
         for answer in answers {
             self.journal.follow(answer.clone());
         }
         match effect {
-            Effect::Fill { .. } => self.filling = Some(index),
-            Effect::Emit(_) | Effect::Send { page: None, .. } => {}
+            Effect::Fill { .. } => self.filling = self.filling.or(Some(index)),
+            Effect::Emit(_)
+            | Effect::Send { page: None, .. }
+            | Effect::Map { .. }
+            | Effect::DropStash { .. } => {}
             _ => self.filling = None,
         }
         let done = self.filling.unwrap_or(index + 1);
@@ -114,21 +119,16 @@ impl Recording {
 }
 
 impl World {
-    /// Carries out the effects of an input, unless the daemon is killed on the way.
-    pub(crate) fn carry_out(
-        &mut self,
-        at: usize,
-        effects: &[Effect],
-        pending: &Pending,
-        payload: Option<&[u8]>,
-    ) -> Check {
+    /// Carries out the effects of what was heard, unless the daemon is killed on the way.
+    pub(crate) fn carry_out(&mut self, at: usize, effects: &[Effect], hearing: &Hearing) -> Check {
         let (last, half) = self.last_moment(at, effects.len());
         for (index, effect) in effects.iter().enumerate() {
             if last == Some(index) && !half {
                 break;
             }
             let answers = self.answers.len();
-            self.execute(at, effect.clone(), payload)?;
+            self.heard = hearing.ask(index);
+            self.execute(at, effect.clone(), hearing.page(index))?;
             if last == Some(index) {
                 self.answers.truncate(answers);
                 break;
@@ -137,12 +137,24 @@ impl World {
                 recording.done(index, effect, &self.answers[answers..]);
             }
         }
+        self.heard = None;
+        if last.is_none() {
+            self.all_done(at, effects.len());
+        }
         match last {
             Some(last) => {
                 let truly = effects.len().min(last + usize::from(half));
-                self.replace(at, pending, payload, truly)
+                self.replace(at, hearing, truly)
             }
             None => Ok(()),
+        }
+    }
+
+    /// Nothing is left to do of what was heard.
+    fn all_done(&mut self, at: usize, effects: usize) {
+        if let Some(recording) = &mut self.hosts[at].recording {
+            let all = u32::try_from(effects).expect("few");
+            recording.journal.progress(all);
         }
     }
 
@@ -164,13 +176,7 @@ impl World {
     }
 
     /// The daemon is killed. The next one has its node from the journal.
-    fn replace(
-        &mut self,
-        at: usize,
-        pending: &Pending,
-        payload: Option<&[u8]>,
-        truly: usize,
-    ) -> Check {
+    fn replace(&mut self, at: usize, hearing: &Hearing, truly: usize) -> Check {
         self.stats.replaced += 1;
         let host = &mut self.hosts[at];
         let recording = host.recording.as_mut().expect("only such hosts are killed");
@@ -206,9 +212,8 @@ impl World {
         recording.journal = Journal::resume(memory, LOG, &found);
         let absence = recording.dice.below(ABSENCE);
         host.remains = Some(Remains {
-            pending: pending.clone(),
+            hearing: hearing.clone(),
             effects: found.effects.as_slice().to_vec(),
-            payload: payload.map(<[u8]>::to_vec),
             done,
             truly,
         });
@@ -219,12 +224,12 @@ impl World {
 
     /// The next daemon does what is left of the effects.
     pub(crate) fn redo(&mut self, at: usize, remains: &Remains) -> Check {
-        let payload = remains.payload.as_deref();
         for (index, effect) in remains.effects.iter().enumerate().skip(remains.done) {
             let answers = self.answers.len();
             if index >= remains.truly || !self.is_done(at, effect) {
                 self.repeats = index < remains.truly;
-                let done = self.execute(at, effect.clone(), payload);
+                let page = remains.hearing.page(index);
+                let done = self.execute(at, effect.clone(), page);
                 self.repeats = false;
                 done?;
             }
@@ -232,6 +237,7 @@ impl World {
                 recording.done(index, effect, &self.answers[answers..]);
             }
         }
+        self.all_done(at, remains.effects.len());
         Ok(())
     }
 
@@ -291,23 +297,12 @@ impl World {
         &mut self,
         at: usize,
         now: Time,
-        pending: &Pending,
-        opened: &(PublicKey, Cow<'_, [u8]>),
+        input: &Input<'_>,
         answer: bool,
+        joined: bool,
     ) {
-        let Some(recording) = &mut self.hosts[at].recording else {
-            return;
-        };
-        match pending {
-            Pending::Local(input) => recording.input(now, input.clone(), answer),
-            Pending::Datagram(source, _) => {
-                let input = Input::Datagram {
-                    source: *source,
-                    key: opened.0,
-                    bytes: &opened.1,
-                };
-                recording.input(now, input, false);
-            }
+        if let Some(recording) = &mut self.hosts[at].recording {
+            recording.input(now, input.clone(), answer, joined);
         }
     }
 }

@@ -93,6 +93,7 @@ impl Stage {
         let setting = Setting {
             recorded: true,
             replace: false,
+            turns: false,
             sealed: false,
             seed: 0,
             hosts: Vec::new(),

@@ -87,6 +87,7 @@ impl Contest {
         let mut world = World::new(Setting {
             recorded: false,
             replace: false,
+            turns: false,
             sealed: false,
             seed: self.seed,
             hosts: (0..hosts).map(plan).collect(),

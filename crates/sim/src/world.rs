@@ -10,12 +10,12 @@ use crate::canary::Canary;
 use crate::check::{Check, ensure};
 use crate::dice::Dice;
 use crate::golden::Golden;
+use crate::hearing::Hearing;
 use crate::hints::Hints;
 use crate::kernel::{Kernel, PageKey, ThreadId};
 use crate::lines::Lines;
 use crate::log::{Log, Mark};
 use crate::network::{Network, Weather};
-use crate::packing;
 use crate::process::{Client, Processes};
 use crate::recording::Recording;
 use crate::sealing::Sealing;
@@ -23,7 +23,7 @@ use crate::step::{BarrierPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
 use crate::storms::Storms;
 use crate::witness::History;
 use pagemesh_core::{Config, Effects, Input, Node, Pace, Rights, Start, Time};
-use pagemesh_wire::peer::{Ask, Message};
+use pagemesh_wire::peer::Ask;
 use pagemesh_wire::{ClusterId, Incarnation, Ticket};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -53,6 +53,8 @@ pub(crate) struct Setting {
     pub(crate) recorded: bool,
     /// Daemons are killed again and again, and replaced.
     pub(crate) replace: bool,
+    /// Datagrams that wait together are heard together.
+    pub(crate) turns: bool,
 }
 
 /// What can happen.
@@ -118,7 +120,7 @@ pub(crate) struct World {
     pub(crate) hints: Hints,
     pub(crate) storms: Storms,
     pub(crate) lines: Lines,
-    /// The ask being handled.
+    /// The ask whose effects are being carried out.
     pub(crate) heard: Option<Ask>,
     pub(crate) processes: Processes,
     pub(crate) setting: Setting,
@@ -137,7 +139,7 @@ pub(crate) struct World {
     pub(crate) transcript: Option<Vec<String>>,
     /// Datagrams a scenario holds back.
     pub(crate) held: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
-    effects: Effects,
+    pub(crate) effects: Effects,
     /// Answers to the effects being carried out.
     pub(crate) answers: Vec<Input<'static>>,
     /// Hosts that are gone when the present effects have been carried out.
@@ -337,9 +339,8 @@ impl World {
         }
         if let Some(remains) = host.remains.take() {
             self.redo(at, &remains)?;
-            self.settle(at, &remains.pending)?;
-            let is_deadline = matches!(remains.pending, Pending::Local(Input::Deadline));
-            self.check_deadline(at, is_deadline)?;
+            self.settle(at, &remains.hearing)?;
+            self.check_deadline(at, remains.hearing.is_deadline())?;
             self.plan_turn(at);
             return Ok(());
         }
@@ -350,72 +351,14 @@ impl World {
         let cost = host.plan.cost * if self.now < until { factor } else { 1 };
         host.busy_until = Time(self.now.0 + cost);
         let is_deadline = matches!(pending, Pending::Local(Input::Deadline));
-        self.handle(at, &pending)?;
+        self.handle(at, pending)?;
         self.check_deadline(at, is_deadline)?;
         self.plan_turn(at);
         Ok(())
     }
 
-    fn handle(&mut self, at: usize, pending: &Pending) -> Check {
-        let opened = match pending {
-            Pending::Datagram(source, bytes) => {
-                let opened = self.open(at, *source, bytes);
-                let Some((key, bytes)) = opened else {
-                    return Ok(());
-                };
-                let Some(bytes) = packing::unpack(bytes) else {
-                    return Ok(());
-                };
-                let opened = (key, bytes);
-                self.note_arrival(at, *source, &opened.1);
-                opened
-            }
-            Pending::Local(_) => Default::default(),
-        };
-        let mut effects = std::mem::take(&mut self.effects);
-        let clock = self.hosts[at].clock(self.now);
-        let answer = self.hosts[at].answers > 0;
-        self.record(at, clock, pending, &opened, answer);
-        let host = &mut self.hosts[at];
-        host.answers -= usize::from(answer);
-        let mut payload = None;
-        match pending {
-            Pending::Datagram(source, _) => {
-                let (key, bytes) = &opened;
-                if let Ok((_, message, page)) = Message::decode(bytes) {
-                    payload = Some(page).filter(|page| !page.is_empty());
-                    self.heard = match message {
-                        Message::Ask(ask) => Some(ask),
-                        _ => None,
-                    };
-                }
-                let input = Input::Datagram {
-                    source: *source,
-                    key: *key,
-                    bytes,
-                };
-                host.node.handle(clock, input, &mut effects);
-            }
-            Pending::Local(input) => {
-                host.deadline_waits &= *input != Input::Deadline;
-                host.node.handle(clock, input.clone(), &mut effects);
-                self.forget_the_dead(at, input);
-            }
-        }
-        let result = self.carry_out(at, effects.as_slice(), pending, payload);
-        effects.drain();
-        self.effects = effects;
-        self.heard = None;
-        self.meet_members(at);
-        result?;
-        if self.hosts[at].remains.is_some() {
-            return Ok(());
-        }
-        self.settle(at, pending)
-    }
-
     /// All effects of an input were carried out.
-    fn settle(&mut self, at: usize, pending: &Pending) -> Check {
+    pub(crate) fn settle(&mut self, at: usize, hearing: &Hearing) -> Check {
         // What effects ask is answered at once, before anything that already waits.
         let host = &mut self.hosts[at];
         for answer in self.answers.drain(..) {
@@ -423,8 +366,10 @@ impl World {
             host.answers += 1;
         }
         self.settle_journal(at)?;
-        if let Pending::Local(Input::ClientGone { client }) = pending {
-            self.return_locks_of_dead(at, *client);
+        for input in hearing.inputs() {
+            if let Pending::Local(Input::ClientGone { client }) = input {
+                self.return_locks_of_dead(at, *client);
+            }
         }
         for (host, how) in std::mem::take(&mut self.departing) {
             match how {

@@ -1,6 +1,6 @@
 //! How a daemon starts: as a new node, or in the place of another daemon.
 
-use super::{DATAGRAM, Daemon, Token, WANTED_BUFFER};
+use super::{Daemon, Token, WANTED_BUFFER};
 use crate::changes::Changes;
 use crate::door::Door;
 use crate::driver::{About, Driver};
@@ -8,6 +8,7 @@ use crate::edge::Edge;
 use crate::hands::Hands;
 use crate::keeper::{Keeper, Keeping, Tag};
 use crate::launch;
+use crate::letterbox::Letterbox;
 use crate::network::Network;
 use crate::options::Options;
 use crate::pages::Pages;
@@ -21,7 +22,6 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use pagemesh_core::{Config, Node, Pace, Start};
 use pagemesh_os::latency::LatencyHold;
 use pagemesh_os::poll::Poll;
-use pagemesh_os::region::Region;
 use pagemesh_os::seqpacket::Listener;
 use pagemesh_os::signals::{self, Signals};
 use pagemesh_os::udp::Udp;
@@ -65,8 +65,7 @@ impl Daemon {
         let udp = Udp::bind(options.bind)
             .with_context(|| format!("cannot listen for daemons at {}", options.bind))?;
         let pages = no_pages().context("no memory for the stash, or for twins")?;
-        let datagram = Region::create("pagemesh-datagram", DATAGRAM);
-        let datagram = datagram.context("no memory for datagrams")?;
+        let letterbox = Letterbox::create()?;
         let mut about = about(options, &udp);
         let network = network(options, udp, None)?;
         let mut config = config(options, &about, network.key())?;
@@ -77,10 +76,10 @@ impl Daemon {
         hands.pages.unprotected = options.unprotected;
         hands.fuse.clone_from(&options.fuse);
         if let Some(keeping) = &options.keeping {
-            keep(keeping, &options.socket, &mut hands, &listener, &datagram);
+            keep(keeping, &options.socket, &mut hands, &listener, &letterbox);
         }
         let driver = Driver::new(node, hands, about);
-        Self::assemble(options, signals, listener, datagram, driver)
+        Self::assemble(options, signals, listener, letterbox, driver)
     }
 
     /// The node of the daemon before.
@@ -95,9 +94,9 @@ impl Daemon {
             listener,
             udp,
             pages,
-            datagram,
+            letterbox,
             identity,
-        } = estate.ground(options, DATAGRAM)?;
+        } = estate.ground(options)?;
         let about = about(options, &udp);
         ensure!(
             options.admission.is_some() == identity.is_some(),
@@ -111,8 +110,8 @@ impl Daemon {
         let network = network(options, udp, identity)?;
         let mut hands = estate.hands(Poll::new()?, network, pages, recorder, &mut recovered)?;
         hands.fuse.clone_from(&options.fuse);
-        let driver = Driver::go_on(recovered, hands, about, &datagram)?;
-        let mut daemon = Self::assemble(options, signals, listener, datagram, driver)?;
+        let driver = Driver::go_on(recovered, hands, about, &letterbox)?;
+        let mut daemon = Self::assemble(options, signals, listener, letterbox, driver)?;
         // First what came meanwhile: else all others would seem to be silent.
         for _ in 0..BACKLOG {
             if !daemon.receive()? {
@@ -128,7 +127,7 @@ impl Daemon {
         options: &Options,
         signals: Signals,
         listener: Listener,
-        datagram: Region,
+        letterbox: Letterbox,
         driver: Driver,
     ) -> Result<Self> {
         let udp = &driver.hands.network.udp;
@@ -163,7 +162,7 @@ impl Daemon {
             signals,
             waiter: Waiter::new(options.waiting),
             ready: Vec::new(),
-            datagram,
+            letterbox,
             packet: vec![0; MAX_PACKET].into_boxed_slice(),
             idle: 0,
             busy: false,
@@ -198,7 +197,7 @@ impl Daemon {
             "the keeper is gone; starting another"
         );
         if let Some(keeping) = &self.keeping {
-            keep(keeping, &self.socket, hands, &self.door, &self.datagram);
+            keep(keeping, &self.socket, hands, &self.door, &self.letterbox);
         }
         self.poll_keeper();
     }
@@ -215,12 +214,12 @@ fn keep(
     socket: &Path,
     hands: &mut Hands,
     listener: impl AsFd,
-    datagram: &Region,
+    letterbox: &Letterbox,
 ) {
     match Keeper::start(keeping, socket) {
         Ok(keeper) => {
             keeper.put(Tag::Listener, Vec::new(), listener.as_fd());
-            keeper.put(Tag::Datagram, Vec::new(), datagram.as_fd());
+            keeper.put(Tag::Datagram, Vec::new(), letterbox.as_fd());
             hands.keeper.by(keeper);
             hands.keep_everything();
         }

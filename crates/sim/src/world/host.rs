@@ -67,7 +67,12 @@ pub(crate) struct Host {
 
 impl Host {
     /// The host's own clock, which started some other time than everybody else's.
-    pub(super) fn clock(&self, now: Time) -> Time {
+    pub(crate) fn clock(&self, now: Time) -> Time {
         Time(now.0 + self.plan.clock_offset)
+    }
+
+    /// The node hears this: its deadline waits no longer, if it is that.
+    pub(crate) fn deadline_heard(&mut self, input: &Input<'_>) {
+        self.deadline_waits &= !matches!(input, Input::Deadline);
     }
 }

@@ -1,0 +1,128 @@
+//! The same for neighbouring pages at once, in one call of the kernel for all of them
+//! where that can be; else one by one.
+
+use super::Pages;
+use crate::mapping::Mapping;
+use crate::runs::Run;
+use crate::segment::Segment;
+use crate::stash::Stash;
+use crate::tally::{Count, Tally};
+use pagemesh_core::Rights;
+use pagemesh_os::memfd::{PAGE, PageBytes};
+use pagemesh_os::uffd::Outcome;
+use pagemesh_wire::{MappingId, PageIndex};
+
+impl Pages {
+    /// As [`Pages::place`], for pages one behind the other, whose contents came with
+    /// datagrams. Returns how many were placed, from the first on; the others are to
+    /// be placed one by one.
+    pub(crate) fn place_run(
+        &self,
+        id: MappingId,
+        first: PageIndex,
+        rights: Rights,
+        pages: &[PageBytes],
+        tally: &mut Tally,
+    ) -> usize {
+        let Some(mapping) = self.mappings.get(id).filter(|mapping| mapping.write) else {
+            return 0;
+        };
+        let (Some(address), Some(last)) = (
+            mapping.place.address(first),
+            mapping
+                .place
+                .address(PageIndex(first.0 + pages.len() as u32 - 1)),
+        ) else {
+            return 0;
+        };
+        debug_assert_eq!(last, address + (pages.len() as u64 - 1) * PAGE as u64);
+        let write = rights == Rights::Write;
+        let placed = mapping.uffd.copy_run(address, pages, write);
+        tally.add(Count::PagesPlaced, placed as u64);
+        placed
+    }
+
+    /// As [`Pages::protect`].
+    pub(crate) fn protect_run(&self, run: &Run, tally: &mut Tally) {
+        if self.unprotected {
+            return;
+        }
+        let all_at_once = self.ids_of(run.first.0).iter().all(|id| {
+            let mapping = self.mappings.get(*id);
+            mapping.is_none_or(|mapping| !mapping.write || protect(mapping, run))
+        });
+        if !all_at_once {
+            run.pages().for_each(|at| self.protect(at, tally));
+        }
+    }
+
+    /// As [`Pages::evict`]. The pages are all kept, or none is.
+    pub(crate) fn evict_run(&mut self, run: &Run, keep: bool, tally: &mut Tally) {
+        // What a daemon before may have done by half, or has no frame, needs a closer look.
+        if self.again || self.waiting.len() > 0 {
+            return run.pages().for_each(|at| self.evict(at, keep, tally));
+        }
+        if keep {
+            self.protect_run(run, tally);
+        }
+        let Some(segment) = self.segments.get(run.first.0) else {
+            return;
+        };
+        if keep {
+            keep_run(&mut self.stash, segment, run);
+        }
+        if let Err(error) = segment.punch_run(run.first.1, run.count) {
+            let (segment, page) = run.first;
+            tracing::error!(%segment, %page, %error, "pages cannot be taken away");
+        }
+        tally.add(Count::PagesEvicted, run.count.into());
+        for id in self.ids_of(run.first.0) {
+            if let Some(mapping) = self.mappings.get(*id) {
+                wake(mapping, run);
+            }
+        }
+    }
+}
+
+/// Puts what is in the frames of a run into the stash.
+fn keep_run(stash: &mut Stash, segment: &Segment, run: &Run) {
+    let (of, first) = run.first;
+    let all_at_once = stash.keep_run(of, first, run.count, |rooms| segment.read_run(first, rooms));
+    if all_at_once.is_ok() {
+        return;
+    }
+    for (of, page) in run.pages() {
+        let copied = stash.keep(of, page, |room| segment.read(page, room));
+        if let Err(error) = copied {
+            tracing::error!(segment = %of, %page, %error, "a page cannot be kept");
+        }
+    }
+}
+
+/// Stops stores to all pages of the run that are mapped. False if it has to be seen
+/// page by page what is there.
+fn protect(mapping: &Mapping, run: &Run) -> bool {
+    let Some((address, length)) = range(mapping, run) else {
+        return true;
+    };
+    matches!(
+        mapping.uffd.protect(address, length),
+        Outcome::Done | Outcome::Gone
+    )
+}
+
+fn wake(mapping: &Mapping, run: &Run) {
+    if let Some((address, length)) = range(mapping, run) {
+        mapping.uffd.wake(address, length);
+    }
+}
+
+/// Address and length of what is mapped of a run, if anything is.
+fn range(mapping: &Mapping, run: &Run) -> Option<(u64, u64)> {
+    let mut mapped = run
+        .pages()
+        .filter_map(|(_, page)| mapping.place.address(page));
+    let first = mapped.next()?;
+    let last = mapped.last().unwrap_or(first);
+    Some((first, last - first + PAGE as u64))
+}

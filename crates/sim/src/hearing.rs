@@ -1,0 +1,165 @@
+//! What a node hears before anything is done about it: one input, or datagrams that
+//! waited together, as in the daemon, which hears what one call of the kernel brought
+//! in one turn.
+
+use crate::check::Check;
+use crate::packing;
+use crate::world::{Pending, World};
+use pagemesh_core::{Effect, Effects, Input};
+use pagemesh_wire::PublicKey;
+use pagemesh_wire::peer::{Ask, Message};
+use std::borrow::Cow;
+
+/// Datagrams of one turn at most: few hosts of a simulation have more waiting.
+const TURN: usize = 16;
+
+/// The last input, and before it those that it was heard together with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hearing(Vec<Heard>);
+
+/// One input.
+#[derive(Clone, Debug)]
+struct Heard {
+    what: Pending,
+    /// The page that came behind its message.
+    page: Option<Vec<u8>>,
+    /// The ask that it was.
+    ask: Option<Ask>,
+    /// How many effects there are up to the last of this input.
+    effects: usize,
+}
+
+impl Hearing {
+    /// The inputs, in order.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = &Pending> {
+        self.0.iter().map(|heard| &heard.what)
+    }
+
+    /// Whether it was the node's deadline.
+    pub(crate) fn is_deadline(&self) -> bool {
+        self.inputs()
+            .any(|what| matches!(what, Pending::Local(Input::Deadline)))
+    }
+
+    fn behind(&self, effect: usize) -> Option<&Heard> {
+        let at = self.0.partition_point(|heard| heard.effects <= effect);
+        self.0.get(at)
+    }
+
+    /// The page that an effect means by [`pagemesh_core::Source::Payload`].
+    pub(crate) fn page(&self, effect: usize) -> Option<&[u8]> {
+        self.behind(effect)?.page.as_deref()
+    }
+
+    /// The ask that gave rise to an effect.
+    pub(crate) fn ask(&self, effect: usize) -> Option<Ask> {
+        self.behind(effect)?.ask
+    }
+}
+
+impl World {
+    /// A node hears what came, and in some seeds the datagrams that wait behind it;
+    /// then all effects are carried out.
+    pub(crate) fn handle(&mut self, at: usize, pending: Pending) -> Check {
+        let mut effects = std::mem::take(&mut self.effects);
+        let mut hearing = Hearing::default();
+        let mut next = Some(pending);
+        while let Some(pending) = next {
+            let before = effects.as_slice().len();
+            self.hear(at, pending, &mut effects, &mut hearing);
+            let waits = effects.as_slice()[before..].iter().all(Effect::may_wait);
+            next = if waits {
+                self.joins(at, &hearing)
+            } else {
+                None
+            };
+        }
+        let result = match hearing.0.is_empty() {
+            // Guard or driver kept it all.
+            true => Ok(()),
+            false => self.carry_out(at, effects.as_slice(), &hearing),
+        };
+        effects.drain();
+        self.effects = effects;
+        self.meet_members(at);
+        result?;
+        if hearing.0.is_empty() || self.hosts[at].remains.is_some() {
+            return Ok(());
+        }
+        self.settle(at, &hearing)
+    }
+
+    /// The next datagram, if it is heard together with these.
+    fn joins(&mut self, at: usize, hearing: &Hearing) -> Option<Pending> {
+        let Some(Heard {
+            what: Pending::Datagram(from, _),
+            ..
+        }) = hearing.0.last()
+        else {
+            return None;
+        };
+        let room = self.setting.turns && hearing.0.len() < TURN;
+        let inbox = &mut self.hosts[at].inbox;
+        let together =
+            |next: &mut Pending| matches!(next, Pending::Datagram(source, _) if source == from);
+        inbox
+            .front_mut()
+            .filter(|_| room)
+            .is_some_and(together)
+            .then(|| inbox.pop_front())
+            .flatten()
+    }
+
+    fn hear(&mut self, at: usize, what: Pending, effects: &mut Effects, hearing: &mut Hearing) {
+        let Some((key, bytes)) = self.came_through(at, &what) else {
+            return;
+        };
+        let clock = self.hosts[at].clock(self.now);
+        let answer = self.hosts[at].answers > 0;
+        let input = match &what {
+            Pending::Local(input) => input.clone(),
+            Pending::Datagram(source, _) => Input::Datagram {
+                source: *source,
+                key,
+                bytes: &bytes,
+            },
+        };
+        self.record(at, clock, &input, answer, !hearing.0.is_empty());
+        let host = &mut self.hosts[at];
+        host.answers -= usize::from(answer);
+        host.deadline_heard(&input);
+        host.node.handle(clock, input.clone(), effects);
+        let (mut page, mut ask) = (None, None);
+        if let Pending::Local(input) = &what {
+            self.forget_the_dead(at, input);
+        } else if let Ok((_, message, behind)) = Message::decode(&bytes) {
+            page = Some(behind.to_vec()).filter(|page| !page.is_empty());
+            ask = match message {
+                Message::Ask(ask) => Some(ask),
+                _ => None,
+            };
+        }
+        let (what, effects) = (what.clone(), effects.as_slice().len());
+        hearing.0.push(Heard {
+            what,
+            page,
+            ask,
+            effects,
+        });
+    }
+
+    /// What the node gets to see of it; none if guard or driver keep it.
+    fn came_through<'a>(
+        &mut self,
+        at: usize,
+        what: &'a Pending,
+    ) -> Option<(PublicKey, Cow<'a, [u8]>)> {
+        let Pending::Datagram(source, bytes) = what else {
+            return Some(Default::default());
+        };
+        let (key, bytes) = self.open(at, *source, bytes)?;
+        let bytes = packing::unpack(bytes)?;
+        self.note_arrival(at, *source, &bytes);
+        Some((key, bytes))
+    }
+}
