@@ -2,7 +2,7 @@
 //! nodes. Each checks itself, and fails if memory did.
 
 use crate::support::{Cluster, Player, finish_all};
-use crate::tmk::programs;
+use crate::tmk::{bench_paper, programs};
 use std::process::Command;
 
 /// Small enough for a test. The first word is the program.
@@ -83,24 +83,15 @@ fn the_paper_is_measured_again_and_kept() {
     };
     let directory = cluster.directory();
     let (kept, report) = (directory.join("kept.json"), directory.join("mirage.md"));
-    let program = env!("CARGO_BIN_EXE_pagemesh-under-test");
     let measure = |part: &str| {
-        let output = Command::new(program)
-            .args(["-o", "json", "bench", "paper", "mirage", "--rounds=1"])
-            .arg(format!("--parts={part}"))
-            .arg(format!(
-                "--programs={}",
-                programs().join("mirage").display()
-            ))
-            .arg(format!("--keep={}", kept.display()))
-            .arg(format!("--report={}", report.display()))
-            .env("PAGEMESH_PROGRAM", program)
-            .output()
-            .unwrap();
-        let words = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{words}");
-        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        document
+        bench_paper(&[
+            "mirage",
+            "--rounds=1",
+            &format!("--parts={part}"),
+            &format!("--programs={}", programs().join("mirage").display()),
+            &format!("--keep={}", kept.display()),
+            &format!("--report={}", report.display()),
+        ])
     };
     let document = measure("battleship");
     let rows = document["sections"]["13"]["rows"].as_array().unwrap();

@@ -278,6 +278,20 @@ fn check_programs(policy: &str) {
     }
 }
 
+/// What `bench paper` says, told so.
+pub(crate) fn bench_paper(arguments: &[&str]) -> serde_json::Value {
+    let program = env!("CARGO_BIN_EXE_pagemesh-under-test");
+    let output = Command::new(program)
+        .args(["-o", "json", "bench", "paper"])
+        .args(arguments)
+        .env("PAGEMESH_PROGRAM", program)
+        .output()
+        .unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
 #[test]
 fn the_paper_is_measured_again() {
     // Takes the place of a cluster, and tells whether there can be one.
@@ -285,30 +299,15 @@ fn the_paper_is_measured_again() {
         return;
     };
     let report = cluster.directory().join("report.md");
-    let program = env!("CARGO_BIN_EXE_pagemesh-under-test");
-    let output = Command::new(program)
-        .args([
-            "-o",
-            "json",
-            "bench",
-            "paper",
-            "treadmarks",
-            "--parts=programs",
-        ])
-        .args([
-            "--only=lu",
-            "--slow=0",
-            "--rounds=1",
-            "--policies=sequential,lazier",
-        ])
-        .arg(format!("--programs={}", programs().display()))
-        .arg(format!("--report={}", report.display()))
-        .env("PAGEMESH_PROGRAM", program)
-        .output()
-        .unwrap();
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words}");
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = bench_paper(&[
+        "treadmarks",
+        "--parts=programs",
+        "--only=lu",
+        "--rounds=1",
+        "--policies=sequential,lazier",
+        &format!("--programs={}", programs().display()),
+        &format!("--report={}", report.display()),
+    ]);
     let runs = document["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 2);
     assert_eq!(runs[1]["nodes"], 2);
