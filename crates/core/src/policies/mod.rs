@@ -22,6 +22,10 @@ use serde::{Deserialize, Serialize};
 
 /// What this node knows of the pages of one segment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one a segment, and every fault goes through it: room costs less than a way"
+)]
 pub(crate) enum Policy {
     Sequential(Sequential),
     Release(Release),
