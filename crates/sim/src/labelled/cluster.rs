@@ -818,18 +818,7 @@ impl Cluster {
                 self.sighted.stores += 1;
                 self.golden.store(byte, host, value);
             }
-            Step::Declare(at) => {
-                let spot = NUMBERS[at % NUMBERS.len()];
-                let page = (at / NUMBERS.len()) as u64;
-                let call = Call::Declare {
-                    segment: self.hosts[host].segment.unwrap_or_default(),
-                    reduction: Reduction {
-                        offset: page * PAGE_SIZE as u64 + spot.offset,
-                        ..spot
-                    },
-                };
-                return self.ask(thread, Request::Call { to: None, call });
-            }
+            Step::Declare(at) => return self.declare(thread, at),
             Step::Add(at, with) => {
                 let Some(()) = self.add(thread, at, with)? else {
                     return self.fault(thread, PageIndex((at / NUMBERS.len()) as u32));
@@ -880,6 +869,21 @@ impl Cluster {
         self.threads[thread].steps.pop_front();
         self.run_soon(thread);
         Ok(())
+    }
+
+    /// A thread says how a number is accumulated.
+    fn declare(&mut self, thread: usize, at: usize) -> Check {
+        let host = self.threads[thread].host;
+        let spot = NUMBERS[at % NUMBERS.len()];
+        let page = (at / NUMBERS.len()) as u64;
+        let call = Call::Declare {
+            segment: self.hosts[host].segment.unwrap_or_default(),
+            reduction: Reduction {
+                offset: page * PAGE_SIZE as u64 + spot.offset,
+                ..spot
+            },
+        };
+        self.ask(thread, Request::Call { to: None, call })
     }
 
     /// What an element holds, as a number of its kind.
