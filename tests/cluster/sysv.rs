@@ -146,8 +146,7 @@ fn memory_is_shared_by_key_and_goes_with_its_last_attachment() {
     assert_eq!(one.ask("shmget 5 1 0"), "ENOENT");
     assert_eq!(two.ask("peek 9999"), "42");
     assert_eq!(one.ask("shmdt"), "0");
-    // The home hears of it, but nobody waits until it has (docs/sysv.md).
-    eventually("it is detached", || two.ask(&format!("nattch {id}")) == "1");
+    assert_eq!(two.ask(&format!("nattch {id}")), "1");
     two.tell("crash 0");
     assert_eq!(two.hear_within(A_WHILE), None);
     eventually("it dies", || matches!(two.state(), Some('Z') | None));
