@@ -51,8 +51,9 @@ test-python:
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
 	PAGEMESH_WHEEL_PROFILE=dev PAGEMESH_WHEEL_BUILT=1 CARGO_TARGET_DIR=$(TARGET) \
-		$(VENV)/bin/pip install --quiet . $(PYTHON_TESTS)
-	$(VENV)/bin/python -m pytest
+		$(VENV)/bin/pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel .
+	$(VENV)/bin/pip install --quiet $(VENV)/wheel/*.whl $(PYTHON_TESTS)
+	PAGEMESH_WHEEL=$$(echo $(VENV)/wheel/*.whl) $(VENV)/bin/python -m pytest
 
 wheel:
 	@scripts/setup --python

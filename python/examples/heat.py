@@ -1,7 +1,8 @@
 """Heat spreads over a plate, computed by the processes of four nodes; the picture is heat.png.
 
-pagemesh sandbox 4 -- python heat.py          # four nodes on this machine
-pagemesh run -- python heat.py                # one process on each host of your cluster
+pagemesh sandbox 4 -- python heat.py                    # four nodes on this machine
+pagemesh run -- python heat.py                          # one process on each host of your cluster
+pagemesh run -- python heat.py heat.png release         # only what changed travels between them
 """
 
 import struct
@@ -15,28 +16,27 @@ import pagemesh
 SIZE, STEPS = 512, 200
 
 
-def main(picture):
+def main(picture="heat.png", policy="sequential"):
     rank, size = pagemesh.rank(), pagemesh.size()
-    # Every process says this line; one of them makes the arrays.
-    plates = [pagemesh.array(f"heat-{number}", (SIZE, SIZE), "f4") for number in range(2)]
+    # Every process says this line; one of them makes the array.
+    plates = pagemesh.array("heat", (2, SIZE, SIZE), "f4", policy=policy)
     top, bottom = max(1, rank * SIZE // size), min(SIZE - 1, (rank + 1) * SIZE // size)
     if rank == 0:
-        for plate in plates:
-            plate[0] = 100 * numpy.sin(numpy.pi * numpy.arange(SIZE) / SIZE) ** 2
-            plate[SIZE // 4 : SIZE // 2, SIZE // 3] = 80
-    pagemesh.barrier()
+        plates[:, 0] = 100 * numpy.sin(numpy.pi * numpy.arange(SIZE) / SIZE) ** 2
+        plates[:, SIZE // 4 : SIZE // 2, SIZE // 3] = 80
+    plates.barrier(size)
     for step in range(STEPS):
         old, new = plates[step % 2], plates[(step + 1) % 2]
         # Reads one row beyond each end, which others write; stores only to its own.
         part = numpy.asarray(old[top - 1 : bottom + 1])
         around = part[:-2, 1:-1] + part[2:, 1:-1] + part[1:-1, :-2] + part[1:-1, 2:]
         new[top:bottom, 1:-1] = around / 4
-        pagemesh.barrier()
+        plates.barrier(size)
     if rank == 0:
         save(picture, plates[0])
-        print(f"{size} processes, {STEPS} steps, hottest inside {plates[0][1:-1].max():.1f}: {picture}")
-        for plate in plates:
-            plate.unlink()
+        hottest = plates[0, 1:-1].max()
+        print(f"{size} processes, {STEPS} steps, hottest inside {hottest:.1f}: {picture} ({policy})")
+        plates.unlink()
 
 
 def save(path, plate):
@@ -51,4 +51,4 @@ def save(path, plate):
             file.write(struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check))
 
 
-main(sys.argv[1] if len(sys.argv) > 1 else "heat.png")
+main(*sys.argv[1:])

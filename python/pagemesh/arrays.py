@@ -67,7 +67,7 @@ class Array(numpy.ndarray):
 
     def __array_finalize__(self, source):
         home = getattr(source, "_home", None)
-        if home is not None and numpy.may_share_memory(self, source):
+        if home is not None and home.contains(self):
             self._home = home
 
     def __array_wrap__(self, array, context=None, return_scalar=False):
@@ -125,6 +125,52 @@ class Array(numpy.ndarray):
         if self.size:
             low, high = byte_bounds(self)
             home.memory.advise(low - home.address, high - home.address, advice)
+
+    def reduce(self, merge):
+        """Declares that nodes accumulate in the array, or the part of it that a view is, without a lock.
+
+        For :class:`Release`. What each did to a number is combined, ``"sum"``, ``"min"``, ``"max"``, ``"or"`` or
+        ``"replace"`` (the last writer's number), and after the next :meth:`barrier` all see the same. Declare before
+        anybody stores there, and let a barrier follow; all processes may say the same line. Then
+        :meth:`accumulate`: ``array += 1`` is a load and a store, between which others may be heard of.
+
+        Numbers are integers of 1 to 8 bytes, truth values (not for ``"sum"``) and floats of 4 or 8 (not for ``"or"``), in
+        this host's order of bytes. Raises ``TypeError`` for another dtype, ``ValueError`` for a view that lies in pieces, an
+        array of another policy or opened read-only, a range that overlaps with one declared
+        otherwise, and beyond 64 ranges.
+        """
+        home = self._known()
+        kind = _number(self.dtype, merge)
+        if not (self.flags.c_contiguous or self.flags.f_contiguous) or self.size == 0:
+            raise ValueError(
+                f"a view of shape {self.shape} with steps of {self.strides} bytes is no run of numbers side by "
+                "side: declare whole rows, or the whole array"
+            )
+        low, high = byte_bounds(self)
+        home.memory.reduce(low - home.address, high - home.address, merge, kind)
+
+    def accumulate(self, values, merge="sum"):
+        """Combines each item with one of ``values`` (broadcast), each by one atomic operation.
+
+        ``merge`` is as declared by :meth:`reduce`: ``"sum"`` adds, ``"min"`` and ``"max"`` keep the least and the greatest (and
+        prefer numbers to NaN), ``"or"`` sets bits, ``"replace"`` stores. Of an array with :class:`Sequential` nothing
+        need be declared: there it is atomic in the whole cluster. Other threads run meanwhile.
+
+        Raises ``TypeError`` for dtypes as :meth:`reduce`, and for values that do not fit the dtype;
+        ``ValueError`` for shapes that do not fit, and for read-only arrays.
+        """
+        home = self._known()
+        kind = _number(self.dtype, merge)
+        if not self.flags.writeable:
+            raise ValueError("the array is read-only: attach to it without readonly")
+        given = numpy.asarray(values)
+        if given.dtype.kind in "iu" and not isinstance(values, (numpy.ndarray, numpy.generic)):
+            given = numpy.asarray(values, self.dtype)  # Python's own numbers have no size
+        fitting = given.astype(self.dtype, casting="same_kind", copy=False)
+        operands = numpy.broadcast_to(fitting, self.shape).tobytes()
+        place = self.__array_interface__["data"][0] - home.address
+        axes = list(zip(self.shape, self.strides, strict=True))
+        home.memory.accumulate(place, axes, merge, kind, operands)
 
     def lock(self, number=1):
         """The array's own lock of that number, an :class:`pagemesh.Lock`, the same everywhere.
@@ -185,6 +231,10 @@ class _Home:
         self.memory = memory
         self.address = numpy.frombuffer(memory, "u1").__array_interface__["data"][0]
 
+    def contains(self, array):
+        """Whether it is a view of this memory, be it of no items, and no copy."""
+        return 0 <= array.__array_interface__["data"][0] - self.address <= len(self.memory)
+
 
 def array(name, shape, dtype=float, *, order="C", policy=None, mode=0o600):
     """The array of that name: made, full of zeros, if there is none, else attached to.
@@ -241,6 +291,27 @@ def attach(name, *, dtype=None, shape=None, readonly=False):
     if shape is not None and tuple(shape) != found.shape:
         raise errors.MismatchError(f"the array {name!r} has shape {found.shape}, not {shape}")
     return found
+
+
+_MERGES = ("sum", "min", "max", "or", "replace")
+
+
+def _number(dtype, merge):
+    """What the native half calls numbers of this dtype, if they can be combined like that."""
+    if merge not in _MERGES:
+        raise ValueError(f"numbers are not combined by {merge!r}; there are {', '.join(_MERGES)}")
+    kind = {"b": "u"}.get(dtype.kind, dtype.kind)
+    sizes = (4, 8) if kind == "f" else (1, 2, 4, 8)
+    if kind not in "uif" or dtype.itemsize not in sizes or not dtype.isnative:
+        raise TypeError(
+            f"nodes accumulate integers of 1 to 8 bytes, truth values and floats of 4 or 8, in this host's "
+            f"order of bytes, not {dtype}: make an array of such numbers (a field of a record one of its own)"
+        )
+    if kind == "f" and merge == "or":
+        raise TypeError(f"{dtype} has no bits to set: use an array of integers")
+    if dtype.kind == "b" and merge == "sum":
+        raise TypeError('truth values are not added up: use "or", or an array of integers')
+    return f"{kind}{8 * dtype.itemsize}"
 
 
 def _policy(policy):

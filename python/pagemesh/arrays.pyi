@@ -2,11 +2,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from .sync import OwnLock
 
 __all__ = ["Array", "Release", "Sequential", "array", "attach"]
+
+_Merge = Literal["sum", "min", "max", "or", "replace"]
 
 @dataclass(frozen=True)
 class Sequential:
@@ -23,6 +25,8 @@ class Array(np.ndarray[Any, np.dtype[Any]]):
     def advise(
         self, advice: Literal["normal", "sequential", "random", "willneed", "dontneed"]
     ) -> None: ...
+    def reduce(self, merge: _Merge) -> None: ...
+    def accumulate(self, values: ArrayLike, merge: _Merge = "sum") -> None: ...
     def lock(self, number: int = 1) -> OwnLock: ...
     def barrier(self, parties: int, number: int = 0, timeout: float | None = None) -> None: ...
     def slice_of(self, rank: int, size: int) -> Array: ...

@@ -132,6 +132,18 @@ def test_views_are_arrays_and_results_are_not(grid):
         _ = numpy.empty(3).view(pagemesh.Array).name
 
 
+def test_a_view_of_nothing_is_a_view(cluster, name):
+    """As some part of a small array is, when there are more processes than rows."""
+    array = pagemesh.array(name, 3)
+    parts = [array.slice_of(rank, 5) for rank in range(5)]
+    assert sum(part.size for part in parts) == 3 and min(part.size for part in parts) == 0
+    for part in [*parts, array[3:], array[:0, None]]:
+        assert type(part) is pagemesh.Array and part.name == name
+        part.advise("willneed")
+    assert type(array[:0] + 1) is numpy.ndarray and type(array[array > 1]) is numpy.ndarray
+    array.unlink()
+
+
 def test_the_memory_lives_as_long_as_a_view(cluster, name):
     view = pagemesh.array(name, 10_000, "i4")[5000:]
     pagemesh.unlink(name)
@@ -176,7 +188,7 @@ def test_advice_brings_pages_ahead(cluster, grid, name):
     """
     grid[:] = 1
     assert cluster.run(2, code, name) == "50000.0 True"
-    with pytest.raises(ValueError, match="unknown advice .soon."):
+    with pytest.raises(ValueError, match="no advice is called .soon.*willneed"):
         grid.advise("soon")
 
 

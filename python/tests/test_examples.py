@@ -17,6 +17,14 @@ SAYS = {
 }
 
 
+def run(nodes, name, args, where):
+    """What an example says, on so many nodes."""
+    command = [program(), "sandbox", str(nodes), "--", sys.executable, str(EXAMPLES / f"{name}.py")]
+    run = subprocess.run([*command, *args], cwd=where, capture_output=True, text=True, timeout=100)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
 def test_every_example_is_tested():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(SAYS)
 
@@ -24,14 +32,16 @@ def test_every_example_is_tested():
 @pytest.mark.parametrize("name", SAYS)
 def test_an_example(name, tmp_path):
     nodes, args, says = SAYS[name]
-    path = EXAMPLES / f"{name}.py"
-    assert len(path.read_text().splitlines()) < 60
+    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < 60
     if name == "frame":
         pytest.importorskip("pandas")
-    command = [program(), "sandbox", str(nodes), "--", sys.executable, str(path), *args]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    assert run.returncode == 0, run.stderr
-    assert says in run.stdout
-    if name == "heat":
-        picture = (tmp_path / "heat.png").read_bytes()
-        assert picture.startswith(b"\x89PNG") and len(picture) > 1000
+    assert says in run(nodes, name, args, tmp_path)
+
+
+def test_the_picture_is_the_same_whoever_computes_it(tmp_path):
+    """Alone, by four nodes, and by four nodes under ``release``."""
+    for number, (nodes, policy) in enumerate([(1, "sequential"), (4, "sequential"), (4, "release")]):
+        assert f"({policy})" in run(nodes, "heat", [f"{number}.png", policy], tmp_path)
+    pictures = [(tmp_path / f"{number}.png").read_bytes() for number in range(3)]
+    assert pictures[0].startswith(b"\x89PNG") and len(pictures[0]) > 1000
+    assert pictures[1] == pictures[0] and pictures[2] == pictures[0]

@@ -1,9 +1,10 @@
-"""Workers on the nodes, and what the wheel carries."""
+"""Workers on the nodes."""
 
-import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import program
@@ -36,6 +37,12 @@ class Awkward(Exception):
 
 def fail_awkwardly(rank):
     raise Awkward(1, 2)
+
+
+def linger(rank, event):
+    if rank == 1:
+        event.set()
+    time.sleep(100)
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +84,52 @@ def test_a_worker_that_vanishes_is_an_error(cluster):
         pagemesh.spawn(vanish, 1)
 
 
+SPAWNS = """
+    import sys, pagemesh, test_jobs
+    try:
+        pagemesh.spawn(test_jobs.linger, 2, (pagemesh.Event(sys.argv[1]),))
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+MEETS = """
+import os, time, pagemesh
+if pagemesh.rank() == 0:
+    time.sleep(100)
+print(os.getpid(), flush=True)
+try:
+    pagemesh.barrier()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_waiting_for_workers_ends_at_ctrl_c_and_so_do_they(cluster, name):
+    event = pagemesh.Event(name)
+    process = cluster.start(1, SPAWNS, name)
+    assert event.wait(60)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    assert out.splitlines()[-1] == "interrupted"
+    time.sleep(0.5)
+    running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    assert not [line for line in running.splitlines() if "pagemesh._worker" in line]
+    event.unlink()
+
+
+def test_the_barrier_of_a_job_ends_at_ctrl_c(cluster):
+    """One party of two, which waits in vain."""
+    command = [program(), "run", "--no-prefix", "-n", "2", "--", sys.executable, "-c", MEETS]
+    pipes = {"stdout": subprocess.PIPE, "text": True}
+    run = subprocess.Popen(command, env=cluster.environment(0), **pipes)
+    party = int(run.stdout.readline())
+    time.sleep(0.3)
+    os.kill(party, signal.SIGINT)
+    assert run.stdout.readline() == "interrupted\n"
+    run.terminate()
+    run.communicate(timeout=30)
+
+
 def test_nothing_is_left(cluster):
     assert not [segment for segment in pagemesh.segments() if segment["name"].startswith("spawn.")]
 
@@ -92,12 +145,3 @@ def test_run_starts_python_programs(cluster):
 def test_a_process_alone_is_a_job_of_one(cluster):
     code = "import pagemesh; pagemesh.barrier(); print(pagemesh.rank(), pagemesh.size())"
     assert cluster.run(1, code) == "0 1"
-
-
-def test_the_package_brings_its_programs():
-    said = subprocess.run([program(), "version", "-o", "json"], capture_output=True, check=True)
-    assert json.loads(said.stdout)["version"] == pagemesh.__version__
-    doctor = subprocess.run([program(), "doctor", "-o", "json"], capture_output=True)
-    assert json.loads(doctor.stdout)["checks"]
-    if sys.prefix != sys.base_prefix and program() == os.path.join(sys.prefix, "bin", "pagemesh"):
-        assert os.path.exists(os.path.join(sys.prefix, "lib", "libpagemesh.so.0"))

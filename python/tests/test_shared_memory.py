@@ -355,6 +355,101 @@ def test_touching_an_array_after_close_is_an_exception(cluster, name):
     segment.unlink()
 
 
+def test_a_failed_wish_leaves_nothing_behind(module, monkeypatch, name):
+    """No exception while the half-made object goes, and no name."""
+    ignored = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    for wish in ({"create": True, "size": 0}, {"create": True, "size": -1}, {"create": False}):
+        with pytest.raises((ValueError, FileNotFoundError)):
+            module.SharedMemory(name, **wish)
+    gc.collect()
+    assert ignored == []
+    made = module.SharedMemory(name, create=True, size=8)
+    made.close()
+    made.unlink()
+
+
+def test_what_goes_while_a_slice_is_in_use_says_so(module, monkeypatch, name):
+    ignored = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda caught: ignored.append(caught.exc_type))
+    made = module.SharedMemory(name, create=True, size=8)
+    piece = made.buf[2:4]
+    made.unlink()
+    del made
+    gc.collect()
+    assert ignored == [BufferError]
+    piece[0] = 7  # the slice keeps the memory
+    assert bytes(piece) == b"\7\0"
+    piece.release()
+
+
+def test_objects_are_themselves(module, made, name):
+    other = module.SharedMemory(name)
+    assert made != other and len({made, other}) == 2
+    other.close()
+
+
+BUFFER = {
+    "an item too far": lambda buffer: buffer[512],
+    "a store too far": lambda buffer: buffer.__setitem__(512, 1),
+    "a number too large": lambda buffer: buffer.__setitem__(0, 256),
+    "a word": lambda buffer: buffer.__setitem__(0, "a"),
+    "another length": lambda buffer: buffer.__setitem__(slice(0, 3), b"ab"),
+    "no deletion": lambda buffer: buffer.__delitem__(0),
+    "a bad cast": lambda buffer: buffer[:511].cast("d"),
+    "a bad shape": lambda buffer: buffer.cast("B", (3, 5)),
+    "a store to what is read-only": lambda buffer: buffer.toreadonly().__setitem__(0, 1),
+}
+
+
+@pytest.mark.parametrize("use", BUFFER.values(), ids=BUFFER)
+def test_buffers_refuse_alike(cluster, name, use):
+    def case(module):
+        segment = module.SharedMemory(name, create=True, size=512)
+        try:
+            kind, text, *_ = complaint(lambda: use(segment.buf))
+            return kind, text
+        finally:
+            gc.collect()
+            segment.close()
+            segment.unlink()
+
+    standard, ours = both(case)
+    assert ours == standard
+
+
+def test_buffers_are_cast_and_compared(module, made):
+    words = made.buf.cast("Q")
+    words[1] = 1 << 40
+    assert bytes(made.buf[8:16]) == (1 << 40).to_bytes(8, sys.byteorder)
+    assert made.buf == bytes(made.buf) and made.buf.tolist()[13] == 1
+    words.release()
+    made.buf[:4] = memoryview(b"wxyz")
+    assert made.buf[::2].tobytes()[:2] == b"wy"
+
+
+def race(module, name, results):
+    try:
+        importlib.import_module(module).SharedMemory(name, create=True, size=64).close()
+        results.put("made")
+    except FileExistsError:
+        results.put("too late")
+
+
+def test_one_of_many_makes_a_name(module, name):
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    processes = [context.Process(target=race, args=(module.__name__, name, results)) for _ in range(6)]
+    for process in processes:
+        process.start()
+    assert sorted(results.get(timeout=30) for _ in processes) == ["made"] + ["too late"] * 5
+    for process in processes:
+        process.join()
+    found = module.SharedMemory(name)
+    found.close()
+    found.unlink()
+
+
 # ---- ShareableList -------------------------------------------------------------
 
 ITEMS = ["howdy", b"HoWdY", -273.154, 100, None, True, 42, "", b"", "é" * 3, "x" * 8]
@@ -492,6 +587,49 @@ def test_a_manager_as_a_context(library):
         held = manager.ShareableList("howdy").shm.name
         assert list(module.ShareableList(name=held)) == list("howdy")
     assert complaint(lambda: module.ShareableList(name=held))[0] is FileNotFoundError
+
+
+def test_a_manager_is_connected_to(library):
+    """By another object, as in another process: it makes, the manager removes."""
+    managers = importlib.import_module(f"{library}.managers")
+    module = importlib.import_module(f"{library}.shared_memory")
+    server = managers.SharedMemoryManager(("127.0.0.1", 0), authkey=b"key")
+    server.start()
+    client = managers.SharedMemoryManager(server.address, authkey=b"key")
+    client.connect()
+    made = client.SharedMemory(size=100)
+    made.buf[0] = 3
+    other = module.SharedMemory(made.name)
+    assert other.buf[0] == 3
+    for segment in (made, other):
+        segment.close()
+    server.shutdown()
+    assert complaint(lambda: module.SharedMemory(made.name))[0] is FileNotFoundError
+    stranger = managers.SharedMemoryManager(("127.0.0.1", 1), authkey=b"key")
+    assert complaint(stranger.connect)[0] is ConnectionRefusedError
+
+
+def test_managers_refuse_alike(cluster):
+    def case(library):
+        managers = importlib.import_module(f"{library}.managers")
+        seen = []
+        manager = managers.SharedMemoryManager()
+        seen.append(complaint(lambda: manager.ShareableList([1]))[:1])
+        manager.start()
+        seen.append(complaint(manager.start)[:2])
+        seen.append(complaint(manager.get_server)[:2])
+        seen.append(complaint(lambda: manager.SharedMemory(size=0))[:2])
+        seen.append(complaint(lambda: manager.SharedMemory(size=-1))[:2])
+        seen.append(complaint(lambda: manager.SharedMemory())[:1])
+        seen.append(complaint(lambda: manager.ShareableList([[]]))[:1])
+        manager.shutdown()
+        manager.shutdown()
+        seen.append(complaint(manager.start)[:2])
+        seen.append(complaint(manager.get_server)[:2])
+        return seen
+
+    standard, ours = (case(library) for library in ("multiprocessing", "pagemesh"))
+    assert ours == standard
 
 
 def test_nothing_warns(cluster):

@@ -311,6 +311,13 @@ WAITS = {
     "Barrier": "pagemesh.Barrier(2).wait()",
     "Semaphore": "pagemesh.Semaphore(0).acquire()",
     "Condition": "c = pagemesh.Condition(); c.acquire(); c.wait()",
+    "RLock": "pagemesh.RLock(sys.argv[1] + '-r').acquire()",
+    "RLock with a limit": "pagemesh.RLock(sys.argv[1] + '-r').acquire(timeout=60)",
+    "BoundedSemaphore": "s = pagemesh.BoundedSemaphore(1); s.acquire(); s.acquire(timeout=60)",
+    "Condition.wait_for": "c = pagemesh.Condition(); c.acquire(); c.wait_for(lambda: False, 60)",
+    "Array.barrier": "pagemesh.array(sys.argv[1] + '-a', 4).barrier(2)",
+    "Array.barrier with a limit": "pagemesh.array(sys.argv[1] + '-a', 4).barrier(2, timeout=60)",
+    "Array.lock": "pagemesh.attach(sys.argv[1] + '-held').lock().acquire()",
 }
 
 
@@ -331,11 +338,15 @@ def test_waiting_lets_others_run_and_ends_at_ctrl_c(cluster, name, wait):
         except KeyboardInterrupt:
             print("interrupted", flush=True)
     """
-    lock = pagemesh.Lock(name)
-    with lock:
+    lock, again = pagemesh.Lock(name), pagemesh.RLock(f"{name}-r")
+    held = pagemesh.array(f"{name}-held", 4)
+    with lock, again, held.lock():
         process = cluster.start(1, code, name)
         assert process.stdout.readline() == "ran\n"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
         assert (out, err) == ("interrupted\n", "")
-    lock.unlink()
+    for made in (lock, again, held):
+        made.unlink()
+    if "-a" in wait:
+        pagemesh.unlink(f"{name}-a")

@@ -98,6 +98,13 @@ fn release(number: u32) -> Outcome<Policy> {
         .map_err(|_| Failure::invalid("there is no such policy"))
 }
 
+/// What a number of the header stands for: it counts through all there are.
+fn numbered<T: Copy>(all: &[T], number: c_int, unknown: &'static str) -> Outcome<T> {
+    let place = usize::try_from(number).ok();
+    let found = place.and_then(|place| all.get(place)).copied();
+    found.ok_or_else(|| Failure::invalid(unknown))
+}
+
 fn access(number: c_int) -> Outcome<Access> {
     match number {
         RDONLY => Ok(Access::ReadOnly),
@@ -222,27 +229,8 @@ pub unsafe extern "C" fn pagemesh_reduce(
     call(-1, || {
         // SAFETY: the header asks for a handle.
         let Handle { segment, .. } = unsafe { borrow(segment)? };
-        let merge = match merge {
-            0 => Merge::Sum,
-            1 => Merge::Min,
-            2 => Merge::Max,
-            3 => Merge::Or,
-            4 => Merge::Replace,
-            _ => return Err(Failure::invalid("numbers are not combined in such a way")),
-        };
-        let kind = match kind {
-            0 => Kind::U8,
-            1 => Kind::U16,
-            2 => Kind::U32,
-            3 => Kind::U64,
-            4 => Kind::I8,
-            5 => Kind::I16,
-            6 => Kind::I32,
-            7 => Kind::I64,
-            8 => Kind::F32,
-            9 => Kind::F64,
-            _ => return Err(Failure::invalid("there are no such numbers")),
-        };
+        let merge = numbered(&Merge::ALL, merge, "numbers are not combined in such a way")?;
+        let kind = numbered(&Kind::ALL, kind, "there are no such numbers")?;
         segment.reduce(offset..offset.saturating_add(length), merge, kind)?;
         Ok(0)
     })
@@ -259,14 +247,7 @@ pub unsafe extern "C" fn pagemesh_advise(
     call(-1, || {
         // SAFETY: the header asks for a handle.
         let Handle { segment, .. } = unsafe { borrow(segment)? };
-        let advice = match advice {
-            0 => Advice::Normal,
-            1 => Advice::Sequential,
-            2 => Advice::Random,
-            3 => Advice::WillNeed,
-            4 => Advice::DontNeed,
-            _ => return Err(Failure::invalid("there is no such advice")),
-        };
+        let advice = numbered(&Advice::ALL, advice, "there is no such advice")?;
         let length = match length {
             0 => segment.size().saturating_sub(offset),
             length => length,
@@ -285,4 +266,37 @@ pub unsafe extern "C" fn pagemesh_remove(mesh: *mut Mesh, name: *const c_char) -
         mesh.remove(name)?;
         Ok(0)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `#define`s of the header count through the tables.
+    fn defined<T: std::fmt::Debug>(prefix: &str, all: &[T]) {
+        let header = include_str!("../include/pagemesh.h");
+        for (number, item) in all.iter().enumerate() {
+            let name = match format!("{item:?}").to_uppercase().as_str() {
+                "F32" => "FLOAT".to_owned(),
+                "F64" => "DOUBLE".to_owned(),
+                other => other.to_owned(),
+            };
+            let (name, number) = (format!("PAGEMESH_{prefix}{name}"), number.to_string());
+            let mut lines = header.lines().map(|line| line.split_whitespace());
+            let line = lines.find(|words| words.clone().nth(1) == Some(&name));
+            let found = line.and_then(|mut words| words.nth(2));
+            assert_eq!(found, Some(number.as_str()), "{name}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_header() {
+        defined("", &Merge::ALL);
+        defined("", &Kind::ALL);
+        defined("ADVICE_", &Advice::ALL);
+        assert_eq!(numbered(&Merge::ALL, 3, "").ok(), Some(Merge::Or));
+        for outside in [-1, 5, c_int::MAX, c_int::MIN] {
+            assert!(numbered(&Merge::ALL, outside, "").is_err());
+        }
+    }
 }

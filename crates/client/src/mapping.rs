@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::ptr::{self, NonNull, null_mut};
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use pagemesh_os::kept::Mark;
@@ -229,6 +229,16 @@ impl Mapping {
     /// # Errors
     /// [`Error::Invalid`] if it does not lie in the mapping, or that is read-only.
     pub fn atomic_u8(&self, at: usize) -> Result<&AtomicU8> {
+        self.check_writable()?;
+        self.atomic(at)
+    }
+
+    /// Two bytes of the shared memory, in this host's order.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if they do not lie in the mapping, aligned, or it is
+    /// read-only.
+    pub fn atomic_u16(&self, at: usize) -> Result<&AtomicU16> {
         self.check_writable()?;
         self.atomic(at)
     }

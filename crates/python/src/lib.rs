@@ -3,6 +3,7 @@
 
 #![deny(unsafe_code)]
 
+mod accumulate;
 mod error;
 mod job;
 mod memory;

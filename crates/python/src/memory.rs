@@ -5,11 +5,13 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pagemesh::{Advice, Mapping};
+use pagemesh::{Advice, Kind, Mapping, Merge};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 
+use crate::accumulate::{Layout, accumulate};
 use crate::error::raise;
 use crate::rescue;
 use crate::wait::{limit, patiently};
@@ -46,6 +48,13 @@ impl Memory {
         let place = self.place();
         place.clone().ok_or_else(|| PyValueError::new_err(CLOSED))
     }
+}
+
+/// How numbers are combined and what they are, by name.
+fn numbers(merge: &str, kind: &str) -> PyResult<(Merge, Kind)> {
+    let merge = merge.parse().map_err(PyValueError::new_err)?;
+    let kind = kind.parse().map_err(PyValueError::new_err)?;
+    Ok((merge, kind))
 }
 
 /// What `mmap` says, which the standard library's segments are made of.
@@ -123,22 +132,42 @@ impl Memory {
 
     /// Says how these bytes of the segment will be used.
     fn advise(&self, py: Python<'_>, start: u64, end: u64, advice: &str) -> PyResult<()> {
-        let advice = match advice {
-            "normal" => Advice::Normal,
-            "sequential" => Advice::Sequential,
-            "random" => Advice::Random,
-            "willneed" => Advice::WillNeed,
-            "dontneed" => Advice::DontNeed,
-            other => {
-                let why = format!(
-                    "unknown advice {other:?}; there are normal, sequential, random, willneed and \
-                     dontneed"
-                );
-                return Err(PyValueError::new_err(why));
-            }
-        };
+        let advice: Advice = advice.parse().map_err(PyValueError::new_err)?;
         let mapping = self.mapping()?;
         py.detach(|| mapping.segment().advise(start..end, advice))
+            .map_err(|error| raise(&error))
+    }
+
+    /// Declares that nodes accumulate numbers in these bytes of the segment.
+    fn reduce(
+        &self,
+        py: Python<'_>,
+        start: u64,
+        end: u64,
+        merge: &str,
+        kind: &str,
+    ) -> PyResult<()> {
+        let (merge, kind) = numbers(merge, kind)?;
+        let mapping = self.mapping()?;
+        py.detach(|| mapping.segment().reduce(start..end, merge, kind))
+            .map_err(|error| raise(&error))
+    }
+
+    /// Combines numbers with operands, by an atomic operation each. The first one
+    /// lies at `start`; an axis is how many there are and bytes from one to the next.
+    fn accumulate(
+        &self,
+        py: Python<'_>,
+        start: usize,
+        axes: Vec<(usize, isize)>,
+        merge: &str,
+        kind: &str,
+        operands: PyBackedBytes,
+    ) -> PyResult<()> {
+        let (merge, kind) = numbers(merge, kind)?;
+        let layout = Layout { start, axes, kind };
+        let mapping = self.mapping()?;
+        py.detach(|| accumulate(&mapping, &layout, merge, &operands))
             .map_err(|error| raise(&error))
     }
 

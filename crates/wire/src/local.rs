@@ -282,6 +282,17 @@ pub enum Advice {
     DontNeed,
 }
 
+impl Advice {
+    /// All of them, in the order of their numbers in C.
+    pub const ALL: [Self; 5] = [
+        Self::Normal,
+        Self::Sequential,
+        Self::Random,
+        Self::WillNeed,
+        Self::DontNeed,
+    ];
+}
+
 /// What the daemon answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {

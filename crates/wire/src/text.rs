@@ -3,7 +3,8 @@
 use core::str::FromStr;
 
 use crate::ByteLen;
-use crate::peer::{Manager, Policy, Spread, Window};
+use crate::local::Advice;
+use crate::peer::{Kind, Manager, Merge, Policy, Spread, Window};
 
 /// All policies by name. Whatever reads a policy reads it here.
 const POLICIES: [(&str, Policy); 5] = [
@@ -46,15 +47,53 @@ impl FromStr for Policy {
 
     /// Reads `sequential` or another name of a policy.
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = POLICIES.iter().find(|(name, _)| *name == text);
-        found.map(|(_, policy)| *policy).ok_or_else(|| {
-            let names: Vec<_> = POLICIES.iter().map(|(name, _)| *name).collect();
-            format!(
-                "no policy is called {text:?}; there is {}",
-                names.join(", ")
-            )
-        })
+        named("policy", &POLICIES.map(|(name, _)| name), text).map(|place| POLICIES[place].1)
     }
+}
+
+/// Names of [`Merge::ALL`], [`Kind::ALL`] and [`Advice::ALL`], in their order.
+const MERGES: [&str; 5] = ["sum", "min", "max", "or", "replace"];
+const KINDS: [&str; 10] = [
+    "u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "f32", "f64",
+];
+const ADVICE: [&str; 5] = ["normal", "sequential", "random", "willneed", "dontneed"];
+
+impl FromStr for Merge {
+    type Err = String;
+
+    /// Reads `sum`, `min`, `max`, `or` or `replace`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        named("reduction", &MERGES, text).map(|place| Self::ALL[place])
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    /// Reads `u8`, `i32`, `f64` and so on: a letter and bits.
+    fn from_str(text: &str) -> Result<Self, String> {
+        named("number", &KINDS, text).map(|place| Self::ALL[place])
+    }
+}
+
+impl FromStr for Advice {
+    type Err = String;
+
+    /// Reads `normal`, `sequential`, `random`, `willneed` or `dontneed`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        named("advice", &ADVICE, text).map(|place| Self::ALL[place])
+    }
+}
+
+/// Where a name stands among those there are.
+fn named(what: &str, names: &[&str], text: &str) -> Result<usize, String> {
+    let found = names.iter().position(|name| *name == text);
+    found.ok_or_else(|| {
+        format!(
+            "no {what} is called {text:?}; there is {}",
+            names.join(", ")
+        )
+    })
 }
 
 impl FromStr for ByteLen {
@@ -104,5 +143,26 @@ mod tests {
             words.contains("sequential-fixed, release, eager, hybrid"),
             "{words}"
         );
+    }
+
+    #[test]
+    fn every_way_and_every_number_has_its_own_name() {
+        let ways: Vec<Merge> = MERGES.iter().map(|name| name.parse().unwrap()).collect();
+        assert_eq!(ways, Merge::ALL);
+        let kinds: Vec<Kind> = KINDS.iter().map(|name| name.parse().unwrap()).collect();
+        assert_eq!(kinds, Kind::ALL);
+        let advice: Vec<Advice> = ADVICE.iter().map(|name| name.parse().unwrap()).collect();
+        assert_eq!(advice, Advice::ALL);
+        for (name, kind) in KINDS.iter().zip(Kind::ALL) {
+            assert_eq!(name[1..].parse(), Ok(8 * kind.size()));
+            let letter = match (kind.is_float(), kind.is_signed()) {
+                (true, _) => "f",
+                (_, true) => "i",
+                _ => "u",
+            };
+            assert_eq!(&name[..1], letter);
+        }
+        let words = "soon".parse::<Advice>().unwrap_err();
+        assert!(words.contains("willneed, dontneed"), "{words}");
     }
 }

@@ -19,6 +19,11 @@ pub enum Merge {
     Replace,
 }
 
+impl Merge {
+    /// All of them, in the order of their numbers in C.
+    pub const ALL: [Self; 5] = [Self::Sum, Self::Min, Self::Max, Self::Or, Self::Replace];
+}
+
 /// What an element is. Numbers are little endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
@@ -45,6 +50,20 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them, in the order of their numbers in C.
+    pub const ALL: [Self; 10] = [
+        Self::U8,
+        Self::U16,
+        Self::U32,
+        Self::U64,
+        Self::I8,
+        Self::I16,
+        Self::I32,
+        Self::I64,
+        Self::F32,
+        Self::F64,
+    ];
+
     /// Bytes of one element.
     #[must_use]
     pub fn size(self) -> usize {
@@ -54,6 +73,12 @@ impl Kind {
             Self::U32 | Self::I32 | Self::F32 => 4,
             Self::U64 | Self::I64 | Self::F64 => 8,
         }
+    }
+
+    /// Whether its first bit is a sign.
+    #[must_use]
+    pub fn is_signed(self) -> bool {
+        matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
 
     /// Whether it has a fraction.
