@@ -1,10 +1,9 @@
 """The two processes that are compared: one has the data, the other wants them and measures."""
 
 import contextlib
-import importlib.util
 import json
+import mmap
 import os
-import shutil
 import socket
 import statistics
 import subprocess
@@ -88,25 +87,21 @@ class Server:
         self.connection.send(self.local[0])
         return moment
 
-    def stream(self, times):
+    def stream(self):
         """Raw bytes over TCP."""
         with socket.create_server((self.host, self.port + 1)) as door:
             self.connection.send("now")
-            end, _ = door.accept()
-            with end:
-                for _ in range(times):
-                    end.recv(1)
-                    end.sendall(self.local)
+            self.end, _ = door.accept()
+
+    def stream_once(self):
+        self.connection.send("now")
+        self.end.sendall(self.local)
 
     def start_redis(self):
-        program = shutil.which("redis-server")
-        if program is None or importlib.util.find_spec("redis") is None:
-            return False
-        command = [program, "--bind", self.host, "--port", str(self.port + 2), "--save", ""]
+        command = ["redis-server", "--bind", self.host, "--port", str(self.port + 2), "--save", ""]
         command += ["--protected-mode", "no"]
         self.redis = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         self.client = redis_at(self.host, self.port + 2)
-        return True
 
     def redis_set(self):
         moment = time.monotonic()
@@ -144,8 +139,9 @@ def redis_at(host, port):
 class Measurer:
     """Asks the other side for things, and looks at the clock, which both share."""
 
-    def __init__(self, host, port, size, rounds):
-        self.host, self.port, self.rounds = host, port, rounds
+    def __init__(self, host, port, rounds, sweeps, only, has_redis):
+        self.host, self.port, self.rounds, self.sweeps = host, port, rounds, sweeps
+        self.only, self.has_redis = only, has_redis
         while True:
             with contextlib.suppress(ConnectionRefusedError):
                 self.connection = Client((host, port), authkey=KEY)
@@ -169,47 +165,60 @@ class Measurer:
         return statistics.median(taken)
 
     def rows(self):
-        yield from self.first_touch()
-        yield from self.repeated()
-        yield from self.updates()
-        yield from self.meetings()
-        yield from self.counters()
+        if self.has_redis:
+            self.order("start_redis")
+            self.redis = redis_at(self.host, self.port + 2)
+        parts = {
+            "touch": self.first_touch,
+            "read": self.repeated,
+            "row": self.updates,
+            "barrier": self.barriers,
+            "lock": self.locks,
+            "counter": self.counters,
+        }
+        for measure in self.only:
+            yield from parts[measure]()
         self.connection.send(("end",))
 
     def first_touch(self):
-        what, unit = f"first touch of {self.mib:.0f} MiB, copied", "MiB/s"
-
-        def touch():
-            start = time.monotonic()
-            numpy.copyto(self.local, self.array)
-            return time.monotonic() - start
-
-        taken = []
-        for number in range(5):
-            self.order("fill", number + 1.0)
-            taken.append(touch())
-        yield row(what, "pagemesh", self.mib / statistics.median(taken), unit)
-        self.connection.send(("stream", 5))
-        self.connection.recv()
-        with socket.create_connection((self.host, self.port + 1)) as end:
-            buffer = memoryview(self.local).cast("B")
-
-            def receive():
-                end.send(b"x")
-                got = 0
-                while got < len(buffer):
-                    got += end.recv_into(buffer[got:])
-
-            yield row(what, "raw TCP", self.mib / self.timed(receive), unit)
-        self.connection.recv()
-        pickled = self.timed(self.receive_pickle)
-        yield row(what, "pickle over a socket", self.mib / pickled, unit)
-        self.has_redis = self.order("start_redis")
+        """All in turn, so that all have the same of what else the machine does."""
+        ways = {"pagemesh": self.touch, "raw TCP": self.receive, "pickle over a socket": self.receive_pickle}
         if self.has_redis:
-            self.redis = redis_at(self.host, self.port + 2)
-            self.order("redis_set")
-            got = self.timed(lambda: numpy.frombuffer(self.redis.get("array")))
-            yield row(what, "Redis GET", self.mib / got, unit)
+            ways["Redis GET"] = self.get
+        self.order("stream")
+        self.end = socket.create_connection((self.host, self.port + 1))
+        self.connection.recv()
+        taken = {by: [] for by in ways}
+        for number in range(self.sweeps + 1):
+            self.order("fill", number + 1.0)
+            if self.has_redis:
+                self.order("redis_set")
+            for by, way in ways.items():
+                taken[by].append(way())
+            assert self.local[-1, -1] == number + 1.0
+        what = f"first touch of {self.mib:.0f} MiB, copied"
+        for by, times in taken.items():
+            # The first sweep is to warm up.
+            yield row(what, by, self.mib / statistics.median(times[1:]), "MiB/s")
+
+    def touch(self):
+        start = time.monotonic()
+        numpy.copyto(self.local, numpy.asarray(self.array))
+        return time.monotonic() - start
+
+    def receive(self):
+        self.order("stream_once")
+        buffer, got, start = memoryview(self.local).cast("B"), 0, time.monotonic()
+        while got < len(buffer):
+            got += self.end.recv_into(buffer[got:])
+        taken = time.monotonic() - start
+        self.connection.recv()
+        return taken
+
+    def get(self):
+        start = time.monotonic()
+        numpy.frombuffer(self.redis.get("array"))
+        return time.monotonic() - start
 
     def receive_pickle(self, what="pickle_array"):
         self.order(what)
@@ -224,13 +233,19 @@ class Measurer:
         shared = numpy.ndarray(self.array.shape, "f8", buffer=block.buf)
         shared[:] = 1
         # In small pages, as shared memory is, and in whatever the kernel gives to numpy.
+        small = mmap.mmap(-1, self.array.nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        small.madvise(mmap.MADV_NOHUGEPAGE)
+        local = numpy.frombuffer(small, "f8").reshape(self.array.shape)
+        local[:] = 1
         read = {
             "pagemesh": plain,
             "multiprocessing.shared_memory": shared,
-            "a local array": self.local,
+            "a local array, pages of 4 KiB": local,
+            "a local array as numpy makes it": self.local,
         }
+        plain.sum()
         taken = {by: [] for by in read}
-        for _ in range(9):
+        for _ in range(25):
             for by, array in read.items():
                 taken[by].append(self.timed(array.sum, 1))
         for by, times in taken.items():
@@ -252,14 +267,14 @@ class Measurer:
             seen = time.monotonic()
             taken.append(seen - self.connection.recv())
         yield row(what, "pagemesh", statistics.median(taken) * 1e6, unit)
-        whole = statistics.median(self.receive_pickle() for _ in range(5))
+        whole = statistics.median(self.receive_pickle() for _ in range(self.sweeps))
         yield row(what, "pickle over a socket, the array", whole * 1e6, unit)
         rows = statistics.median(self.receive_pickle("pickle_row") for _ in range(self.rounds))
         yield row(what, "pickle over a socket, the row", rows * 1e6, unit)
         if not self.has_redis:
             return
         taken = []
-        for _ in range(5):
+        for _ in range(self.sweeps):
             moment = self.order("redis_set")
             numpy.frombuffer(self.redis.get("array"))
             taken.append(time.monotonic() - moment)
@@ -276,7 +291,7 @@ class Measurer:
             taken.append(seen - self.connection.recv())
         yield row(what, "Redis, the row published", statistics.median(taken) * 1e6, unit)
 
-    def meetings(self):
+    def barriers(self):
         barrier = pagemesh.Barrier(2, name="bench")
         native = barrier._segment.barrier(1 << 40, 2)
         each = 1e6 / self.rounds
@@ -288,6 +303,8 @@ class Measurer:
             taken = self.timed(lambda wait=wait: [wait() for _ in range(self.rounds)], 1)
             self.connection.recv()
             yield row("barrier of two", by, taken * each, "us")
+
+    def locks(self):
         lock, taken = pagemesh.Lock("bench"), []
 
         def hold():
@@ -324,11 +341,16 @@ class Measurer:
 
 
 def main():
-    side, host, port, size, rounds = sys.argv[1:]
+    side, processor, about = sys.argv[1:]
+    if processor:
+        os.sched_setaffinity(0, {int(processor)})
+    about = json.loads(about)
+    host, port, rounds = about["host"], about["port"], about["rounds"]
     if side == "serve":
-        Server(host, int(port), int(size)).run()
+        Server(host, port, about["size"]).run()
     else:
-        print(json.dumps(list(Measurer(host, int(port), int(size), int(rounds)).rows())))
+        measurer = Measurer(host, port, rounds, about["sweeps"], about["only"], about["redis"])
+        print(json.dumps(list(measurer.rows())))
 
 
 if __name__ == "__main__":
