@@ -129,22 +129,23 @@ class Array(numpy.ndarray):
     def reduce(self, merge):
         """Declares that nodes accumulate in the array, or the part of it that a view is, without a lock.
 
-        For :class:`Release`. What each did to a number is combined, ``"sum"``, ``"min"``, ``"max"``, ``"or"`` or
-        ``"replace"`` (the last writer's number), and after the next :meth:`barrier` all see the same. Declare before
-        anybody stores there, and let a barrier follow; all processes may say the same line. Then
-        :meth:`accumulate`: ``array += 1`` is a load and a store, between which others may be heard of.
+        For :class:`Release`. What each did to a number is combined, ``"sum"``, ``"min"``, ``"max"``,
+        ``"or"`` or ``"replace"`` (the last writer's number), and after the next :meth:`barrier` all see
+        the same. Declare before anybody stores there, and let a barrier follow; all processes may say
+        the same line. Then :meth:`accumulate`: ``array += 1`` is a load and a store, between which
+        others may be heard of.
 
-        Numbers are integers of 1 to 8 bytes, truth values (not for ``"sum"``) and floats of 4 or 8 (not for ``"or"``), in
-        this host's order of bytes. Raises ``TypeError`` for another dtype, ``ValueError`` for a view that lies in pieces, an
-        array of another policy or opened read-only, a range that overlaps with one declared
-        otherwise, and beyond 64 ranges.
+        Numbers are integers of 1 to 8 bytes, truth values (not for ``"sum"``) and floats of 4 or 8 (not
+        for ``"or"``), in this host's order of bytes. Raises ``TypeError`` for another dtype,
+        ``ValueError`` for a view that lies in pieces, an array of another policy or opened read-only, a
+        range that overlaps with one declared otherwise, and beyond 64 ranges.
         """
         home = self._known()
         kind = _number(self.dtype, merge)
         if not (self.flags.c_contiguous or self.flags.f_contiguous) or self.size == 0:
             raise ValueError(
-                f"a view of shape {self.shape} with steps of {self.strides} bytes is no run of numbers side by "
-                "side: declare whole rows, or the whole array"
+                f"a view of shape {self.shape} with steps of {self.strides} bytes is no run of numbers "
+                "side by side: declare whole rows, or the whole array"
             )
         low, high = byte_bounds(self)
         home.memory.reduce(low - home.address, high - home.address, merge, kind)
@@ -152,9 +153,10 @@ class Array(numpy.ndarray):
     def accumulate(self, values, merge="sum"):
         """Combines each item with one of ``values`` (broadcast), each by one atomic operation.
 
-        ``merge`` is as declared by :meth:`reduce`: ``"sum"`` adds, ``"min"`` and ``"max"`` keep the least and the greatest (and
-        prefer numbers to NaN), ``"or"`` sets bits, ``"replace"`` stores. Of an array with :class:`Sequential` nothing
-        need be declared: there it is atomic in the whole cluster. Other threads run meanwhile.
+        ``merge`` is as declared by :meth:`reduce`: ``"sum"`` adds, ``"min"`` and ``"max"`` keep the
+        least and the greatest (and prefer numbers to NaN), ``"or"`` sets bits, ``"replace"`` stores. Of
+        an array with :class:`Sequential` nothing need be declared: there it is atomic in the whole
+        cluster. Other threads run meanwhile.
 
         Raises ``TypeError`` for dtypes as :meth:`reduce`, and for values that do not fit the dtype;
         ``ValueError`` for shapes that do not fit, and for read-only arrays.
@@ -240,8 +242,9 @@ def array(name, shape, dtype=float, *, order="C", policy=None, mode=0o600):
     """The array of that name: made, full of zeros, if there is none, else attached to.
 
     ``shape`` is a number of items or a tuple, ``dtype`` anything but objects, ``order`` ``"C"`` or
-    ``"F"``, ``policy`` what the memory promises (:class:`Sequential`, the default, or
-    :class:`Release`; or their names), ``mode`` who may use it, as for a file. All processes may say the same line; one of them makes it.
+    ``"F"``, ``policy`` what the memory promises (:class:`Sequential`, the default, or :class:`Release`;
+    or their names), ``mode`` who may use it, as for a file. All processes may say the same line; one of
+    them makes it.
 
     Raises :class:`pagemesh.errors.MismatchError` if there is one with another shape, dtype
     or order; ``TypeError`` for objects.
@@ -304,8 +307,8 @@ def _number(dtype, merge):
     sizes = (4, 8) if kind == "f" else (1, 2, 4, 8)
     if kind not in "uif" or dtype.itemsize not in sizes or not dtype.isnative:
         raise TypeError(
-            f"nodes accumulate integers of 1 to 8 bytes, truth values and floats of 4 or 8, in this host's "
-            f"order of bytes, not {dtype}: make an array of such numbers (a field of a record one of its own)"
+            "nodes accumulate integers of 1 to 8 bytes, truth values and floats of 4 or 8, in this "
+            f"host's order of bytes, not {dtype}: make an array of such numbers (for a field, one of its own)"
         )
     if kind == "f" and merge == "or":
         raise TypeError(f"{dtype} has no bits to set: use an array of integers")

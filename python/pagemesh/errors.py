@@ -151,8 +151,19 @@ _KINDS = {
 }
 
 
+# What helps, where the native half's words end with the cause.
+_CURES = {
+    "permission": "`pagemesh segment ls` shows whose it is; its maker chooses `mode`",
+    "map": "close other segments, or raise the limits of memory (`ulimit -v`)",
+    "node-gone": "`pagemesh status` says how the cluster is; start the daemon there again, or make the "
+    "segment anew under another name",
+}
+
+
 def make(kind, message, name=None):
     """The exception for a failure of the native half. Called from there."""
+    if kind in _CURES:
+        message = f"{message}; {_CURES[kind]}"
     if kind == "timed-out":
         return TimeoutError(errno.ETIMEDOUT, message)
     if kind == "interrupted":

@@ -1,8 +1,7 @@
-from typing import Any
 from collections.abc import Callable
 from threading import BrokenBarrierError as BrokenBarrierError
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 __all__ = [
     "Barrier",

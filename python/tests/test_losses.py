@@ -99,6 +99,35 @@ def test_without_its_daemon_a_program_gets_exceptions(doomed):
     assert out.split() == ["LostPageError", "DaemonGoneError", "NoDaemonError"], err
 
 
+def test_without_the_node_that_keeps_names_a_program_gets_exceptions(doomed):
+    cluster = doomed(2)
+    code = """
+        import sys, pagemesh
+        from pagemesh import errors
+        own = pagemesh.array("own", 10)
+        own[:] = 3
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for attempt in (lambda: pagemesh.array("new", 4), lambda: pagemesh.attach("other")):
+            try:
+                attempt()
+                print("fine", flush=True)
+            except errors.NodeGoneError as error:
+                assert isinstance(error, OSError)
+                print(error, flush=True)
+        print(own.sum(), flush=True)
+    """
+    process = cluster.start(1, code, stdin=subprocess.PIPE)
+    assert process.stdout.readline() == "ready\n"
+    cluster.kill(0)
+    out, err = process.communicate("go\n", timeout=90)
+    first, second, own = out.splitlines()
+    for said, name in ((first, "new"), (second, "other")):
+        assert "n1, which answers for this, is gone; `pagemesh status`" in said, (out, err)
+        assert said.endswith(f"{name!r}")
+    assert (own, err) == ("30.0", "")
+
+
 def test_threads_that_are_not_pythons_end_with_a_message(cluster, name):
     code = textwrap.dedent("""
         import ctypes, ctypes.util, sys, pagemesh

@@ -6,6 +6,7 @@ import os
 import pwd
 import subprocess
 import sys
+import tempfile
 import venv
 from pathlib import Path
 
@@ -22,13 +23,15 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes somebody else
 
 
 @pytest.fixture(scope="module")
-def fresh(tmp_path_factory):
-    """An environment in which nobody did anything but `pip install pagemesh`."""
-    home = tmp_path_factory.mktemp("fresh")
-    venv.create(home, with_pip=True)
-    command = [home / "bin" / "pip", "install", "--quiet", "--no-index", WHEEL]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
-    return home
+def fresh():
+    """An environment in which nobody did anything but `pip install pagemesh`; all may look into it."""
+    with tempfile.TemporaryDirectory() as above:
+        os.chmod(above, 0o755)
+        home = Path(above) / "fresh"
+        venv.create(home, with_pip=True)
+        command = [home / "bin" / "pip", "install", "--quiet", "--no-index", WHEEL]
+        subprocess.run(command, check=True, capture_output=True, timeout=300)
+        yield home
 
 
 def alone(home, *command, **more):
@@ -69,14 +72,10 @@ def test_the_package_brings_its_programs():
 
 @needs_root
 @needs_wheel
-def test_without_root_it_works_or_says_what_is_missing(cluster, fresh, tmp_path):
+def test_without_root_it_works_or_says_what_is_missing(cluster, fresh):
     """As somebody who may do nothing special: `doctor` is right about whether memory is shared."""
     nobody = pwd.getpwnam("nobody")
-    for path in [fresh, *fresh.parents][:-1]:
-        if path.stat().st_uid == os.getuid() and not path.stat().st_mode & 0o005 == 0o005:
-            path.chmod(path.stat().st_mode | 0o055)
-    tmp_path.chmod(0o777)
-    home = tmp_path / "home"
+    home = fresh.parent / "home"
     home.mkdir()
     os.chown(home, nobody.pw_uid, nobody.pw_gid)
     as_nobody = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": [], "cwd": home}

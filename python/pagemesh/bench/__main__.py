@@ -58,8 +58,12 @@ def arguments():
     parser.add_argument("--peers", type=words(PEERS), default=list(PEERS), help=", ".join(PEERS))
     parser.add_argument("--install", action="store_true", help="pip install peers that are not there")
     parser.add_argument("--rate", help="shape the link, for example 10gbit (needs root and tc)")
-    parser.add_argument("--wait", choices=("auto", "spin", "block"), default="auto", help="how daemons wait")
-    parser.add_argument("--pin", action="store_true", help="a processor for each node and all that is its")
+    parser.add_argument(
+        "--wait", choices=("auto", "spin", "block"), default="auto", help="how daemons wait"
+    )
+    parser.add_argument(
+        "--pin", action="store_true", help="a processor for each node and all that is its"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser.parse_args()
 

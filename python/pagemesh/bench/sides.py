@@ -182,7 +182,11 @@ class Measurer:
 
     def first_touch(self):
         """All in turn, so that all have the same of what else the machine does."""
-        ways = {"pagemesh": self.touch, "raw TCP": self.receive, "pickle over a socket": self.receive_pickle}
+        ways = {
+            "pagemesh": self.touch,
+            "raw TCP": self.receive,
+            "pickle over a socket": self.receive_pickle,
+        }
         if self.has_redis:
             ways["Redis GET"] = self.get
         self.order("stream")
@@ -262,7 +266,7 @@ class Measurer:
             first = self.array[0, -1]
             self.connection.send(("update", 1000.0 + number))
             while self.array[0, -1] == first:
-                pass
+                os.sched_yield()
             self.array[0].copy()
             seen = time.monotonic()
             taken.append(seen - self.connection.recv())
