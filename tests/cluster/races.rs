@@ -38,6 +38,10 @@ fn a_planted_race_is_told_with_its_place_and_its_nodes() {
         for (node, memory) in maps.iter().enumerate() {
             scope.spawn(move || {
                 let barrier = memory.segment().barrier(1, 3);
+                // Whoever comes late would hear, at its first access, what happened
+                // before it came, and that is no race.
+                load(memory, 0);
+                barrier.wait().unwrap();
                 // Nodes 0 and 2 write the word 5 of page 2; all write neighbours.
                 if node != 1 {
                     store(

@@ -8,7 +8,25 @@ use pagemesh_wire::sysv::{Change, Family, Id, Op, Outcome, Pick};
 use std::collections::BTreeMap;
 
 /// Segments of this process by their addresses.
-static ATTACHED: Guarded<BTreeMap<usize, Mapping>> = Guarded::new(BTreeMap::new());
+static ATTACHED: Guarded<BTreeMap<usize, Attached>> = Guarded::new(BTreeMap::new());
+
+struct Attached {
+    id: Id,
+    mapping: Mapping,
+}
+
+impl Attached {
+    /// Ends it, and waits until its home counts it no more, as whoever is told that
+    /// it has ended may look.
+    fn end(self) {
+        let Self { id, mapping } = self;
+        drop(mapping);
+        // A node answers a call only when the home knows what came before it; what
+        // the call itself brings, even that there is no such segment, does not matter.
+        let (family, pick) = (Family::Shm, Pick::Id(id));
+        let _ = ask(Op::Stat { family, pick }, None);
+    }
+}
 
 /// See shmget(2).
 #[unsafe(no_mangle)]
@@ -94,7 +112,7 @@ pub fn at(id: c_int, address: usize, flags: c_int) -> Result<c_long> {
             return Err(libc::EACCES);
         }
     }
-    ATTACHED.lock().insert(base, mapping);
+    ATTACHED.lock().insert(base, Attached { id, mapping });
     Ok(base as c_long)
 }
 
@@ -103,7 +121,7 @@ fn make_room(start: usize, end: usize) -> Result<()> {
     let mut attached = ATTACHED.lock();
     let touched: Vec<_> = attached
         .iter()
-        .map(|(base, mapping)| (*base, base + mapping.len().next_multiple_of(PAGE_SIZE)))
+        .map(|(base, there)| (*base, base + there.mapping.len().next_multiple_of(PAGE_SIZE)))
         .filter(|(base, last)| *base < end && start < *last)
         .collect();
     if touched
@@ -118,15 +136,15 @@ fn make_room(start: usize, end: usize) -> Result<()> {
         .filter_map(|(base, _)| attached.remove(base))
         .collect();
     drop(attached);
-    drop(gone);
+    gone.into_iter().for_each(Attached::end);
     // SAFETY: the program asked for it.
     unsafe { libc::munmap(start as *mut c_void, end - start) };
     Ok(())
 }
 
 pub fn detach(address: usize) -> Result<c_long> {
-    let mapping = ATTACHED.lock().remove(&address).ok_or(libc::EINVAL)?;
-    drop(mapping);
+    let there = ATTACHED.lock().remove(&address).ok_or(libc::EINVAL)?;
+    there.end();
     Ok(0)
 }
 

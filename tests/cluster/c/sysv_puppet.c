@@ -152,13 +152,25 @@ static void perform(char *word, char *rest) {
     else { errno = EINVAL; say(-1); }
 }
 
+/* The next order, whatever signals come while there is none. Byte by byte, so that a
+ * child finds the orders its parent has not read. */
+static int next_order(char *line, size_t room) {
+    size_t length = 0;
+    while (length + 1 < room) {
+        ssize_t n = read(STDIN_FILENO, line + length, 1);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return 0;
+        if (line[length++] == '\n') break;
+    }
+    line[length] = 0;
+    return 1;
+}
+
 int main(void) {
     char line[256], word[32];
-    /* Unbuffered, so that a child finds the orders its parent has not read. */
-    setvbuf(stdin, NULL, _IONBF, 0);
     printf("ready\n");
     fflush(stdout);
-    while (fgets(line, sizeof line, stdin)) {
+    while (next_order(line, sizeof line)) {
         int used = 0;
         if (sscanf(line, "%31s%n", word, &used) == 1) perform(word, line + used);
     }
