@@ -13,7 +13,7 @@ use crate::limits::CALLS_KEPT;
 use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::peer::{Call, Message, Refusal, Reply, Service};
-use pagemesh_wire::{CallId, ClientId, NodeId, SegmentId, SyncKey, Ticket};
+use pagemesh_wire::{CallId, ClientId, NodeId, NodeSet, SegmentId, SyncKey, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -253,15 +253,16 @@ impl Calls {
         Some(outgoing.then)
     }
 
-    /// Gives up a client's call to a server that has been silent for too long, and
-    /// returns whom to tell. It is withdrawn: the server may yet hear of it.
+    /// Gives up a client's call to a server that has been silent for too long. Returns
+    /// the server and whom to tell. It is withdrawn: the server may yet hear of it.
     pub(crate) fn give_up(
         &mut self,
         cx: &mut Cx<'_>,
         call: CallId,
-        server: NodeId,
-    ) -> Option<Then> {
+        silent: NodeSet,
+    ) -> Option<(NodeId, Then)> {
         let outgoing = self.outgoing.get(&call)?;
+        let server = outgoing.to;
         let client = matches!(
             outgoing.then,
             Then::Tell(..)
@@ -270,12 +271,12 @@ impl Calls {
                     ..
                 }
         );
-        if !client || outgoing.to != server {
+        if !client || !silent.contains(server) {
             return None;
         }
         let then = outgoing.then.clone();
         self.withdraw(cx, vec![call]);
-        Some(then)
+        Some((server, then))
     }
 
     /// A call may be due to be repeated.

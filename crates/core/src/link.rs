@@ -234,7 +234,7 @@ impl Rooms {
                 let epoch = cx.shell.view.epoch;
                 cx.send(from, Message::HeartbeatAck { epoch });
             }
-            Message::HeartbeatAck { .. } => self.membership.coordinator_heard = cx.now,
+            Message::HeartbeatAck { .. } => self.membership.heard(cx.now, from),
             Message::Expelled => self.expelled(cx),
             message => self.order_message(cx, from, message),
         }

@@ -9,7 +9,7 @@ use crate::input::{Input, Request};
 use crate::leaving::Leaving;
 use crate::limits::{GROUPS, LIST_PAGE};
 use crate::link::Sender;
-use crate::membership::{Coordinator, Membership, Standing, Verdict};
+use crate::membership::{Coordinator, Forsaken, Membership, Standing, Verdict};
 use crate::order::Early;
 use crate::policies::Who;
 use crate::reductions::Reductions;
@@ -146,8 +146,8 @@ impl Rooms {
         let forsaken = self.membership.forsaken(cx);
         match subject {
             Subject::Lock(key) => {
-                if let Some(patience) = forsaken {
-                    self.locks.forsake(cx, key, patience);
+                if let Some(forsaken) = forsaken {
+                    self.locks.forsake(cx, key, forsaken);
                 }
                 self.locks.due(cx, &mut self.segments, key);
             }
@@ -155,7 +155,7 @@ impl Rooms {
                 let Some(segment) = self.segments.get_mut(&segment) else {
                     return;
                 };
-                if let Some(patience) = forsaken {
+                if let Some(Forsaken { patience, .. }) = forsaken {
                     segment.policy.forsake(cx, page, patience);
                 }
                 segment.policy.due(cx, page);
@@ -504,14 +504,13 @@ impl Rooms {
         }
     }
 
-    /// Nobody waits for ever for names that nobody keeps any more.
+    /// Nobody waits for ever for names that nobody keeps any more, nor for a home that
+    /// nobody buries.
     fn call_due(&mut self, cx: &mut Cx<'_>, call: CallId) {
-        let coordinator = NodeId::COORDINATOR;
-        if self.membership.coordinator_silent(cx)
-            && let Some(then) = self.calls.give_up(cx, call, coordinator)
-        {
-            let why = Refusal::NodeGone(coordinator);
-            self.carry_on(cx, coordinator, then, peer::Reply::Refused(why));
+        let silent = self.membership.silent(cx);
+        if let Some((server, then)) = self.calls.give_up(cx, call, silent) {
+            let why = Refusal::NodeGone(server);
+            self.carry_on(cx, server, then, peer::Reply::Refused(why));
         }
         self.calls.due(cx, call);
     }

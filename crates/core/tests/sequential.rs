@@ -11,6 +11,7 @@ use pagemesh_wire::{NodeId, PageCount, PageIndex, SyncKey};
 const N1: NodeId = NodeId(1);
 const N2: NodeId = NodeId(2);
 const N3: NodeId = NodeId(3);
+const N4: NodeId = NodeId(4);
 
 fn cluster(nodes: usize) -> Cluster {
     let mut cluster = Cluster::new(nodes);
@@ -638,4 +639,44 @@ fn nobody_waits_for_ever_for_a_lock_that_a_silent_first_node_has() {
     );
     cluster.pass(Duration::from_secs(3));
     assert_eq!(cluster.reply(late), Some(&locked));
+}
+
+/// A holder that dies while the first node is silent is buried by nobody: who waits for
+/// its lock is refused all the same, even if another node sends it there.
+#[test]
+fn nobody_waits_for_ever_for_a_holder_that_dies_unnoticed() {
+    let mut cluster = Cluster::new(4);
+    let info = cluster.segment(Manager::Dynamic, Window::Nanos(0));
+    let key = SyncKey {
+        segment: info.id,
+        number: 1,
+    };
+    let recovered = false;
+    // N3 knows that it gave the lock to N2, and nothing of N4.
+    for (before, by) in [(None, N3), (Some(N3), N2), (Some(N2), N4)] {
+        let ticket = cluster.ask(by, Request::Lock { key });
+        cluster.settle();
+        if let Some(holder) = before {
+            cluster.input(holder, Input::LockReturned { key, recovered });
+            cluster.settle();
+        }
+        assert_eq!(cluster.reply(ticket), Some(&Reply::Locked { recovered }));
+    }
+    cluster.stop(N1);
+    cluster.pass(Duration::from_secs(30));
+    let waits = cluster.ask(N3, Request::Lock { key });
+    cluster.pass(Duration::from_secs(120));
+    assert_eq!(cluster.reply(waits), None, "its holder lives");
+    cluster.stop(N4);
+    cluster.pass(Duration::from_secs(58));
+    assert_eq!(cluster.reply(waits), None, "it may go on");
+    cluster.pass(Duration::from_secs(8));
+    let refused = Reply::Refused(Refusal::NodeGone(N4));
+    assert_eq!(cluster.reply(waits), Some(&refused));
+    // The first node comes back, and buries it.
+    cluster.go_on(N1);
+    let late = cluster.ask(N3, Request::Lock { key });
+    cluster.pass(Duration::from_secs(10));
+    let recovered = true;
+    assert_eq!(cluster.reply(late), Some(&Reply::Locked { recovered }));
 }

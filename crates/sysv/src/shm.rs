@@ -121,7 +121,12 @@ fn make_room(start: usize, end: usize) -> Result<()> {
     let mut attached = ATTACHED.lock();
     let touched: Vec<_> = attached
         .iter()
-        .map(|(base, there)| (*base, base + there.mapping.len().next_multiple_of(PAGE_SIZE)))
+        .map(|(base, there)| {
+            (
+                *base,
+                base + there.mapping.len().next_multiple_of(PAGE_SIZE),
+            )
+        })
         .filter(|(base, last)| *base < end && start < *last)
         .collect();
     if touched

@@ -17,8 +17,9 @@ use crate::timers::Timer;
 use core::net::SocketAddr;
 use core::time::Duration;
 use pagemesh_wire::peer::{Health, Join, Member, MemberView, Message, Refusal, Welcome};
-use pagemesh_wire::{NodeId, PAGE_SIZE};
+use pagemesh_wire::{NodeId, NodeSet, PAGE_SIZE};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// This node's own standing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -33,12 +34,24 @@ pub(crate) enum Standing {
     Out(Refusal),
 }
 
+/// The coordinator has been silent for so long that whoever depends on it alone is
+/// refused.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forsaken {
+    /// How long that is.
+    pub(crate) patience: Duration,
+    /// It, and whoever else does not answer.
+    pub(crate) silent: NodeSet,
+}
+
 /// A member's side of membership.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Membership {
     pub(crate) standing: Standing,
     /// When the coordinator was last heard.
     pub(crate) coordinator_heard: Time,
+    /// While it is silent: when the others answered last, or were asked first.
+    echoes: BTreeMap<NodeId, Time>,
     /// Whom to ask for admission, if not the node that was named.
     ask: Option<SocketAddr>,
 }
@@ -48,6 +61,7 @@ impl Membership {
         Self {
             standing: Standing::Unborn,
             coordinator_heard: Time::ZERO,
+            echoes: BTreeMap::new(),
             ask: None,
         }
     }
@@ -138,10 +152,38 @@ impl Membership {
 
     /// How long what only others can end may take, if the coordinator has been silent
     /// for as long: it, or somebody whose death it would have told, may be gone.
-    pub(crate) fn forsaken(&self, cx: &Cx<'_>) -> Option<Duration> {
+    pub(crate) fn forsaken(&self, cx: &Cx<'_>) -> Option<Forsaken> {
         let patience = cx.pace().dead_after * FORSAKEN;
-        let silent = cx.now - self.coordinator_heard;
-        (cx.me() != NodeId::COORDINATOR && silent > patience).then_some(patience)
+        let silence = cx.now - self.coordinator_heard;
+        let silent = self.silent(cx);
+        let forsaken = Forsaken { patience, silent };
+        (cx.me() != NodeId::COORDINATOR && silence > patience).then_some(forsaken)
+    }
+
+    /// Who would be dead by now if anybody could say so: the coordinator cannot, being
+    /// silent itself. The others have more time, since they may not know that it is.
+    pub(crate) fn silent(&self, cx: &Cx<'_>) -> NodeSet {
+        if !self.coordinator_silent(cx) {
+            return NodeSet::EMPTY;
+        }
+        let patience = cx.pace().dead_after * FORSAKEN;
+        let mut silent = NodeSet::only(NodeId::COORDINATOR);
+        for (node, heard) in &self.echoes {
+            if cx.is_alive(*node) && cx.now - *heard > patience {
+                silent.insert(*node);
+            }
+        }
+        silent
+    }
+
+    /// Somebody gave a sign of life.
+    pub(crate) fn heard(&mut self, now: Time, from: NodeId) {
+        if from == NodeId::COORDINATOR {
+            self.coordinator_heard = now;
+            self.echoes.clear();
+        } else if let Some(heard) = self.echoes.get_mut(&from) {
+            *heard = now;
+        }
     }
 
     /// It is time to give a sign of life.
@@ -151,6 +193,17 @@ impl Membership {
         }
         let epoch = cx.shell.view.epoch;
         cx.send(NodeId::COORDINATOR, Message::Heartbeat { epoch });
+        if self.coordinator_silent(cx) {
+            for node in cx
+                .shell
+                .peers()
+                .without(NodeSet::only(NodeId::COORDINATOR))
+                .iter()
+            {
+                self.echoes.entry(node).or_insert(cx.now);
+                cx.send(node, Message::Heartbeat { epoch });
+            }
+        }
         let next = cx.now + cx.pace().heartbeat;
         cx.arm(next, Timer::Heartbeat);
     }

@@ -6,12 +6,12 @@
 
 use crate::effect::{Effect, Reply};
 use crate::event::Event;
+use crate::membership::Forsaken;
 use crate::ownership::{ASTRAY, Extra, Found, Ownership, Route, grant};
 use crate::policies::{After, Release};
 use crate::segment::Segments;
 use crate::shell::Cx;
 use crate::timers::Timer;
-use core::time::Duration;
 use pagemesh_wire::peer::{
     Access, Acquire, Ask, Grant, Locate, Located, Lost, Message, News, Owner, Pass, PassAck,
     Refusal, Spare, Subject, Waiter,
@@ -132,16 +132,17 @@ impl Locks {
         });
     }
 
-    /// The first node, which should have the token, has been silent for so long: who
-    /// has waited as long is refused. A lock that anybody else holds may take as long
-    /// as it likes.
-    pub(crate) fn forsake(&mut self, cx: &mut Cx<'_>, key: SyncKey, patience: Duration) {
-        let there = NodeId::COORDINATOR;
+    /// Who should have the token has been silent for so long, and so has the first node,
+    /// which would bury it: who has waited as long is refused. A lock that anybody else
+    /// holds may take as long as it likes.
+    pub(crate) fn forsake(&mut self, cx: &mut Cx<'_>, key: SyncKey, forsaken: Forsaken) {
         let Some(lock) = self.0.get_mut(&key) else {
             return;
         };
         let waits = lock.own.want().map(|want| cx.now - want.since);
-        if lock.own.hint == there && waits.is_some_and(|waits| waits >= patience) {
+        let there = lock.own.hint;
+        let late = waits.is_some_and(|waits| waits >= forsaken.patience);
+        if late && forsaken.silent.contains(there) {
             for (ticket, _) in core::mem::take(&mut lock.waiting) {
                 cx.refuse(ticket, Refusal::NodeGone(there));
             }
@@ -186,14 +187,13 @@ impl Locks {
         }
     }
 
-    /// A peer said something about a token. `forsaken`: the first node has been
-    /// silent for as long as anybody waits for it.
+    /// A peer said something about a token.
     pub(crate) fn message(
         &mut self,
         cx: &mut Cx<'_>,
         segments: &mut Segments,
         from: NodeId,
-        (key, forsaken): (SyncKey, Option<Duration>),
+        (key, forsaken): (SyncKey, Option<Forsaken>),
         message: Letter,
     ) {
         self.at(cx, segments, key, |desk| match message {
@@ -396,15 +396,16 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// Who asks here for a token that the first node has, which is silent, cannot know
-    /// that: the first node was not the one it asked.
-    fn disappoint(&mut self, ask: &Ask, forsaken: Option<Duration>) {
-        let there = self.lock.own.hint == NodeId::COORDINATOR;
-        if forsaken.is_some() && there && ask.waiter.node != self.cx.me() {
+    /// Who asks here for a token that a silent node has cannot know that: it asked
+    /// another one.
+    fn disappoint(&mut self, ask: &Ask, forsaken: Option<Forsaken>) {
+        let there = self.lock.own.hint;
+        let silent = forsaken.is_some_and(|forsaken| forsaken.silent.contains(there));
+        if silent && ask.waiter.node != self.cx.me() {
             let lost = Lost {
                 subject: self.subject(),
                 request: ask.waiter.request,
-                with: NodeId::COORDINATOR,
+                with: there,
             };
             self.cx.send(ask.waiter.node, Message::Lost(lost));
         }
@@ -626,16 +627,16 @@ impl Desk<'_, '_> {
         self.serve();
     }
 
-    /// The token is out of reach. If it is because of a first node that is only silent,
-    /// its time to come back is counted from our wish.
-    fn lost(&mut self, lost: &Lost, forsaken: Option<Duration>) {
+    /// The token is out of reach. If it is because of a node that is only silent, its
+    /// time to come back is counted from our wish.
+    fn lost(&mut self, lost: &Lost, forsaken: Option<Forsaken>) {
         let want = self.lock.own.want();
         let Some(want) = want.filter(|want| want.waiter.request == lost.request) else {
             return;
         };
-        let silent = lost.with == NodeId::COORDINATOR && !self.cx.is_gone(lost.with);
+        let silent = !self.cx.is_gone(lost.with);
         let waited = self.cx.now - want.since;
-        if !silent || forsaken.is_some_and(|patience| waited >= patience) {
+        if !silent || forsaken.is_some_and(|forsaken| waited >= forsaken.patience) {
             self.refuse_all(lost.with);
         }
     }
