@@ -308,7 +308,7 @@ def _number(dtype, merge):
     if kind not in "uif" or dtype.itemsize not in sizes or not dtype.isnative:
         raise TypeError(
             "nodes accumulate integers of 1 to 8 bytes, truth values and floats of 4 or 8, in this "
-            f"host's order of bytes, not {dtype}: make an array of such numbers (for a field, one of its own)"
+            f"host's order of bytes, not {dtype}: make an array of such numbers, for a field its own"
         )
     if kind == "f" and merge == "or":
         raise TypeError(f"{dtype} has no bits to set: use an array of integers")
