@@ -325,6 +325,32 @@ def test_the_creator_may_end_and_others_come_later(cluster, name):
     assert cluster.run(2, found, name) == "long live"
 
 
+STRANGER = """
+    import importlib, os, sys
+    module = importlib.import_module(sys.argv[1])
+    os.chmod(os.path.dirname(os.environ["PAGEMESH_SOCKET"]), 0o755)
+    os.chmod(os.environ["PAGEMESH_SOCKET"], 0o777)
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+    for more in ({}, {"create": True, "size": 1}):
+        try:
+            module.SharedMemory(sys.argv[2], **more)
+        except OSError as error:
+            print(type(error).__name__, error, error.errno, error.filename)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user to be")
+def test_what_is_anothers_is_refused_alike(cluster, name):
+    said = []
+    for module in MODULES:
+        segment = importlib.import_module(module).SharedMemory(name, create=True, size=9)
+        said.append(cluster.run(2, STRANGER, module, name))
+        segment.close()
+        segment.unlink()
+    assert said[0] == said[1]
+    assert said[0].startswith(f"PermissionError [Errno 13] Permission denied: '/{name}' 13")
+
+
 def test_no_daemon_is_an_error_with_its_cure(cluster):
     code = """
         from pagemesh import errors
