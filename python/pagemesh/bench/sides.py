@@ -266,7 +266,7 @@ class Measurer:
             first = self.array[0, -1]
             self.connection.send(("update", 1000.0 + number))
             while self.array[0, -1] == first:
-                os.sched_yield()
+                time.sleep(1e-5)
             self.array[0].copy()
             seen = time.monotonic()
             taken.append(seen - self.connection.recv())
