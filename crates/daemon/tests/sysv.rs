@@ -5,11 +5,12 @@ mod common;
 
 use common::{Client, Daemon};
 use pagemesh_os::seqpacket::Socket;
+use pagemesh_sim::Chance;
 use pagemesh_wire::local::{Reply, Request, RequestPacket};
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::sysv::{
     Errno, Family, IPC_NOWAIT, IPC_PRIVATE, Id, Kind, MESSAGE, OBJECTS, OPERATIONS, Op, Outcome,
-    Pick, SEMAPHORES, SemBuf, SemRead,
+    SEMAPHORES, SemBuf,
 };
 
 /// What a process asks, with the kernel's word for who it is.
@@ -120,85 +121,17 @@ impl Dice {
     fn below(&mut self, limit: usize) -> usize {
         (self.throw() % limit as u64) as usize
     }
+}
 
-    /// Numbers at the edges of everything.
-    fn odd(&mut self) -> i32 {
-        let edges = [
-            0,
-            1,
-            -1,
-            i32::MAX,
-            i32::MIN,
-            0x7fff,
-            0x8000,
-            1 << 24,
-            3 << 24,
-        ];
-        edges[self.below(edges.len())]
+impl Chance for Dice {
+    fn below(&mut self, limit: usize) -> usize {
+        self.below(limit)
     }
 }
 
+/// What the simulator's nodes bear, too; here nobody waits for ever.
 fn nonsense(dice: &mut Dice) -> Op {
-    let (id, key, flags, number) = (Id(dice.odd()), dice.odd(), dice.odd(), dice.odd());
-    let many = dice.below(3) * 6000;
-    let pick = [Pick::Id(id), Pick::Index(number), Pick::IndexAny(number)][dice.below(3)];
-    let family = [Family::Shm, Family::Sem, Family::Msg][dice.below(3)];
-    let (kind, write) = (Kind(i64::from(number) << 32), true);
-    let buf = SemBuf {
-        number: number as u16,
-        op: i16::MIN,
-        flags: IPC_NOWAIT as i16,
-    };
-    match dice.below(12) {
-        0 => Op::ShmGet {
-            key,
-            size: number as u64,
-            flags,
-        },
-        1 => Op::ShmAttach {
-            id,
-            write,
-            exec: true,
-        },
-        2 => Op::ShmLock { id, lock: true },
-        3 => Op::SemGet {
-            key,
-            count: number,
-            flags,
-        },
-        4 => Op::SemOp {
-            id,
-            ops: vec![buf; many.min(6000)],
-        },
-        5 => Op::SemSetAll {
-            id,
-            values: vec![0xff; many + 1],
-        },
-        6 => Op::SemSetOne {
-            id,
-            number,
-            value: flags,
-        },
-        7 => Op::MsgSend {
-            id,
-            kind,
-            text: vec![1; many],
-            flags: flags | IPC_NOWAIT,
-        },
-        8 => Op::MsgReceive {
-            id,
-            room: u64::MAX,
-            kind,
-            flags: flags | IPC_NOWAIT,
-        },
-        9 => Op::Stat { family, pick },
-        10 => Op::Remove { family, id },
-        _ => Op::SemGetOne {
-            id,
-            number,
-            what: SemRead::Count,
-        },
-    }
+    pagemesh_sim::nonsense(dice, &[], IPC_NOWAIT)
 }
 
 /// The object that an operation names, whatever its family.

@@ -35,6 +35,7 @@ mod scenario;
 mod sealing;
 mod step;
 mod storms;
+mod systemv;
 mod transcript;
 mod witness;
 mod workload;
@@ -50,6 +51,7 @@ pub use log::LEGEND;
 pub use plan::Profile;
 pub use run::{Options, Outcome, run};
 pub use scenario::rewrite_scenario;
+pub use systemv::{Chance, Mistake, SystemV, Tried, nonsense, system_v};
 pub use world::Stats;
 
 #[cfg(test)]

@@ -1,0 +1,126 @@
+//! System V objects in the simulator: real nodes, random calls, and one host's
+//! System V as the judge.
+//!
+//! Processes of several hosts call `semop`, `msgsnd`, `shmat` and their kin on objects
+//! with keys, which are at home with the coordinator, and on private ones of other
+//! homes; they fork, get signals, die, and so do hosts. Whatever a home answers in one
+//! step must be what [`model::Model`], a single host, answers to the same calls in the
+//! same order; whatever a process hears must be what its home said of its last call,
+//! and its home has heard each call once at most. A world of its own, as
+//! [`crate::labelled`].
+
+mod cluster;
+mod home;
+mod model;
+mod nonsense;
+mod program;
+mod queue;
+mod set;
+#[cfg(test)]
+mod tests;
+
+pub use nonsense::{Chance, nonsense};
+
+use crate::plan::Profile;
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemV {
+    /// Decides everything.
+    pub seed: u64,
+    /// How bad the network is.
+    pub profile: Profile,
+    /// A mistake that must be found.
+    pub mistake: Option<Mistake>,
+}
+
+/// How the cluster differs from one host, if the run is a test of the judge: what is
+/// planted is in the judge or in the network, never in the core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// Whoever came last is served first.
+    LastComeFirst,
+    /// Operations of a `semop` that has to wait happen as far as they can.
+    PartlyDone,
+    /// What a process that ends wanted undone stays.
+    UndoForgotten,
+    /// Sleepers do not hear that their object is gone.
+    RemovalUnheard,
+    /// A message is taken from behind.
+    QueueTurned,
+    /// A call comes to its home twice, as two calls.
+    CalledTwice,
+    /// A home never hears that processes ended.
+    ExitLost,
+}
+
+impl Mistake {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::LastComeFirst,
+        Self::PartlyDone,
+        Self::UndoForgotten,
+        Self::RemovalUnheard,
+        Self::QueueTurned,
+        Self::CalledTwice,
+        Self::ExitLost,
+    ];
+}
+
+/// What happened in a run, and that it was right.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tried {
+    /// Calls that a home executed, and the judge.
+    pub calls: u64,
+    /// Of these, that had to wait.
+    pub waited: u64,
+    /// That were answered by what somebody else did.
+    pub woken: u64,
+    /// That were withdrawn by a signal.
+    pub withdrawn: u64,
+    /// Calls and replies that came again and were not done again.
+    pub repeated: u64,
+    /// Calls that no library would make; they are answered, and harm nobody.
+    pub nonsense: u64,
+    /// Objects removed.
+    pub removed: u64,
+    /// Sleepers that heard of it.
+    pub orphaned: u64,
+    /// Processes that died.
+    pub died: u64,
+    /// Semaphores that were changed because of that.
+    pub undone: u64,
+    /// Hosts that vanished.
+    pub crashed: u64,
+    /// Times a host stood still.
+    pub paused: u64,
+    /// Datagrams sent.
+    pub datagrams: u64,
+}
+
+/// Runs one seed.
+///
+/// # Errors
+/// Says what was wrong, after the last steps of the run.
+pub fn system_v(options: SystemV) -> Result<Tried, String> {
+    cluster::Cluster::new(options).run()
+}
+
+impl Tried {
+    /// Adds up what happened in several runs.
+    pub fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.waited += other.waited;
+        self.woken += other.woken;
+        self.withdrawn += other.withdrawn;
+        self.repeated += other.repeated;
+        self.nonsense += other.nonsense;
+        self.removed += other.removed;
+        self.orphaned += other.orphaned;
+        self.died += other.died;
+        self.undone += other.undone;
+        self.crashed += other.crashed;
+        self.paused += other.paused;
+        self.datagrams += other.datagrams;
+    }
+}
