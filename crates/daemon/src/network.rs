@@ -114,6 +114,11 @@ impl Outgoing {
         let room = few && self.bytes.len() + length <= TOGETHER;
         alike && room && (self.too_long == 0 || length < self.too_long)
     }
+
+    /// Whether datagrams with whole pages wait for more of their kind.
+    fn is_large_for(&self, to: SocketAddr) -> bool {
+        self.to == Some(to) && self.each >= LARGE
+    }
 }
 
 impl Network {
@@ -356,7 +361,8 @@ impl Network {
         let message = datagram.len();
         let whole = finish(&mut datagram);
         if whole {
-            let probe = self.packing.pack(header.to, &mut datagram, message, tally);
+            let link = (header.to, self.has_company(to));
+            let probe = self.packing.pack(link, &mut datagram, message, tally);
             if !self.joins_first(to, &mut datagram) {
                 self.seal((to, header.to), &datagram, tally);
             }
@@ -414,6 +420,11 @@ impl Network {
     /// Whether the datagram sent next is followed by another one for the same node.
     pub(crate) fn expect_more(&mut self, more: bool) {
         self.more = more;
+    }
+
+    /// Whether a page that is sent now leaves with others: more follow, or some wait.
+    fn has_company(&self, to: SocketAddr) -> bool {
+        self.more || self.together || self.has_more() || self.outbox.is_large_for(to)
     }
 
     /// Whether more came together with what was received last.

@@ -65,11 +65,12 @@ impl Packing {
         }
     }
 
-    /// Makes the page behind the first `at` bytes smaller, if that is wanted. Also
-    /// returns a probe of the link that should follow.
+    /// Makes the page behind the first `at` bytes smaller, if that is wanted; `joins`
+    /// if it would leave with others that are whole. Also returns a probe of the link
+    /// that should follow.
     pub(crate) fn pack(
         &mut self,
-        to: NodeId,
+        (to, joins): (NodeId, bool),
         datagram: &mut Vec<u8>,
         at: usize,
         tally: &mut Tally,
@@ -85,7 +86,7 @@ impl Packing {
             Compress::Auto => {
                 let link = self.links.entry(to).or_default();
                 probe = link.gauge.due(datagram);
-                link.judged(datagram, at, tally)
+                link.judged(datagram, (at, joins), tally)
             }
         };
         match form {
@@ -155,8 +156,18 @@ impl Packing {
 }
 
 impl Link {
-    /// Packs what a zero page or the judge gives reason to.
-    fn judged(&mut self, datagram: &mut Vec<u8>, at: usize, tally: &mut Tally) -> Form {
+    /// Packs what a zero page or the judge gives reason to. Datagrams that leave with
+    /// one call are of one length: unless the link is known to be slow, a page more in a
+    /// call costs less than another call.
+    fn judged(
+        &mut self,
+        datagram: &mut Vec<u8>,
+        (at, joins): (usize, bool),
+        tally: &mut Tally,
+    ) -> Form {
+        if joins && !self.gauge.is_slow() {
+            return Form::Plain;
+        }
         let codec = self.judge.choose();
         let Some(tried) = codec else {
             return pack_tail(None, datagram, at);

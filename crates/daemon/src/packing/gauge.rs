@@ -3,7 +3,7 @@
 //! After so many pages a short and a long probe go out, one after the other, and each
 //! is answered by a few bytes at once. What the long one took longer is what 4 KiB
 //! cost on this link. Processors are busy and the wire is sometimes empty, so several
-//! pairs are taken, and of each kind the least but one. A link found slow twice is
+//! pairs are taken, and of each kind the least but one. A link found slow again and again is
 //! believed to be, and stays so for a while: a token bucket that compression has
 //! filled looks fast until it is needed.
 
@@ -19,13 +19,18 @@ const ANSWER: u8 = 0x21;
 /// Bytes behind the header of a probe: its number; a long one has a page more.
 const NUMBER: usize = 8;
 
-/// Pairs of a measurement.
-const PAIRS: usize = 4;
+/// Pairs of a measurement: while pages come in bursts, half of all probes wait for
+/// somebody who is busy with them.
+const PAIRS: usize = 8;
 
 /// Pages between two pairs at first, and at most: the longer a link stays as it is,
 /// the less it is asked.
 const FIRST_GAP: u32 = 8;
 const LONGEST_GAP: u32 = 64;
+
+/// A link of which the same was said again and again is asked no more often than this:
+/// a pair costs both ends some 10 µs. 2 ms.
+const REST: u64 = 2_000_000;
 
 /// An answer that took longer is lost: a second.
 const LOST: u64 = 1_000_000_000;
@@ -35,7 +40,7 @@ const LOST: u64 = 1_000_000_000;
 const COPYING: u64 = 10_000;
 
 /// Measurements that must agree.
-const AGREE: u32 = 2;
+const AGREE: u32 = 3;
 
 /// For so long a link that was slow is not believed to be fast: half a minute.
 const GRUDGE: u64 = 30_000_000_000;
@@ -48,6 +53,8 @@ pub(super) struct Gauge {
     /// Pages from pair to pair.
     gap: u32,
     pending: Option<Pending>,
+    /// When the last pair began.
+    began: u64,
     number: u64,
     /// Round trips of this measurement, in nanoseconds.
     short: Vec<u64>,
@@ -86,20 +93,37 @@ impl Heard {
 }
 
 impl Gauge {
+    /// Of a link where a page takes so long, or no time worth a thought.
+    #[cfg(test)]
+    pub(super) fn measured(nanos: u64) -> Self {
+        Self {
+            nanos,
+            last: nanos,
+            agreed: AGREE,
+            ..Self::default()
+        }
+    }
+
     /// A page goes out in this datagram; the probe that should follow, if it is time.
     pub(super) fn due(&mut self, datagram: &[u8]) -> Option<Vec<u8>> {
         self.pages += 1;
         if self.pages < self.gap.max(FIRST_GAP) {
             return None;
         }
-        self.pages = 0;
         let now = clock::monotonic();
+        if self.agreed > AGREE && now.saturating_sub(self.began) < REST {
+            // Not at once again: to read the clock costs something, too.
+            self.pages -= FIRST_GAP;
+            return None;
+        }
+        self.pages = 0;
         if self
             .pending
             .is_some_and(|probe| now.saturating_sub(probe.sent) < LOST)
         {
             return None;
         }
+        self.began = now;
         Some(self.probe(now, datagram, false))
     }
 
@@ -170,6 +194,11 @@ impl Gauge {
             nanos => PAGE as f64 * 1e9 / nanos as f64,
         })
     }
+
+    /// Whether it was measured, and bytes matter.
+    pub(super) fn is_slow(&self) -> bool {
+        self.nanos > 0
+    }
 }
 
 /// The least but one: the least may have met luck.
@@ -220,9 +249,12 @@ mod tests {
     /// long; how many it took.
     fn measure(gauge: &mut Gauge, now: &mut u64, nanos: u64) -> usize {
         let mut pages = 0;
+        // It has been a while.
+        gauge.began = 0;
         loop {
             pages += 1;
             let Some(short) = gauge.due(&HEAD) else {
+                gauge.began = 0;
                 continue;
             };
             // The gauge reads the clock; what it measures is made up.
@@ -239,8 +271,9 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_link_is_believed_when_it_was_slow_twice() {
+    fn a_slow_link_is_believed_when_it_was_slow_again_and_again() {
         let (mut gauge, mut now) = (Gauge::default(), 0);
+        measure(&mut gauge, &mut now, 330_000);
         measure(&mut gauge, &mut now, 330_000);
         assert_eq!(gauge.rate(), None);
         let first = measure(&mut gauge, &mut now, 330_000);
@@ -250,17 +283,32 @@ mod tests {
         let later = measure(&mut gauge, &mut now, 330_000);
         assert!(later > first);
         // A bucket that is full for once changes nothing.
-        measure(&mut gauge, &mut now, 0);
-        measure(&mut gauge, &mut now, 0);
+        for _ in 0..AGREE {
+            measure(&mut gauge, &mut now, 0);
+        }
         assert_eq!(gauge.rate(), Some(rate));
     }
 
     #[test]
     fn what_hosts_need_for_copying_is_no_slow_link() {
         let (mut gauge, mut now) = (Gauge::default(), 0);
-        measure(&mut gauge, &mut now, 4_000);
-        measure(&mut gauge, &mut now, 4_000);
+        for _ in 0..AGREE {
+            measure(&mut gauge, &mut now, 4_000);
+        }
         assert_eq!(gauge.rate(), Some(f64::INFINITY));
+    }
+
+    #[test]
+    fn who_knows_a_link_asks_seldom() {
+        let (mut gauge, mut now) = (Gauge::default(), 0);
+        for _ in 0..4 {
+            measure(&mut gauge, &mut now, 0);
+        }
+        assert!(!gauge.is_slow() && gauge.rate().is_some());
+        gauge.began = clock::monotonic() + LOST;
+        assert!((0..10_000).all(|_| gauge.due(&HEAD).is_none()), "too soon");
+        gauge.began = 0;
+        assert!((0..=FIRST_GAP).any(|_| gauge.due(&HEAD).is_some()));
     }
 
     #[test]

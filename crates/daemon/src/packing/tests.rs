@@ -67,7 +67,7 @@ fn a_page_goes_out_smaller_and_comes_in_whole() {
             let (whole, at) = datagram(&page);
             let mut bytes = whole.clone();
             let (mut packing, mut tally) = (Packing::new(compress), Tally::default());
-            let probe = packing.pack(NodeId(2), &mut bytes, at, &mut tally);
+            let probe = packing.pack((NodeId(2), false), &mut bytes, at, &mut tally);
             assert_eq!(probe, None);
             if compress == Compress::Auto && page != [0; PAGE] {
                 assert_eq!(bytes, whole, "nothing is known of the link");
@@ -90,21 +90,43 @@ fn what_does_not_pack_and_what_is_off_goes_out_as_it_is() {
     let mut tally = Tally::default();
     for compress in [Compress::Off, Compress::Runs, Compress::Lz4, Compress::Auto] {
         let mut bytes = whole.clone();
-        Packing::new(compress).pack(NodeId(2), &mut bytes, at, &mut tally);
+        Packing::new(compress).pack((NodeId(2), false), &mut bytes, at, &mut tally);
         assert_eq!(bytes, whole, "{compress:?}");
     }
     assert_eq!(counted(&tally, "pages_given_up"), 2);
     let (whole, at) = datagram(&[0; PAGE]);
     let mut bytes = whole.clone();
-    Packing::new(Compress::Off).pack(NodeId(2), &mut bytes, at, &mut tally);
+    Packing::new(Compress::Off).pack((NodeId(2), false), &mut bytes, at, &mut tally);
     assert_eq!(bytes, whole);
+}
+
+/// What leaves in one call is worth more than the bytes of a zero page, unless the link
+/// is known to be slow; alone it is not sent.
+#[test]
+fn zeros_amid_whole_pages_stay_whole_but_on_slow_links() {
+    let (whole, at) = datagram(&[0; PAGE]);
+    let mut packing = Packing::new(Compress::Auto);
+    let mut tally = Tally::default();
+    let mut is_elided = |packing: &mut Packing, joins| {
+        let mut bytes = whole.clone();
+        packing.pack((NodeId(2), joins), &mut bytes, at, &mut tally);
+        bytes.len() < whole.len()
+    };
+    assert!(is_elided(&mut packing, false));
+    assert!(!is_elided(&mut packing, true), "nothing is known");
+    let link = packing.links.get_mut(&NodeId(2)).unwrap();
+    link.gauge = Gauge::measured(0);
+    assert!(!is_elided(&mut packing, true));
+    let link = packing.links.get_mut(&NodeId(2)).unwrap();
+    link.gauge = Gauge::measured(330_000);
+    assert!(is_elided(&mut packing, true), "bytes matter there");
 }
 
 #[test]
 fn hostile_pages_are_refused_and_counted() {
     let (mut good, at) = datagram(&sparse());
     let mut tally = Tally::default();
-    Packing::new(Compress::Lz4).pack(NodeId(2), &mut good, at, &mut tally);
+    Packing::new(Compress::Lz4).pack((NodeId(2), false), &mut good, at, &mut tally);
     let mut hostile: Vec<Vec<u8>> = Vec::new();
     let mut with = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = good.clone();

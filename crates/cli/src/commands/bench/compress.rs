@@ -63,6 +63,9 @@ fn codecs(effort: &Effort, report: &mut Report) {
 /// Pages of one kind, the same in every process.
 pub(super) fn of_kind(kind: &str) -> Option<Vec<Page>> {
     let mut dice = Dice::seed_from_u64(SEED);
+    if kind == "mixed" {
+        return Some(mixed(&mut dice));
+    }
     let (program, n) = kind.rsplit_once('_').unwrap_or_default();
     if let Ok(n) = n.parse::<usize>() {
         return of_program(&mut dice, program, n);
@@ -70,6 +73,13 @@ pub(super) fn of_kind(kind: &str) -> Option<Vec<Page>> {
     let all = contents(&mut dice);
     let found = all.into_iter().find(|(name, _)| name == kind)?;
     Some(found.1)
+}
+
+/// Noise, of which every third page was never written.
+fn mixed(dice: &mut Dice) -> Vec<Page> {
+    let mut pages = pages(dice, |dice, _| dice.random());
+    pages.iter_mut().step_by(3).for_each(|page| page.fill(0));
+    pages
 }
 
 /// What is packed, by name.

@@ -1,4 +1,5 @@
-//! Faults that move pages of one kind, with and without compression.
+//! Faults that move pages of one kind, and walks through many of them, with and without
+//! compression.
 
 use crate::commands::bench::agent::Order;
 use crate::commands::bench::report::{Report, Samples};
@@ -7,8 +8,11 @@ use crate::commands::bench::{Effort, Waiting, fault, stream};
 use crate::sandbox::Plan;
 use anyhow::Result;
 
-/// What pages hold.
+/// What pages hold that are read here and there.
 const KINDS: [&str; 4] = ["zeros", "doubles", "text", "noise"];
+
+/// What pages hold that are read from front to back, so that many leave together.
+const WALKED: [&str; 4] = ["zeros", "mixed", "text", "noise"];
 
 /// What is measured beside `off`.
 const MODES: [&str; 3] = ["auto", "runs", "lz4"];
@@ -16,6 +20,36 @@ const MODES: [&str; 3] = ["auto", "runs", "lz4"];
 /// Pages of a round on the slow link, where more has no more to tell; and rounds.
 const SLOW_PAGES: u32 = 200;
 const SLOW_ROUNDS: u32 = 3;
+
+/// Pages of a walk, for each that is read here and there: a walk takes less time.
+const WALK: u32 = 4;
+
+/// How pages are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Here and there.
+    Faults,
+    /// From front to back.
+    Walk,
+}
+
+impl Way {
+    const ALL: [Self; 2] = [Self::Faults, Self::Walk];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Faults => "fault",
+            Self::Walk => "walk",
+        }
+    }
+
+    fn kinds(self) -> [&'static str; 4] {
+        match self {
+            Self::Faults => KINDS,
+            Self::Walk => WALKED,
+        }
+    }
+}
 
 /// What lies between the nodes.
 struct Link {
@@ -43,40 +77,55 @@ struct Side {
 
 pub(super) fn measure(effort: &Effort, report: &mut Report) -> Result<()> {
     for link in &LINKS {
-        let modes = MODES.into_iter();
-        let modes: Vec<_> = modes
-            .filter(|mode| effort.wants(&[&row(link, mode)]))
-            // Nobody would choose a codec for a link without knowing it.
-            .filter(|mode| *mode == "auto" || !link.bucket.is_empty())
-            .collect();
-        if modes.is_empty() {
-            continue;
-        }
-        let sides = ["off"].into_iter().chain(modes);
-        let sides = sides.map(|mode| Side::raise(mode, link));
-        match sides.collect::<Result<Vec<_>>>() {
-            Ok(mut sides) => on_link(link, &mut sides, effort, report)?,
-            Err(why) => report.skip(format!("fault_{}", link.name), &why),
+        for way in Way::ALL {
+            measure_way(link, way, effort, report)?;
         }
     }
     Ok(())
 }
 
-fn row(link: &Link, mode: &str) -> String {
-    format!("fault_{}_{mode}", link.name)
+fn measure_way(link: &Link, way: Way, effort: &Effort, report: &mut Report) -> Result<()> {
+    let modes = MODES.into_iter();
+    let modes: Vec<_> = modes
+        .filter(|mode| effort.wants(&[&row(link, way, mode)]))
+        // Nobody would choose a codec for a link without knowing it.
+        .filter(|mode| *mode == "auto" || !link.bucket.is_empty())
+        .collect();
+    if modes.is_empty() {
+        return Ok(());
+    }
+    let sides = ["off"].into_iter().chain(modes);
+    let sides = sides.map(|mode| Side::raise(mode, link));
+    match sides.collect::<Result<Vec<_>>>() {
+        Ok(mut sides) => on_link(link, way, &mut sides, effort, report),
+        Err(why) => {
+            report.skip(format!("{}_{}", way.name(), link.name), &why);
+            Ok(())
+        }
+    }
 }
 
-fn on_link(link: &Link, sides: &mut [Side], effort: &Effort, report: &mut Report) -> Result<()> {
+fn row(link: &Link, way: Way, mode: &str) -> String {
+    format!("{}_{}_{mode}", way.name(), link.name)
+}
+
+fn on_link(
+    link: &Link,
+    way: Way,
+    sides: &mut [Side],
+    effort: &Effort,
+    report: &mut Report,
+) -> Result<()> {
     let slow = !link.bucket.is_empty();
     let (pages, rounds) = if slow {
         (effort.count.min(SLOW_PAGES), effort.rounds.min(SLOW_ROUNDS))
     } else {
         (effort.count, effort.rounds)
     };
-    for kind in KINDS {
+    for kind in way.kinds() {
         for round in 0..=rounds {
             for side in &mut *sides {
-                side.round(kind, round, pages)?;
+                side.round(way, kind, round, pages)?;
                 if round == Effort::WARM_UP {
                     side.samples = Samples::default();
                 }
@@ -84,7 +133,7 @@ fn on_link(link: &Link, sides: &mut [Side], effort: &Effort, report: &mut Report
         }
         let (off, others) = sides.split_first().expect("there is one that is off");
         for side in others {
-            let name = format!("{}_{kind}", row(link, side.mode));
+            let name = format!("{}_{kind}", row(link, way, side.mode));
             report.row(name, "spin", &side.samples, Some(("off", &off.samples)));
         }
     }
@@ -107,17 +156,31 @@ impl Side {
         })
     }
 
-    /// One node has such pages, the other reads them here and there.
-    fn round(&mut self, kind: &str, round: u32, pages: u32) -> Result<()> {
+    /// One node has such pages, the other reads them.
+    fn round(&mut self, way: Way, kind: &str, round: u32, pages: u32) -> Result<()> {
+        let pages = if way == Way::Walk {
+            pages * WALK
+        } else {
+            pages
+        };
         let stage = &mut self.stage;
         stage.stand_still(false)?;
         let name = format!("bench.compress.{kind}.{round}");
         stage.open(&name, pages, Some(0))?;
         let kind = kind.to_owned();
         stage.ask(1, &Order::Fill { pages, kind })?;
-        stage.ask(0, &Order::Random)?;
-        let order = fault::shuffled(0..pages, round);
-        self.samples.extend(stage.touch(0, &order, false)?);
+        self.samples.extend(match way {
+            Way::Faults => {
+                stage.ask(0, &Order::Random)?;
+                let order = fault::shuffled(0..pages, round);
+                stage.touch(0, &order, false)?
+            }
+            Way::Walk => {
+                let write = false;
+                let took = stage.ask(0, &Order::Walk { pages, write })?;
+                took.iter().map(|nanos| nanos / u64::from(pages)).collect()
+            }
+        });
         stage.remove(&name)?;
         stage.stand_still(true)
     }
