@@ -119,6 +119,18 @@ impl Outgoing {
     fn is_large_for(&self, to: SocketAddr) -> bool {
         self.to == Some(to) && self.each >= LARGE
     }
+
+    /// A datagram that carries a page becomes the first of those that leave together
+    /// without being copied, and leaves other memory in its place; false if it cannot.
+    fn begins(&mut self, to: SocketAddr, datagram: &mut Vec<u8>) -> bool {
+        let first = self.to.is_none() && datagram.len() >= LARGE;
+        if !first || !self.takes(to, datagram.len()) {
+            return false;
+        }
+        (self.to, self.each) = (Some(to), datagram.len());
+        std::mem::swap(&mut self.bytes, datagram);
+        true
+    }
 }
 
 impl Network {
@@ -217,6 +229,11 @@ impl Network {
         };
         self.inbox = inbox;
         Ok(got)
+    }
+
+    /// Whether what goes out leaves as it is.
+    fn is_direct(&self) -> bool {
+        self.impairer.is_none() && self.edge.is_none()
     }
 
     /// Whether what comes in can be read where it was received.
@@ -363,7 +380,8 @@ impl Network {
         if whole {
             let link = (header.to, self.has_company(to));
             let probe = self.packing.pack(link, &mut datagram, message, tally);
-            if !self.joins_first(to, &mut datagram) {
+            let plain = self.sealing.is_none() && self.is_direct();
+            if !plain || !self.outbox.begins(to, &mut datagram) {
                 self.seal((to, header.to), &datagram, tally);
             }
             if let Some(probe) = probe {
@@ -374,20 +392,6 @@ impl Network {
         whole
     }
 
-    /// A datagram that carries a page becomes the first of those that leave together
-    /// without being copied; false if it has to be.
-    fn joins_first(&mut self, to: SocketAddr, datagram: &mut Vec<u8>) -> bool {
-        let plain = self.sealing.is_none() && self.impairer.is_none() && self.edge.is_none();
-        let outbox = &mut self.outbox;
-        let first = plain && outbox.to.is_none() && datagram.len() >= LARGE;
-        if !first || !outbox.takes(to, datagram.len()) {
-            return false;
-        }
-        (outbox.to, outbox.each) = (Some(to), datagram.len());
-        std::mem::swap(&mut outbox.bytes, datagram);
-        true
-    }
-
     /// Sends bytes that are no message of ours to a host that is no member.
     pub(crate) fn send_bytes(&mut self, to: SocketAddr, bytes: &[u8], tally: &mut Tally) {
         self.seal((to, NodeId::NONE), bytes, tally);
@@ -395,8 +399,13 @@ impl Network {
 
     /// Sends a datagram, sealed if this daemon has a key.
     fn seal(&mut self, (to, node): (SocketAddr, NodeId), datagram: &[u8], tally: &mut Tally) {
+        let direct = self.is_direct();
         if let Some(sealing) = &mut self.sealing {
-            if let Some(sealed) = sealing.seal(to, node, &[datagram]) {
+            let sealed = sealing.seal(to, node, &[datagram]);
+            let outbox = &mut self.outbox;
+            if let Some(sealed) = sealed
+                && !(direct && outbox.begins(to, sealed))
+            {
                 let waits = waits(self.together || self.more, &self.rest, &self.outbox, to);
                 let (udp, impairer) = (&self.udp, &mut self.impairer);
                 let outbox = (&mut self.outbox, waits);

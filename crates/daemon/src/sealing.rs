@@ -10,6 +10,7 @@ use pagemesh_seal::{
 };
 use pagemesh_wire::peer::{Health, Member, MemberView};
 use pagemesh_wire::{NodeId, PublicKey};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashSet;
 use std::fs;
 use std::net::SocketAddr;
@@ -17,7 +18,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 /// Seals and opens datagrams.
 #[derive(Debug)]
@@ -133,7 +134,7 @@ impl Sealing {
         address: SocketAddr,
         to: NodeId,
         parts: &[&[u8]],
-    ) -> Option<&[u8]> {
+    ) -> Option<&mut Vec<u8>> {
         let key = self.keys.get(usize::from(to.0)).copied();
         let key = key.filter(|key| *key != PublicKey::NONE);
         let whom = key.map_or(Whom::Anybody, Whom::Member);
@@ -223,10 +224,11 @@ const fn count(why: Refused) -> Count {
 }
 
 fn now() -> Now {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH);
+    // Every datagram asks, and only whole seconds of this count: the time of the last tick.
+    let unix = clock_gettime(ClockId::RealtimeCoarse);
     Now {
         since: Duration::from_nanos(clock::monotonic()),
-        unix: unix.map_or(0, |unix| unix.as_secs()),
+        unix: u64::try_from(unix.tv_sec).unwrap_or(0),
     }
 }
 

@@ -197,8 +197,8 @@ impl Guard {
         self.members.set(members, banned);
     }
 
-    /// Seals a datagram, given in parts. Without a session it waits for one,
-    /// and a greeting goes out first.
+    /// Seals a datagram, given in parts; the memory it is in may be swapped for other.
+    /// Without a session it waits for one, and a greeting goes out first.
     pub fn seal(
         &mut self,
         now: Now,
@@ -206,7 +206,7 @@ impl Guard {
         whom: Whom,
         parts: &[&[u8]],
         outbox: &mut Outbox,
-    ) -> Option<&[u8]> {
+    ) -> Option<&mut Vec<u8>> {
         let key = match whom {
             Whom::Member(key) => Some(key),
             Whom::Anybody => self.doors.get(&address).and_then(|door| door.met),
@@ -222,7 +222,7 @@ impl Guard {
             if wants_new {
                 self.greet(now, address, key, outbox);
             }
-            return Some(&self.sealed);
+            return Some(&mut self.sealed);
         }
         if matches!(whom, Whom::Anybody) {
             // Met at the door, long ago. It may not know that it was ever admitted:

@@ -95,7 +95,7 @@ impl World {
         let guard = &mut self.hosts[from];
         let parts = [text.as_bytes(), b"!"];
         let sealed = guard.seal(at(self.now), address(to), whom, &parts, &mut outbox);
-        let sealed = sealed.map(<[u8]>::to_vec);
+        let sealed = sealed.cloned();
         outbox.extend(sealed.map(|bytes| Letter {
             to: address(to),
             bytes,
