@@ -131,15 +131,17 @@ impl Recorder {
         }
     }
 
-    /// Whether [`Recorder::settle`] has something to do; if not, gets ready for
-    /// what comes next.
+    /// Whether [`Recorder::settle`] has something to do.
     pub(crate) fn is_due(&self) -> bool {
-        let Some(journal) = &self.0 else { return false };
-        let due = journal.is_long() || journal.is_stopped();
-        if !due {
+        let journal = self.0.as_ref();
+        journal.is_some_and(|journal| journal.is_long() || journal.is_stopped())
+    }
+
+    /// There is time: gets ready for what comes next.
+    pub(crate) fn look_ahead(&self) {
+        if let Some(journal) = &self.0 {
             journal.look_ahead();
         }
-        due
     }
 
     /// What is remembered, as it stands in a file; with the state of `node`, if
