@@ -66,8 +66,8 @@ pub enum Effect {
         address: SocketAddr,
         /// Its header; the driver sets `body` when it encodes.
         header: Header,
-        /// Its message.
-        message: Message,
+        /// Its message; apart, since effects are moved often and most are small.
+        message: Box<Message>,
         /// The page behind it, exactly if [`Message::carries_page`].
         page: Option<(SegmentId, PageIndex, Source)>,
     },
@@ -171,7 +171,7 @@ pub enum Effect {
         /// Which.
         ticket: Ticket,
         /// With what.
-        reply: Reply,
+        reply: Box<Reply>,
     },
     /// Something about twins and diffs of a segment of policy `release`.
     Diffs(DiffWork),
@@ -264,5 +264,20 @@ impl Effects {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effects_are_small() {
+        // Some thirty of them are moved for each fault.
+        let size = size_of::<Effect>();
+        assert!(
+            size <= 112,
+            "{size} bytes: what is large and rare goes into a box"
+        );
     }
 }

@@ -108,7 +108,7 @@ impl Rooms {
             .map(|member| member.health);
         if matches!(health, Some(Health::Dead | Health::Left | Health::Revoked)) {
             let header = cx.header(header.from);
-            let message = Message::Expelled;
+            let message = Box::new(Message::Expelled);
             cx.push(Effect::Send {
                 address: source,
                 header,

@@ -23,6 +23,11 @@ use crate::time::Time;
 
 /// What a subject adds to what is under way about it.
 pub(crate) trait Extra: Default + PartialEq {
+    /// Whether nothing is under way.
+    fn is_idle(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// How a wish is said to others.
     fn say(&self, ask: Ask) -> Message {
         Message::Ask(ask)
@@ -73,7 +78,7 @@ impl<X: Extra> Busy<X> {
             && self.queue.is_empty()
             && self.passing.is_none()
             && self.search.is_none()
-            && self.more == X::default()
+            && self.more.is_idle()
     }
 }
 
@@ -333,18 +338,16 @@ impl<X: Extra> Ownership<X> {
     }
 
     /// A grant arrived. True if it is news: this node is the owner now, and the
-    /// queue has those who waited at its predecessor before those who came here.
+    /// queue has those who waited at its predecessor before those who came here. Then
+    /// [`acknowledge`] is to follow, behind what threads here wait for; otherwise that
+    /// is done.
     pub(crate) fn accept(&mut self, cx: &mut Cx<'_>, from: NodeId, pass: &Pass) -> bool {
         if self.hint == cx.me() && pass.version > self.version {
             // Two owners: only a confused or hostile peer says so.
             return false;
         }
-        let ack = Message::PassAck(PassAck {
-            subject: pass.subject,
-            version: pass.version,
-        });
-        cx.send(from, ack);
         if pass.version <= self.version {
+            acknowledge(cx, from, pass);
             return false;
         }
         let me = cx.me();
@@ -638,6 +641,12 @@ impl Search {
             self.passing |= located.passing;
         }
     }
+}
+
+/// Tells who granted that the grant has come.
+pub(crate) fn acknowledge(cx: &mut Cx<'_>, from: NodeId, pass: &Pass) {
+    let (subject, version) = (pass.subject, pass.version);
+    cx.send(from, Message::PassAck(PassAck { subject, version }));
 }
 
 /// A grant without contents that nobody asked for, to be filled in.

@@ -803,7 +803,7 @@ impl Rooms {
         cx.push(Effect::Send {
             address: source,
             header,
-            message,
+            message: Box::new(message),
             page: None,
         });
     }

@@ -142,6 +142,7 @@ impl Cx<'_> {
     }
 
     pub(crate) fn reply(&mut self, ticket: Ticket, reply: Reply) {
+        let reply = Box::new(reply);
         self.push(Effect::Reply { ticket, reply });
     }
 
@@ -209,7 +210,7 @@ impl Cx<'_> {
         self.push(Effect::Send {
             address,
             header,
-            message,
+            message: Box::new(message),
             page,
         });
     }

@@ -198,7 +198,7 @@ impl Hands {
                 wanted,
             } => self.lend_lock(key, client, wanted),
             Effect::ReclaimLock { key } => self.reclaim_lock(key),
-            Effect::Reply { ticket, reply } => self.answer(ticket, reply),
+            Effect::Reply { ticket, reply } => self.answer(ticket, *reply),
             Effect::SendNotice { address, notice } => {
                 self.network
                     .send_bytes(address, &notice.encode(), &mut self.tally);
@@ -393,6 +393,7 @@ impl Hands {
     /// looks how often the threads that wait for other nodes have run.
     pub(crate) fn catch_up(&mut self) {
         self.write_down();
+        self.recorder.look_ahead();
         if self.faults.has_unseen() {
             let threads = &mut self.threads;
             self.faults.look(|thread| threads.look(thread));

@@ -140,7 +140,7 @@ mod tests {
                 incarnation: Incarnation(1),
                 body: 0,
             },
-            message: Message::Expelled,
+            message: Box::new(Message::Expelled),
             page: Some((SEGMENT, PageIndex(page), Source::Frame)),
         }
     }

@@ -91,7 +91,7 @@ impl World {
                 wanted,
             } => self.lend(at, key, client, wanted),
             Effect::ReclaimLock { key } => self.reclaim(at, key),
-            Effect::Reply { ticket, reply } => self.answer(at, ticket, reply),
+            Effect::Reply { ticket, reply } => self.answer(at, ticket, *reply),
             Effect::SendNotice { address, notice } => {
                 let arrival = Happening::Arrival {
                     to: address,

@@ -164,7 +164,7 @@ fn welcome(cx: &mut Cx<'_>, address: SocketAddr, join: &Join, node: NodeId, view
     cx.push(Effect::Send {
         address,
         header,
-        message: Message::Welcome(welcome),
+        message: Box::new(Message::Welcome(welcome)),
         page: None,
     });
 }
@@ -179,7 +179,7 @@ fn unwelcome(cx: &mut Cx<'_>, address: SocketAddr, join: &Join, why: Refusal) {
     cx.push(Effect::Send {
         address,
         header,
-        message,
+        message: Box::new(message),
         page: None,
     });
 }

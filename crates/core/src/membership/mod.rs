@@ -221,7 +221,7 @@ fn say_join(cx: &mut Cx<'_>, address: SocketAddr) {
     cx.push(Effect::Send {
         address,
         header,
-        message: Message::Join(join),
+        message: Box::new(Message::Join(join)),
         page: None,
     });
 }

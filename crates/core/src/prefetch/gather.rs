@@ -1,7 +1,8 @@
 //! Many wishes for the same node in one datagram.
 
 use crate::effect::{Effect, Effects};
-use pagemesh_wire::peer::{AskMany, Message, Subject, Wish};
+use pagemesh_wire::header::Header;
+use pagemesh_wire::peer::{Ask, AskMany, Message, Subject, Wish};
 
 /// Puts the wishes among the effects from `start` on, as far as they are this node's
 /// own and new, into as few datagrams as possible. Wishes may overtake what
@@ -26,14 +27,7 @@ pub(crate) fn gather(effects: &mut Effects, start: usize) {
 
 /// A wish as it stands among others, if it can.
 fn wish(effect: &Effect) -> Option<Wish> {
-    let Effect::Send {
-        header,
-        message: Message::Ask(ask),
-        ..
-    } = effect
-    else {
-        return None;
-    };
+    let (header, ask) = said(effect)?;
     let Subject::Page { page, .. } = ask.subject else {
         return None;
     };
@@ -44,6 +38,20 @@ fn wish(effect: &Effect) -> Option<Wish> {
         have: ask.waiter.have,
         since: ask.since,
     })
+}
+
+/// The wish that is sent, if one is.
+fn said(effect: &Effect) -> Option<(&Header, &Ask)> {
+    let Effect::Send {
+        header, message, ..
+    } = effect
+    else {
+        return None;
+    };
+    match &**message {
+        Message::Ask(ask) => Some((header, ask)),
+        _ => None,
+    }
 }
 
 /// Whether a wish found room in what goes to the same node anyway.
@@ -58,24 +66,27 @@ fn joins(open: &mut Effect, effect: &Effect, wish: Wish) -> bool {
         Effect::Send {
             address: to,
             header: other,
-            message: Message::Ask(ask),
+            message: joining,
             ..
         },
     ) = (open, effect)
     else {
         return false;
     };
+    let Message::Ask(ask) = &**joining else {
+        return false;
+    };
     // At the address of a node that died there may be a new one, with another number.
     if address != to || header.to != other.to {
         return false;
     }
-    if let Message::Ask(first) = held {
+    if let Message::Ask(first) = &**held {
         match AskMany::of(first) {
-            Some(many) => *held = Message::AskMany(many),
+            Some(many) => **held = Message::AskMany(many),
             None => return false,
         }
     }
-    let Message::AskMany(many) = held else {
+    let Message::AskMany(many) = &mut **held else {
         return false;
     };
     many.join(ask.subject.segment(), ask.waiter.access, wish)
@@ -85,8 +96,7 @@ fn joins(open: &mut Effect, effect: &Effect, wish: Wish) -> bool {
 mod tests {
     use super::*;
     use crate::effect::Reply;
-    use pagemesh_wire::header::Header;
-    use pagemesh_wire::peer::{Access, Ask, Waiter};
+    use pagemesh_wire::peer::{Access, Waiter};
     use pagemesh_wire::{
         ClusterId, Incarnation, NodeId, PageIndex, RequestId, SegmentId, Ticket, Version,
     };
@@ -111,13 +121,13 @@ mod tests {
                 incarnation: Incarnation(1),
                 body: 0,
             },
-            message: Message::Ask(Ask {
+            message: Box::new(Message::Ask(Ask {
                 subject,
                 waiter,
                 since: Version(3),
                 hops: 0,
                 by_library: false,
-            }),
+            })),
             page: None,
         }
     }
@@ -131,7 +141,7 @@ mod tests {
         }
         effects.push(Effect::Reply {
             ticket: Ticket(1),
-            reply: Reply::Done,
+            reply: Box::new(Reply::Done),
         });
         effects.push(ask(2, 5, Access::Read));
         effects.push(ask(1, 6, Access::Write));
@@ -142,10 +152,10 @@ mod tests {
         let sizes: Vec<usize> = after
             .iter()
             .filter_map(|effect| match effect {
-                Effect::Send {
-                    message: Message::AskMany(many),
-                    ..
-                } => Some(many.each(NodeId(9)).count()),
+                Effect::Send { message, .. } => match &**message {
+                    Message::AskMany(many) => Some(many.each(NodeId(9)).count()),
+                    _ => None,
+                },
                 _ => None,
             })
             .collect();
@@ -155,14 +165,11 @@ mod tests {
             let mut asks: Vec<Ask> = effects
                 .iter()
                 .flat_map(|effect| match effect {
-                    Effect::Send {
-                        message: Message::Ask(ask),
-                        ..
-                    } => vec![*ask],
-                    Effect::Send {
-                        message: Message::AskMany(many),
-                        ..
-                    } => many.each(NodeId(9)).collect(),
+                    Effect::Send { message, .. } => match &**message {
+                        Message::Ask(ask) => vec![*ask],
+                        Message::AskMany(many) => many.each(NodeId(9)).collect(),
+                        _ => Vec::new(),
+                    },
                     _ => Vec::new(),
                 })
                 .collect();

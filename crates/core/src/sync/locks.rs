@@ -7,7 +7,7 @@
 use crate::effect::{Effect, Reply};
 use crate::event::Event;
 use crate::membership::Forsaken;
-use crate::ownership::{ASTRAY, Extra, Found, Ownership, Route, grant};
+use crate::ownership::{ASTRAY, Extra, Found, Ownership, Route, acknowledge, grant};
 use crate::policies::{After, Release};
 use crate::segment::Segments;
 use crate::shell::Cx;
@@ -448,6 +448,7 @@ impl Desk<'_, '_> {
             self.lock.uninformed = !order.acquire(self.cx, from, &news, after);
         }
         self.arrived();
+        acknowledge(self.cx, from, pass);
     }
 
     /// The token is in our hands: our own wish, if any, is the first served.

@@ -104,7 +104,7 @@ impl Cluster {
                     datagram.extend_from_slice(&[0; PAGE_SIZE]);
                 }
                 let to = NodeId(address.port() - 999);
-                self.sent.push((node, to, message));
+                self.sent.push((node, to, *message));
                 let from = SocketAddr::from(([127, 0, 0, 1], 999 + node.0));
                 self.wire.push_back((to, from, datagram));
             }
@@ -123,7 +123,7 @@ impl Cluster {
                 self.done
                     .push((node, Effect::SendNotice { address, notice }));
             }
-            Effect::Reply { ticket, reply } => self.replies.push((node, ticket, reply)),
+            Effect::Reply { ticket, reply } => self.replies.push((node, ticket, *reply)),
             Effect::Emit(_) => {}
             other => self.done.push((node, other)),
         }

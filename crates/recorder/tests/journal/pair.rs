@@ -207,7 +207,7 @@ impl Pair {
                 side.queue.push_back(input);
             }
             Effect::Reply { ticket, reply } => {
-                if let Reply::Segment(info) = reply {
+                if let Reply::Segment(info) = &**reply {
                     self.segment = Some(info.id);
                 }
                 side.journal.note(&ticket.0.to_le_bytes());

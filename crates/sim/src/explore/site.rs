@@ -323,7 +323,7 @@ impl Turn<'_> {
                 header,
                 message,
                 page,
-            } => return self.send(address, header, message, page, payload),
+            } => return self.send(address, header, *message, page, payload),
             Effect::Fill {
                 segment,
                 page,
@@ -392,7 +392,7 @@ impl Turn<'_> {
                 Reclaimed::UnderWay => self.see(Sight::Awaited(key)),
             },
             Effect::Reply { ticket, reply } => {
-                self.see(Sight::Replied(ticket, reply));
+                self.see(Sight::Replied(ticket, *reply));
             }
             // Said to strangers, of whom there are none here.
             Effect::SendNotice { .. } => {}

@@ -485,7 +485,7 @@ impl Cluster {
                 self.hosts[host].words.insert(key, word);
             }
             Effect::ReclaimLock { key } => self.reclaim(host, key, follow)?,
-            Effect::Reply { ticket, reply } => self.replied(ticket, reply)?,
+            Effect::Reply { ticket, reply } => self.replied(ticket, *reply)?,
             Effect::Fail {
                 page, why, mapping, ..
             } => self.fails(host, mapping, page, &why)?,

@@ -350,7 +350,7 @@ impl Cluster {
                     message,
                     ..
                 } => {
-                    if let Message::Reply { call, body } = &message
+                    if let Message::Reply { call, body } = &*message
                         && let Some(word) = Word::sent(body)
                     {
                         words.push((Key::Of(header.to, *call), word));
@@ -727,7 +727,7 @@ impl Cluster {
         self.hosts[home].node.handle(self.now, input, &mut effects);
         for effect in effects.drain() {
             if let Effect::Reply { reply, .. } = effect {
-                return match reply {
+                return match *reply {
                     Reply::Sysv(Outcome::Shm(stat)) => Ok(Some(stat.nattch)),
                     Reply::Sysv(Outcome::Failed(_)) => Ok(None),
                     other => Err(format!("{other:?}")),

@@ -5,6 +5,7 @@ use super::page::Pin;
 use crate::effect::{Effect, Rights, Source};
 use crate::event::Event;
 use crate::limits::PIN_LEASE;
+use crate::ownership::acknowledge;
 use pagemesh_wire::peer::{
     Access, Ask, Contents, Data, Invalidate, InvalidateAck, Message, Pass, Waiter,
 };
@@ -91,6 +92,7 @@ impl Desk<'_, '_> {
         let acked = acked.map_or(NodeSet::EMPTY, |(_, acked)| acked);
         let me = NodeSet::only(self.cx.me());
         self.await_acks(pass.awaiting.without(acked).without(me));
+        acknowledge(self.cx, from, pass);
     }
 
     /// A grant that relies on a copy we do not hold (a late repetition of an

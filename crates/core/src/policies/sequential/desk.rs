@@ -331,6 +331,9 @@ impl Desk<'_, '_> {
             self.asked_by_self(ask);
             return;
         }
+        if self.serve_at_once(waiter) {
+            return;
+        }
         let (segment, page) = (self.rules.segment, self.index);
         match self.page.own.route(self.cx, ask) {
             Route::Queued => self.serve(),

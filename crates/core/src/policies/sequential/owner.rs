@@ -16,7 +16,11 @@ impl Desk<'_, '_> {
             let served = if waiter.node == self.cx.me() {
                 self.serve_self(waiter)
             } else if waiter.access == Access::Read {
-                self.serve_reader(waiter)
+                let served = self.serve_reader(waiter);
+                if served {
+                    self.pop();
+                }
+                served
             } else {
                 self.serve_writer(waiter)
             };
@@ -24,6 +28,19 @@ impl Desk<'_, '_> {
                 return;
             }
         }
+    }
+
+    /// Serves a reader elsewhere without having it stand in the queue, where nobody
+    /// else does and nothing is under way. False if it is none.
+    pub(super) fn serve_at_once(&mut self, waiter: Waiter) -> bool {
+        let free = self.busy().is_none() && self.is_owner();
+        if !free || waiter.access != Access::Read || !self.cx.is_alive(waiter.node) {
+            return false;
+        }
+        if !self.serve_reader(waiter) {
+            self.page.own.enqueue(waiter);
+        }
+        true
     }
 
     fn next_waiter(&self) -> Option<Waiter> {
@@ -96,7 +113,6 @@ impl Desk<'_, '_> {
             self.downgrade();
         }
         let (segment, page) = (self.rules.segment, self.index);
-        self.pop();
         self.page.copies.insert(waiter.node);
         let contents = if self.page.pristine {
             Contents::Zero

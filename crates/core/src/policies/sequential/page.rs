@@ -75,7 +75,28 @@ pub(super) struct Pin {
     pub(super) until: Time,
 }
 
-impl Extra for More {}
+impl Extra for More {
+    fn is_idle(&self) -> bool {
+        // Every page is asked this after every input, and by name, so that nothing
+        // that is added is forgotten.
+        let Self {
+            faults,
+            gather,
+            deferred,
+            watchers,
+            pins,
+            pinning,
+            confirming,
+            seen_unused,
+            lost,
+            ahead,
+        } = self;
+        let nobody = faults.is_empty() && watchers.is_empty();
+        let pinned = !pins.is_empty() || !pinning.is_empty();
+        let nothing = gather.is_none() && deferred.is_none() && lost.is_none() && ahead.is_none();
+        nobody && nothing && !(pinned || *confirming || *seen_unused)
+    }
+}
 
 impl More {
     /// Whether the page was only asked for ahead.
@@ -116,5 +137,57 @@ impl Page {
                 Access::Read => Rights::Read,
                 Access::Write => Rights::Write,
             }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Pace;
+    use pagemesh_wire::{PageIndex, SegmentId, Version};
+
+    #[test]
+    fn only_what_has_nothing_under_way_is_idle() {
+        assert!(More::default().is_idle());
+        let changes: [fn(&mut More); 10] = [
+            |more| more.faults.push((MappingId(1), Access::Read)),
+            |more| {
+                let backoff = Backoff::start(Time::ZERO, &Pace::default());
+                let missing = NodeSet::EMPTY;
+                more.gather = Some(Gather { missing, backoff });
+            },
+            |more| {
+                more.deferred = Some(Invalidate {
+                    segment: SegmentId(1),
+                    page: PageIndex(0),
+                    version: Version(1),
+                    writer: NodeId(1),
+                });
+            },
+            |more| more.watchers.push(Ticket(1)),
+            |more| {
+                more.pins.push(Pin {
+                    client: ClientId(1),
+                    ticket: Ticket(1),
+                    until: Time::ZERO,
+                });
+            },
+            |more| more.pinning.push(Ticket(1)),
+            |more| more.confirming = true,
+            |more| more.seen_unused = true,
+            |more| more.lost = Some(NodeId(1)),
+            |more| {
+                let mapping = MappingId(1);
+                more.ahead = Some(Ahead {
+                    mapping,
+                    mark: false,
+                });
+            },
+        ];
+        for (number, change) in changes.iter().enumerate() {
+            let mut more = More::default();
+            change(&mut more);
+            assert!(!more.is_idle() && more != More::default(), "{number}");
+        }
     }
 }

@@ -327,7 +327,7 @@ fn deeds(bench: &mut Bench) -> String {
             Effect::Send {
                 message, header, ..
             } => {
-                let name = match message {
+                let name = match *message {
                     Message::Ask(_) => "ask",
                     Message::Data(_) => "data",
                     Message::Pass(_) => "pass",
