@@ -296,7 +296,6 @@ def test_torch_uses_the_memory_itself(grid):
     assert float(tensor.sum()) == 300_000
 
 
-@pytest.mark.heavy
 def test_numba_uses_the_memory_itself(grid):
     numba = pytest.importorskip("numba")
 
