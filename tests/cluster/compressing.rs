@@ -38,6 +38,19 @@ fn plan(compress: &str) -> Plan {
     plan
 }
 
+/// A page after the other, but for `auto` no walk: where pages leave together on a fast
+/// link it leaves zeros as they are.
+fn order(compress: &str) -> impl Iterator<Item = usize> {
+    let straight = compress != "auto";
+    (0..PAGES).map(move |page| {
+        if straight {
+            page
+        } else {
+            page * (page + 1) / 2 % PAGES
+        }
+    })
+}
+
 /// One node writes all pages, the other reads them, and back. Which counters of the
 /// writer have grown.
 fn there_and_back(compress: &str, sealed: bool) -> Option<[u64; 4]> {
@@ -50,7 +63,7 @@ fn there_and_back(compress: &str, sealed: bool) -> Option<[u64; 4]> {
             let bytes = contents(page + shift);
             maps[writer].write(page * PAGE_SIZE, &bytes).unwrap();
         }
-        for page in 0..PAGES {
+        for page in order(compress) {
             let mut bytes = vec![0xee; PAGE_SIZE];
             maps[reader].read(page * PAGE_SIZE, &mut bytes).unwrap();
             assert_eq!(bytes, contents(page + shift), "{compress} page {page}");
