@@ -194,11 +194,10 @@ impl Release {
         page.notices.push(by);
         self.notices += 1;
         if page.applied.has(by.0, by.1) && page.copy != Copy::None {
-            if cx.checks_races() {
-                // What is stored from now on knows of it, and must not be in a diff
-                // whose name does not.
-                self.make_diff(cx, index, true);
-            }
+            // It came with the copy, before this node knew. What is stored from now on
+            // knows of it, and must not be in a diff whose name does not: others may
+            // apply that one first.
+            self.make_diff(cx, index, true);
             return;
         }
         let framed = page.copy == Copy::Frame;
