@@ -31,7 +31,7 @@ def test_everything_is_measured_beside_others(cluster):
 
 
 def test_a_part_is_measured_alone(cluster):
-    run = bench(*SMALL, "--only", "barrier", "--peers", "", "--pin")
+    run = bench(*SMALL, "--only", "barrier", "--peers", "", "--no-pin")
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
     assert len(lines) == 2 and lines[0].startswith("barrier of two")

@@ -62,7 +62,10 @@ def arguments():
         "--wait", choices=("auto", "spin", "block"), default="auto", help="how daemons wait"
     )
     parser.add_argument(
-        "--pin", action="store_true", help="a processor for each node and all that is its"
+        "--pin",
+        action=argparse.BooleanOptionalAction,
+        default=len(os.sched_getaffinity(0)) > 1,
+        help="a processor for each node and all that is its, as two hosts have them",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser.parse_args()
