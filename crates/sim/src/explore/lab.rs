@@ -168,10 +168,11 @@ pub(crate) fn address(host: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, host as u8 + 1], 7300))
 }
 
-/// The host at an address.
+/// The host at an address. One that a hostile datagram made up is that of nobody:
+/// beyond all hosts.
 pub(super) fn host_at(address: SocketAddr) -> usize {
     match address {
-        SocketAddr::V4(address) => usize::from(address.ip().octets()[3]) - 1,
-        SocketAddr::V6(_) => unreachable!("hosts of an exploration have addresses of 4 bytes"),
+        SocketAddr::V4(address) => usize::from(address.ip().octets()[3]).wrapping_sub(1),
+        SocketAddr::V6(_) => usize::MAX,
     }
 }
