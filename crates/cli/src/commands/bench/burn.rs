@@ -13,6 +13,9 @@ use std::time::Instant;
 pub(super) struct Burn {
     /// Rounds of arithmetic
     rounds: u64,
+    /// Give the processor away after each round
+    #[arg(long)]
+    give_way: bool,
 }
 
 impl Burn {
@@ -21,6 +24,9 @@ impl Burn {
         let mut number = 1_u64;
         for round in 0..self.rounds {
             number = black_box(number.wrapping_mul(6_364_136_223_846_793_005) ^ round);
+            if self.give_way {
+                pagemesh_os::cpu::yield_now();
+            }
         }
         output::lines([format!("{:.6}", start.elapsed().as_secs_f64())])?;
         Ok(Exit::OK)

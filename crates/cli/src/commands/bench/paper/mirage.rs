@@ -6,6 +6,7 @@ mod battleship;
 mod codec;
 mod document;
 mod faults;
+mod forecast;
 mod literature;
 mod matrix;
 mod plot;
@@ -56,10 +57,18 @@ enum Part {
     Battleship,
     /// MR15 and MR16: matrix multiply
     Matrix,
+    /// What a simulator makes of measured costs, beside real runs and beyond them
+    Forecast,
 }
 
 impl Part {
-    const ALL: [Self; 4] = [Self::Faults, Self::Codec, Self::Battleship, Self::Matrix];
+    const ALL: [Self; 5] = [
+        Self::Faults,
+        Self::Codec,
+        Self::Battleship,
+        Self::Matrix,
+        Self::Forecast,
+    ];
 }
 
 impl Mirage {
@@ -73,6 +82,9 @@ impl Mirage {
                     battleship::measure(&self.programs, self.rounds, &mut document)?;
                 }
                 Part::Matrix => matrix::measure(&self.programs, &mut document)?,
+                Part::Forecast => {
+                    forecast::measure(&self.programs, self.rounds, &mut document)?;
+                }
             }
         }
         summary::add(&mut document);

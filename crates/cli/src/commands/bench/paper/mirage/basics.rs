@@ -260,7 +260,10 @@ fn invalidations(document: &mut Document) -> Result<()> {
         let ratio = paper.map(|paper| ratio(ours, paper)).unwrap_or_default();
         section.row([sites.to_string(), number(ours), theirs, ratio]);
     }
-    section.note("Eight nodes on two processors, so daemons sleep while nothing comes, and wait for each other.");
+    section.note(
+        "Eight nodes on two processors, so daemons sleep while nothing comes, and wait for each other. What they would \
+         do on a processor each cannot be seen here: there is a forecast below.",
+    );
     document.sections.insert(7, section);
     Ok(())
 }

@@ -69,7 +69,7 @@ impl Document {
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (code, section) in &self.sections {
-            lines.push(format!("MR{code} {}", section.title));
+            lines.push(format!("{}{}", label(*code, " "), section.title));
             lines.push(format!("  {}", section.head.join(" | ")));
             lines.extend(
                 section
@@ -129,7 +129,7 @@ impl Section {
 
     fn markdown(&self, code: u8, stem: &str, text: &mut String) {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let _ = write!(text, "\n## MR{code}: {}\n\n", self.title);
+        let _ = write!(text, "\n## {}{}\n\n", label(code, ": "), self.title);
         if !self.rows.is_empty() {
             text.push_str(&line(&self.head));
             text.push_str(&format!("|{}\n", "---|".repeat(self.head.len())));
@@ -149,6 +149,18 @@ impl Plot {
         format!("{stem}-{}.svg", self.name)
     }
 }
+
+/// What the paper's tables and figures are called; what is not the paper's has no code.
+fn label(code: u8, then: &str) -> String {
+    if code <= PAPER {
+        format!("MR{code}{then}")
+    } else {
+        String::new()
+    }
+}
+
+/// The last of the paper's codes.
+const PAPER: u8 = 17;
 
 /// A number of three digits or so.
 pub(super) fn number(value: f64) -> String {
@@ -207,7 +219,8 @@ const TAIL: &str = "
   move and columns of B share cache sets, which costs more than the one page that two neighbours share.
 
 Not shown: the strict-minimum `timesleep` (our timers have no ticks), Δ = 0 without the guard (it cannot be turned off), MR5's split of
-Mirage's VAX figures, and figures of the simulator for more nodes than processors (not built; nodes with a part of a processor stand in).
+Mirage's VAX figures. Nodes with a processor each, three and more of them, cannot be had here: nodes with a part of a processor stand in
+(MR15, MR16), and forecasts (the last two tables), whose error is known from two.
 ";
 
 #[cfg(test)]

@@ -45,10 +45,14 @@ pub(super) struct Parts {
 
 impl Pair {
     pub(super) fn raise(setting: Setting) -> Result<Self> {
+        Self::raise_waiting(setting, Waiting::Spin)
+    }
+
+    pub(super) fn raise_waiting(setting: Setting, waiting: Waiting) -> Result<Self> {
         let mut plan = Plan::new(2);
         plan.compress = Some(setting.compress.to_owned());
         plan.experiment = setting.experiment.parse()?;
-        let stage = Stage::raise(&plan, Waiting::Spin)?;
+        let stage = Stage::raise(&plan, waiting)?;
         if let Some(rate) = setting.rate {
             let bucket = ["rate", rate, "burst", "16kb", "latency", "100ms"];
             stream::shape_to(&stage, &bucket)?;
@@ -59,6 +63,11 @@ impl Pair {
     /// Stops both daemons, or lets them go on.
     pub(super) fn stand_still(&self, still: bool) -> Result<()> {
         self.stage.stand_still(still)
+    }
+
+    /// Exchanges without any PageMesh, so many bytes back.
+    pub(super) fn raw(&mut self, reply: usize, count: u32, samples: &mut Samples) -> Result<()> {
+        self.stage.raw(reply, count, samples)
     }
 
     /// The median of so many faults on pages of a kind, in microseconds.

@@ -95,7 +95,8 @@ fn table6(document: &mut Document, off: &[Row], runs: &[Row]) {
     }
     section.note(format!(
         "Each site's program has {SHARE} of a processor, its daemon is outside of that (periods of 10 ms); one site \
-         loads and collects, the others multiply. Single runs from 240 on, medians of five below."
+         loads and collects, the others multiply. Single runs from 240 on, medians of five below. \
+         What sites would do that have a processor each cannot be seen here: there are forecasts below."
     ));
     document.value("matrix 60 off s", off[0][0]);
     document.value("matrix 60 runs s", runs[0][0]);

@@ -1,0 +1,330 @@
+//! What control groups cannot show: nodes that each have a processor, where there are
+//! fewer. Real nodes under a clock of costs ([`pagemesh_forecast`]) that are measured
+//! here first; beside real runs on two nodes, so that their error is known.
+
+use super::super::super::report::{Report, Samples};
+use super::super::super::stage::{pin_process, processor};
+use super::super::super::{Effort, Waiting, compress, fault, raw};
+use super::document::{Document, Section, number, percent};
+use super::faults::{INTERRUPT_BLAST, PLAIN, Pair, Setting};
+use super::programs::{alone, together, words};
+use crate::sandbox::{Plan, Sandbox};
+use anyhow::{Context, Result};
+use pagemesh_compress::{Codec, PAGE, pack};
+use pagemesh_forecast::{self as forecast, Costs, Steps};
+use pagemesh_wire::peer::Window;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Pages of a measurement, and measurements whose median counts.
+const PAGES: u32 = 400;
+const TURNS: usize = 5;
+
+/// Turns of each player of Battleship.
+const GAME: u64 = 200;
+
+/// Sizes of matrices that both do.
+const SIZES: [u32; 4] = [120, 240, 360, 480];
+
+/// The paper's wire, and its packets with what Ethernet, IP and UDP add.
+const RATE: (&str, u64) = ("10mbit", 10_000_000);
+const PACKET: u32 = 1024;
+const HEADERS: u32 = 54;
+
+/// What single programs store into a page, and how that is called.
+const PATTERNS: [(&str, &str); 4] = [
+    ("EachN, N = 4", "each_4"),
+    ("EachN, N = 16", "each_16"),
+    ("UptoN, N = 1024", "up_to_1024"),
+    ("RandN, N = 300", "random_300"),
+];
+
+pub(super) fn measure(programs: &Path, rounds: u32, document: &mut Document) -> Result<()> {
+    let costs = costs(document)?;
+    let head = ["", "MEASURED", "FORECAST", "ERROR"];
+    let mut checks = Section::new("Forecasts beside runs on two nodes", &head);
+    let mut check = |name: &str, unit: &str, measured: f64, forecast: f64| {
+        checks.row([
+            name.to_owned(),
+            format!("{} {unit}", number(measured)),
+            format!("{} {unit}", number(forecast)),
+            percent(measured, forecast),
+        ]);
+        document.value(format!("measured {name} {unit}"), measured);
+        document.value(format!("forecast {name} {unit}"), forecast);
+        document.value(
+            format!("error {name} percent"),
+            100.0 * (forecast / measured - 1.0),
+        );
+    };
+    let whole = micros(forecast::fault(&costs)?);
+    let (fault, upgrade) = faults()?;
+    check("read fault", "us", fault, whole);
+    check("upgrade", "us", upgrade, micros(forecast::upgrade(&costs)?));
+    for (name, kind) in PATTERNS {
+        let (took, costs) = scrambled(&costs, kind)?;
+        let forecast = micros(forecast::fault(&costs)?);
+        check(&format!("{name}, 10 Mbit/s"), "us", took, forecast);
+    }
+    for (name, window) in [("0", Window::Nanos(0)), ("auto", Window::Auto)] {
+        let measured = game(programs, name, rounds)?;
+        let forecast = battleship(&costs, programs, window)?;
+        check(
+            &format!("turn of Battleship, Δ = {name}"),
+            "us",
+            measured,
+            forecast,
+        );
+    }
+    let alone = multiplied_alone(programs)?;
+    for (n, (measured, alone)) in SIZES.iter().zip(multiplied(programs)?.iter().zip(&alone)) {
+        let forecast = matrix(&costs, *n, 2, *alone)?;
+        let name = format!("matrix {n} x {n}");
+        check(&name, "ms", measured * 1e3, forecast * 1e3);
+    }
+    checks.note(
+        "The fault itself is what the costs are made of, and no check. Forecasts know of one processor for each node, \
+         which its daemon gets at once when it has something to do; what schedulers do to programs that look for \
+         something all the time (Battleship) is not in them, and neither is what two daemons cost each other. So \
+         they are what a node with processors enough would see at best.",
+    );
+    document.sections.insert(18, checks);
+    sites(&costs, &alone, document)
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+fn duration(micros: f64) -> Duration {
+    Duration::from_secs_f64((micros / 1e6).max(0.0))
+}
+
+/// Costs, of messages and faults between two nodes that do nothing else.
+fn costs(document: &mut Document) -> Result<Costs> {
+    let mut pair = Pair::raise(plain())?;
+    let (mut short, mut page) = <(Samples, Samples)>::default();
+    let mut parts = Vec::new();
+    pair.parts(PAGES)?;
+    for _ in 0..TURNS {
+        pair.raw(raw::REQUEST, PAGES, &mut short)?;
+        pair.raw(PAGE + raw::REQUEST, PAGES, &mut page)?;
+        parts.push(pair.parts(PAGES)?);
+    }
+    parts.sort_by(|one, other| one.total.total_cmp(&other.total));
+    let parts = parts.swap_remove(TURNS / 2);
+    let short = short.median() / 1000.0;
+    let steps = Steps {
+        ask: duration(parts.trap),
+        request: duration(parts.request),
+        transfer: duration(parts.transfer),
+        install: duration(parts.install),
+        total: duration(parts.total),
+        short: duration(short / 2.0),
+        page: duration(page.median() / 1000.0 - short / 2.0),
+    };
+    drop(pair);
+    let mut costs = Costs::of(&steps);
+    costs.preempt = preempt()?;
+    for (name, cost) in [
+        ("trap", costs.trap),
+        ("fault", costs.fault),
+        ("serve", costs.serve),
+        ("take", costs.take),
+        ("install", costs.install),
+        ("wake", costs.wake),
+        ("short", costs.short),
+        ("page", costs.page),
+        ("preempt", costs.preempt),
+    ] {
+        document.value(format!("cost {name}"), micros(cost));
+    }
+    Ok(costs)
+}
+
+fn plain() -> Setting {
+    Setting {
+        compress: "off",
+        experiment: PLAIN,
+        rate: None,
+    }
+}
+
+/// What a sleeping daemon waits for its processor while a program uses it that looks
+/// for something and gives way: faults with such a program at the owner, and without.
+fn preempt() -> Result<Duration> {
+    let mut pair = Pair::raise_waiting(plain(), Waiting::Block)?;
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        without.push(pair.fault("noise", PAGES)?);
+        let busy = Busy::start(processor(1))?;
+        with.push(pair.fault("noise", PAGES)?);
+        drop(busy);
+    }
+    Ok(duration(median(with) - median(without)))
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+/// A program that keeps a processor busy until this is dropped.
+struct Busy(Child);
+
+impl Busy {
+    fn start(cpu: usize) -> Result<Self> {
+        let this = std::env::current_exe().context("cannot find this program")?;
+        let mut command = Command::new(this);
+        command.args(["bench", "burn", "--give-way", &u64::MAX.to_string()]);
+        pagemesh_os::netns::die_with_parent(&mut command);
+        let child = command.stdout(Stdio::null()).spawn()?;
+        let busy = Self(child);
+        pin_process(busy.0.id(), cpu).context("cannot pin a process")?;
+        Ok(busy)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        // It cannot have ended before; if it has, it is gone as it should be.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A read fault and an upgrade between two real nodes, in microseconds.
+fn faults() -> Result<(f64, f64)> {
+    let effort = Effort {
+        count: PAGES,
+        rounds: TURNS as u32,
+        waiting: Some(Waiting::Spin),
+        latency: false,
+        only: Some("upgrade".to_owned()),
+    };
+    let mut report = Report::new("mirage");
+    fault::measure(&effort, Waiting::Spin, &mut report)?;
+    let of = |name| report.median(name).context("a fault was not measured");
+    Ok((of("read_fault")?, of("upgrade")?))
+}
+
+/// A fault on a page of a kind on the paper's wire, and what it should cost.
+fn scrambled(costs: &Costs, kind: &str) -> Result<(f64, Costs)> {
+    const FEW: u32 = 60;
+    let mut pair = Pair::raise(Setting {
+        compress: "runs",
+        experiment: INTERRUPT_BLAST,
+        rate: Some(RATE.0),
+    })?;
+    let took = pair.fault(kind, FEW)?;
+    let page = compress::of_kind(kind).context("no such pages")?[0];
+    let mut room = Vec::new();
+    let form = pack(Codec::Runs, &page, &mut room);
+    let bytes = if form.mark() == 0 { PAGE } else { room.len() };
+    let costs = Costs {
+        rate: Some(RATE.1),
+        page_bytes: bytes as u32,
+        packet_bytes: PACKET,
+        header_bytes: HEADERS,
+        ..*costs
+    };
+    Ok((took, costs))
+}
+
+fn sandbox() -> Result<Sandbox> {
+    let mut plan = Plan::new(2);
+    plan.waiting = Some("auto".to_owned());
+    plan.compress = Some("off".to_owned());
+    Sandbox::start(&plan)
+}
+
+/// Microseconds of a turn of one player on two real nodes.
+fn game(programs: &Path, window: &str, rounds: u32) -> Result<f64> {
+    let sandbox = sandbox()?;
+    let program = programs.join("battleship-mesh");
+    let arguments = words(&format!("--yield=1 --turns={GAME}"));
+    let environment = [("PAGEMESH_WINDOW", window)];
+    let mut all = Vec::new();
+    for _ in 0..rounds.max(TURNS as u32) {
+        let seconds = together(&sandbox, None, &program, &arguments, &environment)?;
+        all.push(seconds / GAME as f64 * 1e6);
+    }
+    Ok(median(all))
+}
+
+fn battleship(costs: &Costs, programs: &Path, window: Window) -> Result<f64> {
+    // On two processors without nodes: four looks, at most.
+    let seconds = alone(None, &programs.join("battleship"), &[])?;
+    let game = forecast::Battleship {
+        turns: GAME,
+        look: Duration::from_secs_f64(seconds / 789.0 / 4.0),
+        window,
+    };
+    let played = forecast::battleship(costs, &game)?;
+    Ok(micros(played.took) / GAME as f64)
+}
+
+/// Seconds of one process, by size.
+fn multiplied_alone(programs: &Path) -> Result<Vec<f64>> {
+    let program = programs.join("matrix");
+    let run = |n: &u32| {
+        let arguments = words(&format!("--n={n} --sequential"));
+        let runs: Result<Vec<_>> = (0..TURNS)
+            .map(|_| alone(None, &program, &arguments))
+            .collect();
+        Ok(median(runs?))
+    };
+    SIZES.iter().map(run).collect()
+}
+
+/// Seconds of two real nodes, by size.
+fn multiplied(programs: &Path) -> Result<Vec<f64>> {
+    let sandbox = sandbox()?;
+    let program = programs.join("matrix-mesh");
+    let run = |n: &u32| {
+        let arguments = words(&format!("--n={n} --times={TURNS}"));
+        let environment = [("PAGEMESH_WINDOW", "0")];
+        together(&sandbox, None, &program, &arguments, &environment)
+    };
+    SIZES.iter().map(run).collect()
+}
+
+fn matrix(costs: &Costs, n: u32, sites: u32, alone: f64) -> Result<f64> {
+    let matrix = forecast::Matrix {
+        n,
+        padding: true,
+        sites,
+        alone: Duration::from_secs_f64(alone),
+        window: Window::Nanos(0),
+    };
+    Ok(forecast::matrix(costs, &matrix)?.as_secs_f64())
+}
+
+/// What was not measured.
+fn sites(costs: &Costs, alone: &[f64], document: &mut Document) -> Result<()> {
+    let head = ["", "2", "3", "4", "5", "6", "7 SITES"];
+    let mut section = Section::new("Forecasts for sites with a processor each", &head);
+    for (n, alone) in SIZES.iter().zip(alone) {
+        let mut row = vec![format!("{n} x {n}, speedup")];
+        for sites in 2..=7 {
+            let speedup = alone / matrix(costs, *n, sites, *alone)?;
+            document.value(format!("forecast matrix {n} speedup on {sites}"), speedup);
+            row.push(number(speedup));
+        }
+        section.cells(row);
+    }
+    let mut row = vec!["invalidation, all other sites read, us".to_owned()];
+    for sites in 2..=7 {
+        let took = micros(forecast::invalidation(costs, sites - 1)?);
+        document.value(format!("forecast invalidation {} us", sites - 1), took);
+        row.push(number(took));
+    }
+    section.cells(row);
+    section.note(
+        "Not measured: this is what the same nodes make of the costs above, pages whole, Δ = 0. Speedups are against one \
+         process alone; the first site only loads and collects. How far they can be trusted is the error of two sites.",
+    );
+    document.sections.insert(19, section);
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! One host: its daemon, its one program, and what that may touch.
+
+use pagemesh_core::{Input, Node, Rights};
+use pagemesh_wire::peer::Access;
+use pagemesh_wire::{PageIndex, SegmentId};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+/// A word of the job's memory: its segment's number, page, and which word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) segment: usize,
+    pub(crate) page: u32,
+    pub(crate) word: u32,
+}
+
+/// What a program does next. Times are in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Look at a word; the program is told what it holds.
+    Load(Place),
+    /// Change a word.
+    Store(Place, u64),
+    /// Use the processor.
+    Work(u64),
+    /// Leave the processor alone.
+    Sleep(u64),
+    /// Wait until all programs are here.
+    Meet,
+    /// Note the time.
+    Note,
+    /// It is over.
+    End,
+}
+
+/// A program, as far as memory sees it.
+pub(crate) trait Program {
+    /// What to do next; `loaded` is what the last load found.
+    fn next(&mut self, loaded: u64) -> Act;
+}
+
+/// What a program is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Stopped at a page.
+    Stopped(SegmentId, PageIndex, Access),
+    /// It was woken, and has not run since.
+    Woken(SegmentId, PageIndex),
+    /// It uses the processor until then.
+    Works {
+        until: u64,
+    },
+    Sleeps,
+    Meets,
+    Ended,
+}
+
+/// What waits for a daemon.
+pub(crate) enum Pending {
+    Datagram { source: SocketAddr, bytes: Vec<u8> },
+    Local(Input<'static>),
+}
+
+pub(crate) struct Host {
+    pub(crate) node: Node,
+    pub(crate) inbox: VecDeque<Pending>,
+    pub(crate) turn_due: bool,
+    /// The daemon uses the processor until then.
+    pub(crate) busy_until: u64,
+    pub(crate) deadline: Option<u64>,
+    /// When the line to each other host is free.
+    pub(crate) lines: BTreeMap<usize, u64>,
+    pub(crate) rights: BTreeMap<(SegmentId, PageIndex), Rights>,
+    /// In the order of the job's segments.
+    pub(crate) segments: Vec<SegmentId>,
+    pub(crate) program: Box<dyn Program>,
+    pub(crate) state: State,
+    /// Runs that were scheduled before carry an older one.
+    pub(crate) generation: u64,
+    /// The access that was stopped, to be tried again.
+    pub(crate) again: Option<Act>,
+    pub(crate) loaded: u64,
+    /// Times the program noted, in nanoseconds.
+    pub(crate) notes: Vec<u64>,
+}
+
+impl Host {
+    pub(crate) fn new(node: Node, program: Box<dyn Program>) -> Self {
+        Self {
+            node,
+            inbox: VecDeque::new(),
+            turn_due: false,
+            busy_until: 0,
+            deadline: None,
+            lines: BTreeMap::new(),
+            rights: BTreeMap::new(),
+            segments: Vec::new(),
+            program,
+            state: State::Sleeps,
+            generation: 0,
+            again: None,
+            loaded: 0,
+            notes: Vec::new(),
+        }
+    }
+
+    pub(crate) fn may(&self, segment: SegmentId, page: PageIndex) -> Rights {
+        let rights = self.rights.get(&(segment, page));
+        rights.copied().unwrap_or_default()
+    }
+}
