@@ -89,8 +89,6 @@ pub(super) struct Cluster {
     golden: Golden,
     /// Which host creates the segment.
     home: usize,
-    /// Barriers that have opened.
-    barriers: u64,
     tickets: u64,
     last_value: u8,
     log: VecDeque<String>,
@@ -104,6 +102,9 @@ pub(super) struct Cluster {
     /// When all is said and done.
     end: Option<Time>,
 }
+
+/// Steps that are remembered for who wants to know how it came.
+const LINES: usize = 100_000;
 
 /// Far longer than any run needs: something hangs.
 const PATIENCE: Time = Time(30_000_000_000);
@@ -143,7 +144,6 @@ impl Plan {
         pace.notices = *dice.pick(&[6, 30, 200, 16_384]);
         let weather = weather(dice, profile);
         let home = dice.index(hosts);
-        // What programs find after a host has vanished is not all right yet.
         let crashes = profile == Profile::Wild;
         shape.parts = parts(dice, &threads, (shape.phases, home), crashes);
         shape.reduces &= !shape.has_crashes();
@@ -156,7 +156,8 @@ impl Plan {
             pace,
             weather,
             home,
-            patience: PATIENCE,
+            // With 40 % loss a search for a lost token takes seconds.
+            patience: Time(PATIENCE.0 * if crashes { 4 } else { 1 }),
         }
     }
 
@@ -208,7 +209,6 @@ impl Cluster {
             network: Network::new(seed, plan.weather, None),
             golden: Golden::new(plan.shape.pages * PAGE_SIZE, hosts),
             home: plan.home,
-            barriers: 0,
             numbers: BTreeMap::new(),
             spread: plan.spread,
             shape: plan.shape,
@@ -292,7 +292,7 @@ impl Cluster {
     }
 
     fn note(&mut self, host: usize, what: impl FnOnce() -> String) {
-        if self.log.len() == 400 {
+        if self.log.len() == LINES {
             self.log.pop_front();
         }
         let line = format!("{:>12} h{} {}", self.now.0, host + 1, what());
@@ -591,6 +591,7 @@ impl Cluster {
             .map(|(key, _)| *key)
             .collect();
         for key in held {
+            self.golden.release(key.number, host);
             self.hosts[host].words.insert(key, LockWord::Absent);
             let recovered = true;
             self.input(host, Input::LockReturned { key, recovered }, &[])?;
@@ -678,11 +679,8 @@ impl Cluster {
                 );
             }
             Reply::Locked { recovered } => {
-                if let Some(Step::Lock(lock)) = state.steps.pop_front()
-                    && !recovered
-                {
-                    let shape = &self.shape;
-                    self.golden.confirm(|byte| shape.guards(lock, byte));
+                if let Some(Step::Lock(lock)) = state.steps.pop_front() {
+                    self.golden.acquire(lock, state.host, recovered);
                 }
             }
             Reply::Done => {
@@ -691,13 +689,19 @@ impl Cluster {
                     self.left.push(state.host);
                 }
                 if let Some(Step::Barrier(_)) = done {
+                    self.golden.depart(state.barriers, state.host, self.home);
                     state.barriers += 1;
-                    // The first that leaves: nobody has stored anything since.
-                    if state.barriers > self.barriers {
-                        self.barriers = state.barriers;
-                        self.golden.confirm(|_| true);
-                    }
                 }
+            }
+            // Who keeps the barriers is gone, and nobody can say who has arrived: such a
+            // program ends.
+            Reply::Refused(Refusal::NodeGone(_))
+                if matches!(state.steps.front(), Some(Step::Barrier(_)))
+                    && self.golden.is_dead(self.home) =>
+            {
+                state.steps.clear();
+                self.sighted.refused += 1;
+                return Ok(());
             }
             // Not admitted yet, or the segment does not exist yet.
             Reply::Refused(_) if !state.opened => {
@@ -841,6 +845,8 @@ impl Cluster {
             Step::Lock(number) => return self.lock(thread, number),
             Step::Unlock(number) => self.unlock(thread, number)?,
             Step::Barrier(parties) => {
+                let passed = self.threads[thread].barriers;
+                self.golden.arrive(passed, host);
                 let key = self.key(host, 1000);
                 let call = Call::Barrier { key, parties };
                 return self.ask(thread, Request::Call { to: None, call });
@@ -948,6 +954,7 @@ impl Cluster {
         if by != client {
             return Err(format!("{key} is held by {by} and {client}"));
         }
+        self.golden.release(number, host);
         if !wanted {
             self.hosts[host].words.insert(key, LockWord::Free);
             return Ok(());

@@ -1,19 +1,36 @@
 //! What memory would hold if there were one, and what may be missing of it when
 //! hosts have died.
 //!
-//! A store is *confirmed* when somebody has acquired what was released after it:
-//! from then on it is there for everybody, or its page fails. Until then, if its
-//! host dies, it may never have happened; which it is, the first load decides. What
-//! another host has loaded is confirmed, too.
+//! A store is *known* to a host that made it, or that has synchronized with one that
+//! knew it: by a lock that one released, or a barrier it arrived at. What somebody
+//! alive knows is there for whoever loads the byte next, or its page fails. What only
+//! the dead knew may never have happened; which it is, the first load decides.
 
 use std::collections::BTreeMap;
 
-/// Stores to one byte that are not confirmed.
+/// How many stores of each host somebody knows.
+type Clock = Vec<u64>;
+
+fn join(into: &mut Clock, from: &Clock) {
+    for (mine, theirs) in into.iter_mut().zip(from) {
+        *mine = (*mine).max(*theirs);
+    }
+}
+
+/// One store to a byte.
+struct Store {
+    host: usize,
+    /// Which of the stores of its host.
+    index: u64,
+    value: u8,
+}
+
+/// Stores to one byte that somebody alive may not know.
 struct Loose {
-    /// What the last confirmed one left.
+    /// What the last one before them left.
     before: u8,
-    /// By which host, what; in order.
-    since: Vec<(usize, u8)>,
+    /// In order.
+    since: Vec<Store>,
 }
 
 /// The reference.
@@ -21,6 +38,12 @@ pub(super) struct Golden {
     bytes: Vec<u8>,
     loose: BTreeMap<usize, Loose>,
     dead: Vec<bool>,
+    /// What each host knows.
+    clocks: Vec<Clock>,
+    /// What who released a lock last knew.
+    locks: BTreeMap<u64, Clock>,
+    /// What those knew together who arrived at each barrier.
+    barriers: Vec<Clock>,
 }
 
 impl Golden {
@@ -29,23 +52,58 @@ impl Golden {
             bytes: vec![0; length],
             loose: BTreeMap::new(),
             dead: vec![false; hosts],
+            clocks: vec![vec![0; hosts]; hosts],
+            locks: BTreeMap::new(),
+            barriers: Vec::new(),
         }
     }
 
     pub(super) fn store(&mut self, byte: usize, host: usize, value: u8) {
+        self.settle(byte);
+        self.clocks[host][host] += 1;
+        let index = self.clocks[host][host];
         let before = std::mem::replace(&mut self.bytes[byte], value);
         let since = Vec::new();
         let loose = self.loose.entry(byte).or_insert(Loose { before, since });
-        loose.since.push((host, value));
+        loose.since.push(Store { host, index, value });
     }
 
-    /// Whatever the living stored to such bytes is known to somebody else. What a host
-    /// stored that has died since may have been known to it alone.
-    pub(super) fn confirm(&mut self, such: impl Fn(usize) -> bool) {
-        let dead = &self.dead;
-        let doubtful = |loose: &Loose| loose.since.last().is_some_and(|(host, _)| dead[*host]);
-        self.loose
-            .retain(|byte, loose| !such(*byte) || doubtful(loose));
+    /// A thread of a host has released a lock, or died with it.
+    pub(super) fn release(&mut self, lock: u64, host: usize) {
+        self.locks.insert(lock, self.clocks[host].clone());
+    }
+
+    /// A thread of a host has got a lock. If that had to be made anew, who has it knows
+    /// of the dead what somebody alive does.
+    pub(super) fn acquire(&mut self, lock: u64, host: usize, recovered: bool) {
+        let Some(mut released) = self.locks.get(&lock).cloned() else {
+            return;
+        };
+        for dead in (0..self.dead.len()).filter(|of| recovered && self.dead[*of]) {
+            let living = self.clocks.iter().zip(&self.dead);
+            let told = living
+                .filter(|(_, dead)| !**dead)
+                .map(|(clock, _)| clock[dead]);
+            released[dead] = told.max().unwrap_or_default();
+        }
+        join(&mut self.clocks[host], &released);
+    }
+
+    /// A thread of a host has arrived at a barrier.
+    pub(super) fn arrive(&mut self, barrier: u64, host: usize) {
+        let hosts = self.clocks.len();
+        let barrier = barrier as usize;
+        if self.barriers.len() <= barrier {
+            self.barriers.resize(barrier + 1, vec![0; hosts]);
+        }
+        join(&mut self.barriers[barrier], &self.clocks[host]);
+    }
+
+    /// A thread of a host has left a barrier; so the home of it knows as much.
+    pub(super) fn depart(&mut self, barrier: u64, host: usize, home: usize) {
+        for host in [host, home] {
+            join(&mut self.clocks[host], &self.barriers[barrier as usize]);
+        }
     }
 
     pub(super) fn host_died(&mut self, host: usize) {
@@ -56,33 +114,66 @@ impl Golden {
         self.dead.contains(&true)
     }
 
-    /// Whether a load of a host may return this; else what it should.
+    pub(super) fn is_dead(&self, host: usize) -> bool {
+        self.dead[host]
+    }
+
+    /// How many of these stores cannot be lost any more while somebody lives.
+    fn certain(&self, loose: &Loose) -> usize {
+        let knows = |store: &Store| {
+            let mut living = self.clocks.iter().zip(&self.dead);
+            living.any(|(clock, dead)| !dead && clock[store.host] >= store.index)
+        };
+        loose
+            .since
+            .iter()
+            .rposition(knows)
+            .map_or(0, |last| last + 1)
+    }
+
+    /// Forgets how a byte came about that everybody knows.
+    fn settle(&mut self, byte: usize) {
+        let everybody = |loose: &Loose| {
+            let mut stores = loose.since.iter();
+            stores.all(|store| {
+                let mut clocks = self.clocks.iter();
+                clocks.all(|clock| clock[store.host] >= store.index)
+            })
+        };
+        if self.loose.get(&byte).is_some_and(everybody) {
+            self.loose.remove(&byte);
+        }
+    }
+
+    /// Whether a load by a host may return this; else what it should.
     pub(super) fn load(&mut self, byte: usize, host: usize, value: u8) -> Result<(), u8> {
         let wanted = self.bytes[byte];
         let Some(loose) = self.loose.get(&byte) else {
             return if value == wanted { Ok(()) } else { Err(wanted) };
         };
-        let own = loose.since.last().is_some_and(|(by, _)| *by == host);
-        if value == wanted {
-            if !own {
-                self.loose.remove(&byte);
-            }
+        if value == wanted && !self.somebody_died() {
             return Ok(());
         }
-        let lost = |(host, _): &&(usize, u8)| self.dead[*host];
-        let lost = loose.since.iter().rev().take_while(lost).count();
-        let certain = loose.since.len() - lost;
-        // From the last one that its host lived to tell, on to the last.
         let left = |kept: usize| match kept.checked_sub(1) {
-            Some(last) => loose.since[last].1,
+            Some(last) => loose.since[last].value,
             None => loose.before,
         };
-        let mut kept = certain..loose.since.len();
-        if !kept.any(|kept| left(kept) == value) {
+        let certain = self.certain(loose);
+        let mut kept = certain..=loose.since.len();
+        let Some(kept) = kept.find(|kept| left(*kept) == value) else {
             return Err(wanted);
-        }
-        self.loose.remove(&byte);
+        };
+        // What was seen did happen, and nothing after it. If nobody else alive knows
+        // it, who has seen it does now.
         self.bytes[byte] = value;
+        self.clocks[host][host] += 1;
+        let index = self.clocks[host][host];
+        if let Some(loose) = self.loose.get_mut(&byte) {
+            loose.since.truncate(kept);
+            if let Some(last) = loose.since.last_mut().filter(|_| kept > certain) {
+                (last.host, last.index) = (host, index);
+            }
+        }
         Ok(())
     }
 }
@@ -94,19 +185,46 @@ mod tests {
     #[test]
     fn only_what_the_dead_told_nobody_may_be_missing() {
         let mut golden = Golden::new(4, 3);
-        golden.store(1, 0, 5);
-        golden.confirm(|byte| byte == 1);
-        golden.store(1, 0, 6);
+        golden.store(1, 2, 5);
+        golden.release(0, 2);
+        golden.acquire(0, 0, false);
+        golden.store(1, 2, 6);
         golden.store(1, 2, 7);
-        golden.store(1, 2, 8);
-        assert_eq!(golden.load(1, 0, 6), Err(8), "nobody died");
+        assert_eq!(golden.load(1, 0, 6), Err(7), "nobody died");
         golden.host_died(2);
-        assert_eq!(golden.load(1, 0, 5), Err(8), "host 0 lives to tell");
-        assert_eq!(golden.load(1, 0, 7), Ok(()));
-        assert_eq!(golden.load(1, 0, 8), Err(7), "that never happened now");
-        assert_eq!(golden.load(1, 1, 6), Err(7), "and this was seen");
-        golden.store(1, 1, 9);
-        golden.confirm(|_| true);
-        assert_eq!(golden.load(1, 0, 7), Err(9), "it was told");
+        assert_eq!(golden.load(1, 0, 0), Err(7), "host 0 was told of 5");
+        assert_eq!(golden.load(1, 0, 6), Ok(()));
+        assert_eq!(golden.load(1, 0, 7), Err(6), "that never happened now");
+        assert_eq!(golden.load(1, 0, 5), Err(6), "and this was seen");
+    }
+
+    #[test]
+    fn what_is_told_on_is_known() {
+        let mut golden = Golden::new(4, 4);
+        golden.store(1, 3, 5);
+        golden.release(7, 3);
+        golden.acquire(7, 2, false);
+        golden.release(8, 2);
+        golden.acquire(8, 1, false);
+        golden.host_died(3);
+        golden.host_died(2);
+        assert_eq!(golden.load(1, 0, 0), Err(5), "host 1 lives to tell");
+        golden.host_died(1);
+        assert_eq!(golden.load(1, 0, 0), Ok(()));
+        assert_eq!(golden.load(1, 0, 5), Err(0), "that never happened now");
+    }
+
+    #[test]
+    fn what_was_before_a_barrier_is_known_to_all_of_it() {
+        let mut golden = Golden::new(4, 3);
+        golden.store(1, 2, 5);
+        golden.arrive(0, 2);
+        golden.arrive(0, 1);
+        golden.store(1, 2, 6);
+        golden.depart(0, 1, 0);
+        golden.host_died(2);
+        golden.host_died(1);
+        assert_eq!(golden.load(1, 0, 0), Err(6), "the home was told of 5");
+        assert_eq!(golden.load(1, 0, 5), Ok(()));
     }
 }

@@ -60,6 +60,8 @@ pub struct Sighted {
     pub died: u64,
     /// Accesses that failed because of them.
     pub failed: u64,
+    /// Waits at barriers whose home had vanished.
+    pub refused: u64,
     /// The most diffs a host kept at once.
     pub most: u64,
     /// Hosts that left.

@@ -191,11 +191,6 @@ impl Shape {
         steps.push(Step::Think(10_000_000));
     }
 
-    /// Whether a byte is one that this lock guards.
-    pub(super) fn guards(&self, lock: u64, byte: usize) -> bool {
-        matches!(self.class(byte, 0), Class::Lock(of) if of == lock)
-    }
-
     /// Whether hosts vanish.
     pub(super) fn has_crashes(&self) -> bool {
         self.parts.iter().any(|part| part.then == After::Crashes)

@@ -22,6 +22,7 @@ fn run(profile: Profile, seeds: std::ops::Range<u64>) -> Sighted {
                 sum.crashed += sighted.crashed;
                 sum.died += sighted.died;
                 sum.failed += sighted.failed;
+                sum.refused += sighted.refused;
                 sum.added += sighted.added;
                 sum.pushed += sighted.pushed;
                 sum.updated += sighted.updated;
@@ -35,6 +36,8 @@ fn run(profile: Profile, seeds: std::ops::Range<u64>) -> Sighted {
     }
     let shortest = wrong.iter().min_by_key(|(_, why)| why.len());
     if let Some((seed, why)) = shortest {
+        let lines: Vec<_> = why.lines().collect();
+        let why = lines[lines.len().saturating_sub(200)..].join("\n");
         panic!("seed {seed}, {profile:?}: {why}");
     }
     sum
@@ -46,6 +49,7 @@ fn labelled_programs_see_what_some_order_gives() {
         (Profile::Calm, 0..100),
         (Profile::Mild, 1000..1150),
         (Profile::Harsh, 2000..2150),
+        (Profile::Wild, 3000..3300),
     ] {
         let sum = run(profile, seeds);
         assert!(sum.loads > 1000 && sum.merged > 100, "{profile:?}: {sum:?}");
@@ -54,6 +58,10 @@ fn labelled_programs_see_what_some_order_gives() {
         assert!(sum.added > 100, "{profile:?}: {sum:?}");
         assert!(sum.pushed > 100 && sum.updated > 50, "{profile:?}: {sum:?}");
         assert!(sum.collected > 10 && sum.left > 20, "{profile:?}: {sum:?}");
+        if profile == Profile::Wild {
+            println!("{sum:?}");
+            assert!(sum.crashed > 100 && sum.failed > 20, "{sum:?}");
+        }
     }
 }
 
@@ -64,13 +72,17 @@ fn labelled_programs_see_what_some_order_gives() {
 /// believed to have what was collected meanwhile (calm 28); the writer of a diff was
 /// not yet known as a member, and the diff given up (harsh 116); a copy had an interval
 /// that its reader came to know later, and what the reader stored then went into a diff
-/// that others applied before that interval's (mild 30915, 37225).
+/// that others applied before that interval's (mild 30915, 37225); a copy had an interval
+/// of a host that vanished, which nobody alive had been told of (wild 421); a node took
+/// part in a round that had been given up, and other keepers chosen since (wild 1367); a
+/// node asked for what another believed it to keep was sent its own question (wild 5524).
 #[test]
 fn seeds_that_broke_something_hold() {
     for (profile, seeds) in [
         (Profile::Calm, vec![5, 28, 48]),
         (Profile::Mild, vec![39, 30_915, 37_225]),
         (Profile::Harsh, vec![116]),
+        (Profile::Wild, vec![421, 1367, 5524]),
     ] {
         for seed in seeds {
             run(profile, seed..seed + 1);

@@ -122,6 +122,9 @@ pub struct Inquire {
     pub request: RequestId,
     /// What the sender knows.
     pub time: VectorTime,
+    /// The view the sender has. Who has an older one may still hear those who are
+    /// gone, and does not answer.
+    pub epoch: u64,
 }
 
 /// Answers an [`Inquire`].

@@ -285,6 +285,7 @@ fn release_table() -> Vec<(&'static str, Message)> {
                 segment,
                 request,
                 time: time(),
+                epoch: 5,
             }),
         ),
         (

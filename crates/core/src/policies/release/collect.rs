@@ -45,6 +45,12 @@ impl Release {
     }
 
     fn reach(&mut self, cx: &mut Cx<'_>, caller: Caller, time: VectorTime, keepers: NodeSet) {
+        let late = |led: Caller| led.node == caller.node && led.call > caller.call;
+        if self.led.is_some_and(late) {
+            // Of a round that was given up: other keepers have been chosen since.
+            return ready(cx, After::Answer(caller, Reply::Done));
+        }
+        self.led = Some(caller);
         if let Some(former) = self.collecting.take()
             && let Some(caller) = former.caller
         {

@@ -122,6 +122,7 @@ impl Release {
             segment: self.segment,
             request,
             time: self.time(),
+            epoch: cx.shell.view.epoch,
         };
         cx.send(node, Message::Inquire(inquire));
     }
@@ -161,9 +162,14 @@ impl Release {
         }
     }
 
-    /// Somebody inquires.
+    /// Somebody inquires. What this node says is all it will ever know of those that the
+    /// asker knows to be gone: it must not hear them any more itself
+    /// (*INV-dead-tell-nothing*).
     pub(super) fn inquired(&mut self, cx: &mut Cx<'_>, from: NodeId, inquire: &Inquire) {
         self.hears_of(from, &inquire.time);
+        if cx.shell.view.epoch < inquire.epoch {
+            return;
+        }
         let told = Told {
             segment: self.segment,
             request: inquire.request,

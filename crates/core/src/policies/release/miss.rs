@@ -210,6 +210,12 @@ impl Release {
             return cx.emit(Event::Stale {});
         };
         miss.base = None;
+        if self.has_what_is_unknown(cx, &base.applied) {
+            // Perhaps the other one knows; if not, it will have no such copy when it has
+            // heard who is gone. Either way it is asked again.
+            return self.inquire(cx, from);
+        }
+        let Some(miss) = self.miss(index) else { return };
         if matches!(base.contents, Contents::None | Contents::Same) {
             miss.baseless.insert(from);
             miss.baseless.insert(asked);

@@ -6,10 +6,12 @@
 //! to pages, [`spread`] what is sent before anybody asks, [`miss`] how a page is
 //! made whole, [`serve`] what others want of this node, [`collect`] how all of it is
 //! forgotten again, led by the home ([`round`]) when somebody holds too much or
-//! leaves ([`full`], [`leave`]), [`reductions`] where nodes accumulate, [`races`] who
-//! wrote the same bytes without knowing of each other.
+//! leaves ([`full`], [`leave`]), [`death`] what becomes of copies when a node is gone,
+//! [`reductions`] where nodes accumulate, [`races`] who wrote the same bytes without
+//! knowing of each other.
 
 mod collect;
+mod death;
 mod full;
 mod history;
 mod learn;
@@ -24,6 +26,7 @@ mod serve;
 mod spread;
 
 use super::{After, Inspection, Letter, Who};
+use crate::calls::Caller;
 use crate::effect::{Effect, Rights};
 use crate::shell::Cx;
 use crate::time::Time;
@@ -69,6 +72,8 @@ pub(crate) struct Release {
     goals: Vec<Goal>,
     inquiries: BTreeMap<NodeId, Inquiry>,
     collecting: Option<Collecting>,
+    /// Whose round this node took part in last.
+    led: Option<Caller>,
     /// At the home: a collection under way, when the last one ended, and who
     /// may keep nothing any more.
     round: Option<Round>,
@@ -99,6 +104,7 @@ impl Release {
             goals: Vec::new(),
             inquiries: BTreeMap::new(),
             collecting: None,
+            led: None,
             round: None,
             round_ended: None,
             leavers: NodeSet::EMPTY,
@@ -240,6 +246,7 @@ impl Release {
 
     pub(super) fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.heard.remove(&node);
+        self.drop_what_nobody_told(cx);
         for page in self.pages.values_mut() {
             page.users.remove(node);
         }

@@ -85,7 +85,13 @@ impl Release {
         }
         let home = cx.home(self.segment) == me;
         match keeper {
-            Some(keeper) if keeper != me && fetch.hops == 0 && cx.is_alive(keeper) => {
+            // One that asks for what it is said to keep has lost it with somebody.
+            Some(keeper)
+                if keeper != me
+                    && keeper != fetch.reader
+                    && fetch.hops == 0
+                    && cx.is_alive(keeper) =>
+            {
                 let hops = 1;
                 cx.send(keeper, Message::Fetch(Fetch { hops, ..fetch }));
             }
