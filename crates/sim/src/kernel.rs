@@ -2,6 +2,7 @@
 //! and lock words. It carries out effects exactly as the driver's law says, and
 //! asserts the law.
 
+mod changes;
 mod words;
 
 use crate::canary::Canary;
@@ -101,6 +102,7 @@ pub(crate) struct Kernel {
     slots: BTreeMap<PageKey, Slot>,
     mappings: BTreeMap<MappingId, Mapping>,
     words: BTreeMap<SyncKey, u32>,
+    changes: changes::Changes,
     /// Threads to be woken, for the world to schedule.
     pub(crate) woken: Vec<ThreadId>,
     canary: Option<Canary>,
@@ -247,7 +249,7 @@ impl Kernel {
             Source::Zero => Some([0; WORDS]),
             Source::Frame => slot.and_then(|slot| slot.frame),
             Source::Stash => slot.and_then(|slot| slot.stash),
-            Source::Twin => None,
+            Source::Twin => self.twin_of(key),
             Source::Payload => payload.map(words_of),
         };
         let Some(words) = words else {

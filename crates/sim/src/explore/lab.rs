@@ -93,7 +93,11 @@ impl Lab {
             address: address(host),
             incarnation: Incarnation(host as u64 + 1),
             start,
-            pace: pace(self.setting.ahead()),
+            pace: Pace {
+                ahead: self.setting.ahead(),
+                notices: self.setting.notices,
+                ..pace()
+            },
             check_races: false,
             key: PublicKey::NONE,
         };
@@ -153,13 +157,13 @@ impl Lab {
 }
 
 /// Repetitions do not slow down, and signs of life never come: time is steps.
-fn pace(ahead: u32) -> Pace {
+fn pace() -> Pace {
     Pace {
         resend_first: super::site::TICK,
         resend_ceiling: super::site::TICK,
         heartbeat: Duration::from_secs(1_000_000),
         dead_after: super::site::SILENCE,
-        ahead,
+        ahead: 0,
         notices: u32::MAX,
     }
 }

@@ -8,17 +8,19 @@
 //! ```
 
 use crate::canary::Canary;
+use crate::golden::WORDS;
 use crate::step::SegmentPlan;
-use pagemesh_wire::peer::{Manager, Policy, Window};
+use pagemesh_wire::peer::{Manager, Policy, Spread, Window};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// What one thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
-    /// Loads from a page.
-    Read(u32),
-    /// Stores to a page.
-    Write(u32),
+    /// Loads a word of a page.
+    Read(u32, u8),
+    /// Stores a word of a page.
+    Write(u32, u8),
     /// Takes a lock.
     Lock(u64),
     /// Gives it back.
@@ -57,6 +59,8 @@ pub struct Setting {
     pub(super) home: usize,
     pub(super) pages: u32,
     pub(super) policy: Policy,
+    /// Write notices a host may hold before it is time to collect.
+    pub(super) notices: u32,
     pub(super) luck: Luck,
     /// Host and program of each thread.
     pub(super) threads: Vec<(usize, Vec<Op>)>,
@@ -77,6 +81,7 @@ impl Setting {
                 manager: Manager::Dynamic,
                 window: Window::Nanos(0),
             },
+            notices: u32::MAX,
             luck: Luck {
                 patience: 2,
                 ..Luck::default()
@@ -107,9 +112,8 @@ impl Setting {
     }
 
     fn choose(&mut self, options: &str) -> Result<(), String> {
-        let Policy::Sequential { manager, window } = &mut self.policy else {
-            unreachable!("settings are parsed from a sequential one");
-        };
+        let (mut manager, mut window) = self.policy.sequential().unwrap_or_default();
+        let mut spread = None;
         for option in options.split_whitespace() {
             let (name, value) = option
                 .split_once('=')
@@ -118,9 +122,11 @@ impl Setting {
                 "nodes" => self.nodes = number(value)?,
                 "home" => self.home = host(value)?,
                 "pages" => self.pages = number(value)?,
-                "manager" if value == "fixed" => *manager = Manager::Fixed,
-                "manager" => *manager = Manager::Dynamic,
-                "window" => *window = Window::Nanos(number(value)?),
+                "manager" if value == "fixed" => manager = Manager::Fixed,
+                "manager" => manager = Manager::Dynamic,
+                "window" => window = Window::Nanos(number(value)?),
+                "policy" => spread = Some(policy(value)?),
+                "notices" => self.notices = number(value)?,
                 "lost" => self.luck.lost = number(value)?,
                 "twice" => self.luck.twice = number(value)?,
                 "late" => self.luck.late = number(value)?,
@@ -131,6 +137,11 @@ impl Setting {
                 other => return Err(format!("there is no option {other}")),
             }
         }
+        let sequential = Policy::Sequential { manager, window };
+        self.policy = spread.map_or(sequential, |spread| Policy::Release { spread });
+        if spread.is_some() && self.luck.crash > 0 {
+            return Err("what is left after a crash is judged under policy sequential only".into());
+        }
         Ok(())
     }
 
@@ -139,6 +150,27 @@ impl Setting {
         let mut ops = self.threads.iter().flat_map(|(_, ops)| ops);
         let needs = ops.any(|op| matches!(op, Op::Need(_)));
         if needs { self.pages } else { 0 }
+    }
+
+    /// What everybody does in the end on a host: looks at every word that anybody
+    /// stored, with the lock in hand if there is one.
+    pub(super) fn look_around(&self) -> Vec<Op> {
+        let ops = || self.threads.iter().flat_map(|(_, ops)| ops);
+        let lock = ops().find_map(|op| match op {
+            Op::Lock(lock) => Some(*lock),
+            _ => None,
+        });
+        let lock = lock.filter(|_| matches!(self.policy, Policy::Release { .. }));
+        let stored: BTreeSet<_> = ops()
+            .filter_map(|op| match op {
+                Op::Write(page, word) if *word > 0 => Some((*page, *word)),
+                _ => None,
+            })
+            .collect();
+        let first = (0..self.pages).map(|page| (page, 0));
+        let reads = first.chain(stored).map(|(page, word)| Op::Read(page, word));
+        let begin = lock.map(Op::Lock).into_iter();
+        begin.chain(reads).chain(lock.map(Op::Unlock)).collect()
     }
 
     pub(super) fn segment(&self) -> SegmentPlan {
@@ -170,10 +202,29 @@ fn thread(text: &str) -> Result<(usize, Vec<Op>), String> {
     Ok((host(at)?, ops.map(op).collect::<Result<_, _>>()?))
 }
 
+fn policy(text: &str) -> Result<Spread, String> {
+    match text {
+        "release" => Ok(Spread::Lazy),
+        "eager" => Ok(Spread::Eager),
+        "hybrid" => Ok(Spread::Hybrid),
+        _ => Err(format!("{text} is no policy")),
+    }
+}
+
+/// `3` is the first word of a page, `3.2` its third.
+fn place(text: &str) -> Result<(u32, u8), String> {
+    let (page, word) = text.split_once('.').unwrap_or((text, "0"));
+    let word = number(word)?;
+    if usize::from(word) >= WORDS {
+        return Err(format!("a page has {WORDS} words"));
+    }
+    Ok((number(page)?, word))
+}
+
 fn op(text: &str) -> Result<Op, String> {
     Ok(match text.split_once(' ').unwrap_or((text, "")) {
-        ("read", page) => Op::Read(number(page)?),
-        ("write", page) => Op::Write(number(page)?),
+        ("read", at) => place(at).map(|(page, word)| Op::Read(page, word))?,
+        ("write", at) => place(at).map(|(page, word)| Op::Write(page, word))?,
         ("lock", lock) => Op::Lock(number(lock)?),
         ("unlock", lock) => Op::Unlock(number(lock)?),
         ("watch", page) => Op::Watch(number(page)?),
@@ -187,8 +238,10 @@ fn op(text: &str) -> Result<Op, String> {
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read(page) => write!(f, "read {page}"),
-            Self::Write(page) => write!(f, "write {page}"),
+            Self::Read(page, 0) => write!(f, "read {page}"),
+            Self::Write(page, 0) => write!(f, "write {page}"),
+            Self::Read(page, word) => write!(f, "read {page}.{word}"),
+            Self::Write(page, word) => write!(f, "write {page}.{word}"),
             Self::Lock(lock) => write!(f, "lock {lock}"),
             Self::Unlock(lock) => write!(f, "unlock {lock}"),
             Self::Watch(page) => write!(f, "watch {page}"),
@@ -201,18 +254,24 @@ impl fmt::Display for Op {
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (manager, window) = self.policy.sequential().unwrap_or_default();
-        let manager = match manager {
-            Manager::Fixed => "fixed",
-            Manager::Dynamic => "dynamic",
-        };
         let (nodes, home, pages) = (self.nodes, self.home + 1, self.pages);
-        write!(
-            f,
-            "explore nodes={nodes} home=n{home} pages={pages} manager={manager}"
-        )?;
-        if let Window::Nanos(nanos @ 1..) = window {
+        write!(f, "explore nodes={nodes} home=n{home} pages={pages}")?;
+        f.write_str(match self.policy {
+            Policy::Sequential { manager, .. } => match manager {
+                Manager::Fixed => " manager=fixed",
+                Manager::Dynamic => " manager=dynamic",
+            },
+            Policy::Release { spread } => match spread {
+                Spread::Lazy => " policy=release",
+                Spread::Eager => " policy=eager",
+                Spread::Hybrid => " policy=hybrid",
+            },
+        })?;
+        if let Some((_, Window::Nanos(nanos @ 1..))) = self.policy.sequential() {
             write!(f, " window={nanos}")?;
+        }
+        if self.notices != u32::MAX {
+            write!(f, " notices={}", self.notices)?;
         }
         let Luck {
             lost,
@@ -256,6 +315,13 @@ mod tests {
         let text = "explore nodes=3 home=n2 pages=2 manager=fixed window=5 lost=1 crash=1 canary=lock-stolen\n\
                     thread n1 write 0, read 1\nthread n3 lock 4, unlock 4, watch 0, need 2, die\n";
         assert_eq!(Setting::parse(text).unwrap().to_string(), text);
+        let text = "explore nodes=2 home=n1 pages=1 policy=eager notices=3 lost=1\n\
+                    thread n1 write 0.2, read 0\n";
+        let setting = Setting::parse(text).unwrap();
+        assert_eq!(setting.to_string(), text);
+        assert_eq!(setting.look_around(), [Op::Read(0, 0), Op::Read(0, 2)]);
+        assert!(Setting::parse("thread n1 read 0.8").is_err());
+        assert!(Setting::parse("explore policy=release crash=1").is_err());
         assert!(Setting::parse("explore nodes=2\nthread n3 read 0").is_err());
         assert!(Setting::parse("thread n1 dance").is_err());
     }

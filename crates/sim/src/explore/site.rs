@@ -10,11 +10,12 @@ use crate::kernel::{Kernel, PageKey, Reclaimed, ThreadId, append_page};
 use crate::network::{is_sign_of_life, kind};
 use crate::run::without_panic;
 use pagemesh_core::{
-    Config, Effect, Effects, Event, Input, Node, Reply, Request, Rights, Source, Time,
+    Afterwards, Config, DiffWork, Effect, Effects, Event, Input, Node, Reply, Request, Rights,
+    Source, Time,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::local::Advice;
-use pagemesh_wire::peer::{Access, Message};
+use pagemesh_wire::peer::{Access, Diffs, Message};
 use pagemesh_wire::{
     ClientId, MappingId, NodeId, PageCount, PageIndex, PublicKey, SegmentId, SyncKey, Ticket,
     Version,
@@ -113,10 +114,10 @@ pub(crate) enum Sight {
     Expelled,
     /// Locks came back from a dead client.
     Recovered(Vec<SyncKey>),
-    /// The thread loaded this.
-    Loaded(PageKey, u64),
-    /// The thread stored this.
-    Stored(PageKey, u64),
+    /// The thread loaded this word.
+    Loaded(PageKey, u8, u64),
+    /// The thread stored this word.
+    Stored(PageKey, u8, u64),
     /// The thread is stopped at a page.
     Stopped(PageKey, Input<'static>),
     /// The thread took a lock by itself.
@@ -143,6 +144,8 @@ struct Turn<'a> {
     me: usize,
     outcomes: Vec<Outcome<Packet>>,
     answers: VecDeque<Input<'static>>,
+    /// The diffs that are being heard.
+    letter: Option<Diffs>,
 }
 
 impl Site {
@@ -189,6 +192,7 @@ impl Site {
                 me,
                 outcomes: Vec::new(),
                 answers: VecDeque::new(),
+                letter: None,
             };
             turn.take(stimulus)?;
             Ok(turn.outcomes)
@@ -221,9 +225,13 @@ impl Turn<'_> {
     }
 
     fn datagram(&mut self, source: SocketAddr, bytes: &[u8]) -> Check {
-        let page = Message::decode(bytes).ok().map(|(_, _, page)| page);
+        let decoded = Message::decode(bytes).ok();
+        let page = decoded.as_ref().map(|(_, _, page)| *page);
         let payload = page.filter(|page| !page.is_empty());
         let key = PublicKey::NONE;
+        if let Some((_, Message::Diffs(letter), _)) = decoded {
+            self.letter = Some(letter);
+        }
         self.handle(Input::Datagram { source, key, bytes }, payload)
     }
 
@@ -396,12 +404,76 @@ impl Turn<'_> {
             }
             // Said to strangers, of whom there are none here.
             Effect::SendNotice { .. } => {}
-            Effect::Diffs(work) => {
-                ensure!(false, Law, "no segment here has policy release: {work:?}");
-            }
+            Effect::Diffs(work) => self.diff_work(work, payload)?,
             Effect::Emit(event) => self.event(event),
         }
         Ok(())
+    }
+
+    /// Twins and diffs.
+    fn diff_work(&mut self, work: DiffWork, payload: Option<&[u8]>) -> Check {
+        let key = |segment, page| PageKey { segment, page };
+        let kernel = &mut self.site.kernel;
+        match work {
+            DiffWork::Twin { segment, page } => kernel.twin(key(segment, page)),
+            DiffWork::DropTwin { segment, page } => kernel.drop_twin(key(segment, page)),
+            DiffWork::Diff {
+                segment,
+                name,
+                then,
+                ..
+            } => {
+                let page = name.page;
+                if kernel.diff(segment, name, then)? && then == Afterwards::Refresh {
+                    self.answers.push_back(Input::Unchanged { segment, page });
+                }
+                Ok(())
+            }
+            DiffWork::Keep { names, .. } => {
+                let Some(letter) = &self.letter else {
+                    ensure!(false, Law, "{names:?} are kept, but none came");
+                    unreachable!()
+                };
+                kernel.keep(letter, payload.unwrap_or_default(), &names)
+            }
+            DiffWork::Merge {
+                segment,
+                page,
+                source,
+                names,
+                ..
+            } => kernel.merge(key(segment, page), (source, payload), &names),
+            DiffWork::Update {
+                segment,
+                page,
+                names,
+            } => kernel.update(key(segment, page), &names),
+            DiffWork::Forget { segment, upto } => {
+                kernel.forget_changes(segment, &upto);
+                Ok(())
+            }
+            DiffWork::Send {
+                address,
+                header,
+                segment,
+                request,
+                names,
+                at_most,
+            } => {
+                let letter = Diffs {
+                    segment,
+                    request,
+                    diffs: Vec::new(),
+                };
+                let (letter, tail) = kernel.pack(letter, &names, at_most)?;
+                if !letter.diffs.is_empty() {
+                    self.emit(address, header, Message::Diffs(letter), &tail);
+                }
+                Ok(())
+            }
+            // Nobody checks for races here.
+            DiffWork::Compare { .. } => Ok(()),
+        }
     }
 
     fn event(&mut self, event: Event) {
@@ -445,20 +517,26 @@ impl Turn<'_> {
                 self.see(Sight::Passed(header.to, granted));
             }
         }
-        let mut bytes = Vec::new();
-        message.encode(header, &mut bytes);
+        let mut behind = Vec::new();
         if let Some((segment, page, source)) = page {
             let key = PageKey { segment, page };
             let words = self.site.kernel.contents(key, source, payload)?;
-            append_page(&words, &mut bytes);
+            append_page(&words, &mut behind);
         }
+        self.emit(address, header, message, &behind);
+        Ok(())
+    }
+
+    fn emit(&mut self, address: SocketAddr, header: Header, message: Message, behind: &[u8]) {
+        let mut bytes = Vec::new();
+        message.encode(header, &mut bytes);
+        bytes.extend_from_slice(behind);
         self.outcomes.push(Outcome::Sent(Packet {
             from: self.me,
             to: super::lab::host_at(address),
             bytes,
             message,
         }));
-        Ok(())
     }
 
     fn thread(&mut self, seat: Seat, op: Op, value: u64, segment: SegmentId) -> Check {
@@ -478,13 +556,13 @@ impl Turn<'_> {
             Sight::Stopped(key, fault)
         };
         let outcome = match op {
-            Op::Read(at) => match kernel.load(seat.mapping, page(at), 0) {
-                Some(value) => Sight::Loaded(page(at), value),
+            Op::Read(at, word) => match kernel.load(seat.mapping, page(at), word.into()) {
+                Some(value) => Sight::Loaded(page(at), word, value),
                 None => stop(kernel, page(at), Access::Read),
             },
-            Op::Write(at) => {
-                if kernel.store(seat.mapping, page(at), 0, value) {
-                    Sight::Stored(page(at), value)
+            Op::Write(at, word) => {
+                if kernel.store(seat.mapping, page(at), word.into(), value) {
+                    Sight::Stored(page(at), word, value)
                 } else {
                     stop(kernel, page(at), Access::Write)
                 }

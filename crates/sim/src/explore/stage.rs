@@ -3,7 +3,7 @@
 
 use super::happen::{client, mapping};
 use super::lab::Lab;
-use super::setting::{Luck, Op, Setting};
+use super::setting::{Luck, Setting};
 use super::site::Site;
 use super::state::{Life, Mode, Observer, State, Thread};
 use crate::check::{Check, ensure};
@@ -114,10 +114,9 @@ impl State {
         let mut state = self.clone();
         state.luck = Luck::default();
         let programs = lab.setting.threads.clone();
-        let pages = 0..lab.setting.pages;
+        let readers = lab.setting.look_around();
         for host in 0..self.hosts() {
-            let readers = pages.clone().map(Op::Read).collect();
-            lab.setting.threads.push((host, readers));
+            lab.setting.threads.push((host, readers.clone()));
             let thread = Thread {
                 mode: if self.is_up(host) {
                     Mode::Ready
