@@ -153,7 +153,7 @@ impl Membership {
     /// How long what only others can end may take, if the coordinator has been silent
     /// for as long: it, or somebody whose death it would have told, may be gone.
     pub(crate) fn forsaken(&self, cx: &Cx<'_>) -> Option<Forsaken> {
-        let patience = cx.pace().dead_after * FORSAKEN;
+        let patience = patience(cx);
         let silence = cx.now - self.coordinator_heard;
         let silent = self.silent(cx);
         let forsaken = Forsaken { patience, silent };
@@ -166,7 +166,7 @@ impl Membership {
         if !self.coordinator_silent(cx) {
             return NodeSet::EMPTY;
         }
-        let patience = cx.pace().dead_after * FORSAKEN;
+        let patience = patience(cx);
         let mut silent = NodeSet::only(NodeId::COORDINATOR);
         for (node, heard) in &self.echoes {
             if cx.is_alive(*node) && cx.now - *heard > patience {
@@ -224,4 +224,9 @@ fn say_join(cx: &mut Cx<'_>, address: SocketAddr) {
         message: Box::new(Message::Join(join)),
         page: None,
     });
+}
+
+/// How long others may be silent while the coordinator is, too.
+fn patience(cx: &Cx<'_>) -> Duration {
+    cx.pace().dead_after * FORSAKEN
 }

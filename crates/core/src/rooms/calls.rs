@@ -1,0 +1,307 @@
+//! Calls of one node to another, or to itself: which room answers, and who goes on with
+//! the answer.
+
+use super::Rooms;
+use crate::calls::{Caller, Then};
+use crate::directory::Opening;
+use crate::effect::{Effect, Reply};
+use crate::event::Event;
+use crate::limits::LIST_PAGE;
+use crate::segment::Segment;
+use crate::shell::Cx;
+use crate::sysv::Why;
+use pagemesh_wire::peer::{self, Call, Health, Refusal, SegmentInfo};
+use pagemesh_wire::{CallId, ClientId, NodeId, SegmentId, Ticket};
+
+impl Rooms {
+    pub(crate) fn call(&mut self, cx: &mut Cx<'_>, to: NodeId, call: Call, then: Then) {
+        let caller = self.calls.call(cx, to, call.clone(), then);
+        if to == cx.me() {
+            self.execute(cx, caller, call);
+        }
+    }
+
+    /// Nobody waits for ever for names that nobody keeps any more, nor for a home that
+    /// nobody buries.
+    pub(super) fn call_due(&mut self, cx: &mut Cx<'_>, call: CallId) {
+        let silent = self.membership.silent(cx);
+        if let Some((server, then)) = self.calls.give_up(cx, call, silent) {
+            let why = Refusal::NodeGone(server);
+            self.carry_on(cx, server, then, peer::Reply::Refused(why));
+        }
+        self.calls.due(cx, call);
+    }
+
+    /// Answers a call, wherever it came from.
+    pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, caller: Caller, reply: peer::Reply) {
+        if caller.node == cx.me() {
+            self.replied(cx, caller.node, caller.call, reply);
+        } else {
+            self.calls.answer(cx, caller, reply);
+        }
+    }
+
+    /// Executes a call once.
+    pub(crate) fn execute(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) {
+        let reply = match call {
+            Call::Probe => peer::Reply::Done,
+            Call::Barrier { key, parties } => {
+                return self.arrived(cx, caller, key, parties, None);
+            }
+            Call::Arrive { key, parties, news } => {
+                return self.arrive(cx, caller, (key, parties), &news);
+            }
+            Call::Declare { segment, reduction } => {
+                return self.declare(cx, caller, segment, reduction);
+            }
+            Call::Reduce {
+                segment,
+                reductions,
+            } => {
+                self.reduce(caller.node, segment, reductions);
+                peer::Reply::Done
+            }
+            Call::Collect { segment, step } => return self.collect(cx, caller, segment, step),
+            Call::CondWait { key } => {
+                self.conditions.wait(caller, key);
+                peer::Reply::Waiting
+            }
+            Call::CondSignal { key, all } => {
+                let woken = self.conditions.signal(key, all);
+                let count = woken.len() as u32;
+                for waiter in woken {
+                    self.answer(cx, waiter, peer::Reply::Done);
+                }
+                peer::Reply::Woken(count)
+            }
+            Call::Members(view) => {
+                if caller.node == NodeId::COORDINATOR {
+                    self.members_changed(cx, view);
+                }
+                peer::Reply::Done
+            }
+            Call::Sysv(ask) => return self.sysv_serve(cx, caller, &ask),
+            Call::SysvNews(news) => {
+                self.sysv_news(cx, caller, news);
+                peer::Reply::Done
+            }
+            Call::Forget { segment } => {
+                if self.keeps(caller.node, segment) {
+                    self.forget(cx, segment);
+                }
+                peer::Reply::Done
+            }
+            Call::Inherit(piece) => {
+                if self.coordinator.is_some() {
+                    self.inherit(cx, piece);
+                }
+                peer::Reply::Done
+            }
+            Call::Leave => {
+                self.answer(cx, caller, peer::Reply::Done);
+                self.bury(cx, caller.node, Health::Left);
+                return;
+            }
+            Call::Revoke { node } => self.revoke(cx, node),
+            Call::Open { .. }
+            | Call::Close { .. }
+            | Call::Remove { .. }
+            | Call::Stat { .. }
+            | Call::List { .. } => self.look_up(cx, caller, call),
+        };
+        self.answer(cx, caller, reply);
+    }
+
+    /// Calls to the directory, which only the coordinator has.
+    fn look_up(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) -> peer::Reply {
+        let Some(coordinator) = &mut self.coordinator else {
+            return peer::Reply::Refused(Refusal::Invalid("this node keeps no names".into()));
+        };
+        let directory = &mut coordinator.directory;
+        let mut unused = None;
+        let reductions = &self.reductions;
+        let segment = |info: SegmentInfo| match reductions.of(info.id) {
+            [] => peer::Reply::Segment(info),
+            some => peer::Reply::Reducing(info, some.to_vec()),
+        };
+        let result = match call {
+            Call::Open {
+                name,
+                create,
+                exclusive,
+                write,
+                credentials,
+            } => directory
+                .open(&Opening {
+                    node: caller.node,
+                    call: caller.call,
+                    name: &name,
+                    create: create.as_ref(),
+                    exclusive,
+                    write,
+                    credentials: &credentials,
+                })
+                .map(segment),
+            Call::Close { segment } => {
+                unused = directory.close(caller.node, caller.call, segment);
+                Ok(peer::Reply::Done)
+            }
+            Call::Remove { name, credentials } => {
+                directory.remove(&name, &credentials).map(|segment| {
+                    unused = segment;
+                    peer::Reply::Done
+                })
+            }
+            Call::Stat { name } => directory.stat(&name).map(segment),
+            Call::List { after } => Ok(peer::Reply::Segments(directory.list(&after, LIST_PAGE))),
+            other => Err(Refusal::Invalid(format!(
+                "{other:?} is no question of names"
+            ))),
+        };
+        if let Some(segment) = unused {
+            self.spread_forget(cx, segment);
+        }
+        result.unwrap_or_else(peer::Reply::Refused)
+    }
+
+    /// Nobody uses a segment any more: every node may drop what it has of it.
+    pub(super) fn spread_forget(&mut self, cx: &mut Cx<'_>, segment: SegmentId) {
+        for node in cx.shell.alive.iter() {
+            self.call(cx, node, Call::Forget { segment }, Then::Nothing);
+        }
+    }
+
+    pub(crate) fn forget(&mut self, cx: &mut Cx<'_>, id: SegmentId) {
+        self.locks.forget(id);
+        self.barriers.forget(id);
+        self.conditions.forget(id);
+        self.reductions.forget(id);
+        let Some(mut segment) = self.segments.remove(&id) else {
+            return;
+        };
+        if segment.is_open() {
+            // Only what a node kept for itself goes while others use it: with that
+            // node. Nobody may wait for its pages, or go on with them.
+            segment.policy.expelled(cx);
+        } else {
+            cx.push(Effect::Forget { segment: id });
+        }
+    }
+
+    /// A reply arrived.
+    pub(crate) fn replied(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        call: CallId,
+        reply: peer::Reply,
+    ) {
+        let then = self.calls.replied(cx, from, call, &reply);
+        if then.is_some() {
+            self.sysv_made(cx, &reply);
+        }
+        match then {
+            None => cx.emit(Event::Stale {}),
+            Some(then) => self.carry_on(cx, from, then, reply),
+        }
+    }
+
+    pub(crate) fn carry_on(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        then: Then,
+        reply: peer::Reply,
+    ) {
+        match then {
+            Then::Nothing => {}
+            Then::WakeAnother(key) => {
+                let call = Call::CondSignal { key, all: false };
+                self.call(cx, cx.home(key.segment), call, Then::Nothing);
+            }
+            Then::Collected(segment, round) => self.step_done(cx, from, (segment, round), &reply),
+            Then::Tell(ticket, client) => match reply {
+                peer::Reply::Depart { segment, news } => {
+                    self.depart(cx, from, segment, &news, Then::Tell(ticket, client));
+                }
+                reply => {
+                    let reply = self.sysv_local(cx, reply);
+                    cx.reply(ticket, to_local(reply));
+                }
+            },
+            Then::Declared(caller) => self.declared(cx, caller, from),
+            Then::Mourn(client) => self.sysv_exit(cx, client),
+            Then::Told => self.sysv_told(cx),
+            Then::Left => self.expelled(cx),
+            Then::Bequeathed => self.bequeath(cx),
+            Then::Open { client, name } => self.opened(cx, client, &name, reply),
+        }
+    }
+
+    fn opened(
+        &mut self,
+        cx: &mut Cx<'_>,
+        client: Option<(Ticket, ClientId)>,
+        name: &str,
+        reply: peer::Reply,
+    ) {
+        let reply = match reply {
+            peer::Reply::Reducing(info, reductions) => {
+                self.reduce(NodeId::COORDINATOR, info.id, reductions);
+                peer::Reply::Segment(info)
+            }
+            other => other,
+        };
+        if let peer::Reply::Segment(info) = &reply {
+            let segment = self
+                .segments
+                .entry(info.id)
+                .or_insert_with(|| Segment::new(info.clone()));
+            if let Some((_, client)) = client {
+                segment.open(client);
+            }
+        }
+        let opened = client.is_some() && matches!(reply, peer::Reply::Segment(_));
+        let known = match &reply {
+            peer::Reply::Segment(info) => Some(info.id),
+            _ => None,
+        };
+        if let Some((ticket, _)) = client {
+            cx.reply(ticket, to_local(reply));
+        }
+        if let Some(id) = known {
+            self.inform_of_reductions(id);
+            self.count_early(cx, id);
+        }
+        self.close_by_name(cx, name, opened);
+    }
+
+    /// An opening has ended: a close that waited for it may be due.
+    fn close_by_name(&mut self, cx: &mut Cx<'_>, name: &str, opened: bool) {
+        let named = self
+            .segments
+            .values()
+            .filter(|segment| segment.info.name == name);
+        for id in named.map(|segment| segment.info.id).collect::<Vec<_>>() {
+            self.close(cx, id);
+            if !opened {
+                // It was counted as one that is on its way.
+                let (client, detached) = (None, true);
+                self.sysv_attached(cx, id, Why { client, detached });
+            }
+        }
+    }
+}
+
+fn to_local(reply: peer::Reply) -> Reply {
+    match reply {
+        peer::Reply::Done => Reply::Done,
+        peer::Reply::Waiting => Reply::Waiting,
+        peer::Reply::Segment(info) | peer::Reply::Reducing(info, _) => Reply::Segment(info),
+        peer::Reply::Segments(infos) => Reply::Segments(infos),
+        peer::Reply::Woken(count) => Reply::Woken(count),
+        peer::Reply::Depart { .. } | peer::Reply::Reached(_) => Reply::Done,
+        peer::Reply::Refused(why) => Reply::Refused(why),
+        peer::Reply::Sysv(outcome) => Reply::Sysv(outcome),
+    }
+}

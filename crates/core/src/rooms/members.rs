@@ -1,0 +1,214 @@
+//! Who comes and goes, and what every room has to know of it.
+
+use super::Rooms;
+use crate::calls::Then;
+use crate::effect::{Effect, Reply};
+use crate::event::Event;
+use crate::link::Sender;
+use crate::membership::{Standing, Verdict};
+use crate::segment::Segment;
+use crate::shell::Cx;
+use pagemesh_wire::peer::{self, Call, Health, MemberView, Refusal};
+use pagemesh_wire::{NodeId, SegmentId};
+
+impl Rooms {
+    pub(crate) fn join(&mut self, cx: &mut Cx<'_>, from: Sender, join: &peer::Join) {
+        let Some(coordinator) = &mut self.coordinator else {
+            return self.redirect(cx, from.0, join);
+        };
+        if let Verdict::Changed(view) = coordinator.join(cx, from, join) {
+            self.spread_view(cx, view);
+        }
+    }
+
+    /// We are not the one who admits; but we know who is.
+    fn redirect(&mut self, cx: &mut Cx<'_>, source: core::net::SocketAddr, join: &peer::Join) {
+        let members = &cx.shell.view.members;
+        let coordinator = members
+            .iter()
+            .find(|member| member.id == NodeId::COORDINATOR);
+        let Some(to) = coordinator.map(|member| member.address) else {
+            return;
+        };
+        let message = peer::Message::Redirect {
+            incarnation: join.incarnation,
+            to,
+        };
+        let header = cx.header(NodeId::NONE);
+        cx.push(Effect::Send {
+            address: source,
+            header,
+            message: Box::new(message),
+            page: None,
+        });
+    }
+
+    pub(super) fn suspect(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        let Some(coordinator) = &mut self.coordinator else {
+            return;
+        };
+        if cx.is_alive(node) && coordinator.suspect(cx, node) {
+            self.bury(cx, node, Health::Dead);
+        }
+    }
+
+    /// Puts a node out, whatever it says; dead ones too, lest they come back.
+    pub(super) fn revoke(&mut self, cx: &mut Cx<'_>, node: NodeId) -> peer::Reply {
+        let no = |why: &str| peer::Reply::Refused(Refusal::Invalid(why.into()));
+        let known = cx
+            .shell
+            .view
+            .members
+            .iter()
+            .find(|member| member.id == node);
+        match known.map(|member| member.health) {
+            _ if self.coordinator.is_none() => no("only the coordinator can put a node out"),
+            None => no("there never was a node of this number"),
+            Some(_) if node == NodeId::COORDINATOR => {
+                no("the coordinator cannot be put out; stop its daemon, and the cluster ends")
+            }
+            Some(Health::Revoked) => peer::Reply::Done,
+            Some(_) => {
+                cx.send(node, peer::Message::Expelled);
+                self.bury(cx, node, Health::Revoked);
+                peer::Reply::Done
+            }
+        }
+    }
+
+    pub(super) fn bury(&mut self, cx: &mut Cx<'_>, node: NodeId, health: Health) {
+        let Some(coordinator) = &mut self.coordinator else {
+            return;
+        };
+        let view = coordinator.without(cx, node, health);
+        self.spread_view(cx, view);
+    }
+
+    fn spread_view(&mut self, cx: &mut Cx<'_>, view: MemberView) {
+        self.members_changed(cx, view.clone());
+        for node in cx.shell.peers().iter() {
+            self.call(cx, node, Call::Members(view.clone()), Then::Nothing);
+        }
+    }
+
+    pub(super) fn members_changed(&mut self, cx: &mut Cx<'_>, view: MemberView) {
+        if view.epoch <= cx.shell.view.epoch {
+            return;
+        }
+        // Those, too, of whom this node had not heard that they ever came: others
+        // have, and grants name them.
+        let gone: Vec<_> = view
+            .members
+            .iter()
+            .filter(|member| member.health != Health::Alive && !cx.is_gone(member.id))
+            .map(|member| member.id)
+            .collect();
+        let known: Vec<_> = cx
+            .shell
+            .view
+            .members
+            .iter()
+            .map(|member| member.id)
+            .collect();
+        for member in view
+            .members
+            .iter()
+            .filter(|member| !known.contains(&member.id))
+        {
+            cx.emit(Event::Joined { node: member.id });
+        }
+        cx.shell.set_view(view);
+        for node in gone {
+            self.member_gone(cx, node);
+        }
+    }
+
+    fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        if node == cx.me() {
+            if !self.leaving.empty {
+                self.expelled(cx);
+            }
+            return;
+        }
+        let left = cx
+            .shell
+            .view
+            .members
+            .iter()
+            .any(|member| member.id == node && member.health == Health::Left);
+        cx.emit(if left {
+            Event::Left { node }
+        } else {
+            Event::Died { node }
+        });
+        if left {
+            self.ask_heir(cx, node);
+        } else {
+            self.barriers.home_died(node);
+            self.conditions.home_died(node);
+        }
+        for then in self.calls.member_gone(node) {
+            let why = Refusal::NodeGone(node);
+            self.carry_on(cx, node, then, peer::Reply::Refused(why));
+        }
+        self.barriers.member_gone(node);
+        self.early.retain(|early| early.caller.node != node);
+        self.conditions.member_gone(node);
+        self.locks.member_gone(cx, &mut self.segments, node);
+        self.sysv_member_gone(cx, node);
+        for segment in self.segments.values_mut() {
+            segment.policy.member_gone(cx, node);
+        }
+        if let Some(coordinator) = &mut self.coordinator {
+            for segment in coordinator.directory.member_gone(node) {
+                self.spread_forget(cx, segment);
+            }
+        }
+    }
+
+    /// We are no member any more. If we were leaving, that is the answer to our
+    /// leave-taking. Nothing here is the truth any more: local processes must
+    /// not go on with it, and nobody may wait for what will never come.
+    pub(crate) fn expelled(&mut self, cx: &mut Cx<'_>) {
+        if matches!(self.membership.standing, Standing::Out(_)) {
+            return;
+        }
+        if self.leaving.empty
+            && let Some(ticket) = self.leaving.asked.take()
+        {
+            cx.reply(ticket, Reply::Done);
+        } else {
+            cx.emit(Event::Expelled {});
+        }
+        self.membership.standing = Standing::Out(Refusal::NotMember);
+        for then in self.calls.expelled() {
+            if !matches!(then, Then::Left | Then::Bequeathed) {
+                let why = Refusal::NotMember;
+                self.carry_on(cx, cx.me(), then, peer::Reply::Refused(why));
+            }
+        }
+        self.locks.expelled(cx);
+        for segment in self.segments.values_mut() {
+            segment.policy.expelled(cx);
+        }
+    }
+
+    /// Everything is handed over: nothing more may be taken.
+    pub(crate) fn has_left(&self) -> bool {
+        self.leaving.empty
+    }
+
+    /// The home of a segment is gone and this node answers for it now.
+    pub(crate) fn adopt(&mut self, id: SegmentId) {
+        let Some(coordinator) = &self.coordinator else {
+            return;
+        };
+        let named = coordinator.directory.get(id).cloned();
+        if let Some(info) = named.or_else(|| self.sysv.segment(id)) {
+            self.segments
+                .entry(id)
+                .or_insert_with(|| Segment::new(info));
+            self.inform_of_reductions(id);
+        }
+    }
+}
