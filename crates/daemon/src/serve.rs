@@ -1,29 +1,19 @@
 //! Requests of local processes.
 
 use crate::driver::Driver;
-use crate::keeper::Tag;
-use crate::mapping::{Mapping, Place};
+use crate::mapping::Place;
 use crate::note::Note;
-use crate::session::Opening;
 use crate::tally::Count;
 use crate::tickets::{Kind, Pending};
-use pagemesh_core::{Input, Request as Ask, Time};
-use pagemesh_os::clock;
-use pagemesh_os::memfd;
+use pagemesh_core::{Input, Request as Ask};
 use pagemesh_os::seqpacket::Sender;
-use pagemesh_os::uffd::Uffd;
-use pagemesh_wire::header::PROTOCOL_VERSION;
-use pagemesh_wire::local::{
-    LOCAL_VERSION, NodeStatus, PageReport, Reply, Request, RequestPacket, StampKind,
-};
-use pagemesh_wire::peer::{Call, Health, Refusal};
-use pagemesh_wire::{
-    ByteLen, ByteOffset, ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, SyncKey,
-};
+use pagemesh_wire::local::{LOCAL_VERSION, Reply, Request, RequestPacket, StampKind};
+use pagemesh_wire::peer::{Call, Refusal};
+use pagemesh_wire::{ClientId, NodeId, PageCount};
 use std::os::fd::OwnedFd;
 
-/// Pages in one report: what surely fits in a packet.
-const REPORTED: usize = 1000;
+mod knowledge;
+mod memory;
 
 /// Requests a process may have open at once.
 const OPEN_REQUESTS: usize = 16_384;
@@ -35,9 +25,6 @@ const ALL_REQUESTS: usize = 49_152;
 
 /// Longest program name remembered, in characters.
 const PROGRAM: usize = 64;
-
-/// Silence of the coordinator worth telling.
-const SILENCE: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// What came with a packet.
 #[derive(Debug, Default)]
@@ -383,166 +370,11 @@ impl Driver {
         });
     }
 
-    // ---- mappings ------------------------------------------------------------
-
-    fn map(
-        &mut self,
-        asked: Asked,
-        segment: SegmentId,
-        opening: Opening,
-        place: Place,
-        write: bool,
-        fds: Vec<OwnedFd>,
-    ) -> Answer {
-        if write && !opening.write {
-            return Err(Refusal::Permission);
-        }
-        let cannot = |what: &str, error: std::io::Error| {
-            Refusal::Invalid(format!("the daemon cannot {what} the mapping: {error}"))
-        };
-        let Some(fd) = fds.into_iter().next() else {
-            return Err(Refusal::Invalid(
-                "a mapping comes with a userfaultfd".into(),
-            ));
-        };
-        let client = asked.client;
-        let uffd = Uffd::adopt(fd).map_err(|error| cannot("serve", error))?;
-        let shaken = uffd.handshake();
-        let (address, length) = place.range();
-        // Perhaps the daemon before got that far, and nobody knows of it.
-        let ready = match uffd.register(address, length) {
-            Ok(()) if shaken.is_err() && !self.hands.pages.again => shaken.map(drop),
-            done => done,
-        };
-        ready.map_err(|error| cannot("register", error))?;
-        let mapping = Mapping {
-            uffd,
-            segment,
-            client,
-            write,
-            place,
-        };
-        let id = self.hands.pages.mappings.insert(mapping);
-        if let Err(error) = self.poll_mapping(id) {
-            self.hands.pages.mappings.remove(id);
-            return Err(cannot("poll", error));
-        }
-        if let Some(segment) = self.hands.pages.segments.get_mut(segment) {
-            segment.mappings.push(id);
-        }
-        if let Some(session) = self.hands.sessions.get_mut(client) {
-            session.mappings.push(id);
-        }
-        self.hands.keep_mapping(id);
-        let reply = Reply::Mapped { mapping: id };
-        let mapping = id;
-        self.hands.note(&Note::Mapped { mapping, client });
-        self.handled(asked, &reply);
-        self.feed(Input::Mapped {
-            mapping: id,
-            segment,
-            client,
-        });
-        Ok(Some(reply))
-    }
-
-    fn unmap(&mut self, asked: Asked, mapping: MappingId) -> Answer {
-        let client = asked.client;
-        let session = self.hands.sessions.get_mut(client);
-        let place = session.and_then(|session| {
-            let place = session.mappings.iter().position(|id| *id == mapping)?;
-            Some(session.mappings.swap_remove(place))
-        });
-        if place.is_none() {
-            return Err(Refusal::Invalid("no such mapping in this process".into()));
-        }
-        self.hands.unmap(mapping);
-        self.hands.note(&Note::Unmapped { mapping });
-        self.handled(asked, &Reply::Done);
-        self.feed(Input::Unmapped { mapping });
-        self.hands.keeper.drop(Tag::Mapping(mapping));
-        Ok(Some(Reply::Done))
-    }
-
-    fn close(&mut self, asked: Asked, segment: SegmentId) -> Answer {
-        let client = asked.client;
-        let opening = self.opening(client, segment)?;
-        let mapped = self.hands.pages.ids_of(segment).iter().any(|id| {
-            let mapping = self.hands.pages.mappings.get(*id);
-            mapping.is_some_and(|mapping| mapping.client == client)
-        });
-        if opening.count == 1 && mapped {
-            let why = "the process still maps the segment; unmap it first";
-            return Err(Refusal::Invalid(why.into()));
-        }
-        let opening = Opening {
-            count: opening.count - 1,
-            ..opening
-        };
-        self.hands.set_opening(client, segment, opening);
-        self.handled(asked, &Reply::Done);
-        self.feed(Input::Closed { segment, client });
-        Ok(Some(Reply::Done))
-    }
-
-    // ---- locks ---------------------------------------------------------------
-
-    fn lock_slot(&mut self, client: ClientId, key: SyncKey) -> Answer {
-        self.opening(client, key.segment)?;
-        let slot = self.hands.slot(key);
-        self.hands.recorder.publish();
-        let index = slot.ok_or_else(|| Refusal::Limit("locks of one segment".into()))?;
-        Ok(Some(Reply::Slot { index }))
-    }
-
-    fn unlock(&mut self, asked: Asked, key: SyncKey) -> Answer {
-        let segment = self.hands.pages.segments.get(key.segment);
-        if !segment.is_some_and(|segment| segment.locks.holds(key.number, asked.client)) {
-            let why = "the process does not hold the lock";
-            return Err(Refusal::Invalid(why.into()));
-        }
-        self.handled(asked, &Reply::Done);
-        self.feed(Input::LockReturned {
-            key,
-            recovered: false,
-        });
-        Ok(Some(Reply::Done))
-    }
-
-    // ---- who may what --------------------------------------------------------
-
     fn credentials(&self, client: ClientId) -> Result<pagemesh_wire::peer::Credentials, Refusal> {
         let session = self.hands.sessions.get(client);
         session
             .map(|session| session.caller.credentials.clone())
             .ok_or(Refusal::Cancelled)
-    }
-
-    fn opening(&self, client: ClientId, segment: SegmentId) -> Result<Opening, Refusal> {
-        let session = self.hands.sessions.get(client);
-        session
-            .and_then(|session| session.open.get(&segment).copied())
-            .ok_or_else(|| Refusal::Invalid("the process has not opened the segment".into()))
-    }
-
-    fn check_pages(
-        &self,
-        client: ClientId,
-        segment: SegmentId,
-        first: PageIndex,
-        count: PageCount,
-        write: bool,
-    ) -> Result<(), Refusal> {
-        let opening = self.opening(client, segment)?;
-        if write && !opening.write {
-            return Err(Refusal::Permission);
-        }
-        let ByteOffset(start) = first.offset();
-        let ByteLen(length) = count.bytes();
-        if start + length > opening.size.0 || length == 0 {
-            return Err(Refusal::Invalid("pages outside the segment".into()));
-        }
-        Ok(())
     }
 
     /// Only root and the daemon's own user may end it.
@@ -576,99 +408,5 @@ impl Driver {
         }
         self.hands.handed_over = true;
         Ok(Some(Reply::Done))
-    }
-
-    // ---- what the daemon knows -----------------------------------------------
-
-    /// Hands out the flight recorder, which tells of everybody's doings.
-    fn dump(&mut self, client: ClientId, number: u64) -> Answer {
-        self.check_master(client)?;
-        let cannot = |why: String| Refusal::Invalid(format!("the flight recorder: {why}"));
-        let recorder = &self.hands.recorder;
-        let dump = recorder.dump(Some(&self.node), "asked for");
-        let dump = dump.map_err(|error| cannot(error.to_string()))?;
-        let file =
-            memfd::file("pagemesh-dump", &dump).map_err(|error| cannot(error.to_string()))?;
-        let length = ByteLen(dump.len() as u64);
-        self.hands
-            .reply(client, number, Reply::Dumped { length }, vec![file]);
-        Ok(None)
-    }
-
-    fn inspect(&self, name: &str, first: PageIndex, limit: u32) -> Answer {
-        let info = self.node.segment_named(name).ok_or(Refusal::NotFound)?;
-        let limit = usize::try_from(limit).unwrap_or(REPORTED).min(REPORTED);
-        let seen = self
-            .node
-            .inspect(info.id, first, limit)
-            .ok_or(Refusal::NotFound)?;
-        Ok(Some(Reply::Pages(PageReport {
-            info: info.clone(),
-            known: seen.known,
-            readable: seen.readable,
-            writable: seen.writable,
-            owned: seen.owned,
-            pages: seen.pages,
-        })))
-    }
-
-    fn status(&self) -> NodeStatus {
-        let count = |health: Health| {
-            let members = self.node.view().members.iter();
-            members.filter(|member| member.health == health).count() as u32
-        };
-        let now = clock::monotonic();
-        let keeper = self.hands.keeper.process();
-        let (fault_p50, fault_p99) = self.hands.tally.remote_faults();
-        NodeStatus {
-            node: self.node.id().unwrap_or(NodeId::NONE),
-            name: self.about.name.clone(),
-            address: self.about.address.to_string(),
-            alive: count(Health::Alive),
-            dead: count(Health::Dead),
-            clients: self.hands.sessions.len() as u32,
-            segments: self.hands.pages.segments.len() as u32,
-            pages: self.pages_known(),
-            uptime: now.saturating_sub(self.about.started) as f64 / 1e9,
-            fault_p50,
-            fault_p99,
-            problems: self.problems(Time(now)),
-            keeper: keeper.and_then(|id| u32::try_from(id).ok()).unwrap_or(0),
-            takeovers: self.hands.takeovers,
-        }
-    }
-
-    fn counters(&self) -> Vec<(String, u64)> {
-        let pages = &self.hands.pages;
-        let mut counters = self.hands.tally.report();
-        counters.push(("mappings".into(), pages.mappings.len() as u64));
-        counters.push(("stash_pages".into(), pages.stash.len() as u64));
-        let (twins, diffs) = pages.changes.counts();
-        counters.push(("twins".into(), twins as u64));
-        counters.push(("diffs".into(), diffs as u64));
-        counters.push(("diff_bytes_held".into(), pages.changes.bytes()));
-        counters
-    }
-
-    fn problems(&self, now: Time) -> Vec<String> {
-        let mut problems = self.about.problems.clone();
-        if let Some(why) = self.node.out() {
-            problems.push(why.to_string());
-        } else if self.node.id().is_none() {
-            problems.push(self.about.not_admitted());
-        } else {
-            let silent = self.node.coordinator_silent(now);
-            if silent > SILENCE {
-                let seconds = silent.as_secs();
-                problems.push(format!("the first node has been silent for {seconds} s"));
-            }
-        }
-        for host in &self.hands.foreigners {
-            problems.push(format!(
-                "a daemon on {host} speaks another version of the protocol (this one speaks \
-                 {PROTOCOL_VERSION}) and cannot take part: install the same release on all nodes"
-            ));
-        }
-        problems
     }
 }

@@ -1,0 +1,111 @@
+//! Requests for what the daemon knows.
+
+use super::Answer;
+use crate::driver::Driver;
+use pagemesh_core::Time;
+use pagemesh_os::clock;
+use pagemesh_os::memfd;
+use pagemesh_wire::header::PROTOCOL_VERSION;
+use pagemesh_wire::local::{NodeStatus, PageReport, Reply};
+use pagemesh_wire::peer::{Health, Refusal};
+use pagemesh_wire::{ByteLen, ClientId, NodeId, PageIndex};
+
+/// Pages in one report: what surely fits in a packet.
+const REPORTED: usize = 1000;
+
+/// Silence of the coordinator worth telling.
+const SILENCE: std::time::Duration = std::time::Duration::from_secs(3);
+
+impl Driver {
+    /// Hands out the flight recorder, which tells of everybody's doings.
+    pub(super) fn dump(&mut self, client: ClientId, number: u64) -> Answer {
+        self.check_master(client)?;
+        let cannot = |why: String| Refusal::Invalid(format!("the flight recorder: {why}"));
+        let recorder = &self.hands.recorder;
+        let dump = recorder.dump(Some(&self.node), "asked for");
+        let dump = dump.map_err(|error| cannot(error.to_string()))?;
+        let file =
+            memfd::file("pagemesh-dump", &dump).map_err(|error| cannot(error.to_string()))?;
+        let length = ByteLen(dump.len() as u64);
+        self.hands
+            .reply(client, number, Reply::Dumped { length }, vec![file]);
+        Ok(None)
+    }
+
+    pub(super) fn inspect(&self, name: &str, first: PageIndex, limit: u32) -> Answer {
+        let info = self.node.segment_named(name).ok_or(Refusal::NotFound)?;
+        let limit = usize::try_from(limit).unwrap_or(REPORTED).min(REPORTED);
+        let seen = self
+            .node
+            .inspect(info.id, first, limit)
+            .ok_or(Refusal::NotFound)?;
+        Ok(Some(Reply::Pages(PageReport {
+            info: info.clone(),
+            known: seen.known,
+            readable: seen.readable,
+            writable: seen.writable,
+            owned: seen.owned,
+            pages: seen.pages,
+        })))
+    }
+
+    pub(super) fn status(&self) -> NodeStatus {
+        let count = |health: Health| {
+            let members = self.node.view().members.iter();
+            members.filter(|member| member.health == health).count() as u32
+        };
+        let now = clock::monotonic();
+        let keeper = self.hands.keeper.process();
+        let (fault_p50, fault_p99) = self.hands.tally.remote_faults();
+        NodeStatus {
+            node: self.node.id().unwrap_or(NodeId::NONE),
+            name: self.about.name.clone(),
+            address: self.about.address.to_string(),
+            alive: count(Health::Alive),
+            dead: count(Health::Dead),
+            clients: self.hands.sessions.len() as u32,
+            segments: self.hands.pages.segments.len() as u32,
+            pages: self.pages_known(),
+            uptime: now.saturating_sub(self.about.started) as f64 / 1e9,
+            fault_p50,
+            fault_p99,
+            problems: self.problems(Time(now)),
+            keeper: keeper.and_then(|id| u32::try_from(id).ok()).unwrap_or(0),
+            takeovers: self.hands.takeovers,
+        }
+    }
+
+    pub(super) fn counters(&self) -> Vec<(String, u64)> {
+        let pages = &self.hands.pages;
+        let mut counters = self.hands.tally.report();
+        counters.push(("mappings".into(), pages.mappings.len() as u64));
+        counters.push(("stash_pages".into(), pages.stash.len() as u64));
+        let (twins, diffs) = pages.changes.counts();
+        counters.push(("twins".into(), twins as u64));
+        counters.push(("diffs".into(), diffs as u64));
+        counters.push(("diff_bytes_held".into(), pages.changes.bytes()));
+        counters
+    }
+
+    fn problems(&self, now: Time) -> Vec<String> {
+        let mut problems = self.about.problems.clone();
+        if let Some(why) = self.node.out() {
+            problems.push(why.to_string());
+        } else if self.node.id().is_none() {
+            problems.push(self.about.not_admitted());
+        } else {
+            let silent = self.node.coordinator_silent(now);
+            if silent > SILENCE {
+                let seconds = silent.as_secs();
+                problems.push(format!("the first node has been silent for {seconds} s"));
+            }
+        }
+        for host in &self.hands.foreigners {
+            problems.push(format!(
+                "a daemon on {host} speaks another version of the protocol (this one speaks \
+                 {PROTOCOL_VERSION}) and cannot take part: install the same release on all nodes"
+            ));
+        }
+        problems
+    }
+}

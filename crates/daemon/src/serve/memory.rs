@@ -1,0 +1,167 @@
+//! Requests about memory: mappings, and the locks that lie beside it.
+
+use super::{Answer, Asked};
+use crate::driver::Driver;
+use crate::keeper::Tag;
+use crate::mapping::{Mapping, Place};
+use crate::note::Note;
+use crate::session::Opening;
+use pagemesh_core::Input;
+use pagemesh_os::uffd::Uffd;
+use pagemesh_wire::local::Reply;
+use pagemesh_wire::peer::Refusal;
+use pagemesh_wire::{
+    ByteLen, ByteOffset, ClientId, MappingId, PageCount, PageIndex, SegmentId, SyncKey,
+};
+use std::os::fd::OwnedFd;
+
+impl Driver {
+    pub(super) fn map(
+        &mut self,
+        asked: Asked,
+        segment: SegmentId,
+        opening: Opening,
+        place: Place,
+        write: bool,
+        fds: Vec<OwnedFd>,
+    ) -> Answer {
+        if write && !opening.write {
+            return Err(Refusal::Permission);
+        }
+        let cannot = |what: &str, error: std::io::Error| {
+            Refusal::Invalid(format!("the daemon cannot {what} the mapping: {error}"))
+        };
+        let Some(fd) = fds.into_iter().next() else {
+            return Err(Refusal::Invalid(
+                "a mapping comes with a userfaultfd".into(),
+            ));
+        };
+        let client = asked.client;
+        let uffd = Uffd::adopt(fd).map_err(|error| cannot("serve", error))?;
+        let shaken = uffd.handshake();
+        let (address, length) = place.range();
+        // Perhaps the daemon before got that far, and nobody knows of it.
+        let ready = match uffd.register(address, length) {
+            Ok(()) if shaken.is_err() && !self.hands.pages.again => shaken.map(drop),
+            done => done,
+        };
+        ready.map_err(|error| cannot("register", error))?;
+        let mapping = Mapping {
+            uffd,
+            segment,
+            client,
+            write,
+            place,
+        };
+        let id = self.hands.pages.mappings.insert(mapping);
+        if let Err(error) = self.poll_mapping(id) {
+            self.hands.pages.mappings.remove(id);
+            return Err(cannot("poll", error));
+        }
+        if let Some(segment) = self.hands.pages.segments.get_mut(segment) {
+            segment.mappings.push(id);
+        }
+        if let Some(session) = self.hands.sessions.get_mut(client) {
+            session.mappings.push(id);
+        }
+        self.hands.keep_mapping(id);
+        let reply = Reply::Mapped { mapping: id };
+        let mapping = id;
+        self.hands.note(&Note::Mapped { mapping, client });
+        self.handled(asked, &reply);
+        self.feed(Input::Mapped {
+            mapping: id,
+            segment,
+            client,
+        });
+        Ok(Some(reply))
+    }
+
+    pub(super) fn unmap(&mut self, asked: Asked, mapping: MappingId) -> Answer {
+        let client = asked.client;
+        let session = self.hands.sessions.get_mut(client);
+        let place = session.and_then(|session| {
+            let place = session.mappings.iter().position(|id| *id == mapping)?;
+            Some(session.mappings.swap_remove(place))
+        });
+        if place.is_none() {
+            return Err(Refusal::Invalid("no such mapping in this process".into()));
+        }
+        self.hands.unmap(mapping);
+        self.hands.note(&Note::Unmapped { mapping });
+        self.handled(asked, &Reply::Done);
+        self.feed(Input::Unmapped { mapping });
+        self.hands.keeper.drop(Tag::Mapping(mapping));
+        Ok(Some(Reply::Done))
+    }
+
+    pub(super) fn close(&mut self, asked: Asked, segment: SegmentId) -> Answer {
+        let client = asked.client;
+        let opening = self.opening(client, segment)?;
+        let mapped = self.hands.pages.ids_of(segment).iter().any(|id| {
+            let mapping = self.hands.pages.mappings.get(*id);
+            mapping.is_some_and(|mapping| mapping.client == client)
+        });
+        if opening.count == 1 && mapped {
+            let why = "the process still maps the segment; unmap it first";
+            return Err(Refusal::Invalid(why.into()));
+        }
+        let opening = Opening {
+            count: opening.count - 1,
+            ..opening
+        };
+        self.hands.set_opening(client, segment, opening);
+        self.handled(asked, &Reply::Done);
+        self.feed(Input::Closed { segment, client });
+        Ok(Some(Reply::Done))
+    }
+
+    pub(super) fn lock_slot(&mut self, client: ClientId, key: SyncKey) -> Answer {
+        self.opening(client, key.segment)?;
+        let slot = self.hands.slot(key);
+        self.hands.recorder.publish();
+        let index = slot.ok_or_else(|| Refusal::Limit("locks of one segment".into()))?;
+        Ok(Some(Reply::Slot { index }))
+    }
+
+    pub(super) fn unlock(&mut self, asked: Asked, key: SyncKey) -> Answer {
+        let segment = self.hands.pages.segments.get(key.segment);
+        if !segment.is_some_and(|segment| segment.locks.holds(key.number, asked.client)) {
+            let why = "the process does not hold the lock";
+            return Err(Refusal::Invalid(why.into()));
+        }
+        self.handled(asked, &Reply::Done);
+        self.feed(Input::LockReturned {
+            key,
+            recovered: false,
+        });
+        Ok(Some(Reply::Done))
+    }
+
+    pub(super) fn opening(&self, client: ClientId, segment: SegmentId) -> Result<Opening, Refusal> {
+        let session = self.hands.sessions.get(client);
+        session
+            .and_then(|session| session.open.get(&segment).copied())
+            .ok_or_else(|| Refusal::Invalid("the process has not opened the segment".into()))
+    }
+
+    pub(super) fn check_pages(
+        &self,
+        client: ClientId,
+        segment: SegmentId,
+        first: PageIndex,
+        count: PageCount,
+        write: bool,
+    ) -> Result<(), Refusal> {
+        let opening = self.opening(client, segment)?;
+        if write && !opening.write {
+            return Err(Refusal::Permission);
+        }
+        let ByteOffset(start) = first.offset();
+        let ByteLen(length) = count.bytes();
+        if start + length > opening.size.0 || length == 0 {
+            return Err(Refusal::Invalid("pages outside the segment".into()));
+        }
+        Ok(())
+    }
+}
