@@ -137,7 +137,7 @@ unsigned pagemesh_node(const pagemesh_t *mesh);
 /* manager: the node where the segment was created keeps the queue. */
 #define PAGEMESH_FIXED 1
 
-/* window_ns: as long as it took to get the page, within bounds. */
+/* window_ns: half as long as it took to get the page, within bounds. */
 #define PAGEMESH_WINDOW_AUTO (-1)
 
 /* timeout_ns: no time limit. */

@@ -45,6 +45,9 @@ events! {
     WriteFault { segment: SegmentId, page: PageIndex } => "faults_write",
     /// A store found a read copy here (M11).
     Upgrade { segment: SegmentId, page: PageIndex } => "faults_upgrade",
+    /// A load found nothing here, and the right to store was asked for, since a store
+    /// has always followed (MB8).
+    StoreExpected { segment: SegmentId, page: PageIndex } => "stores_expected",
     /// Another process or thread of this node had the page already (M4).
     LocalFault { segment: SegmentId, page: PageIndex } => "faults_local",
     /// The kernel repeated a fault that is being served.

@@ -13,9 +13,18 @@ pub const RESEND_CEILING: Duration = Duration::from_secs(1);
 /// else re-revocation beats it and nobody progresses (`FLOORS.md` 2e).
 pub const WINDOW_MIN: Duration = Duration::from_micros(30);
 
-/// Δ of `auto` never rises above this. The time it took to get a page includes
-/// the windows of those who had it before, so without a low ceiling contenders
-/// would teach each other to hold on longer and longer.
+/// Δ of `auto` is this part of the time it took to get the page. That time includes the
+/// windows of those who had it before: with all of it, two who contend would teach each
+/// other to hold on longer and longer. With half of it they come to hold the page as long
+/// as it takes to come. More who contend hold it longer, up to the bound below, which
+/// gives the slow among them the time to ask again (`turns.rs` of the simulator).
+pub const WINDOW_SHARE: u32 = 2;
+
+/// Δ of `auto` where it is known that who loads will store: that long a woken thread
+/// needs until it has done both.
+pub const WINDOW_BURST: Duration = Duration::from_micros(20);
+
+/// Δ of `auto` never rises above this, however many contend.
 pub const WINDOW_MAX: Duration = Duration::from_micros(300);
 
 /// The longest Δ a segment may ask for; everybody else waits for it.

@@ -87,6 +87,25 @@ fn a_turn_of_battleship_is_a_read_fault_an_upgrade_and_a_page() {
 }
 
 #[test]
+fn auto_learns_that_a_store_follows_the_load() {
+    let game = Battleship {
+        turns: 300,
+        look: MICRO,
+        window: Window::Auto,
+    };
+    // Also where a daemon waits for its processor.
+    for preempt in [0, 20] {
+        let mut costs = Costs::of(&steps());
+        costs.preempt = MICRO * preempt;
+        let auto = battleship(&costs, &game).unwrap();
+        let window = Window::Nanos(0);
+        let zero = battleship(&costs, &Battleship { window, ..game }).unwrap();
+        assert!(auto.took * 10 < zero.took * 8, "{auto:?} {zero:?}");
+        assert!(auto.upgrades < 0.1 && auto.pages < 1.1, "{auto:?}");
+    }
+}
+
+#[test]
 fn many_multiply_faster_until_there_is_too_little_to_multiply() {
     let of = |n: u32, sites| {
         let matrix = Matrix {

@@ -73,6 +73,9 @@ impl Desk<'_, '_> {
     /// A thread stopped here. False if that was known.
     pub(super) fn fault(&mut self, mapping: MappingId, access: Access) -> bool {
         let (segment, page) = (self.rules.segment, self.index);
+        if access == Access::Write {
+            self.note_store();
+        }
         if self.page.allows(access) {
             self.cx.emit(Event::LocalFault { segment, page });
             let rights = self.page.rights;
@@ -121,6 +124,10 @@ impl Desk<'_, '_> {
             Access::Write if readable => Event::Upgrade { segment, page },
             Access::Write => Event::WriteFault { segment, page },
         });
+        let access = match access {
+            Access::Read => self.expected(),
+            Access::Write => access,
+        };
         self.open_wish(access);
     }
 
@@ -503,6 +510,7 @@ impl Desk<'_, '_> {
         let (segment, page) = (self.rules.segment, self.index);
         self.cx.push(Effect::Protect { segment, page });
         self.page.rights = Rights::Read;
+        self.note_end();
         self.cx.emit(Event::Downgraded { segment, page });
     }
 
@@ -521,6 +529,7 @@ impl Desk<'_, '_> {
                 keep,
             });
         }
+        self.note_end();
         self.page.filled = false;
         self.page.rights = Rights::None;
         self.page.unused = false;

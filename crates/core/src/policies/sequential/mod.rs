@@ -5,11 +5,13 @@
 //! length of one input. [`owner`] serves the queue, [`copies`] handles what
 //! arrives, [`window`] decides how long a page stays, [`library`] keeps the
 //! order where the manager is fixed, [`pins`] holds ranges for explicit write
-//! locks, [`ahead`] asks for pages before they are touched.
+//! locks, [`ahead`] asks for pages before they are touched, [`habit`] learns who
+//! stores to what it loads.
 
 mod ahead;
 mod copies;
 mod desk;
+mod habit;
 mod library;
 mod owner;
 mod page;

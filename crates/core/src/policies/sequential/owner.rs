@@ -310,7 +310,14 @@ impl Desk<'_, '_> {
         let want = self.page.own.busy_mut().want.take();
         let ahead = self.show_ahead();
         let mut served = false;
-        for (mapping, access) in core::mem::take(&mut self.more().faults) {
+        let faults = core::mem::take(&mut self.more().faults);
+        let loads = faults.iter().all(|(_, access)| *access == Access::Read);
+        let rights = if loads && !faults.is_empty() && want.is_some() {
+            self.note_load()
+        } else {
+            rights
+        };
+        for (mapping, access) in faults {
             if allowed(access) {
                 served = true;
                 self.cx.push(Effect::Map {
@@ -334,7 +341,7 @@ impl Desk<'_, '_> {
             }
             self.tell_served(want.waiter.request);
         }
-        if rights == Rights::Write {
+        if self.page.rights == Rights::Write {
             let pinning = core::mem::take(&mut self.more().pinning);
             self.after.pinned.extend(pinning);
         }

@@ -1,7 +1,9 @@
 //! What a node knows of one page.
 
+use super::habit::Habit;
 use crate::backoff::Backoff;
 use crate::effect::Rights;
+use crate::limits::WINDOW_LIMIT;
 use crate::ownership::{Extra, Ownership};
 use crate::prefetch::Ahead;
 use crate::time::Time;
@@ -9,6 +11,12 @@ use core::time::Duration;
 use pagemesh_wire::peer::{Access, Invalidate};
 use pagemesh_wire::{ClientId, MappingId, NodeId, NodeSet, Ticket};
 use serde::{Deserialize, Serialize};
+
+/// Bits of a window, and the longest they can say, in microseconds.
+const WINDOW_BITS: u32 = 24;
+const LONGEST: u32 = (1 << WINDOW_BITS) - 1;
+
+const _: () = assert!(WINDOW_LIMIT.as_micros() < LONGEST as u128);
 
 /// One page on one node.
 ///
@@ -21,8 +29,9 @@ pub(super) struct Page {
     pub(super) copies: NodeSet,
     /// When the present rights were granted.
     pub(super) granted: Time,
-    /// How long they last at least (Δ), in microseconds.
-    window_micros: u32,
+    /// How long they last at least (Δ), in microseconds, in the lower bits; above them
+    /// what was learnt of the page.
+    window_and_habit: u32,
     /// What the mappings of this node may have.
     pub(super) rights: Rights,
     /// At the owner: nobody ever wrote the page, so it moves no bytes.
@@ -112,7 +121,7 @@ impl Page {
             own: Ownership::new(home),
             copies: NodeSet::EMPTY,
             granted: Time::ZERO,
-            window_micros: 0,
+            window_and_habit: 0,
             rights: Rights::None,
             pristine: true,
             filled: false,
@@ -122,12 +131,23 @@ impl Page {
 
     /// When the window ends.
     pub(super) fn held_until(&self) -> Time {
-        self.granted + Duration::from_micros(self.window_micros.into())
+        let micros = self.window_and_habit & LONGEST;
+        self.granted + Duration::from_micros(micros.into())
     }
 
     /// Sets the end of the window, counted from the grant.
     pub(super) fn hold_for(&mut self, window: Duration) {
-        self.window_micros = u32::try_from(window.as_micros()).unwrap_or(u32::MAX);
+        let micros = u32::try_from(window.as_micros()).unwrap_or(LONGEST);
+        self.window_and_habit = self.window_and_habit & !LONGEST | micros.min(LONGEST);
+    }
+
+    pub(super) fn habit(&self) -> Habit {
+        Habit::of((self.window_and_habit >> WINDOW_BITS) as u8)
+    }
+
+    pub(super) fn set_habit(&mut self, habit: Habit) {
+        let bits = u32::from(habit.bits()) << WINDOW_BITS;
+        self.window_and_habit = self.window_and_habit & LONGEST | bits;
     }
 
     /// Whether mappings may do this.
@@ -145,6 +165,20 @@ mod tests {
     use super::*;
     use crate::node::Pace;
     use pagemesh_wire::{PageIndex, SegmentId, Version};
+
+    #[test]
+    fn a_window_and_a_habit_do_not_touch() {
+        let mut page = Page::new(NodeId(1));
+        page.set_habit(Habit::of(0xa5));
+        for (window, held) in [(0, 0), (300, 300), (1 << 30, u64::from(LONGEST))] {
+            page.hold_for(Duration::from_micros(window));
+            assert_eq!(page.held_until(), Time::ZERO + Duration::from_micros(held));
+            assert_eq!(page.habit(), Habit::of(0xa5));
+        }
+        page.hold_for(WINDOW_LIMIT);
+        page.set_habit(Habit::of(0xff));
+        assert_eq!(page.held_until(), Time::ZERO + WINDOW_LIMIT);
+    }
 
     #[test]
     fn only_what_has_nothing_under_way_is_idle() {

@@ -6,7 +6,9 @@ use super::desk::Desk;
 use super::page::More;
 use crate::effect::Effect;
 use crate::event::Event;
-use crate::limits::{USE_GUARD, USE_RECHECK, WINDOW_LIMIT, WINDOW_MAX, WINDOW_MIN};
+use crate::limits::{
+    USE_GUARD, USE_RECHECK, WINDOW_BURST, WINDOW_LIMIT, WINDOW_MAX, WINDOW_MIN, WINDOW_SHARE,
+};
 use crate::time::Time;
 use core::time::Duration;
 use pagemesh_wire::peer::Window;
@@ -27,7 +29,8 @@ impl Desk<'_, '_> {
         self.page.granted = self.cx.now;
         self.page.unused = for_fault;
         self.page.hold_for(match self.rules.window {
-            Window::Auto => waited.clamp(WINDOW_MIN, WINDOW_MAX),
+            Window::Auto if self.page.habit().trusts() => WINDOW_BURST,
+            Window::Auto => (waited / WINDOW_SHARE).clamp(WINDOW_MIN, WINDOW_MAX),
             Window::Nanos(_) => self.rules.longest_window(),
         });
     }

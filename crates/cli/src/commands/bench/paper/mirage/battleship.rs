@@ -80,7 +80,8 @@ fn pattern(sandbox: &Sandbox, game: &Path, document: &mut Document) -> Result<()
         None,
         game,
         &arguments,
-        &[("PAGEMESH_WINDOW", "auto")],
+        // With `auto` an upgrade is seldom seen, since the right to store comes with the page.
+        &[("PAGEMESH_WINDOW", "0")],
     )?;
     let after = counters(sandbox)?;
     let head = ["IN A TURN OF ONE PLAYER", "OURS", "PAPER"];

@@ -204,11 +204,12 @@ const TAIL: &str = "
   the same. Between unshaped nodes it still gains where packets are saved, since packets cost processor time; pages that go in one datagram
   have nothing to save there but zeros, and `auto` leaves them alone.
 - *Battleship* (MR12 to MR14): the pattern is theirs, a read fault, a page and an upgrade for each turn. With Δ = 20 ms a turn takes what it took
-  then, for Δ is what it waits for; the other windows are 10 to 40 times faster. `auto` beats 20 ms so, but was not shown to beat 0: it was
-  slower in the pinned comparisons, by 11 to 85 %, which is less than two runs of one window may differ here, where a program that looks for
-  its answer all the time shares its processor with the daemon that should bring it. Measured again since daemons ask the scheduler
-  for short turns (not pinned, `--yield=1`, windows in turn, medians of five games, later the same day): 0.30 s at Δ = 0, 0.32 s with `auto`, 34 s
-  at 20 ms (60 turns, scaled); single games took 0.26 to 1.2 s with either. Matrix multiply, 240 x 240: 29 ms at 0, 30 ms with `auto`. So it is a tie. Not pinned, players are up to ten times faster; there
+  then, for Δ is what it waits for; the other windows are 10 to 40 times faster. `auto` was slower than 0 or a tie until it learnt two things
+  (a forecast showed which, and what they would bring): a window as long as the wait for the page includes the other's window, so that two
+  taught each other to hold on ever longer; and who loads from this page stores to it next, so that the right to store is asked for
+  with the page ([decision 0024](../decisions/0024-auto-learns-that-stores-follow.md)). Since then (`--yield=1`, sandbox of two nodes, not pinned, 789 turns, windows
+  in turn, medians of seven games, 2026-11-22): 0.295 s at Δ = 0 (0.188 to 0.397), 0.159 s with `auto` (0.110 to 0.217), 34 s at 20 ms (60 turns, scaled). Matrix
+  multiply, 240 x 240, medians of seven runs: 30.3 ms at Δ = 0, 29.6 ms with `auto`. Figures above are older. Not pinned, players are up to ten times faster; there
   Δ = 5 µs was ten times slower than 0, and why is not known yet. Fewer invalidations are counted than turns because a node that gives ownership
   away needs no message to drop its copy. Compression saves fewer packets than theirs (requests and acknowledgements are counted and our
   page packs into two packets), and no time on a link as fast as memory.

@@ -1,0 +1,260 @@
+//! What a node learns of how its threads use a page, where Δ is `auto`: that who loads
+//! from it stores to it next. Then the right to store is asked for with the page, the
+//! second fault and its round trip are saved, and nobody goes on loading from a copy
+//! that is about to be invalidated, which would take the processor from the daemon that
+//! has to bring it the next one.
+//!
+//! That is wrong for pages that many load from. So it takes some stays in a row in
+//! which a store followed the load that brought the page, and is looked into now and
+//! then: the page comes with the right to store, but is mapped for loading only. Whether
+//! a store follows shows by a fault that needs no datagram.
+
+use super::desk::Desk;
+use crate::effect::Rights;
+use crate::event::Event;
+use pagemesh_wire::peer::{Access, Window};
+use serde::{Deserialize, Serialize};
+
+/// Stays in a row in which a store followed a load, after which that is a habit.
+const PROVEN: u8 = 3;
+
+/// Every so many stays it is looked into whether the habit lasts.
+const CHECKED: u8 = 16;
+
+/// What is known of the present stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stay {
+    /// Nothing that teaches anything.
+    Plain,
+    /// A load brought the page, and nobody has stored to it yet.
+    Loaded,
+    /// It came with the right to store for a load. Nobody hears of the store, unless the
+    /// page leaves before: then that stops at a page which is not here.
+    Trusted,
+    /// It did, and nobody has stored to it yet.
+    Checked,
+}
+
+/// One byte: there are millions of pages.
+///
+/// Bits 0 and 1: stays in a row in which a store followed a load, at most [`PROVEN`].
+/// Bits 2 and 3: the present [`Stay`]. Bits 4 to 7: stays until the next look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Habit(u8);
+
+impl Habit {
+    pub(super) fn of(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    pub(super) fn bits(self) -> u8 {
+        self.0
+    }
+
+    fn run(self) -> u8 {
+        self.0 & 3
+    }
+
+    fn stay(self) -> Stay {
+        match self.0 >> 2 & 3 {
+            0 => Stay::Plain,
+            1 => Stay::Loaded,
+            2 => Stay::Trusted,
+            _ => Stay::Checked,
+        }
+    }
+
+    fn left(self) -> u8 {
+        self.0 >> 4
+    }
+
+    fn put(&mut self, run: u8, stay: Stay, left: u8) {
+        self.0 = run.min(PROVEN) | (stay as u8) << 2 | left.min(CHECKED - 1) << 4;
+    }
+
+    /// Whether who loads will store.
+    pub(super) fn stores(self) -> bool {
+        self.run() == PROVEN
+    }
+
+    /// Whether the present stay, or the last one, is one of those.
+    pub(super) fn trusts(self) -> bool {
+        self.stay() == Stay::Trusted
+    }
+
+    /// A load brought the page, which may be loaded from only.
+    fn loaded(&mut self) {
+        self.put(self.run(), Stay::Loaded, self.left());
+    }
+
+    /// A load brought the page with the right to store. What the load's mapping may do.
+    fn hoped(&mut self) -> Rights {
+        match self.left() {
+            0 => {
+                self.put(self.run(), Stay::Checked, CHECKED - 1);
+                Rights::Read
+            }
+            left => {
+                self.put(self.run(), Stay::Trusted, left - 1);
+                Rights::Write
+            }
+        }
+    }
+
+    /// A thread is about to store to the page, which is here at least to be loaded from.
+    fn stored(&mut self) {
+        match self.stay() {
+            Stay::Loaded if self.run() + 1 == PROVEN => {
+                self.put(PROVEN, Stay::Plain, CHECKED - 1);
+            }
+            Stay::Loaded => self.put(self.run() + 1, Stay::Plain, self.left()),
+            Stay::Checked => self.put(self.run(), Stay::Plain, self.left()),
+            Stay::Plain | Stay::Trusted => {}
+        }
+    }
+
+    /// A thread is about to store to the page, which is not here.
+    fn missed(&mut self) {
+        if self.stay() == Stay::Trusted {
+            self.put(0, Stay::Plain, 0);
+        }
+    }
+
+    /// The right to store is gone, or the page.
+    fn ends(&mut self) {
+        if matches!(self.stay(), Stay::Loaded | Stay::Checked) {
+            self.put(0, Stay::Plain, 0);
+        }
+    }
+}
+
+impl Desk<'_, '_> {
+    fn learns(&self) -> bool {
+        self.rules.window == Window::Auto
+    }
+
+    /// What to ask for, for a load: more, if it is known what follows.
+    pub(super) fn expected(&mut self) -> Access {
+        if !self.learns() || !self.page.habit().stores() {
+            return Access::Read;
+        }
+        let (segment, page) = (self.rules.segment, self.index);
+        self.cx.emit(Event::StoreExpected { segment, page });
+        Access::Write
+    }
+
+    /// A thread is about to store.
+    pub(super) fn note_store(&mut self) {
+        let here = self.page.rights > Rights::None;
+        self.teach(if here { Habit::stored } else { Habit::missed });
+    }
+
+    /// Rights fell.
+    pub(super) fn note_end(&mut self) {
+        self.teach(Habit::ends);
+    }
+
+    /// A wish of threads that load only is fulfilled. What their mappings may do.
+    pub(super) fn note_load(&mut self) -> Rights {
+        if !self.learns() {
+            return self.page.rights;
+        }
+        let mut habit = self.page.habit();
+        let rights = if self.page.rights == Rights::Write && habit.stores() {
+            habit.hoped()
+        } else {
+            habit.loaded();
+            self.page.rights
+        };
+        self.page.set_habit(habit);
+        rights
+    }
+
+    fn teach(&mut self, lesson: impl FnOnce(&mut Habit)) {
+        if self.learns() {
+            let mut habit = self.page.habit();
+            lesson(&mut habit);
+            self.page.set_habit(habit);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stay that a load began; whether a store followed.
+    fn stay(habit: &mut Habit, stores: bool) {
+        habit.loaded();
+        if stores {
+            habit.stored();
+        }
+        habit.ends();
+    }
+
+    #[test]
+    fn a_store_after_the_load_is_a_habit_after_some_stays() {
+        let mut habit = Habit::default();
+        for _ in 1..PROVEN {
+            stay(&mut habit, true);
+            assert!(!habit.stores());
+        }
+        stay(&mut habit, false);
+        for _ in 0..PROVEN {
+            assert!(!habit.stores());
+            stay(&mut habit, true);
+        }
+        assert!(habit.stores());
+    }
+
+    #[test]
+    fn now_and_then_it_is_looked_into() {
+        let mut habit = Habit::default();
+        (0..PROVEN).for_each(|_| stay(&mut habit, true));
+        for _ in 0..3 {
+            for _ in 1..CHECKED {
+                assert_eq!(habit.hoped(), Rights::Write);
+                habit.ends();
+            }
+            assert_eq!(habit.hoped(), Rights::Read);
+            habit.stored();
+            habit.ends();
+            assert!(habit.stores());
+        }
+        for _ in 1..CHECKED {
+            assert_eq!(habit.hoped(), Rights::Write);
+            habit.ends();
+        }
+        // Nobody stores any more.
+        assert_eq!(habit.hoped(), Rights::Read);
+        habit.ends();
+        assert!(!habit.stores());
+    }
+
+    #[test]
+    fn a_page_that_leaves_before_the_store_is_asked_for_as_before() {
+        let mut habit = Habit::default();
+        (0..PROVEN).for_each(|_| stay(&mut habit, true));
+        habit.hoped();
+        habit.ends();
+        assert!(habit.stores() && habit.trusts());
+        habit.missed();
+        assert!(!habit.stores() && !habit.trusts());
+        // Once a store has followed as usual, a store to an absent page is no miss.
+        (0..PROVEN).for_each(|_| stay(&mut habit, true));
+        habit.missed();
+        assert!(habit.stores());
+    }
+
+    #[test]
+    fn any_byte_is_a_habit() {
+        for bits in 0..=u8::MAX {
+            for lesson in [Habit::loaded, Habit::stored, Habit::missed, Habit::ends] {
+                let mut habit = Habit::of(bits);
+                lesson(&mut habit);
+                habit.hoped();
+                assert!(habit.run() <= PROVEN && habit.left() < CHECKED);
+            }
+        }
+    }
+}
