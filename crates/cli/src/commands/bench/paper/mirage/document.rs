@@ -208,8 +208,10 @@ const TAIL: &str = "
   (a forecast showed which, and what they would bring): a window as long as the wait for the page includes the other's window, so that two
   taught each other to hold on ever longer; and who loads from this page stores to it next, so that the right to store is asked for
   with the page ([decision 0024](../decisions/0024-auto-learns-that-stores-follow.md)). Since then (`--yield=1`, sandbox of two nodes, not pinned, 789 turns, windows
-  in turn, medians of seven games, 2026-11-22): 0.295 s at Δ = 0 (0.188 to 0.397), 0.159 s with `auto` (0.110 to 0.217), 34 s at 20 ms (60 turns, scaled). Matrix
-  multiply, 240 x 240, medians of seven runs: 30.3 ms at Δ = 0, 29.6 ms with `auto`. Figures above are older. Not pinned, players are up to ten times faster; there
+  in turn, medians of seven games, 2026-11-22): 0.295 s at Δ = 0 (0.188 to 0.397), 0.159 s with `auto` (0.110 to 0.217), 34 s at 20 ms (60 turns, scaled); five games more of each: 0.246 s (0.153 to
+  0.337) and 0.202 s (0.132 to 0.419). Matrix multiply, 240 x 240, medians of seven runs: 30.3 ms at Δ = 0, 29.6 ms with `auto`. All these were taken beside a soak test, which
+  disturbs them; with players pinned to a processor each, `auto` was faster in some runs and slower in others, and that is not shown. Figures above are older.
+  First forecasts, in such runs too, were 14 % below the measured turn at Δ = 0 and 9 to 46 % below matrix multiply on two sites; their tables come with the next report. Not pinned, players are up to ten times faster; there
   Δ = 5 µs was ten times slower than 0, and why is not known yet. Fewer invalidations are counted than turns because a node that gives ownership
   away needs no message to drop its copy. Compression saves fewer packets than theirs (requests and acknowledgements are counted and our
   page packs into two packets), and no time on a link as fast as memory.
@@ -221,7 +223,7 @@ const TAIL: &str = "
 
 Not shown: the strict-minimum `timesleep` (our timers have no ticks), Δ = 0 without the guard (it cannot be turned off), MR5's split of
 Mirage's VAX figures. Nodes with a processor each, three and more of them, cannot be had here: nodes with a part of a processor stand in
-(MR15, MR16), and forecasts (the last two tables), whose error is known from two.
+(MR15, MR16), and forecasts (`--parts forecast`), whose error is known from two.
 ";
 
 #[cfg(test)]
