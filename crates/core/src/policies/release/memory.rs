@@ -232,6 +232,9 @@ impl Release {
             "INV-diff-is-final: {index:?} has unnamed changes"
         );
         page.copy = Copy::Stash;
+        if page.rights > Rights::None {
+            self.habits.insert(index);
+        }
         page.rights = Rights::None;
         cx.push(Effect::Evict {
             segment,

@@ -18,6 +18,9 @@ fn is_out_of_reach(cx: &Cx<'_>, node: NodeId) -> bool {
 /// More diffs than this are more than a copy that has them.
 const DIFFS_WORTH: usize = 6;
 
+/// So many pages behind one that is needed are considered, too.
+const LOOK_AROUND: usize = 64;
+
 /// What a page needs next.
 enum Need {
     /// Nothing of it was ever collected: it starts from zeros.
@@ -271,10 +274,12 @@ impl Release {
         }
         for (node, names) in asks {
             let request = cx.next_request();
+            let mut diffs: Vec<_> = names.iter().copied().collect();
+            diffs.extend(self.companions(index, node, Want::LIMIT - names.len()));
             let want = Want {
                 segment: self.segment,
                 request,
-                diffs: names.iter().copied().collect(),
+                diffs,
             };
             if let Some(miss) = self.miss(index) {
                 miss.asked.insert(request, (node, names));
@@ -282,6 +287,35 @@ impl Release {
             cx.send(node, Message::Want(want));
         }
         None
+    }
+
+    /// Diffs of pages behind this one that the same node wrote, and that will be asked for
+    /// soon if the program goes on as before: each page was used until it was put out of
+    /// sight. They come with what is waited for and rest until they are needed. Nobody
+    /// waits for them, and until the page is used again none are asked for ahead.
+    fn companions(&mut self, index: PageIndex, node: NodeId, most: usize) -> Vec<DiffName> {
+        let mut found = Vec::new();
+        let mut asked = Vec::new();
+        for other in self.habits.range(index..).take(LOOK_AROUND).copied() {
+            let Some(page) = self.pages.get(&other) else {
+                continue;
+            };
+            let idle = page.copy == Copy::Stash && page.miss.is_none() && page.lost.is_none();
+            if other == index || !idle {
+                continue;
+            }
+            let mut lacking = page.pending(other, &self.history);
+            lacking.retain(|name| !self.held.contains(name));
+            let theirs = lacking.iter().all(|name| name.node == node);
+            if theirs && !lacking.is_empty() && found.len() + lacking.len() <= most {
+                found.extend(lacking);
+                asked.push(other);
+            }
+        }
+        for page in asked {
+            self.habits.remove(&page);
+        }
+        found
     }
 
     /// Who is asked for a diff: the last who wrote the page after it, and so had it;
@@ -421,6 +455,7 @@ impl Release {
             page.applied.raise(name.node, name.interval);
         }
         page.copy = Copy::Frame;
+        self.habits.remove(&index);
         let page = index;
         cx.push(if names.is_empty() {
             Effect::Fill {

@@ -58,6 +58,8 @@ pub(crate) struct Release {
     reductions: Vec<Reduction>,
     history: History,
     pages: BTreeMap<PageIndex, Page>,
+    /// Pages that were used until somebody else wrote them.
+    habits: BTreeSet<PageIndex>,
     /// Pages with a twin that the present interval is going to name.
     dirty: BTreeSet<PageIndex>,
     /// Diffs that the driver keeps, and those of them whose notices have not come.
@@ -95,6 +97,7 @@ impl Release {
             reductions: Vec::new(),
             history: History::default(),
             pages: BTreeMap::new(),
+            habits: BTreeSet::new(),
             dirty: BTreeSet::new(),
             held: BTreeSet::new(),
             early: BTreeSet::new(),

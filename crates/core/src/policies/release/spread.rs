@@ -113,6 +113,7 @@ impl Release {
         // What this node wrote is written down first, and is its own. The next
         // store is one of the next interval.
         self.make_diff(cx, index, true);
+        self.compare(cx, index, &[name]);
         let Some(page) = self.pages.get_mut(&index) else {
             return false;
         };
