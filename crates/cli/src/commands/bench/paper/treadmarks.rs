@@ -6,6 +6,7 @@ mod document;
 mod literature;
 mod program;
 mod run;
+mod samples;
 mod tables;
 
 use super::quota::Quota;
@@ -19,6 +20,7 @@ use document::Document;
 use pagemesh::Policy;
 use program::{PROGRAMS, Program};
 use run::{Place, Stand};
+use samples::Samples;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -80,6 +82,8 @@ enum Part {
     Basics,
     /// TR2 to TR6, TR8: programs on nodes with a processor each
     Programs,
+    /// TR5, TR6: the kernel's and the daemons' time, as `perf` sees it
+    Divided,
     /// TR7: Water on different networks
     Networks,
     /// TR2: programs on nodes with a fifth of a processor each
@@ -87,7 +91,13 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 4] = [Self::Basics, Self::Programs, Self::Networks, Self::Slow];
+    const ALL: [Self; 5] = [
+        Self::Basics,
+        Self::Programs,
+        Self::Divided,
+        Self::Networks,
+        Self::Slow,
+    ];
 }
 
 impl Treadmarks {
@@ -98,6 +108,7 @@ impl Treadmarks {
             match part {
                 Part::Basics => document.basics = basics::measure()?,
                 Part::Programs => self.full_speed(&policies, &mut document)?,
+                Part::Divided => self.divided(&policies, &mut document)?,
                 Part::Networks => self.substrates(&policies, &mut document)?,
                 Part::Slow => self.slow_nodes(&policies, &mut document)?,
             }
@@ -157,6 +168,34 @@ impl Treadmarks {
                     }
                     runs.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
                     document.add(runs.swap_remove(runs.len() / 2));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// TR5, TR6: where the time goes, on the most nodes at full speed.
+    fn divided(&self, policies: &[String], document: &mut Document) -> Result<()> {
+        let Some(nodes) = self.nodes.iter().max().copied().filter(|nodes| *nodes > 1) else {
+            return Ok(());
+        };
+        for program in self.programs() {
+            for policy in policies {
+                let stand = Stand::start(&Plan::new(nodes), None)?;
+                let samples = match Samples::start() {
+                    Ok(samples) => samples,
+                    Err(error) => {
+                        document.missing.push(format!("TR5, TR6: {error:#}"));
+                        return Ok(());
+                    }
+                };
+                let run = self.place().together(&stand, program, policy, 0.0)?;
+                match samples.divide(&stand.daemons(), &run) {
+                    Ok(divided) => document.add_divided(divided),
+                    Err(error) => {
+                        document.missing.push(format!("TR5, TR6: {error:#}"));
+                        return Ok(());
+                    }
                 }
             }
         }

@@ -17,6 +17,8 @@ pub(super) struct Document {
     /// Seconds of each program alone, without shared memory.
     pub(super) alone: Vec<Alone>,
     pub(super) runs: Vec<Run>,
+    #[serde(default)]
+    pub(super) divided: Vec<Divided>,
     pub(super) substrates: Vec<Substrate>,
     pub(super) limited: Vec<Limited>,
     /// What could not be measured, and why.
@@ -81,6 +83,27 @@ pub(super) struct Shares {
     pub(super) idle: f64,
 }
 
+/// Where the kernel's and the daemons' time went in a run (TR5, TR6): parts of the time
+/// of all nodes.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Divided {
+    pub(super) program: String,
+    pub(super) large: bool,
+    pub(super) policy: String,
+    pub(super) nodes: usize,
+    /// The kernel: datagrams, packets, waiting for them.
+    pub(super) kernel_communication: f64,
+    /// Faults, pages, rights.
+    pub(super) kernel_memory: f64,
+    pub(super) kernel_other: f64,
+    /// PageMesh: twins, diffs, placing pages.
+    pub(super) memory: f64,
+    /// Intervals and who knows them.
+    pub(super) consistency: f64,
+    /// Locks, barriers, requests, coding of messages, waiting.
+    pub(super) other: f64,
+}
+
 /// Water on some network.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Substrate {
@@ -109,6 +132,7 @@ impl Document {
             basics: Vec::new(),
             alone: Vec::new(),
             runs: Vec::new(),
+            divided: Vec::new(),
             substrates: Vec::new(),
             limited: Vec::new(),
             missing: Vec::new(),
@@ -154,6 +178,16 @@ impl Document {
         self.runs.push(run);
     }
 
+    /// Adds how the time of a run divides, in the place of the same measured before.
+    pub(super) fn add_divided(&mut self, one: Divided) {
+        let what = |one: &Divided| {
+            let (program, policy) = (one.program.clone(), one.policy.clone());
+            (program, one.large, policy, one.nodes)
+        };
+        self.divided.retain(|other| what(other) != what(&one));
+        self.divided.push(one);
+    }
+
     /// Adds a run on a network, in the place of the same measured before.
     pub(super) fn add_substrate(&mut self, name: &str, run: Run) {
         let same = |other: &Substrate| other.name == name && other.run.is_like(&run);
@@ -180,6 +214,8 @@ impl Document {
         };
         self.alone.sort_by_key(|one| place(&one.program));
         self.runs.sort_by_key(key);
+        self.divided
+            .sort_by_key(|one| (one.large, place(&one.program), one.policy.clone()));
         self.limited.sort_by_key(|one| key(&one.run));
     }
 }

@@ -68,6 +68,12 @@ impl<'q> Stand<'q> {
         self.sandbox.nodes().len()
     }
 
+    /// The processes of the nodes themselves.
+    pub(super) fn daemons(&self) -> Vec<u32> {
+        let nodes = self.sandbox.nodes().iter();
+        nodes.map(|node| node.pid()).collect()
+    }
+
     fn pin(&self, node: usize, process: u32) -> Result<()> {
         let enough = self.size() <= pagemesh_os::cpu::available();
         if enough && self.quota.is_none() {

@@ -72,6 +72,7 @@ fn sheets(document: &Document) -> Vec<Sheet> {
         speedups(document),
         statistics(document),
         breakdown(document),
+        divided(document),
         policies(document),
         substrates(document),
         limited(document),
@@ -278,6 +279,53 @@ fn breakdown(document: &Document) -> Sheet {
             .filter(|run| run.nodes > 1)
             .map(row)
             .collect(),
+    }
+}
+
+fn divided(document: &Document) -> Sheet {
+    let row = |one: &super::document::Divided| {
+        let name = match one.large {
+            true => format!("{}, larger", one.program),
+            false => one.program.clone(),
+        };
+        let kernel = one.kernel_communication + one.kernel_memory + one.kernel_other;
+        let mut row = vec![name, one.policy.clone()];
+        let parts = [
+            one.kernel_communication,
+            one.kernel_memory,
+            one.kernel_other,
+            one.memory,
+            one.consistency,
+            one.other,
+        ];
+        row.extend(parts.map(|part| format!("{:.1}", 100.0 * part)));
+        row.push(format!("{:.0}", 100.0 * one.kernel_communication / kernel));
+        row
+    };
+    let mut rows: Vec<_> = document.divided.iter().map(row).collect();
+    if !rows.is_empty() {
+        let unknown = (0..6).map(|_| "-".to_owned());
+        let mut paper = vec!["all of them".to_owned(), "paper, 8 nodes".to_owned()];
+        paper.extend(unknown);
+        paper.push("at least 80".to_owned());
+        rows.push(paper);
+    }
+    Sheet {
+        title:
+            "The kernel's time (TR5) and PageMesh's (TR6) divided, in percent of the nodes' time"
+                .to_owned(),
+        header: vec![
+            "PROGRAM",
+            "POLICY",
+            "KERNEL: COMMUNICATION",
+            "MEMORY",
+            "OTHER",
+            "PAGEMESH: MEMORY",
+            "CONSISTENCY",
+            "OTHER",
+            "COMMUNICATION, % OF KERNEL",
+        ],
+        rows,
     }
 }
 
