@@ -1,12 +1,14 @@
 //! Two nodes write the same bytes, and no lock or barrier is between them: that is
 //! told, and nothing else is.
 
+use crate::c_examples::library_of;
 use crate::release::{labelled, release};
 use crate::support::{Cluster, eventually, load, store};
+use crate::tmk::{HERE, compile, run};
 use pagemesh_cli::sandbox::Plan;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::local::{RaceLine, Reply, Request};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Daemons that look for races.
 fn watchful(nodes: usize) -> Plan {
@@ -15,17 +17,23 @@ fn watchful(nodes: usize) -> Plan {
     plan
 }
 
-/// What all daemons together have noticed.
-fn noticed(cluster: &Cluster) -> BTreeSet<RaceLine> {
-    let mut all = BTreeSet::new();
+/// What all daemons together have noticed, and what its bytes are called.
+fn named(cluster: &Cluster) -> BTreeMap<RaceLine, String> {
+    let mut all = BTreeMap::new();
     for node in cluster.nodes() {
         let mut control = node.control().unwrap();
         let Reply::Races(report) = control.ask(Request::Races { first: 0 }).unwrap() else {
             panic!("no races are told");
         };
-        all.extend(report.lines);
+        assert!(report.looked_for);
+        assert_eq!(report.lines.len(), report.names.len());
+        all.extend(report.lines.into_iter().zip(report.names));
     }
     all
+}
+
+fn noticed(cluster: &Cluster) -> BTreeSet<RaceLine> {
+    named(cluster).into_keys().collect()
 }
 
 #[test]
@@ -70,6 +78,34 @@ fn a_planted_race_is_told_with_its_place_and_its_nodes() {
         .map(|node| cluster.counter(node, "races_found"))
         .sum();
     assert!(counted >= 1);
+}
+
+#[test]
+fn a_race_goes_by_the_name_of_the_variable_that_points_there() {
+    for policy in ["release", "eager", "hybrid"] {
+        let Some(cluster) = Cluster::of(watchful(2)) else {
+            return;
+        };
+        let directory = library_of(&cluster);
+        let source = format!("{HERE}/cluster/c/raced.c");
+        let program = compile(&directory, "raced", "cc", &[&source, "-lpagemesh"]);
+        let said = run(
+            &cluster,
+            &program,
+            "raced",
+            &format!("-- --policy {policy}"),
+        );
+        assert_eq!(said, [["raced"], ["raced"]]);
+        eventually("both races are noticed", || noticed(&cluster).len() >= 2);
+        let races = named(&cluster);
+        let mut names: Vec<_> = races.values().map(String::as_str).collect();
+        names.sort_unstable();
+        // Of the numbers only some bytes differ.
+        let one = |name: &str| matches!(name, "*grid + 806" | "*grid + 807");
+        assert!(names.iter().any(|name| one(name)), "{policy}: {races:?}");
+        assert!(names.contains(&"*rows[2] + 56"), "{policy}: {races:?}");
+        assert!(names.iter().all(|name| name.starts_with('*')), "{races:?}");
+    }
 }
 
 #[test]

@@ -7,10 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-const HERE: &str = env!("CARGO_MANIFEST_DIR");
+pub(crate) const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
 /// One copy on every node, each a process of one job.
-fn run(cluster: &Cluster, program: &Path, job: &str, arguments: &str) -> Vec<Vec<String>> {
+pub(crate) fn run(
+    cluster: &Cluster,
+    program: &Path,
+    job: &str,
+    arguments: &str,
+) -> Vec<Vec<String>> {
     let start = |node: usize| {
         let mut command = cluster.node(node).command(program);
         command
@@ -44,7 +49,7 @@ fn fail(cluster: &Cluster, program: &Path, job: &str, arguments: &str) -> String
 }
 
 /// The test program, as the compiler makes it with these arguments.
-fn compile(directory: &Path, name: &str, compiler: &str, arguments: &[&str]) -> PathBuf {
+pub(crate) fn compile(directory: &Path, name: &str, compiler: &str, arguments: &[&str]) -> PathBuf {
     let program = directory.join(name);
     let output = Command::new(compiler)
         .args(["-O1", "-Wall", "-Wextra", "-Werror"])

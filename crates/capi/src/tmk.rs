@@ -6,6 +6,7 @@
 
 mod distribute;
 mod image;
+mod names;
 mod options;
 mod statistics;
 
@@ -36,6 +37,7 @@ pub static Tmk_nprocs: AtomicI32 = AtomicI32::new(1);
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
 struct Runtime {
+    mesh: Mesh,
     heap: Heap,
     job: Job,
     held: Guarded<HashMap<c_uint, LockGuard>>,
@@ -66,9 +68,18 @@ impl Runtime {
             statistics: Statistics::start(),
             tell_statistics: options.statistics,
             held: Guarded::default(),
+            mesh,
             heap,
             job,
         })
+    }
+
+    /// Says what this program calls its memory, if anybody looks for races in it.
+    fn name_memory(&self) -> Result<(), Error> {
+        if self.mesh.looks_for_races()? {
+            self.heap.segment().label(&names::labels(&self.heap))?;
+        }
+        Ok(())
     }
 
     /// After everything by which others' stores become visible.
@@ -150,10 +161,12 @@ pub unsafe extern "C" fn Tmk_startup(argc: c_int, argv: *const *const c_char) {
 /// Ends this process.
 #[unsafe(no_mangle)]
 pub extern "C" fn Tmk_exit(status: c_int) -> ! {
-    if let Some(runtime) = RUNTIME.get()
-        && runtime.tell_statistics
-    {
-        eprintln!("{}", runtime.statistics.line(&runtime.job));
+    if let Some(runtime) = RUNTIME.get() {
+        if runtime.tell_statistics {
+            eprintln!("{}", runtime.statistics.line(&runtime.job));
+        }
+        // Races can be told without names.
+        let _ = runtime.name_memory();
     }
     exit(status);
 }

@@ -198,6 +198,21 @@ impl Heap {
         Ok(self.tree().find(self.offset_of(block)?)?.length())
     }
 
+    /// Where the block begins in which an address lies, and how many bytes it has; none
+    /// if nobody has that memory.
+    ///
+    /// # Errors
+    /// As [`Heap::free`], for an address outside of the heap.
+    pub fn block_of(&self, address: *const u8) -> Result<Option<(NonNull<u8>, u64)>> {
+        let _guard = self.keep_books()?;
+        let Some(place) = self.tree().holding(self.offset_of(address)?)? else {
+            return Ok(None);
+        };
+        let start = self.address() + place.offset() as usize;
+        let start = NonNull::new(self.0.memory.as_ptr().with_addr(start));
+        Ok(start.map(|start| (start, place.length())))
+    }
+
     /// Number `slot` of 64 that all processes share, 0 at first; for addresses
     /// to begin with. Under the same rules as all shared memory.
     ///

@@ -91,7 +91,7 @@ pub use sysv::Attached;
 pub use write_lock::WriteLock;
 
 pub use pagemesh_wire::local::{
-    Advice, NodeStatus, PageLine, PageReport, Refusal, Stamp, StampKind,
+    Advice, Label, NodeStatus, PageLine, PageReport, Refusal, Stamp, StampKind,
 };
 pub use pagemesh_wire::peer::{
     Health, Kind, Manager, Member, Merge, Policy, SegmentInfo, SegmentSpec, Window,

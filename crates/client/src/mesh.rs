@@ -313,6 +313,17 @@ impl Mesh {
         }
     }
 
+    /// Whether this node looks for races (`--check-races`).
+    ///
+    /// # Errors
+    /// If the daemon does not answer.
+    pub fn looks_for_races(&self) -> Result<bool> {
+        match self.ask(Request::Races { first: u32::MAX }, None)?.reply {
+            Reply::Races(report) => Ok(report.looked_for),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// Puts a mark of the program's own into this node's time stamps (M22).
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pagemesh_os::area::LockArea;
 use pagemesh_os::kept::{Mark, kept};
-use pagemesh_wire::local::{Advice, Request};
+use pagemesh_wire::local::{Advice, Label, Request};
 use pagemesh_wire::peer::{Kind, Merge, Policy, Reduction, SegmentInfo};
 use pagemesh_wire::{ByteOffset, PAGE_SIZE, PageCount, SegmentId, SyncKey};
 
@@ -195,6 +195,22 @@ impl Segment {
             count: PageCount(last.0 - first.0 + 1),
             advice,
         })
+    }
+
+    /// Says what the program calls parts of the segment, for reports of races
+    /// (`--check-races`): of two that begin at one byte the latter counts. A node remembers
+    /// 4096 names, of at most 80 bytes each.
+    ///
+    /// # Errors
+    /// If the daemon does not answer.
+    pub fn label(&self, labels: &[Label]) -> Result<()> {
+        for labels in labels.chunks(Label::AT_ONCE) {
+            self.mesh().done(Request::Label {
+                segment: self.id(),
+                labels: labels.to_vec(),
+            })?;
+        }
+        Ok(())
     }
 
     /// Declares that nodes accumulate in these bytes of a segment of policy `release`

@@ -20,6 +20,7 @@ mod fuse;
 mod handoff;
 mod hands;
 pub mod keeper;
+mod labels;
 pub mod launch;
 mod letterbox;
 mod locks;

@@ -1,6 +1,7 @@
 //! Bytes that two nodes wrote without knowing of each other, as far as this node has
 //! noticed (`--check-races`).
 
+use crate::labels::Labels;
 use pagemesh_wire::local::{RaceLine, RaceReport};
 use std::collections::BTreeSet;
 
@@ -8,7 +9,7 @@ use std::collections::BTreeSet;
 const KEPT: usize = 1024;
 
 /// Races told at once: what surely fits in a packet.
-const TOLD: usize = 256;
+const TOLD: usize = 128;
 
 /// Of these the log speaks.
 const LOGGED: usize = 20;
@@ -19,6 +20,10 @@ pub(crate) struct Races {
     /// In the order in which they were noticed.
     found: Vec<RaceLine>,
     known: BTreeSet<RaceLine>,
+    /// What programs call what they raced for.
+    pub(crate) labels: Labels,
+    /// Somebody asked this node to look.
+    pub(crate) looked_for: bool,
     /// Noticed and not remembered.
     more: u64,
 }
@@ -47,9 +52,11 @@ impl Races {
 
     /// What was noticed, from the one of this number on.
     pub(crate) fn report(&self, first: u32) -> RaceReport {
-        let lines = self.found.iter().skip(first as usize).take(TOLD).copied();
+        let lines = || self.found.iter().skip(first as usize).take(TOLD);
         RaceReport {
-            lines: lines.collect(),
+            lines: lines().copied().collect(),
+            names: lines().map(|race| self.labels.name(race)).collect(),
+            looked_for: self.looked_for,
             known: self.found.len() as u32,
             more: self.more,
         }

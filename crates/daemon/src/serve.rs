@@ -207,6 +207,13 @@ impl Driver {
                 Ok(Some(Reply::Sharing(report.ok_or_else(why)?)))
             }
             Request::Races { first } => Ok(Some(Reply::Races(self.hands.races.report(first)))),
+            Request::Label { segment, labels } => {
+                self.opening(client, segment)?;
+                if self.hands.races.looked_for {
+                    self.hands.races.labels.add(segment, labels);
+                }
+                Ok(Some(Reply::Done))
+            }
             Request::Handover { format } => self.hand_over(client, format),
             Request::Cancel { number } => {
                 if let Some(ticket) = self.hands.tickets.find(client, number) {

@@ -265,6 +265,14 @@ pub enum Request {
         /// Which range, and how.
         reduction: Reduction,
     },
+    /// What the program calls parts of a segment, for whoever is told of races.
+    /// → [`Reply::Done`].
+    Label {
+        /// Of which segment.
+        segment: SegmentId,
+        /// At most [`Label::AT_ONCE`] of them.
+        labels: Vec<Label>,
+    },
 }
 
 /// How a process will use pages. Never changes what loads see, only how soon.
@@ -491,11 +499,31 @@ pub struct RaceLine {
     pub other: NodeId,
 }
 
+/// What a program calls a part of a segment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Label {
+    /// Where the part begins, in bytes from the segment's beginning.
+    pub offset: u64,
+    /// How many bytes it has.
+    pub length: u64,
+    /// For example the variable that points there.
+    pub name: String,
+}
+
+impl Label {
+    /// So many surely fit a packet.
+    pub const AT_ONCE: usize = 64;
+}
+
 /// What a node noticed of races.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RaceReport {
     /// In the order in which they were noticed; none behind the last.
     pub lines: Vec<RaceLine>,
+    /// What programs call the bytes of each; empty where no program said.
+    pub names: Vec<String>,
+    /// Whether this node looks for races.
+    pub looked_for: bool,
     /// How many are remembered.
     pub known: u32,
     /// How many were noticed that are not remembered.

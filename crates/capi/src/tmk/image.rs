@@ -1,8 +1,11 @@
 //! Where the variables of this process are: the same program lies at another
 //! address in every process, so variables travel as places in an object file.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::cell::RefCell;
+use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use libc::{PF_W, PT_LOAD, PT_NOTE, dl_iterate_phdr, dl_phdr_info};
 
@@ -44,6 +47,43 @@ struct Object {
     id: u64,
     base: usize,
     writable: Vec<Range<usize>>,
+    path: PathBuf,
+}
+
+/// An object file that is loaded, for who wants to read its symbols.
+pub struct Loaded {
+    /// Where the file is.
+    pub path: PathBuf,
+    /// What its addresses count from.
+    pub base: usize,
+    writable: Vec<Range<usize>>,
+}
+
+impl Loaded {
+    /// Whether so many bytes there are variables of it.
+    pub fn is_writable(&self, address: usize, size: usize) -> bool {
+        let holds = |range: &Range<usize>| range.contains(&address) && size <= range.end - address;
+        self.writable.iter().any(holds)
+    }
+}
+
+/// The program and its libraries.
+pub fn loaded() -> Vec<Loaded> {
+    let all = RefCell::new(Vec::new());
+    find::<()>(&|object| {
+        let path = match &object.path {
+            // The program itself has no name here.
+            path if path.as_os_str().is_empty() => PathBuf::from("/proc/self/exe"),
+            path => path.clone(),
+        };
+        all.borrow_mut().push(Loaded {
+            path,
+            base: object.base,
+            writable: object.writable.clone(),
+        });
+        None
+    });
+    all.into_inner()
 }
 
 type Visit<'v, T> = &'v dyn Fn(&Object) -> Option<T>;
@@ -82,9 +122,12 @@ unsafe fn object(info: &dl_phdr_info) -> Object {
     let mut writable = Vec::new();
     let mut shape = Hash::new();
     let mut build = None;
+    let mut path = PathBuf::new();
     if !info.dlpi_name.is_null() {
         // SAFETY: the linker's promise.
-        shape.add(file_name(unsafe { CStr::from_ptr(info.dlpi_name) }));
+        let name = unsafe { CStr::from_ptr(info.dlpi_name) };
+        shape.add(file_name(name));
+        path.push(OsStr::from_bytes(name.to_bytes()));
     }
     for header in headers {
         let start = base.wrapping_add(header.p_vaddr as usize);
@@ -102,6 +145,7 @@ unsafe fn object(info: &dl_phdr_info) -> Object {
         id: build.unwrap_or(shape.0),
         base,
         writable,
+        path,
     }
 }
 

@@ -4,7 +4,7 @@ use crate::control::{Control, unexpected};
 use anyhow::Result;
 use pagemesh_wire::PAGE_SIZE;
 use pagemesh_wire::local::{RaceLine, Reply, Request};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// More than this nobody reads.
 const SHOWN: usize = 50;
@@ -12,7 +12,8 @@ const SHOWN: usize = 50;
 /// Races that some daemons noticed.
 #[derive(Debug, Default)]
 pub(crate) struct Races {
-    all: BTreeSet<RaceLine>,
+    /// What their bytes are called, if any daemon knows.
+    all: BTreeMap<RaceLine, String>,
     /// Noticed and not remembered.
     more: u64,
 }
@@ -38,13 +39,27 @@ impl Races {
                 return Ok(());
             }
             first += report.lines.len() as u32;
-            self.all.extend(report.lines);
+            let names = report
+                .names
+                .into_iter()
+                .chain(std::iter::repeat_with(String::new));
+            for (race, name) in report.lines.into_iter().zip(names) {
+                let known = self.all.entry(race).or_default();
+                if known.is_empty() {
+                    *known = name;
+                }
+            }
         }
     }
 
     /// For the error output; nothing if there was none.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let mut lines: Vec<_> = self.all.iter().take(SHOWN).map(line).collect();
+        let mut lines: Vec<_> = self
+            .all
+            .iter()
+            .take(SHOWN)
+            .map(|(race, name)| line(race, name))
+            .collect();
         let rest = self.all.len().saturating_sub(SHOWN) as u64 + self.more;
         if rest > 0 {
             lines.push(format!("and {rest} more"));
@@ -60,7 +75,7 @@ impl Races {
     }
 }
 
-fn line(race: &RaceLine) -> String {
+fn line(race: &RaceLine, name: &str) -> String {
     let RaceLine {
         segment,
         page,
@@ -70,8 +85,12 @@ fn line(race: &RaceLine) -> String {
         other,
     } = race;
     let first = u64::from(page.0) * PAGE_SIZE as u64 + u64::from(*begin);
+    let called = match name {
+        "" => String::new(),
+        name => format!(" `{name}`,"),
+    };
     format!(
-        "race: nodes {one} and {other} both wrote bytes {begin} to {} of page {page} of segment {segment} \
+        "race: nodes {one} and {other} both wrote{called} bytes {begin} to {} of page {page} of segment {segment} \
          (from offset {first:#x}), and no lock or barrier of the segment was between them",
         end - 1,
     )
@@ -87,14 +106,16 @@ mod tests {
         let mut races = Races::default();
         assert!(races.lines().is_empty());
         for page in 0..60 {
-            races.all.insert(RaceLine {
+            let race = RaceLine {
                 segment: SegmentId(1 << 48),
                 page: PageIndex(page),
                 begin: 8,
                 end: 16,
                 one: NodeId(1),
                 other: NodeId(3),
-            });
+            };
+            let name = if page == 2 { "*grid + 8" } else { "" };
+            races.all.insert(race, name.to_owned());
         }
         races.more = 2;
         let lines = races.lines();
@@ -105,6 +126,11 @@ mod tests {
             lines[2]
         );
         assert!(lines[2].contains("offset 0x2008"), "{}", lines[2]);
+        assert!(
+            lines[2].contains("wrote `*grid + 8`, bytes"),
+            "{}",
+            lines[2]
+        );
         assert_eq!(lines[SHOWN], "and 12 more");
     }
 }

@@ -153,6 +153,28 @@ impl<B: Bytes> Tree<B> {
         }
     }
 
+    /// The taken part in which `offset` lies, if one is.
+    pub fn holding(&self, offset: u64) -> Result<Option<Place>, HeapError> {
+        let leaf = offset / GRAIN;
+        let mut place = self.root();
+        if leaf >> self.height != 0 {
+            return Err(HeapError::NotTaken);
+        }
+        loop {
+            let byte = self.load(place)?;
+            if byte == 0 {
+                return Ok(None);
+            }
+            if byte == place.full() && self.is_whole(place)? {
+                return Ok(Some(place));
+            }
+            if place.order == 0 {
+                return Ok(None);
+            }
+            place = place.child(leaf >> (place.order - 1) & 1 == 1);
+        }
+    }
+
     /// Gives a part back that [`Tree::find`] found.
     pub fn give_back(&self, place: Place) -> Result<(), HeapError> {
         self.store(place, 0)?;

@@ -74,6 +74,7 @@ impl Daemon {
         let recorder = recorder(options, &node, &mut about.problems);
         let mut hands = Hands::new(Poll::new()?, network, pages, recorder);
         hands.pages.unprotected = options.unprotected;
+        hands.races.looked_for = options.check_races;
         hands.fuse.clone_from(&options.fuse);
         if let Some(keeping) = &options.keeping {
             keep(keeping, &options.socket, &mut hands, &listener, &letterbox);
@@ -109,6 +110,7 @@ impl Daemon {
         );
         let network = network(options, udp, identity)?;
         let mut hands = estate.hands(Poll::new()?, network, pages, recorder, &mut recovered)?;
+        hands.races.looked_for = options.check_races;
         hands.fuse.clone_from(&options.fuse);
         let driver = Driver::go_on(recovered, hands, about, &letterbox)?;
         let mut daemon = Self::assemble(options, signals, listener, letterbox, driver)?;
