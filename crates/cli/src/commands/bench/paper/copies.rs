@@ -48,13 +48,15 @@ pub(super) fn finish(mut copies: Vec<Child>, patience: Duration) -> Result<Vec<O
         let mut running = false;
         for (number, copy) in copies.iter_mut().enumerate() {
             match copy.try_wait()? {
-                Some(status) if !status.success() => failed = failed.or(Some(number)),
+                Some(status) if !status.success() => {
+                    failed = failed.or_else(|| Some((number, format!("failed ({status})"))));
+                }
                 Some(_) => {}
                 None => running = true,
             }
         }
         if running && Instant::now() > deadline {
-            failed = failed.or(Some(0));
+            failed = failed.or_else(|| Some((0, "took too long".to_owned())));
         }
         if !running || failed.is_some() {
             break;
@@ -70,9 +72,9 @@ pub(super) fn finish(mut copies: Vec<Child>, patience: Duration) -> Result<Vec<O
     let outputs: std::io::Result<Vec<_>> =
         copies.into_iter().map(Child::wait_with_output).collect();
     let outputs = outputs?;
-    if let Some(number) = failed {
+    if let Some((number, how)) = failed {
         let words = String::from_utf8_lossy(&outputs[number].stderr);
-        bail!("copy {number} failed, or took too long: {}", words.trim());
+        bail!("copy {number} {how}: {}", words.trim());
     }
     Ok(outputs)
 }
