@@ -254,9 +254,8 @@ impl Cluster {
                     host.node.handle(Time(begin), input, &mut effects);
                 }
             }
-            let mut sent = 0;
             for effect in effects.drain() {
-                self.carry_out(at, effect, (&mut end, &mut sent), &mut inputs)?;
+                self.carry_out(at, effect, &mut end, &mut inputs)?;
             }
             self.effects = effects;
         }
@@ -305,7 +304,7 @@ impl Cluster {
         &mut self,
         at: usize,
         effect: Effect,
-        (end, sent): (&mut u64, &mut u32),
+        end: &mut u64,
         follow: &mut VecDeque<Pending>,
     ) -> Result<(), Stuck> {
         match effect {
@@ -314,7 +313,7 @@ impl Cluster {
                 header,
                 message,
                 page,
-            } => self.send(at, (address, header), &message, page.is_some(), (end, sent)),
+            } => self.send(at, (address, header), &message, page.is_some(), end),
             Effect::Map {
                 segment,
                 page,
@@ -368,7 +367,7 @@ impl Cluster {
         (address, header): (SocketAddr, Header),
         message: &Message,
         page: bool,
-        (end, sent): (&mut u64, &mut u32),
+        end: &mut u64,
     ) {
         self.counts.datagrams += 1;
         self.counts.pages += u64::from(page);
@@ -378,7 +377,6 @@ impl Cluster {
             self.costs.short
         };
         *end += nanos(way / 2);
-        *sent += 1;
         let mut bytes = Vec::new();
         message.encode(header, &mut bytes);
         if page {

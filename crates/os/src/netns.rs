@@ -83,9 +83,16 @@ pub fn die_with_parent(command: &mut Command) {
     }
 }
 
+/// Makes the command's child end by any signal, whatever is blocked here, and when the
+/// thread that spawns it ends.
+pub fn make_mortal(command: &mut Command) {
+    unblock_signals(command);
+    die_with_parent(command);
+}
+
 /// Makes the command's child start with no signal blocked: a program that takes
 /// signals through a descriptor blocks them, and children inherit that.
-pub fn unblock_signals(command: &mut Command) {
+fn unblock_signals(command: &mut Command) {
     // SAFETY: between fork and exec only two functions that are safe there are called.
     unsafe {
         command.pre_exec(|| {

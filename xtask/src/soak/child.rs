@@ -2,7 +2,7 @@
 
 use super::plan::Test;
 use anyhow::{Context as _, Result, bail, ensure};
-use pagemesh_os::netns::{die_with_parent, unblock_signals};
+use pagemesh_os::netns::make_mortal;
 use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -102,7 +102,8 @@ impl Programs {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
-        release(&mut command);
+        // The soak blocks the signals that it waits for; what a test starts is to be ended by them.
+        make_mortal(&mut command);
         Ok(Running {
             child: command.spawn().context("a test does not start")?,
             started: Instant::now(),
@@ -127,13 +128,6 @@ impl Programs {
             test.name
         )
     }
-}
-
-/// A test takes signals though the soak blocks those that it waits for: what a test
-/// starts is to be ended by them.
-fn release(command: &mut Command) {
-    unblock_signals(command);
-    die_with_parent(command);
 }
 
 impl Running {
@@ -219,7 +213,7 @@ mod tests {
         let _signals = Signals::catch(&[2, 15]).unwrap();
         let mut command = Command::new("grep");
         command.args(["SigBlk", "/proc/self/status"]);
-        release(&mut command);
+        make_mortal(&mut command);
         let said = String::from_utf8(command.output().unwrap().stdout).unwrap();
         assert_eq!(said.trim(), "SigBlk:\t0000000000000000");
     }

@@ -22,8 +22,7 @@ impl LocalCopy {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        pagemesh_os::netns::unblock_signals(&mut command);
-        pagemesh_os::netns::die_with_parent(&mut command);
+        pagemesh_os::netns::make_mortal(&mut command);
         let mut child = command.spawn().map_err(|error| failure(&program, &error))?;
         let group = Pid::from_child(&child);
         let out = child.stdout.take().context("no standard output")?;

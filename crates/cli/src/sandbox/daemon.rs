@@ -33,8 +33,7 @@ impl DaemonProcess {
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file);
-        pagemesh_os::netns::unblock_signals(&mut command);
-        pagemesh_os::netns::die_with_parent(&mut command);
+        pagemesh_os::netns::make_mortal(&mut command);
         let child = spawner.spawn(command)?;
         Ok(Self { child, index, log })
     }

@@ -133,24 +133,9 @@ impl<B: Bytes> Tree<B> {
 
     /// The part that begins at `offset` and is taken.
     pub fn find(&self, offset: u64) -> Result<Place, HeapError> {
-        let leaf = offset / GRAIN;
-        let mut place = self.root();
-        if !offset.is_multiple_of(GRAIN) || leaf >> self.height != 0 {
-            return Err(HeapError::NotTaken);
-        }
-        loop {
-            let byte = self.load(place)?;
-            if byte == 0 {
-                return Err(HeapError::NotTaken);
-            }
-            if byte == place.full() && place.index << place.order == leaf && self.is_whole(place)? {
-                return Ok(place);
-            }
-            if place.order == 0 {
-                return Err(HeapError::NotTaken);
-            }
-            place = place.child(leaf >> (place.order - 1) & 1 == 1);
-        }
+        let part = self.holding(offset)?;
+        part.filter(|part| part.offset() == offset)
+            .ok_or(HeapError::NotTaken)
     }
 
     /// The taken part in which `offset` lies, if one is.

@@ -76,14 +76,7 @@ impl<X: Extra> Ownership<X> {
     /// Asks everyone, beginning with what this node itself knows.
     fn search_round(&mut self, cx: &mut Cx<'_>, subject: Subject, spare: Spare) -> Found {
         let request = cx.next_request();
-        let here = Located {
-            subject,
-            request,
-            version: self.version,
-            owner: self.hint,
-            spare,
-            passing: self.passing().is_some(),
-        };
+        let here = self.known(subject, request, spare);
         let Some(search) = self.busy_mut().search.as_mut() else {
             return Found::NotYet;
         };
@@ -110,18 +103,20 @@ impl<X: Extra> Ownership<X> {
         if cx.shell.view.epoch < locate.epoch {
             return;
         }
-        let Locate {
-            subject, request, ..
-        } = *locate;
-        let located = Located {
+        let located = self.known(locate.subject, locate.request, spare);
+        cx.send(from, Message::Located(located));
+    }
+
+    /// What this node says in a round of a search.
+    fn known(&self, subject: Subject, request: RequestId, spare: Spare) -> Located {
+        Located {
             subject,
             request,
             version: self.version,
             owner: self.hint,
             spare,
             passing: self.passing().is_some(),
-        };
-        cx.send(from, Message::Located(located));
+        }
     }
 
     /// Somebody answered the search. `reads`: this node holds a copy, so its

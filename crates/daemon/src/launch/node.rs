@@ -56,8 +56,7 @@ fn begin(start: &Start, socket: &Path) -> Result<Child> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     // The thread of this connection waits for the program.
-    pagemesh_os::netns::unblock_signals(&mut command);
-    pagemesh_os::netns::die_with_parent(&mut command);
+    pagemesh_os::netns::make_mortal(&mut command);
     let directory = command
         .get_current_dir()
         .unwrap_or(Path::new("?"))

@@ -236,10 +236,11 @@ impl Run {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn run(program: &str, nodes: usize, seconds: f64) -> Run {
+    /// A run of which only this is of interest.
+    pub(in super::super) fn run(program: &str, nodes: usize, seconds: f64) -> Run {
         Run {
             program: program.to_owned(),
             large: false,

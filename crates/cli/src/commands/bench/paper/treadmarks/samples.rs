@@ -182,7 +182,7 @@ fn whose(stack: &[&str], daemon: bool) -> Whose {
 
 #[cfg(test)]
 mod tests {
-    use super::super::document::{Run, Shares};
+    use super::super::document::tests::run;
     use super::*;
 
     const SAMPLES: &str = "\
@@ -220,29 +220,7 @@ jacobi  5823
 
     #[test]
     fn samples_are_divided_by_what_they_were_about() {
-        let nothing = Shares {
-            computation: 0.0,
-            kernel: 0.0,
-            pagemesh: 0.0,
-            idle: 0.0,
-        };
-        let run = Run {
-            program: "jacobi".to_owned(),
-            large: false,
-            policy: "release".to_owned(),
-            nodes: 2,
-            seconds: 1.0,
-            speedup: 1.0,
-            paper_speedup: None,
-            whole_seconds: 1.0,
-            barriers: 0,
-            locks: 0,
-            messages: 0,
-            bytes: 0,
-            pages: 0,
-            diffs: 0,
-            shares: nothing,
-        };
+        let run = run("jacobi", 2, 1.0);
         let found = divided(SAMPLES, &[11, 12], &run, 10.0);
         let parts = [
             found.kernel_communication,
