@@ -1,6 +1,6 @@
 //! Message queues.
 
-use super::table::{self, READ, Table, WRITE, new_perm};
+use super::table::{self, Body, READ, Table, WRITE, new_perm};
 use super::{Answers, Asker, Count, Process};
 use crate::calls::Caller;
 use pagemesh_wire::NodeId;
@@ -219,15 +219,14 @@ impl Queues {
         change: &Change,
         answers: &mut Answers,
     ) -> Result<(), Errno> {
-        let object = self.0.owned(id, asker.who)?;
+        self.0.owned(id, asker.who)?;
         let most = u64::from(asker.limits.msgmnb);
         if change.qbytes > most && asker.who.uid != 0 {
             return Err(Errno::EPERM);
         }
-        table::change_perm(&mut object.perm, change)?;
+        let object = self.0.change(id, asker, change)?;
         let (perm, queue) = (object.perm, &mut object.body);
         queue.room = change.qbytes;
-        queue.ctime = asker.now;
         // Whoever waits is judged again, by what holds now.
         queue.receivers.retain(|receiver| {
             let judged = table::check(&perm, &receiver.who, READ);
@@ -251,8 +250,7 @@ impl Queues {
         id: Id,
         answers: &mut Answers,
     ) -> Result<(), Errno> {
-        self.0.owned(id, asker.who)?;
-        let queue = self.0.remove(id).expect("found just now").body;
+        let queue = self.0.take(id, asker.who)?;
         let senders = queue.senders.iter().map(|sender| sender.caller);
         let receivers = queue.receivers.iter().map(|receiver| receiver.caller);
         for caller in senders.chain(receivers) {
@@ -292,6 +290,12 @@ impl Queues {
                 .receivers
                 .retain(|receiver| keep(receiver.caller, receiver.process));
         }
+    }
+}
+
+impl Body for Queue {
+    fn ctime(&mut self) -> &mut u64 {
+        &mut self.ctime
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sets of semaphores: operations all of which happen or none, in the order in
 //! which they came, and undone when their process ends.
 
-use super::table::{self, READ, Table, WRITE, new_perm};
+use super::table::{self, Body, READ, Table, WRITE, new_perm};
 use super::{Answers, Asker, Count, Process};
 use crate::calls::Caller;
 use pagemesh_wire::NodeId;
@@ -248,10 +248,7 @@ impl Sems {
         id: Id,
         change: &Change,
     ) -> Result<(), Errno> {
-        let object = self.0.owned(id, asker.who)?;
-        table::change_perm(&mut object.perm, change)?;
-        object.body.ctime = asker.now;
-        Ok(())
+        self.0.change(id, asker, change).map(drop)
     }
 
     pub(super) fn remove(
@@ -260,9 +257,7 @@ impl Sems {
         id: Id,
         answers: &mut Answers,
     ) -> Result<(), Errno> {
-        self.0.owned(id, asker.who)?;
-        let object = self.0.remove(id).expect("found just now");
-        for sleeper in object.body.sleepers {
+        for sleeper in self.0.take(id, asker.who)?.sleepers {
             answers.fail(sleeper.caller, Errno::EIDRM);
         }
         Ok(())
@@ -302,6 +297,12 @@ impl Sems {
                 set.exit(process, 0, now, answers);
             }
         }
+    }
+}
+
+impl Body for Set {
+    fn ctime(&mut self) -> &mut u64 {
+        &mut self.ctime
     }
 }
 

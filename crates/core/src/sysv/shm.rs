@@ -1,7 +1,7 @@
 //! Shared memory: what there is to know of segments but their pages, which are
 //! like those of all other segments.
 
-use super::table::{self, EXECUTE, READ, Table, WRITE, new_perm};
+use super::table::{Body, EXECUTE, READ, Table, WRITE, new_perm};
 use super::{Asker, Count, Unused};
 use pagemesh_wire::peer::{Policy, SegmentInfo, SegmentSpec};
 use pagemesh_wire::sysv::{self, Change, Errno, Id, Perm, Pick, SHM_DEST, SHM_LOCKED, ShmStat};
@@ -188,10 +188,7 @@ impl Shms {
         id: Id,
         change: &Change,
     ) -> Result<(), Errno> {
-        let object = self.table.owned(id, asker.who)?;
-        table::change_perm(&mut object.perm, change)?;
-        object.body.ctime = asker.now;
-        Ok(())
+        self.table.change(id, asker, change).map(drop)
     }
 
     /// No get finds it from now on. Returns the segment if it is gone now.
@@ -230,6 +227,12 @@ impl Shms {
         let mut all = self.table.iter();
         let object = all.find(|object| object.body.segment == segment)?;
         Some(info(object.id, object.perm, &object.body))
+    }
+}
+
+impl Body for Shm {
+    fn ctime(&mut self) -> &mut u64 {
+        &mut self.ctime
     }
 }
 

@@ -1,5 +1,6 @@
 //! Objects of one family by number, place and key, and who may use them.
 
+use super::Asker;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::peer::Credentials;
 use pagemesh_wire::sysv::{
@@ -32,6 +33,12 @@ pub(super) struct Object<T> {
     pub(super) site: NodeId,
     pub(super) perm: Perm,
     pub(super) body: T,
+}
+
+/// What objects of all families have.
+pub(super) trait Body {
+    /// When they were changed last, in seconds since 1970.
+    fn ctime(&mut self) -> &mut u64;
 }
 
 impl<T> Default for Table<T> {
@@ -134,9 +141,13 @@ impl<T> Table<T> {
 
     /// The object that somebody wants to look at.
     pub(super) fn pick(&self, pick: Pick, who: &Credentials) -> Result<&Object<T>, Errno> {
+        // The lowest bit says whose table an index is for; here it must fit, too.
         let at = |index: i32| {
             let slot = u16::try_from(index >> 1).map_err(|_| Errno::EINVAL)?;
-            self.slots.get(&slot).ok_or(Errno::EINVAL)
+            let object = self.slots.get(&slot);
+            object
+                .filter(|object| object.id.index() == index)
+                .ok_or(Errno::EINVAL)
         };
         let object = match pick {
             Pick::Id(id) => self.get(id)?,
@@ -145,6 +156,28 @@ impl<T> Table<T> {
         };
         check(&object.perm, who, READ)?;
         Ok(object)
+    }
+
+    /// Changes what `IPC_SET` may change, for the owner.
+    pub(super) fn change(
+        &mut self,
+        id: Id,
+        asker: &Asker<'_>,
+        change: &Change,
+    ) -> Result<&mut Object<T>, Errno>
+    where
+        T: Body,
+    {
+        let object = self.owned(id, asker.who)?;
+        change_perm(&mut object.perm, change)?;
+        *object.body.ctime() = asker.now;
+        Ok(object)
+    }
+
+    /// Takes the object away, for its owner.
+    pub(super) fn take(&mut self, id: Id, who: &Credentials) -> Result<T, Errno> {
+        self.owned(id, who)?;
+        Ok(self.remove(id).expect("found just now").body)
     }
 
     /// No get finds it any more.
@@ -194,8 +227,7 @@ pub(super) fn new_perm(key: i32, flags: i32, who: &Credentials) -> Perm {
     }
 }
 
-/// Changes what `IPC_SET` may change.
-pub(super) fn change_perm(perm: &mut Perm, change: &Change) -> Result<(), Errno> {
+fn change_perm(perm: &mut Perm, change: &Change) -> Result<(), Errno> {
     if change.uid == u32::MAX || change.gid == u32::MAX {
         return Err(Errno::EINVAL);
     }

@@ -186,6 +186,30 @@ fn gets_find_make_and_refuse_by_key() {
     assert_ne!(next, id, "numbers come again late");
 }
 
+/// As `ipcs` and `SHM_STAT` walk: each object at one index, also at the first node,
+/// whose private objects are in the table of all others.
+#[test]
+fn a_walk_by_index_finds_each_object_once() {
+    let mut bench = Bench::default();
+    let mut made: Vec<_> = (0..3).map(|_| bench.queue()).collect();
+    made.sort();
+    let family = Family::Msg;
+    let Outcome::Usage(usage) = bench.outcome(ROOT, Op::Info { family }) else {
+        panic!("no usage");
+    };
+    let found = (0..=usage.highest).filter_map(|index| {
+        let pick = Pick::Index(index);
+        match bench.outcome(ROOT, Op::Stat { family, pick }) {
+            Outcome::Msg(stat) => Some(stat.id),
+            other => {
+                assert_eq!(other, Outcome::Failed(Errno::EINVAL));
+                None
+            }
+        }
+    });
+    assert_eq!(found.collect::<Vec<_>>(), made);
+}
+
 #[test]
 fn limits_are_those_of_the_moment() {
     let mut bench = Bench::default();
