@@ -38,6 +38,7 @@ mod signals;
 mod stress;
 mod system_calls;
 mod sysv;
+mod sysv_edges;
 mod sysv_programs;
 mod tampering;
 mod tmk;

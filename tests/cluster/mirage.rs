@@ -2,6 +2,7 @@
 //! nodes. Each checks itself, and fails if memory did.
 
 use crate::support::{Cluster, Player, finish_all};
+use crate::sysv::Stage;
 use crate::tmk::{bench_paper, programs};
 use std::process::Command;
 
@@ -73,6 +74,61 @@ fn the_programs_of_mirage_run_across_nodes() {
             "{first}"
         );
     }
+}
+
+/// The same binaries that run on one host's own System V, with the library before them.
+#[test]
+fn the_programs_of_mirage_run_across_nodes_on_the_plain_system_v_interface() {
+    let Some(stage) = Stage::set(3) else {
+        return;
+    };
+    for (turn, run) in RUNS.into_iter().enumerate() {
+        let (name, arguments) = split(run);
+        let program = programs().join("mirage").join(name);
+        let players = (0..3).map(|node| {
+            let mut command = stage.command(node, &program);
+            command
+                .args(&arguments)
+                .env("PAGEMESH_JOB", format!("{turn}"));
+            Player::run(command, run)
+        });
+        let said = finish_all(players.collect());
+        let first = said[0].first().map_or("", String::as_str);
+        assert!(
+            first.starts_with(&format!("{name} processes=3 seconds=")),
+            "{run}: {first}"
+        );
+    }
+    let pages = stage.cluster.counter(1, "pages_out");
+    assert!(pages > 100, "memory went to and fro: {pages}");
+}
+
+/// `sandbox --sysv` and `run --sysv` start such programs.
+#[test]
+fn system_v_programs_are_started_by_the_commands() {
+    let Some(stage) = Stage::set(2) else {
+        return;
+    };
+    let pagemesh = env!("CARGO_BIN_EXE_pagemesh-under-test");
+    let battleship = programs().join("mirage/battleship");
+    let game = ["--yield=1", "--turns=40"];
+    let mut run = stage.cluster.node(1).command(pagemesh);
+    run.args(["run", "--sysv", "--"])
+        .arg(&battleship)
+        .args(game);
+    let mut sandbox = Command::new(pagemesh);
+    sandbox.args(["sandbox", "2", "--sysv", "--"]);
+    sandbox.arg(&battleship).args(game);
+    for mut command in [run, sandbox] {
+        let output = command.output().unwrap();
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?}: {words}");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("battleship processes=2 seconds="), "{said}");
+    }
+    let mut refused = Command::new(pagemesh);
+    refused.args(["sandbox", "2", "--sysv", "--", "/no/such/program"]);
+    assert!(!refused.output().unwrap().status.success());
 }
 
 #[test]

@@ -22,13 +22,18 @@ impl Stage {
     }
 
     fn of(plan: Plan) -> Option<Self> {
-        let cluster = Cluster::of(plan)?;
+        Self::with_program(plan, env!("CARGO_BIN_EXE_pagemesh-under-test").into())
+    }
+
+    /// The daemons are this program.
+    pub(crate) fn with_program(plan: Plan, program: PathBuf) -> Option<Self> {
+        let cluster = Cluster::by(program, plan)?;
         let library = build_library();
         Some(Self { cluster, library })
     }
 
     /// A program of `cluster/c`.
-    fn program(&self, name: &str) -> PathBuf {
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
         let program = self.cluster.directory().join(name);
         if !program.exists() {
             let mut compiler = Command::new("cc");
@@ -49,7 +54,7 @@ impl Stage {
         command
     }
 
-    fn puppet(&self, node: usize) -> Player {
+    pub(crate) fn puppet(&self, node: usize) -> Player {
         let program = self.program("sysv_puppet");
         let player = Player::run(self.command(node, &program), "sysv_puppet");
         player.expect("ready");
@@ -57,7 +62,7 @@ impl Stage {
     }
 
     /// Two puppets on two nodes, and a set of one semaphore.
-    fn pair(&self, value: i32) -> (Player, Player, String) {
+    pub(crate) fn pair(&self, value: i32) -> (Player, Player, String) {
         let (mut one, two) = (self.puppet(0), self.puppet(1));
         let set = one.ask("semget 77 1 01600");
         assert_eq!(one.ask(&format!("semctl {set} 0 16 {value}")), "0");

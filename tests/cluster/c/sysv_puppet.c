@@ -2,6 +2,8 @@
  * what came of them: the result, or the name of the error. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -55,6 +57,77 @@ static long operate(char *line) {
     return timeout < 0 ? semop(id, ops, count) : semtimedop(id, ops, count, &limit);
 }
 
+/* Objects of a family by their place in the table: how many there are, and the sum of
+ * their numbers. A place without an object is EINVAL; one that may not be read EACCES. */
+static void walk(int family, long *found, long *sum) {
+    struct shm_info shm;
+    struct seminfo sem;
+    struct msginfo msg;
+    struct shmid_ds shm_ds;
+    struct semid_ds sem_ds;
+    struct msqid_ds msg_ds;
+    union semun info = {.buf = (struct semid_ds *)&sem}, stat = {.buf = &sem_ds};
+    int highest = family == 0   ? shmctl(0, SHM_INFO, (struct shmid_ds *)&shm)
+                  : family == 1 ? semctl(0, 0, SEM_INFO, info)
+                                : msgctl(0, MSG_INFO, (struct msqid_ds *)&msg);
+    int used = family == 0 ? shm.used_ids : family == 1 ? sem.semusz : msg.msgpool;
+    *found = *sum = 0;
+    for (int i = 0; i <= highest; i++) {
+        int id = family == 0   ? shmctl(i, SHM_STAT, &shm_ds)
+                 : family == 1 ? semctl(i, 0, SEM_STAT, stat)
+                               : msgctl(i, MSG_STAT, &msg_ds);
+        *found += id >= 0;
+        *sum += id >= 0 ? id : 0;
+    }
+    if (*found != used) *found = -1;
+}
+
+/* Every call once, none of which may fail, whatever signals come. Only those that can
+ * wait may be interrupted, and then nothing has happened. */
+static int each_call(int key) {
+    struct { long type; char text[16]; } m = {1, "text"};
+    unsigned short values[2] = {3, 4};
+    union semun all = {.array = values};
+    struct shmid_ds ds;
+    struct sembuf op = {0, -1, 0};
+    int id = shmget(key, 8192, IPC_CREAT | IPC_EXCL | 0600);
+    char *p = id < 0 ? (char *)-1 : shmat(id, NULL, 0);
+    if (p == (char *)-1) return 1;
+    p[5000] = 7;
+    if (shmctl(id, IPC_STAT, &ds) || ds.shm_nattch != 1) return 2;
+    if (shmdt(p) || shmctl(id, IPC_RMID, NULL)) return 3;
+    id = semget(key, 2, IPC_CREAT | IPC_EXCL | 0600);
+    if (id < 0 || semctl(id, 0, SETALL, all)) return 4;
+    int r;
+    while ((r = semop(id, &op, 1)) && errno == EINTR) {}
+    if (r || semctl(id, 0, GETALL, all) || values[0] != 2 || values[1] != 4) return 5;
+    if (semctl(id, 0, IPC_RMID)) return 6;
+    id = msgget(key, IPC_CREAT | IPC_EXCL | 0600);
+    if (id < 0) return 7;
+    while ((r = msgsnd(id, &m, 5, 0)) && errno == EINTR) {}
+    if (r) return 8;
+    while ((r = (int)msgrcv(id, &m, sizeof m.text, 0, 0)) < 0 && errno == EINTR) {}
+    if (r != 5 || strcmp(m.text, "text")) return 9;
+    return msgctl(id, IPC_RMID, NULL) ? 10 : 0;
+}
+
+/* Uses an object until it is no more; how often that went well. */
+static long use_up(int family, int id, int rank) {
+    struct { long type; char text[8]; } m = {1, ""};
+    for (long times = 0;; times++) {
+        struct sembuf op = {0, rank % 2 ? 1 : -1, 0};
+        char *p;
+        int r = 0;
+        if (family == 0) {
+            p = shmat(id, NULL, 0);
+            r = p == (char *)-1 ? -1 : (p[rank]++, shmdt(p));
+        } else if (family == 1) r = semop(id, &op, 1);
+        else if (rank % 2) r = msgsnd(id, &m, 8, 0);
+        else r = (int)msgrcv(id, &m, 8, 0, 0);
+        if (r < 0) return times;
+    }
+}
+
 static void perform(char *word, char *rest) {
     int a = 0, b = 0, c = 0, d = 0;
     long n = sscanf(rest, "%i %i %i %i", &a, &b, &c, &d);
@@ -65,7 +138,53 @@ static void perform(char *word, char *rest) {
         char *p = shmat(a, wish, b);
         if (p != (char *)-1) memory = p;
         say(p == (char *)-1 ? -1 : wish && p != wish ? 1 : 0);
+    } else if (!strcmp(word, "shmat_at")) {
+        /* shmat_at ID FLAGS PAGE BYTE: where it came to be, in pages behind a place. */
+        char *p = shmat(a, (void *)(0x7e0000000000 + c * 0x1000L + d), b);
+        if (p != (char *)-1) memory = p;
+        say(p == (char *)-1 ? -1 : (p - (char *)0x7e0000000000) / 0x1000);
     } else if (!strcmp(word, "shmdt")) say(shmdt(memory));
+    else if (!strcmp(word, "execute")) {
+        /* A function that only returns, in the segment. */
+#if defined(__x86_64__)
+        static const unsigned char code[] = {0xc3};
+#else
+        static const unsigned char code[] = {0xc0, 0x03, 0x5f, 0xd6};
+#endif
+        if (a) memcpy(memory, code, sizeof code);
+        __builtin___clear_cache(memory, memory + sizeof code);
+        struct sigaction action = {.sa_handler = on_fault}, was;
+        sigaction(SIGSEGV, &action, &was);
+        int fault = sigsetjmp(back, 1);
+        if (fault == 0) {
+            ((void (*)(void))memory)();
+            say(0);
+        } else {
+            printf("signal %s\n", sigabbrev_np(fault));
+            fflush(stdout);
+        }
+        sigaction(SIGSEGV, &was, NULL);
+    } else if (!strcmp(word, "mutex")) {
+        pthread_mutexattr_t shared;
+        pthread_mutexattr_init(&shared);
+        pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+        say(pthread_mutex_init((pthread_mutex_t *)memory, &shared));
+    } else if (!strcmp(word, "futex")) say(syscall(SYS_futex, memory, FUTEX_WAKE, 1, NULL, NULL, 0));
+    else if (!strcmp(word, "walk")) {
+        long found, sum;
+        walk(a, &found, &sum);
+        printf("%ld objects, numbers %ld\n", found, sum);
+        fflush(stdout);
+    } else if (!strcmp(word, "each_call")) {
+        /* each_call KEY TIMES: what failed, or 0. */
+        int r = 0;
+        for (int i = 0; i < b && r == 0; i++) r = each_call(a);
+        say(r);
+    } else if (!strcmp(word, "use_up")) {
+        /* use_up FAMILY ID RANK: why that ended. */
+        use_up(a, b, c);
+        say(-1);
+    }
     else if (!strcmp(word, "nattch") || !strcmp(word, "shmmode") || !strcmp(word, "lpid")) {
         struct shmid_ds ds;
         int r = shmctl(a, IPC_STAT, &ds);

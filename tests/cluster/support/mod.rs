@@ -41,13 +41,18 @@ impl Cluster {
     }
 
     /// The cluster of a plan.
-    pub(crate) fn of(mut plan: Plan) -> Option<Self> {
+    pub(crate) fn of(plan: Plan) -> Option<Self> {
+        Self::by(env!("CARGO_BIN_EXE_pagemesh-under-test").into(), plan)
+    }
+
+    /// The same, its daemons started by this program.
+    pub(crate) fn by(program: PathBuf, mut plan: Plan) -> Option<Self> {
         if let Err(error) = Uffd::create(None) {
             eprintln!("skipped: userfaultfd is not permitted here ({error}); run as root");
             return None;
         }
         bus::announce();
-        plan.program = Some(PathBuf::from(env!("CARGO_BIN_EXE_pagemesh-under-test")));
+        plan.program = Some(program);
         let permit = Permit::for_nodes(plan.nodes);
         let sandbox = match Sandbox::start(&plan) {
             Ok(sandbox) => sandbox,

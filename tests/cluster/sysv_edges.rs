@@ -1,0 +1,271 @@
+//! Where System V calls are seldom made: walks through all objects, wished addresses,
+//! signals in the middle of each call, removal while all use what is removed, limits
+//! that somebody changes, and what cannot work across hosts.
+
+use crate::support::{A_WHILE, Player, eventually};
+use crate::sysv::Stage;
+use pagemesh_cli::sandbox::Plan;
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
+
+/// `SHM_RND`, `SHM_REMAP`, `SHM_EXEC`, `SHM_RDONLY`.
+const RND: i32 = 0o20000;
+const REMAP: i32 = 0o40000;
+const EXEC: i32 = 0o100_000;
+const READ_ONLY: i32 = 0o10000;
+
+#[test]
+fn walks_by_index_find_every_object_from_every_node() {
+    let Some(stage) = Stage::set(2) else {
+        return;
+    };
+    let mut players = [stage.puppet(0), stage.puppet(1)];
+    let gets = [
+        ["shmget 41 5000 01600", "shmget 42 1 01600"],
+        ["semget 41 3 01600", "semget 42 1 01600"],
+        ["msgget 41 01600", "msgget 42 01600"],
+    ];
+    for (family, gets) in gets.iter().enumerate() {
+        let made = players.iter_mut().zip(gets).map(|(player, get)| {
+            let id = player.ask(get);
+            id.parse::<i64>().unwrap_or_else(|_| panic!("{get}: {id}"))
+        });
+        let sum: i64 = made.sum();
+        for player in &mut players {
+            let found = player.ask(&format!("walk {family}"));
+            assert_eq!(found, format!("2 objects, numbers {sum}"), "{family}");
+        }
+    }
+}
+
+#[test]
+fn segments_come_where_they_are_wished() {
+    let Some(stage) = Stage::set(2) else {
+        return;
+    };
+    let (mut one, mut two) = (stage.puppet(0), stage.puppet(1));
+    let id = one.ask("shmget 43 4096 01700");
+    let other = two.ask("shmget 44 4096 01700");
+    assert_eq!(two.ask(&format!("shmat_at {id} 0 5 7")), "EINVAL");
+    assert_eq!(two.ask(&format!("shmat_at {id} {RND} 5 7")), "5");
+    assert_eq!(two.ask("poke 0 11"), "11");
+    assert_eq!(two.ask(&format!("shmat_at {other} 0 5 0")), "EINVAL");
+    assert_eq!(two.ask(&format!("shmat_at {other} {REMAP} 5 0")), "5");
+    assert_eq!(two.ask("peek 0"), "0", "the other one is there now");
+    assert_eq!(one.ask(&format!("nattch {id}")), "0");
+    assert_eq!(one.ask(&format!("nattch {other}")), "1");
+    assert_eq!(one.ask(&format!("shmat {id} 0 0")), "0");
+    assert_eq!(one.ask("peek 0"), "11");
+    // What is in a segment runs where that was asked for, and nowhere else.
+    assert_eq!(one.ask("execute 1"), "signal SEGV");
+    assert_eq!(two.ask("shmdt"), "0");
+    let flags = EXEC | READ_ONLY;
+    assert_eq!(two.ask(&format!("shmat_at {id} {flags} 9 0")), "9");
+    assert_eq!(two.ask("execute 0"), "0", "written on the other node");
+}
+
+#[test]
+fn semaphores_are_counted_and_awaited_at_zero_across_nodes() {
+    let Some(stage) = Stage::set(2) else {
+        return;
+    };
+    let (mut one, mut two, set) = stage.pair(2);
+    two.tell(&format!("semop {set} -1 0:0:0"));
+    eventually("it waits for zero", || {
+        one.ask(&format!("semctl {set} 0 15")) == "1"
+    });
+    assert_eq!(one.ask(&format!("semctl {set} 0 14")), "0");
+    assert_eq!(one.ask(&format!("semop {set} -1 0:-1:0")), "0");
+    two.expect_silence();
+    let me = one.id().to_string();
+    assert_eq!(one.ask(&format!("semctl {set} 0 11")), me);
+    assert_eq!(one.ask(&format!("semop {set} -1 0:-1:0")), "0");
+    two.expect("0");
+    assert_eq!(one.ask(&format!("semctl {set} 0 15")), "0");
+    let other = two.id().to_string();
+    assert_eq!(one.ask(&format!("semctl {set} 0 11")), other);
+    // To add and to wait for zero at once is never possible: it waits in vain, in time.
+    assert_eq!(two.ask(&format!("semop {set} 60 0:1:0 0:0:0")), "EAGAIN");
+    assert_eq!(one.ask(&format!("semctl {set} 0 12")), "0", "nothing of it");
+}
+
+/// A signal every millisecond whose handler makes a call of its own, and meanwhile each
+/// of the twelve calls again and again, on both nodes.
+#[test]
+fn signals_harm_no_call_in_the_middle() {
+    let Some(stage) = Stage::set(2) else {
+        return;
+    };
+    let mut players = [stage.puppet(0), stage.puppet(1)];
+    let counted = players[0].ask("semget 45 1 01600");
+    for player in &mut players {
+        assert_eq!(player.ask(&format!("alarm 1 0 {counted} 1")), "0");
+    }
+    players[0].tell("each_call 1000 150");
+    players[1].tell("each_call 2000 150");
+    for player in &players {
+        player.expect("0");
+    }
+    let mut signals = 0;
+    for player in &mut players {
+        assert_eq!(player.ask("alarm 0 0"), "0");
+        signals += player.ask("signals").parse::<i32>().unwrap();
+    }
+    assert!(signals > 50, "{signals}");
+    let calls = players[0].ask(&format!("semctl {counted} 0 12"));
+    assert_eq!(calls, signals.to_string());
+}
+
+#[test]
+fn who_waits_for_room_is_interrupted() {
+    let Some(stage) = Stage::set(2) else {
+        return;
+    };
+    let (mut one, mut two) = (stage.puppet(0), stage.puppet(1));
+    let queue = one.ask("msgget 46 01600");
+    const NO_WAIT: i32 = 0o4000;
+    let mut sent = 0;
+    while two.ask(&format!("msgsnd {queue} 1 4000 {NO_WAIT}")) == "0" {
+        sent += 1;
+    }
+    assert!(sent > 1, "{sent}");
+    for restart in [0, 1] {
+        assert_eq!(two.ask(&format!("alarm 80 {restart}")), "0");
+        assert_eq!(two.ask(&format!("msgsnd {queue} 1 4000 0")), "EINTR");
+    }
+    // Nothing had happened: there is room for one again, and for no more.
+    assert_eq!(one.ask(&format!("msgrcv {queue} 4000 0 0")), "14000");
+    let send = format!("msgsnd {queue} 1 4000 {NO_WAIT}");
+    assert_eq!([two.ask(&send), two.ask(&send)], ["0", "EAGAIN"]);
+}
+
+/// Everybody hears of it, whatever he was doing to the object at that moment.
+#[test]
+fn what_all_use_is_removed() {
+    let Some(stage) = Stage::set(3) else {
+        return;
+    };
+    let mut players: Vec<Player> = (0..6).map(|rank| stage.puppet(rank % 3)).collect();
+    let gets = [
+        "shmget 47 4096 01600",
+        "semget 47 1 01600",
+        "msgget 47 01600",
+    ];
+    for round in 0..8 {
+        for (family, get) in gets.iter().enumerate() {
+            let id = players[round % 6].ask(get);
+            for (rank, player) in players.iter_mut().enumerate().skip(1) {
+                player.tell(&format!("use_up {family} {id} {rank}"));
+            }
+            std::thread::sleep(A_WHILE / 10);
+            assert_eq!(players[0].ask(&format!("rm {family} {id}")), "0");
+            for player in &players[1..] {
+                let why = player.hear();
+                assert!(why == "EIDRM" || why == "EINVAL", "{family}: {why}");
+            }
+            let without = get.replace("01600", "0");
+            assert_eq!(players[1].ask(&without), "ENOENT");
+        }
+    }
+}
+
+/// Limits are those of the kernel at the time of the call: daemons with objects of
+/// their own (an IPC namespace), where somebody changes them.
+#[test]
+fn limits_are_those_of_the_moment_of_the_call() {
+    let program = std::env::temp_dir().join(format!("pagemesh-apart-{}", std::process::id()));
+    let apart = format!(
+        "#!/bin/sh\nexec unshare --ipc {} \"$@\"\n",
+        env!("CARGO_BIN_EXE_pagemesh-under-test")
+    );
+    std::fs::write(&program, apart).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let apart = Command::new("unshare").args(["--ipc", "true"]).status();
+    if !apart.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no namespace of IPC objects may be made here");
+        return;
+    }
+    let stage = Stage::with_program(Plan::new(2), program.clone());
+    let Some(stage) = stage else {
+        return;
+    };
+    let change = |node: usize, name: &str, value: &str| {
+        let daemon = stage.cluster.node(node).pid().to_string();
+        let words = format!("echo {value} > /proc/sys/kernel/{name}");
+        let mut enter = Command::new("nsenter");
+        let enter = enter.args(["--ipc", "--target", &daemon, "sh", "-c", &words]);
+        assert!(enter.status().unwrap().success(), "{words}");
+    };
+    let (mut one, mut two) = (stage.puppet(0), stage.puppet(1));
+    change(1, "shmmax", "8192");
+    assert_eq!(two.ask("shmget 51 8193 01600"), "EINVAL");
+    assert_ne!(one.ask("shmget 51 8193 01600"), "EINVAL", "another host");
+    change(1, "sem", "2 32000 500 32000");
+    assert_eq!(two.ask("semget 51 3 01600"), "EINVAL");
+    change(1, "sem", "3 32000 2 32000");
+    let set = two.ask("semget 51 3 01600");
+    let ops = "0:1:0 1:1:0 2:1:0";
+    assert_eq!(two.ask(&format!("semop {set} -1 {ops}")), "E2BIG");
+    assert_eq!(one.ask(&format!("semop {set} -1 {ops}")), "0");
+    let queue = two.ask("msgget 51 01600");
+    change(1, "msgmax", "10");
+    assert_eq!(two.ask(&format!("msgsnd {queue} 1 11 0")), "EINVAL");
+    change(1, "msgmax", "11");
+    assert_eq!(two.ask(&format!("msgsnd {queue} 1 11 0")), "0");
+    change(1, "msgmni", "1");
+    assert_eq!(two.ask("msgget 52 01600"), "ENOSPC");
+    change(1, "msgmni", "2");
+    assert_ne!(two.ask("msgget 52 01600"), "ENOSPC");
+    std::fs::remove_file(program).unwrap();
+}
+
+/// The mutex works among the processes of this node only, which is said once.
+#[test]
+fn a_mutex_in_a_segment_is_warned_of() {
+    let Some(stage) = Stage::set(1) else {
+        return;
+    };
+    for word in ["mutex", "futex"] {
+        let errors = stage.cluster.directory().join(format!("{word}.errors"));
+        let program = stage.program("sysv_puppet");
+        let mut command = stage.command(0, &program);
+        command.stderr(File::create(&errors).unwrap());
+        let mut player = Player::run(command, word);
+        player.expect("ready");
+        let id = player.ask("shmget 0 4096 01600");
+        assert_eq!(player.ask(&format!("shmat {id} 0 0")), "0");
+        for _ in 0..3 {
+            assert_eq!(player.ask(word), "0");
+        }
+        let said = std::fs::read_to_string(&errors).unwrap();
+        let warned = said.matches("lies in a System V segment").count();
+        assert_eq!(warned, 1, "{word}: {said}");
+        assert!(said.contains("use System V semaphores"), "{said}");
+    }
+}
+
+#[test]
+fn a_bad_access_kills_by_the_right_signal() {
+    let Some(stage) = Stage::set(2) else {
+        return;
+    };
+    let (mut one, mut two) = (stage.puppet(0), stage.puppet(1));
+    let id = one.ask("shmget 53 4096 01600");
+    assert_eq!(two.ask(&format!("shmat {id} {READ_ONLY} 0")), "0");
+    two.tell("crash 0");
+    assert_eq!(two.end().signal(), Some(libc::SIGSEGV));
+    // A page that only a dead node had.
+    let mut lost = stage.puppet(1);
+    let private = lost.ask("shmget 0 4096 01600");
+    assert_eq!(lost.ask(&format!("shmat {private} 0 0")), "0");
+    assert_eq!(lost.ask("poke 0 1"), "1");
+    assert_eq!(one.ask(&format!("shmat {private} 0 0")), "0");
+    stage.cluster.kill(1).unwrap();
+    eventually("the loss is known", || {
+        one.ask(&format!("nattch {private}")) == "EINVAL"
+    });
+    one.tell("crash 0");
+    assert_eq!(one.end().signal(), Some(libc::SIGBUS));
+}
