@@ -112,10 +112,7 @@ impl Mirage {
             .with_context(|| format!("{} is no file that --keep wrote", path.display()))?;
         let new = Document::new();
         Ok(if kept.machine == new.machine {
-            Document {
-                date: new.date,
-                ..kept
-            }
+            kept.renewed()
         } else {
             new
         })

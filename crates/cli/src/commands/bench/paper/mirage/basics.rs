@@ -116,7 +116,7 @@ fn messages(document: &mut Document) -> Result<()> {
         "The probe is a call from a process outside the nodes, and has that process's daemon on its way; messages \
          are raw exchanges between the nodes.",
     );
-    document.sections.insert(1, section);
+    document.put(1, section);
     document.value("round trip", short);
     Ok(())
 }
@@ -146,7 +146,7 @@ fn trace(document: &mut Document, parts: &Parts) {
         "Medians of each step, by time stamps of both daemons, whose clocks are one here. What the kernel needs to \
          stop the thread, to wake the daemon and to run the thread again is in the last line only.",
     );
-    document.sections.insert(2, section);
+    document.put(2, section);
 }
 
 fn components(document: &mut Document, code: u8, title: &str, parts: &Parts, paper: [f64; 3]) {
@@ -184,7 +184,7 @@ fn components(document: &mut Document, code: u8, title: &str, parts: &Parts, pap
         String::new(),
         ratio(parts.total, all),
     ]);
-    document.sections.insert(code, section);
+    document.put(code, section);
 }
 
 fn compared(document: &mut Document, handshake: &Parts, blast: &Parts) {
@@ -215,7 +215,7 @@ fn compared(document: &mut Document, handshake: &Parts, blast: &Parts) {
             ratio(ours.total, paper),
         ]);
     }
-    document.sections.insert(5, section);
+    document.put(5, section);
 }
 
 fn levels(document: &mut Document, blast: &Parts, inline: &Parts, plain: &Parts) {
@@ -232,7 +232,7 @@ fn levels(document: &mut Document, blast: &Parts, inline: &Parts, plain: &Parts)
     let paper = percent(literature::SERVER_BLAST, literature::INTERRUPT_BLAST);
     let ours = percent(blast.total, inline.total);
     section.note(format!("I against S: {ours}; the paper: {paper}."));
-    document.sections.insert(6, section);
+    document.put(6, section);
 }
 
 fn invalidations(document: &mut Document) -> Result<()> {
@@ -264,7 +264,7 @@ fn invalidations(document: &mut Document) -> Result<()> {
         "Eight nodes on two processors, so daemons sleep while nothing comes, and wait for each other. What they would \
          do on a processor each cannot be seen here: there is a forecast below.",
     );
-    document.sections.insert(7, section);
+    document.put(7, section);
     Ok(())
 }
 
@@ -291,7 +291,7 @@ fn disk(document: &mut Document, fault: f64) {
         }
         Err(why) => section.note(format!("The disk could not be measured: {why:#}.")),
     }
-    document.sections.insert(8, section);
+    document.put(8, section);
 }
 
 /// The median of reads of a file in the present directory.

@@ -98,7 +98,7 @@ fn pattern(sandbox: &Sandbox, game: &Path, document: &mut Document) -> Result<()
         section.row([words.to_owned(), number(ours), paper]);
     }
     section.note("789 turns of each player, 1578 together, as in the paper; here of three games.");
-    document.sections.insert(12, section);
+    document.put(12, section);
     Ok(())
 }
 
@@ -157,7 +157,7 @@ fn table5(
          a page is used here before it leaves, always. Its strict-minimum timesleep has no counterpart: our timers \
          have no ticks.",
     );
-    document.sections.insert(13, section);
+    document.put(13, section);
     document.value("battleship locked s", held * TURNS / 1e6);
     Ok(())
 }
@@ -238,6 +238,6 @@ fn compression(game: &Path, rounds: u32, document: &mut Document) -> Result<()> 
         document.value(format!("battleship {compress} s"), took * TURNS / 1e6);
     }
     section.note("Packets are all there are, requests and acknowledgements too.");
-    document.sections.insert(14, section);
+    document.put(14, section);
     Ok(())
 }

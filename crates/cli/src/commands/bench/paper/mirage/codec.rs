@@ -122,7 +122,7 @@ fn table4(document: &mut Document) -> Result<()> {
         }
     }
     section.note("In parentheses the paper's codec. It runs in the faulting path on both sides, as theirs did.");
-    document.sections.insert(9, section);
+    document.put(9, section);
     Ok(())
 }
 
@@ -180,7 +180,7 @@ fn figure2(document: &mut Document) -> Result<()> {
         lines,
     };
     section.plot("mr10", svg(&figure));
-    document.sections.insert(10, section);
+    document.put(10, section);
     Ok(())
 }
 
@@ -242,6 +242,6 @@ fn figure4(document: &mut Document) -> Result<()> {
         "The paper's figure has no numbers but these: EachN does not pack up to N = 8, is worst at 10 and reaches 75 % \
          at 11; UptoN reaches 75 % below 3 KiB; RandN packs up to about 650 writes.",
     );
-    document.sections.insert(11, section);
+    document.put(11, section);
     Ok(())
 }

@@ -28,6 +28,9 @@ pub(super) struct Section {
     title: String,
     head: Vec<String>,
     rows: Vec<Vec<String>>,
+    /// When, in UTC.
+    #[serde(default)]
+    measured: String,
     /// What to know when reading it; also what could not be measured, and why.
     notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -59,6 +62,28 @@ impl Document {
         }
     }
 
+    /// A section that was measured now, in the place of one that was measured before.
+    pub(super) fn put(&mut self, code: u8, section: Section) {
+        let measured = self.date.clone();
+        self.sections.insert(
+            code,
+            Section {
+                measured,
+                ..section
+            },
+        );
+    }
+
+    /// What was kept, to be measured further now: its sections are as old as they are.
+    pub(super) fn renewed(mut self) -> Self {
+        let sections = self.sections.values_mut();
+        for section in sections.filter(|section| section.measured.is_empty()) {
+            section.measured.clone_from(&self.date);
+        }
+        let date = Self::new().date;
+        Self { date, ..self }
+    }
+
     /// Notes a figure for other sections, and returns it.
     pub(super) fn value(&mut self, name: impl Into<String>, value: f64) -> f64 {
         self.values.insert(name.into(), value);
@@ -85,9 +110,15 @@ impl Document {
     /// Writes the report, and figures beside it.
     pub(super) fn write(&self, path: &Path) -> Result<()> {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        let mut text = format!("{HEAD}\nMeasured {} on {}.\n", self.date, self.machine);
+        let mut text = format!(
+            "{HEAD}\nMeasured {} on {}, but for what says so.\n",
+            self.date, self.machine
+        );
         for (code, section) in &self.sections {
             section.markdown(*code, &stem, &mut text);
+            if section.measured != self.date && !section.measured.is_empty() {
+                let _ = write!(text, "\nMeasured {}.\n", section.measured);
+            }
             for plot in &section.plots {
                 let file = path.with_file_name(plot.file(&stem));
                 std::fs::write(&file, &plot.svg).with_context(|| cannot_write(&file))?;
@@ -239,7 +270,7 @@ mod tests {
         section.row(["1".to_owned(), "2".to_owned()]);
         section.note("so it is");
         section.plot("mr3", "<svg/>".to_owned());
-        document.sections.insert(3, section);
+        document.put(3, section);
         document.write(&directory.join("mirage.md")).unwrap();
         let text = std::fs::read_to_string(directory.join("mirage.md")).unwrap();
         assert!(text.contains("## MR3: Nothing\n\n| A | B |\n|---|---|\n| 1 | 2 |\n"));
@@ -249,5 +280,20 @@ mod tests {
         let again: Document =
             serde_json::from_value(serde_json::to_value(&document).unwrap()).unwrap();
         assert_eq!(again.lines(), document.lines());
+    }
+
+    #[test]
+    fn what_was_measured_before_says_when() {
+        let mut document = Document::new();
+        document.date = "2001-02-03T04:05:06Z".to_owned();
+        document.put(3, Section::new("Old", &["A"]));
+        let mut document = document.renewed();
+        document.put(4, Section::new("New", &["A"]));
+        assert_eq!(document.sections[&3].measured, "2001-02-03T04:05:06Z");
+        assert_eq!(document.sections[&4].measured, document.date);
+        // Kept before sections knew.
+        document.sections.get_mut(&4).unwrap().measured.clear();
+        let before = document.date.clone();
+        assert_eq!(document.renewed().sections[&4].measured, before);
     }
 }

@@ -89,7 +89,7 @@ pub(super) fn measure(programs: &Path, rounds: u32, document: &mut Document) -> 
          something all the time (Battleship) is not in them, and neither is what two daemons cost each other. So \
          they are what a node with processors enough would see at best.",
     );
-    document.sections.insert(18, checks);
+    document.put(18, checks);
     sites(&costs, &alone, document)
 }
 
@@ -325,6 +325,6 @@ fn sites(costs: &Costs, alone: &[f64], document: &mut Document) -> Result<()> {
         "Not measured: this is what the same nodes make of the costs above, pages whole, Δ = 0. Speedups are against one \
          process alone; the first site only loads and collects. How far they can be trusted is the error of two sites.",
     );
-    document.sections.insert(19, section);
+    document.put(19, section);
     Ok(())
 }

@@ -28,7 +28,7 @@ pub(super) fn measure(programs: &Path, document: &mut Document) -> Result<()> {
             section.note(format!(
                 "Not measured: {why:#}. Two sites on two processors are in MR13."
             ));
-            document.sections.insert(15, section);
+            document.put(15, section);
             return Ok(());
         }
     };
@@ -100,7 +100,7 @@ fn table6(document: &mut Document, off: &[Row], runs: &[Row]) {
     ));
     document.value("matrix 60 off s", off[0][0]);
     document.value("matrix 60 runs s", runs[0][0]);
-    document.sections.insert(15, section);
+    document.put(15, section);
 }
 
 fn speedups(
@@ -159,5 +159,5 @@ fn speedups(
         lines,
     };
     section.plot("mr16", svg(&figure));
-    document.sections.insert(16, section);
+    document.put(16, section);
 }

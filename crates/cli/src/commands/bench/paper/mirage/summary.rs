@@ -53,5 +53,6 @@ pub(super) fn add(document: &mut Document) {
             ));
         }
     }
-    document.sections.insert(17, section);
+    section.note("Of what the tables above are made of, and as old as that.");
+    document.put(17, section);
 }
