@@ -6,6 +6,7 @@
 //! decides by the pages it saw and by how fast a [`Gauge`] found the link to be.
 
 mod gauge;
+mod throughput;
 
 use crate::options::Compress;
 use crate::tally::{Count, Tally};
@@ -33,7 +34,12 @@ pub(crate) struct Packing {
 struct Link {
     judge: Judge,
     gauge: Gauge,
+    /// Pages to go until one that leaves alone counts as alone: in a walk some do.
+    company: u8,
 }
+
+/// See [`Link::company`].
+const WALKS: u8 = 8;
 
 /// What came in a form of its own.
 #[derive(Debug, PartialEq, Eq)]
@@ -86,7 +92,11 @@ impl Packing {
             Compress::Auto => {
                 let link = self.links.entry(to).or_default();
                 probe = link.gauge.due(datagram);
-                link.judged(datagram, (at, joins), tally)
+                let form = link.judged(datagram, (at, joins), tally);
+                if link.gauge.sent(datagram.len() - at) {
+                    link.judge.measured(f64::INFINITY);
+                }
+                form
             }
         };
         match form {
@@ -157,15 +167,20 @@ impl Packing {
 
 impl Link {
     /// Packs what a zero page or the judge gives reason to. Datagrams that leave with
-    /// one call are of one length: unless the link is known to be slow, a page more in a
-    /// call costs less than another call.
+    /// one call, and come with one, are of one length: unless the link is known to be slow,
+    /// a page more in a call costs less than another call.
     fn judged(
         &mut self,
         datagram: &mut Vec<u8>,
         (at, joins): (usize, bool),
         tally: &mut Tally,
     ) -> Form {
-        if joins && !self.gauge.is_slow() {
+        self.company = if joins {
+            WALKS
+        } else {
+            self.company.saturating_sub(1)
+        };
+        if self.company > 0 && !self.gauge.is_slow() {
             return Form::Plain;
         }
         let codec = self.judge.choose();

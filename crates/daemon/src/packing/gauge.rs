@@ -7,6 +7,7 @@
 //! believed to be, and stays so for a while: a token bucket that compression has
 //! filled looks fast until it is needed.
 
+use super::throughput::Throughput;
 use pagemesh_compress::PAGE;
 use pagemesh_os::clock;
 use pagemesh_wire::NodeId;
@@ -23,25 +24,36 @@ const NUMBER: usize = 8;
 /// somebody who is busy with them.
 const PAIRS: usize = 8;
 
-/// Pages between two pairs at first, and at most: the longer a link stays as it is,
-/// the less it is asked.
-const FIRST_GAP: u32 = 8;
-const LONGEST_GAP: u32 = 64;
+/// Pages between two pairs until the link is known, so that this is soon.
+const FIRST_GAP: u32 = 2;
 
-/// A link of which the same was said again and again is asked no more often than this:
-/// a pair costs both ends some 10 µs. 2 ms.
-const REST: u64 = 2_000_000;
+/// And afterwards.
+const GAP: u32 = 64;
+
+/// Time between two pairs once the link is known, at first and at most; it doubles with
+/// each measurement. A pair costs both ends some 10 µs, breaks a burst in two, and is a
+/// page more on the line. 2 ms, 128 ms.
+const FIRST_REST: u64 = 2_000_000;
+const LONGEST_REST: u64 = 128_000_000;
 
 /// An answer that took longer is lost: a second.
 const LOST: u64 = 1_000_000_000;
 
-/// So much longer a long probe takes on fast links, for hosts copy pages, and in a walk
-/// half of all probes wait behind others. 4 KiB in 60 µs are 68 MB/s: on faster links a
-/// packed page saves less than is lost when those around it leave by several calls.
-const COPYING: u64 = 60_000;
+/// So much longer a long probe may take on fast links, for hosts copy pages, and in a walk
+/// half of all probes wait behind bursts of others: some 60 µs were seen. 4 KiB in 120 µs
+/// are 34 MB/s: on faster links a packed page may save less than is lost when those
+/// around it leave by several calls (10 µs a page), on slower ones it never does.
+const COPYING: u64 = 120_000;
+
+/// A link that has just carried pages in half that time is fast, whatever probes say;
+/// for so long. Two seconds.
+const PROVEN: u64 = 2_000_000_000;
 
 /// Measurements that must agree.
 const AGREE: u32 = 3;
+
+/// After so many that did not agree a link counts as known: it has no one speed.
+const ENOUGH: u32 = 10;
 
 /// For so long a link that was slow is not believed to be fast: half a minute.
 const GRUDGE: u64 = 30_000_000_000;
@@ -51,8 +63,8 @@ const GRUDGE: u64 = 30_000_000_000;
 pub(super) struct Gauge {
     /// Pages since the last pair.
     pages: u32,
-    /// Pages from pair to pair.
-    gap: u32,
+    /// Nanoseconds to wait after a pair, once the link is known.
+    rest: u64,
     pending: Option<Pending>,
     /// When the last pair began.
     began: u64,
@@ -65,7 +77,12 @@ pub(super) struct Gauge {
     nanos: u64,
     last: u64,
     agreed: u32,
+    /// Measurements so far.
+    taken: u32,
     slow_at: u64,
+    carried: Throughput,
+    /// When it was proven to be fast.
+    fast_at: u64,
 }
 
 /// A probe under way.
@@ -108,16 +125,15 @@ impl Gauge {
     /// A page goes out in this datagram; the probe that should follow, if it is time.
     pub(super) fn due(&mut self, datagram: &[u8]) -> Option<Vec<u8>> {
         self.pages += 1;
-        if self.pages < self.gap.max(FIRST_GAP) {
+        let gap = if self.is_known() { GAP } else { FIRST_GAP };
+        if self.pages < gap {
             return None;
         }
         let now = clock::monotonic();
-        if self.agreed > AGREE && now.saturating_sub(self.began) < REST {
-            // Not at once again: to read the clock costs something, too.
-            self.pages -= FIRST_GAP;
+        self.pages = 0;
+        if self.is_known() && now.saturating_sub(self.began) < self.rest {
             return None;
         }
-        self.pages = 0;
         if self
             .pending
             .is_some_and(|probe| now.saturating_sub(probe.sent) < LOST)
@@ -171,7 +187,12 @@ impl Gauge {
         let longer = typical(&mut self.long).saturating_sub(typical(&mut self.short));
         self.short.clear();
         self.long.clear();
-        let nanos = if longer > COPYING { longer } else { 0 };
+        let proven = self.fast_at > 0 && now.saturating_sub(self.fast_at) < PROVEN;
+        let nanos = if longer > COPYING && !proven {
+            longer
+        } else {
+            0
+        };
         let same = (nanos > 0) == (self.last > 0);
         self.agreed = if same { self.agreed + 1 } else { 1 };
         self.last = nanos;
@@ -181,11 +202,30 @@ impl Gauge {
         } else if nanos == 0 && self.agreed >= AGREE && now.saturating_sub(self.slow_at) > GRUDGE {
             self.nanos = 0;
         }
-        self.gap = if same {
-            (self.gap.max(FIRST_GAP) * 2).min(LONGEST_GAP)
-        } else {
-            FIRST_GAP
+        self.taken = self.taken.saturating_add(1);
+        if self.is_known() || self.taken >= ENOUGH {
+            self.rest = (self.rest * 2).clamp(FIRST_REST, LONGEST_REST);
+        }
+    }
+
+    /// Whether anything was ever found out, or cannot be; what is believed may change later.
+    fn is_known(&self) -> bool {
+        self.agreed >= AGREE || self.rest > 0
+    }
+
+    /// So many bytes of a page leave, packed or not. True if that was found to be a
+    /// fast link that was taken for a slow one.
+    pub(super) fn sent(&mut self, bytes: usize) -> bool {
+        let Some(now) = self.carried.sent(bytes, COPYING / 2, clock::monotonic) else {
+            return false;
         };
+        self.fast_at = now;
+        let mistaken = self.nanos > 0;
+        if mistaken {
+            (self.nanos, self.last, self.slow_at) = (0, 0, 0);
+            self.agreed = AGREE;
+        }
+        mistaken
     }
 
     /// Bytes a second, as far as that is known.
@@ -291,10 +331,54 @@ mod tests {
     }
 
     #[test]
+    fn a_link_is_known_after_some_dozens_of_pages() {
+        for nanos in [0, 330_000] {
+            let (mut gauge, mut now) = (Gauge::default(), 0);
+            let pages: usize = (0..AGREE)
+                .map(|_| measure(&mut gauge, &mut now, nanos))
+                .sum();
+            assert!(pages <= 64, "{pages}");
+            assert_eq!(gauge.is_slow(), nanos > 0);
+            assert!(gauge.rate().is_some());
+        }
+    }
+
+    #[test]
+    fn a_link_that_carries_a_walk_is_not_slow() {
+        let mut gauge = Gauge::measured(330_000);
+        assert!(gauge.is_slow());
+        // As fast as this loop: nothing else is sent here.
+        let mistaken = (0..5000).filter(|_| gauge.sent(PAGE));
+        assert_eq!(mistaken.count(), 1);
+        assert_eq!(gauge.rate(), Some(f64::INFINITY));
+        // Nor do probes that waited behind its pages make it slow again.
+        let mut now = 0;
+        for _ in 0..2 * AGREE {
+            measure(&mut gauge, &mut now, 330_000);
+        }
+        assert!(!gauge.is_slow());
+        gauge.fast_at -= PROVEN;
+        for _ in 0..AGREE {
+            measure(&mut gauge, &mut now, 330_000);
+        }
+        assert!(gauge.is_slow(), "what was proven is long ago");
+    }
+
+    #[test]
+    fn a_link_of_no_one_speed_is_asked_seldom_too() {
+        let (mut gauge, mut now) = (Gauge::default(), 0);
+        let pages: Vec<usize> = (0..ENOUGH + 2)
+            .map(|turn| measure(&mut gauge, &mut now, u64::from(turn % 2) * 300_000))
+            .collect();
+        assert!(!gauge.is_slow() && gauge.rate().is_none());
+        assert!(pages[0] < 20 && pages[pages.len() - 1] > 100, "{pages:?}");
+    }
+
+    #[test]
     fn what_hosts_need_for_copying_is_no_slow_link() {
         let (mut gauge, mut now) = (Gauge::default(), 0);
         for _ in 0..AGREE {
-            measure(&mut gauge, &mut now, 34_000);
+            measure(&mut gauge, &mut now, 100_000);
         }
         assert_eq!(gauge.rate(), Some(f64::INFINITY));
     }
@@ -309,7 +393,14 @@ mod tests {
         gauge.began = clock::monotonic() + LOST;
         assert!((0..10_000).all(|_| gauge.due(&HEAD).is_none()), "too soon");
         gauge.began = 0;
-        assert!((0..=FIRST_GAP).any(|_| gauge.due(&HEAD).is_some()));
+        assert!((0..=GAP).any(|_| gauge.due(&HEAD).is_some()));
+        // And less and less.
+        let rest = gauge.rest;
+        assert!(rest >= FIRST_REST);
+        for _ in 0..20 {
+            measure(&mut gauge, &mut now, 0);
+        }
+        assert!(gauge.rest > rest && gauge.rest == LONGEST_REST);
     }
 
     #[test]

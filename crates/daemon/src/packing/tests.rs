@@ -114,6 +114,9 @@ fn zeros_amid_whole_pages_stay_whole_but_on_slow_links() {
     };
     assert!(is_elided(&mut packing, false));
     assert!(!is_elided(&mut packing, true), "nothing is known");
+    let alone = (0..WALKS).map(|_| is_elided(&mut packing, false));
+    let alone: Vec<_> = alone.collect();
+    assert!(!alone[0] && alone[usize::from(WALKS) - 1], "{alone:?}");
     let link = packing.links.get_mut(&NodeId(2)).unwrap();
     link.gauge = Gauge::measured(0);
     assert!(!is_elided(&mut packing, true));
