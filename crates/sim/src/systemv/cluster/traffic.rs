@@ -1,0 +1,168 @@
+//! What comes to nodes, what they say then, and the network in between.
+
+use super::super::Mistake;
+use super::super::home::{Cause, Key, Word};
+use super::{Check, Cluster, Event, Host};
+use crate::network::{Fate, kind};
+use pagemesh_core::{Effect, Effects, Event as Happening, Input, Time};
+use pagemesh_wire::header::Header;
+use pagemesh_wire::peer::{Call, Message};
+use pagemesh_wire::sysv::{Id, News};
+use pagemesh_wire::{CallId, ClientId, NodeId, PublicKey};
+use std::net::SocketAddr;
+
+impl Cluster {
+    pub(super) fn arrives(&mut self, to: usize, source: SocketAddr, bytes: &[u8]) -> Check {
+        let (header, message, _) = Message::decode(bytes).map_err(|why| why.to_string())?;
+        self.note(to, || format!("<- {} {message:?}", header.from));
+        let key = |call: CallId| Key::Of(header.from, call);
+        let cause = match message {
+            Message::Call { call, body, .. } => match body {
+                Call::Sysv(ask) if self.is_fool(ask.who.client) => None,
+                Call::Sysv(ask) => Some(Cause::Call(key(call), ask.who.client, ask.op)),
+                Call::SysvNews(News::Exit { client, .. }) => {
+                    Some(Cause::Exit(Some(key(call)), client))
+                }
+                _ => None,
+            },
+            Message::CancelCall { call } => Some(Cause::Withdrawal(key(call))),
+            _ => None,
+        };
+        let input = Input::Datagram {
+            source,
+            key: PublicKey::NONE,
+            bytes,
+        };
+        self.input(to, input, cause.into_iter().collect())
+    }
+
+    /// A node handles one input. If it is a home it is judged by what it says then.
+    pub(super) fn input(&mut self, host: usize, input: Input<'_>, mut causes: Vec<Cause>) -> Check {
+        let mut effects = Effects::default();
+        let now = self.now;
+        self.hosts[host].node.handle(now, input, &mut effects);
+        let (mut words, mut replies) = (Vec::new(), Vec::new());
+        for effect in effects.drain().collect::<Vec<_>>() {
+            match effect {
+                Effect::Send {
+                    address,
+                    header,
+                    message,
+                    ..
+                } => {
+                    if let Message::Reply { call, body } = &*message
+                        && let Some(word) = Word::sent(body)
+                    {
+                        words.push((Key::Of(header.to, *call), word));
+                    }
+                    self.send(host, address, header, &message);
+                }
+                Effect::Reply { ticket, reply } => {
+                    let known = self.tickets.get(&ticket).copied();
+                    let Some((client, home)) = known else {
+                        continue;
+                    };
+                    if home == host
+                        && let Some(word) = Word::told(&reply)
+                    {
+                        words.push((Key::Here(ticket), word));
+                    }
+                    replies.push((client, ticket, reply));
+                }
+                Effect::Emit(Happening::Died { node }) => {
+                    self.note(host, || format!("{node} is dead"));
+                    causes.push(Cause::HostGone(self.clients_on(node)));
+                }
+                _ => {}
+            }
+        }
+        self.judge(host, causes, &words)?;
+        for (client, ticket, reply) in replies {
+            self.hears(client, ticket, &reply)?;
+        }
+        let due = self.hosts[host].node.next_deadline();
+        if let Some(due) = due.filter(|due| self.hosts[host].deadline.is_none_or(|at| *due < at)) {
+            let at = due.max(Time(now.0 + 1));
+            self.hosts[host].deadline = Some(at);
+            self.schedule(at, Event::Deadline(host));
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_fool(&self, client: ClientId) -> bool {
+        self.fools.contains(&client)
+    }
+
+    pub(super) fn clients_on(&self, node: NodeId) -> Vec<ClientId> {
+        let there = |host: &&Host| host.node.id() == Some(node);
+        let found = self.hosts.iter().find(there);
+        found.map_or_else(Vec::new, |host| host.clients.clone())
+    }
+
+    pub(super) fn judge(
+        &mut self,
+        host: usize,
+        causes: Vec<Cause>,
+        words: &[(Key, Word)],
+    ) -> Check {
+        let processes = &self.processes;
+        let attached = |id: Id| {
+            let mut all = processes.values().flat_map(|process| &process.attached);
+            all.any(|(of, _)| *of == id)
+        };
+        let Some((home, _)) = self.homes.get_mut(&host) else {
+            return Ok(());
+        };
+        home.judge(causes, words, attached, &mut self.tried)
+    }
+
+    pub(super) fn send(
+        &mut self,
+        host: usize,
+        address: SocketAddr,
+        header: Header,
+        message: &Message,
+    ) {
+        let exit = |body: &Call| matches!(body, Call::SysvNews(News::Exit { .. }));
+        let lost = self.options.mistake == Some(Mistake::ExitLost)
+            && matches!(message, Message::Call { body, .. } if exit(body));
+        if lost {
+            return;
+        }
+        self.post(host, address, header, message);
+        if self.options.mistake == Some(Mistake::CalledTwice)
+            && let Message::Call { call, floor, body } = message
+            && matches!(body, Call::Sysv(_))
+        {
+            let again = Message::Call {
+                call: CallId(call.0 + (1 << 32)),
+                floor: *floor,
+                body: body.clone(),
+            };
+            self.post(host, address, header, &again);
+        }
+    }
+
+    pub(super) fn post(
+        &mut self,
+        host: usize,
+        address: SocketAddr,
+        header: Header,
+        message: &Message,
+    ) {
+        let mut bytes = Vec::new();
+        message.encode(header, &mut bytes);
+        self.tried.datagrams += 1;
+        let to = match address {
+            SocketAddr::V4(address) => usize::from(address.ip().octets()[3]) - 1,
+            SocketAddr::V6(_) => return,
+        };
+        let source = super::address(host);
+        if let Fate::Arrives(first, second) = self.network.fate(self.now, host, to, kind(message)) {
+            for delay in [Some(first), second].into_iter().flatten() {
+                let bytes = bytes.clone();
+                self.later(delay.max(1), Event::Arrival { to, source, bytes });
+            }
+        }
+    }
+}
