@@ -11,7 +11,7 @@
 use crate::{Codec, PAGE};
 
 /// The longest pause, in pages.
-const LONGEST_PAUSE: u32 = 512;
+const LONGEST_PAUSE: u32 = 128;
 /// An average forgets a 1/8 with every page.
 const WEIGHT: f64 = 1.0 / 8.0;
 /// What unpacking takes, of the time of packing, at most (FLOORS: 0.15 to 0.6).
@@ -19,6 +19,10 @@ const UNPACKING: f64 = 0.6;
 /// The fastest a codec was ever seen, nanoseconds a page: what it is expected to
 /// cost before it was measured.
 const FASTEST: f64 = 250.0;
+
+/// The slowest that counts, nanoseconds a page: what took longer was interrupted, which
+/// is not the codec's fault and would be remembered for thousands of pages.
+const SLOWEST: u64 = 40_000;
 
 /// What is known of one codec on one link's pages.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +104,7 @@ impl Judge {
     pub fn tried(&mut self, codec: Codec, len: usize, nanos: u64) {
         let seen = Record {
             saved: PAGE.saturating_sub(len) as f64,
-            nanos: nanos as f64 * if len < PAGE { 1.0 + UNPACKING } else { 1.0 },
+            nanos: nanos.min(SLOWEST) as f64 * if len < PAGE { 1.0 + UNPACKING } else { 1.0 },
         };
         let record = &mut self.records[codec as usize];
         *record = Some(record.map_or(seen, |before| Record {

@@ -79,3 +79,13 @@ fn the_codec_that_gains_more_is_preferred() {
     }
     assert!(lz4 > 900, "{lz4}");
 }
+
+#[test]
+fn a_codec_that_was_interrupted_once_is_not_slow() {
+    let mut judge = Judge::new();
+    judge.measured(SLOW);
+    let codec = judge.choose().unwrap();
+    // A time slice of somebody else.
+    judge.tried(codec, 2000, 4_000_000);
+    assert_eq!(tries(&mut judge, 2000, 4000), 1000);
+}

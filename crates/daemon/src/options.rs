@@ -82,7 +82,6 @@ pub enum Waiting {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compress {
     /// Never.
-    #[default]
     Off,
     /// Every page, as runs of equal double words: MIRAGE+'s code.
     Runs,
@@ -90,6 +89,7 @@ pub enum Compress {
     Lz4,
     /// Zero pages are not sent; others are packed on links that are slow enough, by
     /// what paid so far.
+    #[default]
     Auto,
 }
 

@@ -67,7 +67,7 @@ fn merge(flags: Daemon, config: Config, global: &Global) -> Result<Options> {
                 "compress: {name:?} is none of off, runs, lz4, auto"
             ))
         })?,
-        (None, None) => Compress::Off,
+        (None, None) => Compress::Auto,
     };
     let impair = flags
         .impair
