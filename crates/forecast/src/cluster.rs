@@ -35,6 +35,9 @@ enum Event {
     },
 }
 
+/// How long a daemon looks for more before it sleeps: as its waiter does.
+const AWAKE: u64 = 50_000;
+
 /// No forecast is of a run so long.
 const PATIENCE: u64 = 3_600_000_000_000;
 
@@ -222,13 +225,17 @@ impl Cluster {
         if host.inbox.is_empty() || std::mem::replace(&mut host.turn_due, true) {
             return;
         }
-        // A daemon at work goes on with the next; else it must get the processor.
+        // A daemon at work goes on with the next, and so does one that still looks for it.
+        // Where a program works, it is not left to look for long.
         let works = matches!(host.state, State::Works { .. });
-        let begins = if host.busy_until < self.now && works {
-            self.now + nanos(self.costs.preempt)
-        } else {
-            self.now.max(host.busy_until)
-        };
+        let idle = self.now.saturating_sub(host.busy_until);
+        let mut begins = self.now.max(host.busy_until);
+        if idle > AWAKE || (idle > 0 && works) {
+            begins += nanos(self.costs.rouse);
+        }
+        if idle > 0 && works {
+            begins += nanos(self.costs.preempt);
+        }
         self.schedule(begins, Event::Turn(at));
     }
 
@@ -329,6 +336,7 @@ impl Cluster {
                 *rights = (*rights).min(Rights::Read);
             }
             Effect::Evict { segment, page, .. } => {
+                *end += nanos(self.costs.evict);
                 self.hosts[at].rights.remove(&(segment, page));
             }
             Effect::ConfirmUse { segment, page } => {

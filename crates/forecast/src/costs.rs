@@ -41,7 +41,11 @@ pub struct Costs {
     pub short: Duration,
     /// The same with a page.
     pub page: Duration,
-    /// What a daemon waits for its processor while a program uses it.
+    /// A page is taken away from the processes of its owner, or of a reader.
+    pub evict: Duration,
+    /// Until a daemon runs that slept since nothing had come for a while.
+    pub rouse: Duration,
+    /// What a daemon waits for its processor, besides, while a program uses it.
     pub preempt: Duration,
     /// Bits that a line carries in a second; none: as many as memory.
     pub rate: Option<u64>,
@@ -74,6 +78,8 @@ impl Costs {
             wake: unseen,
             short: steps.short,
             page: steps.page,
+            evict: Duration::ZERO,
+            rouse: Duration::ZERO,
             preempt: Duration::ZERO,
             rate: None,
             page_bytes: 4096,

@@ -113,6 +113,7 @@ fn many_multiply_faster_until_there_is_too_little_to_multiply() {
             padding: true,
             sites,
             alone: Duration::from_nanos(u64::from(n).pow(3)),
+            nap: MICRO * 270,
             window: Window::Nanos(0),
         };
         super::matrix(&Costs::of(&steps()), &matrix).unwrap()
@@ -122,6 +123,27 @@ fn many_multiply_faster_until_there_is_too_little_to_multiply() {
     assert!(seven * 3 < two, "{two:?} {seven:?}");
     // Nobody is slower for padding where there is none.
     assert!(of(60, 7) * 2 > of(60, 2));
+}
+
+/// Who comes back after a while finds daemons asleep; a page that is taken away takes
+/// its owner longer than one that is shared.
+#[test]
+fn daemons_are_roused_and_pages_are_taken_away() {
+    let awake = Costs::of(&steps());
+    let sleepy = Costs {
+        rouse: MICRO * 5,
+        ..awake
+    };
+    // Both daemons sleep, for there is nothing to do before.
+    let took = fault(&sleepy).unwrap() - fault(&awake).unwrap();
+    assert!(near(took, MICRO * 10), "{took:?}");
+    let costs = Costs {
+        evict: MICRO * 4,
+        ..awake
+    };
+    assert_eq!(fault(&costs).unwrap(), fault(&awake).unwrap());
+    let took = upgrade(&costs).unwrap() - upgrade(&awake).unwrap();
+    assert!(near(took, MICRO * 4), "{took:?}");
 }
 
 #[test]

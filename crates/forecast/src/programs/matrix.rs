@@ -19,20 +19,19 @@ pub struct Matrix {
     pub sites: u32,
     /// What one process alone takes, for all of it.
     pub alone: Duration,
+    /// How long who waits sleeps between looks.
+    pub nap: Duration,
     /// Δ.
     pub window: Window,
 }
 
-/// Multiplications, the last of which counts: the first finds memory nobody used.
-const TIMES: u32 = 3;
+/// Multiplications, whose median counts: the first finds memory nobody used.
+const TIMES: u32 = 5;
 
 /// Bytes of a number.
 const NUMBER: u32 = 4;
 
 const PAGE: u32 = 4096;
-
-/// How long who waits sleeps between looks; the kernel adds its slack.
-const NAP: u64 = 250_000;
 
 /// What checking takes, in steps of the innermost loop: two products with a vector.
 const CHECK: u64 = 4;
@@ -94,6 +93,7 @@ struct Process {
     layout: Layout,
     /// Nanoseconds of the innermost loop.
     step: f64,
+    nap: u64,
     time: u32,
     acts: VecDeque<Act>,
     /// Looks at this word until it is not zero.
@@ -105,7 +105,7 @@ impl Program for Process {
         if let Some(place) = self.awaits {
             if loaded == 0 {
                 self.acts.push_front(Act::Load(place));
-                self.acts.push_front(Act::Sleep(NAP));
+                self.acts.push_front(Act::Sleep(self.nap));
             }
             self.awaits = None;
         }
@@ -213,6 +213,7 @@ pub fn matrix(costs: &Costs, matrix: &Matrix) -> Result<Duration, Stuck> {
             sites: matrix.sites,
             layout,
             step,
+            nap: nanos(matrix.nap),
             time: 0,
             acts: VecDeque::new(),
             awaits: None,
@@ -221,5 +222,12 @@ pub fn matrix(costs: &Costs, matrix: &Matrix) -> Result<Duration, Stuck> {
     let programs = (0..matrix.sites).map(process).collect();
     let mut cluster = Cluster::new(*costs, matrix.window, &[3 * layout.pages, 1], programs)?;
     let notes = cluster.run()?;
-    Ok(notes[notes.len() - 1] - notes[notes.len() - 2])
+    let mut took: Vec<_> = notes
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .map(|[begin, end]| *end - *begin)
+        .collect();
+    took.sort();
+    Ok(took[took.len() / 2])
 }

@@ -3,7 +3,7 @@
 
 use super::document::{Document, Section, number, percent};
 use super::literature;
-use super::programs::{alone, counters, on_one_processor, together, words};
+use super::programs::{Place, alone, counters, on_one_processor, together, words};
 use crate::sandbox::{Plan, Sandbox};
 use anyhow::Result;
 use std::path::Path;
@@ -29,15 +29,13 @@ const FEW: f64 = 60.0;
 pub(super) fn measure(programs: &Path, rounds: u32, document: &mut Document) -> Result<()> {
     let game = programs.join("battleship-mesh");
     let sandbox = Sandbox::start(&plan("off", ""))?;
-    let mut by_window = Vec::new();
-    for (window, name) in WINDOWS {
-        by_window.push((name, turn(&sandbox, &game, window, false, rounds)?));
-    }
+    let by_window = turns(&sandbox, &game, Place::Own, rounds)?;
+    let free = turns(&sandbox, &game, Place::Anywhere, rounds)?;
     let held = turn(&sandbox, &game, "0", true, rounds)?;
     pattern(&sandbox, &game, document)?;
-    table5(programs, &by_window, held, document)?;
+    table5(programs, (&by_window, &free), held, document)?;
     drop(sandbox);
-    windows(programs, &by_window, rounds, document)?;
+    windows(programs, rounds, document)?;
     compression(&game, rounds, document)
 }
 
@@ -49,18 +47,62 @@ fn plan(compress: &str, experiment: &str) -> Plan {
     plan
 }
 
-/// Microseconds of a turn of one player, the median of some games.
+/// Microseconds of a turn of one player, of several games.
+#[derive(Default)]
+struct Games(Vec<f64>);
+
+impl Games {
+    fn median(&self) -> f64 {
+        self.0[self.0.len() / 2]
+    }
+
+    /// `median us (least to most)`
+    fn range(&self) -> String {
+        let ends = [self.0.first(), self.0.last()].map(|end| number(*end.unwrap_or(&0.0)));
+        format!("{} us ({} to {})", number(self.median()), ends[0], ends[1])
+    }
+}
+
+/// Games under all windows, which take turns: what disturbs one disturbs all.
+fn turns(
+    sandbox: &Sandbox,
+    game: &Path,
+    place: Place<'_>,
+    rounds: u32,
+) -> Result<Vec<(&'static str, Games)>> {
+    let mut all = WINDOWS.map(|(_, name)| (name, Games::default()));
+    for _ in 0..rounds {
+        for ((window, _), (_, games)) in WINDOWS.iter().zip(&mut all) {
+            games.0.push(play(sandbox, game, place, (window, false))?);
+        }
+    }
+    for (_, games) in &mut all {
+        games.0.sort_by(f64::total_cmp);
+    }
+    Ok(all.into())
+}
+
+/// The median of some games.
 fn turn(sandbox: &Sandbox, game: &Path, window: &str, hold: bool, rounds: u32) -> Result<f64> {
+    let games = (0..rounds).map(|_| play(sandbox, game, Place::Own, (window, hold)));
+    let mut games = Games(games.collect::<Result<_>>()?);
+    games.0.sort_by(f64::total_cmp);
+    Ok(games.median())
+}
+
+/// Microseconds of a turn of one player, of one game.
+fn play(
+    sandbox: &Sandbox,
+    game: &Path,
+    place: Place<'_>,
+    (window, hold): (&str, bool),
+) -> Result<f64> {
     let turns = if window == "20000000" { FEW } else { TURNS };
     let hold = if hold { "1" } else { "0" };
     let arguments = words(&format!("--yield=1 --turns={turns} --hold={hold}"));
     let environment = [("PAGEMESH_WINDOW", window), ("PAGEMESH_HOLD", hold)];
-    let mut all = Vec::new();
-    for _ in 0..rounds {
-        all.push(together(sandbox, None, game, &arguments, &environment)?);
-    }
-    all.sort_by(f64::total_cmp);
-    Ok(all[all.len() / 2] / turns * 1e6)
+    let seconds = together(sandbox, place, game, &arguments, &environment)?;
+    Ok(seconds / turns * 1e6)
 }
 
 /// MR12: what happens in a turn, by counters.
@@ -77,7 +119,7 @@ fn pattern(sandbox: &Sandbox, game: &Path, document: &mut Document) -> Result<()
     let arguments = words("--yield=1 --games=3");
     together(
         sandbox,
-        None,
+        Place::Own,
         game,
         &arguments,
         // With `auto` an upgrade is seldom seen, since the right to store comes with the page.
@@ -105,7 +147,7 @@ fn pattern(sandbox: &Sandbox, game: &Path, document: &mut Document) -> Result<()
 /// MR13.
 fn table5(
     programs: &Path,
-    by_window: &[(&str, f64)],
+    (pinned, free): (&[(&str, Games)], &[(&str, Games)]),
     held: f64,
     document: &mut Document,
 ) -> Result<()> {
@@ -142,9 +184,13 @@ fn table5(
     );
     let two = alone(None, &one, &[])? / TURNS * 1e6;
     row("one site, two processors", two, None);
-    for (name, turn) in by_window {
+    for (name, games) in pinned {
         let paper = (*name == "20 ms").then_some(literature::WINDOW_20_MS);
-        row(&format!("two sites, Δ = {name}"), *turn, paper);
+        row(&format!("two sites, Δ = {name}"), games.median(), paper);
+    }
+    for (name, games) in free {
+        let name = format!("two sites, not pinned, Δ = {name}");
+        row(&name, games.median(), None);
     }
     row(
         "two sites, Δ = 0, write locks",
@@ -152,46 +198,74 @@ fn table5(
         Some(literature::LOCKED),
     );
     section.note(
-        "Two sites yield, too: each program shares a processor with its daemon here, which would wait for the end of a \
-         time slice else. A turn is one player's, of two; the paper gives it so. The paper's Δ = 0 without its guard cannot be shown: \
+        "Two sites yield, too: each program shares a processor with a daemon here, which would wait for the end of a \
+         time slice else. Each has a processor of its own, or runs where the kernel likes (not pinned). Windows take turns. A turn is one player's, of two; the paper gives it so. The paper's Δ = 0 without its guard cannot be shown: \
          a page is used here before it leaves, always. Its strict-minimum timesleep has no counterpart: our timers \
          have no ticks.",
     );
+    for (games, name) in [(pinned, "pinned"), (free, "not pinned")] {
+        section.note(compared(games, name, document));
+    }
     document.put(13, section);
     document.value("battleship locked s", held * TURNS / 1e6);
     Ok(())
 }
 
+/// MB8: Δ = `auto` beside 0 and the paper's 20 ms.
+fn compared(games: &[(&str, Games)], name: &str, document: &mut Document) -> String {
+    let of = |wanted: &str| {
+        let found = games.iter().find(|(window, _)| *window == wanted);
+        &found.expect("all windows are measured").1
+    };
+    let [zero, twenty, auto] = ["0", "20 ms", "auto"].map(of);
+    for (window, games) in [("0", zero), ("20 ms", twenty), ("auto", auto)] {
+        document.value(
+            format!("battleship {name} window {window} us"),
+            games.median(),
+        );
+    }
+    format!(
+        "A turn, {name}, median of {} games and range: {} at Δ = 0, {} with `auto` ({}), {} at 20 ms ({}).",
+        zero.0.len(),
+        zero.range(),
+        auto.range(),
+        percent(zero.median(), auto.median()),
+        twenty.range(),
+        percent(twenty.median(), auto.median()),
+    )
+}
+
 /// MB8, at the end of MR13: what Δ costs a program that has no use for it.
-fn windows(
-    programs: &Path,
-    by_window: &[(&str, f64)],
-    rounds: u32,
-    document: &mut Document,
-) -> Result<()> {
+fn windows(programs: &Path, rounds: u32, document: &mut Document) -> Result<()> {
+    const TIMES: u32 = 5;
     let matrix = programs.join("matrix-mesh");
     let sandbox = Sandbox::start(&plan("off", ""))?;
+    let arguments = words(&format!("--n=240 --times={TIMES}"));
     let mut notes = Vec::new();
-    for (window, name) in [WINDOWS[0], WINDOWS[6], WINDOWS[7]] {
-        let arguments = words(&format!("--n=240 --times={}", rounds * 5));
-        let environment = [("PAGEMESH_WINDOW", window)];
-        let took = together(&sandbox, None, &matrix, &arguments, &environment)?;
-        document.value(format!("matrix 240 window {name} s"), took);
-        notes.push(format!("{} ms at Δ = {name}", number(took * 1000.0)));
+    for (place, name) in [(Place::Own, "pinned"), (Place::Anywhere, "not pinned")] {
+        let mut all = [WINDOWS[0], WINDOWS[6], WINDOWS[7]].map(|one| (one, Games::default()));
+        for _ in 0..rounds {
+            for ((window, _), games) in &mut all {
+                let environment = [("PAGEMESH_WINDOW", *window)];
+                games
+                    .0
+                    .push(together(&sandbox, place, &matrix, &arguments, &environment)? * 1e6);
+            }
+        }
+        let all = all.map(|((_, window), mut games)| {
+            games.0.sort_by(f64::total_cmp);
+            document.value(
+                format!("matrix 240 {name} window {window} us"),
+                games.median(),
+            );
+            format!("{} at Δ = {window}", games.range())
+        });
+        notes.push(format!("{name} {}", all.join(", ")));
     }
-    let of = |wanted: &str| {
-        by_window
-            .iter()
-            .find(|(name, _)| *name == wanted)
-            .map_or(0.0, |one| one.1)
-    };
-    let [zero, auto, twenty] = ["0", "auto", "20 ms"].map(of);
     if let Some(section) = document.sections.get_mut(&13) {
         section.note(format!(
-            "Δ = `auto` against 0: {}, against 20 ms: {}. Matrix multiply, 240 x 240, on two sites: {}.",
-            percent(zero, auto),
-            percent(twenty, auto),
-            notes.join(", ")
+            "Matrix multiply, 240 x 240, on two sites, median of {rounds} runs of the median of {TIMES}: {}.",
+            notes.join("; ")
         ));
     }
     Ok(())

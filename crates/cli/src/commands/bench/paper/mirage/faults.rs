@@ -90,6 +90,31 @@ impl Pair {
         Ok(times)
     }
 
+    /// The medians of loads that bring a page, of stores to those pages after that, and of
+    /// stores that bring a page, in microseconds.
+    pub(super) fn three(&mut self, pages: u32) -> Result<[f64; 3]> {
+        self.round += 1;
+        let name = format!("bench.mirage.{}", self.round);
+        self.stage.open(&name, 2 * pages, Some(0))?;
+        let one = fault::shuffled(0..pages, self.round);
+        let two = fault::shuffled(pages..2 * pages, self.round);
+        for pages in [&one, &two] {
+            self.stage.touch(1, pages, true)?;
+        }
+        self.stage.ask(0, &Order::Random)?;
+        let mut took = [0.0; 3];
+        for (took, (pages, write)) in
+            took.iter_mut()
+                .zip([(&one, false), (&one, true), (&two, true)])
+        {
+            let mut samples = Samples::default();
+            samples.extend(self.stage.touch(0, pages, write)?);
+            *took = samples.median() / 1000.0;
+        }
+        self.stage.remove(&name)?;
+        Ok(took)
+    }
+
     /// The parts of faults, by both daemons' time stamps.
     pub(super) fn parts(&mut self, pages: u32) -> Result<Parts> {
         let mut samples = Samples::default();

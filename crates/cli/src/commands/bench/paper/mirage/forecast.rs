@@ -2,12 +2,12 @@
 //! fewer. Real nodes under a clock of costs ([`pagemesh_forecast`]) that are measured
 //! here first; beside real runs on two nodes, so that their error is known.
 
-use super::super::super::report::{Report, Samples};
+use super::super::super::report::Samples;
 use super::super::super::stage::{pin_process, processor};
-use super::super::super::{Effort, Waiting, compress, fault, raw};
+use super::super::super::{Waiting, compress, raw};
 use super::document::{Document, Section, number, percent};
 use super::faults::{INTERRUPT_BLAST, PLAIN, Pair, Setting};
-use super::programs::{alone, together, words};
+use super::programs::{Place, alone, together, words};
 use crate::sandbox::{Plan, Sandbox};
 use anyhow::{Context, Result};
 use pagemesh_compress::{Codec, PAGE, pack};
@@ -15,7 +15,7 @@ use pagemesh_forecast::{self as forecast, Costs, Steps};
 use pagemesh_wire::peer::Window;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Pages of a measurement, and measurements whose median counts.
 const PAGES: u32 = 400;
@@ -41,7 +41,13 @@ const PATTERNS: [(&str, &str); 4] = [
 ];
 
 pub(super) fn measure(programs: &Path, rounds: u32, document: &mut Document) -> Result<()> {
-    let costs = costs(document)?;
+    let Measured {
+        costs,
+        read,
+        upgrade,
+    } = costs(document)?;
+    let nap = nap();
+    document.value("cost nap", micros(nap));
     let head = ["", "MEASURED", "FORECAST", "ERROR"];
     let mut checks = Section::new("Forecasts beside runs on two nodes", &head);
     let mut check = |name: &str, unit: &str, measured: f64, forecast: f64| {
@@ -58,10 +64,14 @@ pub(super) fn measure(programs: &Path, rounds: u32, document: &mut Document) -> 
             100.0 * (forecast / measured - 1.0),
         );
     };
-    let whole = micros(forecast::fault(&costs)?);
-    let (fault, upgrade) = faults()?;
-    check("read fault", "us", fault, whole);
-    check("upgrade", "us", upgrade, micros(forecast::upgrade(&costs)?));
+    // One after the other: no daemon falls asleep in between.
+    let awake = Costs {
+        rouse: Duration::ZERO,
+        ..costs
+    };
+    let whole = micros(forecast::fault(&awake)?);
+    check("read fault", "us", read, whole);
+    check("upgrade", "us", upgrade, micros(forecast::upgrade(&awake)?));
     for (name, kind) in PATTERNS {
         let (took, costs) = scrambled(&costs, kind)?;
         let forecast = micros(forecast::fault(&costs)?);
@@ -79,18 +89,19 @@ pub(super) fn measure(programs: &Path, rounds: u32, document: &mut Document) -> 
     }
     let alone = multiplied_alone(programs)?;
     for (n, (measured, alone)) in SIZES.iter().zip(multiplied(programs)?.iter().zip(&alone)) {
-        let forecast = matrix(&costs, *n, 2, *alone)?;
+        let forecast = matrix(&costs, *n, 2, (*alone, nap))?;
         let name = format!("matrix {n} x {n}");
         check(&name, "ms", measured * 1e3, forecast * 1e3);
     }
     checks.note(
-        "The fault itself is what the costs are made of, and no check. Forecasts know of one processor for each node, \
-         which its daemon gets at once when it has something to do; what schedulers do to programs that look for \
-         something all the time (Battleship) is not in them, and neither is what two daemons cost each other. So \
-         they are what a node with processors enough would see at best.",
+        "The fault itself is what the costs are made of, and no check. Measured costs besides: what it takes to take a page \
+         away (a store that brings a page, beside a load), to rouse a daemon that sleeps, and to get a processor that a \
+         program uses. Each node has one processor, for daemon and program, in forecasts as in runs. What schedulers do to \
+         programs that look for something all the time (Battleship) is not in them. The line of 10 Mbit/s is a token \
+         bucket, which fills while the request is under way; that of the forecast is a wire, which does not.",
     );
     document.put(18, checks);
-    sites(&costs, &alone, document)
+    sites(&costs, &alone, nap, document)
 }
 
 fn micros(time: Duration) -> f64 {
@@ -101,19 +112,45 @@ fn duration(micros: f64) -> Duration {
     Duration::from_secs_f64((micros / 1e6).max(0.0))
 }
 
-/// Costs, of messages and faults between two nodes that do nothing else.
-fn costs(document: &mut Document) -> Result<Costs> {
-    let mut pair = Pair::raise(plain())?;
+/// What was measured of faults.
+struct Measured {
+    costs: Costs,
+    /// A load that brings a page, and a store to it afterwards, in microseconds.
+    read: f64,
+    upgrade: f64,
+}
+
+/// Costs, of messages and faults between two nodes that do nothing else: some whose
+/// daemons stay awake, and some whose daemons sleep, in turn.
+fn costs(document: &mut Document) -> Result<Measured> {
+    let mut awake = Pair::raise(plain())?;
+    awake.parts(PAGES)?;
+    awake.stand_still(true)?;
+    let mut asleep = Pair::raise_waiting(plain(), Waiting::Block)?;
+    asleep.stand_still(true)?;
     let (mut short, mut page) = <(Samples, Samples)>::default();
-    let mut parts = Vec::new();
-    pair.parts(PAGES)?;
+    let (mut parts, mut three) = (Vec::new(), [const { Vec::new() }; 3]);
+    let (mut drowsy, mut preempted) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
-        pair.raw(raw::REQUEST, PAGES, &mut short)?;
-        pair.raw(PAGE + raw::REQUEST, PAGES, &mut page)?;
-        parts.push(pair.parts(PAGES)?);
+        awake.stand_still(false)?;
+        awake.raw(raw::REQUEST, PAGES, &mut short)?;
+        awake.raw(PAGE + raw::REQUEST, PAGES, &mut page)?;
+        parts.push(awake.parts(PAGES)?);
+        for (all, one) in three.iter_mut().zip(awake.three(PAGES)?) {
+            all.push(one);
+        }
+        awake.stand_still(true)?;
+        asleep.stand_still(false)?;
+        drowsy.push(asleep.fault("noise", PAGES)?);
+        let busy = Busy::start(processor(1))?;
+        preempted.push(asleep.fault("noise", PAGES)?);
+        drop(busy);
+        asleep.stand_still(true)?;
     }
     parts.sort_by(|one, other| one.total.total_cmp(&other.total));
     let parts = parts.swap_remove(TURNS / 2);
+    let [read, upgrade, write] = three.map(median);
+    let (drowsy, preempted) = (median(drowsy), median(preempted));
     let short = short.median() / 1000.0;
     let steps = Steps {
         ask: duration(parts.trap),
@@ -124,9 +161,13 @@ fn costs(document: &mut Document) -> Result<Costs> {
         short: duration(short / 2.0),
         page: duration(page.median() / 1000.0 - short / 2.0),
     };
-    drop(pair);
-    let mut costs = Costs::of(&steps);
-    costs.preempt = preempt()?;
+    let costs = Costs {
+        evict: duration(write - read),
+        // Of the one who asks for the fault and for what comes, of the owner once.
+        rouse: duration((drowsy - parts.total) / 3.0),
+        preempt: duration(preempted - drowsy),
+        ..Costs::of(&steps)
+    };
     for (name, cost) in [
         ("trap", costs.trap),
         ("fault", costs.fault),
@@ -136,11 +177,17 @@ fn costs(document: &mut Document) -> Result<Costs> {
         ("wake", costs.wake),
         ("short", costs.short),
         ("page", costs.page),
+        ("evict", costs.evict),
+        ("rouse", costs.rouse),
         ("preempt", costs.preempt),
     ] {
         document.value(format!("cost {name}"), micros(cost));
     }
-    Ok(costs)
+    Ok(Measured {
+        costs,
+        read,
+        upgrade,
+    })
 }
 
 fn plain() -> Setting {
@@ -151,18 +198,14 @@ fn plain() -> Setting {
     }
 }
 
-/// What a sleeping daemon waits for its processor while a program uses it that looks
-/// for something and gives way: faults with such a program at the owner, and without.
-fn preempt() -> Result<Duration> {
-    let mut pair = Pair::raise_waiting(plain(), Waiting::Block)?;
-    let (mut with, mut without) = (Vec::new(), Vec::new());
-    for _ in 0..TURNS {
-        without.push(pair.fault("noise", PAGES)?);
-        let busy = Busy::start(processor(1))?;
-        with.push(pair.fault("noise", PAGES)?);
-        drop(busy);
-    }
-    Ok(duration(median(with) - median(without)))
+/// What 200 us of sleep take, as the programs sleep who wait.
+fn nap() -> Duration {
+    let naps = (0..101).map(|_| {
+        let begin = Instant::now();
+        std::thread::sleep(Duration::from_micros(200));
+        begin.elapsed().as_secs_f64()
+    });
+    Duration::from_secs_f64(median(naps.collect()))
 }
 
 fn median(mut times: Vec<f64>) -> f64 {
@@ -194,21 +237,6 @@ impl Drop for Busy {
     }
 }
 
-/// A read fault and an upgrade between two real nodes, in microseconds.
-fn faults() -> Result<(f64, f64)> {
-    let effort = Effort {
-        count: PAGES,
-        rounds: TURNS as u32,
-        waiting: Some(Waiting::Spin),
-        latency: false,
-        only: Some("upgrade".to_owned()),
-    };
-    let mut report = Report::new("mirage");
-    fault::measure(&effort, Waiting::Spin, &mut report)?;
-    let of = |name| report.median(name).context("a fault was not measured");
-    Ok((of("read_fault")?, of("upgrade")?))
-}
-
 /// A fault on a page of a kind on the paper's wire, and what it should cost.
 fn scrambled(costs: &Costs, kind: &str) -> Result<(f64, Costs)> {
     const FEW: u32 = 60;
@@ -232,11 +260,16 @@ fn scrambled(costs: &Costs, kind: &str) -> Result<(f64, Costs)> {
     Ok((took, costs))
 }
 
+/// Two nodes, each with a processor for its daemon and its program, as forecasts have it.
 fn sandbox() -> Result<Sandbox> {
     let mut plan = Plan::new(2);
     plan.waiting = Some("auto".to_owned());
     plan.compress = Some("off".to_owned());
-    Sandbox::start(&plan)
+    let sandbox = Sandbox::start(&plan)?;
+    for (number, node) in sandbox.nodes().iter().enumerate() {
+        pin_process(node.pid(), processor(number)).context("cannot pin a daemon")?;
+    }
+    Ok(sandbox)
 }
 
 /// Microseconds of a turn of one player on two real nodes.
@@ -247,7 +280,7 @@ fn game(programs: &Path, window: &str, rounds: u32) -> Result<f64> {
     let environment = [("PAGEMESH_WINDOW", window)];
     let mut all = Vec::new();
     for _ in 0..rounds.max(TURNS as u32) {
-        let seconds = together(&sandbox, None, &program, &arguments, &environment)?;
+        let seconds = together(&sandbox, Place::Own, &program, &arguments, &environment)?;
         all.push(seconds / GAME as f64 * 1e6);
     }
     Ok(median(all))
@@ -285,30 +318,31 @@ fn multiplied(programs: &Path) -> Result<Vec<f64>> {
     let run = |n: &u32| {
         let arguments = words(&format!("--n={n} --times={TURNS}"));
         let environment = [("PAGEMESH_WINDOW", "0")];
-        together(&sandbox, None, &program, &arguments, &environment)
+        together(&sandbox, Place::Own, &program, &arguments, &environment)
     };
     SIZES.iter().map(run).collect()
 }
 
-fn matrix(costs: &Costs, n: u32, sites: u32, alone: f64) -> Result<f64> {
+fn matrix(costs: &Costs, n: u32, sites: u32, (alone, nap): (f64, Duration)) -> Result<f64> {
     let matrix = forecast::Matrix {
         n,
         padding: true,
         sites,
         alone: Duration::from_secs_f64(alone),
+        nap,
         window: Window::Nanos(0),
     };
     Ok(forecast::matrix(costs, &matrix)?.as_secs_f64())
 }
 
 /// What was not measured.
-fn sites(costs: &Costs, alone: &[f64], document: &mut Document) -> Result<()> {
+fn sites(costs: &Costs, alone: &[f64], nap: Duration, document: &mut Document) -> Result<()> {
     let head = ["", "2", "3", "4", "5", "6", "7 SITES"];
     let mut section = Section::new("Forecasts for sites with a processor each", &head);
     for (n, alone) in SIZES.iter().zip(alone) {
         let mut row = vec![format!("{n} x {n}, speedup")];
         for sites in 2..=7 {
-            let speedup = alone / matrix(costs, *n, sites, *alone)?;
+            let speedup = alone / matrix(costs, *n, sites, (*alone, nap))?;
             document.value(format!("forecast matrix {n} speedup on {sites}"), speedup);
             row.push(number(speedup));
         }

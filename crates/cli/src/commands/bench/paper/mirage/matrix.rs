@@ -4,7 +4,7 @@ use super::super::quota::Quota;
 use super::document::{Document, Section, number};
 use super::literature;
 use super::plot::{Figure, svg};
-use super::programs::{alone, together, words};
+use super::programs::{Place, alone, together, words};
 use crate::sandbox::{Plan, Sandbox};
 use anyhow::Result;
 use std::path::Path;
@@ -60,7 +60,7 @@ pub(super) fn measure(programs: &Path, document: &mut Document) -> Result<()> {
                 let environment = [("PAGEMESH_WINDOW", "0")];
                 together(
                     &sandbox,
-                    Some(&quota),
+                    Place::Part(&quota),
                     &matrix,
                     &words(&arguments),
                     &environment,

@@ -14,10 +14,21 @@ use std::time::Duration;
 /// No run may take longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Where a node's copy of a program runs.
+#[derive(Clone, Copy)]
+pub(super) enum Place<'a> {
+    /// On the processor of its number.
+    Own,
+    /// Wherever the kernel likes.
+    Anywhere,
+    /// On a part of a processor.
+    Part(&'a Quota),
+}
+
 /// Runs a program on all nodes; the seconds it says.
 pub(super) fn together(
     sandbox: &Sandbox,
-    quota: Option<&Quota>,
+    place: Place<'_>,
     program: &Path,
     arguments: &[String],
     environment: &[(&str, &str)],
@@ -27,12 +38,15 @@ pub(super) fn together(
     let job = JOB.fetch_add(1, Ordering::Relaxed).to_string();
     let mut started = Vec::new();
     for (number, node) in sandbox.nodes().iter().enumerate() {
-        let group = quota.map(|quota| (quota, number));
+        let group = match place {
+            Place::Part(quota) => Some((quota, number)),
+            Place::Own | Place::Anywhere => None,
+        };
         let mut command = copies::command(Some(node), group, program);
         command.args(arguments).env("PAGEMESH_JOB", &job);
         command.envs(environment.iter().copied());
         let copy = copies::start(&mut command, program)?;
-        if quota.is_none() {
+        if matches!(place, Place::Own) {
             pin_process(copy.id(), number).context("cannot pin a process")?;
         }
         started.push(copy);
