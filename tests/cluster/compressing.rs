@@ -1,7 +1,7 @@
 //! Pages that travel smaller than they are.
 
 use crate::support::{Cluster, eventually};
-use pagemesh::PAGE_SIZE;
+use pagemesh::{Manager, Options, PAGE_SIZE, Policy, Window};
 use pagemesh_cli::sandbox::{Netns, Plan};
 use pagemesh_wire::header::{HEADER_SIZE, Header, set_form};
 use pagemesh_wire::{ClusterId, Incarnation, NodeId};
@@ -146,6 +146,8 @@ fn what_is_no_packed_page_is_refused_and_counted() {
     assert_eq!(bytes, contents(2));
 }
 
+/// Packets, acknowledgements, reception, compression (M25); in each cluster then windows
+/// and write locks.
 #[test]
 fn every_switch_goes_with_every_other() {
     for experiment in [
@@ -154,27 +156,56 @@ fn every_switch_goes_with_every_other() {
         "receive=worker",
         "packet=512,acknowledge=packet,receive=worker",
     ] {
-        for (compress, sealed) in [("off", true), ("lz4", false)] {
+        for (compress, sealed) in [
+            ("off", true),
+            ("runs", true),
+            ("lz4", false),
+            ("auto", false),
+        ] {
             let mut plan = plan(compress);
             plan.sealed = sealed;
             plan.experiment = experiment.parse().unwrap();
             let Some(cluster) = Cluster::of(plan) else {
                 return;
             };
-            let maps = cluster.share("switched", PAGES as u64);
-            let before = cluster.counter(0, "datagrams_out");
-            for page in 0..PAGES {
-                maps[0].write(page * PAGE_SIZE, &contents(page)).unwrap();
+            for window in [Window::Nanos(0), Window::Auto, Window::Nanos(2_000_000)] {
+                for locks in [false, true] {
+                    let what = format!("{experiment} {compress} {window:?} {locks}");
+                    switched(&cluster, (window, locks), &what);
+                }
             }
-            for page in 0..PAGES {
-                let mut bytes = vec![0xee; PAGE_SIZE];
-                maps[1].read(page * PAGE_SIZE, &mut bytes).unwrap();
-                assert_eq!(bytes, contents(page), "{experiment} {compress} page {page}");
-            }
-            let sent = cluster.counter(0, "datagrams_out") - before;
             if compress == "off" && experiment.starts_with("packet=1024") {
-                assert!(sent >= 4 * PAGES as u64, "{experiment}: {sent}");
+                let (sent, pages) = (
+                    cluster.counter(0, "datagrams_out"),
+                    cluster.counter(0, "pages_out"),
+                );
+                assert!(sent >= 4 * pages, "{experiment}: {sent} for {pages}");
             }
+        }
+    }
+}
+
+/// Pages go to and fro, some stored to under a write lock.
+fn switched(cluster: &Cluster, (window, locks): (Window, bool), what: &str) {
+    const FEW: usize = PAGES / 4;
+    let manager = Manager::default();
+    let options = Options {
+        policy: Policy::Sequential { manager, window },
+        ..Options::default()
+    };
+    let name = what.replace(|letter: char| !letter.is_ascii_alphanumeric(), ".");
+    let maps = cluster.share_with(&name, FEW as u64, options);
+    for (writer, reader, shift) in [(0, 1, 0), (1, 0, 1)] {
+        for page in 0..FEW {
+            let at = page * PAGE_SIZE;
+            let held = locks.then(|| maps[writer].write_lock(at..at + PAGE_SIZE).unwrap());
+            maps[writer].write(at, &contents(page + shift)).unwrap();
+            drop(held);
+        }
+        for page in 0..FEW {
+            let mut bytes = vec![0xee; PAGE_SIZE];
+            maps[reader].read(page * PAGE_SIZE, &mut bytes).unwrap();
+            assert_eq!(bytes, contents(page + shift), "{what} page {page}");
         }
     }
 }

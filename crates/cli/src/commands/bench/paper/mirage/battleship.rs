@@ -63,6 +63,9 @@ impl Games {
     }
 }
 
+/// By what a window is called.
+type ByWindow = [(&'static str, Games)];
+
 /// Games under all windows, which take turns: what disturbs one disturbs all.
 fn turns(
     sandbox: &Sandbox,
@@ -147,7 +150,7 @@ fn pattern(sandbox: &Sandbox, game: &Path, document: &mut Document) -> Result<()
 /// MR13.
 fn table5(
     programs: &Path,
-    (pinned, free): (&[(&str, Games)], &[(&str, Games)]),
+    (pinned, free): (&ByWindow, &ByWindow),
     held: f64,
     document: &mut Document,
 ) -> Result<()> {
@@ -212,7 +215,7 @@ fn table5(
 }
 
 /// MB8: Δ = `auto` beside 0 and the paper's 20 ms.
-fn compared(games: &[(&str, Games)], name: &str, document: &mut Document) -> String {
+fn compared(games: &ByWindow, name: &str, document: &mut Document) -> String {
     let of = |wanted: &str| {
         let found = games.iter().find(|(window, _)| *window == wanted);
         &found.expect("all windows are measured").1
