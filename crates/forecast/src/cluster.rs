@@ -35,9 +35,6 @@ enum Event {
     },
 }
 
-/// How long a daemon looks for more before it sleeps: as its waiter does.
-const AWAKE: u64 = 50_000;
-
 /// No forecast is of a run so long.
 const PATIENCE: u64 = 3_600_000_000_000;
 
@@ -229,13 +226,13 @@ impl Cluster {
         // Where a program works, it is not left to look for long.
         let works = matches!(host.state, State::Works { .. });
         let idle = self.now.saturating_sub(host.busy_until);
-        let mut begins = self.now.max(host.busy_until);
-        if idle > AWAKE || (idle > 0 && works) {
-            begins += nanos(self.costs.rouse);
-        }
-        if idle > 0 && works {
-            begins += nanos(self.costs.preempt);
-        }
+        let sleeps = idle > nanos(self.costs.awake);
+        let rouse = match (works, sleeps) {
+            (true, _) if idle > 0 => self.costs.preempt,
+            (false, true) => self.costs.rouse,
+            _ => Duration::ZERO,
+        };
+        let begins = self.now.max(host.busy_until) + nanos(rouse);
         self.schedule(begins, Event::Turn(at));
     }
 

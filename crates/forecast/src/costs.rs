@@ -22,6 +22,9 @@ pub struct Steps {
     pub page: Duration,
 }
 
+/// As the daemon's waiter does.
+const AWAKE: Duration = Duration::from_micros(50);
+
 /// What things take.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
@@ -45,8 +48,10 @@ pub struct Costs {
     pub evict: Duration,
     /// Until a daemon runs that slept since nothing had come for a while.
     pub rouse: Duration,
-    /// What a daemon waits for its processor, besides, while a program uses it.
+    /// The same while a program uses its processor.
     pub preempt: Duration,
+    /// How long a daemon looks for more before it sleeps.
+    pub awake: Duration,
     /// Bits that a line carries in a second; none: as many as memory.
     pub rate: Option<u64>,
     /// Bytes of a page on the line.
@@ -81,6 +86,7 @@ impl Costs {
             evict: Duration::ZERO,
             rouse: Duration::ZERO,
             preempt: Duration::ZERO,
+            awake: AWAKE,
             rate: None,
             page_bytes: 4096,
             header_bytes: 0,

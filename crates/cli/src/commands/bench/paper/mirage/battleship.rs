@@ -23,8 +23,9 @@ const WINDOWS: [(&str, &str); 8] = [
     ("auto", "auto"),
 ];
 
-/// Turns that are enough at a window so long.
+/// Turns that are enough at the longest window, and at long ones.
 const FEW: f64 = 60.0;
+const SOME: f64 = 200.0;
 
 pub(super) fn measure(programs: &Path, rounds: u32, document: &mut Document) -> Result<()> {
     let game = programs.join("battleship-mesh");
@@ -100,7 +101,11 @@ fn play(
     place: Place<'_>,
     (window, hold): (&str, bool),
 ) -> Result<f64> {
-    let turns = if window == "20000000" { FEW } else { TURNS };
+    let turns = match window {
+        "20000000" => FEW,
+        "300000" | "1000000" => SOME,
+        _ => TURNS,
+    };
     let hold = if hold { "1" } else { "0" };
     let arguments = words(&format!("--yield=1 --turns={turns} --hold={hold}"));
     let environment = [("PAGEMESH_WINDOW", window), ("PAGEMESH_HOLD", hold)];

@@ -77,27 +77,33 @@ pub(super) fn measure(programs: &Path, rounds: u32, document: &mut Document) -> 
         let forecast = micros(forecast::fault(&costs)?);
         check(&format!("{name}, 10 Mbit/s"), "us", took, forecast);
     }
+    let asleep = Costs {
+        awake: Duration::ZERO,
+        ..costs
+    };
     for (name, window) in [("0", Window::Nanos(0)), ("auto", Window::Auto)] {
         let measured = game(programs, name, rounds)?;
-        let forecast = battleship(&costs, programs, window)?;
+        let forecast = battleship(&asleep, programs, window)?;
         check(
-            &format!("turn of Battleship, Δ = {name}"),
+            &format!("turn of Battleship, daemons that sleep, Δ = {name}"),
             "us",
             measured,
             forecast,
         );
     }
-    let alone = multiplied_alone(programs)?;
-    for (n, (measured, alone)) in SIZES.iter().zip(multiplied(programs)?.iter().zip(&alone)) {
+    let multiplied = multiplied(programs)?;
+    for (n, (measured, alone)) in SIZES.iter().zip(&multiplied) {
         let forecast = matrix(&costs, *n, 2, (*alone, nap))?;
         let name = format!("matrix {n} x {n}");
         check(&name, "ms", measured * 1e3, forecast * 1e3);
     }
+    let alone: Vec<_> = multiplied.into_iter().map(|(_, alone)| alone).collect();
     checks.note(
         "The fault itself is what the costs are made of, and no check. Measured costs besides: what it takes to take a page \
          away (a store that brings a page, beside a load), to rouse a daemon that sleeps, and to get a processor that a \
-         program uses. Each node has one processor, for daemon and program, in forecasts as in runs. What schedulers do to \
-         programs that look for something all the time (Battleship) is not in them. The line of 10 Mbit/s is a token \
+         program uses. Each node has one processor, for daemon and program, in forecasts as in runs. Battleship was \
+         played with daemons that sleep while nothing comes: what else daemons do beside programs that look for something \
+         all the time depends on how the scheduler lets them take turns, which no forecast knows. The line of 10 Mbit/s is a token \
          bucket, which fills while the request is under way; that of the forecast is a wire, which does not.",
     );
     document.put(18, checks);
@@ -165,7 +171,8 @@ fn costs(document: &mut Document) -> Result<Measured> {
         evict: duration(write - read),
         // Of the one who asks for the fault and for what comes, of the owner once.
         rouse: duration((drowsy - parts.total) / 3.0),
-        preempt: duration(preempted - drowsy),
+        // Of the owner, whose processor is busy then instead of asleep.
+        preempt: duration((drowsy - parts.total) / 3.0 + preempted - drowsy),
         ..Costs::of(&steps)
     };
     for (name, cost) in [
@@ -261,9 +268,9 @@ fn scrambled(costs: &Costs, kind: &str) -> Result<(f64, Costs)> {
 }
 
 /// Two nodes, each with a processor for its daemon and its program, as forecasts have it.
-fn sandbox() -> Result<Sandbox> {
+fn sandbox(waiting: &str) -> Result<Sandbox> {
     let mut plan = Plan::new(2);
-    plan.waiting = Some("auto".to_owned());
+    plan.waiting = Some(waiting.to_owned());
     plan.compress = Some("off".to_owned());
     let sandbox = Sandbox::start(&plan)?;
     for (number, node) in sandbox.nodes().iter().enumerate() {
@@ -274,7 +281,7 @@ fn sandbox() -> Result<Sandbox> {
 
 /// Microseconds of a turn of one player on two real nodes.
 fn game(programs: &Path, window: &str, rounds: u32) -> Result<f64> {
-    let sandbox = sandbox()?;
+    let sandbox = sandbox("block")?;
     let program = programs.join("battleship-mesh");
     let arguments = words(&format!("--yield=1 --turns={GAME}"));
     let environment = [("PAGEMESH_WINDOW", window)];
@@ -298,27 +305,26 @@ fn battleship(costs: &Costs, programs: &Path, window: Window) -> Result<f64> {
     Ok(micros(played.took) / GAME as f64)
 }
 
-/// Seconds of one process, by size.
-fn multiplied_alone(programs: &Path) -> Result<Vec<f64>> {
-    let program = programs.join("matrix");
+/// Seconds of two real nodes, and of one process alone, by size; in turn.
+fn multiplied(programs: &Path) -> Result<Vec<(f64, f64)>> {
+    let sandbox = sandbox("auto")?;
+    let (shared, single) = (programs.join("matrix-mesh"), programs.join("matrix"));
+    let environment = [("PAGEMESH_WINDOW", "0")];
     let run = |n: &u32| {
-        let arguments = words(&format!("--n={n} --sequential"));
-        let runs: Result<Vec<_>> = (0..TURNS)
-            .map(|_| alone(None, &program, &arguments))
-            .collect();
-        Ok(median(runs?))
-    };
-    SIZES.iter().map(run).collect()
-}
-
-/// Seconds of two real nodes, by size.
-fn multiplied(programs: &Path) -> Result<Vec<f64>> {
-    let sandbox = sandbox()?;
-    let program = programs.join("matrix-mesh");
-    let run = |n: &u32| {
-        let arguments = words(&format!("--n={n} --times={TURNS}"));
-        let environment = [("PAGEMESH_WINDOW", "0")];
-        together(&sandbox, Place::Own, &program, &arguments, &environment)
+        let (mut both, mut alone) = (Vec::new(), Vec::new());
+        for _ in 0..TURNS {
+            let arguments = words(&format!("--n={n} --times=3"));
+            both.push(together(
+                &sandbox,
+                Place::Own,
+                &shared,
+                &arguments,
+                &environment,
+            )?);
+            let arguments = words(&format!("--n={n} --sequential"));
+            alone.push(self::alone(None, &single, &arguments)?);
+        }
+        Ok((median(both), median(alone)))
     };
     SIZES.iter().map(run).collect()
 }
