@@ -283,6 +283,15 @@ impl Pages {
             self.put(at, &waiting);
             return Ok(());
         }
+        if self.changes.twin_of(at).is_none() {
+            // Nobody stores to it: one call writes all of it.
+            let mut page = [0; PAGE];
+            self.look(at, &mut page)?;
+            self.changes.checked(key)?.apply(&mut page);
+            let segment = self.segments.get(at.0).ok_or(Error::NoContents(at))?;
+            let written = segment.write_some(at.1, 0, &page);
+            return written.map_err(|_| Error::NoContents(at));
+        }
         let segment = self.segments.get(at.0).ok_or(Error::NoContents(at))?;
         let mut run = Vec::new();
         let mut start = 0;

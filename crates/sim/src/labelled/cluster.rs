@@ -511,6 +511,8 @@ impl Cluster {
                 at_most,
             } => {
                 self.sighted.pushed += u64::from(request.0 == 0);
+                let lazy = self.spread == Spread::Lazy;
+                self.sighted.regular += u64::from(request.0 == 0 && lazy);
                 let template = Diffs {
                     segment,
                     request,

@@ -52,6 +52,8 @@ pub struct Sighted {
     pub added: u64,
     /// Messages of diffs that nobody had asked for.
     pub pushed: u64,
+    /// Those of them that went to somebody because it had asked for every change before.
+    pub regular: u64,
     /// Pages that were changed while threads used them.
     pub updated: u64,
     /// Hosts that vanished, processes that died, and accesses that failed since.

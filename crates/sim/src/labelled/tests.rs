@@ -25,6 +25,7 @@ fn run(profile: Profile, seeds: std::ops::Range<u64>) -> Sighted {
                 sum.refused += sighted.refused;
                 sum.added += sighted.added;
                 sum.pushed += sighted.pushed;
+                sum.regular += sighted.regular;
                 sum.updated += sighted.updated;
             }
             Err(why) => wrong.push((seed, why)),
@@ -57,6 +58,7 @@ fn labelled_programs_see_what_some_order_gives() {
         assert!(sum.died > 10, "{profile:?}: {sum:?}");
         assert!(sum.added > 100, "{profile:?}: {sum:?}");
         assert!(sum.pushed > 100 && sum.updated > 50, "{profile:?}: {sum:?}");
+        assert!(sum.regular > 10, "{profile:?}: {sum:?}");
         assert!(sum.collected > 10 && sum.left > 20, "{profile:?}: {sum:?}");
         if profile == Profile::Wild {
             println!("{sum:?}");

@@ -212,6 +212,7 @@ impl Release {
 
     fn forget_history(&mut self, cx: &mut Cx<'_>, upto: &VectorTime) {
         self.history.collect(upto);
+        self.forget_regulars(cx.me(), upto);
         self.held.retain(|name| !upto.has(name.node, name.interval));
         self.early
             .retain(|name| !upto.has(name.node, name.interval));

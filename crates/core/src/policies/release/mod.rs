@@ -3,8 +3,8 @@
 //!
 //! [`history`] is what the node knows of everybody's intervals, [`learn`] how it
 //! comes to know more, [`page`] one page, [`memory`] what accesses and notices do
-//! to pages, [`spread`] what is sent before anybody asks, [`miss`] how a page is
-//! made whole, [`serve`] what others want of this node, [`collect`] how all of it is
+//! to pages, [`spread`] what is sent before anybody asks, [`regulars`] who has asked so
+//! often that it need not, [`miss`] how a page is made whole, [`serve`] what others want of this node, [`collect`] how all of it is
 //! forgotten again, led by the home ([`round`]) when somebody holds too much or
 //! leaves ([`full`], [`leave`]), [`death`] what becomes of copies when a node is gone,
 //! [`reductions`] where nodes accumulate, [`races`] who wrote the same bytes without
@@ -21,6 +21,7 @@ mod miss;
 mod page;
 mod races;
 mod reductions;
+mod regulars;
 mod round;
 mod serve;
 mod spread;
@@ -43,6 +44,7 @@ use pagemesh_wire::{
     ClientId, MappingId, NodeId, NodeSet, PageCount, PageIndex, SegmentId, Ticket, VectorTime,
     Version,
 };
+use regulars::Regulars;
 use round::Round;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,6 +62,8 @@ pub(crate) struct Release {
     pages: BTreeMap<PageIndex, Page>,
     /// Pages that were used until somebody else wrote them.
     habits: BTreeSet<PageIndex>,
+    /// Who uses the changes that this node makes, and gets some unasked.
+    regulars: Regulars,
     /// Pages with a twin that the present interval is going to name.
     dirty: BTreeSet<PageIndex>,
     /// Diffs that the driver keeps, and those of them whose notices have not come.
@@ -98,6 +102,7 @@ impl Release {
             history: History::default(),
             pages: BTreeMap::new(),
             habits: BTreeSet::new(),
+            regulars: Regulars::new(),
             dirty: BTreeSet::new(),
             held: BTreeSet::new(),
             early: BTreeSet::new(),
@@ -129,6 +134,7 @@ impl Release {
         self.hears_of(to, known);
         let named = self.end_interval(cx);
         self.push(cx, &named);
+        self.push_to_regular(cx, to, &named);
         self.history.since(known)
     }
 
@@ -141,7 +147,9 @@ impl Release {
     pub(crate) fn arrive(&mut self, cx: &mut Cx<'_>) -> News {
         let known = self.home_time.clone();
         let home = cx.home(self.segment);
-        self.release(cx, home, &known)
+        let news = self.release(cx, home, &known);
+        self.push_to_regulars(cx);
+        news
     }
 
     /// What somebody who knows `known` lacks of what this node knows.
@@ -249,6 +257,7 @@ impl Release {
 
     pub(super) fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.heard.remove(&node);
+        self.regulars.retain(|(user, _), _| *user != node);
         self.drop_what_nobody_told(cx);
         for page in self.pages.values_mut() {
             page.users.remove(node);

@@ -15,6 +15,7 @@ impl Release {
             return cx.emit(Event::Malformed {});
         }
         let me = cx.me();
+        self.note_regulars(me, from, want);
         for name in &want.diffs {
             if let Some(page) = self.pages.get_mut(&name.page) {
                 page.users.insert(from);

@@ -74,7 +74,13 @@ impl Release {
     }
 
     /// Sends what is here of some diffs, or can be made here.
-    fn push_diffs(&mut self, cx: &mut Cx<'_>, to: NodeId, mut names: Vec<DiffName>, at_most: u16) {
+    pub(super) fn push_diffs(
+        &mut self,
+        cx: &mut Cx<'_>,
+        to: NodeId,
+        mut names: Vec<DiffName>,
+        at_most: u16,
+    ) {
         let me = cx.me();
         names.retain(|name| {
             let page = self.pages.get(&name.page);
@@ -92,8 +98,7 @@ impl Release {
     /// Whether a diff that nobody asked for and nobody has named yet is kept.
     pub(super) fn is_welcome(&self, name: &DiffName) -> bool {
         let page = self.pages.get(&name.page);
-        self.spread != Spread::Lazy
-            && page.is_some_and(|page| page.copy != Copy::None)
+        page.is_some_and(|page| page.copy != Copy::None)
             && !self.history.time.has(name.node, name.interval)
             && self.early.len() < EARLY
     }

@@ -1,0 +1,167 @@
+//! Who asks for every change of a page gets the next ones without asking (`lazy`):
+//! the neighbour of a band of rows, the next holder of a lock.
+//!
+//! A node that asked for one interval's change of a page at a time, twice and more, has
+//! used each of them. The following ones go ahead of its lock or barrier, four at first,
+//! then eight, and so on: behind them it must ask again, which is how its writer learns that it still
+//! wants them, since a page changed in place is used without a fault. Whoever let
+//! changes pass is told nothing more until it asks in a row again.
+//!
+//! As with `hybrid`, nothing rests on what travels so.
+
+use super::Release;
+use crate::limits::PUSHED;
+use crate::shell::Cx;
+use pagemesh_wire::peer::{DiffName, Spread, Want};
+use pagemesh_wire::{NodeId, PageIndex, VectorTime};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// So often a node has asked for each change before it gets some unasked.
+const IN_A_ROW: u8 = 2;
+
+/// It gets two to the power of this at most before it must ask again.
+const MOST: u8 = 5;
+
+/// Changes sent unasked to a node at once: as many as an earlier push left it without
+/// (at a lock that somebody else took) and one.
+const AT_ONCE: usize = 2;
+
+/// How a node uses the changes that this one makes in a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Regular {
+    /// How often it asked for each change.
+    row: u8,
+    /// So many it gets unasked.
+    left: u8,
+    /// The last interval of this node that it asked for or was sent.
+    seen: u64,
+}
+
+/// By node, since a grant is for one.
+pub(super) type Regulars = BTreeMap<(NodeId, PageIndex), Regular>;
+
+impl Release {
+    /// Somebody asks for changes.
+    pub(super) fn note_regulars(&mut self, me: NodeId, from: NodeId, want: &Want) {
+        if self.spread != Spread::Lazy {
+            return;
+        }
+        // Of each page: how many changes, and the last of them.
+        let mut asked: BTreeMap<PageIndex, (usize, u64)> = BTreeMap::new();
+        let made_here = |name: &&DiffName| name.node == me && self.pages.contains_key(&name.page);
+        for name in want.diffs.iter().filter(made_here) {
+            let (count, last) = asked.entry(name.page).or_default();
+            *count += 1;
+            *last = name.interval.max(*last);
+        }
+        for (page, (count, last)) in asked {
+            let regular = self.regulars.entry((from, page)).or_default();
+            if last <= regular.seen {
+                continue; // what was lost, or asked twice
+            }
+            regular.seen = last;
+            regular.row = if count > 1 {
+                0
+            } else {
+                (regular.row + 1).min(MOST)
+            };
+            regular.left = if regular.row < IN_A_ROW {
+                0
+            } else {
+                1 << regular.row
+            };
+        }
+    }
+
+    /// A lock goes to a node: what was just written in a page that it uses goes
+    /// ahead.
+    pub(super) fn push_to_regular(
+        &mut self,
+        cx: &mut Cx<'_>,
+        to: NodeId,
+        named: &[(PageIndex, u64)],
+    ) {
+        let due = named
+            .iter()
+            .filter(|(page, _)| self.is_regular(to, *page))
+            .map(|(page, _)| *page)
+            .collect();
+        self.push_changes(cx, to, due);
+    }
+
+    /// A barrier is reached: so are all that others use and have not got.
+    pub(super) fn push_to_regulars(&mut self, cx: &mut Cx<'_>) {
+        let mut due: BTreeMap<NodeId, Vec<PageIndex>> = BTreeMap::new();
+        for ((to, page), regular) in &self.regulars {
+            if regular.left > 0 {
+                due.entry(*to).or_default().push(*page);
+            }
+        }
+        for (to, pages) in due {
+            self.push_changes(cx, to, pages);
+        }
+    }
+
+    fn is_regular(&self, to: NodeId, page: PageIndex) -> bool {
+        let regular = self.regulars.get(&(to, page));
+        regular.is_some_and(|regular| regular.left > 0)
+    }
+
+    fn push_changes(&mut self, cx: &mut Cx<'_>, to: NodeId, pages: Vec<PageIndex>) {
+        if !cx.is_alive(to) {
+            return;
+        }
+        let mut names = Vec::new();
+        for page in pages {
+            let news = self.news_for(cx.me(), to, page);
+            if news.len() > AT_ONCE || names.len() + news.len() > PUSHED {
+                continue;
+            }
+            let Some(last) = news.last().map(|name| name.interval) else {
+                continue;
+            };
+            if let Some(regular) = self.regulars.get_mut(&(to, page)) {
+                regular.left -= 1;
+                regular.seen = last;
+            }
+            // What others write, too, is about to change again here: staying writable
+            // would only name it once more.
+            if self.has_other_writers(cx.me(), page) {
+                self.make_diff(cx, page, true);
+            }
+            names.extend(news);
+        }
+        if !names.is_empty() {
+            self.push_diffs(cx, to, names, u16::MAX);
+        }
+    }
+
+    fn has_other_writers(&self, me: NodeId, index: PageIndex) -> bool {
+        let page = self.pages.get(&index);
+        page.is_some_and(|page| page.notices.iter().any(|(node, _)| *node != me))
+    }
+
+    /// Changes of this node in a page that a regular user of it has not got.
+    fn news_for(&self, me: NodeId, to: NodeId, index: PageIndex) -> Vec<DiffName> {
+        let seen = self.regulars.get(&(to, index)).map_or(0, |one| one.seen);
+        let notices = self.pages.get(&index).map_or(&[][..], |page| &page.notices);
+        let mine = notices.iter().rev().filter(|(node, _)| *node == me);
+        let new = mine.take_while(|(_, interval)| *interval > seen);
+        let name = |(node, interval): &(NodeId, u64)| DiffName {
+            page: index,
+            node: *node,
+            interval: *interval,
+        };
+        let mut names: Vec<_> = new.map(name).collect();
+        names.reverse();
+        names
+    }
+
+    /// What nobody got unasked is not remembered longer than the changes themselves.
+    pub(super) fn forget_regulars(&mut self, me: NodeId, upto: &VectorTime) {
+        let collected = |regular: &Regular| upto.has(me, regular.seen);
+        self.regulars
+            .retain(|_, regular| regular.left > 0 || !collected(regular));
+    }
+}
