@@ -41,7 +41,7 @@ const PATIENCE: u64 = 3_600_000_000_000;
 /// The costs do not let the program come to its end.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the forecast comes to no end: {0}")]
-pub struct Stuck(String);
+pub struct Stuck(pub(crate) String);
 
 /// What happened besides time passing.
 #[derive(Clone, Copy, Debug, Default)]

@@ -16,10 +16,12 @@ mod cluster;
 mod costs;
 mod host;
 mod programs;
+mod release;
 
 pub use cluster::Stuck;
 pub use costs::{Costs, Steps};
 pub use programs::{Battleship, Matrix, Played, battleship, fault, invalidation, matrix, upgrade};
+pub use release::{BadTrace, ReleaseCosts, Replayed, Trace, replay};
 
 #[cfg(test)]
 mod tests;

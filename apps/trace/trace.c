@@ -1,0 +1,483 @@
+/* What a TreadMarks program does to memory, written down for a forecast.
+ *
+ *     TMK_TRACE=DIRECTORY TMK_TRACE_NODES=8 LD_PRELOAD=libtmktrace.so.0 ./jacobi
+ *
+ * stands in for libpagemesh: all processes run on this host, forked at Tmk_startup, and
+ * share real memory. Between two synchronizations each of them may touch nothing until
+ * it stops at a page for the first time, to read and then to write; that, the time of
+ * its processor in between, how many bytes of the page it changed, and its locks and
+ * barriers become DIRECTORY/RANK.trace, one line each (crates/forecast/src/trace.rs):
+ *
+ *     w NANOSECONDS    computes
+ *     l PAGE           reads a page for the first time since it last synchronized
+ *     s PAGE BYTES     stores to it, and changes so many bytes until it synchronizes
+ *     b BARRIER        reaches a barrier
+ *     a LOCK           takes a lock
+ *     r LOCK           gives it back
+ *     c LOCK SIGNALS   waits for a condition, until there were so many signals of it
+ *     g LOCK           signals a condition
+ *     n                asks for the time
+ *
+ * What stopping takes is left out. Where two processes write one page at a time, the
+ * bytes of both are counted for both. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <Tmk.h>
+
+#define PAGE ((size_t)TMK_PAGE_SIZE)
+#define HEAP ((size_t)1 << 30)
+#define HEAP_AT ((char *)0x200000000000)
+#define PAGES (HEAP / PAGE)
+#define MOST_EVENTS ((size_t)1 << 27)
+#define LOCKS 65536
+#define BARRIERS 64
+#define SENT 1024
+#define LONGEST 64
+
+int Tmk_proc_id, Tmk_nprocs = 1;
+
+typedef struct {
+    uint32_t kind, extra;
+    uint64_t number;
+} event;
+
+typedef struct {
+    _Atomic uint64_t number; /* and one; 0: nobody uses it */
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    uint64_t signals;
+} lock;
+
+typedef struct {
+    _Atomic uint64_t number;
+    pthread_barrier_t barrier;
+} barrier;
+
+/* What processes share beside the heap. */
+typedef struct {
+    _Atomic size_t used;
+    lock lock[LOCKS];
+    barrier barrier[BARRIERS];
+    pthread_mutex_t sending;
+    _Atomic int sent;
+    struct {
+        void *at;
+        int size, from;
+        char bytes[LONGEST];
+    } message[SENT];
+} shared;
+
+enum { NOTHING, READ, WRITTEN };
+
+static shared *all;
+static char *back, *twins;
+static unsigned char *state;
+static uint32_t *touched;
+static size_t touches;
+static event *events;
+static size_t count;
+static size_t *store_of;
+static uint64_t since, per_stop;
+static int received, on;
+static const char *directory;
+
+static void fail(const char *what)
+{
+    perror(what);
+    _exit(1);
+}
+
+static uint64_t processor_time(void)
+{
+    struct timespec now;
+    syscall(SYS_clock_gettime, CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void *memory(size_t size)
+{
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) {
+        fail("tmk trace: no memory");
+    }
+    return at;
+}
+
+static void add(char kind, uint64_t number, uint32_t extra)
+{
+    if (count == MOST_EVENTS) {
+        static const char words[] = "tmk trace: the run is too long\n";
+        if (write(2, words, sizeof words - 1) < 0) {
+            _exit(2);
+        }
+        _exit(1);
+    }
+    events[count++] = (event){ (uint32_t)kind, extra, number };
+}
+
+/* What was computed since, without what a stop itself takes. */
+static void worked(uint64_t now, uint64_t without)
+{
+    uint64_t took = now - since;
+    if (took > without) {
+        add('w', took - without, 0);
+    }
+}
+
+/* A first access. Called by the kernel in the middle of the program. */
+static void stopped(int number, siginfo_t *info, void *context)
+{
+    uint64_t now = processor_time();
+    char *at = info->si_addr;
+    if (at < HEAP_AT || at >= HEAP_AT + HEAP) {
+        signal(number, SIG_DFL);
+        return;
+    }
+    size_t page = (size_t)(at - HEAP_AT) / PAGE;
+    char *here = HEAP_AT + page * PAGE;
+    int writes = (((ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] & 2) != 0;
+    worked(now, per_stop);
+    if (state[page] == NOTHING) {
+        touched[touches++] = (uint32_t)page;
+    }
+    if (writes) {
+        memcpy(twins + page * PAGE, back + page * PAGE, PAGE);
+        store_of[page] = count;
+        add('s', page, 0);
+        state[page] = WRITTEN;
+    } else {
+        add('l', page, 0);
+        state[page] = READ;
+    }
+    if (mprotect(here, PAGE, writes ? PROT_READ | PROT_WRITE : PROT_READ) != 0) {
+        fail("tmk trace: mprotect");
+    }
+    since = processor_time();
+}
+
+static uint32_t changed(size_t page)
+{
+    const char *now = back + page * PAGE, *then = twins + page * PAGE;
+    uint32_t bytes = 0;
+    for (size_t at = 0; at < PAGE; at++) {
+        bytes += now[at] != then[at];
+    }
+    return bytes;
+}
+
+/* The program is about to synchronize: what it touched it touches anew afterwards. */
+static void pause_here(void)
+{
+    if (!on) {
+        return;
+    }
+    worked(processor_time(), 0);
+    for (size_t which = 0; which < touches; which++) {
+        size_t page = touched[which];
+        if (state[page] == WRITTEN) {
+            events[store_of[page]].extra = changed(page);
+        }
+        state[page] = NOTHING;
+    }
+    if (touches > 0 && mprotect(HEAP_AT, HEAP, PROT_NONE) != 0) {
+        fail("tmk trace: mprotect");
+    }
+    touches = 0;
+}
+
+static void go_on(void)
+{
+    int sent = atomic_load(&all->sent);
+    for (; received < sent; received++) {
+        if (all->message[received].from != Tmk_proc_id) {
+            memcpy(all->message[received].at, all->message[received].bytes,
+                   (size_t)all->message[received].size);
+        }
+    }
+    since = processor_time();
+}
+
+/* What the kernel takes for a stop, beside what the handler sees. */
+static void calibrate(void)
+{
+    enum { TIMES = 512 };
+    on = 1;
+    since = processor_time();
+    uint64_t begun = since;
+    for (size_t page = 0; page < TIMES; page++) {
+        ((volatile char *)HEAP_AT)[page * PAGE] = 0;
+    }
+    uint64_t took = processor_time() - begun, seen = 0;
+    for (size_t at = 0; at < count; at++) {
+        seen += events[at].kind == 'w' ? events[at].number : 0;
+    }
+    per_stop = seen / TIMES;
+    (void)took;
+    pause_here();
+    count = 0;
+    on = 0;
+}
+
+static void prepare(void)
+{
+    int file = memfd_create("tmk trace", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, (off_t)HEAP) != 0) {
+        fail("tmk trace: memfd");
+    }
+    char *heap = mmap(HEAP_AT, HEAP, PROT_NONE, MAP_SHARED | MAP_FIXED_NOREPLACE, file, 0);
+    back = mmap(NULL, HEAP, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (heap != HEAP_AT || back == MAP_FAILED || all == MAP_FAILED) {
+        fail("tmk trace: mmap");
+    }
+    pthread_mutexattr_t with;
+    pthread_mutexattr_init(&with);
+    pthread_mutexattr_setpshared(&with, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(&all->sending, &with);
+    pthread_condattr_t cond;
+    pthread_condattr_init(&cond);
+    pthread_condattr_setpshared(&cond, PTHREAD_PROCESS_SHARED);
+    for (int which = 0; which < LOCKS; which++) {
+        pthread_mutex_init(&all->lock[which].mutex, &with);
+        pthread_cond_init(&all->lock[which].cond, &cond);
+    }
+    pthread_barrierattr_t barriers;
+    pthread_barrierattr_init(&barriers);
+    pthread_barrierattr_setpshared(&barriers, PTHREAD_PROCESS_SHARED);
+    for (int which = 0; which < BARRIERS; which++) {
+        pthread_barrier_init(&all->barrier[which].barrier, &barriers, (unsigned)Tmk_nprocs);
+    }
+}
+
+/* What each process has for itself. */
+static void prepare_own(void)
+{
+    twins = memory(HEAP);
+    state = memory(PAGES);
+    touched = memory(PAGES * sizeof *touched);
+    store_of = memory(PAGES * sizeof *store_of);
+    events = memory(MOST_EVENTS * sizeof *events);
+    struct sigaction action = { .sa_sigaction = stopped, .sa_flags = SA_SIGINFO | SA_NODEFER };
+    if (sigaction(SIGSEGV, &action, NULL) != 0) {
+        fail("tmk trace: sigaction");
+    }
+}
+
+void Tmk_startup(int argc, char *const *argv)
+{
+    (void)argc;
+    (void)argv;
+    const char *nodes = getenv("TMK_TRACE_NODES");
+    directory = getenv("TMK_TRACE");
+    Tmk_nprocs = nodes == NULL ? 0 : atoi(nodes);
+    if (directory == NULL || Tmk_nprocs < 1 || Tmk_nprocs > TMK_NPROCS) {
+        fprintf(stderr, "tmk trace: TMK_TRACE names a directory, TMK_TRACE_NODES how many processes\n");
+        exit(2);
+    }
+    fflush(NULL);
+    prepare();
+    for (int rank = 1; rank < Tmk_nprocs; rank++) {
+        pid_t child = fork();
+        if (child < 0) {
+            fail("tmk trace: fork");
+        }
+        if (child == 0) {
+            Tmk_proc_id = rank;
+            break;
+        }
+    }
+    prepare_own();
+    calibrate();
+    on = 1;
+    pthread_barrier_wait(&all->barrier[BARRIERS - 1].barrier);
+    since = processor_time();
+}
+
+static void keep(void)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%d.trace", directory, Tmk_proc_id);
+    FILE *file = fopen(path, "w");
+    if (file == NULL) {
+        fail(path);
+    }
+    for (size_t at = 0; at < count; at++) {
+        const event *one = &events[at];
+        switch (one->kind) {
+        case 'n':
+            fprintf(file, "n\n");
+            break;
+        case 's':
+            fprintf(file, "s %llu %u\n", (unsigned long long)one->number, one->extra);
+            break;
+        case 'c':
+            fprintf(file, "c %llu %u\n", (unsigned long long)one->number, one->extra);
+            break;
+        default:
+            fprintf(file, "%c %llu\n", (char)one->kind, (unsigned long long)one->number);
+        }
+    }
+    if (fclose(file) != 0) {
+        fail(path);
+    }
+}
+
+void Tmk_exit(int status)
+{
+    pause_here();
+    fflush(NULL);
+    keep();
+    int others = 0;
+    while (Tmk_proc_id == 0 && wait(&others) > 0) {
+        status |= others != 0;
+    }
+    _exit(status);
+}
+
+void *Tmk_malloc(size_t size)
+{
+    size_t whole = PAGE;
+    while (whole < size) {
+        whole *= 2;
+    }
+    if (size < PAGE) {
+        for (whole = 16; whole < size;) {
+            whole *= 2;
+        }
+    }
+    size_t at = atomic_load(&all->used), begin;
+    do {
+        begin = (at + whole - 1) / whole * whole;
+    } while (!atomic_compare_exchange_weak(&all->used, &at, begin + whole));
+    return begin + whole > HEAP ? NULL : HEAP_AT + begin;
+}
+
+void Tmk_free(void *ptr)
+{
+    (void)ptr;
+}
+
+void *Tmk_sbrk(size_t increment)
+{
+    return Tmk_malloc(increment);
+}
+
+void Tmk_distribute(const void *ptr, int size)
+{
+    pthread_mutex_lock(&all->sending);
+    int place = atomic_load(&all->sent);
+    if (place == SENT || size > LONGEST) {
+        fprintf(stderr, "tmk trace: too much is distributed\n");
+        _exit(1);
+    }
+    all->message[place].at = (void *)(uintptr_t)ptr;
+    all->message[place].size = size;
+    all->message[place].from = Tmk_proc_id;
+    memcpy(all->message[place].bytes, ptr, (size_t)size);
+    atomic_store(&all->sent, place + 1);
+    pthread_mutex_unlock(&all->sending);
+}
+
+void Tmk_barrier(unsigned number)
+{
+    pause_here();
+    add('b', number, 0);
+    size_t place = number % (BARRIERS - 1);
+    for (;;) {
+        uint64_t nobody = 0;
+        if (atomic_compare_exchange_strong(&all->barrier[place].number, &nobody, number + 1ull) ||
+            nobody == number + 1ull) {
+            break;
+        }
+        place = (place + 1) % (BARRIERS - 1);
+    }
+    pthread_barrier_wait(&all->barrier[place].barrier);
+    go_on();
+}
+
+static lock *lock_of(unsigned number)
+{
+    size_t place = number * 2654435761u % LOCKS;
+    for (;;) {
+        uint64_t nobody = 0;
+        if (atomic_compare_exchange_strong(&all->lock[place].number, &nobody, number + 1ull) ||
+            nobody == number + 1ull) {
+            return &all->lock[place];
+        }
+        place = (place + 1) % LOCKS;
+    }
+}
+
+void Tmk_lock_acquire(unsigned number)
+{
+    pause_here();
+    add('a', number, 0);
+    pthread_mutex_lock(&lock_of(number)->mutex);
+    go_on();
+}
+
+void Tmk_lock_release(unsigned number)
+{
+    pause_here();
+    add('r', number, 0);
+    pthread_mutex_unlock(&lock_of(number)->mutex);
+    go_on();
+}
+
+void Tmk_lock_cond_wait(unsigned number, unsigned cond)
+{
+    (void)cond;
+    pause_here();
+    size_t place = count;
+    add('c', number, 0);
+    lock *held = lock_of(number);
+    uint64_t seen = held->signals;
+    while (held->signals == seen) {
+        pthread_cond_wait(&held->cond, &held->mutex);
+    }
+    events[place].extra = (uint32_t)held->signals;
+    go_on();
+}
+
+/* Whoever waits looks again, as it must in any case. */
+void Tmk_lock_cond_signal(unsigned number, unsigned cond)
+{
+    Tmk_lock_cond_broadcast(number, cond);
+}
+
+void Tmk_lock_cond_broadcast(unsigned number, unsigned cond)
+{
+    (void)cond;
+    pause_here();
+    add('g', number, 0);
+    lock *held = lock_of(number);
+    held->signals++;
+    pthread_cond_broadcast(&held->cond);
+    go_on();
+}
+
+/* Programs measure themselves. */
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    if (on) {
+        worked(processor_time(), 0);
+        add('n', 0, 0);
+        since = processor_time();
+    }
+    return (int)syscall(SYS_clock_gettime, clock, now);
+}

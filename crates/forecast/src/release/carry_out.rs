@@ -1,0 +1,230 @@
+//! What daemons do about a node's effects, and what it takes.
+
+use super::cluster::{Cluster, Event, host_of, nanos};
+use super::host::{Pending, State};
+use crate::cluster::Stuck;
+use pagemesh_core::{Afterwards, DiffWork, Effect, Input, Reply, Rights};
+use pagemesh_wire::header::{Header, MAX_DATAGRAM};
+use pagemesh_wire::lockword::LockWord;
+use pagemesh_wire::peer::{DiffName, Diffs, Message};
+use pagemesh_wire::{ClientId, PAGE_SIZE, PageIndex, SyncKey, Ticket};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+/// Bytes of diffs in one datagram.
+const TOGETHER: usize = MAX_DATAGRAM - 2048;
+
+/// What a diff takes beside the bytes that changed.
+const FRAME: u32 = 16;
+
+/// The longest diff there is.
+const LONGEST: u32 = 4600;
+
+impl Cluster {
+    pub(super) fn carry_out(
+        &mut self,
+        at: usize,
+        effect: Effect,
+        bytes: &[u8],
+        end: &mut u64,
+        follow: &mut VecDeque<Pending>,
+    ) -> Result<(), Stuck> {
+        match effect {
+            Effect::Send {
+                address,
+                header,
+                message,
+                page,
+            } => {
+                let tail = if page.is_some() { PAGE_SIZE } else { 0 };
+                self.send(at, (address, header), &message, tail, end);
+            }
+            Effect::Fill { .. } => *end += nanos(self.costs.copy),
+            Effect::Map { page, rights, .. } => {
+                *end += nanos(self.costs.place);
+                self.hosts[at].rights.insert(page, rights);
+                self.wake(at, page, *end);
+            }
+            Effect::Protect { page, .. } => {
+                *end += nanos(self.costs.place);
+                let rights = self.hosts[at].rights.entry(page).or_default();
+                *rights = (*rights).min(Rights::Read);
+            }
+            Effect::Evict { page, .. } => {
+                *end += nanos(self.costs.evict);
+                self.hosts[at].rights.remove(&page);
+            }
+            Effect::Diffs(work) => self.diff_work(at, work, bytes, end, follow),
+            Effect::LendLock {
+                key,
+                client,
+                wanted,
+            } => {
+                let by: ClientId = client;
+                let word = LockWord::Held { by, wanted };
+                self.hosts[at].words.insert(key, word);
+            }
+            Effect::ReclaimLock { key } => self.reclaim(at, key, follow),
+            Effect::Reply { ticket, reply } => return self.replied(at, ticket, *reply, end),
+            Effect::Fail { page, why, .. } => {
+                return Err(Stuck(format!("page {} fails: {why}", page.0)));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn diff_work(
+        &mut self,
+        at: usize,
+        work: DiffWork,
+        bytes: &[u8],
+        end: &mut u64,
+        follow: &mut VecDeque<Pending>,
+    ) {
+        let copy = nanos(self.costs.copy);
+        match work {
+            DiffWork::Twin { page, .. } => {
+                *end += copy;
+                self.hosts[at].changed.insert(page, 0);
+            }
+            DiffWork::Diff {
+                segment,
+                name,
+                then,
+                ..
+            } => {
+                *end += copy;
+                self.counts.diffs += 1;
+                let host = &mut self.hosts[at];
+                let changed = host.changed.insert(name.page, 0).unwrap_or(0);
+                let long = (changed + FRAME).min(LONGEST) as u16;
+                host.diffs.insert(name, long);
+                if changed == 0 && then == Afterwards::Refresh {
+                    let page = name.page;
+                    let input = Input::Unchanged { segment, page };
+                    follow.push_back(Pending::Local(input));
+                }
+            }
+            DiffWork::Keep { names, .. } => self.keep(at, &names, bytes),
+            DiffWork::Merge { names, .. } => *end += copy * (1 + names.len() as u64),
+            DiffWork::Update { names, .. } => *end += 2 * copy * names.len() as u64,
+            DiffWork::Send {
+                address,
+                header,
+                segment,
+                request,
+                names,
+                at_most,
+            } => {
+                let template = Diffs {
+                    segment,
+                    request,
+                    diffs: Vec::new(),
+                };
+                self.send_diffs(at, (address, header), &template, (&names, at_most), end);
+            }
+            DiffWork::Forget { upto, .. } => {
+                let diffs = &mut self.hosts[at].diffs;
+                diffs.retain(|name, _| !upto.has(name.node, name.interval));
+            }
+            DiffWork::DropTwin { .. } | DiffWork::Compare { .. } => {}
+        }
+    }
+
+    fn keep(&mut self, at: usize, names: &[DiffName], bytes: &[u8]) {
+        let Ok((_, Message::Diffs(came), _)) = Message::decode(bytes) else {
+            return;
+        };
+        let kept = came.diffs.iter().filter(|(name, _)| names.contains(name));
+        self.hosts[at].diffs.extend(kept.copied());
+    }
+
+    fn send_diffs(
+        &mut self,
+        at: usize,
+        to: (SocketAddr, Header),
+        template: &Diffs,
+        (names, at_most): (&[DiffName], u16),
+        end: &mut u64,
+    ) {
+        let mut batch = template.clone();
+        for name in names {
+            let long = self.hosts[at].diffs.get(name).copied().unwrap_or(0);
+            if long > at_most {
+                continue;
+            }
+            if batch.bytes() + usize::from(long) > TOGETHER {
+                let full = std::mem::replace(&mut batch, template.clone());
+                let tail = full.bytes();
+                self.send(at, to, &Message::Diffs(full), tail, end);
+            }
+            batch.diffs.push((*name, long));
+        }
+        if !batch.diffs.is_empty() {
+            let tail = batch.bytes();
+            self.send(at, to, &Message::Diffs(batch), tail, end);
+        }
+    }
+
+    fn send(
+        &mut self,
+        at: usize,
+        (address, header): (SocketAddr, Header),
+        message: &Message,
+        tail: usize,
+        end: &mut u64,
+    ) {
+        let mut bytes = Vec::new();
+        message.encode(header, &mut bytes);
+        bytes.resize(bytes.len() + tail, 0);
+        self.counts.messages += 1;
+        self.counts.bytes += bytes.len() as u64;
+        *end += nanos(self.costs.half(bytes.len()));
+        let source = super::cluster::address(at);
+        let to = host_of(address);
+        self.schedule(*end, Event::Arrival { to, source, bytes });
+    }
+
+    fn wake(&mut self, at: usize, page: PageIndex, end: u64) {
+        if let State::Stopped(index, _) = self.hosts[at].state
+            && index == page
+        {
+            self.hosts[at].state = State::Runs;
+            self.resume_at(at, end + nanos(self.costs.wake));
+        }
+    }
+
+    fn reclaim(&mut self, at: usize, key: SyncKey, follow: &mut VecDeque<Pending>) {
+        match self.hosts[at].words.get_mut(&key) {
+            Some(word @ LockWord::Free) => {
+                *word = LockWord::Absent;
+                let recovered = false;
+                let input = Input::LockReturned { key, recovered };
+                follow.push_back(Pending::Local(input));
+            }
+            Some(LockWord::Held { wanted, .. }) => *wanted = true,
+            _ => {}
+        }
+    }
+
+    fn replied(
+        &mut self,
+        at: usize,
+        ticket: Ticket,
+        reply: Reply,
+        end: &mut u64,
+    ) -> Result<(), Stuck> {
+        if self.hosts[at].state != State::Waits(ticket) {
+            self.replies.insert(ticket, reply);
+            return Ok(());
+        }
+        if let Reply::Refused(why) = reply {
+            return Err(Stuck(format!("a process is refused: {why}")));
+        }
+        *end += nanos(self.costs.call);
+        self.hosts[at].state = State::Runs;
+        self.resume_at(at, *end + nanos(self.costs.wake));
+        Ok(())
+    }
+}

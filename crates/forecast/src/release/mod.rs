@@ -1,0 +1,52 @@
+//! What a program under policy `release` would take: its own trace, replayed on real
+//! nodes under a clock of measured costs.
+//!
+//! A [`Trace`] is what one process did to memory, with the time it computed in between
+//! (`apps/trace` writes them down). Processes do here what they did there, each on a host
+//! of its own, whose daemon and program share a processor; who has which lock when, and who waits at
+//! which barrier for how long, follows. Contents are of no concern: a diff is as long as
+//! the trace says its bytes are. A world of its own, as that of labelled programs in `pagemesh-sim` is:
+//! locks, barriers and diffs, and none of what only sequential segments need.
+
+mod carry_out;
+mod cluster;
+mod costs;
+mod host;
+mod program;
+mod trace;
+
+pub use costs::ReleaseCosts;
+pub use trace::{BadTrace, Trace};
+
+use crate::cluster::Stuck;
+use core::time::Duration;
+use pagemesh_wire::peer::Spread;
+
+#[cfg(test)]
+mod tests;
+
+/// What a replay took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Between the first two times that the first process asked for the time: its
+    /// parallel part.
+    pub part: Duration,
+    /// Until the last process had ended.
+    pub whole: Duration,
+    /// Datagrams of all daemons, from beginning to end.
+    pub messages: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Diffs made.
+    pub diffs: u64,
+    /// Accesses that stopped.
+    pub faults: u64,
+}
+
+/// Replays one trace for each host.
+///
+/// # Errors
+/// If the program does not come to its end, which no trace of a whole run brings about.
+pub fn replay(costs: &ReleaseCosts, spread: Spread, traces: &[Trace]) -> Result<Replayed, Stuck> {
+    cluster::Cluster::new(*costs, spread, traces)?.run()
+}

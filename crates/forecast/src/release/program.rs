@@ -1,0 +1,160 @@
+//! What processes do: the steps of their traces.
+
+use super::cluster::{CLIENT, Cluster, MAPPING, nanos};
+use super::host::State;
+use super::trace::Step;
+use crate::cluster::Stuck;
+use pagemesh_core::{Input, Request, Rights};
+use pagemesh_wire::lockword::LockWord;
+use pagemesh_wire::peer::{Access, Call};
+use pagemesh_wire::{PageIndex, SyncKey};
+
+/// Barriers have numbers of their own, beside locks.
+const BARRIERS: u64 = 1 << 40;
+
+/// A lock that is free here.
+const AT_ONCE: u64 = 70;
+
+impl Cluster {
+    /// A process goes on until something takes time.
+    pub(super) fn go_on(&mut self, at: usize) -> Result<(), Stuck> {
+        let busy = self.hosts[at].busy_until;
+        if busy > self.now {
+            self.resume_at(at, busy);
+            return Ok(());
+        }
+        self.hosts[at].state = State::Runs;
+        loop {
+            let Some(step) = self.hosts[at].steps.pop_front() else {
+                self.has_ended(at);
+                return Ok(());
+            };
+            if !self.step(at, step)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes a step; false if it takes time.
+    fn step(&mut self, at: usize, step: Step) -> Result<bool, Stuck> {
+        match step {
+            Step::Work(0) => {}
+            Step::Work(nanos) => {
+                self.works(at, nanos);
+                return Ok(false);
+            }
+            Step::Load(page) if self.hosts[at].may(page) >= Rights::Read => {}
+            Step::Store(page, bytes) if self.hosts[at].may(page) == Rights::Write => {
+                *self.hosts[at].changed.entry(page).or_default() += u32::from(bytes);
+            }
+            Step::Load(page) => {
+                self.stop(at, step, page, Access::Read);
+                return Ok(false);
+            }
+            Step::Store(page, _) => {
+                self.stop(at, step, page, Access::Write);
+                return Ok(false);
+            }
+            Step::Barrier(number) => {
+                let parties = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
+                let key = self.key(BARRIERS + number);
+                let call = Call::Barrier { key, parties };
+                self.ask(at, Request::Call { to: None, call });
+                return Ok(false);
+            }
+            Step::Lock(number) => {
+                self.lock(at, number);
+                return Ok(false);
+            }
+            Step::Unlock(number) => self.unlock(at, number)?,
+            Step::Signalled(number, times) => {
+                if self.signals.get(&number).copied().unwrap_or(0) < times {
+                    self.hosts[at].steps.push_front(step);
+                    self.hosts[at].state = State::Sleeps;
+                    return Ok(false);
+                }
+            }
+            Step::Signal(number) => self.signal(number),
+            Step::Note => {
+                let now = self.now;
+                self.hosts[at].notes.push(now);
+            }
+        }
+        Ok(true)
+    }
+
+    fn works(&mut self, at: usize, nanos: u64) {
+        let until = self.now + nanos;
+        self.hosts[at].state = State::Works { until };
+        self.resume_at(at, until);
+    }
+
+    fn stop(&mut self, at: usize, step: Step, page: PageIndex, access: Access) {
+        self.counts.faults += 1;
+        self.hosts[at].steps.push_front(step);
+        self.hosts[at].state = State::Stopped(page, access);
+        let mapping = MAPPING;
+        let input = Input::Fault {
+            mapping,
+            page,
+            access,
+        };
+        self.hears_at(at, self.now + nanos(self.costs.trap), input);
+    }
+
+    fn ask(&mut self, at: usize, request: Request) {
+        let ticket = self.ticket();
+        self.hosts[at].state = State::Waits(ticket);
+        let client = CLIENT;
+        let input = Input::Request {
+            ticket,
+            client,
+            request,
+        };
+        self.hears_at(at, self.now + nanos(self.costs.call), input);
+    }
+
+    fn key(&self, number: u64) -> SyncKey {
+        let segment = self.segment;
+        SyncKey { segment, number }
+    }
+
+    fn lock(&mut self, at: usize, number: u64) {
+        let key = self.key(number);
+        if let Some(word @ LockWord::Free) = self.hosts[at].words.get_mut(&key) {
+            let (by, wanted) = (CLIENT, false);
+            *word = LockWord::Held { by, wanted };
+            return self.works(at, AT_ONCE);
+        }
+        self.ask(at, Request::Lock { key });
+    }
+
+    fn unlock(&mut self, at: usize, number: u64) -> Result<(), Stuck> {
+        let key = self.key(number);
+        let Some(LockWord::Held { wanted, .. }) = self.hosts[at].words.get(&key).copied() else {
+            return Err(Stuck(format!("lock {number} is given back, but not held")));
+        };
+        if !wanted {
+            self.hosts[at].words.insert(key, LockWord::Free);
+            return Ok(());
+        }
+        self.hosts[at].words.insert(key, LockWord::Absent);
+        let recovered = false;
+        let input = Input::LockReturned { key, recovered };
+        self.hears_at(at, self.now + nanos(self.costs.call), input);
+        Ok(())
+    }
+
+    /// All who wait look again, when word of it has come to them.
+    fn signal(&mut self, number: u64) {
+        *self.signals.entry(number).or_default() += 1;
+        let costs = &self.costs;
+        let word = 2 * costs.call + 2 * costs.decide + costs.short + costs.wake;
+        let at = self.now + nanos(word);
+        for host in 0..self.hosts.len() {
+            if self.hosts[host].state == State::Sleeps {
+                self.resume_at(host, at);
+            }
+        }
+    }
+}

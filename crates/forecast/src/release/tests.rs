@@ -1,0 +1,80 @@
+use super::{ReleaseCosts, Trace, replay};
+use core::time::Duration;
+use pagemesh_wire::peer::Spread;
+
+fn costs() -> ReleaseCosts {
+    let [round_trip, lock, fault] = [10, 25, 25].map(Duration::from_micros);
+    ReleaseCosts::of(round_trip, lock, fault)
+}
+
+/// Bands of so many pages; each process computes, and reads its neighbour's last page.
+fn bands(processes: u32, rounds: u32) -> Vec<Trace> {
+    let band = |rank: u32| {
+        let mut lines = vec!["b 0".to_owned(), "n".to_owned()];
+        for _ in 0..rounds {
+            if rank > 0 {
+                lines.push(format!("l {}", rank * 4 - 1));
+            }
+            lines.push(format!("w {}", 8_000_000 / processes));
+            lines.push("b 1".to_owned());
+            let stores = (rank * 4..rank * 4 + 4).map(|page| format!("s {page} 2000"));
+            lines.extend(stores);
+            lines.push("b 2".to_owned());
+        }
+        lines.push("n".to_owned());
+        Trace::parse(&lines.join("\n")).unwrap()
+    };
+    (0..processes).map(band).collect()
+}
+
+#[test]
+fn a_program_of_phases_is_quicker_on_more_hosts() {
+    let took = |hosts| {
+        let traces = bands(hosts, 20);
+        replay(&costs(), Spread::Lazy, &traces).unwrap()
+    };
+    let (one, two, eight) = (took(1), took(2), took(8));
+    assert!(one.part >= Duration::from_millis(160), "{one:?}");
+    assert!(one.part < Duration::from_millis(170), "{one:?}");
+    let speedup = one.part.as_secs_f64() / two.part.as_secs_f64();
+    assert!((1.7..2.0).contains(&speedup), "{two:?}");
+    let speedup = one.part.as_secs_f64() / eight.part.as_secs_f64();
+    assert!((3.0..8.0).contains(&speedup), "{eight:?}");
+    assert!(two.diffs >= 19 && two.messages > 80, "{two:?}");
+}
+
+#[test]
+fn locks_pass_and_conditions_are_waited_for() {
+    let first = "n\na 7\ns 0 8\nr 7\na 7\nc 7 1\nl 0\nr 7\nb 0\nn";
+    let second = "w 1000000\na 7\nl 0\ns 0 8\ng 7\nr 7\nb 0";
+    let traces = [first, second].map(|text| Trace::parse(text).unwrap());
+    let took = replay(&costs(), Spread::Lazy, &traces).unwrap();
+    assert!(took.part >= Duration::from_millis(1), "{took:?}");
+    assert!(took.part < Duration::from_micros(1_400), "{took:?}");
+}
+
+#[test]
+fn what_costs_more_takes_longer_and_is_done_again_the_same() {
+    let traces = bands(4, 5);
+    let cheap = replay(&costs(), Spread::Lazy, &traces).unwrap();
+    let dear = replay(&costs().times(4.0), Spread::Lazy, &traces).unwrap();
+    assert!(dear.part > cheap.part, "{dear:?} {cheap:?}");
+    assert_eq!(cheap, replay(&costs(), Spread::Lazy, &traces).unwrap());
+}
+
+#[test]
+fn nonsense_is_refused_with_its_line() {
+    for line in [
+        "x",
+        "l",
+        "l 1 2",
+        "s 1",
+        "s 1 70000",
+        "l 99999999",
+        "w -1",
+        "b 1 2 3",
+    ] {
+        let why = Trace::parse(&format!("n\n{line}")).unwrap_err().to_string();
+        assert!(why.contains("line 2"), "{why}");
+    }
+}
