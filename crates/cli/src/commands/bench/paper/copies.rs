@@ -61,7 +61,8 @@ pub(super) fn finish(mut copies: Vec<Child>, patience: Duration) -> Result<Vec<O
         if !running || failed.is_some() {
             break;
         }
-        std::thread::sleep(Duration::from_millis(2));
+        // Seldom: looking takes the copies' processors from them.
+        std::thread::sleep(Duration::from_millis(20));
     }
     if failed.is_some() {
         for copy in &mut copies {

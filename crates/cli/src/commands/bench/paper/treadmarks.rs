@@ -3,6 +3,7 @@
 
 mod basics;
 mod document;
+mod forecast;
 mod literature;
 mod program;
 mod run;
@@ -16,7 +17,7 @@ use crate::output;
 use crate::sandbox::Plan;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
-use document::Document;
+use document::{Document, Run};
 use pagemesh::Policy;
 use program::{PROGRAMS, Program};
 use run::{Place, Stand};
@@ -61,6 +62,9 @@ pub(super) struct Treadmarks {
     /// Numbers of nodes with a fifth of a processor each; 0 for none
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8], value_name = "N")]
     slow: Vec<usize>,
+    /// Numbers of nodes to forecast
+    #[arg(long, value_delimiter = ',', default_values_t = [2, 8, 64], value_name = "N")]
+    forecast: Vec<usize>,
     /// Larger problems, as suit processors of today, beside the paper's
     #[arg(long)]
     large: bool,
@@ -88,15 +92,18 @@ enum Part {
     Networks,
     /// TR2: programs on nodes with a fifth of a processor each
     Slow,
+    /// TR2: what programs would take on more nodes, from their own traces (Linux on x86-64)
+    Forecast,
 }
 
 impl Part {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Basics,
         Self::Programs,
         Self::Divided,
         Self::Networks,
         Self::Slow,
+        Self::Forecast,
     ];
 }
 
@@ -111,6 +118,7 @@ impl Treadmarks {
                 Part::Divided => self.divided(&policies, &mut document)?,
                 Part::Networks => self.substrates(&policies, &mut document)?,
                 Part::Slow => self.slow_nodes(&policies, &mut document)?,
+                Part::Forecast => self.forecasts(&mut document)?,
             }
         }
         let place = |name: &str| PROGRAMS.iter().position(|program| program.name == name);
@@ -160,16 +168,42 @@ impl Treadmarks {
             let alone = self.median(|| self.place().alone(program, None))?;
             document.add_alone(program.name, self.large, alone);
             for nodes in &self.nodes {
-                let stand = Stand::start(&Plan::new(*nodes), None)?;
-                for policy in policies {
-                    let mut runs = Vec::new();
-                    for _ in 0..self.rounds {
-                        runs.push(self.place().together(&stand, program, policy, alone)?);
-                    }
-                    runs.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
-                    document.add(runs.swap_remove(runs.len() / 2));
-                }
+                self.on_nodes(program, (*nodes, alone), policies, document)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Each policy in turn, and as many copies that share nothing: processors of one
+    /// machine may lose by each other, by more in one minute than in the next.
+    fn on_nodes(
+        &self,
+        program: &'static Program,
+        (nodes, alone): (usize, f64),
+        policies: &[String],
+        document: &mut Document,
+    ) -> Result<()> {
+        let stand = Stand::start(&Plan::new(nodes), None)?;
+        let enough = nodes <= pagemesh_os::cpu::available();
+        let mut crowds = Vec::new();
+        let mut runs: Vec<Vec<Run>> = policies.iter().map(|_| Vec::new()).collect();
+        for _ in 0..self.rounds {
+            if enough {
+                crowds.push(self.place().crowd(program, nodes)?);
+            }
+            for (policy, runs) in policies.iter().zip(&mut runs) {
+                runs.push(self.place().together(&stand, program, policy, alone)?);
+            }
+        }
+        crowds.sort_by(f64::total_cmp);
+        let crowd_seconds = crowds.get(crowds.len() / 2).copied();
+        for mut runs in runs {
+            runs.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
+            let run = runs.swap_remove(runs.len() / 2);
+            document.add(Run {
+                crowd_seconds,
+                ..run
+            });
         }
         Ok(())
     }
@@ -262,6 +296,20 @@ impl Treadmarks {
                     let run = self.place().together(&stand, program, policy, alone)?;
                     document.add_limited(run, *ceiling);
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// TR2, TR8: what programs would take on nodes there are no processors for.
+    fn forecasts(&self, document: &mut Document) -> Result<()> {
+        let place = self.place();
+        for program in self.programs().filter(|program| program.speedup.is_some()) {
+            if let Err(error) = forecast::of(&place, program, &self.forecast, document) {
+                let name = program.name;
+                document
+                    .missing
+                    .push(format!("forecast of {name}: {error:#}"));
             }
         }
         Ok(())

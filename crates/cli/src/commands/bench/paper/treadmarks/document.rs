@@ -21,6 +21,8 @@ pub(super) struct Document {
     pub(super) divided: Vec<Divided>,
     pub(super) substrates: Vec<Substrate>,
     pub(super) limited: Vec<Limited>,
+    #[serde(default)]
+    pub(super) forecasts: Vec<Forecast>,
     /// What could not be measured, and why.
     pub(super) missing: Vec<String>,
 }
@@ -54,6 +56,10 @@ pub(super) struct Run {
     pub(super) seconds: f64,
     /// Alone to together.
     pub(super) speedup: f64,
+    /// Of as many copies of the sequential version at a time, one on each processor, each
+    /// solving the whole problem: what the processors lose by each other.
+    #[serde(default)]
+    pub(super) crowd_seconds: Option<f64>,
     /// The paper's, with 8 processors: ATM and Ethernet.
     pub(super) paper_speedup: Option<(f64, f64)>,
     /// From `Tmk_startup` to `Tmk_exit`: what all that follows counts.
@@ -121,6 +127,23 @@ pub(super) struct Limited {
     pub(super) relative: f64,
 }
 
+/// What a program would take, from its own traces and measured costs.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Forecast {
+    pub(super) program: String,
+    pub(super) large: bool,
+    pub(super) nodes: usize,
+    /// Of the parallel part.
+    pub(super) seconds: f64,
+    /// Alone to that.
+    pub(super) speedup: f64,
+    /// Where it was measured on as many nodes, and the forecast knows what the processors
+    /// lose by each other.
+    pub(super) measured: Option<f64>,
+    pub(super) messages: u64,
+    pub(super) measured_messages: Option<u64>,
+}
+
 impl Document {
     /// Nothing yet.
     pub(super) fn new() -> Self {
@@ -135,6 +158,7 @@ impl Document {
             divided: Vec::new(),
             substrates: Vec::new(),
             limited: Vec::new(),
+            forecasts: Vec::new(),
             missing: Vec::new(),
         }
     }
@@ -206,6 +230,19 @@ impl Document {
         });
     }
 
+    /// Adds a forecast, in the place of the same made before.
+    pub(super) fn add_forecast(&mut self, one: Forecast) {
+        let what = |one: &Forecast| (one.program.clone(), one.large, one.nodes);
+        self.forecasts.retain(|other| what(other) != what(&one));
+        self.forecasts.push(one);
+    }
+
+    /// How long a program takes alone, if it was measured.
+    pub(super) fn alone(&self, program: &str, large: bool) -> Option<f64> {
+        let same = |one: &&Alone| one.program == program && one.large == large;
+        self.alone.iter().find(same).map(|one| one.seconds)
+    }
+
     /// In the order of the paper, however it was measured.
     pub(super) fn sort(&mut self, place: impl Fn(&str) -> usize) {
         let key = |run: &Run| {
@@ -217,6 +254,8 @@ impl Document {
         self.divided
             .sort_by_key(|one| (one.large, place(&one.program), one.policy.clone()));
         self.limited.sort_by_key(|one| key(&one.run));
+        self.forecasts
+            .sort_by_key(|one| (one.large, place(&one.program), one.nodes));
     }
 }
 
@@ -233,6 +272,13 @@ impl Run {
     pub(super) fn efficiency(&self) -> f64 {
         self.speedup / self.nodes as f64
     }
+
+    /// The efficiency that processors which share nothing have here, at the same time:
+    /// what they lose by each other, no memory shared.
+    pub(super) fn ceiling(&self) -> Option<f64> {
+        let alone = self.speedup * self.seconds;
+        self.crowd_seconds.map(|crowd| alone / crowd)
+    }
 }
 
 #[cfg(test)]
@@ -248,6 +294,7 @@ pub(super) mod tests {
             nodes,
             seconds,
             speedup: 1.0,
+            crowd_seconds: None,
             paper_speedup: None,
             whole_seconds: seconds,
             barriers: 0,

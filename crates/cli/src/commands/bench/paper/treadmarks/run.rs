@@ -116,6 +116,23 @@ impl Place<'_> {
         copies::seconds(&copies::finish(vec![copy], PATIENCE)?[0])
     }
 
+    /// Seconds of as many copies at a time, each alone with its problem, one on each
+    /// processor: their mean.
+    pub(super) fn crowd(&self, program: &Program, copies: usize) -> Result<f64> {
+        let path = self.programs.join(program.name);
+        let mut started = Vec::new();
+        for number in 0..copies {
+            let mut command = copies::command(None, None, &path);
+            command.args(self.arguments(program)).arg("--sequential");
+            let copy = copies::start(&mut command, &path)?;
+            pin_process(copy.id(), number).context("cannot pin a process")?;
+            started.push(copy);
+        }
+        let outputs = copies::finish(started, PATIENCE)?;
+        let seconds: Result<Vec<f64>> = outputs.iter().map(copies::seconds).collect();
+        Ok(seconds?.iter().sum::<f64>() / copies.max(1) as f64)
+    }
+
     /// A program on all nodes.
     pub(super) fn together(
         &self,
@@ -152,7 +169,7 @@ impl Place<'_> {
         })
     }
 
-    fn arguments(&self, program: &Program) -> Vec<String> {
+    pub(super) fn arguments(&self, program: &Program) -> Vec<String> {
         program.arguments(self.large, &self.data.to_string_lossy())
     }
 }
@@ -179,6 +196,7 @@ fn put_together(
         nodes: told.len(),
         seconds,
         speedup: alone / seconds,
+        crowd_seconds: None,
         paper_speedup: program.speedup,
         whole_seconds: whole,
         barriers: told.iter().map(|one| one.barriers).max().unwrap_or(0),

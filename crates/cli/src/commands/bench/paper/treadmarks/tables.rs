@@ -76,6 +76,7 @@ fn sheets(document: &Document) -> Vec<Sheet> {
         policies(document),
         substrates(document),
         limited(document),
+        forecasts(document),
     ];
     all.into_iter()
         .filter(|sheet| !sheet.rows.is_empty())
@@ -112,6 +113,8 @@ fn speedups(document: &Document) -> Sheet {
             format!("{:.3}", run.seconds),
             format!("{:.2}", run.speedup),
             format!("{:.2}", run.efficiency()),
+            hundredths(run.ceiling()),
+            hundredths(run.ceiling().map(|ceiling| run.efficiency() / ceiling)),
             paper_speedup(run),
         ]
     };
@@ -125,18 +128,29 @@ fn speedups(document: &Document) -> Sheet {
             "TOGETHER s",
             "SPEEDUP",
             "EFFICIENCY",
+            "CEILING",
+            "OF IT",
             "PAPER, 8: ATM / ETHERNET",
         ],
         rows: document.runs.iter().map(row).collect(),
     }
 }
 
+/// Two digits, if there is something to say.
+fn hundredths(number: Option<f64>) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| format!("{number:.2}"))
+}
+
 /// The program, and whether its problem is larger than the paper's.
 fn name(run: &Run) -> String {
-    if run.large {
-        format!("{}, larger", run.program)
+    named(&run.program, run.large)
+}
+
+fn named(program: &str, large: bool) -> String {
+    if large {
+        format!("{program}, larger")
     } else {
-        run.program.clone()
+        program.to_owned()
     }
 }
 
@@ -384,5 +398,45 @@ fn limited(document: &Document) -> Sheet {
             "PAPER, 8: ATM / ETHERNET",
         ],
         rows: document.limited.iter().map(row).collect(),
+    }
+}
+
+fn forecasts(document: &Document) -> Sheet {
+    let row = |one: &super::document::Forecast| {
+        let runs = || document.runs.iter();
+        let paper = runs().find(|run| run.program == one.program);
+        let off = one
+            .measured
+            .map(|measured| 100.0 * (one.seconds / measured - 1.0));
+        let seconds = one.measured.map(|measured| format!("{measured:.3}"));
+        let dash = || "-".to_owned();
+        vec![
+            named(&one.program, one.large),
+            one.nodes.to_string(),
+            format!("{:.3}", one.seconds),
+            format!("{:.2}", one.speedup),
+            seconds.unwrap_or_else(dash),
+            off.map_or_else(dash, |off| format!("{off:+.0}")),
+            one.messages.to_string(),
+            one.measured_messages
+                .map_or_else(dash, |messages| messages.to_string()),
+            paper.map_or_else(dash, paper_speedup),
+        ]
+    };
+    Sheet {
+        title: "Forecasts (TR2) of policy release, from traces of the programs and measured costs"
+            .to_owned(),
+        header: vec![
+            "PROGRAM",
+            "NODES",
+            "FORECAST s",
+            "SPEEDUP",
+            "MEASURED s",
+            "OFF BY %",
+            "MESSAGES",
+            "MEASURED",
+            "PAPER, 8: ATM / ETHERNET",
+        ],
+        rows: document.forecasts.iter().map(row).collect(),
     }
 }
