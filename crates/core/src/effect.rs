@@ -255,6 +255,11 @@ impl Effects {
         self.0.len()
     }
 
+    /// The effect with that number.
+    pub(crate) fn at(&mut self, index: usize) -> &mut Effect {
+        &mut self.0[index]
+    }
+
     /// Takes out those from `start` on.
     pub(crate) fn split_off(&mut self, start: usize) -> Vec<Effect> {
         self.0.split_off(start)

@@ -4,8 +4,8 @@ use crate::time::Time;
 use pagemesh_wire::peer::Subject;
 use pagemesh_wire::{CallId, NodeId, SegmentId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What to look at when its time comes. A stale timer is harmless: whoever is
 /// looked at knows what is due.
@@ -30,38 +30,72 @@ pub(crate) enum Timer {
 
 /// All timers of a node, and how many wait for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct Timers(BTreeMap<(Time, Timer), u32>);
+pub(crate) struct Timers(BTreeMap<Time, Moment>);
+
+/// What to look at when one moment comes, in order. Pages asked for together are due
+/// together, are armed in order and come in order: at the back and from the front
+/// nothing has to be searched for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Moment(VecDeque<(Timer, u32)>);
+
+impl Moment {
+    fn arm(&mut self, timer: Timer) {
+        if self.0.back().is_none_or(|(last, _)| *last < timer) {
+            return self.0.push_back((timer, 1));
+        }
+        match self.place(timer) {
+            Ok(place) => self.0[place].1 += 1,
+            Err(place) => self.0.insert(place, (timer, 1)),
+        }
+    }
+
+    fn disarm(&mut self, timer: Timer) {
+        let front = self.0.front().filter(|(first, _)| *first == timer);
+        let place = front.map_or_else(|| self.place(timer), |_| Ok(0));
+        let Ok(place) = place else { return };
+        self.0[place].1 -= 1;
+        if self.0[place].1 == 0 {
+            self.0.remove(place);
+        }
+    }
+
+    fn place(&self, timer: Timer) -> Result<usize, usize> {
+        self.0.binary_search_by(|(other, _)| other.cmp(&timer))
+    }
+}
 
 impl Timers {
     /// Look at `timer` at `at`.
     pub(crate) fn arm(&mut self, at: Time, timer: Timer) {
-        *self.0.entry((at, timer)).or_default() += 1;
+        self.0.entry(at).or_default().arm(timer);
     }
 
     /// One who armed `timer` at `at` needs it no more.
     pub(crate) fn disarm(&mut self, at: Time, timer: Timer) {
-        if let Entry::Occupied(mut armed) = self.0.entry((at, timer)) {
-            *armed.get_mut() -= 1;
-            if *armed.get() == 0 {
-                armed.remove();
+        if let Entry::Occupied(mut moment) = self.0.entry(at) {
+            moment.get_mut().disarm(timer);
+            if moment.get().0.is_empty() {
+                moment.remove();
             }
         }
     }
 
     /// The earliest time at which something may be due.
     pub(crate) fn next(&self) -> Option<Time> {
-        self.0.first_key_value().map(|((at, _), _)| *at)
+        self.0.first_key_value().map(|(at, _)| *at)
     }
 
     /// Takes out one timer whose time has come.
     pub(crate) fn pop_due(&mut self, now: Time) -> Option<Timer> {
-        let first = self.0.first_entry()?;
-        let (at, timer) = *first.key();
-        if at > now {
+        let mut first = self.0.first_entry()?;
+        if *first.key() > now {
             return None;
         }
-        first.remove();
-        Some(timer)
+        let timer = first.get_mut().0.pop_front();
+        if first.get().0.is_empty() {
+            first.remove();
+        }
+        timer.map(|(timer, _)| timer)
     }
 }
 
@@ -84,5 +118,21 @@ mod tests {
         assert_eq!(timers.pop_due(early), None);
         assert_eq!(timers.pop_due(late), Some(Timer::Join));
         assert_eq!(timers.next(), None);
+    }
+
+    #[test]
+    fn what_is_due_together_comes_in_order_whatever_the_order_it_was_armed_in() {
+        let mut timers = Timers::default();
+        let due = Time(7);
+        let suspect = |node| Timer::Suspect(NodeId(node));
+        for node in [4, 6, 2, 9, 6, 1] {
+            timers.arm(due, suspect(node));
+        }
+        for gone in [4, 6, 5] {
+            timers.disarm(due, suspect(gone));
+        }
+        let popped = core::iter::from_fn(|| timers.pop_due(due));
+        assert_eq!(popped.collect::<Vec<_>>(), [1, 2, 6, 9].map(suspect));
+        assert_eq!(timers, Timers::default());
     }
 }

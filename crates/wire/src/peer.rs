@@ -143,10 +143,12 @@ impl AskMany {
             have: ask.waiter.have,
             since: ask.since,
         };
+        let mut wishes = Vec::with_capacity(Self::LIMIT);
+        wishes.push(wish);
         Some(Self {
             segment,
             access: ask.waiter.access,
-            wishes: vec![wish],
+            wishes,
         })
     }
 

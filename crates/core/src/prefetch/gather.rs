@@ -8,19 +8,15 @@ use pagemesh_wire::peer::{Ask, AskMany, Message, Subject, Wish};
 /// own and new, into as few datagrams as possible. Wishes may overtake what
 /// else is said, as any datagram may.
 pub(crate) fn gather(effects: &mut Effects, start: usize) {
-    let mut kept = Vec::new();
-    let mut many: Vec<Effect> = Vec::new();
+    let mut open: Vec<usize> = Vec::new();
     for effect in effects.split_off(start) {
-        let Some(wish) = wish(&effect) else {
-            kept.push(effect);
-            continue;
-        };
-        if !many.iter_mut().any(|open| joins(open, &effect, wish)) {
-            many.push(effect);
+        if let Some(wish) = wish(&effect) {
+            let found = open.iter().any(|&at| joins(effects.at(at), &effect, wish));
+            if found {
+                continue;
+            }
+            open.push(effects.len());
         }
-    }
-    kept.append(&mut many);
-    for effect in kept {
         effects.push(effect);
     }
 }
