@@ -126,4 +126,19 @@ mod tests {
         poll.wait(Some(0), &mut found).unwrap();
         assert_eq!(found, []);
     }
+
+    /// Time windows are some microseconds: who sleeps for milliseconds instead keeps
+    /// others waiting.
+    #[test]
+    fn short_waits_are_short() {
+        let mut poll = Poll::new().unwrap();
+        let wait = |_| {
+            let begin = std::time::Instant::now();
+            poll.wait(Some(20_000), &mut Vec::new()).unwrap();
+            begin.elapsed()
+        };
+        let shortest = (0..50).map(wait).min().unwrap();
+        assert!(shortest.as_micros() < 800, "{shortest:?}");
+        assert!(shortest.as_micros() >= 20, "{shortest:?}");
+    }
 }

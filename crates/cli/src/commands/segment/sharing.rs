@@ -95,6 +95,10 @@ impl Verdict {
     }
 }
 
+/// What helps without moving anything.
+const OTHERWISE: &str = "or raise the time window, or, where locks and barriers of PageMesh order all \
+                         accesses, use policy `release`, under which each node writes to its own copy";
+
 impl Page {
     fn verdict(&self) -> Verdict {
         let (turns, met) = self
@@ -128,12 +132,13 @@ impl Page {
         }
     }
 
-    /// Where to part what several nodes write.
+    /// Where to part what several nodes write; if not there, how to live with it.
     fn parting(&self) -> String {
         let Some(borders) = self.borders() else {
-            return "what different nodes write is interleaved: sort it by who writes it, each part on \
-                    pages of its own, or raise the time window"
-                .into();
+            return format!(
+                "what different nodes write is interleaved: sort it by who writes it, each part on \
+                 pages of its own, {OTHERWISE}"
+            );
         };
         let pads = borders.iter().map(|border| {
             let pad = pagemesh_wire::PAGE_SIZE - border;
@@ -142,7 +147,7 @@ impl Page {
         let pads: Vec<_> = pads.collect();
         format!(
             "parts of different nodes meet here: pad {}, so that the next part begins a page; or split \
-             the segment there, or raise the time window",
+             the segment there, {OTHERWISE}",
             pads.join(" and ")
         )
     }
@@ -248,6 +253,7 @@ mod tests {
             "{}",
             page.advice()
         );
+        assert!(page.advice().contains("policy `release`"));
     }
 
     #[test]

@@ -77,15 +77,11 @@ pub(super) fn measure(programs: &Path, rounds: u32, document: &mut Document) -> 
         let forecast = micros(forecast::fault(&costs)?);
         check(&format!("{name}, 10 Mbit/s"), "us", took, forecast);
     }
-    let asleep = Costs {
-        awake: Duration::ZERO,
-        ..costs
-    };
     for (name, window) in [("0", Window::Nanos(0)), ("auto", Window::Auto)] {
         let measured = game(programs, name, rounds)?;
-        let forecast = battleship(&asleep, programs, window)?;
+        let forecast = battleship(&costs, programs, window)?;
         check(
-            &format!("turn of Battleship, daemons that sleep, Δ = {name}"),
+            &format!("turn of Battleship, Δ = {name}"),
             "us",
             measured,
             forecast,
@@ -101,9 +97,9 @@ pub(super) fn measure(programs: &Path, rounds: u32, document: &mut Document) -> 
     checks.note(
         "The fault itself is what the costs are made of, and no check. Measured costs besides: what it takes to take a page \
          away (a store that brings a page, beside a load), to rouse a daemon that sleeps, and to get a processor that a \
-         program uses. Each node has one processor, for daemon and program, in forecasts as in runs. Battleship was \
-         played with daemons that sleep while nothing comes: what else daemons do beside programs that look for something \
-         all the time depends on how the scheduler lets them take turns, which no forecast knows. The line of 10 Mbit/s is a token \
+         program uses. Each node has one processor, for daemon and program, in forecasts as in runs. What \
+         schedulers do to a program and a daemon on one processor, when both look for something all the time (Battleship), \
+         is not in them. The line of 10 Mbit/s is a token \
          bucket, which fills while the request is under way; that of the forecast is a wire, which does not.",
     );
     document.put(18, checks);
@@ -268,9 +264,9 @@ fn scrambled(costs: &Costs, kind: &str) -> Result<(f64, Costs)> {
 }
 
 /// Two nodes, each with a processor for its daemon and its program, as forecasts have it.
-fn sandbox(waiting: &str) -> Result<Sandbox> {
+fn sandbox() -> Result<Sandbox> {
     let mut plan = Plan::new(2);
-    plan.waiting = Some(waiting.to_owned());
+    plan.waiting = Some("auto".to_owned());
     plan.compress = Some("off".to_owned());
     let sandbox = Sandbox::start(&plan)?;
     for (number, node) in sandbox.nodes().iter().enumerate() {
@@ -281,7 +277,7 @@ fn sandbox(waiting: &str) -> Result<Sandbox> {
 
 /// Microseconds of a turn of one player on two real nodes.
 fn game(programs: &Path, window: &str, rounds: u32) -> Result<f64> {
-    let sandbox = sandbox("block")?;
+    let sandbox = sandbox()?;
     let program = programs.join("battleship-mesh");
     let arguments = words(&format!("--yield=1 --turns={GAME}"));
     let environment = [("PAGEMESH_WINDOW", window)];
@@ -307,7 +303,7 @@ fn battleship(costs: &Costs, programs: &Path, window: Window) -> Result<f64> {
 
 /// Seconds of two real nodes, and of one process alone, by size; in turn.
 fn multiplied(programs: &Path) -> Result<Vec<(f64, f64)>> {
-    let sandbox = sandbox("auto")?;
+    let sandbox = sandbox()?;
     let (shared, single) = (programs.join("matrix-mesh"), programs.join("matrix"));
     let environment = [("PAGEMESH_WINDOW", "0")];
     let run = |n: &u32| {
