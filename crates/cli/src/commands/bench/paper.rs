@@ -20,7 +20,7 @@ pub(super) struct Paper {
 #[derive(Subcommand)]
 enum Which {
     /// TreadMarks, 1994: nine programs on 1 and 2 nodes, and on 8 slow ones
-    Treadmarks(treadmarks::Treadmarks),
+    Treadmarks(Box<treadmarks::Treadmarks>),
     /// MIRAGE+, 1994: faults by every switch, compression, Battleship, matrix multiply
     Mirage(mirage::Mirage),
 }

@@ -304,8 +304,10 @@ impl Treadmarks {
     /// TR2, TR8: what programs would take on nodes there are no processors for.
     fn forecasts(&self, document: &mut Document) -> Result<()> {
         let place = self.place();
+        let costs = forecast::costs(document)?;
         for program in self.programs().filter(|program| program.speedup.is_some()) {
-            if let Err(error) = forecast::of(&place, program, &self.forecast, document) {
+            let what = (&costs, &self.forecast[..]);
+            if let Err(error) = forecast::of(&place, program, what, document) {
                 let name = program.name;
                 document
                     .missing

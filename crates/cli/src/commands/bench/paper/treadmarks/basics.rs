@@ -6,14 +6,18 @@ use super::super::super::stage::Stage;
 use super::super::super::{Effort, Waiting, fault, sync};
 use super::document::Basic;
 use super::literature;
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 /// Enough for a median, of one row.
 fn effort(only: &str) -> Effort {
+    effort_of(only, Waiting::Block)
+}
+
+fn effort_of(only: &str, waiting: Waiting) -> Effort {
     Effort {
         count: 200,
         rounds: 2,
-        waiting: Some(Waiting::Block),
+        waiting: Some(waiting),
         latency: false,
         only: Some(only.to_owned()),
     }
@@ -65,6 +69,25 @@ pub(super) fn measure() -> Result<Vec<Basic>> {
         literature::PAGE_FAULT,
     );
     Ok(basics)
+}
+
+/// Microseconds of a round trip, of a lock from the other node and of a fault, where daemons
+/// are awake: what falling asleep and waking cost is another matter on each machine, and
+/// virtual ones take tens of microseconds for it.
+pub(super) fn awake() -> Result<[f64; 3]> {
+    let waiting = Waiting::Spin;
+    let mut report = Report::new("awake");
+    sync::measure(&effort_of("lock_handover", waiting), waiting, &mut report)?;
+    fault::measure(&effort_of("read_fault", waiting), waiting, &mut report)?;
+    let told = (
+        report.baseline("lock_handover"),
+        report.median("lock_handover"),
+        report.median("read_fault"),
+    );
+    let (Some(round_trip), Some(lock), Some(fault)) = told else {
+        bail!("a lock or a fault was not measured");
+    };
+    Ok([round_trip, lock, fault])
 }
 
 /// Three nodes take a lock in turn: each asks where it saw the lock go, and that

@@ -23,6 +23,9 @@ pub(super) struct Document {
     pub(super) limited: Vec<Limited>,
     #[serde(default)]
     pub(super) forecasts: Vec<Forecast>,
+    /// Microseconds that these were made of: a round trip, a lock, a fault.
+    #[serde(default)]
+    pub(super) forecast_costs: Option<[f64; 3]>,
     /// What could not be measured, and why.
     pub(super) missing: Vec<String>,
 }
@@ -137,8 +140,7 @@ pub(super) struct Forecast {
     pub(super) seconds: f64,
     /// Alone to that.
     pub(super) speedup: f64,
-    /// Where it was measured on as many nodes, and the forecast knows what the processors
-    /// lose by each other.
+    /// Where it was measured on as many nodes.
     pub(super) measured: Option<f64>,
     pub(super) messages: u64,
     pub(super) measured_messages: Option<u64>,
@@ -159,6 +161,7 @@ impl Document {
             substrates: Vec::new(),
             limited: Vec::new(),
             forecasts: Vec::new(),
+            forecast_costs: None,
             missing: Vec::new(),
         }
     }
