@@ -190,7 +190,11 @@ fn table5(
         yielding,
         Some(literature::ONE_SITE_YIELD),
     );
-    let two = alone(None, &one, &[])? / TURNS * 1e6;
+    // Now and then the kernel leaves both on one processor.
+    let games: Result<Vec<_>> = (0..5).map(|_| alone(None, &one, &[])).collect();
+    let mut games = games?;
+    games.sort_by(f64::total_cmp);
+    let two = games[games.len() / 2] / TURNS * 1e6;
     row("one site, two processors", two, None);
     for (name, games) in pinned {
         let paper = (*name == "20 ms").then_some(literature::WINDOW_20_MS);

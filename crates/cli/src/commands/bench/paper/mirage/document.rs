@@ -234,16 +234,13 @@ const TAIL: &str = "
   to 700 writes. On the paper's wire it gains more than theirs, since the codec now takes a thousandth of what it took and the wire is
   the same. Between unshaped nodes it still gains where packets are saved, since packets cost processor time; pages that go in one datagram
   have nothing to save there but zeros, and `auto` leaves them alone.
-- *Battleship* (MR12 to MR14): the pattern is theirs, a read fault, a page and an upgrade for each turn. With Δ = 20 ms a turn takes what it took
-  then, for Δ is what it waits for; the other windows are 10 to 40 times faster. `auto` was slower than 0 or a tie until it learnt two things
-  (a forecast showed which, and what they would bring): a window as long as the wait for the page includes the other's window, so that two
-  taught each other to hold on ever longer; and who loads from this page stores to it next, so that the right to store is asked for
-  with the page ([decision 0024](../decisions/0024-auto-learns-that-stores-follow.md)). Since then (`--yield=1`, sandbox of two nodes, not pinned, 789 turns, windows
-  in turn, medians of seven games, 2026-11-22): 0.295 s at Δ = 0 (0.188 to 0.397), 0.159 s with `auto` (0.110 to 0.217), 34 s at 20 ms (60 turns, scaled); five games more of each: 0.246 s (0.153 to
-  0.337) and 0.202 s (0.132 to 0.419). Matrix multiply, 240 x 240, medians of seven runs: 30.3 ms at Δ = 0, 29.6 ms with `auto`. All these were taken beside a soak test, which
-  disturbs them; with players pinned to a processor each, `auto` was faster in some runs and slower in others, and that is not shown. Figures above are older.
-  First forecasts, in such runs too, were 14 % below the measured turn at Δ = 0 and 9 to 46 % below matrix multiply on two sites; their tables come with the next report. Not pinned, players are up to ten times faster; there
-  Δ = 5 µs was ten times slower than 0, and why is not known yet. Fewer invalidations are counted than turns because a node that gives ownership
+- *Battleship* (MR12 to MR14): the pattern is theirs, a read fault, a page and an upgrade for each turn. With Δ = 20 ms a turn takes two
+  windows, as it did then. `auto` takes a hundredth of that, and less than Δ = 0 in the median, pinned and not pinned (below MR13). Single games overlap: what a turn
+  takes at Δ = 0 differs by a factor of six with how the scheduler lets programs and daemons take turns. In sandboxes of their own for each game, not pinned, in turn, 15 games of
+  each, it was 0.129 s with `auto` (0.083 to 0.261) and 0.249 s at 0 (0.176 to 0.812). It took three things: a window that is half of what the page
+  took to come, so that two do not teach each other to hold on ever longer; that who loads from this page stores to it next, so that the right
+  to store is asked for with the page ([decision 0024](../decisions/0024-auto-learns-that-stores-follow.md)); and windows as short as they are asked to be:
+  daemons that sleep rounded theirs up to milliseconds until 22 November, 13:20, so that Δ = 300 µs took as long as 1 ms. Fewer invalidations are counted than turns because a node that gives ownership
   away needs no message to drop its copy. Compression saves fewer packets than theirs (requests and acknowledgements are counted and our
   page packs into two packets), and no time on a link as fast as memory.
 - *Matrix multiply* (MR15, MR16) does not reproduce in its speedups: a processor is some thousand times faster than theirs, a fault some
@@ -254,7 +251,8 @@ const TAIL: &str = "
 
 Not shown: the strict-minimum `timesleep` (our timers have no ticks), Δ = 0 without the guard (it cannot be turned off), MR5's split of
 Mirage's VAX figures. Nodes with a processor each, three and more of them, cannot be had here: nodes with a part of a processor stand in
-(MR15, MR16), and forecasts (`--parts forecast`), whose error is known from two.
+(MR15, MR16), and forecasts (the last two tables), whose error is known from two: a quarter at most for matrix multiply, where it changes from run to run with
+what the machine does beside. For Battleship they are worth nothing: they know no scheduler, on which a turn depends more than on anything else.
 ";
 
 #[cfg(test)]

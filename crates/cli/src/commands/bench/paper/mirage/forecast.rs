@@ -88,22 +88,22 @@ pub(super) fn measure(programs: &Path, rounds: u32, document: &mut Document) -> 
         );
     }
     let multiplied = multiplied(programs)?;
-    for (n, (measured, alone)) in SIZES.iter().zip(&multiplied) {
-        let forecast = matrix(&costs, *n, 2, (*alone, nap))?;
+    for (n, times) in SIZES.iter().zip(&multiplied) {
+        let (measured, forecast) = (times.shared, matrix(&costs, *n, 2, times, nap)?);
         let name = format!("matrix {n} x {n}");
         check(&name, "ms", measured * 1e3, forecast * 1e3);
     }
-    let alone: Vec<_> = multiplied.into_iter().map(|(_, alone)| alone).collect();
     checks.note(
         "The fault itself is what the costs are made of, and no check. Measured costs besides: what it takes to take a page \
          away (a store that brings a page, beside a load), to rouse a daemon that sleeps, and to get a processor that a \
-         program uses. Each node has one processor, for daemon and program, in forecasts as in runs. What \
+         program uses. Each node has one processor, for daemon and program, in forecasts as in runs. \
+         Multiplying takes as long as two processes take with the kernel's own System V memory. What \
          schedulers do to a program and a daemon on one processor, when both look for something all the time (Battleship), \
          is not in them. The line of 10 Mbit/s is a token \
          bucket, which fills while the request is under way; that of the forecast is a wire, which does not.",
     );
     document.put(18, checks);
-    sites(&costs, &alone, nap, document)
+    sites(&costs, &multiplied, nap, document)
 }
 
 fn micros(time: Duration) -> f64 {
@@ -301,16 +301,27 @@ fn battleship(costs: &Costs, programs: &Path, window: Window) -> Result<f64> {
     Ok(micros(played.took) / GAME as f64)
 }
 
-/// Seconds of two real nodes, and of one process alone, by size; in turn.
-fn multiplied(programs: &Path) -> Result<Vec<(f64, f64)>> {
+/// Seconds of a multiplication.
+struct Times {
+    /// By two processes on two real nodes.
+    shared: f64,
+    /// By two processes that share the kernel's own memory.
+    local: f64,
+    /// By one.
+    alone: f64,
+}
+
+/// By size, in turn.
+fn multiplied(programs: &Path) -> Result<Vec<Times>> {
     let sandbox = sandbox()?;
     let (shared, single) = (programs.join("matrix-mesh"), programs.join("matrix"));
     let environment = [("PAGEMESH_WINDOW", "0")];
     let run = |n: &u32| {
-        let (mut both, mut alone) = (Vec::new(), Vec::new());
+        let [mut shared_by, mut local, mut alone] = [const { Vec::new() }; 3];
         for _ in 0..TURNS {
             let arguments = words(&format!("--n={n} --times=3"));
-            both.push(together(
+            local.push(self::alone(None, &single, &arguments)?);
+            shared_by.push(together(
                 &sandbox,
                 Place::Own,
                 &shared,
@@ -320,17 +331,23 @@ fn multiplied(programs: &Path) -> Result<Vec<(f64, f64)>> {
             let arguments = words(&format!("--n={n} --sequential"));
             alone.push(self::alone(None, &single, &arguments)?);
         }
-        Ok((median(both), median(alone)))
+        Ok(Times {
+            shared: median(shared_by),
+            local: median(local),
+            alone: median(alone),
+        })
     };
     SIZES.iter().map(run).collect()
 }
 
-fn matrix(costs: &Costs, n: u32, sites: u32, (alone, nap): (f64, Duration)) -> Result<f64> {
+/// What is computed takes what it takes with the kernel's own memory, where both who
+/// wait sleep half a nap too long.
+fn matrix(costs: &Costs, n: u32, sites: u32, times: &Times, nap: Duration) -> Result<f64> {
     let matrix = forecast::Matrix {
         n,
         padding: true,
         sites,
-        alone: Duration::from_secs_f64(alone),
+        alone: Duration::from_secs_f64(times.local).saturating_sub(nap),
         nap,
         window: Window::Nanos(0),
     };
@@ -338,13 +355,13 @@ fn matrix(costs: &Costs, n: u32, sites: u32, (alone, nap): (f64, Duration)) -> R
 }
 
 /// What was not measured.
-fn sites(costs: &Costs, alone: &[f64], nap: Duration, document: &mut Document) -> Result<()> {
+fn sites(costs: &Costs, times: &[Times], nap: Duration, document: &mut Document) -> Result<()> {
     let head = ["", "2", "3", "4", "5", "6", "7 SITES"];
     let mut section = Section::new("Forecasts for sites with a processor each", &head);
-    for (n, alone) in SIZES.iter().zip(alone) {
+    for (n, times) in SIZES.iter().zip(times) {
         let mut row = vec![format!("{n} x {n}, speedup")];
         for sites in 2..=7 {
-            let speedup = alone / matrix(costs, *n, sites, (*alone, nap))?;
+            let speedup = times.alone / matrix(costs, *n, sites, times, nap)?;
             document.value(format!("forecast matrix {n} speedup on {sites}"), speedup);
             row.push(number(speedup));
         }
