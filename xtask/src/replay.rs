@@ -142,6 +142,7 @@ fn input(input: &Input<'_>) -> String {
             page,
             access,
         } => format!("! {mapping} {page:?} {access:?}"),
+        Input::Faults { mapping, faults } => format!("! {mapping} {faults:?}"),
         Input::Deadline => ".".to_owned(),
         other => format!("{other:?}"),
     }

@@ -33,6 +33,14 @@ pub enum Input<'a> {
         /// Loading or storing.
         access: Access,
     },
+    /// Several threads of a local process stopped, each as in [`Input::Fault`]: what
+    /// they need from one node is asked for together.
+    Faults {
+        /// In which mapping.
+        mapping: MappingId,
+        /// At which pages of its segment, and whether loading or storing.
+        faults: Vec<(PageIndex, Access)>,
+    },
     /// A local process wants something. Answered by
     /// [`Effect::Reply`](crate::Effect::Reply) with the same ticket, at once or later.
     Request {
@@ -128,6 +136,7 @@ impl Input<'_> {
                 page,
                 access,
             },
+            Self::Faults { mapping, faults } => Input::Faults { mapping, faults },
             Self::Request {
                 ticket,
                 client,

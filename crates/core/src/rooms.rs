@@ -8,6 +8,7 @@ use crate::leaving::Leaving;
 use crate::membership::{Coordinator, Forsaken, Membership, Standing};
 use crate::order::Early;
 use crate::policies::Who;
+use crate::prefetch::gather;
 use crate::reductions::Reductions;
 use crate::segment::Segment;
 use crate::shell::Cx;
@@ -66,6 +67,7 @@ impl Rooms {
                 page,
                 access,
             } => self.fault(cx, mapping, page, access),
+            Input::Faults { mapping, faults } => self.faults(cx, mapping, faults),
             Input::Request {
                 ticket,
                 client,
@@ -159,6 +161,14 @@ impl Rooms {
                 segment.policy.due(cx, page);
             }
         }
+    }
+
+    fn faults(&mut self, cx: &mut Cx<'_>, mapping: MappingId, faults: Vec<(PageIndex, Access)>) {
+        let start = cx.effects.len();
+        for (page, access) in faults {
+            self.fault(cx, mapping, page, access);
+        }
+        gather(cx.effects, start);
     }
 
     fn fault(&mut self, cx: &mut Cx<'_>, mapping: MappingId, page: PageIndex, access: Access) {

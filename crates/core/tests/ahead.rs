@@ -91,6 +91,22 @@ fn who_walks_asks_for_four_pages_with_one_datagram() {
 }
 
 #[test]
+fn threads_that_stop_together_ask_with_one_datagram() {
+    let (mut cluster, _) = written(Manager::Dynamic);
+    let faults = [9, 2, 13, 2, 6];
+    cluster.input(
+        N2,
+        pagemesh_core::Input::Faults {
+            mapping: MAPPING,
+            faults: faults.map(|page| (PageIndex(page), Access::Read)).into(),
+        },
+    );
+    cluster.settle();
+    assert_eq!(kinds(&cluster), [(1, "ask for 4"), (4, "data")]);
+    assert_eq!(mapped(&cluster, N2), [9, 2, 13, 6]);
+}
+
+#[test]
 fn ownership_comes_ahead_of_who_writes() {
     for manager in [Manager::Dynamic, Manager::Fixed] {
         let (mut cluster, _) = written(manager);

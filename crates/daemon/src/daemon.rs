@@ -174,13 +174,14 @@ impl Daemon {
     }
 
     /// Looks for a datagram so often. If one has come, it and those behind it are
-    /// handled, until a thread was woken that may want this processor. In between
-    /// there is time.
+    /// handled, until a thread was woken that may want this processor. If others still
+    /// wait, all are handled: threads that are woken together stop together, and what
+    /// they need next is asked for together. In between there is time.
     fn glance(&mut self, times: usize) -> Result<bool> {
         for _ in 0..times {
             if self.receive()? {
                 let mut more = DATAGRAMS;
-                while more > 0 && !self.driver.has_woken() && self.receive()? {
+                while more > 0 && self.may_receive() && self.receive()? {
                     more -= 1;
                 }
                 if more > 0 {
@@ -192,6 +193,10 @@ impl Daemon {
             self.driver.hands.catch_up();
         }
         Ok(false)
+    }
+
+    fn may_receive(&self) -> bool {
+        !self.driver.has_woken() || self.driver.is_waited_for()
     }
 
     fn sleep(&mut self, now: u64) -> Result<()> {

@@ -36,6 +36,8 @@ pub(crate) struct Driver {
     /// Deadlines come no earlier.
     patience: u64,
     faults: FaultBuffer,
+    /// Where the threads stopped whose faults were read together.
+    stopped: Vec<(PageIndex, Access)>,
     /// Datagrams of a turn that the node has heard, and since when.
     heard: Vec<Heard>,
     began: Time,
@@ -102,6 +104,7 @@ impl Driver {
             deadline: None,
             patience: 0,
             faults: FaultBuffer::default(),
+            stopped: Vec::new(),
             heard: Vec::new(),
             began: Time::ZERO,
         };
@@ -256,11 +259,7 @@ impl Driver {
                 break;
             }
             any |= !self.faults.is_empty();
-            for index in 0..self.faults.len() {
-                if let Some(fault) = self.faults.get(index) {
-                    self.fault(id, fault);
-                }
-            }
+            self.stopped(id);
             if !self.faults.is_full() {
                 break;
             }
@@ -268,14 +267,39 @@ impl Driver {
         any
     }
 
-    fn fault(&mut self, id: MappingId, fault: Fault) {
+    /// The threads whose faults were read wait for their pages.
+    fn stopped(&mut self, id: MappingId) {
+        let now = clock::monotonic();
+        let mut faults = std::mem::take(&mut self.stopped);
+        for index in 0..self.faults.len() {
+            let fault = self.faults.get(index);
+            faults.extend(fault.and_then(|fault| self.note_fault(id, fault, now)));
+        }
+        let input = match faults[..] {
+            [] => None,
+            [(page, access)] => Some(Input::Fault {
+                mapping: id,
+                page,
+                access,
+            }),
+            _ => Some(Input::Faults {
+                mapping: id,
+                faults: faults.clone(),
+            }),
+        };
+        if let Some(input) = input {
+            self.feed_at(Time(now), input, Payloads::NONE);
+        }
+        for (page, _) in faults.drain(..) {
+            self.hands.faults.note_remote((id, page));
+        }
+        self.stopped = faults;
+    }
+
+    fn note_fault(&mut self, id: MappingId, fault: Fault, now: u64) -> Option<(PageIndex, Access)> {
         self.hands.count(Count::KernelFaults, 1);
-        let Some(mapping) = self.hands.pages.mappings.get(id) else {
-            return;
-        };
-        let Some(page) = mapping.place.page(fault.address) else {
-            return;
-        };
+        let mapping = self.hands.pages.mappings.get(id)?;
+        let page = mapping.place.page(fault.address)?;
         let session = self.hands.sessions.get_mut(mapping.client);
         let process = session.map_or(0, |session| session.process_of(fault.thread));
         let access = if fault.write && mapping.write {
@@ -284,16 +308,8 @@ impl Driver {
             Access::Read
         };
         let thread = Thread::new(process, fault.thread);
-        let at = (id, page);
-        let now = clock::monotonic();
-        self.hands.faults.note(at, fault.kind, thread, now);
-        let input = Input::Fault {
-            mapping: id,
-            page,
-            access,
-        };
-        self.feed_at(Time(now), input, Payloads::NONE);
-        self.hands.faults.note_remote(at);
+        self.hands.faults.note((id, page), fault.kind, thread, now);
+        Some((page, access))
     }
 
     /// Does what time demands; what a bad network held back goes out.

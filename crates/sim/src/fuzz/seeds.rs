@@ -135,6 +135,10 @@ fn inputs() -> Vec<Input<'static>> {
             page,
             access: Access::Write,
         },
+        Input::Faults {
+            mapping,
+            faults: vec![(page, Access::Read), (PageIndex(1), Access::Write)],
+        },
         Input::Cancel {
             ticket: Ticket(9001),
         },

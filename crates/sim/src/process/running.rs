@@ -8,10 +8,13 @@ use crate::step::Step;
 use crate::world::{Happening, Life, World};
 use pagemesh_core::{Input, Request};
 use pagemesh_wire::peer::Access;
-use pagemesh_wire::{MappingId, Ticket};
+use pagemesh_wire::{MappingId, PageIndex, Ticket};
 
 /// A thread that is robbed of its page this often in a row does not progress.
 const MOST_STOPS: u32 = 100;
+
+/// Of a thousand faults that the kernel repeats, so many are heard of the first time.
+const HEARD: u32 = 500;
 
 impl World {
     /// A thread takes its next step after so many nanoseconds.
@@ -140,36 +143,8 @@ impl World {
             || format!("t{} {access:?} {key} in {mapping}", id.0),
         );
         self.hosts[host].kernel.sleep(mapping, key, id);
-        self.input(
-            host,
-            Input::Fault {
-                mapping,
-                page: key.page,
-                access,
-            },
-        );
-        self.maybe_repeat_fault(id, generation);
-        Ok(())
-    }
-
-    fn maybe_repeat_fault(&mut self, thread: ThreadId, generation: u64) {
-        if self.dice.chance(self.setting.repeats) {
-            let pause = 1_000 + self.dice.below(40_000);
-            self.after(pause, Happening::FaultAgain { thread, generation });
-        }
-    }
-
-    /// The kernel repeats a fault that is being served (`KERNEL.md` item 1).
-    pub(crate) fn fault_again(&mut self, id: ThreadId, generation: u64) {
-        let host = self.host_of(id);
-        let thread = &self.processes.threads[id.0];
-        if thread.generation == generation
-            && let State::Faulting {
-                mapping,
-                key,
-                access,
-            } = thread.state
-        {
+        // The daemon may hear of it later, together with others.
+        if !self.maybe_repeat_fault(id, generation) || self.dice.chance(HEARD) {
             self.input(
                 host,
                 Input::Fault {
@@ -178,8 +153,46 @@ impl World {
                     access,
                 },
             );
+        }
+        Ok(())
+    }
+
+    fn maybe_repeat_fault(&mut self, thread: ThreadId, generation: u64) -> bool {
+        let repeats = self.dice.chance(self.setting.repeats);
+        if repeats {
+            let pause = 1_000 + self.dice.below(40_000);
+            self.after(pause, Happening::FaultAgain { thread, generation });
+        }
+        repeats
+    }
+
+    /// The kernel repeats a fault that is being served (`KERNEL.md` item 1). With it
+    /// the daemon hears of all others that are not over in this mapping.
+    pub(crate) fn fault_again(&mut self, id: ThreadId, generation: u64) {
+        let host = self.host_of(id);
+        let thread = &self.processes.threads[id.0];
+        if thread.generation == generation
+            && let State::Faulting { mapping, .. } = thread.state
+        {
+            let faults = self.faults_in(host, mapping);
+            self.input(host, Input::Faults { mapping, faults });
             self.maybe_repeat_fault(id, generation);
         }
+    }
+
+    /// Where threads have stopped in a mapping of a host.
+    fn faults_in(&self, host: usize, of: MappingId) -> Vec<(PageIndex, Access)> {
+        let threads = self.processes.threads.iter().enumerate();
+        let here = threads.filter(|(id, _)| self.host_of(ThreadId(*id)) == host);
+        let faults = here.filter_map(|(_, thread)| match thread.state {
+            State::Faulting {
+                mapping,
+                key,
+                access,
+            } if mapping == of => Some((key.page, access)),
+            _ => None,
+        });
+        faults.collect()
     }
 
     /// A thread asks its node for something and waits for the reply in `step`.
