@@ -17,6 +17,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -41,8 +42,7 @@ static SERIAL: AtomicU32 = AtomicU32::new(0);
 impl Daemon {
     pub fn start(change: impl FnOnce(&mut Options)) -> Self {
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let name = format!("pagemesh-test-{}-{serial}.sock", std::process::id());
-        let socket = std::env::temp_dir().join(name);
+        let socket = socket(&serial.to_string());
         let mut options = Options {
             name: format!("node{serial}"),
             socket: socket.clone(),
@@ -155,9 +155,29 @@ pub fn role() -> Option<(String, PathBuf)> {
     None
 }
 
+/// What the names of all sockets of these tests begin with; then comes their process.
+const PREFIX: &str = "pagemesh-test-";
+
 /// A path for a socket of this test.
 pub fn socket(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("pagemesh-test-{}-{name}.sock", std::process::id()))
+    static SWEPT: Once = Once::new();
+    SWEPT.call_once(sweep);
+    std::env::temp_dir().join(format!("{PREFIX}{}-{name}.sock", std::process::id()))
+}
+
+/// Daemons that were killed, or ended with their test, left their sockets behind.
+fn sweep() {
+    let found = std::fs::read_dir(std::env::temp_dir())
+        .into_iter()
+        .flatten();
+    for entry in found.flatten() {
+        let name = entry.file_name();
+        let ours = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        let of = ours.and_then(|rest| rest.split('-').next());
+        if of.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// Connects to a daemon that is about to become a member.

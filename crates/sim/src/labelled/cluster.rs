@@ -166,6 +166,7 @@ impl Plan {
     #[cfg(test)]
     pub(super) fn of_locks(dice: &mut Dice, days: u64) -> Self {
         let mut plan = Self::drawn(dice, Profile::Calm);
+        plan.spread = Spread::Lazy;
         plan.threads = vec![0, 1];
         plan.shape = Shape::new(dice, 2);
         plan.shape.locks = 1;

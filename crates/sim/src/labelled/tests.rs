@@ -104,10 +104,10 @@ fn days_of_locks_alone_stay_under_the_bound() {
         planted: None,
     };
     let mut dice = crate::dice::Dice::stream(options.seed, "days");
-    let plan = Plan::of_locks(&mut dice, 2);
+    let plan = Plan::of_locks(&mut dice, 3);
     let sighted = Cluster::of(plan, dice, options).run().unwrap();
     assert!(
-        sighted.stores > 10_000 && sighted.merged > 1000,
+        sighted.stores > 20_000 && sighted.merged > 1000,
         "{sighted:?}"
     );
     assert!(sighted.most < 150, "{} diffs at once", sighted.most);
