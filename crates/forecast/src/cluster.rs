@@ -1,19 +1,16 @@
 //! Hosts and the lines between them, in one queue of events.
 
 use crate::costs::Costs;
-use crate::host::{Act, Host, Pending, Place, Program, State};
+use crate::host::{Act, Host, Place, Program, State};
+use crate::site::{self, PATIENCE, Pending, address, host_of, nanos};
 use core::time::Duration;
-use pagemesh_core::{Config, Effect, Effects, Input, Node, Pace, Reply, Request, Rights, Start};
-use pagemesh_core::{Event as Happened, Time};
+use pagemesh_core::{Effect, Effects, Event as Happened, Input, Reply, Request, Rights};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Access, Credentials, Manager, Message, Policy, SegmentSpec, Window};
-use pagemesh_wire::{
-    ByteLen, ClientId, ClusterId, Incarnation, MappingId, PAGE_SIZE, PageIndex, PublicKey,
-    SegmentId, Ticket,
-};
+use pagemesh_wire::{ByteLen, ClientId, MappingId, PAGE_SIZE, PageIndex, SegmentId, Ticket};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// What can happen, in order of time and then of scheduling.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -34,9 +31,6 @@ enum Event {
         generation: u64,
     },
 }
-
-/// No forecast is of a run so long.
-const PATIENCE: u64 = 3_600_000_000_000;
 
 /// The costs do not let the program come to its end.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -68,22 +62,6 @@ pub(crate) struct Cluster {
     replies: BTreeMap<Ticket, Reply>,
 }
 
-fn address(host: usize) -> SocketAddr {
-    let number = u8::try_from(host).expect("a forecast is of few hosts");
-    SocketAddr::from(([10, 0, 0, number + 1], 7300))
-}
-
-fn host_of(address: SocketAddr) -> usize {
-    let IpAddr::V4(ip) = address.ip() else {
-        unreachable!("addresses are made here");
-    };
-    usize::from(ip.octets()[3]) - 1
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// One process on each host.
 const CLIENT: ClientId = ClientId(1);
 
@@ -108,20 +86,7 @@ impl Cluster {
             replies: BTreeMap::new(),
         };
         for (number, program) in programs.into_iter().enumerate() {
-            let start = match number {
-                0 => Start::Found(ClusterId(1)),
-                _ => Start::Join(address(0)),
-            };
-            let config = Config {
-                name: format!("host{number}"),
-                address: address(number),
-                incarnation: Incarnation(number as u64 + 1),
-                key: PublicKey::NONE,
-                start,
-                pace: Pace::default(),
-                check_races: false,
-            };
-            cluster.hosts.push(Host::new(Node::new(config), program));
+            cluster.hosts.push(Host::new(site::node(number), program));
             cluster.input(number, Input::Deadline);
             cluster.until("a host is not admitted", |this| {
                 this.hosts[number].node.id().is_some()
@@ -248,16 +213,7 @@ impl Cluster {
         while let Some(pending) = inputs.pop_front() {
             end += nanos(self.cost(&pending));
             let mut effects = std::mem::take(&mut self.effects);
-            let host = &mut self.hosts[at];
-            match pending {
-                Pending::Local(input) => host.node.handle(Time(begin), input, &mut effects),
-                Pending::Datagram { source, bytes } => {
-                    let key = PublicKey::NONE;
-                    let bytes = &bytes;
-                    let input = Input::Datagram { source, key, bytes };
-                    host.node.handle(Time(begin), input, &mut effects);
-                }
-            }
+            pending.reach(&mut self.hosts[at].node, begin, &mut effects);
             for effect in effects.drain() {
                 self.carry_out(at, effect, &mut end, &mut inputs)?;
             }

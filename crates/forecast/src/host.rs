@@ -1,10 +1,10 @@
 //! One host: its daemon, its one program, and what that may touch.
 
-use pagemesh_core::{Input, Node, Rights};
+use crate::site::Pending;
+use pagemesh_core::{Node, Rights};
 use pagemesh_wire::peer::Access;
 use pagemesh_wire::{PageIndex, SegmentId};
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 
 /// A word of the job's memory: its segment's number, page, and which word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,12 +53,6 @@ pub(crate) enum State {
     Sleeps,
     Meets,
     Ended,
-}
-
-/// What waits for a daemon.
-pub(crate) enum Pending {
-    Datagram { source: SocketAddr, bytes: Vec<u8> },
-    Local(Input<'static>),
 }
 
 pub(crate) struct Host {

@@ -17,6 +17,7 @@ mod costs;
 mod host;
 mod programs;
 mod release;
+mod site;
 
 pub use cluster::Stuck;
 pub use costs::{Costs, Steps};

@@ -1,8 +1,9 @@
 //! What daemons do about a node's effects, and what it takes.
 
-use super::cluster::{Cluster, Event, host_of, nanos};
-use super::host::{Pending, State};
+use super::cluster::{Cluster, Event};
+use super::host::State;
 use crate::cluster::Stuck;
+use crate::site::{self, Pending, host_of, nanos};
 use pagemesh_core::{Afterwards, DiffWork, Effect, Input, Reply, Rights};
 use pagemesh_wire::header::{Header, MAX_DATAGRAM};
 use pagemesh_wire::lockword::LockWord;
@@ -181,7 +182,7 @@ impl Cluster {
         self.counts.messages += 1;
         self.counts.bytes += bytes.len() as u64;
         *end += nanos(self.costs.half(bytes.len()));
-        let source = super::cluster::address(at);
+        let source = site::address(at);
         let to = host_of(address);
         self.schedule(*end, Event::Arrival { to, source, bytes });
     }

@@ -2,18 +2,17 @@
 
 use super::Replayed;
 use super::costs::ReleaseCosts;
-use super::host::{Host, Pending, State};
+use super::host::{Host, State};
 use super::trace::Trace;
 use crate::cluster::Stuck;
+use crate::site::{self, PATIENCE, Pending, nanos};
 use core::time::Duration;
-use pagemesh_core::{Config, Effects, Input, Node, Pace, Reply, Request, Start, Time};
+use pagemesh_core::{Effects, Input, Reply, Request};
 use pagemesh_wire::peer::{Credentials, Policy, SegmentSpec, Spread};
-use pagemesh_wire::{
-    ByteLen, ClientId, ClusterId, Incarnation, MappingId, PAGE_SIZE, PublicKey, SegmentId, Ticket,
-};
+use pagemesh_wire::{ByteLen, ClientId, MappingId, PAGE_SIZE, SegmentId, Ticket};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// What can happen, in order of time and then of scheduling.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -35,9 +34,6 @@ pub(super) enum Event {
     },
 }
 
-/// No forecast is of a run so long.
-const PATIENCE: u64 = 3_600_000_000_000;
-
 /// One process on each host.
 pub(super) const CLIENT: ClientId = ClientId(1);
 pub(super) const MAPPING: MappingId = MappingId(1);
@@ -58,22 +54,6 @@ pub(super) struct Cluster {
     local: Vec<Option<Input<'static>>>,
     pub(super) replies: BTreeMap<Ticket, Reply>,
     ended: u64,
-}
-
-pub(super) fn address(host: usize) -> SocketAddr {
-    let number = u8::try_from(host).expect("a forecast is of few hosts");
-    SocketAddr::from(([10, 0, 0, number + 1], 7300))
-}
-
-pub(super) fn host_of(address: SocketAddr) -> usize {
-    let IpAddr::V4(ip) = address.ip() else {
-        unreachable!("addresses are made here");
-    };
-    usize::from(ip.octets()[3]) - 1
-}
-
-pub(super) fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Cluster {
@@ -99,21 +79,8 @@ impl Cluster {
             ended: 0,
         };
         for (number, trace) in traces.iter().enumerate() {
-            let start = match number {
-                0 => Start::Found(ClusterId(1)),
-                _ => Start::Join(address(0)),
-            };
-            let config = Config {
-                name: format!("host{number}"),
-                address: address(number),
-                incarnation: Incarnation(number as u64 + 1),
-                key: PublicKey::NONE,
-                start,
-                pace: Pace::default(),
-                check_races: false,
-            };
             let steps = trace.steps.iter().copied().collect();
-            cluster.hosts.push(Host::new(Node::new(config), steps));
+            cluster.hosts.push(Host::new(site::node(number), steps));
             cluster.input(number, Input::Deadline);
             cluster.until("a host is not admitted", |this| {
                 this.hosts[number].node.id().is_some()
@@ -291,25 +258,10 @@ impl Cluster {
         while let Some(pending) = inputs.pop_front() {
             let mut effects = std::mem::take(&mut self.effects);
             end += nanos(self.costs.decide);
-            let bytes = match pending {
-                Pending::Local(input) => {
-                    let node = &mut self.hosts[at].node;
-                    node.handle(Time(begin), input, &mut effects);
-                    Vec::new()
-                }
-                Pending::Datagram { source, bytes } => {
-                    end += nanos(self.costs.half(bytes.len()));
-                    let key = PublicKey::NONE;
-                    let input = Input::Datagram {
-                        source,
-                        key,
-                        bytes: &bytes,
-                    };
-                    let node = &mut self.hosts[at].node;
-                    node.handle(Time(begin), input, &mut effects);
-                    bytes
-                }
-            };
+            if let Pending::Datagram { bytes, .. } = &pending {
+                end += nanos(self.costs.half(bytes.len()));
+            }
+            let bytes = pending.reach(&mut self.hosts[at].node, begin, &mut effects);
             for effect in effects.drain() {
                 self.carry_out(at, effect, &bytes, &mut end, &mut inputs)?;
             }

@@ -1,12 +1,12 @@
 //! One host: its daemon, its one process, and what that may touch.
 
 use super::trace::Step;
-use pagemesh_core::{Input, Node, Rights};
+use crate::site::Pending;
+use pagemesh_core::{Node, Rights};
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{Access, DiffName};
 use pagemesh_wire::{PageIndex, SyncKey, Ticket};
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 
 /// What a process is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +24,6 @@ pub(super) enum State {
     /// It waits for a condition.
     Sleeps,
     Ended,
-}
-
-/// What waits for a daemon.
-pub(super) enum Pending {
-    Datagram { source: SocketAddr, bytes: Vec<u8> },
-    Local(Input<'static>),
 }
 
 pub(super) struct Host {

@@ -1,9 +1,10 @@
 //! What processes do: the steps of their traces.
 
-use super::cluster::{CLIENT, Cluster, MAPPING, nanos};
+use super::cluster::{CLIENT, Cluster, MAPPING};
 use super::host::State;
 use super::trace::Step;
 use crate::cluster::Stuck;
+use crate::site::nanos;
 use pagemesh_core::{Input, Request, Rights};
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{Access, Call};
