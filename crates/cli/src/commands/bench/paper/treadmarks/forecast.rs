@@ -24,9 +24,9 @@ const LIBRARY: &str = "libtmktrace.so.0";
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// How much longer everything takes than in the basic operations, which repeat the same few
-/// steps with warm caches, where a program computes in between. Found so that the forecast
-/// of Water on two nodes, which does hardly anything but lock, takes what it took when
-/// both were measured on one quiet machine; all other programs are forecast with it.
+/// steps with warm caches, where a program computes in between. Not measured: it was found to
+/// fit Water on two nodes once, and on a quiet machine it fits Jacobi, Quicksort and ILINK but
+/// not Water (docs/papers/treadmarks.md). All programs are forecast with it.
 const COLD: f64 = 2.8;
 
 /// A directory of traces, which goes with it.
