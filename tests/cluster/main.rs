@@ -21,6 +21,7 @@ mod locks;
 mod mappings;
 mod mirage;
 mod mortality;
+mod multicast;
 mod observing;
 mod permissions;
 mod policies;

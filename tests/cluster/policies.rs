@@ -3,7 +3,7 @@
 use crate::support::{Cluster, finish_all, load, store};
 use pagemesh::{Manager, Options, PAGE_SIZE, Policy, Window};
 use pagemesh_cli::sandbox::Plan;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn sequential(manager: Manager, window: Window) -> Options {
     Options {
@@ -80,6 +80,39 @@ fn a_long_window_makes_the_others_wait() {
         assert_eq!(load(&maps[0], 0), 12);
         assert!(cluster.counter(1, "window_delays") > before, "{manager:?}");
     }
+}
+
+/// Milliseconds for which the second node waits for windows of 50 ms, which end at ticks
+/// of 50 ms, in windows that begin at all times between two ticks.
+fn waits_by_ticks(sleep: &str) -> Option<Vec<f64>> {
+    const WINDOW: Duration = Duration::from_millis(50);
+    let mut plan = Plan::new(2);
+    plan.experiment = format!("tick=50ms,sleep={sleep}").parse().unwrap();
+    let cluster = Cluster::of(plan)?;
+    let maps = cluster.share_with("ticks", 1, sequential(Manager::Dynamic, nanos(WINDOW)));
+    let waits = (1..=10).map(|round| {
+        // Until nothing holds the page.
+        std::thread::sleep(2 * WINDOW + Duration::from_millis(round * 17));
+        store(&maps[0], 0, round);
+        let start = Instant::now();
+        store(&maps[1], 0, round + 100);
+        start.elapsed().as_secs_f64() * 1000.0
+    });
+    Some(waits.collect())
+}
+
+#[test]
+fn windows_end_at_ticks_early_or_late() {
+    let Some(early) = waits_by_ticks("early") else {
+        return;
+    };
+    let strict = waits_by_ticks("strict").unwrap();
+    // A busy machine makes waits longer, never shorter; a store takes part of a window.
+    let least = early.iter().copied().fold(f64::MAX, f64::min);
+    assert!(least < 40.0, "none is woken early: {early:?}");
+    assert!(strict.iter().all(|wait| *wait > 45.0), "{strict:?}");
+    let most = strict.iter().copied().fold(0.0, f64::max);
+    assert!(most > 60.0, "all end before the next tick: {strict:?}");
 }
 
 #[test]

@@ -1,18 +1,16 @@
 //! Datagrams that only members can read and make.
 
-use crate::support::{Cluster, eventually, load, store};
+use crate::support::{Cluster, Joiner, eventually, load, store};
 use pagemesh::{Health, Mesh, Options};
 use pagemesh_cli::sandbox::{Netns, Plan};
 use pagemesh_os::impair::Impairment;
-use pagemesh_os::netns::die_with_parent;
 use pagemesh_seal::{Ring, Secret, SystemDice, Token};
 use rustix::process::Signal;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
 
 /// Sealed nodes on loopback, where this process can reach them.
 fn sealed(nodes: usize) -> Option<Cluster> {
@@ -20,54 +18,6 @@ fn sealed(nodes: usize) -> Option<Cluster> {
     plan.sealed = true;
     plan.netns = Netns::Never;
     Cluster::of(plan)
-}
-
-/// One more daemon, which wants to join.
-struct Joiner {
-    child: Child,
-    socket: PathBuf,
-    log: PathBuf,
-}
-
-impl Joiner {
-    fn start(cluster: &Cluster, name: &str, arguments: &[&str]) -> Self {
-        let directory = cluster.directory();
-        let socket = directory.join(format!("{name}.sock"));
-        let log = directory.join(format!("{name}.log"));
-        let mut command = Command::new(cluster.program());
-        command
-            .args([
-                "daemon",
-                "--no-config",
-                "--bind=127.0.0.1:0",
-                "--name",
-                name,
-            ])
-            .arg(format!("--join={}", cluster.node(0).address()))
-            .arg("--socket")
-            .arg(&socket)
-            .args(arguments)
-            .stderr(File::create(&log).unwrap());
-        die_with_parent(&mut command);
-        let child = command.spawn().unwrap();
-        Self { child, socket, log }
-    }
-
-    fn says(&self, what: &str) -> bool {
-        fs::read_to_string(&self.log).unwrap().contains(what)
-    }
-
-    fn is_member(&self) -> bool {
-        let mesh = Mesh::connect_to(&self.socket);
-        mesh.is_ok_and(|mesh| mesh.status().is_ok_and(|status| status.node.is_valid()))
-    }
-}
-
-impl Drop for Joiner {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 fn private(path: &Path, text: &str) -> PathBuf {

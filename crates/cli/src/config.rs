@@ -29,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) cpu: Option<usize>,
     /// `off`, `runs`, `lz4` or `auto`.
     pub(crate) compress: Option<String>,
+    /// Multicast group and port for what goes to several nodes.
+    pub(crate) multicast: Option<String>,
     /// What to do to outgoing datagrams; for tests.
     pub(crate) impair: Option<String>,
     /// Record what the node does.
@@ -75,6 +77,7 @@ impl Config {
             latency: self.latency.or(other.latency),
             cpu: self.cpu.or(other.cpu),
             compress: self.compress.or(other.compress),
+            multicast: self.multicast.or(other.multicast),
             impair: self.impair.or(other.impair),
             recorder: self.recorder.or(other.recorder),
             grace: self.grace.or(other.grace),

@@ -9,6 +9,7 @@ use crate::payload::Payload;
 use crate::tally::Count;
 use crate::threads::Thread;
 use crate::tickets::{Kind, Pending};
+use crate::ticks::Ticks;
 use crate::turn::Payloads;
 use pagemesh_core::{Effect, Effects, Input, Node, Request, Time};
 use pagemesh_os::clock;
@@ -35,6 +36,8 @@ pub(crate) struct Driver {
     deadline: Option<Time>,
     /// Deadlines come no earlier.
     patience: u64,
+    /// Deadlines come at ticks only, in an experiment.
+    ticks: Option<Ticks>,
     faults: FaultBuffer,
     /// Where the threads stopped whose faults were read together.
     stopped: Vec<(PageIndex, Access)>,
@@ -103,6 +106,7 @@ impl Driver {
             effects: Effects::default(),
             deadline: None,
             patience: 0,
+            ticks: None,
             faults: FaultBuffer::default(),
             stopped: Vec::new(),
             heard: Vec::new(),
@@ -117,8 +121,19 @@ impl Driver {
         self.feed_at(Time(clock::monotonic()), input, Payloads::NONE);
     }
 
+    /// From now on deadlines come at ticks only.
+    pub(crate) fn tick(&mut self, ticks: Ticks) {
+        self.ticks = Some(ticks);
+    }
+
+    /// What time it is for the node.
+    fn time(&self, now: Time) -> Time {
+        self.ticks.map_or(now, |ticks| ticks.time(now.0))
+    }
+
     /// Something happened just now, when the clock was read.
     fn feed_at(&mut self, now: Time, input: Input<'_>, payloads: Payloads<'_>) {
+        let now = self.time(now);
         self.hands.recorder.input(now, &input);
         self.hands.woken = false;
         self.step(now, input, payloads);
@@ -128,7 +143,7 @@ impl Driver {
     /// Handles what is in line.
     fn follow_up(&mut self) {
         while let Some(next) = self.hands.next.pop_front() {
-            let now = Time(clock::monotonic());
+            let now = self.time(Time(clock::monotonic()));
             self.hands.recorder.next(now);
             self.step(now, next, Payloads::NONE);
         }
@@ -157,7 +172,8 @@ impl Driver {
         (source, key): (SocketAddr, PublicKey),
         bytes: &[u8],
     ) -> bool {
-        let now = self.heard.first().map_or(Time(now), |_| self.began);
+        let now = self.time(Time(now));
+        let now = self.heard.first().map_or(now, |_| self.began);
         let input = Input::Datagram { source, key, bytes };
         if self.heard.is_empty() {
             self.began = now;
@@ -322,7 +338,8 @@ impl Driver {
     }
 
     fn next_deadline(&self) -> Option<u64> {
-        self.deadline.map(|deadline| deadline.0.max(self.patience))
+        let deadline = self.deadline?.0.max(self.patience);
+        Some(self.ticks.map_or(deadline, |ticks| ticks.due(deadline)))
     }
 
     /// After a long pause since `last`, in which this node could not hear anybody:

@@ -21,10 +21,10 @@ pub(crate) struct Edge {
 impl Edge {
     /// None if no switch is set.
     pub(crate) fn new(experiment: Experiment) -> Result<Option<Self>> {
-        if experiment == Experiment::default() {
+        let parcels = experiment.packet;
+        if parcels.is_none() && !experiment.worker {
             return Ok(None);
         }
-        let parcels = experiment.packet;
         Ok(Some(Self {
             parcels: parcels.map(|size| Parcels::new(size.into(), experiment.handshake)),
             handoff: experiment.worker.then(Handoff::start).transpose()?,

@@ -1,10 +1,12 @@
 //! MIRAGE+'s switches that nobody needs but who measures (M25): how pages are cut and
-//! acknowledged, and who handles what came in.
+//! acknowledged, who handles what came in, and when time windows end.
 
+use crate::ticks::Tick;
 use std::fmt;
 use std::str::FromStr;
 
-/// Which switches are set, as in `packet=1024,acknowledge=packet,receive=worker`.
+/// Which switches are set, as in `packet=1024,acknowledge=packet,receive=worker,
+/// tick=10ms,sleep=strict`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Experiment {
     /// Cut pages into packets of so many bytes; all daemons of a cluster or none.
@@ -13,6 +15,8 @@ pub struct Experiment {
     pub handshake: bool,
     /// Hand what came in to another thread first.
     pub worker: bool,
+    /// Windows end at ticks only.
+    pub tick: Option<Tick>,
 }
 
 impl fmt::Display for Experiment {
@@ -23,15 +27,17 @@ impl fmt::Display for Experiment {
         }
         let acknowledge = if self.handshake { "packet" } else { "page" };
         let receive = if self.worker { "worker" } else { "inline" };
-        write!(f, "acknowledge={acknowledge},receive={receive}")
+        write!(f, "acknowledge={acknowledge},receive={receive}")?;
+        self.tick.map_or(Ok(()), |tick| write!(f, ",{tick}"))
     }
 }
 
 /// Not a description of an experiment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}`: an experiment is like `packet=1024,acknowledge=packet,receive=worker`; packets have 64 \
-     to 4096 bytes, acknowledge is page or packet (and needs packets), receive is inline or worker"
+    "`{0}`: an experiment is like `packet=1024,acknowledge=packet,receive=worker,tick=10ms,\
+     sleep=strict`; packets have 64 to 4096 bytes, acknowledge is page or packet (and needs packets), \
+     receive is inline or worker, ticks come every 100us to 1s, sleep is early or strict (and needs ticks)"
 )]
 pub struct ExperimentError(String);
 
@@ -40,6 +46,7 @@ impl FromStr for Experiment {
 
     fn from_str(text: &str) -> Result<Self, ExperimentError> {
         let mut experiment = Self::default();
+        let mut strict = None;
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let set = part.split_once('=').and_then(|(key, value)| {
                 match (key.trim(), value.trim()) {
@@ -54,11 +61,19 @@ impl FromStr for Experiment {
                     ("acknowledge", "packet") => experiment.handshake = true,
                     ("receive", "inline") => experiment.worker = false,
                     ("receive", "worker") => experiment.worker = true,
+                    ("tick", length) => experiment.tick = Some(Tick::of(length)?),
+                    ("sleep", "early") => strict = Some(false),
+                    ("sleep", "strict") => strict = Some(true),
                     _ => return None,
                 }
                 Some(())
             });
             set.ok_or_else(|| ExperimentError(part.into()))?;
+        }
+        match (&mut experiment.tick, strict) {
+            (Some(tick), Some(strict)) => tick.strict = strict,
+            (None, Some(_)) => return Err(ExperimentError(text.into())),
+            (_, None) => {}
         }
         if experiment.handshake && experiment.packet.is_none() {
             return Err(ExperimentError(text.into()));
@@ -70,16 +85,22 @@ impl FromStr for Experiment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn switches_are_read_and_nonsense_is_not() {
-        let all: Experiment = "packet=1024,acknowledge=packet,receive=worker"
-            .parse()
-            .unwrap();
+        let all: Experiment =
+            "packet=1024,acknowledge=packet,receive=worker,sleep=strict,tick=10ms"
+                .parse()
+                .unwrap();
         let expected = Experiment {
             packet: Some(1024),
             handshake: true,
             worker: true,
+            tick: Some(Tick {
+                length: Duration::from_millis(10),
+                strict: true,
+            }),
         };
         assert_eq!(all, expected);
         assert_eq!(all.to_string().parse(), Ok(all));
@@ -90,6 +111,10 @@ mod tests {
             "packet=5000",
             "acknowledge=packet",
             "x=1",
+            "tick=10",
+            "tick=2s",
+            "sleep=strict",
+            "tick=1ms,sleep=late",
             "packet",
         ] {
             assert!(bad.parse::<Experiment>().is_err(), "{bad}");

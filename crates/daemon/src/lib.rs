@@ -9,9 +9,11 @@
 
 mod answer;
 mod changes;
+mod circulars;
 mod daemon;
 mod door;
 mod driver;
+mod earshot;
 mod edge;
 mod experiment;
 mod faults;
@@ -50,6 +52,7 @@ mod takeover;
 mod tally;
 mod threads;
 mod tickets;
+mod ticks;
 mod turn;
 mod waiter;
 mod waiting_room;
@@ -59,3 +62,4 @@ pub use experiment::{Experiment, ExperimentError};
 #[doc(hidden)]
 pub use fuse::Fuse;
 pub use options::{Admission, Compress, Options, Waiting};
+pub use ticks::Tick;

@@ -1,11 +1,11 @@
 //! Datagrams out, through a bad network if one was asked for.
 
+use crate::circulars::Circulars;
 use crate::edge::Edge;
 use crate::options::Compress;
 use crate::packing::{Packing, Unpacked};
 use crate::sealing::Sealing;
 use crate::tally::{Count, Tally};
-use pagemesh_os::clock;
 use pagemesh_os::impair::{Impairer, Impairment};
 use pagemesh_os::udp::{Burst, Udp};
 use pagemesh_seal::Identity;
@@ -17,6 +17,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
+
+mod outgoing;
+mod several;
+
+use outgoing::{Outgoing, depart, give, put};
 
 /// The way to other daemons.
 #[derive(Debug)]
@@ -30,6 +35,8 @@ pub(crate) struct Network {
     packing: Packing,
     /// The switches of an experiment, if there is one.
     edge: Option<Edge>,
+    /// What goes to several nodes at once, if there is a multicast group.
+    circulars: Option<Circulars>,
     /// Reused for everything sent.
     datagram: Vec<u8>,
     /// What came in sealed; what nobody sealed is received where it will be read.
@@ -60,15 +67,6 @@ pub(crate) enum Got {
 /// Longer datagrams do not exist, nor do bursts.
 pub(crate) const LONGEST: usize = 1 << 16;
 
-/// Datagrams of so many bytes carry a page, and seldom leave alone.
-const LARGE: usize = 2048;
-
-/// Datagrams of a burst at most; older kernels cut no more.
-const COUNT: usize = 60;
-
-/// Bytes of a burst at most: IP counts its own header.
-const TOGETHER: usize = LONGEST - 256;
-
 /// Datagrams of the inbox that wait for their turn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rest {
@@ -80,20 +78,14 @@ struct Rest {
     each: usize,
 }
 
-/// Datagrams of one length for one node, one behind the other.
-#[derive(Debug, Default)]
-struct Outgoing {
-    to: Option<SocketAddr>,
-    each: usize,
-    bytes: Vec<u8>,
-    /// Some link does not carry datagrams of this length in one piece: IP has to cut
-    /// them, which it does only with those that go alone.
-    too_long: usize,
-}
-
 impl Rest {
     fn is_over(&self) -> bool {
         self.count == 0
+    }
+
+    /// Whether it came in answer to this sender, with others.
+    fn is_of(&self, sender: SocketAddr) -> bool {
+        self.from == Some(sender)
     }
 
     /// The next datagram.
@@ -103,33 +95,6 @@ impl Rest {
         let start = self.next;
         self.next = self.end.min(start + self.each);
         Some((start..self.next, from))
-    }
-}
-
-impl Outgoing {
-    /// Whether a datagram can go out together with those that wait.
-    fn takes(&self, to: SocketAddr, length: usize) -> bool {
-        let alike = self.to.is_none() || (self.to, self.each) == (Some(to), length);
-        let few = self.bytes.len() < self.each * COUNT || self.to.is_none();
-        let room = few && self.bytes.len() + length <= TOGETHER;
-        alike && room && (self.too_long == 0 || length < self.too_long)
-    }
-
-    /// Whether datagrams with whole pages wait for more of their kind.
-    fn is_large_for(&self, to: SocketAddr) -> bool {
-        self.to == Some(to) && self.each >= LARGE
-    }
-
-    /// A datagram that carries a page becomes the first of those that leave together
-    /// without being copied, and leaves other memory in its place; false if it cannot.
-    fn begins(&mut self, to: SocketAddr, datagram: &mut Vec<u8>) -> bool {
-        let first = self.to.is_none() && datagram.len() >= LARGE;
-        if !first || !self.takes(to, datagram.len()) {
-            return false;
-        }
-        (self.to, self.each) = (Some(to), datagram.len());
-        std::mem::swap(&mut self.bytes, datagram);
-        true
     }
 }
 
@@ -154,6 +119,7 @@ impl Network {
             sealing,
             packing: Packing::new(compress),
             edge,
+            circulars: None,
             keyless: false,
             together: false,
             more: false,
@@ -188,6 +154,9 @@ impl Network {
             sealing.meet(view);
         }
         self.packing.meet(view);
+        if let Some(circulars) = &mut self.circulars {
+            circulars.meet(view);
+        }
     }
 
     /// Reads the key file again, if there is one.
@@ -201,11 +170,16 @@ impl Network {
     /// stays there until its turn: nobody else may change `room`, which has twice
     /// [`LONGEST`] bytes.
     pub(crate) fn receive(&mut self, room: &mut [u8], tally: &mut Tally) -> io::Result<Got> {
-        let Some((at, source)) = self.rest.take() else {
+        let circulars = self.circulars.as_mut();
+        let next = self.rest.take();
+        let Some((at, source)) = next.or_else(|| circulars?.take()) else {
             return self.fetch(room, tally);
         };
         tally.add(Count::DatagramsIn, 1);
         tally.add(Count::BytesIn, at.len() as u64);
+        if self.is_answer(room, &at, source) {
+            return Ok(Got::Handled);
+        }
         let (came, whole) = room.split_at_mut(LONGEST);
         if self.receives_in_room() {
             let bytes = &came[at.clone()];
@@ -318,7 +292,7 @@ impl Network {
                 tally.add(Count::NetworkNoise, 1);
                 Ok(Got::Handled)
             }
-            Burst::Nothing => Ok(self.back(room, tally)),
+            Burst::Nothing => self.overhear(room, tally),
             Burst::Datagrams { length, each, from } => {
                 let length = length.min(LONGEST);
                 self.rest = Rest {
@@ -400,11 +374,15 @@ impl Network {
     /// Sends a datagram, sealed if this daemon has a key.
     fn seal(&mut self, (to, node): (SocketAddr, NodeId), datagram: &[u8], tally: &mut Tally) {
         let direct = self.is_direct();
+        let several = !self.keeps_to(to);
+        let circulars = self.circulars.as_mut().filter(|_| several);
+        let circulate = |datagram: &[u8]| circulars.is_some_and(|c| c.takes(to, node, datagram));
         if let Some(sealing) = &mut self.sealing {
             let sealed = sealing.seal(to, node, &[datagram]);
             let outbox = &mut self.outbox;
             if let Some(sealed) = sealed
                 && !(direct && outbox.begins(to, sealed))
+                && !circulate(sealed)
             {
                 let waits = waits(self.together || self.more, &self.rest, &self.outbox, to);
                 let (udp, impairer) = (&self.udp, &mut self.impairer);
@@ -416,9 +394,15 @@ impl Network {
             }
             self.post(tally);
             self.flush(tally);
-        } else {
+        } else if !circulate(datagram) {
             self.put(to, datagram, tally);
         }
+    }
+
+    /// Whether what is sent now leaves with others for the same node.
+    fn keeps_to(&self, to: SocketAddr) -> bool {
+        let answers = self.rest.is_of(to) && (self.together || !self.rest.is_over());
+        self.more || answers || self.outbox.to == Some(to)
     }
 
     /// Whether what is sent now answers what came together, and leaves together.
@@ -438,13 +422,15 @@ impl Network {
 
     /// Whether more came together with what was received last.
     pub(crate) fn has_more(&self) -> bool {
-        !self.rest.is_over()
+        let circulars = self.circulars.as_ref();
+        !self.rest.is_over() || circulars.is_some_and(Circulars::has_more)
     }
 
     /// Lets everything out that waits for more of its kind, unless answers to what
     /// came in together are still to join it.
     pub(crate) fn depart(&mut self, tally: &mut Tally) {
         if !self.has_more() {
+            self.circulate(tally);
             depart(&self.udp, &mut self.outbox, tally);
         }
     }
@@ -461,12 +447,26 @@ impl Network {
         give(udp, impairer, outbox, to, datagram, tally);
     }
 
+    /// Sends something whole and alone.
+    fn give(&mut self, to: SocketAddr, datagram: &[u8], tally: &mut Tally) {
+        let (udp, impairer) = (&self.udp, &mut self.impairer);
+        give(
+            udp,
+            impairer,
+            (&mut self.outbox, false),
+            to,
+            datagram,
+            tally,
+        );
+    }
+
     /// Sends what the bad network held back until now, and what an experiment has to.
     pub(crate) fn release(&mut self, now: u64, tally: &mut Tally) {
         if let Some(edge) = &mut self.edge {
             edge.expire(now);
             self.post(tally);
         }
+        self.try_group(now, tally);
         let Some(impairer) = &mut self.impairer else {
             return;
         };
@@ -479,7 +479,8 @@ impl Network {
     pub(crate) fn due(&self) -> Option<u64> {
         let impairer = self.impairer.as_ref().and_then(Impairer::due);
         let edge = self.edge.as_ref().and_then(Edge::due);
-        [impairer, edge].into_iter().flatten().min()
+        let circulars = self.circulars.as_ref().and_then(Circulars::due);
+        [impairer, edge, circulars].into_iter().flatten().min()
     }
 }
 
@@ -487,85 +488,4 @@ impl Network {
 /// were before it.
 fn waits(more: bool, rest: &Rest, outbox: &Outgoing, to: SocketAddr) -> bool {
     more || !rest.is_over() || outbox.to == Some(to)
-}
-
-/// To the network, or to who makes it worse. What is large, or one of many, waits for
-/// more of its kind.
-fn give(
-    udp: &Udp,
-    impairer: &mut Option<Impairer>,
-    (outbox, together): (&mut Outgoing, bool),
-    to: SocketAddr,
-    datagram: &[u8],
-    tally: &mut Tally,
-) {
-    match impairer {
-        None if datagram.len() >= LARGE || together => join(udp, outbox, to, datagram, tally),
-        None => put(udp, to, datagram, tally),
-        Some(impairer) => {
-            impairer.offer(clock::monotonic(), to, datagram);
-            while let Some((to, bytes)) = impairer.release(clock::monotonic()) {
-                put(udp, to, &bytes, tally);
-            }
-        }
-    }
-}
-
-/// Waits with others of its kind for [`Network::depart`].
-fn join(udp: &Udp, outbox: &mut Outgoing, to: SocketAddr, datagram: &[u8], tally: &mut Tally) {
-    if !outbox.takes(to, datagram.len()) {
-        depart(udp, outbox, tally);
-    }
-    if !outbox.takes(to, datagram.len()) {
-        return put(udp, to, datagram, tally);
-    }
-    (outbox.to, outbox.each) = (Some(to), datagram.len());
-    outbox.bytes.extend_from_slice(datagram);
-}
-
-fn depart(udp: &Udp, outbox: &mut Outgoing, tally: &mut Tally) {
-    let Some(to) = outbox.to.take() else { return };
-    let (bytes, each) = (std::mem::take(&mut outbox.bytes), outbox.each);
-    let count = bytes.len().div_ceil(each);
-    let sent = if count > 1 {
-        udp.send_burst(to, &bytes, each)
-    } else {
-        Err(io::ErrorKind::InvalidInput.into())
-    };
-    match sent {
-        Ok(()) => {
-            tally.add(Count::DatagramsOut, count as u64);
-            tally.add(Count::BytesOut, bytes.len() as u64);
-        }
-        Err(error) => {
-            if count > 1 && !is_busy(&error) {
-                outbox.too_long = each;
-            }
-            for datagram in bytes.chunks(each) {
-                put(udp, to, datagram, tally);
-            }
-        }
-    }
-    outbox.bytes = bytes;
-    outbox.bytes.clear();
-}
-
-/// Whether the kernel had no room just now: the next burst may leave all the same.
-fn is_busy(error: &io::Error) -> bool {
-    let full = error.raw_os_error() == Some(libc::ENOBUFS);
-    full || error.kind() == io::ErrorKind::WouldBlock
-}
-
-fn put(udp: &Udp, to: SocketAddr, datagram: &[u8], tally: &mut Tally) {
-    match udp.send(to, datagram) {
-        Ok(()) => {
-            tally.add(Count::DatagramsOut, 1);
-            tally.add(Count::BytesOut, datagram.len() as u64);
-        }
-        // As good as lost: the core repeats what matters.
-        Err(error) => {
-            tally.add(Count::DatagramsFailed, 1);
-            tracing::debug!(%to, %error, "a datagram could not be sent");
-        }
-    }
 }

@@ -5,7 +5,7 @@ use crate::fuse::Fuse;
 use crate::keeper::Keeping;
 use anyhow::{Result, bail};
 use pagemesh_os::impair::Impairment;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,6 +32,9 @@ pub struct Options {
     pub latency: bool,
     /// Whether pages are made smaller for the wire.
     pub compress: Compress,
+    /// Send what goes to several nodes at once to this multicast group; all daemons
+    /// should name the same.
+    pub multicast: Option<SocketAddrV4>,
     /// Make the network worse than it is, for tests.
     pub impair: Option<Impairment>,
     /// Switches for those who measure.
@@ -110,6 +113,7 @@ impl Default for Options {
             waiting: Waiting::default(),
             latency: false,
             compress: Compress::default(),
+            multicast: None,
             impair: None,
             experiment: Experiment::default(),
             cpu: None,
@@ -146,6 +150,33 @@ impl Options {
                 self.bind
             );
         }
+        self.check_multicast()
+    }
+
+    fn check_multicast(&self) -> Result<()> {
+        let Some(group) = self.multicast else {
+            return Ok(());
+        };
+        if !group.ip().is_multicast() {
+            bail!(
+                "{group} is no multicast group: those have addresses from 224.0.0.0 to \
+                 239.255.255.255, and 239.0.0.0/8 is free for use at one site"
+            );
+        }
+        let IpAddr::V4(bind) = self.bind.ip() else {
+            bail!(
+                "multicast works with IPv4 only, and this daemon listens at {}: give it an \
+                 IPv4 address, or leave --multicast away",
+                self.bind
+            );
+        };
+        if bind.is_unspecified() || self.advertise.is_some_and(|other| other.ip() != bind) {
+            bail!(
+                "--multicast needs --bind with the address by which others reach this daemon, \
+                 which says on which link the group is, not {}",
+                self.bind
+            );
+        }
         Ok(())
     }
 }
@@ -177,5 +208,24 @@ mod tests {
         );
         open.advertise = Some("10.0.0.1:5".parse().unwrap());
         assert!(open.check().is_ok());
+    }
+
+    #[test]
+    fn a_group_is_one_and_its_link_is_known() {
+        let with = |bind: &str, group: &str| Options {
+            multicast: Some(group.parse().unwrap()),
+            insecure: true,
+            advertise: Some("10.0.0.1:5".parse().unwrap()).filter(|_| bind.starts_with('0')),
+            ..at(bind)
+        };
+        assert!(with("10.0.0.1:5", "239.77.0.1:7450").check().is_ok());
+        for (bind, group, why) in [
+            ("10.0.0.1:5", "10.77.0.1:7450", "239.0.0.0/8"),
+            ("[::1]:5", "239.77.0.1:7450", "IPv4 only"),
+            ("0.0.0.0:5", "239.77.0.1:7450", "needs --bind"),
+        ] {
+            let refused = with(bind, group).check().unwrap_err().to_string();
+            assert!(refused.contains(why), "{refused}");
+        }
     }
 }

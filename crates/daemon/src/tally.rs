@@ -43,6 +43,16 @@ counts! {
     BytesIn => "bytes_in",
     /// Bytes sent.
     BytesOut => "bytes_out",
+    /// Circulars sent: one datagram each, for several nodes.
+    CircularsOut => "circulars_out",
+    /// Datagrams that left in circulars.
+    CircularParts => "circular_parts",
+    /// Circulars received in which something was for this node.
+    CircularsIn => "circulars_in",
+    /// Refused: came to the group from no member, or malformed.
+    CircularsRefused => "circulars_refused",
+    /// Trials that a member did not answer: circulars do not reach it.
+    CircularsUnheard => "circulars_unheard",
     /// Pages that were zero and were not sent.
     PagesElided => "pages_elided",
     /// Pages that were sent smaller than they are.

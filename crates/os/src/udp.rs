@@ -15,6 +15,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 mod burst;
+mod group;
+
+pub use group::Group;
 
 /// A UDP socket that never blocks.
 #[derive(Debug)]

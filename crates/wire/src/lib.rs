@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod circular;
 pub mod header;
 mod ids;
 pub mod local;

@@ -2,10 +2,12 @@
 
 mod bus;
 mod evidence;
+mod joiner;
 mod permit;
 mod player;
 mod watchdog;
 
+pub(crate) use joiner::Joiner;
 pub(crate) use player::{Player, finish_all, state};
 
 use pagemesh::{Access, Mapping, Mesh, Options, PAGE_SIZE, Segment};

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 #[command(
     after_help = "Flags beat PAGEMESH_* variables, these beat $XDG_CONFIG_HOME/pagemesh/config.toml, \
                   and that beats /etc/pagemesh/config.toml (keys: bind, advertise, join, node_name, \
-                  socket, wait, latency, cpu, compress, impair, grace, join_timeout, recorder, insecure, key, \
+                  socket, wait, latency, cpu, compress, multicast, impair, grace, join_timeout, recorder, insecure, key, \
                   join_token)."
 )]
 pub(crate) struct Daemon {
@@ -55,6 +55,10 @@ pub(crate) struct Daemon {
     /// Make pages smaller for the wire [default: off]
     #[arg(long, value_enum, env = "PAGEMESH_COMPRESS")]
     compress: Option<Compress>,
+    /// Send what goes to several nodes at once to this IPv4 multicast group; all daemons
+    /// should name the same, such as 239.77.0.1:7450
+    #[arg(long, value_name = "GROUP[:PORT]", env = "PAGEMESH_MULTICAST")]
+    multicast: Option<String>,
     /// Spoil outgoing datagrams, for tests: loss=1%,dup=1%,reorder=1%,delay=1ms,seed=7
     #[arg(long, value_name = "SPEC", env = "PAGEMESH_IMPAIR")]
     impair: Option<String>,

@@ -78,6 +78,9 @@ pub(crate) struct Shape {
     /// Make pages smaller for the wire
     #[arg(long, value_enum)]
     compress: Option<Compress>,
+    /// Let the daemons send what goes to several nodes at once to this multicast group
+    #[arg(long, value_name = "GROUP[:PORT]")]
+    multicast: Option<String>,
     /// Switches for those who measure: packet=1024,acknowledge=packet,receive=worker
     #[arg(long, value_name = "SPEC")]
     experiment: Option<Experiment>,
@@ -153,6 +156,9 @@ impl Shape {
         plan.mtu = self.mtu;
         if self.check_races {
             plan.daemon_args.push("--check-races".to_owned());
+        }
+        if let Some(group) = &self.multicast {
+            plan.daemon_args.push(format!("--multicast={group}"));
         }
         plan
     }

@@ -2,6 +2,7 @@
 
 use super::{Daemon, Token, WANTED_BUFFER};
 use crate::changes::Changes;
+use crate::circulars::Circulars;
 use crate::door::Door;
 use crate::driver::{About, Driver};
 use crate::edge::Edge;
@@ -17,6 +18,7 @@ use crate::sealing::Sealing;
 use crate::shelf::Shelf;
 use crate::stash::Stash;
 use crate::takeover::{self, Estate, Ground};
+use crate::ticks::Ticks;
 use crate::waiter::Waiter;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use pagemesh_core::{Config, Node, Pace, Start};
@@ -24,7 +26,7 @@ use pagemesh_os::latency::LatencyHold;
 use pagemesh_os::poll::Poll;
 use pagemesh_os::seqpacket::Listener;
 use pagemesh_os::signals::{self, Signals};
-use pagemesh_os::udp::Udp;
+use pagemesh_os::udp::{Group, Udp};
 use pagemesh_os::{clock, cpu, uffd};
 use pagemesh_recorder::Recovered;
 use pagemesh_wire::local::MAX_PACKET;
@@ -130,8 +132,11 @@ impl Daemon {
         signals: Signals,
         listener: Listener,
         letterbox: Letterbox,
-        driver: Driver,
+        mut driver: Driver,
     ) -> Result<Self> {
+        if let Some(tick) = options.experiment.tick {
+            driver.tick(Ticks::new(tick, clock::monotonic()));
+        }
         let udp = &driver.hands.network.udp;
         let launch = launch::serve(options, udp.address(), driver.hands.network.who())
             .inspect_err(|error| tracing::warn!("`pagemesh run` will not work here: {error:#}"))
@@ -147,6 +152,9 @@ impl Daemon {
         poll.add(udp, Token::Network.encode())?;
         if let Some(bell) = driver.hands.network.bell() {
             poll.add(bell, Token::Network.encode())?;
+        }
+        if let Some(group) = driver.hands.network.group() {
+            poll.add(group, Token::Network.encode())?;
         }
         poll.add(&listener, Token::Listener.encode())?;
         poll.add(&signals, Token::Signals.encode())?;
@@ -312,13 +320,28 @@ fn room_ahead(udp: &Udp) -> u32 {
 fn network(options: &Options, udp: Udp, before: Option<OwnedFd>) -> Result<Network> {
     let admission = options.admission.as_ref();
     let sealing = admission.map(|admission| Sealing::new(admission, before));
-    Ok(Network::new(
+    let circulars = circulars(options, &udp)?;
+    let mut network = Network::new(
         udp,
         options.impair,
         sealing.transpose()?,
         options.compress,
         Edge::new(options.experiment)?,
-    ))
+    );
+    if let Some(circulars) = circulars {
+        network.join(circulars);
+    }
+    Ok(network)
+}
+
+fn circulars(options: &Options, udp: &Udp) -> Result<Option<Circulars>> {
+    let Some(address) = options.multicast else {
+        return Ok(None);
+    };
+    let group = Group::join(address, udp).with_context(|| {
+        format!("cannot listen to the multicast group {address}: name another, or leave --multicast away")
+    })?;
+    Ok(Some(Circulars::new(group, udp.address())))
 }
 
 /// Starts to record the node; without memory for that it runs all the same.

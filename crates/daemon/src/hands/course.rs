@@ -9,7 +9,7 @@ use crate::pages::{At, Fresh};
 use crate::payload::Payload;
 use crate::runs::{Run, What};
 use crate::turn::{Payloads, Placing};
-use pagemesh_core::{DiffWork, Effect, Effects, Rights, Source};
+use pagemesh_core::{DiffWork, Effect, Effects, Event, Rights, Source};
 use pagemesh_os::clock;
 use pagemesh_wire::MappingId;
 use std::net::SocketAddr;
@@ -90,6 +90,9 @@ impl Hands {
             let Some(effect) = effects.next() else { break };
             all = index + 1;
             if let Effect::Emit(event) = effect {
+                if matches!(event, Event::Resent {}) {
+                    self.network.repeats(true);
+                }
                 self.events.push((event, acted));
                 continue;
             }
@@ -97,6 +100,9 @@ impl Hands {
             if let Effect::Send { address, .. } = effect {
                 self.network
                     .expect_more(is_next(effects.as_slice(), address));
+            } else {
+                // The rest takes time.
+                self.network.circulate(&mut self.tally);
             }
             let kind = fuse::kind(&effect);
             self.go_on(&mut course, index, effect);
@@ -107,6 +113,7 @@ impl Hands {
         }
         self.settle_pages(&mut course);
         self.network.depart(&mut self.tally);
+        self.network.repeats(false);
         self.note_waiting();
         self.emit_all(began, course.woken);
         self.recorder.progress(all);

@@ -16,6 +16,7 @@ use crate::scenario;
 use node_inputs::Victims;
 use pagemesh_compress::{Form, unpack};
 use pagemesh_diff::{Diff, PAGE, merge};
+use pagemesh_wire::circular::{self, Circular};
 use pagemesh_wire::local::{ReplyPacket, RequestPacket};
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::Message;
@@ -34,6 +35,8 @@ pub enum Target {
     DiffApply,
     /// Packed pages, behind a byte for their form.
     PageUnpack,
+    /// What came from a multicast group.
+    CircularDecode,
     /// A real node, given datagrams and requests.
     NodeInputs,
     /// Transcripts and settings of explorations.
@@ -42,11 +45,12 @@ pub enum Target {
 
 impl Target {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::PeerDecode,
         Self::LocalDecode,
         Self::DiffApply,
         Self::PageUnpack,
+        Self::CircularDecode,
         Self::NodeInputs,
         Self::Scripts,
     ];
@@ -57,6 +61,7 @@ impl Target {
             Self::LocalDecode => "local_decode",
             Self::DiffApply => "diff_apply",
             Self::PageUnpack => "page_unpack",
+            Self::CircularDecode => "circular_decode",
             Self::NodeInputs => "node_inputs",
             Self::Scripts => "scripts",
         }
@@ -178,6 +183,7 @@ impl Fuzz {
             Target::LocalDecode => local_decode(input),
             Target::DiffApply => diff_apply(input),
             Target::PageUnpack => page_unpack(input),
+            Target::CircularDecode => circular_decode(input),
             Target::NodeInputs => self.victims.suffer(input).map(|_| ()),
             Target::Scripts => {
                 scripts(&String::from_utf8_lossy(input));
@@ -277,6 +283,27 @@ fn page_unpack(input: &[u8]) -> Check {
         Law,
         "a part of the page is left over"
     );
+    Ok(())
+}
+
+/// Parts lie in the circular one behind the other, and say the same when they are sent
+/// again.
+fn circular_decode(input: &[u8]) -> Check {
+    let Some(circular) = Circular::decode(input) else {
+        return Ok(());
+    };
+    let mut again = Vec::new();
+    if let Circular::Parts(parts) = circular {
+        circular::begin(&mut again);
+        for (to, at) in parts.iter() {
+            let datagram = input.get(at.clone());
+            ensure!(datagram.is_some(), Law, "a part at {at:?} lies outside");
+            circular::add(&mut again, to, datagram.unwrap_or_default());
+        }
+    } else {
+        again = circular.encode();
+    }
+    ensure!(again == input, Law, "a circular has two encodings");
     Ok(())
 }
 

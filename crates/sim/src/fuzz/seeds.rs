@@ -7,10 +7,13 @@ use crate::explore::{Setting, overheard};
 use pagemesh_compress::{Codec, pack};
 use pagemesh_core::{Input, Request};
 use pagemesh_diff::{PAGE, encode};
+use pagemesh_wire::circular::{self, Circular, SHORTEST_TRIAL};
 use pagemesh_wire::header::HEADER_SIZE;
 use pagemesh_wire::local::{self, RequestPacket};
 use pagemesh_wire::peer::{Access, Call, Credentials};
-use pagemesh_wire::{ClientId, MappingId, PageCount, PageIndex, SegmentId, SyncKey, Ticket};
+use pagemesh_wire::{
+    ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, SyncKey, Ticket,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Explorations whose datagrams are worth having.
@@ -33,6 +36,7 @@ impl Target {
             Self::LocalDecode => packets(),
             Self::DiffApply => diffs(),
             Self::PageUnpack => packed(),
+            Self::CircularDecode => circulars(),
             Self::NodeInputs => events(),
             Self::Scripts => PLAYS.iter().map(|play| play.as_bytes().to_vec()).collect(),
         };
@@ -74,6 +78,21 @@ fn packed() -> Vec<Vec<u8>> {
     };
     let each = |codec| contents.map(|contents| packed(codec, contents));
     Codec::ALL.into_iter().flat_map(each).collect()
+}
+
+/// One of each kind; parts of datagrams such as they are.
+fn circulars() -> Vec<Vec<u8>> {
+    let (number, length) = (77, SHORTEST_TRIAL);
+    let mut parts = Vec::new();
+    circular::begin(&mut parts);
+    for (node, (_, datagram)) in (2..5).zip(datagrams()) {
+        circular::add(&mut parts, NodeId(node), &datagram);
+    }
+    vec![
+        Circular::Trial { number, length }.encode(),
+        Circular::Heard { number }.encode(),
+        parts,
+    ]
 }
 
 /// Datagrams without their pages, and their senders.

@@ -49,6 +49,11 @@ fn hostile_pages_are_refused_or_whole() {
 }
 
 #[test]
+fn hostile_circulars_are_refused_or_mean_one_thing() {
+    fuzzed(Target::CircularDecode);
+}
+
+#[test]
 fn nonsense_in_scripts_is_refused() {
     fuzzed(Target::Scripts);
 }

@@ -9,6 +9,15 @@ use std::time::{Duration, Instant};
 /// Readers whose copies are invalidated.
 const READERS: std::ops::RangeInclusive<usize> = 1..=7;
 
+/// Readers where invalidations leave together.
+const SEVERAL: [usize; 3] = [2, 4, 7];
+
+/// For use at one site; the nodes have a network of their own.
+const GROUP: &str = "239.77.7.7:7451";
+
+/// Daemons try every second whom the group reaches.
+const TRIALS: Duration = Duration::from_millis(1500);
+
 /// How long daemons are watched of which nobody wants anything.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -41,7 +50,8 @@ pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) ->
         let mut stage = Stage::sealed(2, effort, waiting)?;
         two_nodes(&mut stage, effort, SEALED, report)?;
     }
-    invalidations(effort, waiting, report)
+    invalidations(effort, waiting, report)?;
+    circulars(effort, waiting, report)
 }
 
 /// Faults between two nodes. Returns the raw exchanges beside them.
@@ -140,16 +150,7 @@ fn invalidations(effort: &Effort, waiting: Waiting, report: &mut Report) -> Resu
     for readers in wanted {
         let (mut samples, mut short) = <(Samples, Samples)>::default();
         for round in effort.rounds() {
-            stage.open(
-                &format!("bench.invalidate.{readers}.{round}"),
-                count,
-                WINDOW,
-            )?;
-            let pages = shuffled(0..count, round);
-            stage.touch(0, &pages, true)?;
-            for reader in 1..=readers {
-                stage.touch(reader, &pages, false)?;
-            }
+            let pages = read_by(&mut stage, readers, count, round)?;
             stage.raw(super::raw::REQUEST, count, &mut short)?;
             samples.extend(stage.touch(0, &pages, true)?);
             if round == Effort::WARM_UP {
@@ -163,6 +164,64 @@ fn invalidations(effort: &Effort, waiting: Waiting, report: &mut Report) -> Resu
     if let [(1, one), .., (7, seven)] = medians[..] {
         report.value("invalidate_7_to_1", "ratio", seven / one, count as usize);
         report.waited(waiting.name());
+    }
+    Ok(())
+}
+
+/// Pages of node 0 that so many others have read.
+fn read_by(stage: &mut Stage, readers: usize, count: u32, round: u32) -> Result<Vec<u32>> {
+    let name = format!("bench.invalidate.{readers}.{round}");
+    stage.open(&name, count, WINDOW)?;
+    let pages = shuffled(0..count, round);
+    stage.touch(0, &pages, true)?;
+    for reader in 1..=readers {
+        stage.touch(reader, &pages, false)?;
+    }
+    Ok(pages)
+}
+
+/// Invalidations that leave as one datagram, and beside them, in turn, the same by as
+/// many as there are readers.
+fn circulars(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
+    let names = SEVERAL.map(|readers| format!("multicast_invalidate_{readers}"));
+    let wanted = |name: &String| effort.wants(&[name]);
+    if !names.iter().any(wanted) {
+        return Ok(());
+    }
+    let group = format!("--multicast={GROUP}");
+    let nodes = READERS.end() + 1;
+    let mut with = Stage::with(nodes, effort, waiting, &[&group])?;
+    let mut without = Stage::new(nodes, effort, waiting)?;
+    // Until daemons know whom circulars reach.
+    std::thread::sleep(TRIALS);
+    let count = effort.count.min(500);
+    for (readers, name) in SEVERAL.into_iter().zip(&names) {
+        let (mut one, mut many) = <(Samples, Samples)>::default();
+        let mut sent = [0; 2];
+        for round in effort.rounds() {
+            let stores = |stage: &mut Stage, samples: &mut Samples| -> Result<u64> {
+                let pages = read_by(stage, readers, count, round)?;
+                let before = stage.counters(0)?.of("datagrams_out");
+                samples.extend(stage.touch(0, &pages, true)?);
+                Ok(stage.counters(0)?.of("datagrams_out") - before)
+            };
+            let [a, b] = [
+                stores(&mut with, &mut one)?,
+                stores(&mut without, &mut many)?,
+            ];
+            sent = [sent[0] + a, sent[1] + b];
+            if round == Effort::WARM_UP {
+                (one, many, sent) = Default::default();
+            }
+        }
+        let beside = Some(("without_multicast", &many));
+        report.row(name, waiting.name(), &one, beside);
+        let stores = f64::from(count * effort.rounds);
+        for (name, sent) in ["", "_without"].into_iter().zip(sent) {
+            let name = format!("multicast_datagrams_{readers}{name}");
+            report.value(&name, "datagrams", sent as f64 / stores, count as usize);
+            report.waited(waiting.name());
+        }
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use pagemesh_daemon::keeper::Keeping;
 use pagemesh_daemon::{Admission, Options, Waiting};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, SocketAddrV4, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -69,6 +69,7 @@ fn merge(flags: Daemon, config: Config, global: &Global) -> Result<Options> {
         })?,
         (None, None) => Compress::Auto,
     };
+    let multicast = flags.multicast.or(config.multicast);
     let impair = flags
         .impair
         .or(config.impair)
@@ -95,6 +96,7 @@ fn merge(flags: Daemon, config: Config, global: &Global) -> Result<Options> {
         waiting: waiting.into(),
         latency: flags.latency || config.latency.unwrap_or(false),
         compress: compress.into(),
+        multicast: multicast.map(|text| group(&text)).transpose()?,
         impair,
         experiment: flags.experiment.unwrap_or_default(),
         cpu: flags.cpu.or(config.cpu),
@@ -200,6 +202,17 @@ fn address(what: &str, text: &str) -> Result<SocketAddr> {
     Err(bad(format!("{what}: {text:?} is no address: {why}")))
 }
 
+/// A multicast group; without a port it has the usual one.
+fn group(text: &str) -> Result<SocketAddrV4> {
+    match address("multicast", text)? {
+        SocketAddr::V4(group) => Ok(group),
+        SocketAddr::V6(group) => Err(bad(format!(
+            "multicast: {group} is an IPv6 group; only IPv4 groups are supported, such as \
+             239.77.0.1:7450"
+        ))),
+    }
+}
+
 fn bad(message: String) -> anyhow::Error {
     Trouble::new(Exit::BAD_CONFIG, message).into()
 }
@@ -216,5 +229,14 @@ mod tests {
         assert_eq!(read("::1").unwrap(), "[::1]:7450");
         assert_eq!(read("[::1]:9").unwrap(), "[::1]:9");
         assert!(read("10.0.0.1:seven").is_err());
+    }
+
+    #[test]
+    fn groups_are_of_ipv4() {
+        let read = |text| group(text).map(|found| found.to_string());
+        assert_eq!(read("239.77.0.1").unwrap(), "239.77.0.1:7450");
+        assert_eq!(read("239.77.0.1:9").unwrap(), "239.77.0.1:9");
+        let refused = read("[ff15::1]:9").unwrap_err().to_string();
+        assert!(refused.contains("IPv6"), "{refused}");
     }
 }

@@ -33,8 +33,9 @@ pub(super) fn measure(programs: &Path, rounds: u32, document: &mut Document) -> 
     let by_window = turns(&sandbox, &game, Place::Own, rounds)?;
     let free = turns(&sandbox, &game, Place::Anywhere, rounds)?;
     let held = turn(&sandbox, &game, "0", true, rounds)?;
+    let slept = by_ticks(&game, rounds)?;
     pattern(&sandbox, &game, document)?;
-    table5(programs, (&by_window, &free), held, document)?;
+    table5(programs, (&by_window, &free), (held, &slept), document)?;
     drop(sandbox);
     windows(programs, rounds, document)?;
     compression(&game, rounds, document)
@@ -84,6 +85,22 @@ fn turns(
         games.0.sort_by(f64::total_cmp);
     }
     Ok(all.into())
+}
+
+/// Games under Δ = 20 ms where windows end at ticks of 10 ms: early, or late.
+fn by_ticks(game: &Path, rounds: u32) -> Result<Vec<(&'static str, Games)>> {
+    let sleeps = [
+        ("early", "20 ms, ticks, woken early"),
+        ("strict", "20 ms, ticks, strict minimum"),
+    ];
+    let slept = sleeps.map(|(sleep, name)| {
+        let sandbox = Sandbox::start(&plan("off", &format!("tick=10ms,sleep={sleep}")))?;
+        let games = (0..rounds).map(|_| play(&sandbox, game, Place::Own, ("20000000", false)));
+        let mut games = Games(games.collect::<Result<_>>()?);
+        games.0.sort_by(f64::total_cmp);
+        Ok((name, games))
+    });
+    slept.into_iter().collect()
 }
 
 /// The median of some games.
@@ -156,7 +173,7 @@ fn pattern(sandbox: &Sandbox, game: &Path, document: &mut Document) -> Result<()
 fn table5(
     programs: &Path,
     (pinned, free): (&ByWindow, &ByWindow),
-    held: f64,
+    (held, slept): (f64, &ByWindow),
     document: &mut Document,
 ) -> Result<()> {
     let one = programs.join("battleship");
@@ -200,6 +217,10 @@ fn table5(
         let paper = (*name == "20 ms").then_some(literature::WINDOW_20_MS);
         row(&format!("two sites, Δ = {name}"), games.median(), paper);
     }
+    for (name, games) in slept {
+        let paper = name.contains("early").then_some(literature::WINDOW_20_MS);
+        row(&format!("two sites, Δ = {name}"), games.median(), paper);
+    }
     for (name, games) in free {
         let name = format!("two sites, not pinned, Δ = {name}");
         row(&name, games.median(), None);
@@ -212,8 +233,8 @@ fn table5(
     section.note(
         "Two sites yield, too: each program shares a processor with a daemon here, which would wait for the end of a \
          time slice else. Each has a processor of its own, or runs where the kernel likes (not pinned). Windows take turns. A turn is one player's, of two; the paper gives it so. The paper's Δ = 0 without its guard cannot be shown: \
-         a page is used here before it leaves, always. Its strict-minimum timesleep has no counterpart: our timers \
-         have no ticks.",
+         a page is used here before it leaves, always. Ticks are those of its timesleep, every 10 ms and not at the same \
+         moment on both sites: a window ends at one, up to a tick early, or, slept again until it is over, up to a tick late.",
     );
     for (games, name) in [(pinned, "pinned"), (free, "not pinned")] {
         section.note(compared(games, name, document));

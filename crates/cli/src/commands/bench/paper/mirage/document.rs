@@ -250,7 +250,7 @@ const TAIL: &str = "
   for it. Δ costs nothing there: `auto` is no slower than 0 (below MR13). Padding did not pay here: padded rows are powers of two, so more pages
   move and columns of B share cache sets, which costs more than the one page that two neighbours share.
 
-Not shown: the strict-minimum `timesleep` (our timers have no ticks), Δ = 0 without the guard (it cannot be turned off), MR5's split of
+Not shown: Δ = 0 without the guard (it cannot be turned off), MR5's split of
 Mirage's VAX figures. Nodes with a processor each, three and more of them, cannot be had here: nodes with a part of a processor stand in
 (MR15, MR16), and forecasts (the last two tables), whose error is known from two: a quarter at most for matrix multiply, where it changes from run to run with
 what the machine does beside. For Battleship they are worth nothing: they know no scheduler, on which a turn depends more than on anything else.

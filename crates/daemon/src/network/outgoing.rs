@@ -1,0 +1,137 @@
+//! Datagrams on their way out: at once, or together with others of their kind.
+
+use super::LONGEST;
+use crate::tally::{Count, Tally};
+use pagemesh_os::clock;
+use pagemesh_os::impair::Impairer;
+use pagemesh_os::udp::Udp;
+use std::io;
+use std::net::SocketAddr;
+
+/// Datagrams of so many bytes carry a page, and seldom leave alone.
+const LARGE: usize = 2048;
+
+/// Datagrams of a burst at most; older kernels cut no more.
+const COUNT: usize = 60;
+
+/// Bytes of a burst at most: IP counts its own header.
+const TOGETHER: usize = LONGEST - 256;
+
+/// Datagrams of one length for one node, one behind the other.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    pub(super) to: Option<SocketAddr>,
+    each: usize,
+    bytes: Vec<u8>,
+    /// Some link does not carry datagrams of this length in one piece: IP has to cut
+    /// them, which it does only with those that go alone.
+    too_long: usize,
+}
+
+impl Outgoing {
+    /// Whether a datagram can go out together with those that wait.
+    fn takes(&self, to: SocketAddr, length: usize) -> bool {
+        let alike = self.to.is_none() || (self.to, self.each) == (Some(to), length);
+        let few = self.bytes.len() < self.each * COUNT || self.to.is_none();
+        let room = few && self.bytes.len() + length <= TOGETHER;
+        alike && room && (self.too_long == 0 || length < self.too_long)
+    }
+
+    /// Whether datagrams with whole pages wait for more of their kind.
+    pub(super) fn is_large_for(&self, to: SocketAddr) -> bool {
+        self.to == Some(to) && self.each >= LARGE
+    }
+
+    /// A datagram that carries a page becomes the first of those that leave together
+    /// without being copied, and leaves other memory in its place; false if it cannot.
+    pub(super) fn begins(&mut self, to: SocketAddr, datagram: &mut Vec<u8>) -> bool {
+        let first = self.to.is_none() && datagram.len() >= LARGE;
+        if !first || !self.takes(to, datagram.len()) {
+            return false;
+        }
+        (self.to, self.each) = (Some(to), datagram.len());
+        std::mem::swap(&mut self.bytes, datagram);
+        true
+    }
+}
+
+/// To the network, or to who makes it worse. What is large, or one of many, waits for
+/// more of its kind.
+pub(super) fn give(
+    udp: &Udp,
+    impairer: &mut Option<Impairer>,
+    (outbox, together): (&mut Outgoing, bool),
+    to: SocketAddr,
+    datagram: &[u8],
+    tally: &mut Tally,
+) {
+    match impairer {
+        None if datagram.len() >= LARGE || together => join(udp, outbox, to, datagram, tally),
+        None => put(udp, to, datagram, tally),
+        Some(impairer) => {
+            impairer.offer(clock::monotonic(), to, datagram);
+            while let Some((to, bytes)) = impairer.release(clock::monotonic()) {
+                put(udp, to, &bytes, tally);
+            }
+        }
+    }
+}
+
+/// Waits with others of its kind for [`Network::depart`].
+fn join(udp: &Udp, outbox: &mut Outgoing, to: SocketAddr, datagram: &[u8], tally: &mut Tally) {
+    if !outbox.takes(to, datagram.len()) {
+        depart(udp, outbox, tally);
+    }
+    if !outbox.takes(to, datagram.len()) {
+        return put(udp, to, datagram, tally);
+    }
+    (outbox.to, outbox.each) = (Some(to), datagram.len());
+    outbox.bytes.extend_from_slice(datagram);
+}
+
+pub(super) fn depart(udp: &Udp, outbox: &mut Outgoing, tally: &mut Tally) {
+    let Some(to) = outbox.to.take() else { return };
+    let (bytes, each) = (std::mem::take(&mut outbox.bytes), outbox.each);
+    let count = bytes.len().div_ceil(each);
+    let sent = if count > 1 {
+        udp.send_burst(to, &bytes, each)
+    } else {
+        Err(io::ErrorKind::InvalidInput.into())
+    };
+    match sent {
+        Ok(()) => {
+            tally.add(Count::DatagramsOut, count as u64);
+            tally.add(Count::BytesOut, bytes.len() as u64);
+        }
+        Err(error) => {
+            if count > 1 && !is_busy(&error) {
+                outbox.too_long = each;
+            }
+            for datagram in bytes.chunks(each) {
+                put(udp, to, datagram, tally);
+            }
+        }
+    }
+    outbox.bytes = bytes;
+    outbox.bytes.clear();
+}
+
+/// Whether the kernel had no room just now: the next burst may leave all the same.
+fn is_busy(error: &io::Error) -> bool {
+    let full = error.raw_os_error() == Some(libc::ENOBUFS);
+    full || error.kind() == io::ErrorKind::WouldBlock
+}
+
+pub(super) fn put(udp: &Udp, to: SocketAddr, datagram: &[u8], tally: &mut Tally) {
+    match udp.send(to, datagram) {
+        Ok(()) => {
+            tally.add(Count::DatagramsOut, 1);
+            tally.add(Count::BytesOut, datagram.len() as u64);
+        }
+        // As good as lost: the core repeats what matters.
+        Err(error) => {
+            tally.add(Count::DatagramsFailed, 1);
+            tracing::debug!(%to, %error, "a datagram could not be sent");
+        }
+    }
+}

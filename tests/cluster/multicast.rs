@@ -1,0 +1,269 @@
+//! What goes to several nodes at once, as one datagram.
+
+use crate::support::{Cluster, Joiner, eventually, load, store, stress_time};
+use pagemesh::{Access, Mapping, Mesh, Options};
+use pagemesh_cli::sandbox::{Netns, Plan};
+use pagemesh_os::udp::{Group, Udp};
+use pagemesh_wire::NodeId;
+use pagemesh_wire::circular::{self, Circular};
+use std::net::SocketAddrV4;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+/// Stores of one test, each to a page that everybody has read.
+const ROUNDS: u64 = 30;
+
+/// A group that no other test of this machine listens to.
+fn group() -> SocketAddrV4 {
+    static NEXT: AtomicU8 = AtomicU8::new(0);
+    let process = std::process::id();
+    let address = [
+        239,
+        (process >> 8) as u8,
+        process as u8,
+        NEXT.fetch_add(1, Relaxed),
+    ];
+    SocketAddrV4::new(address.into(), 20_000 + (process % 10_000) as u16)
+}
+
+fn plan(nodes: usize, group: SocketAddrV4) -> Plan {
+    let mut plan = Plan::new(nodes);
+    plan.daemon_args.push(format!("--multicast={group}"));
+    plan
+}
+
+/// Everybody reads what was stored last, then node 0 stores. How much the counters of
+/// node 0 rose by the stores.
+fn stores<const N: usize>(
+    cluster: &Cluster,
+    maps: &[Mapping],
+    rounds: u64,
+    names: [&str; N],
+) -> [u64; N] {
+    let counted = || names.map(|name| cluster.counter(0, name));
+    let mut rose = [0; N];
+    for _ in 0..rounds {
+        let value = load(&maps[0], 0);
+        for reader in maps {
+            assert_eq!(load(reader, 0), value);
+        }
+        let before = counted();
+        store(&maps[0], 0, value + 1);
+        for (rose, (before, after)) in rose.iter_mut().zip(before.into_iter().zip(counted())) {
+            *rose += after - before;
+        }
+    }
+    rose
+}
+
+/// Waits until one datagram takes back all copies.
+fn all_hear(cluster: &Cluster, maps: &[Mapping]) {
+    let readers = maps.len() as u64 - 1;
+    eventually("circulars reach everybody", || {
+        stores(cluster, maps, 1, ["circular_parts"]) >= [readers]
+    });
+}
+
+/// What all nodes have refused. Who has just joined is a stranger for a moment.
+fn refused(cluster: &Cluster) -> u64 {
+    let nodes = 0..cluster.nodes().len();
+    let of = |node| ["circulars_refused", "seal_forged"].map(|name| cluster.counter(node, name));
+    nodes.flat_map(of).sum()
+}
+
+#[test]
+fn seven_copies_are_taken_back_by_one_datagram() {
+    for (netns, sealed) in [
+        (Netns::Never, false),
+        (Netns::Never, true),
+        (Netns::Auto, false),
+        (Netns::Auto, true),
+    ] {
+        let mut plan = plan(8, group());
+        (plan.netns, plan.sealed) = (netns, sealed);
+        let Some(cluster) = Cluster::of(plan) else {
+            return;
+        };
+        let maps = cluster.share("read by all", 1);
+        all_hear(&cluster, &maps);
+        let before = refused(&cluster);
+        let names = [
+            "invalidations_out",
+            "datagrams_out",
+            "circulars_out",
+            "circular_parts",
+        ];
+        let [copies, sent, circulars, parts] = stores(&cluster, &maps, ROUNDS, names);
+        let what = format!("{netns:?} {sealed}: {sent} {circulars} {parts}");
+        assert_eq!(copies, 7 * ROUNDS, "{what}");
+        // Now and then a heartbeat, or somebody who was slow is told again.
+        assert!(circulars * 10 >= ROUNDS * 9, "{what}");
+        assert!(parts * 10 >= copies * 9, "{what}");
+        assert!(sent < ROUNDS * 3, "{what}");
+        assert!(cluster.counter(7, "circulars_in") > 0);
+        assert_eq!(refused(&cluster), before, "{what}");
+    }
+}
+
+#[test]
+fn circulars_that_get_lost_are_said_again_to_each() {
+    for sealed in [false, true] {
+        let mut plan = plan(4, group());
+        (plan.impair.loss, plan.impair.dup) = (0.1, 0.05);
+        (plan.impair.seed, plan.sealed) = (5, sealed);
+        let Some(cluster) = Cluster::of(plan) else {
+            return;
+        };
+        let maps = cluster.share("lossy", 2);
+        all_hear(&cluster, &maps);
+        let before = refused(&cluster);
+        let end = Instant::now() + stress_time();
+        let mut value = 0;
+        while Instant::now() < end {
+            for writer in &maps {
+                value += 1;
+                store(writer, 8, value);
+                for reader in &maps {
+                    assert_eq!(load(reader, 8), value);
+                }
+            }
+        }
+        let all = |name| (0..4).map(|node| cluster.counter(node, name)).sum::<u64>();
+        assert!(all("circulars_in") > 0 && all("resent") > 0);
+        assert_eq!(refused(&cluster), before);
+    }
+}
+
+#[test]
+fn a_group_that_leads_nowhere_costs_nothing() {
+    let mut plan = plan(1, group());
+    plan.netns = Netns::Never;
+    let Some(cluster) = Cluster::of(plan) else {
+        return;
+    };
+    // Members, but each in a group of its own, or in none.
+    let elsewhere = format!("--multicast={}", group());
+    let others = [
+        Joiner::start(&cluster, "elsewhere", &[&elsewhere]),
+        Joiner::start(&cluster, "nowhere", &[]),
+    ];
+    eventually("all are members", || others.iter().all(Joiner::is_member));
+    cluster.make_on(0, "alone", 1, Options::default());
+    let mut maps = vec![cluster.map(0, "alone")];
+    for other in &others {
+        let mesh = Mesh::connect_to(&other.socket).unwrap();
+        let segment = mesh.open("alone", Access::Writable).unwrap();
+        maps.push(segment.map().unwrap());
+    }
+    let told = "no other node hears";
+    eventually("it is said", || cluster.node(0).log().contains(told));
+    let [copies, circulars] = stores(
+        &cluster,
+        &maps,
+        ROUNDS,
+        ["invalidations_out", "circulars_out"],
+    );
+    assert_eq!((copies, circulars), (2 * ROUNDS, 0));
+    assert!(cluster.counter(0, "circulars_unheard") >= 2);
+    eventually("several trials are over", || {
+        cluster.counter(0, "circulars_unheard") >= 6
+    });
+    let log = cluster.node(0).log();
+    assert_eq!(log.matches(told).count(), 1, "said once: {log}");
+}
+
+/// Whether a node drops what comes to it from multicast groups, from now on.
+fn deafen(cluster: &Cluster, node: usize) -> bool {
+    let rules = "table ip deaf { chain in { type filter hook input priority 0; \
+                 ip daddr 224.0.0.0/4 drop; }; }";
+    let mut command = cluster.node(node).command("nft");
+    let done = command.arg(rules).output();
+    done.is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn a_group_that_falls_silent_costs_one_wait() {
+    let Some(cluster) = Cluster::of(plan(4, group())) else {
+        return;
+    };
+    let maps = cluster.share("silenced", 1);
+    all_hear(&cluster, &maps);
+    if !cluster.isolated() || !(1..4).all(|node| deafen(&cluster, node)) {
+        eprintln!("skipped: no namespaces, or no nft to spoil them with");
+        return;
+    }
+    let names = ["resent", "circulars_out"];
+    let [resent, lost] = stores(&cluster, &maps, ROUNDS, names);
+    // One store finds out; at most a heartbeat does beside it.
+    assert!(
+        (1..ROUNDS / 3).contains(&resent),
+        "{resent} were said again"
+    );
+    assert!((1..ROUNDS / 3).contains(&lost), "{lost} went to nobody");
+}
+
+#[test]
+fn a_daemon_that_is_replaced_hears_on() {
+    let mut plan = plan(3, group());
+    plan.grace = std::time::Duration::from_secs(30);
+    let Some(cluster) = Cluster::of(plan) else {
+        return;
+    };
+    let maps = cluster.share("replaced", 1);
+    all_hear(&cluster, &maps);
+    for node in [0, 1] {
+        cluster.replace(node).unwrap();
+        all_hear(&cluster, &maps);
+    }
+}
+
+#[test]
+fn forged_circulars_change_nothing() {
+    for sealed in [false, true] {
+        let group = group();
+        let mut plan = plan(3, group);
+        (plan.netns, plan.sealed) = (Netns::Never, sealed);
+        let Some(cluster) = Cluster::of(plan) else {
+            return;
+        };
+        let maps = cluster.share("forged", 1);
+        all_hear(&cluster, &maps);
+        let enemy = Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listens = Group::join(group, &enemy).unwrap();
+        let before = cluster.counter(1, "circulars_refused");
+        let mut forged = Vec::new();
+        circular::begin(&mut forged);
+        for node in 1..4 {
+            circular::add(&mut forged, NodeId(node), &[0x5a; 60]);
+        }
+        let trial = Circular::Trial {
+            number: 7,
+            length: 1000,
+        };
+        let heard = Circular::Heard { number: 7 };
+        let sent = [
+            forged,
+            trial.encode(),
+            heard.encode(),
+            b"PC\x01\x03".to_vec(),
+        ];
+        for _ in 0..50 {
+            for bytes in &sent {
+                enemy.send(listens.address(), bytes).unwrap();
+                // What is for a group, or answers a trial, means nothing at a node.
+                let _ = enemy.send(cluster.node(1).address(), bytes);
+            }
+            stores(&cluster, &maps, 1, []);
+        }
+        eventually("all of it was refused", || {
+            cluster.counter(1, "circulars_refused") >= before + 200
+        });
+        let mut buffer = [0; 2000];
+        while let Ok(pagemesh_os::udp::Received::Datagram(length, _)) = enemy.receive(&mut buffer) {
+            let answer = Circular::decode(&buffer[..length]);
+            assert_eq!(answer, None, "strangers get no answer");
+        }
+        all_hear(&cluster, &maps);
+    }
+}

@@ -1,0 +1,59 @@
+//! Daemons beside those of a sandbox.
+
+use super::Cluster;
+use pagemesh::Mesh;
+use pagemesh_os::netns::die_with_parent;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+/// One more daemon, which wants to join.
+pub(crate) struct Joiner {
+    pub(crate) child: Child,
+    pub(crate) socket: PathBuf,
+    log: PathBuf,
+}
+
+impl Joiner {
+    /// With these arguments, and whatever the cluster is.
+    pub(crate) fn start(cluster: &Cluster, name: &str, arguments: &[&str]) -> Self {
+        let directory = cluster.directory();
+        let socket = directory.join(format!("{name}.sock"));
+        let log = directory.join(format!("{name}.log"));
+        let mut command = Command::new(cluster.program());
+        command
+            .args([
+                "daemon",
+                "--no-config",
+                "--bind=127.0.0.1:0",
+                "--name",
+                name,
+            ])
+            .arg(format!("--join={}", cluster.node(0).address()))
+            .arg("--socket")
+            .arg(&socket)
+            .args(arguments)
+            .stderr(File::create(&log).unwrap());
+        die_with_parent(&mut command);
+        let child = command.spawn().unwrap();
+        Self { child, socket, log }
+    }
+
+    /// Whether its log has this.
+    pub(crate) fn says(&self, what: &str) -> bool {
+        fs::read_to_string(&self.log).unwrap().contains(what)
+    }
+
+    /// Whether it was let in.
+    pub(crate) fn is_member(&self) -> bool {
+        let mesh = Mesh::connect_to(&self.socket);
+        mesh.is_ok_and(|mesh| mesh.status().is_ok_and(|status| status.node.is_valid()))
+    }
+}
+
+impl Drop for Joiner {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
