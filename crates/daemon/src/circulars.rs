@@ -68,7 +68,7 @@ const SMALL: usize = 512;
 
 /// A circular rouses every daemon that listens. If fewer than one of so many is meant,
 /// that costs the others more than it saves.
-const MEANT: usize = 4;
+const MEANT: usize = 2;
 
 /// Bytes that wait at most.
 const ROOM: usize = 1 << 16;
