@@ -36,6 +36,7 @@ mod segments;
 mod sharing;
 mod sharing_kinds;
 mod signals;
+mod single_sites;
 mod stress;
 mod system_calls;
 mod sysv;
