@@ -394,6 +394,24 @@ fn a_barrier_of_n_nodes_takes_2n_minus_2_datagrams() {
 }
 
 #[test]
+fn a_barrier_opens_elsewhere_first() {
+    // A process that is woken takes the processor, perhaps before its daemon has told
+    // the others, who would wait until it has computed.
+    let mut cluster = cluster(3);
+    let segment = pagemesh_wire::SegmentId::new(N1, 1);
+    let key = SyncKey { segment, number: 9 };
+    let call = Call::Barrier { key, parties: 3 };
+    for node in [N1, N2, N3] {
+        let call = call.clone();
+        cluster.ask(node, Request::Call { to: None, call });
+        cluster.settle();
+    }
+    let home = cluster.replies.iter().position(|(node, ..)| *node == N1);
+    let sent = home.map(|reply| cluster.sent_before[reply]);
+    assert_eq!(sent, Some(cluster.sent.len()));
+}
+
+#[test]
 fn who_withdraws_from_a_barrier_hears_whether_it_has_passed() {
     for (late, word) in [
         (true, Reply::Done),

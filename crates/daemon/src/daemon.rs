@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::payload::may_bring_diffs;
 use crate::serve::Descriptors;
 use crate::tally::Count;
-use crate::waiter::Waiter;
+use crate::waiter::{Programs, Waiter};
 use anyhow::{Context as _, Result, bail};
 use pagemesh_os::latency::LatencyHold;
 use pagemesh_os::poll::Ready;
@@ -81,7 +81,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Datagrams handled before others get their turn.
 const DATAGRAMS: usize = 64;
 
-/// Looks for a datagram in a row while a thread waits for one: some 2 µs.
+/// Looks for a datagram in a row while somebody waits for one: some 2 µs.
 const GLANCES: usize = 6;
 
 /// Looks for a datagram in a row otherwise, on a processor nobody else wants.
@@ -134,9 +134,9 @@ impl Daemon {
             if self.is_over(now)? {
                 return Ok(());
             }
-            let waited_for = self.driver.is_waited_for();
-            if self.waiter.stays_awake(now, waited_for) {
-                self.spin(now, waited_for)?;
+            let programs = self.driver.programs();
+            if self.waiter.stays_awake(now, programs) {
+                self.spin(now, programs)?;
             } else {
                 self.sleep(now)?;
             }
@@ -145,7 +145,7 @@ impl Daemon {
 
     /// One round of staying awake. Whoever else wants this processor gets it
     /// first: a thread just woken, a client, another daemon of this host.
-    fn spin(&mut self, now: u64, waited_for: bool) -> Result<()> {
+    fn spin(&mut self, now: u64, programs: Programs) -> Result<()> {
         cpu::yield_now();
         let away = clock::monotonic().saturating_sub(now);
         let given_way = away > GIVEN_WAY;
@@ -156,13 +156,13 @@ impl Daemon {
             self.came(now);
             return Ok(());
         }
-        let glances = match (waited_for, busy) {
-            (true, _) => GLANCES,
-            (false, false) => ALONE,
-            (false, true) => 1,
+        let glances = match (programs, busy) {
+            (Programs::Fault | Programs::Wait, _) => GLANCES,
+            (Programs::Run, false) => ALONE,
+            (Programs::Run, true) => 1,
         };
         if self.glance(glances)? {
-            self.waiter.found_after(away, now);
+            self.waiter.found_after(programs, away, now);
             return Ok(());
         }
         self.idle += 1;

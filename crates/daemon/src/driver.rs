@@ -6,11 +6,13 @@ use crate::keeper::Tag;
 use crate::letterbox::{Letterbox, TURN};
 use crate::note::Note;
 use crate::payload::Payload;
+use crate::session::Session;
 use crate::tally::Count;
 use crate::threads::Thread;
 use crate::tickets::{Kind, Pending};
 use crate::ticks::Ticks;
 use crate::turn::Payloads;
+use crate::waiter::Programs;
 use pagemesh_core::{Effect, Effects, Input, Node, Request, Time};
 use pagemesh_os::clock;
 use pagemesh_os::seqpacket::Socket;
@@ -363,6 +365,27 @@ impl Driver {
     /// Whether any thread waits for a page.
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.hands.faults.is_empty()
+    }
+
+    /// What the programs of this host are doing.
+    pub(crate) fn programs(&self) -> Programs {
+        let (faults, sessions) = (&self.hands.faults, &self.hands.sessions);
+        let mut sharing = sessions
+            .iter()
+            .map(|(_, session)| session)
+            .filter(|session| !session.mappings.is_empty())
+            .peekable();
+        let stands = |session: &Session| {
+            let mut mappings = session.mappings.iter();
+            session.waiting > 0 || mappings.any(|mapping| faults.has_stopped(*mapping))
+        };
+        if sharing.peek().is_some() && sharing.all(stands) {
+            Programs::Wait
+        } else if faults.is_empty() {
+            Programs::Run
+        } else {
+            Programs::Fault
+        }
     }
 
     /// A process connected.

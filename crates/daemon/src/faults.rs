@@ -111,6 +111,12 @@ impl Faults {
         self.waiting.retain(|(of, _), _| *of != mapping);
     }
 
+    /// Whether any thread waits for a page of a mapping.
+    pub(crate) fn has_stopped(&self, mapping: MappingId) -> bool {
+        let pages = (mapping, PageIndex(0))..=(mapping, PageIndex(u32::MAX));
+        self.waiting.range(pages).next().is_some()
+    }
+
     /// Whether any thread waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()

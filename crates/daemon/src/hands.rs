@@ -198,7 +198,12 @@ impl Hands {
                 wanted,
             } => self.lend_lock(key, client, wanted),
             Effect::ReclaimLock { key } => self.reclaim_lock(key),
-            Effect::Reply { ticket, reply } => self.answer(ticket, *reply),
+            Effect::Reply { ticket, reply } => {
+                // Whoever is woken may take this processor, and what is still to be
+                // sent would wait until it stops.
+                self.network.depart(&mut self.tally);
+                self.answer(ticket, *reply);
+            }
             Effect::SendNotice { address, notice } => {
                 self.network
                     .send_bytes(address, &notice.encode(), &mut self.tally);

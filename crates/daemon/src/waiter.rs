@@ -35,6 +35,22 @@ const ENOUGH: u32 = 2 * WORTH;
 /// So long after that, sleep rather than give way.
 const CROWDED: u64 = 1_000_000_000;
 
+/// Stay awake so long while nothing of this host's programs can go on: for who waits at
+/// a barrier until others have computed, too. Nobody here wants the processor
+/// meanwhile, and being woken takes the longer the longer it slept.
+const WHILE_ALL_WAIT: u64 = 1_000_000;
+
+/// What the threads of this host's programs are doing, as far as is known here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Programs {
+    /// They compute, or there are none.
+    Run,
+    /// One waits for a page; others of its process may compute.
+    Fault,
+    /// Each process waits for something.
+    Wait,
+}
+
 /// Decides whether to stay awake.
 #[derive(Debug)]
 pub(crate) struct Waiter {
@@ -42,10 +58,34 @@ pub(crate) struct Waiter {
     last_activity: u64,
     /// How long it lately took from one sign of life to the next.
     usual: u64,
+    /// Whether somebody computes here while programs run, ...
+    running: Crowd,
+    /// ... and while all of them wait: then it would be a stranger.
+    waiting: Crowd,
+}
+
+/// Whether others are believed to compute on this processor.
+#[derive(Debug, Default)]
+struct Crowd {
     /// What giving way has cost lately, in turns that it saved something.
     held_up: u32,
-    /// Until then others are believed to compute on this processor.
-    crowded: u64,
+    /// They are, until then.
+    until: u64,
+}
+
+impl Crowd {
+    fn found_after(&mut self, away: u64, now: u64) {
+        if away <= HELD_UP {
+            self.held_up = self.held_up.saturating_sub(1);
+            return;
+        }
+        self.held_up += WORTH;
+        if self.held_up > ENOUGH {
+            self.until = now + CROWDED;
+            // The next time once is enough.
+            self.held_up = ENOUGH;
+        }
+    }
 }
 
 impl Waiter {
@@ -59,8 +99,8 @@ impl Waiter {
             },
             last_activity: 0,
             usual: 0,
-            held_up: 0,
-            crowded: 0,
+            running: Crowd::default(),
+            waiting: Crowd::default(),
         }
     }
 
@@ -74,44 +114,44 @@ impl Waiter {
     }
 
     /// Giving way took `away`, and then something was waiting here.
-    pub(crate) fn found_after(&mut self, away: u64, now: u64) {
-        if away <= HELD_UP {
-            self.held_up = self.held_up.saturating_sub(1);
-            return;
-        }
-        self.held_up += WORTH;
-        if self.held_up > ENOUGH {
-            self.crowded = now + CROWDED;
-            // The next time once is enough.
-            self.held_up = ENOUGH;
-        }
+    pub(crate) fn found_after(&mut self, programs: Programs, away: u64, now: u64) {
+        let crowd = if programs == Programs::Wait {
+            &mut self.waiting
+        } else {
+            &mut self.running
+        };
+        crowd.found_after(away, now);
     }
 
-    /// Whether to stay awake at `now`; `waited_for` if some thread waits.
-    pub(crate) fn stays_awake(&self, now: u64, waited_for: bool) -> bool {
+    /// Whether to stay awake at `now`, while programs do this.
+    pub(crate) fn stays_awake(&self, now: u64, programs: Programs) -> bool {
         let quiet = now.saturating_sub(self.last_activity);
-        let patience = if waited_for {
-            WHILE_WAITED_FOR
-        } else {
-            (self.usual * USUAL).clamp(AFTER_ACTIVITY, AT_MOST)
+        let (patience, crowd) = match programs {
+            Programs::Run => {
+                let patience = (self.usual * USUAL).clamp(AFTER_ACTIVITY, AT_MOST);
+                (patience, &self.running)
+            }
+            Programs::Fault => (WHILE_WAITED_FOR, &self.running),
+            Programs::Wait => (WHILE_ALL_WAIT, &self.waiting),
         };
-        self.spins && quiet < patience && now >= self.crowded
+        self.spins && quiet < patience && now >= crowd.until
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::Programs::{Fault, Run, Wait};
     use super::*;
 
     #[test]
     fn falls_asleep_in_the_end() {
         let mut waiter = Waiter::new(Waiting::Spin);
         waiter.active(1_000_000);
-        assert!(waiter.stays_awake(1_040_000, false));
-        assert!(!waiter.stays_awake(1_060_000, false));
-        assert!(waiter.stays_awake(1_060_000, true));
-        assert!(!waiter.stays_awake(1_300_000, true));
-        assert!(!Waiter::new(Waiting::Block).stays_awake(1, true));
+        assert!(waiter.stays_awake(1_040_000, Run));
+        assert!(!waiter.stays_awake(1_060_000, Run));
+        assert!(waiter.stays_awake(1_060_000, Fault));
+        assert!(!waiter.stays_awake(1_300_000, Fault));
+        assert!(!Waiter::new(Waiting::Block).stays_awake(1, Fault));
     }
 
     #[test]
@@ -120,23 +160,39 @@ mod tests {
         let mut now = 1_000_000;
         waiter.active(now);
         for _ in 0..10 {
-            waiter.found_after(3_000_000, now);
-            assert!(waiter.stays_awake(now, true), "a long turn now and then");
-            (0..WORTH).for_each(|_| waiter.found_after(5_000, now));
+            waiter.found_after(Run, 3_000_000, now);
+            assert!(waiter.stays_awake(now, Fault), "a long turn now and then");
+            (0..WORTH).for_each(|_| waiter.found_after(Run, 5_000, now));
         }
         // Somebody who looks at shared memory all the time stops when it is taken
         // away, and what comes next is found at once.
         for away in [3_000_000, 5_000, 5_000, 3_000_000, 5_000] {
-            waiter.found_after(away, now);
-            assert!(waiter.stays_awake(now, true), "lest it is chance");
+            waiter.found_after(Run, away, now);
+            assert!(waiter.stays_awake(now, Fault), "lest it is chance");
         }
-        waiter.found_after(3_000_000, now);
-        assert!(!waiter.stays_awake(now, false) && !waiter.stays_awake(now, true));
+        waiter.found_after(Run, 3_000_000, now);
+        assert!(!waiter.stays_awake(now, Run) && !waiter.stays_awake(now, Fault));
         now += 2_000_000_000;
         waiter.active(now);
-        assert!(waiter.stays_awake(now, false), "they may have ended");
-        waiter.found_after(3_000_000, now);
-        assert!(!waiter.stays_awake(now, false), "they have not");
+        assert!(waiter.stays_awake(now, Run), "they may have ended");
+        waiter.found_after(Run, 3_000_000, now);
+        assert!(!waiter.stays_awake(now, Run), "they have not");
+    }
+
+    #[test]
+    fn who_computes_between_barriers_does_not_wait_at_them() {
+        let mut waiter = Waiter::new(Waiting::Spin);
+        waiter.active(1_000_000);
+        for _ in 0..3 {
+            waiter.found_after(Run, 3_000_000, 1_000_000);
+        }
+        assert!(!waiter.stays_awake(1_010_000, Run));
+        assert!(waiter.stays_awake(1_900_000, Wait), "nobody wants it");
+        assert!(!waiter.stays_awake(2_100_000, Wait), "not for ever");
+        for _ in 0..3 {
+            waiter.found_after(Wait, 3_000_000, 1_000_000);
+        }
+        assert!(!waiter.stays_awake(1_010_000, Wait), "a stranger wants it");
     }
 
     #[test]
@@ -151,13 +207,13 @@ mod tests {
             now
         };
         let last = steps(&mut waiter, 100_000, 3);
-        assert!(waiter.stays_awake(last + 190_000, false));
-        assert!(!waiter.stays_awake(last + 210_000, false));
+        assert!(waiter.stays_awake(last + 190_000, Run));
+        assert!(!waiter.stays_awake(last + 210_000, Run));
         let last = steps(&mut waiter, 10_000, 40);
-        assert!(!waiter.stays_awake(last + 60_000, false), "fast again");
+        assert!(!waiter.stays_awake(last + 60_000, Run), "fast again");
         let last = steps(&mut waiter, 1_000_000, 3);
         assert!(
-            !waiter.stays_awake(last + 60_000, false),
+            !waiter.stays_awake(last + 60_000, Run),
             "too slow to wait for"
         );
     }

@@ -31,6 +31,8 @@ pub struct Cluster {
     pub done: Vec<(NodeId, Effect)>,
     /// Answers to requests.
     pub replies: Vec<(NodeId, Ticket, Reply)>,
+    /// How many messages had been sent when each of them came.
+    pub sent_before: Vec<usize>,
     /// What `ConfirmUse` is answered with.
     pub used: bool,
     tickets: u64,
@@ -54,6 +56,7 @@ impl Cluster {
             sent: Vec::new(),
             done: Vec::new(),
             replies: Vec::new(),
+            sent_before: Vec::new(),
             used: true,
             tickets: 0,
             silent: Vec::new(),
@@ -123,7 +126,10 @@ impl Cluster {
                 self.done
                     .push((node, Effect::SendNotice { address, notice }));
             }
-            Effect::Reply { ticket, reply } => self.replies.push((node, ticket, *reply)),
+            Effect::Reply { ticket, reply } => {
+                self.replies.push((node, ticket, *reply));
+                self.sent_before.push(self.sent.len());
+            }
             Effect::Emit(_) => {}
             other => self.done.push((node, other)),
         }
@@ -191,6 +197,7 @@ impl Cluster {
         self.sent.clear();
         self.done.clear();
         self.replies.clear();
+        self.sent_before.clear();
     }
 
     /// A client of `node` asks; returns the ticket.
