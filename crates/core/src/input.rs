@@ -118,6 +118,14 @@ pub enum Input<'a> {
     },
     /// A deadline of [`Node::next_deadline`](crate::Node::next_deadline) has come.
     Deadline,
+    /// The frames of these pages equal their twins. Means something only for the request
+    /// that is the very next input: what is stored afterwards happens after that.
+    Untouched {
+        /// Of which segment.
+        segment: SegmentId,
+        /// Of [`Node::resting`](crate::Node::resting).
+        pages: Vec<PageIndex>,
+    },
 }
 
 impl Input<'_> {
@@ -172,6 +180,7 @@ impl Input<'_> {
             },
             Self::Unchanged { segment, page } => Input::Unchanged { segment, page },
             Self::Deadline => Input::Deadline,
+            Self::Untouched { segment, pages } => Input::Untouched { segment, pages },
         })
     }
 }

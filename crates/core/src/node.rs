@@ -164,6 +164,16 @@ impl Node {
         self.segments().find(|info| info.name == name)
     }
 
+    /// Pages of a segment of policy `release` that stayed writable and are perhaps not
+    /// written in every interval. A driver that looks at them before it hands over a
+    /// request for a barrier, and says so by
+    /// [`Input::Untouched`](crate::Input::Untouched), spares others to hear of those that have not changed.
+    #[must_use]
+    pub fn resting(&self, id: SegmentId) -> Vec<PageIndex> {
+        let segment = self.rooms.segments.get(&id);
+        segment.map_or_else(Vec::new, |segment| segment.policy.resting())
+    }
+
     /// What this node knows of the pages of a segment.
     #[must_use]
     pub fn inspect(&self, id: SegmentId, first: PageIndex, limit: usize) -> Option<Inspection> {

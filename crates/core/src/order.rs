@@ -38,9 +38,12 @@ impl Rooms {
         let Call::Barrier { key, parties } = call else {
             return call;
         };
+        let looked_at = |(segment, _): &mut (SegmentId, _)| *segment == key.segment;
+        let untouched = self.untouched.take_if(looked_at);
         match self.order(key.segment) {
             Some(order) => {
-                let news = order.arrive(cx);
+                let (_, untouched) = untouched.unwrap_or_default();
+                let news = order.arrive(cx, &untouched);
                 Call::Arrive { key, parties, news }
             }
             None => call,

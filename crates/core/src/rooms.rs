@@ -39,6 +39,8 @@ pub(crate) struct Rooms {
     pub(crate) sysv: Sysv,
     pub(crate) early: Vec<Early>,
     pub(crate) reductions: Reductions,
+    /// What the input just before this one said.
+    pub(crate) untouched: Option<(SegmentId, Vec<PageIndex>)>,
 }
 
 impl Rooms {
@@ -56,10 +58,12 @@ impl Rooms {
             sysv: Sysv::default(),
             early: Vec::new(),
             reductions: Reductions::default(),
+            untouched: None,
         }
     }
 
     pub(crate) fn handle(&mut self, cx: &mut Cx<'_>, input: Input<'_>) {
+        let untouched = self.untouched.take();
         match input {
             Input::Datagram { source, key, bytes } => self.datagram(cx, source, key, bytes),
             Input::Fault {
@@ -73,8 +77,11 @@ impl Rooms {
                 client,
                 request,
             } => {
+                self.untouched = untouched;
                 self.request(cx, ticket, client, request);
+                self.untouched = None;
             }
+            Input::Untouched { segment, pages } => self.untouched = Some((segment, pages)),
             Input::Cancel { ticket } => self.cancel(cx, ticket),
             Input::Mapped {
                 mapping,

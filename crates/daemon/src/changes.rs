@@ -54,7 +54,7 @@ impl Hands {
             } => {
                 let at = (segment, page);
                 self.tally.add(Count::DiffsApplied, names.len() as u64);
-                let updated = pages.update(at, &names);
+                let updated = pages.update(at, &names, &mut self.tally);
                 self.heed(at, "diffs cannot be applied", updated);
             }
             DiffWork::Send {
@@ -265,53 +265,8 @@ impl Pages {
         Ok(page)
     }
 
-    /// Applies diffs to a frame that is in use: only the bytes that changed are
-    /// written, since threads may store to their neighbours.
-    fn update(&mut self, at: At, names: &[DiffName]) -> Result<(), Error> {
-        for name in names {
-            let key = key(at.0, *name);
-            self.update_frame(key)?;
-            self.changes.update_twin(key)?;
-        }
-        Ok(())
-    }
-
-    fn update_frame(&mut self, key: DiffKey) -> Result<(), Error> {
-        let at = key.at();
-        if let Some(mut waiting) = self.waiting.leave(at) {
-            self.changes.checked(key)?.apply(&mut waiting);
-            self.put(at, &waiting);
-            return Ok(());
-        }
-        if self.changes.twin_of(at).is_none() {
-            // Nobody stores to it: one call writes all of it.
-            let mut page = [0; PAGE];
-            self.look(at, &mut page)?;
-            self.changes.checked(key)?.apply(&mut page);
-            let segment = self.segments.get(at.0).ok_or(Error::NoContents(at))?;
-            let written = segment.write_some(at.1, 0, &page);
-            return written.map_err(|_| Error::NoContents(at));
-        }
-        let segment = self.segments.get(at.0).ok_or(Error::NoContents(at))?;
-        let mut run = Vec::new();
-        let mut start = 0;
-        for change in self.changes.checked(key)?.changes() {
-            for (offset, byte) in bytes_of(&change) {
-                if start + run.len() != offset || run.is_empty() {
-                    segment
-                        .write_some(at.1, start, &run)
-                        .map_err(|_| Error::NoContents(at))?;
-                    (start, run) = (offset, Vec::new());
-                }
-                run.push(byte);
-            }
-        }
-        let last = segment.write_some(at.1, start, &run);
-        last.map_err(|_| Error::NoContents(at))
-    }
-
     /// Reads what is, or should be, in a page's frame.
-    fn look(&self, at: At, page: &mut PageBytes) -> Result<(), Error> {
+    pub(crate) fn look(&self, at: At, page: &mut PageBytes) -> Result<(), Error> {
         if let Some(bytes) = self.waiting.get(at) {
             *page = *bytes;
             return Ok(());
@@ -330,16 +285,7 @@ impl Pages {
     }
 }
 
-/// The bytes of a changed word, each with its offset in the page.
-fn bytes_of<'a>(change: &pagemesh_diff::Change<'a>) -> impl Iterator<Item = (usize, u8)> + 'a {
-    let (offset, mask) = (change.offset, change.mask);
-    let places = (0..8).filter(move |bit| mask & (1 << bit) != 0);
-    places
-        .map(move |bit| offset + bit)
-        .zip(change.bytes.iter().copied())
-}
-
-fn key(segment: SegmentId, name: DiffName) -> DiffKey {
+pub(crate) fn key(segment: SegmentId, name: DiffName) -> DiffKey {
     DiffKey {
         segment,
         page: name.page,
@@ -397,7 +343,8 @@ mod tests {
         segment.write_some(AT.1, 10, &[5, 5]).unwrap();
         let around = [(9, 7), (12, 7), (13, 8), (4095, 9)];
         learn(&mut pages, name(2, 1), &around);
-        pages.update(AT, &[name(2, 1)]).unwrap();
+        let mut tally = Tally::default();
+        pages.update(AT, &[name(2, 1)], &mut tally).unwrap();
         let mut expected = [1; PAGE];
         expected[9..14].copy_from_slice(&[7, 5, 5, 7, 8]);
         expected[4095] = 9;
@@ -468,7 +415,8 @@ mod tests {
         pages.waiting.enter(AT, &[4; PAGE]);
         pages.twin_of(AT, Source::Frame, Payload::NONE).unwrap();
         learn(&mut pages, name(2, 1), &[(3, 9)]);
-        pages.update(AT, &[name(2, 1)]).unwrap();
+        let mut tally = Tally::default();
+        pages.update(AT, &[name(2, 1)], &mut tally).unwrap();
         let page = frame(&pages);
         assert_eq!((page[2], page[3]), (4, 9));
         assert_eq!(

@@ -355,6 +355,13 @@ impl Driver {
             session.handled = Some((number, None));
         }
         self.hands.note(&Note::Asked { ticket, pending });
+        if let Ask::Call {
+            call: Call::Barrier { key, .. },
+            ..
+        } = &request
+        {
+            self.look_at_resting(key.segment);
+        }
         self.feed(Input::Request {
             ticket,
             client,

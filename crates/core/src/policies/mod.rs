@@ -173,6 +173,14 @@ impl Policy {
         }
     }
 
+    /// Pages that the driver is to look at before a barrier is reached.
+    pub(crate) fn resting(&self) -> Vec<PageIndex> {
+        match self {
+            Self::Sequential(_) => Vec::new(),
+            Self::Release(policy) => policy.resting(),
+        }
+    }
+
     /// A page whose twin was refreshed had not changed.
     pub(crate) fn unchanged(&mut self, page: PageIndex) {
         match self {

@@ -60,6 +60,7 @@ impl Cluster {
                 let parties = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
                 let key = self.key(BARRIERS + number);
                 let call = Call::Barrier { key, parties };
+                self.look_at_resting(at);
                 self.ask(at, Request::Call { to: None, call });
                 return Ok(false);
             }
@@ -101,6 +102,17 @@ impl Cluster {
             access,
         };
         self.hears_at(at, self.now + nanos(self.costs.trap), input);
+    }
+
+    /// As daemons do before a barrier is reached.
+    fn look_at_resting(&mut self, at: usize) {
+        let (segment, host) = (self.segment, &self.hosts[at]);
+        let mut pages = host.node.resting(segment);
+        pages.retain(|page| host.changed.get(page).is_none_or(|bytes| *bytes == 0));
+        if !pages.is_empty() {
+            let told = self.now + nanos(self.costs.call);
+            self.hears_at(at, told, Input::Untouched { segment, pages });
+        }
     }
 
     fn ask(&mut self, at: usize, request: Request) {

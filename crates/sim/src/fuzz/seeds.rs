@@ -168,6 +168,10 @@ fn inputs() -> Vec<Input<'static>> {
         },
         Input::ClientGone { client },
         Input::Deadline,
+        Input::Untouched {
+            segment: segment(),
+            pages: vec![page],
+        },
     ];
     requests.chain(others).collect()
 }

@@ -161,6 +161,24 @@ impl Plan {
         }
     }
 
+    /// A program of phases: the same threads use the same bytes again and again, and locks
+    /// are seldom taken.
+    #[cfg(test)]
+    pub(super) fn of_phases(dice: &mut Dice, profile: Profile) -> Self {
+        let mut plan = Self::drawn(dice, profile);
+        plan.spread = Spread::Lazy;
+        plan.shape = Shape::new(dice, plan.threads.len());
+        plan.shape.reduces = false;
+        plan.shape.phases = 40;
+        plan.shape.rhythm = dice.between(1, 3) as usize;
+        plan.shape.sections = 20;
+        let shape = &plan.shape;
+        let threads = 0..plan.threads.len();
+        plan.programs = threads.map(|thread| shape.program(dice, thread)).collect();
+        plan.patience = Time(u64::MAX);
+        plan
+    }
+
     /// Two hosts that take turns with a lock every few seconds, for so many days, and
     /// never reach a barrier.
     #[cfg(test)]
@@ -723,6 +741,13 @@ impl Cluster {
         let state = &mut self.threads[thread];
         state.waits = Some(ticket);
         let (host, client) = (state.host, state.client);
+        if let Request::Call {
+            call: Call::Barrier { key, .. },
+            ..
+        } = &request
+        {
+            self.look_at_resting(host, key.segment)?;
+        }
         self.input(
             host,
             Input::Request {
@@ -732,6 +757,19 @@ impl Cluster {
             },
             &[],
         )
+    }
+
+    /// As the daemon does before a barrier is reached: mostly, since nothing rests on it.
+    fn look_at_resting(&mut self, host: usize, segment: SegmentId) -> Check {
+        let mut pages = self.hosts[host].node.resting(segment);
+        let looks = !self.tickets.is_multiple_of(8);
+        let memory = &self.hosts[host].memory;
+        pages.retain(|page| looks && memory.is_untouched(*page));
+        self.sighted.rested += pages.len() as u64;
+        if pages.is_empty() {
+            return Ok(());
+        }
+        self.input(host, Input::Untouched { segment, pages }, &[])
     }
 
     fn open(&mut self, thread: usize) -> Check {

@@ -20,6 +20,8 @@ pub enum Planted {
     RulesForgotten,
     /// A refreshed twin is what the frame is when the next store has come.
     TwinNotMade,
+    /// Pages that stayed writable are said not to have changed, whatever is in them.
+    LookedAway,
 }
 
 /// One page on one host.
@@ -218,6 +220,14 @@ impl Memory {
             }
         }
         Ok(())
+    }
+
+    /// Whether a page is as its twin is.
+    pub(super) fn is_untouched(&self, page: PageIndex) -> bool {
+        let twin = self.changes.twin_of(at(page));
+        let frame = self.slots.get(&page).and_then(|slot| slot.frame.as_ref());
+        let untouched = frame.is_some_and(|frame| twin == Some(&frame[..]));
+        untouched || (twin.is_some() && self.planted == Some(Planted::LookedAway))
     }
 
     /// How many twins and how many diffs there are.

@@ -44,6 +44,8 @@ pub struct Sighted {
     pub made: u64,
     /// Twins that were refreshed.
     pub refreshed: u64,
+    /// Pages that stayed writable and were not named, since they had not changed.
+    pub rested: u64,
     /// Pairs of diffs in which a race was looked for; there is none.
     pub compared: u64,
     /// Times a node forgot what was collected.

@@ -93,6 +93,10 @@ pub(super) struct Shape {
     /// Threads accumulate.
     pub(super) reduces: bool,
     pub(super) phases: usize,
+    /// Phases after which who may use what comes again.
+    pub(super) rhythm: usize,
+    /// How often a lock is taken, of a thousand times.
+    pub(super) sections: u32,
     seed: u64,
 }
 
@@ -116,6 +120,8 @@ impl Shape {
             locks: dice.between(1, 3),
             reduces: dice.chance(500),
             phases: dice.between(1, 6) as usize,
+            rhythm: usize::MAX,
+            sections: 400,
             seed: dice.number(),
         }
     }
@@ -129,7 +135,7 @@ impl Shape {
         if kind % 3 == 0 {
             return Class::Lock(mix(2) % self.locks);
         }
-        match mix(3 + phase as u64) as usize % (self.threads + 2) {
+        match mix(3 + (phase % self.rhythm) as u64) as usize % (self.threads + 2) {
             thread if thread < self.threads => Class::Thread(thread),
             _ => Class::Nobody,
         }
@@ -151,7 +157,7 @@ impl Shape {
         }
         for phase in 0..part.last.map_or(self.phases, |last| last + 1) {
             for _ in 0..dice.between(2, 10) {
-                if dice.chance(400) {
+                if dice.chance(self.sections) {
                     self.section(dice, phase, &mut steps);
                 } else {
                     self.free(dice, phase, thread, &mut steps);

@@ -134,7 +134,8 @@ impl Release {
         self.hears_of(from, &news.goal);
         self.heed_floor(cx, &news.floor);
         if self.history.lacks_any(me, &news.records) {
-            self.end_interval(cx);
+            let written = self.written_before(&news.records);
+            self.end_interval_of(cx, &written);
         }
         for record in &news.records {
             if self.history.take(me, self.size, record) {

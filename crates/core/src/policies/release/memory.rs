@@ -7,6 +7,7 @@ use crate::event::Event;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Access, DiffName, Refusal};
 use pagemesh_wire::{MappingId, NodeId, PageIndex};
+use std::collections::BTreeSet;
 
 /// A page that was written anew so often after its diff had been asked for stays
 /// writable from then on: comparing it costs less than a fault.
@@ -116,15 +117,24 @@ impl Release {
         }
     }
 
-    /// The present interval ends, if anything was written in it (T12). Pages stay
+    /// The present interval ends, if anything may have been written in it (T12).
+    pub(super) fn end_interval(&mut self, cx: &mut Cx<'_>) {
+        let written = self.written(&[]);
+        self.end_interval_of(cx, &written);
+    }
+
+    /// An interval ends in which these pages were written. Pages stay
     /// writable; they are named again only when their diff was made (T8). Returns which interval names which page.
-    pub(super) fn end_interval(&mut self, cx: &mut Cx<'_>) -> Vec<(PageIndex, u64)> {
-        if self.dirty.is_empty() {
+    pub(super) fn end_interval_of(
+        &mut self,
+        cx: &mut Cx<'_>,
+        written: &BTreeSet<PageIndex>,
+    ) -> Vec<(PageIndex, u64)> {
+        if written.is_empty() {
             return Vec::new();
         }
         let me = cx.me();
-        let dirty = core::mem::take(&mut self.dirty);
-        let named = self.history.end(me, &dirty);
+        let named = self.history.end(me, written);
         for (index, interval) in named.iter().copied() {
             let page = self.pages.entry(index).or_default();
             page.undiffed = Some(interval);
@@ -157,7 +167,7 @@ impl Release {
                 page: index,
             });
         } else {
-            self.dirty.insert(index);
+            self.lingering.insert(index);
         }
         let name = DiffName {
             page: index,
@@ -176,14 +186,6 @@ impl Release {
             rules,
         }));
         self.held.insert(name);
-    }
-
-    /// A page that stayed writable had not changed: next time it is protected. It
-    /// may have been stored to since it was compared, so it keeps its twin.
-    pub(crate) fn unchanged(&mut self, page: PageIndex) {
-        if let Some(page) = self.pages.get_mut(&page) {
-            page.returns = 0;
-        }
     }
 
     /// Another node wrote a page (T5): it must not be seen as it is.
@@ -232,6 +234,7 @@ impl Release {
             "INV-diff-is-final: {index:?} has unnamed changes"
         );
         page.copy = Copy::Stash;
+        page.staying.in_place = false;
         if page.rights > Rights::None {
             self.habits.insert(index);
         }

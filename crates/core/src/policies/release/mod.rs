@@ -3,7 +3,7 @@
 //!
 //! [`history`] is what the node knows of everybody's intervals, [`learn`] how it
 //! comes to know more, [`page`] one page, [`memory`] what accesses and notices do
-//! to pages, [`spread`] what is sent before anybody asks, [`regulars`] who has asked so
+//! to pages, [`lingering`] which stay writable from interval to interval, [`spread`] what is sent before anybody asks, [`regulars`] who has asked so
 //! often that it need not, [`miss`] how a page is made whole, [`serve`] what others want of this node, [`collect`] how all of it is
 //! forgotten again, led by the home ([`round`]) when somebody holds too much or
 //! leaves ([`full`], [`leave`]), [`death`] what becomes of copies when a node is gone,
@@ -16,6 +16,7 @@ mod full;
 mod history;
 mod learn;
 mod leave;
+mod lingering;
 mod memory;
 mod miss;
 mod page;
@@ -37,6 +38,7 @@ use core::time::Duration;
 use full::Fullness;
 use history::History;
 use learn::{Goal, Inquiry};
+use lingering::Lingering;
 use page::{Copy, Page};
 use pagemesh_wire::local::{Advice, PageLine};
 use pagemesh_wire::peer::{Access, DiffName, Message, News, Reduction, Refusal, Spread, Subject};
@@ -66,6 +68,9 @@ pub(crate) struct Release {
     regulars: Regulars,
     /// Pages with a twin that the present interval is going to name.
     dirty: BTreeSet<PageIndex>,
+    /// Pages that stayed writable, of which it is not known whether they were written
+    /// since.
+    lingering: Lingering,
     /// Diffs that the driver keeps, and those of them whose notices have not come.
     held: BTreeSet<DiffName>,
     early: BTreeSet<DiffName>,
@@ -104,6 +109,7 @@ impl Release {
             habits: BTreeSet::new(),
             regulars: Regulars::new(),
             dirty: BTreeSet::new(),
+            lingering: Lingering::default(),
             held: BTreeSet::new(),
             early: BTreeSet::new(),
             heard: BTreeMap::new(),
@@ -128,11 +134,13 @@ impl Release {
         self.history.time.clone()
     }
 
-    /// A release: the interval ends, and somebody who knows `known` is told what
+    /// A lock is released: the interval ends, and somebody who knows `known` is told what
     /// it lacks (T12, T13).
     pub(crate) fn release(&mut self, cx: &mut Cx<'_>, to: NodeId, known: &VectorTime) -> News {
         self.hears_of(to, known);
-        let named = self.end_interval(cx);
+        let written = self.written(&[]);
+        let named = self.end_interval_of(cx, &written);
+        self.named_at(false, &named);
         self.push(cx, &named);
         self.push_to_regular(cx, to, &named);
         self.history.since(known)
@@ -143,13 +151,17 @@ impl Release {
         self.heard.entry(node).or_default().join(time);
     }
 
-    /// A barrier is reached: as a release towards the home (T14).
-    pub(crate) fn arrive(&mut self, cx: &mut Cx<'_>) -> News {
-        let known = self.home_time.clone();
-        let home = cx.home(self.segment);
-        let news = self.release(cx, home, &known);
+    /// A barrier is reached: as a release towards the home (T14). The driver has looked
+    /// at pages that stayed writable, and these were `untouched`.
+    pub(crate) fn arrive(&mut self, cx: &mut Cx<'_>, untouched: &[PageIndex]) -> News {
+        let (home, known) = (cx.home(self.segment), self.home_time.clone());
+        self.hears_of(home, &known);
+        let written = self.written(untouched);
+        let named = self.end_interval_of(cx, &written);
+        self.named_at(true, &named);
+        self.push(cx, &named);
         self.push_to_regulars(cx);
-        news
+        self.history.since(&known)
     }
 
     /// What somebody who knows `known` lacks of what this node knows.
@@ -299,6 +311,7 @@ impl Release {
             }
         }
         self.dirty.clear();
+        self.lingering = Lingering::default();
     }
 
     pub(super) fn due(&mut self, cx: &mut Cx<'_>, page: PageIndex) {

@@ -1,6 +1,7 @@
 //! What a node knows of one page of a segment of policy `release`.
 
 use super::history::History;
+use super::lingering::Staying;
 use crate::backoff::Backoff;
 use crate::effect::Rights;
 use crate::time::Time;
@@ -36,6 +37,8 @@ pub(super) struct Page {
     pub(super) undiffed: Option<u64>,
     /// How often it was written anew after its diff had been asked for.
     pub(super) returns: u8,
+    /// Why it may stay writable, or may not.
+    pub(super) staying: Staying,
     /// Intervals known in which the page was written, but for the collected ones.
     pub(super) notices: Vec<(NodeId, u64)>,
     /// Which of them are in the copy, if there is one.

@@ -125,9 +125,10 @@ impl Release {
                 regular.left -= 1;
                 regular.seen = last;
             }
-            // What others write, too, is about to change again here: staying writable
-            // would only name it once more.
-            if self.has_other_writers(cx.me(), page) {
+            // What others write, too, is about to change here. Unless their changes come
+            // in time the page is put out of sight then, and staying writable would only
+            // name it once more.
+            if self.is_put_out_of_sight_by_others(cx.me(), page) {
                 self.make_diff(cx, page, true);
             }
             names.extend(news);
@@ -137,9 +138,11 @@ impl Release {
         }
     }
 
-    fn has_other_writers(&self, me: NodeId, index: PageIndex) -> bool {
+    fn is_put_out_of_sight_by_others(&self, me: NodeId, index: PageIndex) -> bool {
         let page = self.pages.get(&index);
-        page.is_some_and(|page| page.notices.iter().any(|(node, _)| *node != me))
+        page.is_some_and(|page| {
+            page.staying.is_put_out_of_sight() && page.notices.iter().any(|(node, _)| *node != me)
+        })
     }
 
     /// Changes of this node in a page that a regular user of it has not got.

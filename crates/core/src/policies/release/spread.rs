@@ -103,6 +103,13 @@ impl Release {
             && self.early.len() < EARLY
     }
 
+    /// Whether a change of somebody else came before its notice, and can go into the page
+    /// while threads use it. Where they may be adding to numbers nothing is added under
+    /// their hands.
+    pub(super) fn goes_in_place(&self, name: &DiffName) -> bool {
+        self.early.contains(name) && self.rules(name.page).is_empty()
+    }
+
     /// A page was written elsewhere, and the change is here already: it goes into
     /// the page while its threads go on. True if nothing else is missing.
     pub(super) fn update(&mut self, cx: &mut Cx<'_>, index: PageIndex, by: (NodeId, u64)) -> bool {
@@ -111,11 +118,12 @@ impl Release {
             node: by.0,
             interval: by.1,
         };
-        // Threads may be adding to numbers in it: nothing is added under their hands.
-        if !self.early.remove(&name) || !self.rules(index).is_empty() {
+        if !self.goes_in_place(&name) {
+            self.early.remove(&name);
             return false;
         }
-        // What this node wrote is written down first, and is its own. The next
+        self.early.remove(&name);
+        // What this node has named is written down first, and is its own. The next
         // store is one of the next interval.
         self.make_diff(cx, index, true);
         self.compare(cx, index, &[name]);
@@ -123,6 +131,7 @@ impl Release {
             return false;
         };
         page.applied.raise(by.0, by.1);
+        page.staying.in_place = true;
         cx.push(Effect::Diffs(DiffWork::Update {
             segment: self.segment,
             page: index,

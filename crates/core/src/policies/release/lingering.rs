@@ -1,0 +1,158 @@
+//! Pages that stay writable from one interval to the next, with a twin that was
+//! refreshed when their diff was made: comparing costs less than a fault.
+//!
+//! Whether they were stored to since nobody knows without looking. So an interval names
+//! them all, unless the driver has looked just before a barrier is reached: then it
+//! names those that have changed. A program of phases writes a page in every other
+//! interval, say, and would else name it in all of them, for others to ask in vain.
+//!
+//! News that goes into such a page in place ends no interval for it: what was stored
+//! before is named later, as if it had been stored later, and whoever must see it
+//! synchronizes with this node after that.
+
+use super::Release;
+use pagemesh_wire::PageIndex;
+use pagemesh_wire::peer::{DiffName, IntervalRecord};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// See the module.
+pub(super) type Lingering = BTreeSet<PageIndex>;
+
+/// Looked at in vain so often in a row, a page is protected: the next store is a fault.
+const IN_VAIN: u8 = 8;
+
+/// A page that a lock named in vain is not looked at before it was named at so many barriers.
+const NOT_BEFORE: u8 = 4;
+
+/// Pages looked at before a barrier. Those beyond are named without.
+const LOOKED_AT: usize = 64;
+
+/// Why a page may stay writable, or may not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Staying {
+    /// What others wrote last came in time to go into it in place.
+    pub(super) in_place: bool,
+    /// It was last named at a barrier, where it could have been looked at.
+    at_barrier: bool,
+    /// It was named at a lock and had not changed, and is named at so many barriers before it
+    /// is looked at again. Nobody looks at pages for every lock.
+    for_locks: u8,
+    /// The driver looks at it before each barrier, and has said so often in a row that it
+    /// had not changed.
+    looks: Option<u8>,
+}
+
+impl Staying {
+    /// Whether what others write puts it out of sight sooner or later.
+    pub(super) fn is_put_out_of_sight(self) -> bool {
+        !self.in_place || self.for_locks > 0
+    }
+}
+
+impl Release {
+    /// Pages of which the driver is asked, before a barrier is reached, whether they were
+    /// stored to: they stayed writable, and have turned out unchanged before.
+    pub(crate) fn resting(&self) -> Vec<PageIndex> {
+        let rests = |index: &&PageIndex| {
+            let page = self.pages.get(index);
+            page.is_some_and(|page| page.staying.looks.is_some())
+        };
+        let resting = self.lingering.iter().filter(rests);
+        resting.take(LOOKED_AT).copied().collect()
+    }
+
+    /// A page that stayed writable was named and had not changed. From now on it is looked at
+    /// before it is named, if that was a barrier and nobody had looked; else it is protected
+    /// next time. It may have been stored to since it was compared, so it keeps its twin.
+    pub(crate) fn unchanged(&mut self, page: PageIndex) {
+        let Some(page) = self.pages.get_mut(&page) else {
+            return;
+        };
+        let staying = &mut page.staying;
+        if staying.at_barrier && staying.looks.is_none() && staying.for_locks == 0 {
+            staying.looks = Some(0);
+        } else {
+            if !staying.at_barrier {
+                staying.for_locks = NOT_BEFORE;
+            }
+            staying.looks = None;
+            page.returns = 0;
+        }
+    }
+
+    /// The interval that names these pages ended at a barrier, or not.
+    pub(super) fn named_at(&mut self, barrier: bool, named: &[(PageIndex, u64)]) {
+        for (index, _) in named {
+            if let Some(page) = self.pages.get_mut(index) {
+                page.staying.at_barrier = barrier;
+                if barrier {
+                    page.staying.for_locks = page.staying.for_locks.saturating_sub(1);
+                }
+            }
+        }
+    }
+
+    /// Takes what the present interval is going to name: all that may have been written
+    /// in it, but what is known to be untouched.
+    pub(super) fn written(&mut self, untouched: &[PageIndex]) -> BTreeSet<PageIndex> {
+        let mut written = core::mem::take(&mut self.dirty);
+        let lingering = core::mem::take(&mut self.lingering);
+        for index in lingering {
+            if self.is_spared(index, untouched) {
+                self.lingering.insert(index);
+            } else {
+                written.insert(index);
+            }
+        }
+        written
+    }
+
+    /// Whether a page that lingers was looked at and had not changed. Not if that was so too
+    /// often: it is named once more, and protected with that.
+    fn is_spared(&mut self, index: PageIndex, untouched: &[PageIndex]) -> bool {
+        let Some(page) = self.pages.get_mut(&index) else {
+            return false;
+        };
+        let Some(looks) = page.staying.looks else {
+            return false;
+        };
+        if !untouched.contains(&index) {
+            page.staying.looks = Some(0);
+            return false;
+        }
+        if looks == IN_VAIN {
+            page.staying.looks = None;
+            page.returns = 0;
+            return false;
+        }
+        page.staying.looks = Some(looks + 1);
+        true
+    }
+
+    /// Takes what an interval has to name that ends before this news is taken in: what was
+    /// written, and what lingers and is about to be put out of sight.
+    pub(super) fn written_before(&mut self, news: &[IntervalRecord]) -> BTreeSet<PageIndex> {
+        let mut written = core::mem::take(&mut self.dirty);
+        if self.lingering.is_empty() {
+            return written;
+        }
+        for record in news {
+            // Nothing of it is checked yet.
+            let runs = record.pages.iter().map(|run| {
+                let end = run.first.0.saturating_add(run.count);
+                run.first..PageIndex(end).max(run.first)
+            });
+            let pages = runs.flat_map(|run| self.lingering.range(run));
+            let name = |page: &PageIndex| DiffName {
+                page: *page,
+                node: record.node,
+                interval: record.index,
+            };
+            let out_of_sight = pages.filter(|page| !self.goes_in_place(&name(page)));
+            written.extend(out_of_sight);
+        }
+        self.lingering.retain(|page| !written.contains(page));
+        written
+    }
+}
