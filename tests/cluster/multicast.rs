@@ -97,13 +97,37 @@ fn seven_copies_are_taken_back_by_one_datagram() {
         let [copies, sent, circulars, parts] = stores(&cluster, &maps, ROUNDS, names);
         let what = format!("{netns:?} {sealed}: {sent} {circulars} {parts}");
         assert_eq!(copies, 7 * ROUNDS, "{what}");
-        // Now and then a heartbeat, or somebody who was slow is told again.
+        // Now and then a sign of life, or somebody who was slow is told again.
         assert!(circulars * 10 >= ROUNDS * 9, "{what}");
         assert!(parts * 10 >= copies * 9, "{what}");
         assert!(sent < ROUNDS * 3, "{what}");
         assert!(cluster.counter(7, "circulars_in") > 0);
         assert_eq!(refused(&cluster), before, "{what}");
     }
+}
+
+#[test]
+fn a_barrier_opens_for_all_by_one_datagram() {
+    let Some(cluster) = Cluster::of(plan(4, group())) else {
+        return;
+    };
+    let maps = cluster.share("met", 1);
+    all_hear(&cluster, &maps);
+    let count = || ["circulars_out", "circular_parts"].map(|name| cluster.counter(0, name));
+    let before = count();
+    std::thread::scope(|scope| {
+        for memory in &maps {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    memory.segment().barrier(1, 4).wait().unwrap();
+                }
+            });
+        }
+    });
+    let [circulars, parts] = [0, 1].map(|at| count()[at] - before[at]);
+    // Who arrives last may have its answer alone, with what else it sent.
+    assert!(circulars * 2 > ROUNDS, "{circulars} for {ROUNDS} barriers");
+    assert!(parts > ROUNDS, "{parts} for {ROUNDS} barriers");
 }
 
 #[test]
@@ -133,6 +157,26 @@ fn circulars_that_get_lost_are_said_again_to_each() {
         assert!(all("circulars_in") > 0 && all("resent") > 0);
         assert_eq!(refused(&cluster), before);
     }
+}
+
+#[test]
+fn circulars_go_with_the_switches_of_experiments() {
+    let mut plan = plan(3, group());
+    plan.experiment = "packet=1024,acknowledge=packet,receive=worker,tick=1ms"
+        .parse()
+        .unwrap();
+    let Some(cluster) = Cluster::of(plan) else {
+        return;
+    };
+    let maps = cluster.share("switched", 1);
+    all_hear(&cluster, &maps);
+    let [copies, parts] = stores(
+        &cluster,
+        &maps,
+        ROUNDS,
+        ["invalidations_out", "circular_parts"],
+    );
+    assert!(parts * 2 > copies, "{parts} of {copies}");
 }
 
 #[test]
@@ -195,7 +239,7 @@ fn a_group_that_falls_silent_costs_one_wait() {
     }
     let names = ["resent", "circulars_out"];
     let [resent, lost] = stores(&cluster, &maps, ROUNDS, names);
-    // One store finds out; at most a heartbeat does beside it.
+    // One store finds out, for all who heard.
     assert!(
         (1..ROUNDS / 3).contains(&resent),
         "{resent} were said again"
