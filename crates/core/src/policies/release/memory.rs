@@ -191,6 +191,7 @@ impl Release {
     /// Another node wrote a page (T5): it must not be seen as it is.
     pub(super) fn noticed(&mut self, cx: &mut Cx<'_>, index: PageIndex, by: (NodeId, u64)) {
         let segment = self.segment;
+        self.note_use(by.0, index);
         let page = self.pages.entry(index).or_default();
         page.users.insert(by.0);
         page.notices.push(by);

@@ -3,8 +3,9 @@
 //!
 //! A node that asked for one interval's change of a page at a time, twice and more, has
 //! used each of them. The following ones go ahead of its lock or barrier, four at first,
-//! then eight, and so on: behind them it must ask again, which is how its writer learns that it still
-//! wants them, since a page changed in place is used without a fault. Whoever let
+//! then sixteen, then 64: behind them it must ask again, which is how its writer learns that it still
+//! wants them, since a page changed in place is used without a fault. Who writes the page itself shows
+//! it by that. Whoever let
 //! changes pass is told nothing more until it asks in a row again.
 //!
 //! As with `hybrid`, nothing rests on what travels so.
@@ -20,8 +21,10 @@ use std::collections::BTreeMap;
 /// So often a node has asked for each change before it gets some unasked.
 const IN_A_ROW: u8 = 2;
 
-/// It gets two to the power of this at most before it must ask again.
-const MOST: u8 = 5;
+/// So often in a row it is counted: it gets four, then sixteen, then 64 before it must ask
+/// again. Asking costs a fault, and both nodes the time until the other's daemon gets its
+/// processor: as much as dozens of changes that nobody uses.
+const MOST: u8 = 4;
 
 /// Changes sent unasked to a node at once: as many as an earlier push left it without
 /// (at a lock that somebody else took) and one.
@@ -40,6 +43,11 @@ pub(super) struct Regular {
 
 /// By node, since a grant is for one.
 pub(super) type Regulars = BTreeMap<(NodeId, PageIndex), Regular>;
+
+/// How many changes somebody gets unasked who has asked for so many in a row.
+fn allowance(row: u8) -> u8 {
+    1 << (2 * (row - 1))
+}
 
 impl Release {
     /// Somebody asks for changes.
@@ -69,8 +77,16 @@ impl Release {
             regular.left = if regular.row < IN_A_ROW {
                 0
             } else {
-                1 << regular.row
+                allowance(regular.row)
             };
+        }
+    }
+
+    /// A node has written a page: it uses it, and need not ask to show that.
+    pub(super) fn note_use(&mut self, by: NodeId, page: PageIndex) {
+        let regular = self.regulars.get_mut(&(by, page));
+        if let Some(regular) = regular.filter(|regular| regular.left > 0) {
+            regular.left = allowance(regular.row);
         }
     }
 
