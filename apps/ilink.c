@@ -177,17 +177,28 @@ static long chunk_of(const team *us, long much)
     return chunk < 1 ? 1 : chunk > CHUNK ? CHUNK : chunk;
 }
 
-/* What this process deals with of what is dealt out: the next one after `place`,
- * which begins at -1; or -1. */
-static long next_of_mine(const team *us, long much, long *place)
+/* What is dealt out: the places before `much`, in turns of `chunk` for each process. */
+typedef struct {
+    long much, chunk, others;
+    /* Where this process is, and how much is left of its turn. */
+    long place, left;
+} dealing;
+
+static dealing deal_out(const team *us, long much)
 {
     long chunk = chunk_of(us, much);
-    while (++*place < much) {
-        if (*place / chunk % us->size == us->rank) {
-            return *place;
-        }
+    return (dealing){ much, chunk, (us->size - 1) * chunk, us->rank * chunk - 1, chunk };
+}
+
+/* The next place of this process; 0 if there is none. Nobody looks at all places. */
+static int next_of_mine(dealing *of)
+{
+    if (of->left == 0) {
+        of->place += of->others;
+        of->left = of->chunk;
     }
-    return -1;
+    of->left--;
+    return ++of->place < of->much;
 }
 
 /* Adds up everybody's sums, and multiplies them into a person's array. */
@@ -222,9 +233,9 @@ static void peel_to_parent(team *us, const family *of, const double *chance, int
     long others = us->possibles[other];
     const double *spouse = array_of(us, other);
     memset(us->sums, 0, (size_t)all.genotypes * sizeof(double));
-    for (long place = -1; next_of_mine(us, us->possibles[target] * others, &place) >= 0;) {
-        int genotype = us->possible[target * all.genotypes + place / others];
-        int its = us->possible[other * all.genotypes + place % others];
+    for (dealing of_all = deal_out(us, us->possibles[target] * others); next_of_mine(&of_all);) {
+        int genotype = us->possible[target * all.genotypes + of_all.place / others];
+        int its = us->possible[other * all.genotypes + of_all.place % others];
         int father = is_father ? genotype : its, mother = is_father ? its : genotype;
         us->sums[genotype] += spouse[its] * of_children(us, of, chance, father, mother, -1);
     }
@@ -249,9 +260,9 @@ static void peel_to_child(team *us, const family *of, const double *chance, int 
     const double *fathers = array_of(us, of->father), *mothers = array_of(us, of->mother);
     memset(us->sums, 0, (size_t)all.genotypes * sizeof(double));
     long others = us->possibles[of->mother];
-    for (long place = -1; next_of_mine(us, us->possibles[of->father] * others, &place) >= 0;) {
-        int father = us->possible[of->father * all.genotypes + place / others];
-        int mother = us->possible[of->mother * all.genotypes + place % others];
+    for (dealing of_all = deal_out(us, us->possibles[of->father] * others); next_of_mine(&of_all);) {
+        int father = us->possible[of->father * all.genotypes + of_all.place / others];
+        int mother = us->possible[of->mother * all.genotypes + of_all.place % others];
         double weight = fathers[father] * mothers[mother];
         if (weight > 0) {
             weight *= of_children(us, of, chance, father, mother, target);
