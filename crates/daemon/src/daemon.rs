@@ -149,6 +149,9 @@ impl Daemon {
         cpu::yield_now();
         let away = clock::monotonic().saturating_sub(now);
         let given_way = away > GIVEN_WAY;
+        if !given_way && programs == Programs::Wait {
+            self.waiter.alone();
+        }
         // Whoever was served may have run already.
         let busy = given_way || std::mem::take(&mut self.busy);
         // Who got the last page has probably come to the next.

@@ -123,6 +123,12 @@ impl Waiter {
         crowd.found_after(away, now);
     }
 
+    /// Nobody took the processor that was given away while all programs wait. So what took
+    /// it before was no computation: those do not stop by themselves.
+    pub(crate) fn alone(&mut self) {
+        self.waiting.held_up = self.waiting.held_up.saturating_sub(1);
+    }
+
     /// Whether to stay awake at `now`, while programs do this.
     pub(crate) fn stays_awake(&self, now: u64, programs: Programs) -> bool {
         let quiet = now.saturating_sub(self.last_activity);
@@ -189,6 +195,11 @@ mod tests {
         assert!(!waiter.stays_awake(1_010_000, Run));
         assert!(waiter.stays_awake(1_900_000, Wait), "nobody wants it");
         assert!(!waiter.stays_awake(2_100_000, Wait), "not for ever");
+        for _ in 0..10 {
+            waiter.found_after(Wait, 3_000_000, 1_000_000);
+            assert!(waiter.stays_awake(1_010_000, Wait), "a passer-by");
+            (0..WORTH).for_each(|_| waiter.alone());
+        }
         for _ in 0..3 {
             waiter.found_after(Wait, 3_000_000, 1_000_000);
         }
