@@ -14,6 +14,11 @@
 //!   [`Effect::Map`] of a page.
 //! - *INV-stash-before-send*: contents that only a datagram would carry rest in
 //!   the stash until the receiver has acknowledged them.
+//!
+//! One more is about speed: *INV-send-before-reply*: an [`Effect::Reply`] stands behind
+//! every [`Effect::Send`] of its call. Whoever is answered may take the processor at
+//! once and compute, and all other nodes would wait for what was still to be sent. Not
+//! so answers to a watch, which must know before anybody may store.
 
 use core::net::SocketAddr;
 use pagemesh_wire::header::Header;
@@ -258,6 +263,26 @@ impl Effects {
     /// The effect with that number.
     pub(crate) fn at(&mut self, index: usize) -> &mut Effect {
         &mut self.0[index]
+    }
+
+    /// Of those from `start` on, puts the answers to programs behind all datagrams.
+    pub(crate) fn answer_last(&mut self, start: usize) {
+        let effects = &self.0[start..];
+        let is_reply = |effect: &Effect| match effect {
+            Effect::Reply { reply, .. } => !matches!(**reply, Reply::Waiting | Reply::Changed),
+            _ => false,
+        };
+        let is_send = |effect: &Effect| matches!(effect, Effect::Send { .. });
+        let Some(first) = effects.iter().position(is_reply) else {
+            return;
+        };
+        if effects[first..].iter().any(is_send) {
+            let replies: Vec<_> = self
+                .0
+                .extract_if(start + first.., |effect| is_reply(effect))
+                .collect();
+            self.0.extend(replies);
+        }
     }
 
     /// Takes out those from `start` on.

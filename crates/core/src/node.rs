@@ -98,12 +98,14 @@ impl Node {
     /// Something happened at `now`. What is to be done about it is appended to
     /// `effects`, in the order in which it must be done.
     pub fn handle(&mut self, now: Time, input: Input<'_>, effects: &mut Effects) {
+        let before = effects.len();
         let mut cx = Cx {
             now,
             shell: &mut self.shell,
             effects,
         };
         self.rooms.handle(&mut cx, input);
+        effects.answer_last(before);
     }
 
     /// When [`Input::Deadline`] is due next, if nothing happens before.

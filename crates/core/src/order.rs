@@ -95,10 +95,7 @@ impl Rooms {
         time: Option<VectorTime>,
     ) {
         let segment = key.segment;
-        let mut answers = self.barriers.arrive(caller, key, parties, time);
-        // Who is woken here may take this processor at once, and everybody elsewhere
-        // would wait until it stops.
-        answers.sort_by_key(|answer| answer.caller.node == cx.me());
+        let answers = self.barriers.arrive(caller, key, parties, time);
         let open = answers
             .iter()
             .filter(|answer| answer.reply == peer::Reply::Done);

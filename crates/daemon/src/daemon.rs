@@ -1,5 +1,6 @@
 //! Start, loop and end of a daemon.
 
+use crate::crowd::GIVEN_WAY;
 use crate::door::{Door, Visit};
 use crate::driver::Driver;
 use crate::keeper::Keeping;
@@ -87,9 +88,6 @@ const GLANCES: usize = 6;
 /// Looks for a datagram in a row otherwise, on a processor nobody else wants.
 const ALONE: usize = 3;
 
-/// Giving way takes longer than this if somebody took it.
-const GIVEN_WAY: u64 = 700;
-
 /// Rounds of staying awake after which everything is looked at, though no local
 /// process ran on this processor.
 const ROUNDS: usize = 4;
@@ -148,10 +146,8 @@ impl Daemon {
     fn spin(&mut self, now: u64, programs: Programs) -> Result<()> {
         cpu::yield_now();
         let away = clock::monotonic().saturating_sub(now);
+        self.waiter.gave_way(away, now + away);
         let given_way = away > GIVEN_WAY;
-        if !given_way && programs == Programs::Wait {
-            self.waiter.alone();
-        }
         // Whoever was served may have run already.
         let busy = given_way || std::mem::take(&mut self.busy);
         // Who got the last page has probably come to the next.
@@ -161,11 +157,10 @@ impl Daemon {
         }
         let glances = match (programs, busy) {
             (Programs::Fault | Programs::Wait, _) => GLANCES,
-            (Programs::Run, false) => ALONE,
-            (Programs::Run, true) => 1,
+            (Programs::Absent | Programs::Run, false) => ALONE,
+            (Programs::Absent | Programs::Run, true) => 1,
         };
         if self.glance(glances)? {
-            self.waiter.found_after(programs, away, now);
             return Ok(());
         }
         self.idle += 1;
@@ -238,7 +233,7 @@ impl Daemon {
                 self.driver.faults(mapping, event.broken);
             }
             Some(Token::Session(client)) => {
-                self.busy = true;
+                self.came(clock::monotonic());
                 self.session(client, event);
             }
             Some(Token::Listener) => self.accept(),

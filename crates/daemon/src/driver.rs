@@ -379,7 +379,9 @@ impl Driver {
             let mut mappings = session.mappings.iter();
             session.waiting > 0 || mappings.any(|mapping| faults.has_stopped(*mapping))
         };
-        if sharing.peek().is_some() && sharing.all(stands) {
+        if sharing.peek().is_none() {
+            Programs::Absent
+        } else if sharing.all(stands) {
             Programs::Wait
         } else if faults.is_empty() {
             Programs::Run

@@ -10,6 +10,7 @@
 mod answer;
 mod changes;
 mod circulars;
+mod crowd;
 mod daemon;
 mod door;
 mod driver;

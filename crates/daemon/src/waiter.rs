@@ -3,6 +3,7 @@
 //! Waking a sleeping processor takes longer than a whole exchange with another
 //! node, so the driver stays awake while an answer is likely to come soon.
 
+use crate::crowd::Crowd;
 use crate::options::Waiting;
 use pagemesh_os::cpu;
 
@@ -20,21 +21,6 @@ const USUAL: u64 = 2;
 /// for a lost datagram or a busy node, where sleeping costs little.
 const WHILE_WAITED_FOR: u64 = 200_000;
 
-/// Who gave way for so long, to somebody who computes, would have been woken
-/// sooner: a thread that gives way gets its next turn only when the other's time
-/// slice is over.
-const HELD_UP: u64 = 200_000;
-
-/// A turn that long costs what this many short ones save: a time slice is
-/// milliseconds, being woken some microseconds.
-const WORTH: u32 = 100;
-
-/// So much of that, lest one long turn of somebody says anything.
-const ENOUGH: u32 = 2 * WORTH;
-
-/// So long after that, sleep rather than give way.
-const CROWDED: u64 = 1_000_000_000;
-
 /// Stay awake so long while nothing of this host's programs can go on: for who waits at
 /// a barrier until others have computed, too. Nobody here wants the processor
 /// meanwhile, and being woken takes the longer the longer it slept.
@@ -43,7 +29,9 @@ const WHILE_ALL_WAIT: u64 = 1_000_000;
 /// What the threads of this host's programs are doing, as far as is known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Programs {
-    /// They compute, or there are none.
+    /// There are none.
+    Absent,
+    /// They compute.
     Run,
     /// One waits for a page; others of its process may compute.
     Fault,
@@ -58,34 +46,8 @@ pub(crate) struct Waiter {
     last_activity: u64,
     /// How long it lately took from one sign of life to the next.
     usual: u64,
-    /// Whether somebody computes here while programs run, ...
-    running: Crowd,
-    /// ... and while all of them wait: then it would be a stranger.
-    waiting: Crowd,
-}
-
-/// Whether others are believed to compute on this processor.
-#[derive(Debug, Default)]
-struct Crowd {
-    /// What giving way has cost lately, in turns that it saved something.
-    held_up: u32,
-    /// They are, until then.
-    until: u64,
-}
-
-impl Crowd {
-    fn found_after(&mut self, away: u64, now: u64) {
-        if away <= HELD_UP {
-            self.held_up = self.held_up.saturating_sub(1);
-            return;
-        }
-        self.held_up += WORTH;
-        if self.held_up > ENOUGH {
-            self.until = now + CROWDED;
-            // The next time once is enough.
-            self.held_up = ENOUGH;
-        }
-    }
+    /// Whoever else wants this processor.
+    crowd: Crowd,
 }
 
 impl Waiter {
@@ -99,8 +61,7 @@ impl Waiter {
             },
             last_activity: 0,
             usual: 0,
-            running: Crowd::default(),
-            waiting: Crowd::default(),
+            crowd: Crowd::new(),
         }
     }
 
@@ -113,40 +74,28 @@ impl Waiter {
         self.last_activity = now;
     }
 
-    /// Giving way took `away`, and then something was waiting here.
-    pub(crate) fn found_after(&mut self, programs: Programs, away: u64, now: u64) {
-        let crowd = if programs == Programs::Wait {
-            &mut self.waiting
-        } else {
-            &mut self.running
-        };
-        crowd.found_after(away, now);
-    }
-
-    /// Nobody took the processor that was given away while all programs wait. So what took
-    /// it before was no computation: those do not stop by themselves.
-    pub(crate) fn alone(&mut self) {
-        self.waiting.held_up = self.waiting.held_up.saturating_sub(1);
+    /// Giving way took `away`.
+    pub(crate) fn gave_way(&mut self, away: u64, now: u64) {
+        self.crowd.gave_way(away, now);
     }
 
     /// Whether to stay awake at `now`, while programs do this.
-    pub(crate) fn stays_awake(&self, now: u64, programs: Programs) -> bool {
+    pub(crate) fn stays_awake(&mut self, now: u64, programs: Programs) -> bool {
+        let runs = matches!(programs, Programs::Run | Programs::Fault);
+        self.crowd.look(runs, now);
         let quiet = now.saturating_sub(self.last_activity);
-        let (patience, crowd) = match programs {
-            Programs::Run => {
-                let patience = (self.usual * USUAL).clamp(AFTER_ACTIVITY, AT_MOST);
-                (patience, &self.running)
-            }
-            Programs::Fault => (WHILE_WAITED_FOR, &self.running),
-            Programs::Wait => (WHILE_ALL_WAIT, &self.waiting),
+        let patience = match programs {
+            Programs::Absent | Programs::Run => (self.usual * USUAL).clamp(AFTER_ACTIVITY, AT_MOST),
+            Programs::Fault => WHILE_WAITED_FOR,
+            Programs::Wait => WHILE_ALL_WAIT,
         };
-        self.spins && quiet < patience && now >= crowd.until
+        self.spins && quiet < patience && !self.crowd.computes(now)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Programs::{Fault, Run, Wait};
+    use super::Programs::{Absent, Fault, Run, Wait};
     use super::*;
 
     #[test]
@@ -161,49 +110,29 @@ mod tests {
     }
 
     #[test]
-    fn sleeps_where_others_compute() {
+    fn sleeps_where_others_compute_but_not_while_all_wait() {
         let mut waiter = Waiter::new(Waiting::Spin);
-        let mut now = 1_000_000;
+        let now = 100_000_000;
         waiter.active(now);
-        for _ in 0..10 {
-            waiter.found_after(Run, 3_000_000, now);
-            assert!(waiter.stays_awake(now, Fault), "a long turn now and then");
-            (0..WORTH).for_each(|_| waiter.found_after(Run, 5_000, now));
+        assert!(waiter.stays_awake(now, Run));
+        waiter.gave_way(3_000_000, now);
+        for programs in [Run, Fault] {
+            assert!(!waiter.stays_awake(now, programs), "{programs:?}");
         }
-        // Somebody who looks at shared memory all the time stops when it is taken
-        // away, and what comes next is found at once.
-        for away in [3_000_000, 5_000, 5_000, 3_000_000, 5_000] {
-            waiter.found_after(Run, away, now);
-            assert!(waiter.stays_awake(now, Fault), "lest it is chance");
+        assert!(waiter.stays_awake(now + 900_000, Wait), "nobody wants it");
+        assert!(!waiter.stays_awake(now + 1_100_000, Wait), "not for ever");
+        assert!(!waiter.stays_awake(now, Run), "as before");
+        for programs in [Wait, Absent] {
+            assert!(waiter.stays_awake(now, programs), "{programs:?}");
         }
-        waiter.found_after(Run, 3_000_000, now);
-        assert!(!waiter.stays_awake(now, Run) && !waiter.stays_awake(now, Fault));
-        now += 2_000_000_000;
-        waiter.active(now);
-        assert!(waiter.stays_awake(now, Run), "they may have ended");
-        waiter.found_after(Run, 3_000_000, now);
-        assert!(!waiter.stays_awake(now, Run), "they have not");
-    }
-
-    #[test]
-    fn who_computes_between_barriers_does_not_wait_at_them() {
-        let mut waiter = Waiter::new(Waiting::Spin);
-        waiter.active(1_000_000);
-        for _ in 0..3 {
-            waiter.found_after(Run, 3_000_000, 1_000_000);
+        waiter.gave_way(3_000_000, now);
+        waiter.gave_way(3_000_000, now);
+        for programs in [Absent, Run, Fault, Wait] {
+            assert!(
+                !waiter.stays_awake(now, programs),
+                "{programs:?}: a stranger"
+            );
         }
-        assert!(!waiter.stays_awake(1_010_000, Run));
-        assert!(waiter.stays_awake(1_900_000, Wait), "nobody wants it");
-        assert!(!waiter.stays_awake(2_100_000, Wait), "not for ever");
-        for _ in 0..10 {
-            waiter.found_after(Wait, 3_000_000, 1_000_000);
-            assert!(waiter.stays_awake(1_010_000, Wait), "a passer-by");
-            (0..WORTH).for_each(|_| waiter.alone());
-        }
-        for _ in 0..3 {
-            waiter.found_after(Wait, 3_000_000, 1_000_000);
-        }
-        assert!(!waiter.stays_awake(1_010_000, Wait), "a stranger wants it");
     }
 
     #[test]

@@ -42,6 +42,18 @@ pub struct Cluster {
     stopped: Vec<NodeId>,
 }
 
+/// *INV-send-before-reply*
+fn sends_before_it_answers(effects: &[Effect]) {
+    let answered = effects.iter().skip_while(|effect| match effect {
+        Effect::Reply { reply, .. } => matches!(**reply, Reply::Waiting | Reply::Changed),
+        _ => true,
+    });
+    let late: Vec<_> = answered
+        .filter(|effect| matches!(effect, Effect::Send { .. }))
+        .collect();
+    assert!(late.is_empty(), "INV-send-before-reply: {effects:?}");
+}
+
 fn address(index: usize) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 1000 + index as u16))
 }
@@ -88,6 +100,7 @@ impl Cluster {
         let mut effects = Effects::default();
         let now = self.now;
         self.nodes[usize::from(node.0) - 1].handle(now, input, &mut effects);
+        sends_before_it_answers(effects.as_slice());
         for effect in effects.drain().collect::<Vec<_>>() {
             self.carry_out(node, effect);
         }
