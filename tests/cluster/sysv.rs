@@ -258,6 +258,29 @@ fn what_a_process_took_is_given_back_however_it_ends() {
     eventually("and what it had taken", || one.ask(&value) == "3");
 }
 
+#[test]
+fn what_a_process_took_stays_taken_when_it_executes_another_program() {
+    let Some(stage) = Stage::of(lasting(2)) else {
+        return;
+    };
+    let (mut one, mut two, set) = stage.pair(3);
+    let take = format!("semop {set} -1 0:-1:{}", 0x1000);
+    let value = format!("semctl {set} 0 12");
+    let id = two.ask("shmget 6 4096 01600");
+    assert_eq!(two.ask(&format!("shmat {id} 0 0")), "0");
+    assert_eq!(two.ask(&take), "0");
+    assert_eq!(two.ask("exec"), "ready");
+    eventually("exec drops it", || one.ask(&format!("nattch {id}")) == "0");
+    assert_eq!(two.ask(&take), "0");
+    assert_eq!(one.ask(&value), "1", "both are taken");
+    strike(&stage.cluster, 1);
+    assert_eq!(two.ask(&value), "1", "the next daemon knows");
+    assert_eq!(two.ask("exec"), "ready");
+    assert_eq!(one.ask(&value), "1");
+    two.kill();
+    eventually("all is undone", || one.ask(&value) == "3");
+}
+
 /// Daemons are killed and replaced: who sleeps in a call sleeps on, who goes round goes
 /// round, and what was taken is given back in the end.
 #[test]

@@ -10,7 +10,7 @@ use crate::time::Time;
 use core::net::SocketAddr;
 use core::time::Duration;
 use pagemesh_wire::peer::{MemberView, Refusal, SegmentInfo};
-use pagemesh_wire::{ClusterId, Incarnation, NodeId, PageIndex, PublicKey, SegmentId};
+use pagemesh_wire::{ClientId, ClusterId, Incarnation, NodeId, PageIndex, PublicKey, SegmentId};
 use serde::{Deserialize, Serialize};
 
 /// What a node is told at its start.
@@ -135,6 +135,13 @@ impl Node {
         let members = &self.shell.view.members;
         let member = members.iter().find(|member| member.id == node)?;
         Some(member.key)
+    }
+
+    /// The process of this client, if something is to be undone when it ends
+    /// (`SEM_UNDO`).
+    #[must_use]
+    pub fn to_undo(&self, client: ClientId) -> Option<i32> {
+        self.rooms.sysv.to_undo(client)
     }
 
     /// Why this node is no member, if it was refused, expelled or has left.

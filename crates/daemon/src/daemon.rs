@@ -360,7 +360,7 @@ impl Daemon {
                         return;
                     }
                 }
-                Ok(None) => return self.driver.gone(client),
+                Ok(None) => return self.driver.hung_up(client),
                 Err(error) => return self.trouble(client, &error),
             }
         }
@@ -370,7 +370,7 @@ impl Daemon {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {}
             io::ErrorKind::InvalidData => self.driver.refuse_session(client, &error.to_string()),
-            _ => self.driver.gone(client),
+            _ => self.driver.hung_up(client),
         }
     }
 

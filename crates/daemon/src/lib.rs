@@ -22,6 +22,7 @@ mod forks;
 mod fuse;
 mod handoff;
 mod hands;
+mod heirs;
 mod in_place;
 pub mod keeper;
 mod labels;

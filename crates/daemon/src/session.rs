@@ -1,6 +1,7 @@
 //! One connected process.
 
 use crate::note::Note;
+use pagemesh_os::process::Process;
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::local::{Caller, MAX_PACKET, Reply, ReplyPacket};
 use pagemesh_wire::peer::Refusal;
@@ -30,6 +31,8 @@ pub(crate) struct Session {
     /// The number of its last request that was acted upon, with its reply if
     /// that is not the node's business.
     pub(crate) handled: Option<(u64, Option<Reply>)>,
+    /// It goes on, but as another program.
+    pub(crate) outlived_by: Option<Process>,
     /// Its parent made its connection.
     child: bool,
     outbox: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
@@ -72,6 +75,7 @@ impl Session {
             mappings: Vec::new(),
             waiting: 0,
             handled: None,
+            outlived_by: None,
             child: false,
             outbox: VecDeque::new(),
         }

@@ -137,6 +137,9 @@ impl Sessions {
         poll: &Poll,
     ) -> Option<Note> {
         let session = self.by_id.get_mut(&client)?;
+        if session.outlived_by.is_some() {
+            return None;
+        }
         match session.send(&ReplyPacket { number, reply }, fds) {
             Sent::All => None,
             Sent::Queued => {

@@ -95,6 +95,12 @@ impl Tickets {
         self.numbers.get(&(client, number)).copied()
     }
 
+    /// The open requests of a process.
+    pub(crate) fn of(&self, client: ClientId) -> Vec<Ticket> {
+        let numbers = self.numbers.range((client, 0)..=(client, u64::MAX));
+        numbers.map(|(_, ticket)| *ticket).collect()
+    }
+
     /// The process is gone; nobody waits for its answers.
     pub(crate) fn forget(&mut self, client: ClientId) {
         self.pending
@@ -119,6 +125,8 @@ mod tests {
         let ticket = tickets.issue(pending);
         assert_eq!(tickets.get(ticket), Some(pending));
         assert_eq!(tickets.find(client, number), Some(ticket));
+        assert_eq!(tickets.of(client), [ticket]);
+        assert!(tickets.of(ClientId(2)).is_empty() && tickets.of(ClientId(4)).is_empty());
         tickets.close(ticket);
         assert_eq!(tickets.get(ticket), None);
         assert_eq!(tickets.find(client, number), None);

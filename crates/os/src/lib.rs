@@ -15,6 +15,7 @@ pub mod memfd;
 pub mod netns;
 pub mod pagemap;
 pub mod poll;
+pub mod process;
 pub mod region;
 pub mod seqpacket;
 pub mod signals;

@@ -384,6 +384,12 @@ impl Sysv {
         }
     }
 
+    /// The number of a process of this node that may have something to undo.
+    pub(crate) fn to_undo(&self, client: ClientId) -> Option<i32> {
+        let here = self.here.get(&client)?;
+        (!here.undo.is_empty()).then_some(here.pid)
+    }
+
     fn pid_of(&self, client: ClientId) -> i32 {
         self.here.get(&client).map_or(0, |here| here.pid)
     }

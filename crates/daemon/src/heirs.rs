@@ -1,0 +1,74 @@
+//! Processes that have executed another program. The connection has ended with the
+//! program that had it, and so has all that was mapped; but what System V is to undo
+//! at the end of the process waits for that end (semop(2)).
+
+use crate::daemon::Token;
+use crate::driver::Driver;
+use crate::keeper::Tag;
+use crate::note::Note;
+use crate::session::Opening;
+use pagemesh_core::Input;
+use pagemesh_os::process::Process;
+use pagemesh_wire::ClientId;
+
+impl Driver {
+    /// A connection has ended: its process has, or goes on as another program.
+    pub(crate) fn hung_up(&mut self, client: ClientId) {
+        if self.outlives(client) {
+            self.forget_memory(client);
+        } else {
+            self.gone(client);
+        }
+    }
+
+    /// Whether the process goes on and owes something. One that is being killed may
+    /// seem to; its end is told in a moment.
+    fn outlives(&mut self, client: ClientId) -> bool {
+        let Some(session) = self.hands.sessions.get_mut(client) else {
+            return false;
+        };
+        if let Some(process) = &session.outlived_by {
+            return !process.has_ended();
+        }
+        let process = self.node.to_undo(client).map(Process::open);
+        let Some(Ok(process)) =
+            process.filter(|opened| opened.as_ref().is_ok_and(|process| !process.has_ended()))
+        else {
+            return false;
+        };
+        let poll = &self.hands.poll;
+        let token = Token::Session(client).encode();
+        let _ = poll.remove(&session.socket);
+        if poll.add(&process, token).is_err() {
+            return false;
+        }
+        session.outlived_by = Some(process);
+        true
+    }
+
+    /// What the program had mapped, open and asked for is gone with it. Done bit by bit:
+    /// should we end in between, the next daemon finds the connection ended, too.
+    fn forget_memory(&mut self, client: ClientId) {
+        for ticket in self.hands.tickets.of(client) {
+            self.feed(Input::Cancel { ticket });
+        }
+        let Some(session) = self.hands.sessions.get_mut(client) else {
+            return;
+        };
+        let mappings = std::mem::take(&mut session.mappings);
+        let open: Vec<_> = session.open.iter().map(|(id, how)| (*id, *how)).collect();
+        for mapping in mappings {
+            self.hands.unmap(mapping);
+            self.hands.note(&Note::Unmapped { mapping });
+            self.feed(Input::Unmapped { mapping });
+            self.hands.keeper.drop(Tag::Mapping(mapping));
+        }
+        for (segment, opening) in open {
+            for count in (0..opening.count).rev() {
+                let opening = Opening { count, ..opening };
+                self.hands.set_opening(client, segment, opening);
+                self.feed(Input::Closed { segment, client });
+            }
+        }
+    }
+}
