@@ -13,11 +13,15 @@ const HELD_UP: u64 = 200_000;
 /// Giving way takes longer than this if somebody took it.
 pub(crate) const GIVEN_WAY: u64 = 700;
 
-/// Having seen that programs compute once they run, expects it so many times.
-const BELIEVED: u32 = 32;
+/// Having seen that programs compute once they run, expects it for so long.
+const EXPECTED: u64 = 100_000_000;
 
-/// A belief holds so long, for a start; then it is looked into, at the price of a turn.
-const AT_FIRST: u64 = 2_000_000;
+/// That they compute is believed for so long, unless they stop; then it is looked into,
+/// at the price of a turn.
+const OURS: u64 = 16_000_000;
+
+/// That others do, whom nobody here sees stop, for so long at first.
+const THEIRS: u64 = 2_000_000;
 
 /// And at most so long.
 const AT_MOST: u64 = 64_000_000;
@@ -34,10 +38,12 @@ struct Belief {
 }
 
 impl Belief {
-    const NONE: Self = Self {
-        until: 0,
-        next: AT_FIRST,
-    };
+    const fn none(first: u64) -> Self {
+        Self {
+            until: 0,
+            next: first,
+        }
+    }
 
     fn confirm(&mut self, now: u64) {
         self.until = now + self.next;
@@ -52,8 +58,8 @@ pub(crate) struct Crowd {
     out: bool,
     /// Programs ran when last looked.
     running: bool,
-    /// So many times more are programs expected to compute once they run.
-    computing: u32,
+    /// Until then programs are expected to compute once they run.
+    expected: u64,
     /// That the programs compute.
     ours: Belief,
     /// That others compute, whom nobody here has woken.
@@ -68,9 +74,9 @@ impl Crowd {
         Self {
             out: false,
             running: false,
-            computing: 0,
-            ours: Belief::NONE,
-            theirs: Belief::NONE,
+            expected: 0,
+            ours: Belief::none(OURS),
+            theirs: Belief::none(THEIRS),
             long_turn: 0,
         }
     }
@@ -82,12 +88,9 @@ impl Crowd {
         }
         self.running = running;
         self.out = running;
-        self.ours = Belief::NONE;
-        if running {
-            self.computing = self.computing.saturating_sub(1);
-            if self.computing > 0 {
-                self.ours.confirm(now);
-            }
+        self.ours = Belief::none(OURS);
+        if running && now < self.expected {
+            self.ours.confirm(now);
         }
     }
 
@@ -96,12 +99,12 @@ impl Crowd {
         let long = away > HELD_UP;
         match (self.out, long) {
             (true, true) => {
-                self.computing = BELIEVED;
+                self.expected = now + EXPECTED;
                 self.ours.confirm(now);
             }
             (true, false) => {
-                self.computing = 0;
-                self.ours = Belief::NONE;
+                self.expected = 0;
+                self.ours = Belief::none(OURS);
                 // If nobody took it they run elsewhere.
                 self.out = away > GIVEN_WAY;
             }
@@ -114,7 +117,7 @@ impl Crowd {
         let last = self.long_turn.max(self.theirs.until);
         if began > last + ALONE {
             // Once is chance.
-            self.theirs = Belief::NONE;
+            self.theirs = Belief::none(THEIRS);
         } else {
             self.theirs.confirm(now);
         }
@@ -150,7 +153,7 @@ mod tests {
         }
         now = turn(&mut crowd, now, SLICE);
         assert!(!crowd.computes(now), "nobody was there in between");
-        let mut belief = AT_FIRST;
+        let mut belief = THEIRS;
         for _ in 0..12 {
             for _ in 0..10 {
                 now = turn(&mut crowd, now, 500);
@@ -165,19 +168,21 @@ mod tests {
         now = turn(&mut crowd, now, SLICE);
         assert!(!crowd.computes(now), "once may be chance, again");
         now = turn(&mut crowd, now, SLICE);
-        assert!(crowd.computes(now) && !crowd.computes(now + AT_FIRST));
+        assert!(crowd.computes(now) && !crowd.computes(now + THEIRS));
     }
 
     #[test]
     fn who_computes_once_woken_is_expected_to_but_not_while_he_waits() {
         let mut crowd = Crowd::new();
         let mut now = START;
-        for phase in 0..100 {
+        let mut known = START;
+        for phase in 0..1000 {
             crowd.look(true, now);
-            let unknown = phase % BELIEVED == 0;
+            let unknown = now >= known;
             assert_eq!(crowd.computes(now), !unknown, "phase {phase}");
             if unknown {
                 now = turn(&mut crowd, now, 500_000);
+                known = now + EXPECTED;
             } else {
                 now += 500_000;
             }
@@ -195,7 +200,7 @@ mod tests {
         let mut crowd = Crowd::new();
         crowd.look(true, START);
         let mut now = START;
-        let mut belief = AT_FIRST;
+        let mut belief = OURS;
         for _ in 0..12 {
             assert!(!crowd.computes(now));
             now = turn(&mut crowd, now, SLICE);
@@ -215,13 +220,13 @@ mod tests {
         crowd.look(false, now);
         crowd.look(true, now);
         assert!(crowd.computes(now));
-        now = turn(&mut crowd, now + AT_FIRST, 5_000);
+        now = turn(&mut crowd, now + OURS, 5_000);
         crowd.look(false, now);
         crowd.look(true, now);
         assert!(!crowd.computes(now), "he stopped at once");
         now = turn(&mut crowd, now, 500_000);
         assert!(crowd.computes(now));
-        now = turn(&mut crowd, now + 2 * AT_FIRST, 500);
+        now = turn(&mut crowd, now + 2 * OURS, 500);
         assert!(!crowd.computes(now), "he runs elsewhere");
         now = turn(&mut crowd, now, SLICE);
         assert!(!crowd.computes(now), "and this may be chance");
