@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// A server that nobody asks for this long gives up.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A server may not be there yet: it is greeted so often until it answers.
+const GREETING: Duration = Duration::from_millis(10);
+
 /// Bytes of a request, as of an ask for a page.
 pub(super) const REQUEST: usize = 64;
 
@@ -30,7 +33,7 @@ pub(super) fn serve(bind: SocketAddr, reply: usize, count: u32, wait: Wait) -> R
     let socket = socket(bind, wait)?;
     let (mut request, answer) = ([0; REQUEST], vec![0x5a; reply]);
     for _ in 0..count {
-        let (_, from) = receive(&socket, &mut request, wait)?;
+        let from = request_from(&socket, &mut request, wait)?;
         socket.send_to(&answer, from)?;
     }
     Ok(())
@@ -42,6 +45,7 @@ pub(super) fn gather(from: &[SocketAddr], count: u32, wait: Wait) -> Result<Vec<
     let first = from.first().context("nobody to ask")?;
     let socket = socket(anywhere(first), wait)?;
     let (request, mut answer) = ([0xa5; REQUEST], [0; REQUEST]);
+    from.iter().try_for_each(|to| greet(&socket, to, wait))?;
     let mut times = Vec::with_capacity(count as usize);
     for _ in 0..count {
         let start = Instant::now();
@@ -49,7 +53,7 @@ pub(super) fn gather(from: &[SocketAddr], count: u32, wait: Wait) -> Result<Vec<
             socket.send_to(&request, to)?;
         }
         for _ in from {
-            receive(&socket, &mut answer, wait)?;
+            answer_to(&socket, &mut answer, wait)?;
         }
         times.push(start.elapsed().as_nanos() as u64);
     }
@@ -65,7 +69,7 @@ pub(super) fn meet(bind: SocketAddr, others: u32, count: u32, wait: Wait) -> Res
     for _ in 0..count {
         let start = Instant::now();
         let arrived: Result<Vec<SocketAddr>> = (0..others)
-            .map(|_| Ok(receive(&socket, &mut request, wait)?.1))
+            .map(|_| request_from(&socket, &mut request, wait))
             .collect();
         for other in arrived? {
             socket.send_to(&request, other)?;
@@ -88,15 +92,57 @@ pub(super) fn exchange(order: &Order) -> Result<Vec<u64>> {
     };
     let socket = socket(anywhere(to), *wait)?;
     let (request, mut answer) = ([0xa5; REQUEST], vec![0; 65536]);
+    greet(&socket, to, *wait)?;
     let mut times = Vec::with_capacity(*count as usize);
     for _ in 0..*count {
         let start = Instant::now();
         socket.send_to(&request, to)?;
-        let (length, _) = receive(&socket, &mut answer, *wait)?;
+        let length = answer_to(&socket, &mut answer, *wait)?;
         times.push(start.elapsed().as_nanos() as u64);
         ensure!(length == *reply, "{length} bytes instead of {reply}");
     }
     Ok(times)
+}
+
+/// Waits until somebody is there who answers. An empty datagram is a greeting, and is
+/// answered so by whoever waits for requests.
+fn greet(socket: &UdpSocket, to: &SocketAddr, wait: Wait) -> Result<()> {
+    let give_up = Instant::now() + PATIENCE;
+    while Instant::now() < give_up {
+        socket.send_to(&[], to)?;
+        let again = Instant::now() + GREETING;
+        socket.set_nonblocking(true)?;
+        while Instant::now() < again {
+            if let Ok((0, from)) = socket.recv_from(&mut [0; REQUEST])
+                && from == *to
+            {
+                return Ok(socket.set_nonblocking(wait != Wait::Block)?);
+            }
+            pagemesh_os::cpu::yield_now();
+        }
+    }
+    anyhow::bail!("nobody answers at {to}")
+}
+
+/// Waits for the next request, and greets who greets.
+fn request_from(socket: &UdpSocket, buffer: &mut [u8], wait: Wait) -> Result<SocketAddr> {
+    loop {
+        let (length, from) = receive(socket, buffer, wait)?;
+        if length > 0 {
+            return Ok(from);
+        }
+        socket.send_to(&[], from)?;
+    }
+}
+
+/// Waits for the next answer that is no greeting; its length.
+fn answer_to(socket: &UdpSocket, buffer: &mut [u8], wait: Wait) -> Result<usize> {
+    loop {
+        let (length, _) = receive(socket, buffer, wait)?;
+        if length > 0 {
+            return Ok(length);
+        }
+    }
 }
 
 /// Any address of this node from which the other can be reached.

@@ -315,8 +315,7 @@ impl Stage {
                 wait,
             },
         )?;
-        // The server needs a moment to bind; its answer comes after the last exchange.
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        // Its answer comes after the last exchange.
         samples.extend(self.ask(
             0,
             &Order::RawExchange {
@@ -348,7 +347,6 @@ impl Stage {
             };
             self.tell(node, &order)?;
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
         samples.extend(self.ask(0, &Order::RawGather { from, count, wait })?);
         (1..=others).try_for_each(|node| self.hear(node).map(drop))
     }
@@ -369,7 +367,6 @@ impl Stage {
             wait,
         };
         self.tell(0, &order)?;
-        std::thread::sleep(std::time::Duration::from_millis(20));
         for node in 1..parties {
             let order = Order::RawExchange {
                 to: bind,
