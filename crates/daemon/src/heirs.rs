@@ -30,10 +30,9 @@ impl Driver {
         if let Some(process) = &session.outlived_by {
             return !process.has_ended();
         }
-        let process = self.node.to_undo(client).map(Process::open);
-        let Some(Ok(process)) =
-            process.filter(|opened| opened.as_ref().is_ok_and(|process| !process.has_ended()))
-        else {
+        let process = self.node.to_undo(client);
+        let process = process.and_then(|pid| Process::open(pid).ok());
+        let Some(process) = process.filter(|process| !process.has_ended()) else {
             return false;
         };
         let poll = &self.hands.poll;

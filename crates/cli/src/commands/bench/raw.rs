@@ -107,11 +107,11 @@ pub(super) fn exchange(order: &Order) -> Result<Vec<u64>> {
 /// Waits until somebody is there who answers. An empty datagram is a greeting, and is
 /// answered so by whoever waits for requests.
 fn greet(socket: &UdpSocket, to: &SocketAddr, wait: Wait) -> Result<()> {
+    socket.set_nonblocking(true)?;
     let give_up = Instant::now() + PATIENCE;
     while Instant::now() < give_up {
         socket.send_to(&[], to)?;
         let again = Instant::now() + GREETING;
-        socket.set_nonblocking(true)?;
         while Instant::now() < again {
             if let Ok((0, from)) = socket.recv_from(&mut [0; REQUEST])
                 && from == *to
