@@ -19,11 +19,15 @@
 //! every [`Effect::Send`] of its call. Whoever is answered may take the processor at
 //! once and compute, and all other nodes would wait for what was still to be sent. Not
 //! so answers to a watch, which must know before anybody may store.
+//!
+//! And another: *INV-depart-first*: the [`Effect::Send`] by which another node leaves a
+//! barrier stands before all that the last arrival makes of pages here, for which nobody
+//! elsewhere waits; datagrams keep their order.
 
 use core::net::SocketAddr;
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
-use pagemesh_wire::peer::{Message, Refusal, SegmentInfo};
+use pagemesh_wire::peer::{self, Message, Refusal, SegmentInfo};
 use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId, SyncKey, Ticket};
 
 use crate::event::Event;
@@ -200,6 +204,20 @@ impl Effect {
                 | Self::Emit(_)
         )
     }
+
+    /// Whether somebody elsewhere leaves a barrier by it.
+    fn is_departure(&self) -> bool {
+        let Self::Send { message, .. } = self else {
+            return false;
+        };
+        let depart = |body: &peer::Reply| matches!(body, peer::Reply::Depart { .. });
+        matches!(&**message, Message::Reply { body, .. } if depart(body))
+    }
+
+    /// Whether a datagram leaves by it.
+    fn sends(&self) -> bool {
+        matches!(self, Self::Send { .. } | Self::Diffs(DiffWork::Send { .. }))
+    }
 }
 
 /// An answer to a local request.
@@ -282,6 +300,19 @@ impl Effects {
                 .extract_if(start + first.., |effect| is_reply(effect))
                 .collect();
             self.0.extend(replies);
+        }
+    }
+
+    /// Of those from `start` on, puts departures from barriers before all that is no datagram.
+    pub(crate) fn depart_first(&mut self, start: usize) {
+        let mut left = start;
+        for index in start..self.0.len() {
+            if self.0[index].is_departure() {
+                self.0[left..=index].rotate_right(1);
+                left += 1;
+            } else if self.0[index].sends() {
+                left = index + 1;
+            }
         }
     }
 

@@ -105,6 +105,7 @@ impl Node {
             effects,
         };
         self.rooms.handle(&mut cx, input);
+        effects.depart_first(before);
         effects.answer_last(before);
     }
 

@@ -3,10 +3,10 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 use pagemesh_core::{
-    Config, Effect, Effects, Input, Node, Pace, Reply, Request, Source, Start, Time,
+    Config, DiffWork, Effect, Effects, Input, Node, Pace, Reply, Request, Source, Start, Time,
 };
 use pagemesh_wire::peer::{
-    Access, Credentials, Manager, Message, Policy, SegmentInfo, SegmentSpec, Window,
+    self, Access, Credentials, Manager, Message, Policy, SegmentInfo, SegmentSpec, Window,
 };
 use pagemesh_wire::{
     ByteLen, ClientId, ClusterId, Incarnation, MappingId, NodeId, PAGE_SIZE, PageIndex, PublicKey,
@@ -52,6 +52,22 @@ fn sends_before_it_answers(effects: &[Effect]) {
         .filter(|effect| matches!(effect, Effect::Send { .. }))
         .collect();
     assert!(late.is_empty(), "INV-send-before-reply: {effects:?}");
+}
+
+/// *INV-depart-first*
+fn departs_first(effects: &[Effect]) {
+    let departs = |effect: &Effect| {
+        matches!(effect, Effect::Send { message, .. }
+            if matches!(&**message, Message::Reply { body: peer::Reply::Depart { .. }, .. }))
+    };
+    let sends = |effect: &Effect| {
+        let diffs = matches!(effect, Effect::Diffs(DiffWork::Send { .. }));
+        diffs || matches!(effect, Effect::Send { .. })
+    };
+    for pair in effects.windows(2) {
+        let late = departs(&pair[1]) && !sends(&pair[0]);
+        assert!(!late, "INV-depart-first: {effects:?}");
+    }
 }
 
 fn address(index: usize) -> SocketAddr {
@@ -101,6 +117,7 @@ impl Cluster {
         let now = self.now;
         self.nodes[usize::from(node.0) - 1].handle(now, input, &mut effects);
         sends_before_it_answers(effects.as_slice());
+        departs_first(effects.as_slice());
         for effect in effects.drain().collect::<Vec<_>>() {
             self.carry_out(node, effect);
         }
