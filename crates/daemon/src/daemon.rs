@@ -155,6 +155,11 @@ impl Daemon {
             self.came(now);
             return Ok(());
         }
+        // Where all ran and none came to a page, one has asked for something, most likely.
+        if given_way && programs == Programs::Run {
+            self.idle = 0;
+            return self.poll(Some(0));
+        }
         let glances = match (programs, busy) {
             (Programs::Fault | Programs::Wait, _) => GLANCES,
             (Programs::Absent | Programs::Run, false) => ALONE,

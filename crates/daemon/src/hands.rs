@@ -394,11 +394,12 @@ impl Hands {
         }
     }
 
-    /// Now that nothing more urgent is to be done: writes down what is over, and
-    /// looks how often the threads that wait for other nodes have run.
+    /// Now that nothing more urgent is to be done: writes down what is over, makes room for
+    /// what comes, and looks how often the threads that wait for other nodes have run.
     pub(crate) fn catch_up(&mut self) {
         self.write_down();
         self.recorder.look_ahead();
+        self.pages.changes.slots_mut().look_ahead();
         if self.faults.has_unseen() {
             let threads = &mut self.threads;
             self.faults.look(|thread| threads.look(thread));

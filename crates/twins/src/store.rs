@@ -75,6 +75,11 @@ impl<S: Slots> Store<S> {
         &self.slots
     }
 
+    /// The room, to be made ready for what comes. Nothing in it may be freed or changed.
+    pub fn slots_mut(&mut self) -> &mut S {
+        &mut self.slots
+    }
+
     /// Makes a twin of a page, in the place of an older one.
     ///
     /// # Errors
