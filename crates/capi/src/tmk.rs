@@ -9,6 +9,7 @@ mod image;
 mod names;
 mod options;
 mod statistics;
+mod times;
 
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -89,7 +90,8 @@ impl Runtime {
     }
 
     fn acquire(&self, lock: c_uint) {
-        let guard = undisturbed(|| self.heap.lock(lock.into()).lock());
+        let lock_it = || undisturbed(|| self.heap.lock(lock.into()).lock());
+        let guard = self.statistics.lock(lock_it);
         let guard = guard.unwrap_or_else(|error| fail("Tmk_lock_acquire", error));
         self.keep(lock, guard);
     }
@@ -176,9 +178,11 @@ pub extern "C" fn Tmk_exit(status: c_int) -> ! {
 pub extern "C" fn Tmk_barrier(barrier: c_uint) {
     const WHAT: &str = "Tmk_barrier";
     let runtime = runtime(WHAT);
-    runtime.statistics.barrier();
     let barrier = runtime.heap.barrier(barrier.into());
-    undisturbed(|| barrier.wait()).unwrap_or_else(|error| fail(WHAT, error));
+    let waited = runtime
+        .statistics
+        .barrier(|| undisturbed(|| barrier.wait()));
+    waited.unwrap_or_else(|error| fail(WHAT, error));
     runtime.acquired();
 }
 
@@ -186,7 +190,6 @@ pub extern "C" fn Tmk_barrier(barrier: c_uint) {
 #[unsafe(no_mangle)]
 pub extern "C" fn Tmk_lock_acquire(lock: c_uint) {
     let runtime = runtime("Tmk_lock_acquire");
-    runtime.statistics.lock();
     runtime.acquire(lock);
 }
 

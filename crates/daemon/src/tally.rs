@@ -183,9 +183,23 @@ impl Tally {
                 faults.value_at_quantile(0.99),
             ));
             report.push((format!("fault_{kind}_max_ns"), faults.max()));
+            report.push((format!("fault_{kind}_usual_ns"), usual(faults)));
         }
         report
     }
+}
+
+/// The mean of all but the longest tenth.
+fn usual(faults: &Histogram<u64>) -> u64 {
+    let mut left = faults.len() - faults.len() / 10;
+    let (mut count, mut nanos) = (0, 0);
+    for step in faults.iter_recorded() {
+        let these = step.count_since_last_iteration().min(left);
+        left -= these;
+        count += these;
+        nanos += these * step.value_iterated_to();
+    }
+    nanos / count.max(1)
 }
 
 #[cfg(test)]
@@ -204,6 +218,15 @@ mod tests {
         assert_eq!(value("resent"), Some(1));
         assert_eq!(value("bytes_in"), Some(5));
         assert_eq!(value("fault_remote_count"), Some(2));
+        assert_eq!(value("fault_local_usual_ns"), Some(0));
+        for _ in 0..18 {
+            tally.fault(17_000, true);
+        }
+        let usual = usual(&tally.remote);
+        assert!(
+            (16_800..17_200).contains(&usual),
+            "{usual}: the longest stays out"
+        );
         let mut names: Vec<_> = report.iter().map(|(name, _)| name).collect();
         names.sort_unstable();
         names.dedup();

@@ -1,9 +1,11 @@
 //! What a Tmk program did, as `--stats` tells it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use pagemesh::Job;
+use pagemesh::{Guarded, Job};
+
+use super::times::Times;
 
 /// Since `Tmk_startup`.
 pub struct Statistics {
@@ -13,7 +15,13 @@ pub struct Statistics {
     barriers: AtomicU64,
     locks: AtomicU64,
     waits: AtomicU64,
+    /// Of each barrier, in order: nanoseconds, as far as there is room.
+    barrier_times: Guarded<Vec<u64>>,
+    lock_times: Times,
 }
+
+/// Barriers whose times are told.
+const BARRIERS: usize = 4096;
 
 impl Statistics {
     /// Begins to count.
@@ -26,17 +34,28 @@ impl Statistics {
             barriers: AtomicU64::new(0),
             locks: AtomicU64::new(0),
             waits: AtomicU64::new(0),
+            barrier_times: Guarded::default(),
+            lock_times: Times::new(),
         }
     }
 
-    /// The program came to a barrier.
-    pub fn barrier(&self) {
+    /// The program waits at a barrier until `wait` is over.
+    pub fn barrier<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.barriers.fetch_add(1, Ordering::Relaxed);
+        let (result, took) = timed(wait);
+        let mut times = self.barrier_times.lock();
+        if times.len() < BARRIERS {
+            times.push(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        }
+        result
     }
 
-    /// The program wants a lock.
-    pub fn lock(&self) {
+    /// The program waits for a lock until `wait` is over.
+    pub fn lock<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.locks.fetch_add(1, Ordering::Relaxed);
+        let (result, took) = timed(wait);
+        self.lock_times.add(took);
+        result
     }
 
     /// The program waits for a condition.
@@ -51,14 +70,23 @@ impl Statistics {
             [&self.barriers, &self.locks, &self.waits].map(|count| count.load(Ordering::Relaxed));
         format!(
             "Tmk: {{\"rank\":{},\"processes\":{},\"seconds\":{:.6},\"barriers\":{barriers},\
-             \"locks\":{locks},\"waits\":{waits},\"user\":{:.6},\"system\":{:.6}}}",
+             \"locks\":{locks},\"waits\":{waits},\"user\":{:.6},\"system\":{:.6},\
+             \"barrier_times\":{:?},\"lock_times\":{}}}",
             job.rank(),
             job.size(),
             self.began.elapsed().as_secs_f64(),
             user - self.user,
             system - self.system,
+            self.barrier_times.lock().as_slice(),
+            self.lock_times.json(),
         )
     }
+}
+
+fn timed<T>(wait: impl FnOnce() -> T) -> (T, Duration) {
+    let began = Instant::now();
+    let result = wait();
+    (result, began.elapsed())
 }
 
 /// What this process has used so far, as user and as system.
