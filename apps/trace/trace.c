@@ -19,7 +19,10 @@
  *     n                asks for the time
  *
  * What stopping takes is left out. Where two processes write one page at a time, the
- * bytes of both are counted for both. */
+ * bytes of both are counted for both.
+ *
+ * With TMK_TRACE_PLAIN set nothing stops, and no pages are written down: what a program
+ * computes, without any of what looking at it costs. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -92,7 +95,7 @@ static event *events;
 static size_t count;
 static size_t *store_of;
 static uint64_t since, per_stop;
-static int received, on;
+static int received, on, plain;
 static const char *directory;
 
 static void fail(const char *what)
@@ -242,7 +245,8 @@ static void prepare(void)
     if (file < 0 || ftruncate(file, (off_t)HEAP) != 0) {
         fail("tmk trace: memfd");
     }
-    char *heap = mmap(HEAP_AT, HEAP, PROT_NONE, MAP_SHARED | MAP_FIXED_NOREPLACE, file, 0);
+    int rights = plain ? PROT_READ | PROT_WRITE : PROT_NONE;
+    char *heap = mmap(HEAP_AT, HEAP, rights, MAP_SHARED | MAP_FIXED_NOREPLACE, file, 0);
     back = mmap(NULL, HEAP, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (heap != HEAP_AT || back == MAP_FAILED || all == MAP_FAILED) {
@@ -287,6 +291,7 @@ void Tmk_startup(int argc, char *const *argv)
     (void)argv;
     const char *nodes = getenv("TMK_TRACE_NODES");
     directory = getenv("TMK_TRACE");
+    plain = getenv("TMK_TRACE_PLAIN") != NULL;
     Tmk_nprocs = nodes == NULL ? 0 : atoi(nodes);
     if (directory == NULL || Tmk_nprocs < 1 || Tmk_nprocs > TMK_NPROCS) {
         fprintf(stderr, "tmk trace: TMK_TRACE names a directory, TMK_TRACE_NODES how many processes\n");
@@ -305,7 +310,9 @@ void Tmk_startup(int argc, char *const *argv)
         }
     }
     prepare_own();
-    calibrate();
+    if (!plain) {
+        calibrate();
+    }
     on = 1;
     pthread_barrier_wait(&all->barrier[BARRIERS - 1].barrier);
     since = processor_time();

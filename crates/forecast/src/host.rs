@@ -1,10 +1,9 @@
-//! One host: its daemon, its one program, and what that may touch.
+//! One host: its one program, and what that may touch.
 
-use crate::site::Pending;
-use pagemesh_core::{Node, Rights};
+use pagemesh_core::Rights;
 use pagemesh_wire::peer::Access;
 use pagemesh_wire::{PageIndex, SegmentId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// A word of the job's memory: its segment's number, page, and which word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,22 +45,14 @@ pub(crate) enum State {
     Stopped(SegmentId, PageIndex, Access),
     /// It was woken, and has not run since.
     Woken(SegmentId, PageIndex),
-    /// It uses the processor until then.
-    Works {
-        until: u64,
-    },
+    /// It uses the processor.
+    Works,
     Sleeps,
     Meets,
     Ended,
 }
 
 pub(crate) struct Host {
-    pub(crate) node: Node,
-    pub(crate) inbox: VecDeque<Pending>,
-    pub(crate) turn_due: bool,
-    /// The daemon uses the processor until then.
-    pub(crate) busy_until: u64,
-    pub(crate) deadline: Option<u64>,
     /// When the line to each other host is free.
     pub(crate) lines: BTreeMap<usize, u64>,
     pub(crate) rights: BTreeMap<(SegmentId, PageIndex), Rights>,
@@ -69,8 +60,6 @@ pub(crate) struct Host {
     pub(crate) segments: Vec<SegmentId>,
     pub(crate) program: Box<dyn Program>,
     pub(crate) state: State,
-    /// Runs that were scheduled before carry an older one.
-    pub(crate) generation: u64,
     /// The access that was stopped, to be tried again.
     pub(crate) again: Option<Act>,
     pub(crate) loaded: u64,
@@ -79,19 +68,13 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(node: Node, program: Box<dyn Program>) -> Self {
+    pub(crate) fn new(program: Box<dyn Program>) -> Self {
         Self {
-            node,
-            inbox: VecDeque::new(),
-            turn_due: false,
-            busy_until: 0,
-            deadline: None,
             lines: BTreeMap::new(),
             rights: BTreeMap::new(),
             segments: Vec::new(),
             program,
             state: State::Sleeps,
-            generation: 0,
             again: None,
             loaded: 0,
             notes: Vec::new(),

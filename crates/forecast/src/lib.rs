@@ -14,15 +14,16 @@
 
 mod cluster;
 mod costs;
+mod engine;
 mod host;
 mod programs;
 mod release;
 mod site;
 
-pub use cluster::Stuck;
 pub use costs::{Costs, Steps};
+pub use engine::Stuck;
 pub use programs::{Battleship, Matrix, Played, battleship, fault, invalidation, matrix, upgrade};
-pub use release::{BadTrace, ReleaseCosts, Replayed, Trace, replay};
+pub use release::{BadTrace, Fit, ReleaseCosts, Replayed, Trace, Wait, Waited, fit, replay};
 
 #[cfg(test)]
 mod tests;

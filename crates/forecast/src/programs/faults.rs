@@ -1,8 +1,9 @@
 //! Single faults, of which all else is made.
 
 use super::mean_of_pairs;
-use crate::cluster::{Cluster, Stuck};
+use crate::cluster::Cluster;
 use crate::costs::Costs;
+use crate::engine::Stuck;
 use crate::host::{Act, Place, Program};
 use core::time::Duration;
 use pagemesh_wire::peer::Window;

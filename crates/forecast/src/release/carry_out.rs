@@ -1,8 +1,8 @@
 //! What daemons do about a node's effects, and what it takes.
 
-use super::cluster::{Cluster, Event};
-use super::host::State;
-use crate::cluster::Stuck;
+use super::cluster::Cluster;
+use super::host::{Asked, State};
+use crate::engine::Stuck;
 use crate::site::{self, Pending, host_of, nanos};
 use pagemesh_core::{Afterwards, DiffWork, Effect, Input, Reply, Rights};
 use pagemesh_wire::header::{Header, MAX_DATAGRAM};
@@ -22,7 +22,7 @@ const FRAME: u32 = 16;
 const LONGEST: u32 = 4600;
 
 impl Cluster {
-    pub(super) fn carry_out(
+    pub(super) fn do_effect(
         &mut self,
         at: usize,
         effect: Effect,
@@ -40,19 +40,19 @@ impl Cluster {
                 let tail = if page.is_some() { PAGE_SIZE } else { 0 };
                 self.send(at, (address, header), &message, tail, end);
             }
-            Effect::Fill { .. } => *end += nanos(self.costs.copy),
+            Effect::Fill { .. } => *end += nanos(self.costs(at).copy),
             Effect::Map { page, rights, .. } => {
-                *end += nanos(self.costs.place);
+                *end += nanos(self.costs(at).place);
                 self.hosts[at].rights.insert(page, rights);
                 self.wake(at, page, *end);
             }
             Effect::Protect { page, .. } => {
-                *end += nanos(self.costs.place);
+                *end += nanos(self.costs(at).place);
                 let rights = self.hosts[at].rights.entry(page).or_default();
                 *rights = (*rights).min(Rights::Read);
             }
             Effect::Evict { page, .. } => {
-                *end += nanos(self.costs.evict);
+                *end += nanos(self.costs(at).evict);
                 self.hosts[at].rights.remove(&page);
             }
             Effect::Diffs(work) => self.diff_work(at, work, bytes, end, follow),
@@ -83,7 +83,7 @@ impl Cluster {
         end: &mut u64,
         follow: &mut VecDeque<Pending>,
     ) {
-        let copy = nanos(self.costs.copy);
+        let copy = nanos(self.costs(at).copy);
         match work {
             DiffWork::Twin { page, .. } => {
                 *end += copy;
@@ -181,18 +181,24 @@ impl Cluster {
         bytes.resize(bytes.len() + tail, 0);
         self.counts.messages += 1;
         self.counts.bytes += bytes.len() as u64;
-        *end += nanos(self.costs.half(bytes.len()));
+        *end += nanos(self.costs(at).half(bytes.len()));
         let source = site::address(at);
         let to = host_of(address);
-        self.schedule(*end, Event::Arrival { to, source, bytes });
+        self.engine.arrives_at(to, *end, source, bytes);
     }
 
     fn wake(&mut self, at: usize, page: PageIndex, end: u64) {
         if let State::Stopped(index, _) = self.hosts[at].state
             && index == page
         {
-            self.hosts[at].state = State::Runs;
-            self.resume_at(at, end + nanos(self.costs.wake));
+            let host = &mut self.hosts[at];
+            host.state = State::Runs;
+            // Nobody helped if it is still the same turn.
+            if host.fault_since < self.engine.now {
+                self.counts.fault_waits.push(end - host.fault_since);
+            }
+            let wake = nanos(self.costs(at).wake);
+            self.engine.resume_at(at, end + wake);
         }
     }
 
@@ -217,15 +223,23 @@ impl Cluster {
         end: &mut u64,
     ) -> Result<(), Stuck> {
         if self.hosts[at].state != State::Waits(ticket) {
-            self.replies.insert(ticket, reply);
+            self.engine.replies.insert(ticket, reply);
             return Ok(());
         }
         if let Reply::Refused(why) = reply {
             return Err(Stuck(format!("a process is refused: {why}")));
         }
-        *end += nanos(self.costs.call);
-        self.hosts[at].state = State::Runs;
-        self.resume_at(at, *end + nanos(self.costs.wake));
+        *end += nanos(self.costs(at).call);
+        let goes_on = *end + nanos(self.costs(at).wake);
+        let host = &mut self.hosts[at];
+        host.state = State::Runs;
+        let (what, since) = host.asked;
+        let waits = match what {
+            Asked::Lock => &mut self.counts.lock_waits,
+            Asked::Barrier => &mut self.counts.barrier_waits[at],
+        };
+        waits.push(goes_on - since);
+        self.engine.resume_at(at, goes_on);
         Ok(())
     }
 }

@@ -1,58 +1,31 @@
-//! Hosts in one queue of events, and what daemons do.
+//! Hosts under policy `release`: what daemons take for what, and how it all ends.
 
-use super::Replayed;
 use super::costs::ReleaseCosts;
 use super::host::{Host, State};
 use super::trace::Trace;
-use crate::cluster::Stuck;
-use crate::site::{self, PATIENCE, Pending, nanos};
+use super::{Fit, Replayed};
+use crate::engine::{Engine, Stuck, World};
+use crate::site::Pending;
 use core::time::Duration;
-use pagemesh_core::{Effects, Input, Reply, Request};
-use pagemesh_wire::peer::{Credentials, Policy, SegmentSpec, Spread};
-use pagemesh_wire::{ByteLen, ClientId, MappingId, PAGE_SIZE, SegmentId, Ticket};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::net::SocketAddr;
+use pagemesh_core::{Effect, Input};
+use pagemesh_wire::peer::{Policy, Spread};
+use pagemesh_wire::{MappingId, SegmentId};
+use std::collections::{BTreeMap, VecDeque};
 
-/// What can happen, in order of time and then of scheduling.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Event {
-    Arrival {
-        to: usize,
-        source: SocketAddr,
-        bytes: Vec<u8>,
-    },
-    /// A daemon takes its next input.
-    Turn(usize),
-    Deadline(usize),
-    /// A process stopped at a page or asked its daemon for something, which hears of it.
-    Heard(usize, usize),
-    /// A process goes on.
-    Run {
-        host: usize,
-        generation: u64,
-    },
-}
-
-/// One process on each host.
-pub(super) const CLIENT: ClientId = ClientId(1);
 pub(super) const MAPPING: MappingId = MappingId(1);
 
+/// A program that computed for so many nanoseconds has used the caches for itself.
+const COLD_AFTER: u64 = 50_000;
+
 pub(super) struct Cluster {
-    pub(super) costs: ReleaseCosts,
-    pub(super) now: u64,
-    queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    sequence: u64,
+    warm: ReleaseCosts,
+    cold: ReleaseCosts,
+    pub(super) engine: Engine,
     pub(super) hosts: Vec<Host>,
     pub(super) segment: SegmentId,
     /// Signals of each lock so far.
     pub(super) signals: BTreeMap<u64, u64>,
     pub(super) counts: Replayed,
-    effects: Effects,
-    tickets: u64,
-    /// What daemons are about to hear of their own hosts, by number.
-    local: Vec<Option<Input<'static>>>,
-    pub(super) replies: BTreeMap<Ticket, Reply>,
     ended: u64,
 }
 
@@ -60,90 +33,42 @@ impl Cluster {
     /// A process on each host, which have opened the heap.
     pub(super) fn new(
         costs: ReleaseCosts,
+        fit: Fit,
         spread: Spread,
         traces: &[Trace],
     ) -> Result<Self, Stuck> {
         let mut cluster = Self {
-            costs,
-            now: 1_000,
-            queue: BinaryHeap::new(),
-            sequence: 0,
+            warm: costs.times(fit.all),
+            cold: costs.times(fit.all * fit.cold),
+            engine: Engine::new(),
             hosts: Vec::new(),
             segment: SegmentId::default(),
             signals: BTreeMap::new(),
             counts: Replayed::default(),
-            effects: Effects::default(),
-            tickets: 0,
-            local: Vec::new(),
-            replies: BTreeMap::new(),
             ended: 0,
         };
-        for (number, trace) in traces.iter().enumerate() {
+        for trace in traces {
             let steps = trace.steps.iter().copied().collect();
-            cluster.hosts.push(Host::new(site::node(number), steps));
-            cluster.input(number, Input::Deadline);
-            cluster.until("a host is not admitted", |this| {
-                this.hosts[number].node.id().is_some()
-            })?;
+            cluster.hosts.push(Host::new(steps));
+            cluster.join()?;
         }
         let pages = traces.iter().map(Trace::pages).max().unwrap_or(0).max(1);
+        let policy = Policy::Release { spread };
         for host in 0..cluster.hosts.len() {
-            cluster.open(host, pages, spread)?;
+            cluster.segment = cluster.open(host, "heap", (pages, policy), MAPPING)?;
         }
-        cluster.counts = Replayed::default();
+        cluster.counts = Replayed {
+            barrier_waits: vec![Vec::new(); traces.len()],
+            ..Replayed::default()
+        };
         Ok(cluster)
     }
 
-    fn open(&mut self, host: usize, pages: u32, spread: Spread) -> Result<(), Stuck> {
-        let spec = SegmentSpec {
-            size: ByteLen(u64::from(pages) * PAGE_SIZE as u64),
-            mode: 0o600,
-            policy: Policy::Release { spread },
-        };
-        let ticket = self.ticket();
-        let request = Request::Open {
-            name: "heap".to_owned(),
-            create: Some(spec),
-            exclusive: host == 0,
-            write: true,
-            credentials: Credentials {
-                uid: 0,
-                gid: 0,
-                groups: Vec::new(),
-            },
-        };
-        self.input(
-            host,
-            Input::Request {
-                ticket,
-                client: CLIENT,
-                request,
-            },
-        );
-        self.until("the heap is not opened", |this| {
-            this.replies.contains_key(&ticket)
-        })?;
-        let Some(Reply::Segment(info)) = self.replies.remove(&ticket) else {
-            return Err(Stuck("the heap is refused".to_owned()));
-        };
-        let segment = info.id;
-        self.segment = segment;
-        self.input(
-            host,
-            Input::Mapped {
-                mapping: MAPPING,
-                segment,
-                client: CLIENT,
-            },
-        );
-        Ok(())
-    }
-
     /// Runs until all processes have ended.
-    pub(super) fn run(&mut self) -> Result<Replayed, Stuck> {
-        let begun = self.now;
+    pub(super) fn run(mut self) -> Result<Replayed, Stuck> {
+        let begun = self.engine.now;
         for host in 0..self.hosts.len() {
-            self.resume_at(host, begun);
+            self.engine.resume_at(host, begun);
         }
         let over = |this: &Self| this.hosts.iter().all(|host| host.state == State::Ended);
         self.until("a process does not end", over)?;
@@ -158,136 +83,82 @@ impl Cluster {
 
     pub(super) fn has_ended(&mut self, host: usize) {
         self.hosts[host].state = State::Ended;
-        self.ended = self.ended.max(self.now);
+        self.ended = self.ended.max(self.engine.now);
     }
 
-    fn until(&mut self, what: &str, there: impl Fn(&Self) -> bool) -> Result<(), Stuck> {
-        while !there(self) {
-            let next = self.queue.pop();
-            let Some(Reverse((at, _, event))) = next.filter(|next| next.0.0 < PATIENCE) else {
-                return Err(Stuck(what.to_owned()));
-            };
-            self.now = at;
-            self.happen(event)?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn schedule(&mut self, at: u64, event: Event) {
-        self.sequence += 1;
-        self.queue
-            .push(Reverse((at.max(self.now), self.sequence, event)));
-    }
-
-    pub(super) fn resume_at(&mut self, host: usize, at: u64) {
-        self.hosts[host].generation += 1;
-        let generation = self.hosts[host].generation;
-        self.schedule(at, Event::Run { host, generation });
-    }
-
-    pub(super) fn ticket(&mut self) -> Ticket {
-        self.tickets += 1;
-        Ticket(self.tickets)
-    }
-
-    /// A daemon will hear something of its own host.
-    pub(super) fn hears_at(&mut self, host: usize, at: u64, input: Input<'static>) {
-        self.local.push(Some(input));
-        self.schedule(at, Event::Heard(host, self.local.len() - 1));
-    }
-
-    fn happen(&mut self, event: Event) -> Result<(), Stuck> {
-        match event {
-            Event::Arrival { to, source, bytes } => {
-                self.pend(to, Pending::Datagram { source, bytes });
-            }
-            Event::Deadline(host) => {
-                let due = &mut self.hosts[host].deadline;
-                if due.take_if(|at| *at <= self.now).is_some() {
-                    self.input(host, Input::Deadline);
-                }
-            }
-            Event::Turn(host) => return self.turn(host),
-            Event::Heard(host, which) => {
-                if let Some(input) = self.local[which].take() {
-                    self.input(host, input);
-                }
-            }
-            Event::Run { host, generation } => {
-                if self.hosts[host].generation == generation {
-                    self.go_on(host)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn input(&mut self, host: usize, input: Input<'static>) {
-        self.pend(host, Pending::Local(input));
-    }
-
-    fn pend(&mut self, at: usize, pending: Pending) {
-        self.hosts[at].inbox.push_back(pending);
-        self.plan_turn(at);
-    }
-
-    fn plan_turn(&mut self, at: usize) {
-        let host = &mut self.hosts[at];
-        if host.inbox.is_empty() || std::mem::replace(&mut host.turn_due, true) {
-            return;
-        }
-        // A daemon at work goes on with the next; else it must get the processor.
-        let works = matches!(host.state, State::Works { .. });
-        let begins = if host.busy_until < self.now && works {
-            self.now + nanos(self.costs.preempt)
+    /// What things take on a host now: its program may have filled the caches since its
+    /// daemon ran.
+    pub(super) fn costs(&self, at: usize) -> &ReleaseCosts {
+        if self.hosts[at].is_cold {
+            &self.cold
         } else {
-            self.now.max(host.busy_until)
-        };
-        self.schedule(begins, Event::Turn(at));
+            &self.warm
+        }
     }
 
-    /// A daemon handles one input, and all effects of it; its process waits meanwhile.
-    fn turn(&mut self, at: usize) -> Result<(), Stuck> {
-        self.hosts[at].turn_due = false;
-        let Some(pending) = self.hosts[at].inbox.pop_front() else {
-            return Ok(());
-        };
-        let begin = self.now;
-        let mut end = begin;
-        let mut inputs = VecDeque::from([pending]);
-        while let Some(pending) = inputs.pop_front() {
-            let mut effects = std::mem::take(&mut self.effects);
-            end += nanos(self.costs.decide);
-            if let Pending::Datagram { bytes, .. } = &pending {
-                end += nanos(self.costs.half(bytes.len()));
-            }
-            let bytes = pending.reach(&mut self.hosts[at].node, begin, &mut effects);
-            for effect in effects.drain() {
-                self.carry_out(at, effect, &bytes, &mut end, &mut inputs)?;
-            }
-            self.effects = effects;
-        }
+    /// A process computes.
+    pub(super) fn works(&mut self, at: usize, nanos: u64) {
         let host = &mut self.hosts[at];
-        host.busy_until = end;
-        if let State::Works { until } = &mut host.state {
-            *until += end - begin;
-            let until = *until;
-            self.resume_at(at, until);
-        }
-        self.check_deadline(at);
-        self.plan_turn(at);
-        Ok(())
+        host.state = State::Works;
+        host.computed += nanos;
+        host.is_cold |= host.computed >= COLD_AFTER;
+        self.engine.works(at, nanos);
+    }
+}
+
+impl World for Cluster {
+    fn engine(&self) -> &Engine {
+        &self.engine
     }
 
-    fn check_deadline(&mut self, at: usize) {
-        let host = &mut self.hosts[at];
-        let Some(due) = host.node.next_deadline() else {
-            return;
-        };
-        let due = due.0.max(self.now + 1);
-        if host.deadline.is_none_or(|deadline| due < deadline) {
-            host.deadline = Some(due);
-            self.schedule(due, Event::Deadline(at));
+    fn engine_mut(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    fn rouse(&self, at: usize) -> Duration {
+        let seat = &self.engine.seats[at];
+        if seat.works() && seat.busy_until < self.engine.now {
+            self.costs(at).preempt
+        } else {
+            Duration::ZERO
         }
+    }
+
+    fn hearing(&mut self, at: usize, pending: &Pending) -> Duration {
+        let costs = self.costs(at);
+        match pending {
+            Pending::Datagram { bytes, .. } => costs.decide + costs.half(bytes.len()),
+            // Pages that the daemon compared.
+            Pending::Local(Input::Untouched { pages, .. }) => {
+                costs.copy * u32::try_from(pages.len()).unwrap_or(u32::MAX)
+            }
+            Pending::Local(Input::Fault { .. }) => {
+                let decide = costs.decide;
+                self.hosts[at].fault_since = self.engine.now;
+                decide
+            }
+            Pending::Local(_) => costs.decide,
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        at: usize,
+        effect: Effect,
+        bytes: &[u8],
+        end: &mut u64,
+        follow: &mut VecDeque<Pending>,
+    ) -> Result<(), Stuck> {
+        self.do_effect(at, effect, bytes, end, follow)
+    }
+
+    fn go_on(&mut self, at: usize) -> Result<(), Stuck> {
+        self.take_steps(at)
+    }
+
+    /// What it does next finds the caches filled by what it did in this turn.
+    fn is_done(&mut self, at: usize) {
+        let host = &mut self.hosts[at];
+        (host.computed, host.is_cold) = (0, false);
     }
 }

@@ -1,8 +1,7 @@
-//! One host: its daemon, its one process, and what that may touch.
+//! One host: its one process, and what that may touch.
 
 use super::trace::Step;
-use crate::site::Pending;
-use pagemesh_core::{Node, Rights};
+use pagemesh_core::Rights;
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{Access, DiffName};
 use pagemesh_wire::{PageIndex, SyncKey, Ticket};
@@ -13,10 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub(super) enum State {
     /// Nothing that takes time.
     Runs,
-    /// It uses the processor until then.
-    Works {
-        until: u64,
-    },
+    /// It uses the processor.
+    Works,
     /// Stopped at a page.
     Stopped(PageIndex, Access),
     /// It waits for an answer of its daemon.
@@ -26,13 +23,14 @@ pub(super) enum State {
     Ended,
 }
 
+/// What a process may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Lock,
+    Barrier,
+}
+
 pub(super) struct Host {
-    pub(super) node: Node,
-    pub(super) inbox: VecDeque<Pending>,
-    pub(super) turn_due: bool,
-    /// The daemon uses the processor until then.
-    pub(super) busy_until: u64,
-    pub(super) deadline: Option<u64>,
     pub(super) rights: BTreeMap<PageIndex, Rights>,
     /// Bytes changed since the twin was made or refreshed.
     pub(super) changed: BTreeMap<PageIndex, u32>,
@@ -41,27 +39,31 @@ pub(super) struct Host {
     pub(super) words: BTreeMap<SyncKey, LockWord>,
     pub(super) steps: VecDeque<Step>,
     pub(super) state: State,
-    /// Runs that were scheduled before carry an older one.
-    pub(super) generation: u64,
+    /// When the process asked for what it waits for.
+    pub(super) asked: (Asked, u64),
+    /// When its daemon heard of the page it stopped at.
+    pub(super) fault_since: u64,
+    /// Nanoseconds since the daemon had the processor.
+    pub(super) computed: u64,
+    /// The daemon will find nothing in the caches.
+    pub(super) is_cold: bool,
     /// Times the process asked for, in nanoseconds.
     pub(super) notes: Vec<u64>,
 }
 
 impl Host {
-    pub(super) fn new(node: Node, steps: VecDeque<Step>) -> Self {
+    pub(super) fn new(steps: VecDeque<Step>) -> Self {
         Self {
-            node,
-            inbox: VecDeque::new(),
-            turn_due: false,
-            busy_until: 0,
-            deadline: None,
             rights: BTreeMap::new(),
             changed: BTreeMap::new(),
             diffs: BTreeMap::new(),
             words: BTreeMap::new(),
             steps,
             state: State::Runs,
-            generation: 0,
+            asked: (Asked::Lock, 0),
+            fault_since: 0,
+            computed: 0,
+            is_cold: false,
             notes: Vec::new(),
         }
     }

@@ -11,14 +11,16 @@
 mod carry_out;
 mod cluster;
 mod costs;
+mod fit;
 mod host;
 mod program;
 mod trace;
 
 pub use costs::ReleaseCosts;
+pub use fit::{Fit, Wait, Waited, fit};
 pub use trace::{BadTrace, Trace};
 
-use crate::cluster::Stuck;
+use crate::engine::Stuck;
 use core::time::Duration;
 use pagemesh_wire::peer::Spread;
 
@@ -26,7 +28,7 @@ use pagemesh_wire::peer::Spread;
 mod tests;
 
 /// What a replay took.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// Between the first two times that the first process asked for the time: its
     /// parallel part.
@@ -41,12 +43,24 @@ pub struct Replayed {
     pub diffs: u64,
     /// Accesses that stopped.
     pub faults: u64,
+    /// Of each lock that a daemon was asked for, in nanoseconds, as its process waited.
+    pub lock_waits: Vec<u64>,
+    /// Of each barrier, by process.
+    pub barrier_waits: Vec<Vec<u64>>,
+    /// Of each page for which another node had to help, as its daemon saw it.
+    pub fault_waits: Vec<u64>,
 }
 
-/// Replays one trace for each host.
+/// Replays one trace for each host, under costs that are so many times those measured in a
+/// loop.
 ///
 /// # Errors
 /// If the program does not come to its end, which no trace of a whole run brings about.
-pub fn replay(costs: &ReleaseCosts, spread: Spread, traces: &[Trace]) -> Result<Replayed, Stuck> {
-    cluster::Cluster::new(*costs, spread, traces)?.run()
+pub fn replay(
+    costs: &ReleaseCosts,
+    fit: Fit,
+    spread: Spread,
+    traces: &[Trace],
+) -> Result<Replayed, Stuck> {
+    cluster::Cluster::new(*costs, fit, spread, traces)?.run()
 }

@@ -1,10 +1,11 @@
 //! What processes do: the steps of their traces.
 
-use super::cluster::{CLIENT, Cluster, MAPPING};
-use super::host::State;
+use super::cluster::{Cluster, MAPPING};
+use super::host::{Asked, State};
 use super::trace::Step;
-use crate::cluster::Stuck;
+use crate::engine::{CLIENT, Stuck};
 use crate::site::nanos;
+use core::time::Duration;
 use pagemesh_core::{Input, Request, Rights};
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{Access, Call};
@@ -18,12 +19,7 @@ const AT_ONCE: u64 = 70;
 
 impl Cluster {
     /// A process goes on until something takes time.
-    pub(super) fn go_on(&mut self, at: usize) -> Result<(), Stuck> {
-        let busy = self.hosts[at].busy_until;
-        if busy > self.now {
-            self.resume_at(at, busy);
-            return Ok(());
-        }
+    pub(super) fn take_steps(&mut self, at: usize) -> Result<(), Stuck> {
         self.hosts[at].state = State::Runs;
         loop {
             let Some(step) = self.hosts[at].steps.pop_front() else {
@@ -61,7 +57,7 @@ impl Cluster {
                 let key = self.key(BARRIERS + number);
                 let call = Call::Barrier { key, parties };
                 self.look_at_resting(at);
-                self.ask(at, Request::Call { to: None, call });
+                self.ask(at, Asked::Barrier, Request::Call { to: None, call });
                 return Ok(false);
             }
             Step::Lock(number) => {
@@ -78,17 +74,11 @@ impl Cluster {
             }
             Step::Signal(number) => self.signal(number),
             Step::Note => {
-                let now = self.now;
+                let now = self.engine.now;
                 self.hosts[at].notes.push(now);
             }
         }
         Ok(true)
-    }
-
-    fn works(&mut self, at: usize, nanos: u64) {
-        let until = self.now + nanos;
-        self.hosts[at].state = State::Works { until };
-        self.resume_at(at, until);
     }
 
     fn stop(&mut self, at: usize, step: Step, page: PageIndex, access: Access) {
@@ -101,22 +91,22 @@ impl Cluster {
             page,
             access,
         };
-        self.hears_at(at, self.now + nanos(self.costs.trap), input);
+        self.hears_after(at, self.costs(at).trap, input);
     }
 
     /// As daemons do before a barrier is reached.
     fn look_at_resting(&mut self, at: usize) {
         let (segment, host) = (self.segment, &self.hosts[at]);
-        let mut pages = host.node.resting(segment);
+        let mut pages = self.engine.seats[at].node.resting(segment);
         pages.retain(|page| host.changed.get(page).is_none_or(|bytes| *bytes == 0));
         if !pages.is_empty() {
-            let told = self.now + nanos(self.costs.call);
-            self.hears_at(at, told, Input::Untouched { segment, pages });
+            self.hears_after(at, self.costs(at).call, Input::Untouched { segment, pages });
         }
     }
 
-    fn ask(&mut self, at: usize, request: Request) {
-        let ticket = self.ticket();
+    fn ask(&mut self, at: usize, what: Asked, request: Request) {
+        let ticket = self.engine.ticket();
+        self.hosts[at].asked = (what, self.engine.now);
         self.hosts[at].state = State::Waits(ticket);
         let client = CLIENT;
         let input = Input::Request {
@@ -124,7 +114,12 @@ impl Cluster {
             client,
             request,
         };
-        self.hears_at(at, self.now + nanos(self.costs.call), input);
+        self.hears_after(at, self.costs(at).call, input);
+    }
+
+    fn hears_after(&mut self, at: usize, time: Duration, input: Input<'static>) {
+        let then = self.engine.now + nanos(time);
+        self.engine.hears_at(at, then, input);
     }
 
     fn key(&self, number: u64) -> SyncKey {
@@ -139,7 +134,7 @@ impl Cluster {
             *word = LockWord::Held { by, wanted };
             return self.works(at, AT_ONCE);
         }
-        self.ask(at, Request::Lock { key });
+        self.ask(at, Asked::Lock, Request::Lock { key });
     }
 
     fn unlock(&mut self, at: usize, number: u64) -> Result<(), Stuck> {
@@ -154,19 +149,19 @@ impl Cluster {
         self.hosts[at].words.insert(key, LockWord::Absent);
         let recovered = false;
         let input = Input::LockReturned { key, recovered };
-        self.hears_at(at, self.now + nanos(self.costs.call), input);
+        self.hears_after(at, self.costs(at).call, input);
         Ok(())
     }
 
     /// All who wait look again, when word of it has come to them.
     fn signal(&mut self, number: u64) {
         *self.signals.entry(number).or_default() += 1;
-        let costs = &self.costs;
-        let word = 2 * costs.call + 2 * costs.decide + costs.short + costs.wake;
-        let at = self.now + nanos(word);
         for host in 0..self.hosts.len() {
             if self.hosts[host].state == State::Sleeps {
-                self.resume_at(host, at);
+                let costs = self.costs(host);
+                let word = 2 * costs.call + 2 * costs.decide + costs.short + costs.wake;
+                let at = self.engine.now + nanos(word);
+                self.engine.resume_at(host, at);
             }
         }
     }

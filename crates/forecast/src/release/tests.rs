@@ -1,14 +1,14 @@
-use super::{ReleaseCosts, Trace, replay};
+use super::{Fit, ReleaseCosts, Trace, replay};
 use core::time::Duration;
 use pagemesh_wire::peer::Spread;
 
-fn costs() -> ReleaseCosts {
+pub(super) fn costs() -> ReleaseCosts {
     let [round_trip, lock, fault] = [10, 25, 25].map(Duration::from_micros);
     ReleaseCosts::of(round_trip, lock, fault)
 }
 
 /// Bands of so many pages; each process computes, and reads its neighbour's last page.
-fn bands(processes: u32, rounds: u32) -> Vec<Trace> {
+pub(super) fn bands(processes: u32, rounds: u32) -> Vec<Trace> {
     let band = |rank: u32| {
         let mut lines = vec!["b 0".to_owned(), "n".to_owned()];
         for _ in 0..rounds {
@@ -31,7 +31,7 @@ fn bands(processes: u32, rounds: u32) -> Vec<Trace> {
 fn a_program_of_phases_is_quicker_on_more_hosts() {
     let took = |hosts| {
         let traces = bands(hosts, 20);
-        replay(&costs(), Spread::Lazy, &traces).unwrap()
+        replay(&costs(), Fit::NONE, Spread::Lazy, &traces).unwrap()
     };
     let (one, two, eight) = (took(1), took(2), took(8));
     assert!(one.part >= Duration::from_millis(160), "{one:?}");
@@ -48,7 +48,7 @@ fn locks_pass_and_conditions_are_waited_for() {
     let first = "n\na 7\ns 0 8\nr 7\na 7\nc 7 1\nl 0\nr 7\nb 0\nn";
     let second = "w 1000000\na 7\nl 0\ns 0 8\ng 7\nr 7\nb 0";
     let traces = [first, second].map(|text| Trace::parse(text).unwrap());
-    let took = replay(&costs(), Spread::Lazy, &traces).unwrap();
+    let took = replay(&costs(), Fit::NONE, Spread::Lazy, &traces).unwrap();
     assert!(took.part >= Duration::from_millis(1), "{took:?}");
     assert!(took.part < Duration::from_micros(1_400), "{took:?}");
 }
@@ -56,10 +56,17 @@ fn locks_pass_and_conditions_are_waited_for() {
 #[test]
 fn what_costs_more_takes_longer_and_is_done_again_the_same() {
     let traces = bands(4, 5);
-    let cheap = replay(&costs(), Spread::Lazy, &traces).unwrap();
-    let dear = replay(&costs().times(4.0), Spread::Lazy, &traces).unwrap();
+    let cheap = replay(&costs(), Fit::NONE, Spread::Lazy, &traces).unwrap();
+    let slow = Fit {
+        all: 4.0,
+        cold: 1.0,
+    };
+    let dear = replay(&costs(), slow, Spread::Lazy, &traces).unwrap();
     assert!(dear.part > cheap.part, "{dear:?} {cheap:?}");
-    assert_eq!(cheap, replay(&costs(), Spread::Lazy, &traces).unwrap());
+    assert_eq!(
+        cheap,
+        replay(&costs(), Fit::NONE, Spread::Lazy, &traces).unwrap()
+    );
 }
 
 #[test]

@@ -303,18 +303,44 @@ impl Treadmarks {
 
     /// TR2, TR8: what programs would take on nodes there are no processors for.
     fn forecasts(&self, document: &mut Document) -> Result<()> {
-        let place = self.place();
         let costs = forecast::costs(document)?;
+        let how = (&self.forecast[..], self.rounds);
         for program in self.programs().filter(|program| program.speedup.is_some()) {
-            let what = (&costs, &self.forecast[..]);
-            if let Err(error) = forecast::of(&place, program, what, document) {
-                let name = program.name;
-                document
-                    .missing
-                    .push(format!("forecast of {name}: {error:#}"));
+            let beside = self.beside(program);
+            let made = beside
+                .and_then(|beside| forecast::of(&self.place(), program, &costs, &beside, how));
+            match made {
+                Ok(forecasts) => forecasts
+                    .into_iter()
+                    .for_each(|one| document.add_forecast(one)),
+                Err(error) => {
+                    let name = program.name;
+                    let why = format!("forecast of {name}: {error:#}");
+                    document.missing.push(why);
+                }
             }
         }
         Ok(())
+    }
+
+    /// The real runs that a forecast is made of and compared with: each on a cluster of its
+    /// own, in turn with the program alone and with copies that share nothing. What disturbs
+    /// them makes them longer, so the shortest counts.
+    fn beside(&self, program: &'static Program) -> Result<forecast::Beside> {
+        let nodes = forecast::MEASURED.min(pagemesh_os::cpu::available());
+        let (mut alone, mut crowd) = (f64::INFINITY, f64::INFINITY);
+        let mut runs = Vec::new();
+        for _ in 0..self.rounds {
+            alone = alone.min(self.place().alone(program, None)?);
+            crowd = crowd.min(self.place().crowd(program, nodes)?);
+            let stand = Stand::start(&Plan::new(nodes), None)?;
+            runs.push(self.place().together(&stand, program, "release", 0.0)?);
+        }
+        let run = runs
+            .into_iter()
+            .min_by(|one, other| one.seconds.total_cmp(&other.seconds))
+            .context("there is at least one round")?;
+        Ok(forecast::Beside { alone, crowd, run })
     }
 
     /// The median of some measurements.

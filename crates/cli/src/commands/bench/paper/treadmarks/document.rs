@@ -77,7 +77,24 @@ pub(super) struct Run {
     pub(super) pages: u64,
     /// Differences made.
     pub(super) diffs: u64,
+    /// What processes waited for a lock that a daemon was asked for, but for the longest tenth.
+    #[serde(default)]
+    pub(super) lock_wait: Option<Typical>,
+    /// The same of who came last to each barrier.
+    #[serde(default)]
+    pub(super) barrier_wait: Option<Typical>,
+    /// For a page for which another node had to help, as daemons saw it, but for the longest
+    /// tenth. Only of the first run of a cluster.
+    #[serde(default)]
+    pub(super) fault_wait: Option<Typical>,
     pub(super) shares: Shares,
+}
+
+/// What is typical of some waits.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Typical {
+    pub(super) micros: f64,
+    pub(super) count: usize,
 }
 
 /// Where the processors' time went (TR4): parts of 1.
@@ -140,6 +157,13 @@ pub(super) struct Forecast {
     pub(super) seconds: f64,
     /// Alone to that.
     pub(super) speedup: f64,
+    /// How many times as long everything takes as in a loop, by what processes waited in the
+    /// measured run ...
+    #[serde(default)]
+    pub(super) slower: f64,
+    /// ... and how many times as long as that where the program has just computed.
+    #[serde(default)]
+    pub(super) cold: f64,
     /// Where it was measured on as many nodes.
     pub(super) measured: Option<f64>,
     pub(super) messages: u64,
@@ -240,12 +264,6 @@ impl Document {
         self.forecasts.push(one);
     }
 
-    /// How long a program takes alone, if it was measured.
-    pub(super) fn alone(&self, program: &str, large: bool) -> Option<f64> {
-        let same = |one: &&Alone| one.program == program && one.large == large;
-        self.alone.iter().find(same).map(|one| one.seconds)
-    }
-
     /// In the order of the paper, however it was measured.
     pub(super) fn sort(&mut self, place: impl Fn(&str) -> usize) {
         let key = |run: &Run| {
@@ -306,6 +324,9 @@ pub(super) mod tests {
             bytes: 0,
             pages: 0,
             diffs: 0,
+            lock_wait: None,
+            barrier_wait: None,
+            fault_wait: None,
             shares: Shares {
                 computation: 1.0,
                 kernel: 0.0,

@@ -3,16 +3,19 @@
 //!
 //! As many processes as there shall be nodes run on this host, on real memory, and write down what they do
 //! (`apps/trace`). What stopping them at each page costs is taken out as well as may be;
-//! what of it is left is known from a trace of one process beside the program alone, and
-//! all computing is shortened by as much. Beside it stands the real run on as many nodes,
-//! if one was measured. Nodes have a core each here, and lose nothing by each other.
+//! what of it is left is known from one process that is traced and one that is not, and
+//! all computing is shortened by as much. Costs are those of single operations with daemons awake, times
+//! what makes processes of the replay wait for a lock, a barrier or a page as long as they did in a
+//! real run. Beside the forecast of as many nodes as were measured stands that run. There processors
+//! lose by each other what copies that share nothing lose; on more nodes each has a core.
 
+use super::super::super::stage::pin_process;
 use super::super::copies;
-use super::document::{Document, Forecast};
+use super::document::{Document, Forecast, Run, Typical};
 use super::program::Program;
 use super::run::Place;
 use anyhow::{Context, Result, ensure};
-use pagemesh_forecast::{ReleaseCosts, Trace, replay};
+use pagemesh_forecast::{Fit, ReleaseCosts, Replayed, Trace, Wait, Waited, fit, replay};
 use pagemesh_wire::peer::Spread;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,11 +26,21 @@ const LIBRARY: &str = "libtmktrace.so.0";
 /// A traced program stops at each page, and all share this host's processors.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// How much longer everything takes than in the basic operations, which repeat the same few
-/// steps with warm caches, where a program computes in between. Not measured: it was found to
-/// fit Water on two nodes once, and on a quiet machine it fits Jacobi, Quicksort and ILINK but
-/// not Water (docs/papers/treadmarks.md). All programs are forecast with it.
-const COLD: f64 = 2.8;
+/// Nodes of the real run.
+pub(super) const MEASURED: usize = 2;
+
+/// Policy `release`.
+const SPREAD: Spread = Spread::Lazy;
+
+/// What was measured at the same time, each as it was least disturbed.
+pub(super) struct Beside {
+    /// Seconds of the program alone.
+    pub(super) alone: f64,
+    /// And of copies that share nothing, one on each processor.
+    pub(super) crowd: f64,
+    /// The program on as many nodes.
+    pub(super) run: Run,
+}
 
 /// A directory of traces, which goes with it.
 struct Traces(PathBuf);
@@ -39,47 +52,62 @@ impl Drop for Traces {
     }
 }
 
-/// Forecasts of one program.
+/// Traces a program, and replays that.
+struct Tracer<'a> {
+    place: &'a Place<'a>,
+    program: &'a Program,
+    rounds: u32,
+    /// What tracing adds to computing, as a factor.
+    excess: f64,
+}
+
+/// Forecasts of one program, on each number of nodes.
 pub(super) fn of(
     place: &Place<'_>,
     program: &'static Program,
-    (costs, nodes): (&ReleaseCosts, &[usize]),
-    document: &mut Document,
-) -> Result<()> {
-    let alone = document
-        .alone(program.name, place.large)
-        .context("how long it takes alone was not measured; --parts programs measures it")?;
-    let one = traced(place, program, 1)?;
-    let excess = one[0].computes_in_part().as_secs_f64() / alone;
-    ensure!(
-        excess > 0.5,
-        "a trace says that nearly nothing was computed"
-    );
+    costs: &ReleaseCosts,
+    beside: &Beside,
+    (nodes, rounds): (&[usize], u32),
+) -> Result<Vec<Forecast>> {
+    let tracer = Tracer::new(place, program, rounds)?;
+    let slower = (beside.crowd / beside.alone).max(1.0);
+    let measured = tracer.traces(beside.run.nodes, slower)?;
+    let fit = fit(costs, SPREAD, &measured[0], &beside.run.waited())?;
+    let mut forecasts = Vec::new();
     for nodes in nodes {
-        let measured = document.runs.iter().find(|run| {
-            let same = run.program == program.name && run.large == place.large;
-            same && run.policy == "release" && run.nodes == *nodes
-        });
-        let traces = traced(place, program, *nodes)?;
-        let traces: Vec<_> = traces
-            .iter()
-            .map(|trace| trace.slowed(1.0 / excess))
-            .collect();
-        let took = replay(costs, Spread::Lazy, &traces)?;
+        let here = (*nodes == beside.run.nodes).then_some(&beside.run);
+        let took = match here {
+            Some(_) => middle(costs, fit, &measured)?,
+            None => middle(costs, fit, &tracer.traces(*nodes, 1.0)?)?,
+        };
         let seconds = took.part.as_secs_f64();
-        let forecast = Forecast {
+        forecasts.push(Forecast {
             program: program.name.to_owned(),
             large: place.large,
             nodes: *nodes,
             seconds,
-            speedup: alone / seconds,
-            measured: measured.map(|run| run.seconds),
+            speedup: beside.alone / seconds,
+            slower: fit.all,
+            cold: fit.cold,
+            measured: here.map(|run| run.seconds),
             messages: took.messages,
-            measured_messages: measured.map(|run| run.messages),
-        };
-        document.add_forecast(forecast);
+            measured_messages: here.map(|run| run.messages),
+        });
     }
-    Ok(())
+    Ok(forecasts)
+}
+
+/// The replay that takes neither longest nor shortest: a program that deals out work as it
+/// goes has more of it in one run than in another.
+fn middle(costs: &ReleaseCosts, fit: Fit, runs: &[Vec<Trace>]) -> Result<Replayed> {
+    let took: Result<Vec<_>, _> = runs
+        .iter()
+        .map(|traces| replay(costs, fit, SPREAD, traces))
+        .collect();
+    let mut took = took?;
+    took.sort_by_key(|one| one.part);
+    let middle = took.len() / 2;
+    Ok(took.swap_remove(middle))
 }
 
 /// What everything takes, from basic operations with daemons awake.
@@ -88,34 +116,91 @@ pub(super) fn costs(document: &mut Document) -> Result<ReleaseCosts> {
     document.forecast_costs = Some(measured);
     let [round_trip, lock, fault] =
         measured.map(|micros| Duration::from_nanos((micros * 1000.0) as u64));
-    Ok(ReleaseCosts::of(round_trip, lock, fault).times(COLD))
+    Ok(ReleaseCosts::of(round_trip, lock, fault))
 }
 
-/// Runs the program with so many processes on this host, and reads what they did.
-fn traced(place: &Place<'_>, program: &Program, nodes: usize) -> Result<Vec<Trace>> {
-    let path = place.programs.join(program.name);
-    let library = std::path::absolute(place.programs.join(LIBRARY))?;
-    ensure!(
-        library.exists(),
-        "no {}; `make -C apps` builds it",
-        library.display()
-    );
-    let unique = format!(
-        "pagemesh-traces-{}-{}-{nodes}",
-        std::process::id(),
-        program.name
-    );
-    let traces = Traces(std::env::temp_dir().join(unique));
-    std::fs::create_dir_all(&traces.0)?;
-    let mut command = copies::command(None, None, &path);
-    command
-        .args(place.arguments(program))
-        .env("LD_PRELOAD", &library)
-        .env("TMK_TRACE", &traces.0)
-        .env("TMK_TRACE_NODES", nodes.to_string());
-    let copy = copies::start(&mut command, &path)?;
-    copies::finish(vec![copy], PATIENCE)?;
-    (0..nodes).map(|rank| read(&traces.0, rank)).collect()
+impl Run {
+    /// What its processes waited for.
+    fn waited(&self) -> Waited {
+        let wait = |typical: Typical| Wait {
+            typical: Duration::from_secs_f64(typical.micros / 1e6),
+            count: typical.count,
+        };
+        Waited {
+            locks: self.lock_wait.map(wait),
+            barriers: self.barrier_wait.map(wait),
+            faults: self.fault_wait.map(wait),
+        }
+    }
+}
+
+impl<'a> Tracer<'a> {
+    fn new(place: &'a Place<'_>, program: &'a Program, rounds: u32) -> Result<Self> {
+        let tracer = Self {
+            place,
+            program,
+            rounds,
+            excess: 1.0,
+        };
+        let computes = |plain| -> Result<f64> {
+            let mut least = f64::INFINITY;
+            for _ in 0..rounds {
+                let trace = tracer.traced(1, plain)?.swap_remove(0);
+                least = least.min(trace.computes_in_part().as_secs_f64());
+            }
+            Ok(least)
+        };
+        let excess = computes(false)? / computes(true)?;
+        ensure!(
+            excess > 0.5 && excess < 20.0,
+            "a traced process computes {excess:.2} times as long as one that is not"
+        );
+        Ok(Self { excess, ..tracer })
+    }
+
+    /// What so many processes do, in each of some runs, where everything that they compute
+    /// takes so many times as long as on this host.
+    fn traces(&self, nodes: usize, slower: f64) -> Result<Vec<Vec<Trace>>> {
+        let factor = slower / self.excess;
+        let run = |_| {
+            let traces = self.traced(nodes, false)?;
+            Ok(traces.iter().map(|trace| trace.slowed(factor)).collect())
+        };
+        (0..self.rounds).map(run).collect()
+    }
+
+    /// Runs the program with so many processes on this host, and reads what they did.
+    fn traced(&self, nodes: usize, plain: bool) -> Result<Vec<Trace>> {
+        let (place, program) = (self.place, self.program);
+        let path = place.programs.join(program.name);
+        let library = std::path::absolute(place.programs.join(LIBRARY))?;
+        ensure!(
+            library.exists(),
+            "no {}; `make -C apps` builds it",
+            library.display()
+        );
+        let unique = format!(
+            "pagemesh-traces-{}-{}-{nodes}",
+            std::process::id(),
+            program.name
+        );
+        let traces = Traces(std::env::temp_dir().join(unique));
+        std::fs::create_dir_all(&traces.0)?;
+        let mut command = copies::command(None, None, &path);
+        command
+            .args(place.arguments(program))
+            .env("LD_PRELOAD", &library)
+            .env("TMK_TRACE", &traces.0)
+            .env("TMK_TRACE_NODES", nodes.to_string());
+        if plain {
+            command.env("TMK_TRACE_PLAIN", "1");
+        }
+        let copy = copies::start(&mut command, &path)?;
+        // Its processes, too: at a time they would slow each other down.
+        pin_process(copy.id(), 0).context("cannot pin a process")?;
+        copies::finish(vec![copy], PATIENCE)?;
+        (0..nodes).map(|rank| read(&traces.0, rank)).collect()
+    }
 }
 
 fn read(directory: &Path, rank: usize) -> Result<Trace> {

@@ -3,10 +3,11 @@
 use super::super::super::stage::pin_process;
 use super::super::copies;
 use super::super::quota::Quota;
-use super::document::{Run, Shares};
+use super::document::{Run, Shares, Typical};
 use super::program::Program;
 use crate::sandbox::{Plan, Sandbox};
 use anyhow::{Context, Result};
+use pagemesh_forecast::{Wait, Waited};
 use serde::Deserialize;
 use std::path::Path;
 use std::process::Output;
@@ -33,14 +34,21 @@ pub(super) struct Stand<'q> {
 }
 
 /// What a process says of itself.
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Deserialize)]
 struct Told {
     seconds: f64,
     user: f64,
     system: f64,
     barriers: u64,
     locks: u64,
+    /// Of each, in order: nanoseconds.
+    barrier_times: Vec<u64>,
+    /// Nanoseconds, and how often.
+    lock_times: Vec<(u64, u64)>,
 }
+
+/// Locks that took longer, in nanoseconds, were asked of a daemon.
+const ASKED: u64 = 2_000;
 
 /// What daemons have counted, all together.
 #[derive(Clone, Copy, Default)]
@@ -49,6 +57,10 @@ struct Counted {
     bytes: u64,
     pages: u64,
     diffs: u64,
+    /// Faults for which another node had to help, and what they took, if all on a node
+    /// took what is usual there.
+    faults: u64,
+    fault_nanos: u64,
     user: f64,
     system: f64,
 }
@@ -85,15 +97,20 @@ impl<'q> Stand<'q> {
     fn counted(&self) -> Result<Counted> {
         let mut all = Counted::default();
         for node in self.sandbox.nodes() {
+            let (mut faults, mut usual) = (0, 0);
             for (name, value) in node.control()?.counters()? {
                 match name.as_str() {
                     "datagrams_out" => all.messages += value,
                     "bytes_out" => all.bytes += value,
                     "pages_out" => all.pages += value,
                     "diffs_made" => all.diffs += value,
+                    "fault_remote_count" => faults = value,
+                    "fault_remote_usual_ns" => usual = value,
                     _ => {}
                 }
             }
+            all.faults += faults;
+            all.fault_nanos += faults * usual;
             let [user, system] = processor_seconds(node.pid())?;
             all.user += user;
             all.system += system;
@@ -189,6 +206,7 @@ fn put_together(
     let computation = sum(|one| one.user) / time;
     let kernel = (sum(|one| one.system) + after.system - before.system) / time;
     let pagemesh = (after.user - before.user) / time;
+    let waited = waited(told);
     Run {
         program: program.name.to_owned(),
         large: false,
@@ -205,12 +223,35 @@ fn put_together(
         bytes: after.bytes - before.bytes,
         pages: after.pages - before.pages,
         diffs: after.diffs - before.diffs,
+        lock_wait: waited.locks.map(micros),
+        barrier_wait: waited.barriers.map(micros),
+        fault_wait: (before.faults == 0 && after.faults > 0).then(|| Typical {
+            micros: after.fault_nanos as f64 / after.faults as f64 / 1000.0,
+            count: after.faults as usize,
+        }),
         shares: Shares {
             computation,
             kernel,
             pagemesh,
             idle: (1.0 - computation - kernel - pagemesh).max(0.0),
         },
+    }
+}
+
+/// What processes waited for, all of them together.
+fn waited(told: &[Told]) -> Waited {
+    let all = told.iter().flat_map(|one| &one.lock_times);
+    let asked = all.filter(|(nanos, _)| *nanos > ASKED);
+    let each = asked.flat_map(|(nanos, count)| (0..*count).map(|_| *nanos));
+    let locks: Vec<u64> = each.collect();
+    let barriers: Vec<_> = told.iter().map(|one| one.barrier_times.clone()).collect();
+    Waited::of(&locks, &barriers, &[])
+}
+
+fn micros(wait: Wait) -> Typical {
+    Typical {
+        micros: wait.typical.as_secs_f64() * 1e6,
+        count: wait.count,
     }
 }
 
@@ -251,6 +292,8 @@ mod tests {
             system: 0.2,
             barriers: 5,
             locks: 7,
+            barrier_times: vec![30_000; 40],
+            lock_times: vec![(70, 100), (20_000, 11), (90_000, 9)],
         };
         let after = Counted {
             messages: 100,
@@ -259,7 +302,7 @@ mod tests {
             system: 0.2,
             ..Counted::default()
         };
-        let (program, told) = (&PROGRAMS[0], [told, told]);
+        let (program, told) = (&PROGRAMS[0], [told.clone(), told]);
         let run = put_together(
             program,
             "release",
@@ -271,6 +314,15 @@ mod tests {
         );
         assert_eq!((run.speedup, run.barriers, run.locks), (2.0, 5, 14));
         assert_eq!(run.diffs, 3);
+        let typical = |micros, count| Some(Typical { micros, count });
+        let locks = (22.0 * 20.0 + 14.0 * 90.0) / 36.0;
+        let found = run.lock_wait.unwrap();
+        assert!(
+            (found.micros - locks).abs() < 0.01,
+            "{found:?}: locks of this node stay out"
+        );
+        assert_eq!((found.count, run.barrier_wait), (40, typical(30.0, 40)));
+        assert_eq!(run.fault_wait, None);
         let shares = run.shares;
         let all = shares.computation + shares.kernel + shares.pagemesh + shares.idle;
         assert!((all - 1.0).abs() < 1e-9, "{all}");
