@@ -66,6 +66,79 @@ fn segments_come_where_they_are_wished() {
     assert_eq!(two.ask("execute 0"), "0", "written on the other node");
 }
 
+/// What `SHM_REMAP` leaves of an attachment when it puts another over a part of it, as
+/// the kernel does: the same orders end the same there.
+#[test]
+fn a_segment_is_put_over_a_part_of_another() {
+    let Some(stage) = Stage::set(2) else {
+        return;
+    };
+    let program = stage.program("sysv_puppet");
+    let kernel = Player::run(Command::new(&program), "the kernel's puppet");
+    kernel.expect("ready");
+    let mut players = [kernel, stage.puppet(1)];
+    let heard = players.each_mut().map(|player| {
+        let mut heard = Vec::new();
+        let [large, small] =
+            [16384, 4096].map(|size| player.ask(&format!("shmget 0 {size} 01600")));
+        let mut order = |order: &str| {
+            let named = order.replace("LARGE", &large).replace("SMALL", &small);
+            heard.push(format!("{order}: {}", player.ask(&named)));
+        };
+        order("shmat_at LARGE 0 5 0");
+        for page in 5..9 {
+            order(&format!("turn {page}"));
+            order(&format!("poke 0 {page}"));
+        }
+        let look = |order: &mut dyn FnMut(&str)| {
+            for page in 4..10 {
+                order(&format!("turn {page}"));
+                order("peek 0");
+            }
+            order("nattch LARGE");
+            order("nattch SMALL");
+        };
+        for page in [6, 5] {
+            order(&format!("shmat_at SMALL {REMAP} {page} 0"));
+            look(&mut order);
+            order(&format!("turn {page}"));
+            order("poke 0 77");
+        }
+        // Both began at page 5; the small one, then what is left of the large one.
+        for page in [5, 5, 5, 6, 6] {
+            order(&format!("shmdt_at {page}"));
+            look(&mut order);
+        }
+        order("shmat_at LARGE 0 5 0");
+        look(&mut order);
+        // All of it goes, and more.
+        order(&format!("shmat_at LARGE {REMAP} 4 0"));
+        look(&mut order);
+        order("shmdt_at 4");
+        order("shmdt_at 5");
+        look(&mut order);
+        order("rm 0 LARGE");
+        order("rm 0 SMALL");
+        heard
+    });
+    let [kernel, ours] = heard;
+    assert!(kernel.iter().any(|line| line == "peek 0: 77"), "{kernel:?}");
+    assert_eq!(kernel, ours);
+    // What was cut off is still one with what others see.
+    let [mut one, mut two] = [stage.puppet(0), stage.puppet(1)];
+    let [large, small] = [("45", 16384), ("46", 4096)]
+        .map(|(key, size)| one.ask(&format!("shmget {key} {size} 01600")));
+    assert_eq!(two.ask(&format!("shmat_at {large} 0 5 0")), "5");
+    assert_eq!(two.ask(&format!("shmat_at {small} {REMAP} 6 0")), "6");
+    assert_eq!(one.ask(&format!("shmat_at {large} 0 5 0")), "5");
+    for (page, seen) in [(5, "3"), (6, "0"), (7, "3"), (8, "3")] {
+        assert_eq!(one.ask(&format!("turn {page}")), "0");
+        assert_eq!(one.ask("poke 9 3"), "3");
+        assert_eq!(two.ask(&format!("turn {page}")), "0");
+        assert_eq!(two.ask("peek 9"), seen, "{page}");
+    }
+}
+
 #[test]
 fn semaphores_are_counted_and_awaited_at_zero_across_nodes() {
     let Some(stage) = Stage::set(2) else {

@@ -3,15 +3,25 @@
 use crate::node::{ask, ask_number, ask_usage, attach, strange};
 use crate::{Result, layout, node, system_call, user};
 use libc::{c_int, c_long, c_void, size_t};
-use pagemesh::{Error, Guarded, Mapping, PAGE_SIZE};
+use pagemesh::{Error, Guarded, Mapping, PAGE_SIZE, Segment};
 use pagemesh_wire::sysv::{Change, Family, Id, Op, Outcome, Pick};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-/// Segments of this process by their addresses.
-static ATTACHED: Guarded<BTreeMap<usize, Attached>> = Guarded::new(BTreeMap::new());
+/// Segments of this process by their addresses: where their first byte is, or was
+/// before `SHM_REMAP` put another one there.
+static ATTACHED: Guarded<BTreeMap<usize, Vec<Attached>>> = Guarded::new(BTreeMap::new());
 
 struct Attached {
     id: Id,
+    exec: bool,
+    /// One, unless another segment has been put over a part of it; in order. Each counts
+    /// as an attachment, as in the kernel.
+    pieces: Vec<Piece>,
+}
+
+struct Piece {
+    segment: Segment,
     mapping: Mapping,
 }
 
@@ -19,13 +29,76 @@ impl Attached {
     /// Ends it, and waits until its home counts it no more, as whoever is told that
     /// it has ended may look.
     fn end(self) {
-        let Self { id, mapping } = self;
-        drop(mapping);
-        // A node answers a call only when the home knows what came before it; what
-        // the call itself brings, even that there is no such segment, does not matter.
-        let (family, pick) = (Family::Shm, Pick::Id(id));
-        let _ = ask(Op::Stat { family, pick }, None);
+        let id = self.id;
+        drop(self);
+        settle(id);
     }
+
+    fn first(&self) -> usize {
+        let start = |piece: &Piece| span(&piece.mapping).start;
+        self.pieces.first().map_or(usize::MAX, start)
+    }
+
+    fn touches(&self, room: &Range<usize>) -> bool {
+        let touches = |piece: &Piece| {
+            let there = span(&piece.mapping);
+            there.start < room.end && room.start < there.end
+        };
+        self.pieces.iter().any(touches)
+    }
+
+    /// What is left of it beside `room`; `base` is the address of its first byte.
+    fn cut(&mut self, base: usize, room: &Range<usize>) -> Result<()> {
+        for piece in std::mem::take(&mut self.pieces) {
+            let there = span(&piece.mapping);
+            if room.end <= there.start || there.end <= room.start {
+                self.pieces.push(piece);
+                continue;
+            }
+            let Piece { segment, mapping } = piece;
+            let write = mapping.is_writable();
+            drop(mapping);
+            let before = there.start..room.start.clamp(there.start, there.end);
+            let behind = room.end.clamp(there.start, there.end)..there.end;
+            let mut segments = vec![segment];
+            if !before.is_empty() && !behind.is_empty() {
+                let (id, exec) = (self.id, self.exec);
+                let again = attach(&Op::ShmAttach { id, write, exec }, write);
+                // Who may not attach it any more keeps what it has, and counts once.
+                let again = again.unwrap_or_else(|_| segments[0].clone());
+                segments.push(again);
+            }
+            for left in [before, behind] {
+                if left.is_empty() {
+                    continue;
+                }
+                let Some(segment) = segments.pop() else {
+                    continue;
+                };
+                let offset = left.start - base;
+                let length = left.len().min(segment.size() as usize - offset);
+                let range = (offset as u64, length as u64, write);
+                let mapping = map(&segment, Some(left.start), range, self.exec)?;
+                self.pieces.push(Piece { segment, mapping });
+            }
+        }
+        settle(self.id);
+        Ok(())
+    }
+}
+
+/// Waits until the home of a segment counts its attachments as they are now.
+fn settle(id: Id) {
+    // A node answers a call only when the home knows what came before it; what
+    // the call itself brings, even that there is no such segment, does not matter.
+    let (family, pick) = (Family::Shm, Pick::Id(id));
+    let _ = ask(Op::Stat { family, pick }, None);
+}
+
+/// The pages of a mapping.
+fn span(mapping: &Mapping) -> Range<usize> {
+    let start = mapping.as_ptr() as usize;
+    start..start + mapping.len().next_multiple_of(PAGE_SIZE)
 }
 
 /// See shmget(2).
@@ -83,10 +156,27 @@ pub fn at(id: c_int, address: usize, flags: c_int) -> Result<c_long> {
     if let Some(address) = address {
         let end = address.checked_add(length).ok_or(libc::EINVAL)?;
         if replace {
-            make_room(address, end)?;
+            make_room(address..end)?;
         }
     }
-    let mapping = match segment.map_at(address, 0, segment.size(), write) {
+    let mapping = map(&segment, address, (0, segment.size(), write), exec)?;
+    let base = mapping.as_ptr() as usize;
+    let there = Attached {
+        id,
+        exec,
+        pieces: vec![Piece { segment, mapping }],
+    };
+    ATTACHED.lock().entry(base).or_default().push(there);
+    Ok(base as c_long)
+}
+
+fn map(
+    segment: &Segment,
+    address: Option<usize>,
+    (offset, length, write): (u64, u64, bool),
+    exec: bool,
+) -> Result<Mapping> {
+    let mapping = match segment.map_at(address, offset, length, write) {
         Ok(mapping) => mapping,
         Err(Error::AddressTaken(_)) => return Err(libc::EINVAL),
         Err(Error::Map(error)) => {
@@ -103,52 +193,49 @@ pub fn at(id: c_int, address: usize, flags: c_int) -> Result<c_long> {
             return Err(libc::ENOMEM);
         }
     };
-    let base = mapping.as_ptr() as usize;
     if exec {
         let rights = libc::PROT_READ | libc::PROT_EXEC;
         let rights = rights | if write { libc::PROT_WRITE } else { 0 };
+        let length = span(&mapping).len();
         // SAFETY: changes rights of the fresh mapping alone, which is ours.
         if unsafe { libc::mprotect(mapping.as_ptr().cast(), length, rights) } != 0 {
             return Err(libc::EACCES);
         }
     }
-    ATTACHED.lock().insert(base, Attached { id, mapping });
-    Ok(base as c_long)
+    Ok(mapping)
 }
 
-/// What is mapped there goes, `SHM_REMAP` wants it so.
-fn make_room(start: usize, end: usize) -> Result<()> {
-    let mut attached = ATTACHED.lock();
-    let touched: Vec<_> = attached
-        .iter()
-        .map(|(base, there)| {
-            (
-                *base,
-                base + there.mapping.len().next_multiple_of(PAGE_SIZE),
-            )
-        })
-        .filter(|(base, last)| *base < end && start < *last)
-        .collect();
-    if touched
-        .iter()
-        .any(|(base, last)| *base < start || end < *last)
-    {
-        // Half a segment is not served.
-        return Err(libc::EINVAL);
+/// What is mapped there goes, `SHM_REMAP` wants it so: whole attachments, and parts of
+/// them. What is left of a part is mapped anew, so that its daemon knows where it is.
+fn make_room(room: Range<usize>) -> Result<()> {
+    let mut touched = Vec::new();
+    for (base, all) in ATTACHED.lock().iter_mut() {
+        let here = all.extract_if(.., |there| there.touches(&room));
+        touched.extend(here.map(|there| (*base, there)));
     }
-    let gone: Vec<_> = touched
-        .iter()
-        .filter_map(|(base, _)| attached.remove(base))
-        .collect();
-    drop(attached);
-    gone.into_iter().for_each(Attached::end);
+    let mut done = Ok(());
+    for (base, mut there) in touched {
+        done = done.and(there.cut(base, &room));
+        if there.pieces.is_empty() {
+            there.end();
+        } else {
+            ATTACHED.lock().entry(base).or_default().push(there);
+        }
+    }
+    done?;
     // SAFETY: the program asked for it.
-    unsafe { libc::munmap(start as *mut c_void, end - start) };
+    unsafe { libc::munmap(room.start as *mut c_void, room.len()) };
     Ok(())
 }
 
+/// Of several that began there, the one whose remains come first, as the kernel does.
 pub fn detach(address: usize) -> Result<c_long> {
-    let there = ATTACHED.lock().remove(&address).ok_or(libc::EINVAL)?;
+    let mut attached = ATTACHED.lock();
+    let all = attached.get_mut(&address).ok_or(libc::EINVAL)?;
+    let first = (0..all.len()).min_by_key(|at| all[*at].first());
+    let there = all.remove(first.ok_or(libc::EINVAL)?);
+    attached.retain(|_, all| !all.is_empty());
+    drop(attached);
     there.end();
     Ok(0)
 }

@@ -144,6 +144,12 @@ static void perform(char *word, char *rest) {
         if (p != (char *)-1) memory = p;
         say(p == (char *)-1 ? -1 : (p - (char *)0x7e0000000000) / 0x1000);
     } else if (!strcmp(word, "shmdt")) say(shmdt(memory));
+    else if (!strcmp(word, "shmdt_at")) say(shmdt((void *)(0x7e0000000000 + a * 0x1000L)));
+    else if (!strcmp(word, "turn")) {
+        /* turn PAGE: what is peeked at and poked is there now. */
+        memory = (char *)(0x7e0000000000 + a * 0x1000L);
+        say(0);
+    }
     else if (!strcmp(word, "execute")) {
         /* A function that only returns, in the segment. */
 #if defined(__x86_64__)
