@@ -41,6 +41,7 @@ mod stress;
 mod system_calls;
 mod sysv;
 mod sysv_edges;
+mod sysv_keys;
 mod sysv_postgres;
 mod sysv_programs;
 mod tampering;

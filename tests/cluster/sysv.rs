@@ -397,32 +397,6 @@ fn who_changes_its_user_is_judged_by_what_it_is_now() {
 
 /// Private objects never leave their node, and neither do those with keys on the
 /// node that keeps them (M4).
-#[test]
-fn who_stays_on_one_node_sends_no_datagram() {
-    let Some(stage) = Stage::set(2) else {
-        return;
-    };
-    for (node, key) in [(0, "21"), (1, "0")] {
-        let mut player = stage.puppet(node);
-        let before = stage.cluster.counter(node, "datagrams_out");
-        let set = player.ask(&format!("semget {key} 1 01600"));
-        for _ in 0..50 {
-            assert_eq!(player.ask(&format!("semop {set} -1 0:1:{}", 0x1000)), "0");
-        }
-        let id = player.ask(&format!("shmget {key} 4096 01600"));
-        assert_eq!(player.ask(&format!("shmat {id} 0 0")), "0");
-        assert_eq!(player.ask("poke 0 5"), "5");
-        assert_eq!(player.ask(&format!("rm 0 {id}")), "0");
-        assert_eq!(player.ask("shmdt"), "0");
-        assert_eq!(player.ask(&format!("nattch {id}")), "EINVAL");
-        assert_eq!(player.ask(&format!("rm 1 {set}")), "0");
-        player.end();
-        let sent = stage.cluster.counter(node, "datagrams_out") - before;
-        // Signs of life go on: two a second from a member, and its answers.
-        assert!(sent < 40, "{sent} datagrams");
-    }
-}
-
 /// On the loss of a node, its processes' semaphores are given back, their waits
 /// end, and what it kept for itself is gone.
 #[test]

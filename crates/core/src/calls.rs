@@ -11,8 +11,10 @@ use crate::backoff::Backoff;
 use crate::event::Event;
 use crate::limits::CALLS_KEPT;
 use crate::shell::Cx;
+use crate::sysv::Get;
 use crate::timers::Timer;
 use pagemesh_wire::peer::{Call, Message, Refusal, Reply, Service};
+use pagemesh_wire::sysv::keys::{Bucket, Buckets, Name};
 use pagemesh_wire::{CallId, ClientId, NodeId, NodeSet, SegmentId, SyncKey, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -50,6 +52,30 @@ pub(crate) enum Then {
     Declared(Caller),
     /// What processes ask this home next, it answers knowing what it was told.
     Told,
+    /// A process wants the object of a key: the register says who has it.
+    Register(Box<Get>),
+    /// A process wants the object of a key: its home says what it is like.
+    Visit(Box<Get>),
+    /// The register knows that an object here does not have this key any more.
+    Struck(Name),
+    /// A node decides upon these keys.
+    Lent(Buckets),
+    /// A node does not decide upon these keys any more.
+    Returned(Bucket),
+    /// A process wants to know what all nodes have.
+    Survey(Ticket, ClientId),
+}
+
+impl Then {
+    /// The process that waits, and for which of its requests.
+    fn client(&self) -> Option<(Ticket, ClientId)> {
+        match self {
+            Self::Tell(ticket, client) | Self::Survey(ticket, client) => Some((*ticket, *client)),
+            Self::Open { client, .. } => *client,
+            Self::Register(get) | Self::Visit(get) => get.client,
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -263,18 +289,15 @@ impl Calls {
     ) -> Option<(NodeId, Then)> {
         let outgoing = self.outgoing.get(&call)?;
         let server = outgoing.to;
-        let client = matches!(
-            outgoing.then,
-            Then::Tell(..)
-                | Then::Open {
-                    client: Some(_),
-                    ..
-                }
-        );
-        if !client || !silent.contains(server) {
+        let client = outgoing.then.client();
+        if !silent.contains(server) {
             return None;
         }
-        let then = outgoing.then.clone();
+        let then = match (&outgoing.then, client?) {
+            // What was begun comes to an end without it.
+            (Then::Register(_) | Then::Visit(_), (ticket, client)) => Then::Tell(ticket, client),
+            (then, _) => then.clone(),
+        };
         self.withdraw(cx, vec![call]);
         Some((server, then))
     }
@@ -312,6 +335,9 @@ impl Calls {
     /// one whose server answers the client.
     pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, ticket: Ticket) -> Option<Vec<Caller>> {
         let mut calls = self.calls_of(|of, _| of == ticket);
+        // A get is over soon, and its word comes then.
+        calls
+            .retain(|call| !matches!(self.outgoing[call].then, Then::Register(_) | Then::Visit(_)));
         calls.retain(|call| !self.inquire(cx, *call));
         (!calls.is_empty()).then(|| self.withdraw(cx, calls))
     }
@@ -325,9 +351,9 @@ impl Calls {
             outgoing.body,
             Call::Barrier { .. } | Call::Arrive { .. } | Call::Sysv(_)
         );
-        // An attachment is given back when it comes.
-        let attaches = matches!(outgoing.then, Then::Open { .. });
-        let inquires = asks && !attaches && outgoing.backoff.is_some();
+        // An attachment is given back when it comes, and what a node has nobody misses.
+        let spare = matches!(outgoing.then, Then::Open { .. } | Then::Survey(..));
+        let inquires = asks && !spare && outgoing.backoff.is_some();
         if inquires {
             outgoing.cancelled = true;
             cx.send(outgoing.to, Message::CancelCall { call });
@@ -364,13 +390,9 @@ impl Calls {
     }
 
     fn calls_of(&self, pick: impl Fn(Ticket, ClientId) -> bool) -> Vec<CallId> {
-        let picked = |outgoing: &Outgoing| match outgoing.then {
-            Then::Tell(ticket, client)
-            | Then::Open {
-                client: Some((ticket, client)),
-                ..
-            } => pick(ticket, client),
-            _ => false,
+        let picked = |outgoing: &Outgoing| {
+            let client = outgoing.then.client();
+            client.is_some_and(|(ticket, client)| pick(ticket, client))
         };
         let calls = self
             .outgoing
@@ -383,10 +405,18 @@ impl Calls {
         let mut here = Vec::new();
         for call in calls {
             let outgoing = self.outgoing.get_mut(&call).expect("listed just now");
-            if let Then::Open { client, .. } = &mut outgoing.then {
+            match &mut outgoing.then {
                 // The segment will be opened; it is closed again then.
-                *client = None;
-                continue;
+                Then::Open { client, .. } => {
+                    *client = None;
+                    continue;
+                }
+                // The object will be found or made.
+                Then::Register(get) | Then::Visit(get) => {
+                    get.client = None;
+                    continue;
+                }
+                _ => {}
             }
             outgoing.then = Then::Nothing;
             if outgoing.backoff.is_some() {

@@ -163,6 +163,13 @@ fn call(call: &Call) -> String {
         Call::Inherit(piece) => inherit(piece),
         Call::Sysv(ask) => format!("System V {:?} of {}", ask.op, ask.who.client),
         Call::SysvNews(news) => format!("System V {news:?}"),
+        Call::SysvKey { family, key, wish } => format!("System V {family:?} key {key}: {wish:?}"),
+        Call::SysvLend { buckets } => {
+            format!("System V lend {} buckets", buckets.iter().count())
+        }
+        Call::SysvRecall { bucket, after } => {
+            format!("System V recall bucket {} after {after:?}", bucket.0)
+        }
         Call::Barrier { key, parties } => format!("Barrier {} of {parties}", key.number),
         Call::Arrive { key, parties, news } => {
             format!("Arrive {} of {parties} knowing {:?}", key.number, news.goal)
@@ -194,6 +201,11 @@ fn inherit(piece: &Inheritance) -> String {
 fn reply(reply: &Reply) -> String {
     match reply {
         Reply::Segment(info) => format!("Segment {}", info.name),
+        Reply::SysvKey(word) => format!("System V {word:?}"),
+        Reply::SysvLent(buckets) => format!("System V takes {} buckets", buckets.iter().count()),
+        Reply::SysvEntries { entries, more } => {
+            format!("System V {} keys, more: {more}", entries.len())
+        }
         Reply::Reducing(info, _) => format!("Segment {} and its ranges", info.name),
         Reply::Segments(infos) => format!("Segments, {}", infos.len()),
         other => format!("{other:?}"),

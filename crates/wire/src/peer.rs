@@ -6,7 +6,7 @@
 //! diffs ([`Diffs`]). Variants are only ever appended; anything else raises [`PROTOCOL_VERSION`](crate::header::PROTOCOL_VERSION).
 
 use crate::header::{HEADER_SIZE, Header, HeaderError, MAX_DATAGRAM, PROTOCOL_VERSION};
-use crate::sysv;
+use crate::sysv::{self, keys};
 use crate::{
     ByteLen, CallId, ClusterId, Incarnation, NodeId, NodeSet, PAGE_SIZE, PageIndex, PublicKey,
     RequestId, SegmentId, SyncKey, VectorTime, Version,
@@ -662,6 +662,28 @@ pub enum Call {
         /// At most [`Reduction::LIMIT`].
         reductions: Vec<Reduction>,
     },
+    /// To the coordinator: which System V object has this key?
+    SysvKey {
+        /// In which family.
+        family: sysv::Family,
+        /// Which.
+        key: i32,
+        /// And then.
+        wish: keys::Wish,
+    },
+    /// From the coordinator: decide alone upon these keys from now on.
+    SysvLend {
+        /// Which.
+        buckets: keys::Buckets,
+    },
+    /// From the coordinator: do not decide upon these keys any more, and say which of
+    /// your objects have them.
+    SysvRecall {
+        /// Which.
+        bucket: keys::Bucket,
+        /// Those in order after this one.
+        after: Option<keys::Name>,
+    },
 }
 
 impl Call {
@@ -706,6 +728,17 @@ pub enum Reply {
     Sysv(sysv::Outcome),
     /// The segment in question, and its declared ranges.
     Reducing(SegmentInfo, Vec<Reduction>),
+    /// Who has a key.
+    SysvKey(keys::Word),
+    /// The keys upon which the node decides now, of those it was lent.
+    SysvLent(keys::Buckets),
+    /// Which objects have the keys that were asked back.
+    SysvEntries {
+        /// In order, at most [`keys::ENTRIES`].
+        entries: Vec<keys::Entry>,
+        /// There are more.
+        more: bool,
+    },
 }
 
 /// Everything one daemon can say to another.

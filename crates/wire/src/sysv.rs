@@ -4,6 +4,8 @@
 //! Numbers of errors, commands and flags are Linux's own, which are the same on
 //! all architectures PageMesh runs on.
 
+pub mod keys;
+
 use crate::{ClientId, NodeId, SegmentId};
 use core::hash::{Hash, Hasher};
 use serde::{Deserialize, Serialize};
@@ -66,14 +68,14 @@ impl Errno {
     pub const EIDRM: Self = Self(43);
 }
 
-/// The number of an object: 15 bits say where in the tables, 16 bits which one
-/// after another. The lowest bit says that it is private to its home, which is
-/// then in the upper bits; all others are at home with the coordinator.
+/// The number of an object: 15 bits say where in the table of its home, 16 bits
+/// which one after another. The lowest bit says that its home is another than the
+/// first node, and in the upper bits then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Id(pub i32);
 
 impl Id {
-    /// An object at `home`, which is its coordinator or keeps it for itself.
+    /// An object at `home`.
     #[must_use]
     pub fn new(home: NodeId, slot: u16, count: u16) -> Self {
         let (index, above) = if home == NodeId::COORDINATOR {
@@ -103,10 +105,26 @@ impl Id {
         ((self.0 & 0x7fff) >> 1) as u16
     }
 
-    /// What `SHM_STAT` and its kin call it.
+    /// What `SHM_STAT` and its kin call it: no other object of the cluster is there
+    /// as long as this one is. -1 if no object can have this number.
     #[must_use]
     pub fn index(self) -> i32 {
-        self.0 & 0x7fff
+        let slot = i32::from(self.slot());
+        let at = |home: NodeId| slot * i32::from(NodeId::LIMIT) + i32::from(home.0);
+        self.home().map_or(-1, at)
+    }
+
+    /// The home of whatever is at an index.
+    #[must_use]
+    pub fn home_at(index: i32) -> Option<NodeId> {
+        let home = u16::try_from(index.rem_euclid(i32::from(NodeId::LIMIT))).ok()?;
+        Some(NodeId(home)).filter(|home| index >= 0 && home.is_valid())
+    }
+
+    /// Where in the table of that home.
+    #[must_use]
+    pub fn slot_at(index: i32) -> Option<u16> {
+        u16::try_from(index / i32::from(NodeId::LIMIT)).ok()
     }
 
     /// What the kernel calls the sequence number.
@@ -119,26 +137,18 @@ impl Id {
 /// Numbers of System V segments have this bit, so that they differ from those
 /// with names.
 const SERIAL: u64 = 1 << 47;
-/// It is private to its home.
-const SERIAL_PRIVATE: u64 = 1 << 46;
 
-/// A segment behind an object, created on `site`.
+/// A segment behind an object at `home`.
 #[must_use]
-pub fn segment(site: NodeId, serial: u64, private: bool) -> SegmentId {
-    let private = if private { SERIAL_PRIVATE } else { 0 };
-    SegmentId::new(site, SERIAL | private | serial & (SERIAL_PRIVATE - 1))
+pub fn segment(home: NodeId, serial: u64) -> SegmentId {
+    SegmentId::new(home, SERIAL | serial & (SERIAL - 1))
 }
 
-/// Who keeps a segment that belongs to a System V object; none if it does not.
+/// The home of the System V object that a segment belongs to; none if it belongs to
+/// none.
 #[must_use]
 pub fn keeper(segment: SegmentId) -> Option<NodeId> {
-    if segment.0 & SERIAL == 0 {
-        None
-    } else if segment.0 & SERIAL_PRIVATE == 0 {
-        Some(NodeId::COORDINATOR)
-    } else {
-        Some(segment.home())
-    }
+    (segment.0 & SERIAL != 0).then(|| segment.home())
 }
 
 /// With the number of an object: the name that its segment goes by, where
@@ -354,6 +364,11 @@ pub enum Op {
         /// Of which family.
         family: Family,
     },
+    /// What of that is at home on the node that is asked → [`Outcome::Usage`]
+    InfoHere {
+        /// Of which family.
+        family: Family,
+    },
 }
 
 /// The limits in `/proc/sys/kernel` of the node of the process that asks.
@@ -476,7 +491,7 @@ pub struct ShmStat {
     pub cpid: i32,
     pub lpid: i32,
     pub nattch: u64,
-    /// The library site: where it was created.
+    /// The library site: where it was created, and is at home.
     pub site: NodeId,
 }
 
@@ -489,7 +504,7 @@ pub struct SemStat {
     pub otime: u64,
     pub ctime: u64,
     pub nsems: u32,
-    /// Where it was created.
+    /// Where it was created, and is at home.
     pub site: NodeId,
 }
 
@@ -507,7 +522,7 @@ pub struct MsgStat {
     pub qbytes: u64,
     pub lspid: i32,
     pub lrpid: i32,
-    /// Where it was created.
+    /// Where it was created, and is at home.
     pub site: NodeId,
 }
 
@@ -574,16 +589,31 @@ mod tests {
         assert_eq!(
             Id(1 << 24 | 1).home(),
             None,
-            "the coordinator has no private ones"
+            "the first node is not in the upper bits"
         );
+    }
+
+    #[test]
+    fn indices_tell_where_their_objects_are() {
+        let mut seen = std::collections::BTreeSet::new();
+        for home in [NodeId(1), NodeId(2), NodeId(127)] {
+            for slot in [0, 1, 4095, 16383] {
+                let index = Id::new(home, slot, 77).index();
+                assert!(seen.insert(index), "{home:?} {slot}");
+                assert_eq!(Id::home_at(index), Some(home));
+                assert_eq!(Id::slot_at(index), Some(slot));
+            }
+        }
+        for nobody in [-1, i32::MIN, 0, 128] {
+            assert_eq!(Id::home_at(nobody), None, "{nobody}");
+        }
+        assert_eq!(Id::slot_at(i32::MAX), None);
     }
 
     #[test]
     fn segments_tell_who_keeps_them() {
         assert_eq!(keeper(SegmentId::new(NodeId(3), 7)), None);
-        assert_eq!(keeper(segment(NodeId(3), 7, true)), Some(NodeId(3)));
-        let keyed = segment(NodeId(3), 7, false);
-        assert_eq!(keeper(keyed), Some(NodeId::COORDINATOR));
-        assert_eq!(keyed.home(), NodeId(3));
+        assert_eq!(keeper(segment(NodeId(3), 7)), Some(NodeId(3)));
+        assert_ne!(segment(NodeId(3), 7), segment(NodeId(3), 8));
     }
 }

@@ -8,14 +8,14 @@ use anyhow::{Result, bail, ensure};
 use clap::{ArgGroup, Args};
 use pagemesh_wire::NodeId;
 use pagemesh_wire::local::{Reply, Request};
-use pagemesh_wire::sysv::{Errno, Family, Id, Op, Outcome, Perm, Pick, Usage};
+use pagemesh_wire::sysv::{Errno, Family, IPC_PRIVATE, Id, Op, Outcome, Perm, Pick, Usage};
 use serde_json::{Value, json};
 
 /// List System V segments, semaphores and queues of the cluster
 #[derive(Args)]
 #[command(
-    after_help = "SITE is the node where the object was created: for a segment, the library site. \
-                  Private objects (IPC_PRIVATE) of other nodes are listed on those nodes only."
+    after_help = "SITE is the node where the object was created and is at home: for a segment, the \
+                  library site. Objects go when that node does."
 )]
 pub(crate) struct Ipcs {
     /// Shared memory segments
@@ -131,13 +131,48 @@ fn ask(control: &mut Control, op: Op) -> Result<Outcome> {
     }
 }
 
-/// All objects that this node knows of.
+/// Objects that a node takes along when it leaves, in words.
+pub(crate) fn at_home(control: &mut Control, node: NodeId) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for family in [Family::Shm, Family::Sem, Family::Msg] {
+        // Nobody else is asked: whoever leaves need not wait for others.
+        let here = |place: &i32| Id::home_at(*place) == Some(node);
+        let places = 0..=highest(control, Op::InfoHere { family })?;
+        for object in objects(control, family, places.filter(here))? {
+            let Some((id, _, perm, _)) = common(&object) else {
+                continue;
+            };
+            let key = match perm.key {
+                IPC_PRIVATE => "private".to_owned(),
+                key => format!("key {key:#010x}"),
+            };
+            found.push(format!("{} {} ({key})", title(family).2, id.0));
+        }
+    }
+    Ok(found)
+}
+
+/// All objects of the cluster.
 fn list(control: &mut Control, family: Family) -> Result<Vec<Outcome>> {
-    let Outcome::Usage(Usage { highest, .. }) = ask(control, Op::Info { family })? else {
-        bail!("the daemon does not say what there is");
-    };
+    let highest = highest(control, Op::Info { family })?;
+    objects(control, family, 0..=highest)
+}
+
+/// The highest place that is taken.
+fn highest(control: &mut Control, info: Op) -> Result<i32> {
+    match ask(control, info)? {
+        Outcome::Usage(Usage { highest, .. }) => Ok(highest),
+        _ => bail!("the daemon does not say what there is"),
+    }
+}
+
+fn objects(
+    control: &mut Control,
+    family: Family,
+    places: impl Iterator<Item = i32>,
+) -> Result<Vec<Outcome>> {
     let mut objects = Vec::new();
-    for place in 0..=highest {
+    for place in places {
         let pick = Pick::IndexAny(place);
         match ask(control, Op::Stat { family, pick })? {
             // Nothing is there, or not any more.
@@ -251,7 +286,7 @@ fn describe(object: &Outcome) -> Value {
         "id": id.0,
         "key": perm.key,
         "site": site.0,
-        "private": id.home() != Some(NodeId::COORDINATOR),
+        "private": perm.key == IPC_PRIVATE,
         "uid": perm.uid,
         "gid": perm.gid,
         "cuid": perm.cuid,

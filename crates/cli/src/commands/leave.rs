@@ -1,5 +1,7 @@
-//! `pagemesh leave`: this node goes, its pages stay in the cluster.
+//! `pagemesh leave`: this node goes, its pages stay in the cluster; System V objects that
+//! were made on it do not.
 
+use super::ipc;
 use crate::cli::Global;
 use crate::exit::Exit;
 use crate::output;
@@ -7,8 +9,9 @@ use anyhow::Result;
 use clap::Args;
 use pagemesh_wire::local::Request;
 use serde_json::json;
+use std::fmt::Write as _;
 
-/// Hand over all pages and leave the cluster
+/// Hand over all pages and leave the cluster; System V objects made here are removed
 #[derive(Args)]
 pub(crate) struct Leave {}
 
@@ -18,12 +21,18 @@ impl Leave {
         // Handing over gigabytes takes as long as it takes.
         control.be_patient()?;
         let node = control.node;
+        let gone = ipc::at_home(&mut control, node)?;
         control.ask(Request::Leave)?;
-        output::told(
-            global.output,
-            &format!("{node} has handed over its pages and left the cluster"),
-            json!({ "left": node.0 }),
-        )?;
+        let mut words = format!("{node} has handed over its pages and left the cluster");
+        if !gone.is_empty() {
+            let _ = write!(
+                words,
+                "; System V objects went with it: {}",
+                gone.join(", ")
+            );
+        }
+        let document = json!({ "left": node.0, "sysv_gone": gone });
+        output::told(global.output, &words, document)?;
         Ok(Exit::OK)
     }
 }

@@ -25,6 +25,9 @@ impl Rooms {
     /// nobody buries.
     pub(super) fn call_due(&mut self, cx: &mut Cx<'_>, call: CallId) {
         let silent = self.membership.silent(cx);
+        if silent.contains(NodeId::COORDINATOR) {
+            self.sysv_despair(cx);
+        }
         if let Some((server, then)) = self.calls.give_up(cx, call, silent) {
             let why = Refusal::NodeGone(server);
             self.carry_on(cx, server, then, peer::Reply::Refused(why));
@@ -80,11 +83,11 @@ impl Rooms {
                 }
                 peer::Reply::Done
             }
-            Call::Sysv(ask) => return self.sysv_serve(cx, caller, &ask),
-            Call::SysvNews(news) => {
-                self.sysv_news(cx, caller, news);
-                peer::Reply::Done
-            }
+            Call::Sysv(_)
+            | Call::SysvNews(_)
+            | Call::SysvKey { .. }
+            | Call::SysvLend { .. }
+            | Call::SysvRecall { .. } => return self.sysv_call(cx, caller, call),
             Call::Forget { segment } => {
                 if self.keeps(caller.node, segment) {
                     self.forget(cx, segment);
@@ -197,9 +200,6 @@ impl Rooms {
         reply: peer::Reply,
     ) {
         let then = self.calls.replied(cx, from, call, &reply);
-        if then.is_some() {
-            self.sysv_made(cx, &reply);
-        }
         match then {
             None => cx.emit(Event::Stale {}),
             Some(then) => self.carry_on(cx, from, then, reply),
@@ -224,14 +224,17 @@ impl Rooms {
                 peer::Reply::Depart { segment, news } => {
                     self.depart(cx, from, segment, &news, Then::Tell(ticket, client));
                 }
-                reply => {
-                    let reply = self.sysv_local(cx, reply);
-                    cx.reply(ticket, to_local(reply));
-                }
+                reply => cx.reply(ticket, to_local(reply)),
             },
             Then::Declared(caller) => self.declared(cx, caller, from),
             Then::Mourn(client) => self.sysv_exit(cx, client),
             Then::Told => self.sysv_told(cx),
+            Then::Register(get) => self.sysv_registered(cx, get, &reply),
+            Then::Visit(get) => self.sysv_visited(cx, *get, reply),
+            Then::Struck(name) => self.sysv_free(cx, name),
+            Then::Lent(buckets) => self.sysv_lent(cx, (from, buckets), &reply),
+            Then::Returned(bucket) => self.sysv_returned(cx, (from, bucket), &reply),
+            Then::Survey(ticket, _) => self.sysv_surveyed(cx, ticket, &reply),
             Then::Left => self.expelled(cx),
             Then::Bequeathed => self.bequeath(cx),
             Then::Open { client, name } => self.opened(cx, client, &name, reply),
@@ -300,7 +303,11 @@ fn to_local(reply: peer::Reply) -> Reply {
         peer::Reply::Segment(info) | peer::Reply::Reducing(info, _) => Reply::Segment(info),
         peer::Reply::Segments(infos) => Reply::Segments(infos),
         peer::Reply::Woken(count) => Reply::Woken(count),
-        peer::Reply::Depart { .. } | peer::Reply::Reached(_) => Reply::Done,
+        peer::Reply::Depart { .. }
+        | peer::Reply::Reached(_)
+        | peer::Reply::SysvKey(_)
+        | peer::Reply::SysvLent(_)
+        | peer::Reply::SysvEntries { .. } => Reply::Done,
         peer::Reply::Refused(why) => Reply::Refused(why),
         peer::Reply::Sysv(outcome) => Reply::Sysv(outcome),
     }

@@ -147,6 +147,7 @@ impl Rooms {
             self.barriers.home_died(node);
             self.conditions.home_died(node);
         }
+        self.sysv.strike_all_of(node);
         for then in self.calls.member_gone(node) {
             let why = Refusal::NodeGone(node);
             self.carry_on(cx, node, then, peer::Reply::Refused(why));
@@ -203,8 +204,7 @@ impl Rooms {
         let Some(coordinator) = &self.coordinator else {
             return;
         };
-        let named = coordinator.directory.get(id).cloned();
-        if let Some(info) = named.or_else(|| self.sysv.segment(id)) {
+        if let Some(info) = coordinator.directory.get(id).cloned() {
             self.segments
                 .entry(id)
                 .or_insert_with(|| Segment::new(info));

@@ -1,6 +1,7 @@
 //! System V calls on their way: from a process of this node to the home of the
 //! object, and back.
 
+use super::getting::name_of;
 use super::{Answers, Held, Unused};
 use crate::calls::{Caller, Then};
 use crate::effect::Reply;
@@ -11,7 +12,7 @@ use crate::segment::Segment;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{self, Call, Refusal};
 use pagemesh_wire::sysv::{
-    self, Ask, Errno, IPC_PRIVATE, Id, MESSAGE, News, OPERATIONS, Op, Outcome, Pick, SEMAPHORES,
+    self, Ask, Errno, Id, MESSAGE, News, OPERATIONS, Op, Outcome, Pick, SEMAPHORES,
 };
 use pagemesh_wire::{ClientId, NodeId, SegmentId, Ticket};
 
@@ -32,6 +33,20 @@ impl Rooms {
         let failed = |errno| Reply::Sysv(Outcome::Failed(errno));
         if let Some(errno) = too_large(&ask.op) {
             return cx.reply(ticket, failed(errno));
+        }
+        if name_of(&ask.op).is_some() {
+            return self.sysv_get(cx, (ticket, client), ask);
+        }
+        if let Op::Info { .. } = ask.op {
+            if cx.shell.alive.iter().any(|home| self.calls.tells(home)) {
+                let held = Held {
+                    ticket,
+                    client,
+                    ask,
+                };
+                return self.sysv.held.push(held);
+            }
+            return self.sysv_survey(cx, (ticket, client), &ask);
         }
         let home = match home(&ask.op, cx.me()) {
             Some(home) if cx.is_alive(home) => home,
@@ -74,19 +89,53 @@ impl Rooms {
         }
     }
 
+    /// A call of another node, or of this one, about System V objects.
+    pub(crate) fn sysv_call(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) {
+        let lends = caller.node == NodeId::COORDINATOR;
+        let reply = match call {
+            Call::Sysv(ask) => return self.sysv_serve(cx, caller, &ask),
+            Call::SysvKey { family, key, wish } => {
+                return self.sysv_key(cx, caller, (family, key), wish);
+            }
+            Call::SysvNews(news) => {
+                self.sysv_news(cx, caller, news);
+                peer::Reply::Done
+            }
+            Call::SysvLend { buckets } if lends => self.sysv_take(buckets),
+            Call::SysvRecall { bucket, after } if lends => self.sysv_give_back(bucket, after),
+            _ => {
+                let why = "only the first node lends keys and wants them back";
+                peer::Reply::Refused(Refusal::Invalid(why.into()))
+            }
+        };
+        self.answer(cx, caller, reply);
+    }
+
     /// A System V call has come home.
-    pub(crate) fn sysv_serve(&mut self, cx: &mut Cx<'_>, caller: Caller, ask: &Ask) {
+    pub(super) fn sysv_serve(&mut self, cx: &mut Cx<'_>, caller: Caller, ask: &Ask) {
+        if let Some(name) = name_of(&ask.op)
+            && caller.node != cx.me()
+            && self.sysv.keys.is_busy(name)
+        {
+            return self.sysv.keys.wait(name, caller, ask);
+        }
         let answers = self.sysv.serve(cx.now, cx.me(), caller, ask);
         self.sysv_answer(cx, answers);
     }
 
     /// A node tells of its processes.
-    pub(crate) fn sysv_news(&mut self, cx: &mut Cx<'_>, caller: Caller, news: News) {
+    fn sysv_news(&mut self, cx: &mut Cx<'_>, caller: Caller, news: News) {
         let answers = self.sysv.told(cx.now, caller, news);
         self.sysv_answer(cx, answers);
     }
 
     pub(crate) fn sysv_answer(&mut self, cx: &mut Cx<'_>, answers: Answers) {
+        for id in answers.made {
+            self.sysv_made(cx, id);
+        }
+        for (name, id) in answers.struck {
+            self.sysv_strike(cx, name, id);
+        }
         for (caller, reply) in answers.replies {
             self.answer(cx, caller, reply);
         }
@@ -99,17 +148,14 @@ impl Rooms {
     fn sysv_forget(&mut self, cx: &mut Cx<'_>, unused: Unused) {
         let Unused { segment, mut there } = unused;
         there.insert(cx.me());
-        if sysv::keeper(segment) == Some(NodeId::COORDINATOR) {
-            there.insert(segment.home());
-        }
         for node in cx.shell.alive.iter().filter(|node| there.contains(*node)) {
             self.call(cx, node, Call::Forget { segment }, Then::Nothing);
         }
     }
 
-    /// This node leaves: what it keeps for itself alone goes with it.
+    /// This node leaves: the objects that are at home here go with it.
     pub(crate) fn sysv_leave(&mut self, cx: &mut Cx<'_>) {
-        for unused in self.sysv.shm.private(cx.me()) {
+        for unused in self.sysv.shm.all() {
             self.sysv_forget(cx, unused);
         }
     }
@@ -140,6 +186,8 @@ impl Rooms {
     /// what it wanted undone is undone.
     pub(crate) fn sysv_exit(&mut self, cx: &mut Cx<'_>, client: ClientId) {
         self.sysv.held.retain(|held| held.client != client);
+        self.sysv.keys.client_gone(client);
+        self.sysv.end_surveys_of(client);
         if self.calls.mourns(client) {
             return;
         }
@@ -155,12 +203,11 @@ impl Rooms {
         }
     }
 
-    /// A node is gone: its processes are, and so are the objects it kept for itself.
+    /// A node is gone: its processes are, and so are the objects that were at home there.
     pub(crate) fn sysv_member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         let answers = self.sysv.member_gone(cx.now, node);
         self.sysv_answer(cx, answers);
-        let alone = node != NodeId::COORDINATOR;
-        let kept = |id: &SegmentId| alone && sysv::keeper(*id) == Some(node);
+        let kept = |id: &SegmentId| sysv::keeper(*id) == Some(node);
         let lost: Vec<_> = self.segments.keys().copied().filter(kept).collect();
         for id in lost {
             self.forget(cx, id);
@@ -174,27 +221,11 @@ impl Rooms {
 
     /// This node answers for the pages of what a process here has made, whether or
     /// not anybody attaches it here.
-    pub(crate) fn sysv_made(&mut self, cx: &Cx<'_>, reply: &peer::Reply) {
-        if let peer::Reply::Segment(info) = reply
-            && sysv::keeper(info.id).is_some()
-            && info.id.home() == cx.me()
-        {
+    pub(super) fn sysv_made(&mut self, cx: &Cx<'_>, id: Id) {
+        if let Some(info) = self.sysv.shm.info(id) {
+            debug_assert_eq!(info.id.home(), cx.me());
             let made = self.segments.entry(info.id);
-            made.or_insert_with(|| Segment::new(info.clone()));
-        }
-    }
-
-    /// What a process gets to hear, which may be more than its home knows.
-    pub(crate) fn sysv_local(&self, cx: &Cx<'_>, reply: peer::Reply) -> peer::Reply {
-        match reply {
-            peer::Reply::Sysv(Outcome::Usage(usage)) if cx.me() != NodeId::COORDINATOR => {
-                peer::Reply::Sysv(Outcome::Usage(self.sysv.with_private(usage)))
-            }
-            peer::Reply::Segment(info) if sysv::keeper(info.id).is_some() => {
-                let id = id_of(&info.name).map_or(-1, |id| id.0);
-                peer::Reply::Sysv(Outcome::Number(id))
-            }
-            reply => reply,
+            made.or_insert_with(|| Segment::new(info));
         }
     }
 }
@@ -210,24 +241,12 @@ pub(crate) struct Why {
 
 /// The home of the object that this is about.
 fn home(op: &Op, me: NodeId) -> Option<NodeId> {
-    let of_key = |key| {
-        if key == IPC_PRIVATE {
-            me
-        } else {
-            NodeId::COORDINATOR
-        }
-    };
     match op {
-        Op::ShmGet { key, .. } | Op::SemGet { key, .. } | Op::MsgGet { key, .. } => {
-            Some(of_key(*key))
-        }
-        Op::Info { .. } => Some(NodeId::COORDINATOR),
+        Op::ShmGet { .. } | Op::SemGet { .. } | Op::MsgGet { .. } | Op::Info { .. } => None,
+        Op::InfoHere { .. } => Some(me),
         Op::Stat { pick, .. } => match pick {
             Pick::Id(id) => id.home(),
-            Pick::Index(place) | Pick::IndexAny(place) => {
-                let shared = place & 1 == 0;
-                Some(if shared { NodeId::COORDINATOR } else { me })
-            }
+            Pick::Index(index) | Pick::IndexAny(index) => Id::home_at(*index),
         },
         Op::ShmAttach { id, .. }
         | Op::ShmLock { id, .. }

@@ -1,36 +1,45 @@
 //! System V shared memory, semaphores and message queues (M2, M3).
 //!
-//! An object has a *home*, which answers for it: the coordinator for all that
-//! have a key, and the node of their creator for private ones, so that what
-//! never leaves a node sends no datagram (M4). The number of an object says
-//! which. The pages of a segment are those of an ordinary segment created where
-//! its creator runs (M7); this room only knows who may attach it and how many do.
+//! An object has a *home*, which answers for it: the node of its creator, so that what
+//! never leaves a node sends no datagram (M4). The number of an object says which. The
+//! pages of a segment are those of an ordinary segment created there (M7); this room
+//! only knows who may attach it and how many do. Which object has which key the
+//! coordinator knows, or the node that it lent the key to ([`register`], [`getting`]).
 //!
-//! Private objects go with their node. Everything here is decided from the
-//! requests alone: credentials, limits and the time of day come with them.
+//! Objects go with their home. Everything here is decided from the requests alone:
+//! credentials, limits and the time of day come with them.
 
 mod desk;
+mod getting;
 mod msg;
+mod register;
 mod sem;
 mod shm;
+mod survey;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use desk::Why;
+pub(crate) use getting::Get;
 
 use crate::calls::Caller;
 use crate::time::Time;
+use getting::Keys;
 use msg::{Queues, Wish};
-use pagemesh_wire::peer::{Credentials, Reply, SegmentInfo};
+use pagemesh_wire::peer::{Credentials, Reply};
+use pagemesh_wire::sysv::keys::Name;
 use pagemesh_wire::sysv::{
-    Ask, Errno, Family, IPC_PRIVATE, Limits, News, Op, Outcome, Pick, Usage,
+    Ask, Errno, Family, IPC_CREAT, IPC_PRIVATE, Id, Limits, News, Op, Outcome, Pick, Usage,
 };
 use pagemesh_wire::{ClientId, NodeId, NodeSet, SegmentId, Ticket};
+use register::Register;
 use sem::Sems;
 use serde::{Deserialize, Serialize};
-use shm::{Attaching, Found, Shms, Told};
+use shm::{Attaching, Shms, Told};
 use std::collections::{BTreeMap, BTreeSet};
+use survey::Survey;
+use table::Keyed;
 
 /// A process of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -49,6 +58,10 @@ pub(crate) struct Sysv {
     here: BTreeMap<ClientId, Here>,
     /// Calls whose home does not know yet what happened before them.
     held: Vec<Held>,
+    keys: Keys,
+    /// Empty, but at the coordinator.
+    register: Register,
+    surveys: BTreeMap<Ticket, Survey>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -92,10 +105,20 @@ struct Asker<'a> {
     now: u64,
 }
 
-impl Asker<'_> {
-    /// Home and site of what it creates.
-    fn place(&self) -> (NodeId, NodeId) {
-        (self.me, self.caller.node)
+impl<'a> Asker<'a> {
+    fn new(me: NodeId, caller: Caller, ask: &'a Ask) -> Self {
+        Self {
+            me,
+            caller,
+            process: Process {
+                node: caller.node,
+                client: ask.who.client,
+            },
+            pid: ask.who.pid,
+            who: &ask.who.credentials,
+            limits: &ask.limits,
+            now: ask.wall,
+        }
     }
 }
 
@@ -105,6 +128,10 @@ pub(crate) struct Answers {
     replies: Vec<(Caller, Reply)>,
     /// Segments that nobody can use any more.
     unused: Vec<Unused>,
+    /// Segments that are new here.
+    made: Vec<Id>,
+    /// Keys that objects here do not have any more.
+    struck: Vec<(Name, Id)>,
 }
 
 /// A segment that nobody can use any more.
@@ -141,18 +168,7 @@ impl Sysv {
             at: now,
             seconds: ask.wall,
         };
-        let asker = Asker {
-            me,
-            caller,
-            process: Process {
-                node: caller.node,
-                client: ask.who.client,
-            },
-            pid: ask.who.pid,
-            who: &ask.who.credentials,
-            limits: &ask.limits,
-            now: ask.wall,
-        };
+        let asker = Asker::new(me, caller, ask);
         let mut answers = Answers::default();
         match &ask.op {
             Op::SemOp { id, ops } => self.sem.operate(&asker, *id, ops, &mut answers),
@@ -178,14 +194,6 @@ impl Sysv {
                 };
                 self.msg.receive(&asker, *id, wish, &mut answers);
             }
-            Op::ShmGet { key, size, flags } => {
-                let reply = match self.shm_get(&asker, (*key, *size, *flags)) {
-                    Ok(Found::There(id)) => Reply::Sysv(Outcome::Number(id.0)),
-                    Ok(Found::Made(info)) => Reply::Segment(info),
-                    Err(errno) => Reply::Sysv(Outcome::Failed(errno)),
-                };
-                answers.replies.push((caller, reply));
-            }
             Op::ShmAttach { id, write, exec } => {
                 let wish = Attaching {
                     id: *id,
@@ -207,27 +215,94 @@ impl Sysv {
         answers
     }
 
-    fn shm_get(&mut self, asker: &Asker<'_>, wish: (i32, u64, i32)) -> Result<Found> {
-        if !is_home(asker, wish.0) {
-            return Err(Errno::EINVAL);
+    /// An object for somebody who has a key, or wants a new one. Processes of this node
+    /// come here only if what is not here is nowhere.
+    fn get(&mut self, asker: &Asker<'_>, op: &Op, answers: &mut Answers) -> Result<Outcome> {
+        let (name, flags, found) = match *op {
+            Op::ShmGet { key, size, flags } => {
+                let found = self.shm.find(asker, (key, size, flags));
+                ((Family::Shm, key), flags, found)
+            }
+            Op::SemGet { key, count, flags } => {
+                let found = self.sem.find(asker, (key, count, flags));
+                ((Family::Sem, key), flags, found)
+            }
+            Op::MsgGet { key, flags } => (
+                (Family::Msg, key),
+                flags,
+                self.msg.find(asker, (key, flags)),
+            ),
+            _ => return Err(Errno::EINVAL),
+        };
+        if let Some(id) = found? {
+            return Ok(Outcome::Number(id.0));
         }
-        self.shm.find_or_make(asker, wish)
+        if asker.caller.node != asker.me {
+            return Ok(getting::NOT_HERE);
+        }
+        if name.1 != IPC_PRIVATE && flags & IPC_CREAT == 0 {
+            return Err(Errno::ENOENT);
+        }
+        let id = self.make(asker, op)?;
+        self.table_mut(name.0).show(id);
+        if name.0 == Family::Shm {
+            answers.made.push(id);
+        }
+        Ok(Outcome::Number(id.0))
+    }
+
+    /// A new object that nobody knows yet.
+    fn make(&mut self, asker: &Asker<'_>, op: &Op) -> Result<Id> {
+        match *op {
+            Op::ShmGet { key, size, flags } => self.shm.offer(asker, (key, size, flags)),
+            Op::SemGet { key, count, flags } => self.sem.offer(asker, (key, count, flags)),
+            Op::MsgGet { key, flags } => self.msg.offer(asker, (key, flags)),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// What a process of this node offers the register; or what its get ends with if
+    /// nobody has the key.
+    fn offer(&mut self, me: NodeId, ask: &Ask) -> Result<Id> {
+        let (Op::ShmGet { flags, .. } | Op::SemGet { flags, .. } | Op::MsgGet { flags, .. }) =
+            ask.op
+        else {
+            return Err(Errno::EINVAL);
+        };
+        let call = pagemesh_wire::CallId(0);
+        let asker = Asker::new(me, Caller { node: me, call }, ask);
+        if let Op::SemGet { count, .. } = ask.op {
+            // The kernel judges that before it looks for the key.
+            sem::wanted(&asker, count)?;
+        }
+        if flags & IPC_CREAT == 0 {
+            return Err(Errno::ENOENT);
+        }
+        self.make(&asker, &ask.op)
+    }
+
+    fn table(&self, family: Family) -> &dyn Keyed {
+        match family {
+            Family::Shm => self.shm.table(),
+            Family::Sem => self.sem.table(),
+            Family::Msg => self.msg.table(),
+        }
+    }
+
+    fn table_mut(&mut self, family: Family) -> &mut dyn Keyed {
+        match family {
+            Family::Shm => self.shm.table_mut(),
+            Family::Sem => self.sem.table_mut(),
+            Family::Msg => self.msg.table_mut(),
+        }
     }
 
     /// Calls that never wait.
     fn at_once(&mut self, asker: &Asker<'_>, op: &Op, answers: &mut Answers) -> Result<Outcome> {
         let number = |()| Outcome::Number(0);
         match *op {
-            Op::SemGet { key, .. } | Op::MsgGet { key, .. } if !is_home(asker, key) => {
-                Err(Errno::EINVAL)
-            }
-            Op::SemGet { key, count, flags } => {
-                let id = self.sem.find_or_make(asker, (key, count, flags));
-                id.map(|id| Outcome::Number(id.0))
-            }
-            Op::MsgGet { key, flags } => {
-                let id = self.msg.find_or_make(asker, (key, flags));
-                id.map(|id| Outcome::Number(id.0))
+            Op::ShmGet { .. } | Op::SemGet { .. } | Op::MsgGet { .. } => {
+                self.get(asker, op, answers)
             }
             Op::ShmLock { id, lock } => self.shm.lock(asker, id, lock).map(number),
             Op::SemGetOne { id, number, what } => {
@@ -257,16 +332,21 @@ impl Sysv {
                 Family::Msg => self.msg.change(asker, id, change, answers).map(number),
             },
             Op::Remove { family, id } => {
+                let key = self.table(family).key_of(id);
                 match family {
                     Family::Shm => answers.unused.extend(self.shm.remove(asker, id)?),
                     Family::Sem => self.sem.remove(asker, id, answers)?,
                     Family::Msg => self.msg.remove(asker, id, answers)?,
                 }
+                if key != IPC_PRIVATE {
+                    answers.struck.push(((family, key), id));
+                }
                 Ok(Outcome::Number(0))
             }
-            Op::Info { family } => Ok(Outcome::Usage(self.usage(asker, family))),
-            Op::ShmGet { .. }
-            | Op::SemOp { .. }
+            Op::Info { family } | Op::InfoHere { family } => {
+                Ok(Outcome::Usage(self.usage(asker, family)))
+            }
+            Op::SemOp { .. }
             | Op::MsgSend { .. }
             | Op::MsgReceive { .. }
             | Op::ShmAttach { .. } => Err(Errno::EINVAL),
@@ -281,16 +361,13 @@ impl Sysv {
         }
     }
 
-    fn count(&self, family: Family) -> Count {
-        match family {
+    /// What there is here.
+    fn usage(&self, asker: &Asker<'_>, family: Family) -> Usage {
+        let (highest, objects, parts, bytes) = match family {
             Family::Shm => self.shm.count(),
             Family::Sem => self.sem.count(),
             Family::Msg => self.msg.count(),
-        }
-    }
-
-    fn usage(&self, asker: &Asker<'_>, family: Family) -> Usage {
-        let (highest, objects, parts, bytes) = self.count(family);
+        };
         Usage {
             family,
             highest,
@@ -299,16 +376,6 @@ impl Sysv {
             bytes,
             limits: *asker.limits,
         }
-    }
-
-    /// What the coordinator has, with what is private here.
-    pub(crate) fn with_private(&self, mut usage: Usage) -> Usage {
-        let (highest, objects, parts, bytes) = self.count(usage.family);
-        usage.highest = usage.highest.max(highest);
-        usage.objects = usage.objects.saturating_add(objects);
-        usage.parts = usage.parts.saturating_add(parts);
-        usage.bytes = usage.bytes.saturating_add(bytes);
-        usage
     }
 
     /// A node tells of its processes.
@@ -348,27 +415,33 @@ impl Sysv {
     pub(crate) fn cancel(&mut self, caller: Caller) {
         self.sem.cancel(caller);
         self.msg.cancel(caller);
+        self.keys.cancel(caller);
+        self.register.cancel(caller);
     }
 
     /// A process wants no answer any more. True if it was to get one.
     pub(crate) fn withdraw(&mut self, ticket: Ticket) -> bool {
-        let before = self.held.len();
+        let count = |room: &Self| room.held.len() + room.keys.len() + room.surveys.len();
+        let before = count(self);
         self.held.retain(|held| held.ticket != ticket);
-        self.held.len() < before
+        self.keys.withdraw(ticket);
+        self.end_survey(ticket);
+        count(self) < before
     }
 
     /// A node is gone, with all its processes.
     pub(crate) fn member_gone(&mut self, now: Time, node: NodeId) -> Answers {
         let mut answers = Answers::default();
+        self.keys.member_gone(node);
         self.msg.member_gone(node);
         self.sem.member_gone(node, self.wall.at(now), &mut answers);
         answers.unused = self.shm.member_gone(node);
         answers
     }
 
-    /// What is known of a segment, where it is kept.
-    pub(crate) fn segment(&self, segment: SegmentId) -> Option<SegmentInfo> {
-        self.shm.info(segment)
+    /// What nodes lose that are gone concerns the register before all else.
+    pub(crate) fn strike_all_of(&mut self, node: NodeId) {
+        self.register.member_gone(node);
     }
 
     /// Notes what a process of this node is about to do at `home`.
@@ -393,9 +466,4 @@ impl Sysv {
     fn pid_of(&self, client: ClientId) -> i32 {
         self.here.get(&client).map_or(0, |here| here.pid)
     }
-}
-
-/// Objects with keys are made by the coordinator, private ones by their node.
-fn is_home(asker: &Asker<'_>, key: i32) -> bool {
-    asker.me == NodeId::COORDINATOR || (key == IPC_PRIVATE && asker.caller.node == asker.me)
 }

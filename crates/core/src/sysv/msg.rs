@@ -1,6 +1,6 @@
 //! Message queues.
 
-use super::table::{self, Body, READ, Table, WRITE, new_perm};
+use super::table::{self, Body, Keyed, READ, Table, WRITE, new_perm};
 use super::{Answers, Asker, Count, Process};
 use crate::calls::Caller;
 use pagemesh_wire::NodeId;
@@ -92,14 +92,21 @@ impl Wish {
 }
 
 impl Queues {
-    pub(super) fn find_or_make(
+    /// The queue of this key, if it is here.
+    pub(super) fn find(
+        &self,
+        asker: &Asker<'_>,
+        (key, flags): (i32, i32),
+    ) -> Result<Option<Id>, Errno> {
+        self.0.find(key, flags, asker.who, |_| true)
+    }
+
+    /// A queue that nobody knows yet.
+    pub(super) fn offer(
         &mut self,
         asker: &Asker<'_>,
         (key, flags): (i32, i32),
     ) -> Result<Id, Errno> {
-        if let Some(id) = self.0.find(key, flags, asker.who, |_| true)? {
-            return Ok(id);
-        }
         let queue = Queue {
             messages: VecDeque::new(),
             bytes: 0,
@@ -113,8 +120,15 @@ impl Queues {
             receivers: Vec::new(),
         };
         let perm = new_perm(key, flags, asker.who);
-        self.0
-            .insert(asker.place(), perm, asker.limits.msgmni, |_| queue)
+        self.0.offer(asker.me, perm, asker.limits.msgmni, |_| queue)
+    }
+
+    pub(super) fn table(&self) -> &dyn Keyed {
+        &self.0
+    }
+
+    pub(super) fn table_mut(&mut self) -> &mut dyn Keyed {
+        &mut self.0
     }
 
     pub(super) fn send(
@@ -208,7 +222,7 @@ impl Queues {
             qbytes: queue.room,
             lspid: queue.lspid,
             lrpid: queue.lrpid,
-            site: object.site,
+            site: asker.me,
         })
     }
 

@@ -1,7 +1,7 @@
 //! Sets of semaphores: operations all of which happen or none, in the order in
 //! which they came, and undone when their process ends.
 
-use super::table::{self, Body, READ, Table, WRITE, new_perm};
+use super::table::{self, Body, Keyed, READ, Table, WRITE, new_perm};
 use super::{Answers, Asker, Count, Process};
 use crate::calls::Caller;
 use pagemesh_wire::NodeId;
@@ -48,24 +48,30 @@ enum Trial {
 }
 
 impl Sems {
-    pub(super) fn find_or_make(
+    /// The set of this key, if it is here.
+    pub(super) fn find(
+        &self,
+        asker: &Asker<'_>,
+        (key, count, flags): (i32, i32, i32),
+    ) -> Result<Option<Id>, Errno> {
+        let count = wanted(asker, count)?;
+        let enough = |set: &Set| count as usize <= set.values.len();
+        self.0.find(key, flags, asker.who, enough)
+    }
+
+    /// A set that nobody knows yet.
+    pub(super) fn offer(
         &mut self,
         asker: &Asker<'_>,
         (key, count, flags): (i32, i32, i32),
     ) -> Result<Id, Errno> {
         let limits = asker.limits;
-        let count = u32::try_from(count).map_err(|_| Errno::EINVAL)?;
-        if count > limits.semmsl.min(SEMAPHORES) {
-            return Err(Errno::EINVAL);
-        }
-        let enough = |set: &Set| count as usize <= set.values.len();
-        if let Some(id) = self.0.find(key, flags, asker.who, enough)? {
-            return Ok(id);
-        }
+        let count = wanted(asker, count)?;
         if count == 0 {
             return Err(Errno::EINVAL);
         }
-        if self.total() + u64::from(count) > u64::from(limits.semmns) {
+        let taken: u64 = self.0.all().map(|set| set.body.values.len() as u64).sum();
+        if taken + u64::from(count) > u64::from(limits.semmns) {
             return Err(Errno::ENOSPC);
         }
         let set = Set {
@@ -77,7 +83,15 @@ impl Sems {
             undo: BTreeMap::new(),
         };
         let perm = new_perm(key, flags, asker.who);
-        self.0.insert(asker.place(), perm, limits.semmni, |_| set)
+        self.0.offer(asker.me, perm, limits.semmni, |_| set)
+    }
+
+    pub(super) fn table(&self) -> &dyn Keyed {
+        &self.0
+    }
+
+    pub(super) fn table_mut(&mut self) -> &mut dyn Keyed {
+        &mut self.0
     }
 
     fn total(&self) -> u64 {
@@ -238,7 +252,7 @@ impl Sems {
             otime: object.body.otime,
             ctime: object.body.ctime,
             nsems: object.body.values.len() as u32,
-            site: object.site,
+            site: asker.me,
         })
     }
 
@@ -298,6 +312,13 @@ impl Sems {
             }
         }
     }
+}
+
+/// How many semaphores somebody wants, who may not want so many.
+pub(super) fn wanted(asker: &Asker<'_>, count: i32) -> Result<u32, Errno> {
+    let count = u32::try_from(count).map_err(|_| Errno::EINVAL)?;
+    let most = asker.limits.semmsl.min(SEMAPHORES);
+    (count <= most).then_some(count).ok_or(Errno::EINVAL)
 }
 
 impl Body for Set {

@@ -1,7 +1,7 @@
 //! Shared memory: what there is to know of segments but their pages, which are
 //! like those of all other segments.
 
-use super::table::{Body, EXECUTE, READ, Table, WRITE, new_perm};
+use super::table::{Body, EXECUTE, Keyed, Object, READ, Table, WRITE, new_perm};
 use super::{Asker, Count, Unused};
 use pagemesh_wire::peer::{Policy, SegmentInfo, SegmentSpec};
 use pagemesh_wire::sysv::{self, Change, Errno, Id, Perm, Pick, SHM_DEST, SHM_LOCKED, ShmStat};
@@ -39,15 +39,6 @@ struct There {
     given: Vec<CallId>,
 }
 
-/// What a get has found.
-pub(super) enum Found {
-    /// An object that was there.
-    There(Id),
-    /// A new one. Where it was created, its segment must be known from now on:
-    /// others ask there for its pages.
-    Made(SegmentInfo),
-}
-
 /// An attachment that is wanted.
 pub(super) struct Attaching {
     pub(super) id: Id,
@@ -66,26 +57,32 @@ pub(super) struct Told {
 }
 
 impl Shms {
-    pub(super) fn find_or_make(
+    /// The segment of this key, if it is here.
+    pub(super) fn find(
+        &self,
+        asker: &Asker<'_>,
+        (key, size, flags): (i32, u64, i32),
+    ) -> Result<Option<Id>, Errno> {
+        let fits = |shm: &Shm| size <= shm.size;
+        self.table.find(key, flags, asker.who, fits)
+    }
+
+    /// A segment that nobody knows yet.
+    pub(super) fn offer(
         &mut self,
         asker: &Asker<'_>,
         (key, size, flags): (i32, u64, i32),
-    ) -> Result<Found, Errno> {
-        let fits = |shm: &Shm| size <= shm.size;
-        if let Some(id) = self.table.find(key, flags, asker.who, fits)? {
-            return Ok(Found::There(id));
-        }
+    ) -> Result<Id, Errno> {
         let limits = asker.limits;
-        let pages = ByteLen(size)
+        let wanted = ByteLen(size)
             .pages()
             .filter(|_| (1..=limits.shmmax).contains(&size));
-        let pages = u64::from(pages.ok_or(Errno::EINVAL)?.0);
-        if self.pages().saturating_add(pages) > limits.shmall {
+        let wanted = u64::from(wanted.ok_or(Errno::EINVAL)?.0);
+        if pages(self.table.all()).saturating_add(wanted) > limits.shmall {
             return Err(Errno::ENOSPC);
         }
-        let (home, site) = asker.place();
         self.serial += 1;
-        let segment = sysv::segment(site, self.serial, home != NodeId::COORDINATOR);
+        let segment = sysv::segment(asker.me, self.serial);
         let shm = |_| Shm {
             segment,
             size,
@@ -97,14 +94,21 @@ impl Shms {
             there: BTreeMap::new(),
         };
         let perm = new_perm(key, flags, asker.who);
-        let id = self.table.insert((home, site), perm, limits.shmmni, shm)?;
-        let made = self.table.get(id)?;
-        Ok(Found::Made(info(id, made.perm, &made.body)))
+        self.table.offer(asker.me, perm, limits.shmmni, shm)
     }
 
-    fn pages(&self) -> u64 {
-        let size = |shm: &Shm| shm.size.div_ceil(PAGE_SIZE as u64);
-        self.table.iter().map(|object| size(&object.body)).sum()
+    pub(super) fn table(&self) -> &dyn Keyed {
+        &self.table
+    }
+
+    pub(super) fn table_mut(&mut self) -> &mut dyn Keyed {
+        &mut self.table
+    }
+
+    /// What others may ask this node for pages of.
+    pub(super) fn info(&self, id: Id) -> Option<SegmentInfo> {
+        let object = self.table.get(id).ok()?;
+        Some(info(id, object.perm, &object.body))
     }
 
     pub(super) fn attach(
@@ -178,7 +182,7 @@ impl Shms {
             cpid: shm.cpid,
             lpid: shm.lpid,
             nattch: shm.attachments(),
-            site: object.site,
+            site: asker.me,
         })
     }
 
@@ -201,7 +205,8 @@ impl Shms {
 
     /// The highest place, and how many segments and pages.
     pub(super) fn count(&self) -> Count {
-        (self.table.highest(), self.table.len(), self.pages(), 0)
+        let pages = pages(self.table.iter());
+        (self.table.highest(), self.table.len(), pages, 0)
     }
 
     /// A node is gone, with its attachments. Returns the segments that are gone now.
@@ -215,18 +220,10 @@ impl Shms {
         left.into_iter().filter_map(|id| self.bury(id)).collect()
     }
 
-    /// Segments that are kept by this node alone, which leaves.
-    pub(super) fn private(&self, me: NodeId) -> Vec<Unused> {
+    /// All segments, which go with this node when it leaves.
+    pub(super) fn all(&self) -> Vec<Unused> {
         let kept = self.table.iter().map(|object| &object.body);
-        let private = kept.filter(|shm| sysv::keeper(shm.segment) == Some(me));
-        private.map(Shm::unused).collect()
-    }
-
-    /// The object of a segment, for whoever answers for its pages.
-    pub(super) fn info(&self, segment: SegmentId) -> Option<SegmentInfo> {
-        let mut all = self.table.iter();
-        let object = all.find(|object| object.body.segment == segment)?;
-        Some(info(object.id, object.perm, &object.body))
+        kept.map(Shm::unused).collect()
     }
 }
 
@@ -248,6 +245,11 @@ impl Shm {
         let count = |there: &There| u64::from(there.count) + there.given.len() as u64;
         self.there.values().map(count).sum()
     }
+}
+
+fn pages<'a>(all: impl Iterator<Item = &'a Object<Shm>>) -> u64 {
+    let size = |shm: &Shm| shm.size.div_ceil(PAGE_SIZE as u64);
+    all.map(|object| size(&object.body)).sum()
 }
 
 fn info(id: Id, perm: Perm, shm: &Shm) -> SegmentInfo {

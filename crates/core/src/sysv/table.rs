@@ -3,6 +3,7 @@
 use super::Asker;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::peer::Credentials;
+use pagemesh_wire::sysv::keys::Bucket;
 use pagemesh_wire::sysv::{
     Change, Errno, IPC_CREAT, IPC_EXCL, IPC_PRIVATE, Id, OBJECTS, Perm, Pick,
 };
@@ -20,6 +21,8 @@ pub(super) const EXECUTE: i32 = 0o111;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Table<T> {
     slots: BTreeMap<u16, Object<T>>,
+    /// Made, but nobody knows them before the register of keys has agreed.
+    offered: BTreeMap<u16, Object<T>>,
     keys: BTreeMap<i32, u16>,
     /// Objects made so far: their numbers come again late.
     made: u16,
@@ -29,8 +32,6 @@ pub(super) struct Table<T> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Object<T> {
     pub(super) id: Id,
-    /// Where its creator ran.
-    pub(super) site: NodeId,
     pub(super) perm: Perm,
     pub(super) body: T,
 }
@@ -45,6 +46,7 @@ impl<T> Default for Table<T> {
     fn default() -> Self {
         Self {
             slots: BTreeMap::new(),
+            offered: BTreeMap::new(),
             keys: BTreeMap::new(),
             made: 0,
         }
@@ -52,8 +54,8 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    /// The object of this key, if the flags and its mode allow; none if it is
-    /// to be made. `fits` says whether it is as large as the caller thinks.
+    /// The object of this key, if the flags and its mode allow; none if none has it
+    /// here. `fits` says whether it is as large as the caller thinks.
     pub(super) fn find(
         &self,
         key: i32,
@@ -63,8 +65,7 @@ impl<T> Table<T> {
     ) -> Result<Option<Id>, Errno> {
         let slot = self.keys.get(&key).filter(|_| key != IPC_PRIVATE);
         let Some(object) = slot.map(|slot| &self.slots[slot]) else {
-            let make = key == IPC_PRIVATE || flags & IPC_CREAT != 0;
-            return if make { Ok(None) } else { Err(Errno::ENOENT) };
+            return Ok(None);
         };
         if flags & IPC_CREAT != 0 && flags & IPC_EXCL != 0 {
             return Err(Errno::EEXIST);
@@ -76,33 +77,23 @@ impl<T> Table<T> {
         Ok(Some(object.id))
     }
 
-    /// A new object, at home here.
-    pub(super) fn insert(
+    /// A new object, at home here, which nobody knows before it is shown.
+    pub(super) fn offer(
         &mut self,
-        (home, site): (NodeId, NodeId),
+        home: NodeId,
         perm: Perm,
         limit: u32,
         body: impl FnOnce(Id) -> T,
     ) -> Result<Id, Errno> {
-        if self.slots.len() >= limit.min(OBJECTS) as usize {
+        if self.slots.len() + self.offered.len() >= limit.min(OBJECTS) as usize {
             return Err(Errno::ENOSPC);
         }
-        let mut slots = (0..).zip(self.slots.keys());
-        let gap = slots.find(|(place, slot)| place != *slot);
-        let slot = gap.map_or(self.slots.len() as u16, |(place, _)| place);
+        let free = |slot: &u16| !self.slots.contains_key(slot) && !self.offered.contains_key(slot);
+        let slot = (0..=u16::MAX).find(free).ok_or(Errno::ENOSPC)?;
         self.made = self.made.wrapping_add(1);
         let id = Id::new(home, slot, self.made);
         let body = body(id);
-        if perm.key != IPC_PRIVATE {
-            self.keys.insert(perm.key, slot);
-        }
-        let object = Object {
-            id,
-            site,
-            perm,
-            body,
-        };
-        self.slots.insert(slot, object);
+        self.offered.insert(slot, Object { id, perm, body });
         Ok(id)
     }
 
@@ -141,9 +132,8 @@ impl<T> Table<T> {
 
     /// The object that somebody wants to look at.
     pub(super) fn pick(&self, pick: Pick, who: &Credentials) -> Result<&Object<T>, Errno> {
-        // The lowest bit says whose table an index is for; here it must fit, too.
         let at = |index: i32| {
-            let slot = u16::try_from(index >> 1).map_err(|_| Errno::EINVAL)?;
+            let slot = Id::slot_at(index).ok_or(Errno::EINVAL)?;
             let object = self.slots.get(&slot);
             object
                 .filter(|object| object.id.index() == index)
@@ -204,6 +194,11 @@ impl<T> Table<T> {
         self.slots.values_mut()
     }
 
+    /// With those that nobody knows yet: they count where there is a limit.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Object<T>> {
+        self.slots.values().chain(self.offered.values())
+    }
+
     pub(super) fn len(&self) -> u32 {
         self.slots.len() as u32
     }
@@ -212,6 +207,51 @@ impl<T> Table<T> {
     pub(super) fn highest(&self) -> i32 {
         let last = self.slots.last_key_value();
         last.map_or(-1, |(_, object)| object.id.index())
+    }
+}
+
+/// A table of any family, as far as keys go.
+pub(super) trait Keyed {
+    /// Whether an object here has this key.
+    fn has(&self, key: i32) -> bool;
+    /// The key of an object; `IPC_PRIVATE` if it has none.
+    fn key_of(&self, id: Id) -> i32;
+    /// Keys that objects here have and that fall into this bucket, in order.
+    fn keys(&self, bucket: Bucket) -> Vec<(i32, Id)>;
+    /// An object that was offered is there from now on.
+    fn show(&mut self, id: Id);
+    /// An object that was offered is not needed.
+    fn discard(&mut self, id: Id);
+}
+
+impl<T> Keyed for Table<T> {
+    fn has(&self, key: i32) -> bool {
+        self.keys.contains_key(&key)
+    }
+
+    fn key_of(&self, id: Id) -> i32 {
+        self.get(id).map_or(IPC_PRIVATE, |object| object.perm.key)
+    }
+
+    fn keys(&self, bucket: Bucket) -> Vec<(i32, Id)> {
+        let keys = self.keys.iter();
+        let here = keys.filter(|(key, _)| Bucket::of(**key) == bucket);
+        here.map(|(key, slot)| (*key, self.slots[slot].id))
+            .collect()
+    }
+
+    fn show(&mut self, id: Id) {
+        let slot = id.slot();
+        if let Some(object) = self.offered.remove(&slot) {
+            if object.perm.key != IPC_PRIVATE {
+                self.keys.insert(object.perm.key, slot);
+            }
+            self.slots.insert(slot, object);
+        }
+    }
+
+    fn discard(&mut self, id: Id) {
+        self.offered.remove(&id.slot());
     }
 }
 

@@ -8,11 +8,14 @@ use pagemesh_compress::{Codec, pack};
 use pagemesh_core::{Input, Request};
 use pagemesh_diff::{PAGE, encode};
 use pagemesh_wire::circular::{self, Circular, SHORTEST_TRIAL};
-use pagemesh_wire::header::HEADER_SIZE;
+use pagemesh_wire::header::{HEADER_SIZE, Header};
 use pagemesh_wire::local::{self, RequestPacket};
-use pagemesh_wire::peer::{Access, Call, Credentials};
+use pagemesh_wire::peer::{Access, Call, Credentials, Message, Reply};
+use pagemesh_wire::sysv::keys::{Bucket, Buckets, Entry, Wish, Word};
+use pagemesh_wire::sysv::{Ask, Family, IPC_CREAT, Id, Limits, Op, Who};
 use pagemesh_wire::{
-    ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, SyncKey, Ticket,
+    CallId, ClientId, ClusterId, Incarnation, MappingId, NodeId, PageCount, PageIndex, SegmentId,
+    SyncKey, Ticket,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +35,10 @@ impl Target {
     #[must_use]
     pub fn seeds(self) -> String {
         let inputs: Vec<Vec<u8>> = match self {
-            Self::PeerDecode => datagrams().into_iter().map(|(_, bytes)| bytes).collect(),
+            Self::PeerDecode => {
+                let said = datagrams().into_iter().map(|(_, bytes)| bytes);
+                said.chain(about_keys()).collect()
+            }
             Self::LocalDecode => packets(),
             Self::DiffApply => diffs(),
             Self::PageUnpack => packed(),
@@ -118,11 +124,94 @@ fn events() -> Vec<Vec<u8>> {
         let body = bytes[HEADER_SIZE..].to_vec();
         [0, 1].map(|me| event(me, from, &body))
     });
+    let keys = about_keys().into_iter().flat_map(|bytes| {
+        let body = bytes[HEADER_SIZE..].to_vec();
+        [(0, 1), (1, 0)].map(|(me, from)| event(me, from, &body))
+    });
     let locals = inputs().into_iter().map(|input| {
         let body = postcard::to_allocvec(&input).expect("inputs can be written down");
         event(1, LOCAL, &body)
     });
-    messages.chain(locals).chain([vec![1, TICK, 0]]).collect()
+    let said = messages.chain(keys);
+    said.chain(locals).chain([vec![1, TICK, 0]]).collect()
+}
+
+/// What nodes and the first one say about keys of System V objects.
+fn about_keys() -> Vec<Vec<u8>> {
+    let (family, key, id) = (Family::Sem, 7, Id::new(NodeId(2), 0, 1));
+    let bucket = Bucket::of(key);
+    let calls = [
+        Call::SysvKey {
+            family,
+            key,
+            wish: Wish::Find { offer: Some(id) },
+        },
+        Call::SysvKey {
+            family,
+            key,
+            wish: Wish::Drop { id },
+        },
+        Call::SysvLend {
+            buckets: Buckets::ALL,
+        },
+        Call::SysvRecall {
+            bucket,
+            after: Some((family, key)),
+        },
+        Call::Sysv(Box::new(semget())),
+    ];
+    let replies = [
+        Reply::SysvKey(Word::Theirs(id)),
+        Reply::SysvLent(Buckets::ALL),
+        Reply::SysvEntries {
+            entries: vec![Entry { family, key, id }],
+            more: true,
+        },
+    ];
+    let calls = (900..).zip(calls).map(|(number, body)| Message::Call {
+        call: CallId(number),
+        floor: CallId(0),
+        body,
+    });
+    let replies = (1..).zip(replies).map(|(number, body)| Message::Reply {
+        call: CallId(number),
+        body,
+    });
+    let header = Header {
+        cluster: ClusterId(1),
+        from: NodeId(1),
+        to: NodeId(2),
+        incarnation: Incarnation(3),
+        body: 0,
+    };
+    let encoded = calls.chain(replies).map(|message| {
+        let mut bytes = Vec::new();
+        message.encode(header, &mut bytes);
+        bytes
+    });
+    encoded.collect()
+}
+
+fn semget() -> Ask {
+    let credentials = Credentials {
+        uid: 1000,
+        gid: 1000,
+        groups: vec![7],
+    };
+    Ask {
+        who: Who {
+            client: ClientId(1),
+            pid: 1,
+            credentials,
+        },
+        wall: 1,
+        limits: Limits::default(),
+        op: Op::SemGet {
+            key: 7,
+            count: 1,
+            flags: IPC_CREAT | 0o600,
+        },
+    }
 }
 
 fn event(me: u8, kind: u8, body: &[u8]) -> Vec<u8> {
@@ -216,6 +305,7 @@ fn requests() -> Vec<Request> {
             first,
             count,
         },
+        Request::Sysv(Box::new(semget())),
         Request::Leave,
     ]
 }

@@ -5,6 +5,7 @@ mod life;
 mod traffic;
 
 use super::home::{Cause, Home, Key};
+use super::keys::Keys;
 use super::program::{ROOM, Team};
 use super::{SystemV, Tried};
 use crate::dice::Dice;
@@ -31,7 +32,8 @@ struct Host {
 
 struct Process {
     host: usize,
-    home: usize,
+    /// Whose objects it uses; none if it calls nonsense.
+    team: Option<usize>,
     /// Its call under way.
     call: Option<(Ticket, Op)>,
     attached: Vec<(Id, SegmentId)>,
@@ -58,12 +60,17 @@ pub(super) struct Cluster {
     sequence: u64,
     hosts: Vec<Host>,
     processes: BTreeMap<ClientId, Process>,
-    /// Who made which request, and of whose home.
-    tickets: BTreeMap<Ticket, (ClientId, usize)>,
+    /// Who made which request, and of which home, if that is one for sure.
+    tickets: BTreeMap<Ticket, (ClientId, Option<usize>)>,
     clients: u32,
     /// Who calls nonsense, dead or alive.
     fools: BTreeSet<ClientId>,
-    homes: BTreeMap<usize, (Home, Team)>,
+    /// Of every host that there is.
+    homes: BTreeMap<usize, Home>,
+    teams: Vec<Team>,
+    keys: Keys,
+    /// Processes that are dead, and of which their own host does not know all yet.
+    mourned: BTreeSet<ClientId>,
     network: Network,
     dice: Dice,
     /// No process begins anything any more.
@@ -74,8 +81,8 @@ pub(super) struct Cluster {
 
 type Check<T = ()> = Result<T, String>;
 
-/// The home of those who only call what no library would.
-const NONE: usize = usize::MAX;
+/// Falls into the bucket of 7.
+const NEIGHBOUR: i32 = 384;
 
 /// Living processes at most.
 const CROWD: usize = 14;
@@ -103,6 +110,9 @@ impl Cluster {
             clients: 0,
             fools: BTreeSet::new(),
             homes: BTreeMap::new(),
+            teams: Vec::new(),
+            keys: Keys::default(),
+            mourned: BTreeSet::new(),
             network: Network::new(options.seed, weather, None),
             dice,
             winding_up: false,
@@ -131,6 +141,8 @@ impl Cluster {
                 clients: Vec::new(),
             });
             cluster.schedule(Time(1_000 + host as u64), Event::Deadline(host));
+            let judge = Home::new(u64::from(ROOM), options.mistake);
+            cluster.homes.insert(host, judge);
         }
         cluster.populate();
         cluster.add_fool();
@@ -138,22 +150,20 @@ impl Cluster {
         cluster
     }
 
-    /// A home with keys, perhaps one with private objects, and who uses them.
+    /// Who shares objects with keys, and perhaps private ones.
     fn populate(&mut self) {
-        let private = self.dice.chance(600);
-        let homes = [Some((0, 7)), private.then_some((1, 0))];
-        for (home, key) in homes.into_iter().flatten() {
-            let judge = Home::new(u64::from(ROOM), self.options.mistake);
-            let team = Team {
-                key,
+        let private = self.dice.chance(400);
+        // Two keys of one bucket, and one of another.
+        let keys: [Option<&[i32]>; 2] = [Some(&[7, 7, NEIGHBOUR, 9]), private.then_some(&[0])];
+        for keys in keys.into_iter().flatten() {
+            let team = self.teams.len();
+            self.teams.push(Team {
+                keys,
                 ..Team::default()
-            };
-            self.homes.insert(home, (judge, team));
+            });
             for host in 0..self.hosts.len() {
-                // Somebody has to make private objects.
-                let least = u64::from(host == home);
-                for _ in 0..self.dice.between(least, 2) {
-                    self.spawn(host, home);
+                for _ in 0..self.dice.between(0, 2) {
+                    self.spawn(host, Some(team));
                 }
             }
         }
@@ -163,7 +173,7 @@ impl Cluster {
     fn add_fool(&mut self) {
         if self.dice.chance(400) {
             let host = self.dice.index(self.hosts.len());
-            self.spawn(host, NONE);
+            self.spawn(host, None);
         }
     }
 
@@ -205,7 +215,7 @@ impl Cluster {
     pub(super) fn run(mut self) -> Result<Tried, String> {
         match self.phases() {
             Ok(()) => {
-                let judges = self.homes.values().map(|(home, _)| &home.model);
+                let judges = self.homes.values().map(|home| &home.model);
                 for model in judges {
                     self.tried.orphaned += model.orphaned;
                     self.tried.undone += model.undone;
@@ -241,7 +251,7 @@ impl Cluster {
             self.die(client)?;
         }
         self.run_for(Duration::from_secs(5))?;
-        for (home, _) in self.homes.values() {
+        for home in self.homes.values() {
             if let Some(why) = home.model.left_behind(|_| false) {
                 return Err(why);
             }
@@ -267,6 +277,7 @@ impl Cluster {
     }
 
     fn happen(&mut self, event: Event) -> Check {
+        self.keys.step();
         let host = match &event {
             Event::Arrival { to, .. } => *to,
             Event::Deadline(host) | Event::Crash(host) | Event::Pause(host, _) => *host,
@@ -302,7 +313,7 @@ impl Cluster {
             Event::Act(client) => self.act(client),
             Event::Signal(client, ticket) => {
                 self.note(host, || format!("a signal for {client}"));
-                let here = self.processes[&client].home == host;
+                let here = self.tickets.get(&ticket) == Some(&(client, Some(host)));
                 let cause = here.then_some(Cause::Withdrawal(Key::Here(ticket)));
                 self.input(host, Input::Cancel { ticket }, cause.into_iter().collect())
             }

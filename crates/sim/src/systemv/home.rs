@@ -1,10 +1,11 @@
 //! One home under judgement: what it is told in a step, and what it says.
 
 use super::model::{Heard, Model, Said};
+use super::set::done;
 use super::{Mistake, Tried};
 use pagemesh_core as core;
 use pagemesh_wire::peer::{self, Refusal};
-use pagemesh_wire::sysv::{Id, Op, Outcome, SEGMENT_NAME};
+use pagemesh_wire::sysv::{Family, Id, Op, Outcome};
 use pagemesh_wire::{CallId, ClientId, NodeId, Ticket};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +30,7 @@ pub(super) enum Cause {
 #[derive(Clone, Debug)]
 pub(super) enum Word {
     Sysv(Outcome),
-    Segment(Id),
+    Segment,
     Waiting,
     Withdrawn,
     Done,
@@ -40,7 +41,7 @@ impl Word {
     pub(super) fn sent(reply: &peer::Reply) -> Option<Self> {
         Some(match reply {
             peer::Reply::Sysv(outcome) => Self::Sysv(outcome.clone()),
-            peer::Reply::Segment(info) => Self::Segment(id_of(&info.name)?),
+            peer::Reply::Segment(_) => Self::Segment,
             peer::Reply::Waiting => Self::Waiting,
             peer::Reply::Refused(Refusal::Cancelled) => Self::Withdrawn,
             peer::Reply::Done => Self::Done,
@@ -52,27 +53,20 @@ impl Word {
     pub(super) fn told(reply: &core::Reply) -> Option<Self> {
         Some(match reply {
             core::Reply::Sysv(outcome) => Self::Sysv(outcome.clone()),
-            core::Reply::Segment(info) => Self::Segment(id_of(&info.name)?),
+            core::Reply::Segment(_) => Self::Segment,
             core::Reply::Refused(Refusal::Cancelled) => Self::Withdrawn,
             _ => return None,
         })
     }
 
-    fn said(&self, op: &Op) -> Said {
+    fn said(&self) -> Said {
         match self {
             Self::Sysv(outcome) => Said::Outcome(outcome.clone()),
-            Self::Segment(id) if matches!(op, Op::ShmGet { .. }) => {
-                Said::Outcome(Outcome::Number(id.0))
-            }
-            Self::Segment(_) => Said::Attached,
+            Self::Segment => Said::Attached,
             Self::Waiting => Said::Waits,
             Self::Withdrawn | Self::Done => Said::Withdrawn,
         }
     }
-}
-
-fn id_of(name: &str) -> Option<Id> {
-    name.strip_prefix(SEGMENT_NAME)?.parse().ok().map(Id)
 }
 
 /// A call that came to this home.
@@ -97,6 +91,8 @@ pub(super) struct Home {
     last: BTreeMap<ClientId, (Key, bool)>,
     /// What each process is to hear next.
     pub(super) promised: BTreeMap<ClientId, Said>,
+    /// Objects that were removed in this step.
+    pub(super) removed: Vec<(Family, Id)>,
 }
 
 type Check<T = ()> = Result<T, String>;
@@ -109,6 +105,7 @@ impl Home {
             seen: BTreeSet::new(),
             last: BTreeMap::new(),
             promised: BTreeMap::new(),
+            removed: Vec::new(),
         }
     }
 
@@ -182,7 +179,12 @@ impl Home {
                 }
                 tried.calls += 1;
                 tried.removed += u64::from(matches!(op, Op::Remove { .. }));
-                let heard = self.model.call(client, &op, &word.said(&op), attached)?;
+                let heard = self.model.call(client, &op, &word.said(), attached)?;
+                if let Op::Remove { family, id } = op
+                    && heard.contains(&done(client))
+                {
+                    self.removed.push((family, id));
+                }
                 let waits = heard.contains(&(client, Said::Waits));
                 tried.waited += u64::from(waits);
                 tried.woken += heard.len() as u64 - 1;
@@ -229,7 +231,7 @@ impl Home {
             // About an exit, or a call that was withdrawn before it came.
             return Ok(());
         };
-        let said = word.said(&known.op);
+        let said = word.said();
         let client = known.client;
         if let Said::Outcome(outcome) = &said
             && known.said.is_none()

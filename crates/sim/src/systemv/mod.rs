@@ -2,15 +2,16 @@
 //! System V as the judge.
 //!
 //! Processes of several hosts call `semop`, `msgsnd`, `shmat` and their kin on objects
-//! with keys, which are at home with the coordinator, and on private ones of other
-//! homes; they fork, get signals, die, and so do hosts. Whatever a home answers in one
-//! step must be what [`model::Model`], a single host, answers to the same calls in the
-//! same order; whatever a process hears must be what its home said of its last call,
-//! and its home has heard each call once at most. A world of its own, as
-//! [`crate::labelled`].
+//! with keys and on private ones, which are at home wherever they were made; they fork,
+//! get signals, die, and so do hosts. Whatever a home answers in one step must be what
+//! [`model::Model`], a single host, answers to the same calls in the same order; whatever
+//! a process hears must be what the home said of its last call, and the home has heard
+//! each call once at most. Which object has a key [`keys::Keys`] judges, who sees all
+//! hosts at once. A world of its own, as [`crate::labelled`].
 
 mod cluster;
 mod home;
+mod keys;
 mod model;
 mod nonsense;
 mod program;
@@ -52,11 +53,17 @@ pub enum Mistake {
     CalledTwice,
     /// A home never hears that processes ended.
     ExitLost,
+    /// The register lets two nodes have one key.
+    TwoWinners,
+    /// The register does not hear which keys there are in what it wanted back.
+    EntriesLost,
+    /// The register does not hear that a key is free.
+    StrikeLost,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::LastComeFirst,
         Self::PartlyDone,
         Self::UndoForgotten,
@@ -64,6 +71,9 @@ impl Mistake {
         Self::QueueTurned,
         Self::CalledTwice,
         Self::ExitLost,
+        Self::TwoWinners,
+        Self::EntriesLost,
+        Self::StrikeLost,
     ];
 }
 
@@ -86,6 +96,14 @@ pub struct Tried {
     pub removed: u64,
     /// Sleepers that heard of it.
     pub orphaned: u64,
+    /// Gets that were answered, and the judge of keys.
+    pub gets: u64,
+    /// Of these, that brought a new object.
+    pub made: u64,
+    /// Times that keys were lent to a node, and taken back.
+    pub lent: u64,
+    /// See there.
+    pub recalled: u64,
     /// Processes that died.
     pub died: u64,
     /// Semaphores that were changed because of that.
@@ -117,6 +135,10 @@ impl Tried {
         self.nonsense += other.nonsense;
         self.removed += other.removed;
         self.orphaned += other.orphaned;
+        self.gets += other.gets;
+        self.made += other.made;
+        self.lent += other.lent;
+        self.recalled += other.recalled;
         self.died += other.died;
         self.undone += other.undone;
         self.crashed += other.crashed;

@@ -1,10 +1,11 @@
 //! One host's System V: what every home has to be like.
 
 use super::Mistake;
+use super::program::SEMAPHORES;
 use super::queue::Queue;
 use super::set::{Set, done, failed};
 use pagemesh_wire::ClientId;
-use pagemesh_wire::sysv::{Errno, Family, IPC_PRIVATE, Id, Op, Outcome, Pick, SemRead};
+use pagemesh_wire::sysv::{Errno, Family, Id, Op, Outcome, Pick, SemRead};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a process is told.
@@ -36,7 +37,6 @@ pub(super) struct Model {
     sets: BTreeMap<Id, Set>,
     queues: BTreeMap<Id, Queue>,
     segments: BTreeMap<Id, Segment>,
-    keys: BTreeMap<(Family, i32), Id>,
     used: BTreeSet<(Family, Id)>,
     /// Bytes in one queue.
     limit: u64,
@@ -55,8 +55,7 @@ impl Model {
     }
 
     /// A process calls. `said` is what its home says, where that may be one of several
-    /// things: the number of a new object, and when a removed segment is gone;
-    /// `attached` says whether somebody has a segment attached.
+    /// things: when a removed segment is gone; `attached` says whether somebody has a segment attached.
     pub(super) fn call(
         &mut self,
         client: ClientId,
@@ -64,33 +63,8 @@ impl Model {
         said: &Said,
         attached: impl Fn(Id) -> bool,
     ) -> Result<Vec<Heard>, String> {
-        let one = |said| Ok(vec![(client, Said::Outcome(said))]);
         let no_such = vec![failed(client, Errno::EINVAL)];
         match op {
-            Op::SemGet { key, count, .. } => {
-                let make = |model: &mut Self, id| {
-                    let set = Set::new(*count as usize, model.mistake);
-                    model.sets.insert(id, set);
-                };
-                one(self.get((Family::Sem, *key), said, make)?)
-            }
-            Op::MsgGet { key, .. } => {
-                let make = |model: &mut Self, id| {
-                    let queue = Queue {
-                        limit: model.limit,
-                        mistake: model.mistake,
-                        ..Queue::default()
-                    };
-                    model.queues.insert(id, queue);
-                };
-                one(self.get((Family::Msg, *key), said, make)?)
-            }
-            Op::ShmGet { key, .. } => {
-                let make = |model: &mut Self, id| {
-                    model.segments.insert(id, Segment::default());
-                };
-                one(self.get((Family::Shm, *key), said, make)?)
-            }
             Op::SemOp { id, .. }
             | Op::SemSetOne { id, .. }
             | Op::SemSetAll { id, .. }
@@ -138,27 +112,33 @@ impl Model {
         }
     }
 
-    fn get(
-        &mut self,
-        (family, key): (Family, i32),
-        said: &Said,
-        make: impl FnOnce(&mut Self, Id),
-    ) -> Result<Outcome, String> {
-        if let Some(id) = self.keys.get(&(family, key)) {
-            return Ok(Outcome::Number(id.0));
-        }
-        let Said::Outcome(Outcome::Number(id)) = said else {
-            return Err(format!("an object cannot be made: {said:?}"));
-        };
-        let id = Id(*id);
+    /// A new object, of which a process has heard for the first time: nobody can have
+    /// done anything to it. Of which key it is does not matter here.
+    ///
+    /// # Errors
+    /// If it is not new.
+    pub(super) fn make(&mut self, family: Family, id: Id) -> Result<(), String> {
         if !self.used.insert((family, id)) {
             return Err(format!("{id:?} is an object for the second time"));
         }
-        make(self, id);
-        if key != IPC_PRIVATE {
-            self.keys.insert((family, key), id);
+        match family {
+            Family::Sem => {
+                let set = Set::new(usize::from(SEMAPHORES), self.mistake);
+                self.sets.insert(id, set);
+            }
+            Family::Msg => {
+                let queue = Queue {
+                    limit: self.limit,
+                    mistake: self.mistake,
+                    ..Queue::default()
+                };
+                self.queues.insert(id, queue);
+            }
+            Family::Shm => {
+                self.segments.insert(id, Segment::default());
+            }
         }
-        Ok(Outcome::Number(id.0))
+        Ok(())
     }
 
     /// Whether a segment is gone. If it is removed only its home knows when its last
@@ -206,8 +186,6 @@ impl Model {
                 Vec::new()
             }
         };
-        self.keys
-            .retain(|(of, _), kept| (*of, *kept) != (family, id));
         let mut heard = vec![done(client)];
         if self.mistake != Some(Mistake::RemovalUnheard) {
             self.orphaned += orphans.len() as u64;

@@ -2,8 +2,8 @@
 
 use crate::dice::Dice;
 use pagemesh_wire::sysv::{
-    Family, IPC_CREAT, IPC_NOWAIT, IPC_PRIVATE, Id, Kind, MSG_EXCEPT, MSG_NOERROR, Op, Pick,
-    SEM_UNDO, SemBuf, SemRead,
+    Family, IPC_CREAT, IPC_EXCL, IPC_NOWAIT, Id, Kind, MSG_EXCEPT, MSG_NOERROR, Op, Pick, SEM_UNDO,
+    SemBuf, SemRead,
 };
 
 /// Semaphores of a set.
@@ -15,8 +15,8 @@ pub(super) const ROOM: u32 = 12;
 /// The objects that some processes share.
 #[derive(Debug, Default)]
 pub(super) struct Team {
-    /// Zero if they are private.
-    pub(super) key: i32,
+    /// Which they use: zero if they are private.
+    pub(super) keys: &'static [i32],
     /// Set, queue, segment: the newest of each.
     pub(super) ids: [Option<Id>; 3],
     /// Those before: other families use the same numbers.
@@ -55,8 +55,8 @@ impl Team {
         }
     }
 
-    /// The next call of a process; `makes` if it may make objects. None if it has none.
-    pub(super) fn draws(&self, dice: &mut Dice, makes: bool) -> Option<Op> {
+    /// The next call of a process.
+    pub(super) fn draws(&self, dice: &mut Dice) -> Op {
         let family = *dice.pick(&[0, 0, 0, 0, 1, 1, 1, 2]);
         let old = &self.old[family];
         let stale = !old.is_empty() && dice.chance(40);
@@ -65,23 +65,24 @@ impl Team {
         } else {
             self.ids[family]
         };
-        let Some(id) = id.filter(|_| !dice.chance(30)) else {
-            return makes.then(|| self.get(family));
+        let Some(id) = id.filter(|_| !dice.chance(40)) else {
+            return self.get(dice, family);
         };
-        if dice.chance(15) {
+        if dice.chance(25) {
             let family = FAMILIES[family];
-            return Some(Op::Remove { family, id });
+            return Op::Remove { family, id };
         }
-        Some(match family {
+        match family {
             0 => of_set(dice, id),
             1 => of_queue(dice, id),
             _ => of_segment(dice, id),
-        })
+        }
     }
 
-    fn get(&self, family: usize) -> Op {
-        let (key, flags) = (self.key, IPC_CREAT | 0o600);
-        debug_assert!(key == 0 || key != IPC_PRIVATE);
+    fn get(&self, dice: &mut Dice, family: usize) -> Op {
+        let how = *dice.pick(&[0, IPC_CREAT, IPC_CREAT, IPC_CREAT, IPC_CREAT | IPC_EXCL]);
+        let key = *dice.pick(self.keys);
+        let flags = how | 0o600;
         match family {
             0 => Op::SemGet {
                 key,

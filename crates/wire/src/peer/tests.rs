@@ -213,6 +213,7 @@ fn control_table() -> Vec<(&'static str, Message)> {
     .chain(release_table())
     .chain(diff_table())
     .chain(release_calls())
+    .chain(keys_table())
     .collect()
 }
 
@@ -422,6 +423,56 @@ fn release_calls() -> Vec<(&'static str, Message)> {
             }),
         ),
     ]
+}
+
+/// What is said about keys of System V objects.
+fn keys_table() -> Vec<(&'static str, Message)> {
+    let call = |body| Message::Call {
+        call: CallId(7),
+        floor: CallId(6),
+        body,
+    };
+    let reply = |body| Message::Reply {
+        call: CallId(7),
+        body,
+    };
+    let (family, key) = (sysv::Family::Sem, -300);
+    let id = sysv::Id::new(NodeId(2), 3, 4);
+    let wants = |wish| call(Call::SysvKey { family, key, wish });
+    let bucket = keys::Bucket::of(key);
+    let buckets = [bucket].into_iter().collect();
+    let after = Some((family, key));
+    vec![
+        ("key-find", wants(keys::Wish::Find { offer: Some(id) })),
+        ("key-drop", wants(keys::Wish::Drop { id })),
+        ("key-lend", call(Call::SysvLend { buckets })),
+        ("key-recall", call(Call::SysvRecall { bucket, after })),
+        ("key-word", reply(Reply::SysvKey(keys::Word::Theirs(id)))),
+        ("key-lent", reply(Reply::SysvLent(buckets))),
+        (
+            "key-entries",
+            reply(Reply::SysvEntries {
+                entries: vec![keys::Entry { family, key, id }],
+                more: true,
+            }),
+        ),
+    ]
+}
+
+/// As many entries as there are in one reply fit a datagram.
+#[test]
+fn keys_that_are_given_back_fit_a_datagram() {
+    let entry = keys::Entry {
+        family: sysv::Family::Msg,
+        key: i32::MIN,
+        id: sysv::Id(i32::MAX),
+    };
+    let body = Reply::SysvEntries {
+        entries: vec![entry; keys::ENTRIES],
+        more: true,
+    };
+    let call = CallId(u64::MAX);
+    assert!(encode(&Message::Reply { call, body }).len() < MAX_DATAGRAM - PAGE_SIZE);
 }
 
 fn encode(message: &Message) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! What must be so at the end of a phase, when nothing is under way.
 
-use super::{Check, Cluster, NONE, ask};
+use super::{Check, Cluster, ask};
 use pagemesh_core::{Effect, Effects, Input, Reply, Request};
 use pagemesh_wire::sysv::{Family, Id, Op, Outcome, Pick};
 use pagemesh_wire::{ClientId, Ticket};
@@ -8,11 +8,10 @@ use pagemesh_wire::{ClientId, Ticket};
 impl Cluster {
     /// Everybody has been answered or interrupted.
     pub(super) fn nobody_waits(&self) -> Check {
-        let judged = |home: &usize| *home == NONE || self.homes.contains_key(home);
         let waits = self
             .processes
             .iter()
-            .find(|(_, process)| process.call.is_some() && judged(&process.home));
+            .find(|(_, process)| process.call.is_some());
         match waits {
             Some((client, process)) => Err(format!(
                 "{client} got a signal and waits still: {:?}",
@@ -27,7 +26,7 @@ impl Cluster {
     pub(super) fn count_attachments(&mut self) -> Check {
         let homes: Vec<usize> = self.homes.keys().copied().collect();
         for home in homes {
-            let segments: Vec<_> = self.homes[&home].0.model.segments().collect();
+            let segments: Vec<_> = self.homes[&home].model.segments().collect();
             for (id, removed) in segments {
                 let attached = self.processes.values();
                 let attached = attached.flat_map(|process| &process.attached);

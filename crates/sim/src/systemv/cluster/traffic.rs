@@ -1,15 +1,21 @@
 //! What comes to nodes, what they say then, and the network in between.
 
-use super::super::Mistake;
-use super::super::home::{Cause, Key, Word};
+use super::super::home::{Cause, Key, Word as Said};
+use super::super::{Mistake, keys};
 use super::{Check, Cluster, Event, Host};
 use crate::network::{Fate, kind};
 use pagemesh_core::{Effect, Effects, Event as Happening, Input, Time};
 use pagemesh_wire::header::Header;
-use pagemesh_wire::peer::{Call, Message};
+use pagemesh_wire::peer::{Call, Message, Reply};
+use pagemesh_wire::sysv::keys::{Wish, Word};
 use pagemesh_wire::sysv::{Id, News};
 use pagemesh_wire::{CallId, ClientId, NodeId, PublicKey};
 use std::net::SocketAddr;
+
+/// Whether this is a call like that.
+fn call(message: &Message, like: impl Fn(&Call) -> bool) -> bool {
+    matches!(message, Message::Call { body, .. } if like(body))
+}
 
 impl Cluster {
     pub(super) fn arrives(&mut self, to: usize, source: SocketAddr, bytes: &[u8]) -> Check {
@@ -19,6 +25,8 @@ impl Cluster {
         let cause = match message {
             Message::Call { call, body, .. } => match body {
                 Call::Sysv(ask) if self.is_fool(ask.who.client) => None,
+                // Of which the judge of keys knows more.
+                Call::Sysv(ask) if keys::get(&ask.op).is_some() => None,
                 Call::Sysv(ask) => Some(Cause::Call(key(call), ask.who.client, ask.op)),
                 Call::SysvNews(News::Exit { client, .. }) => {
                     Some(Cause::Exit(Some(key(call)), client))
@@ -51,7 +59,7 @@ impl Cluster {
                     ..
                 } => {
                     if let Message::Reply { call, body } = &*message
-                        && let Some(word) = Word::sent(body)
+                        && let Some(word) = Said::sent(body)
                     {
                         words.push((Key::Of(header.to, *call), word));
                     }
@@ -62,8 +70,8 @@ impl Cluster {
                     let Some((client, home)) = known else {
                         continue;
                     };
-                    if home == host
-                        && let Some(word) = Word::told(&reply)
+                    if home == Some(host)
+                        && let Some(word) = Said::told(&reply)
                     {
                         words.push((Key::Here(ticket), word));
                     }
@@ -76,6 +84,7 @@ impl Cluster {
                 _ => {}
             }
         }
+        self.mourn(host, &mut causes);
         self.judge(host, causes, &words)?;
         for (client, ticket, reply) in replies {
             self.hears(client, ticket, &reply)?;
@@ -103,17 +112,36 @@ impl Cluster {
         &mut self,
         host: usize,
         causes: Vec<Cause>,
-        words: &[(Key, Word)],
+        words: &[(Key, Said)],
     ) -> Check {
         let processes = &self.processes;
         let attached = |id: Id| {
             let mut all = processes.values().flat_map(|process| &process.attached);
             all.any(|(of, _)| *of == id)
         };
-        let Some((home, _)) = self.homes.get_mut(&host) else {
+        let Some(home) = self.homes.get_mut(&host) else {
             return Ok(());
         };
-        home.judge(causes, words, attached, &mut self.tried)
+        home.judge(causes, words, attached, &mut self.tried)?;
+        for (family, id) in home.removed.drain(..) {
+            self.keys.removed(family, id);
+        }
+        Ok(())
+    }
+
+    /// What the dead wanted undone is undone as soon as their own node knows all they did.
+    fn mourn(&mut self, host: usize, causes: &mut Vec<Cause>) {
+        let Host { node, clients, .. } = &self.hosts[host];
+        let over = |client: &ClientId| clients.contains(client) && node.to_undo(*client).is_none();
+        let over: Vec<_> = self.mourned.iter().copied().filter(over).collect();
+        for client in over {
+            self.mourned.remove(&client);
+            // Before what others hear of a host that has died.
+            let is_host = |cause: &Cause| matches!(cause, Cause::HostGone(_));
+            let at = causes.iter().position(is_host);
+            let at = at.unwrap_or(causes.len());
+            causes.insert(at, Cause::Exit(None, client));
+        }
     }
 
     pub(super) fn send(
@@ -123,12 +151,14 @@ impl Cluster {
         header: Header,
         message: &Message,
     ) {
-        let exit = |body: &Call| matches!(body, Call::SysvNews(News::Exit { .. }));
-        let lost = self.options.mistake == Some(Mistake::ExitLost)
-            && matches!(message, Message::Call { body, .. } if exit(body));
-        if lost {
+        if self.is_lost(message) {
             return;
         }
+        let twisted = self.twisted(header.to, message);
+        let message = twisted.as_ref().unwrap_or(message);
+        self.tried.lent += u64::from(call(message, |body| matches!(body, Call::SysvLend { .. })));
+        let recalls = |body: &Call| matches!(body, Call::SysvRecall { .. });
+        self.tried.recalled += u64::from(call(message, recalls));
         self.post(host, address, header, message);
         if self.options.mistake == Some(Mistake::CalledTwice)
             && let Message::Call { call, floor, body } = message
@@ -141,6 +171,41 @@ impl Cluster {
             };
             self.post(host, address, header, &again);
         }
+    }
+
+    /// What never arrives, if that is the mistake.
+    fn is_lost(&self, message: &Message) -> bool {
+        match self.options.mistake {
+            Some(Mistake::ExitLost) => call(message, |body| {
+                matches!(body, Call::SysvNews(News::Exit { .. }))
+            }),
+            Some(Mistake::StrikeLost) => call(message, |body| {
+                let Call::SysvKey { wish, .. } = body else {
+                    return false;
+                };
+                matches!(wish, Wish::Drop { .. })
+            }),
+            _ => false,
+        }
+    }
+
+    /// What arrives as something else, if that is the mistake.
+    fn twisted(&self, to: NodeId, message: &Message) -> Option<Message> {
+        let Message::Reply { call, body } = message else {
+            return None;
+        };
+        let body = match (self.options.mistake?, body) {
+            (Mistake::TwoWinners, Reply::SysvKey(Word::Theirs(id))) if id.home() != Some(to) => {
+                Reply::SysvKey(Word::Yours)
+            }
+            (Mistake::EntriesLost, Reply::SysvEntries { .. }) => Reply::SysvEntries {
+                entries: Vec::new(),
+                more: false,
+            },
+            _ => return None,
+        };
+        let call = *call;
+        Some(Message::Reply { call, body })
     }
 
     pub(super) fn post(

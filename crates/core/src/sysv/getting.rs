@@ -1,0 +1,353 @@
+//! The way of a get: from a process of this node to an object that has the key, on
+//! whichever node that is, or to a new one here.
+//!
+//! A node finds its own objects by itself, and decides alone upon keys it was lent. Of
+//! others it asks the register, with an object that it has made already and that nobody
+//! knows: if nobody has the key that is the one, else it is discarded and the home of
+//! the other one is asked. As long as a node and the register are about a key, whoever
+//! else asks this node about it waits.
+
+use super::register::Steps;
+use crate::calls::{Caller, Then};
+use crate::membership::Standing;
+use crate::rooms::Rooms;
+use crate::shell::Cx;
+use pagemesh_wire::peer::{Call, Refusal, Reply};
+use pagemesh_wire::sysv::keys::{Bucket, Buckets, ENTRIES, Entry, Name, Wish, Word};
+use pagemesh_wire::sysv::{Ask, Errno, Family, IPC_PRIVATE, Id, Op, Outcome};
+use pagemesh_wire::{ClientId, NodeId, Ticket};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// What a home says of a key that no object there has: the register is to be asked
+/// again. No get fails like this.
+pub(super) const NOT_HERE: Outcome = Outcome::Failed(Errno::EIDRM);
+
+/// What a node knows of keys beside those of its objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Keys {
+    /// Upon these this node decides alone.
+    lent: Buckets,
+    /// About these it talks with the register.
+    busy: BTreeSet<Name>,
+    /// Who waits for the end of that, in the order of arrival.
+    waiting: Vec<Waiting>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Waiting {
+    name: Name,
+    of: Of,
+    ask: Box<Ask>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+enum Of {
+    /// A process of this node.
+    Process(Ticket, ClientId),
+    /// Another node.
+    Node(Caller),
+}
+
+/// A get under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Get {
+    /// Who wants to know; nobody, if the process has ended.
+    pub(crate) client: Option<(Ticket, ClientId)>,
+    ask: Box<Ask>,
+    /// What is to be the object, if no other has the key.
+    offer: Option<Id>,
+    /// Why nothing is offered.
+    why: Errno,
+}
+
+impl Keys {
+    /// Whether this node decides alone who gets a key.
+    pub(super) fn decides(&self, key: i32) -> bool {
+        key == IPC_PRIVATE || self.lent.contains(Bucket::of(key))
+    }
+
+    /// Whether whoever asks about this key has to wait.
+    pub(super) fn is_busy(&self, name: Name) -> bool {
+        self.busy.contains(&name)
+    }
+
+    /// Another node asks about a key that is busy.
+    pub(super) fn wait(&mut self, name: Name, caller: Caller, ask: &Ask) {
+        self.waiting.push(Waiting {
+            name,
+            of: Of::Node(caller),
+            ask: Box::new(ask.clone()),
+        });
+    }
+
+    pub(super) fn withdraw(&mut self, ticket: Ticket) {
+        let others = |one: &Waiting| !matches!(one.of, Of::Process(of, _) if of == ticket);
+        self.waiting.retain(others);
+    }
+
+    pub(super) fn client_gone(&mut self, client: ClientId) {
+        let others = |one: &Waiting| !matches!(one.of, Of::Process(_, of) if of == client);
+        self.waiting.retain(others);
+    }
+
+    pub(super) fn cancel(&mut self, caller: Caller) {
+        self.waiting.retain(|one| one.of != Of::Node(caller));
+    }
+
+    pub(super) fn member_gone(&mut self, node: NodeId) {
+        let others = |one: &Waiting| !matches!(one.of, Of::Node(caller) if caller.node == node);
+        self.waiting.retain(others);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+impl Rooms {
+    /// A process wants the object of a key.
+    pub(super) fn sysv_get(&mut self, cx: &mut Cx<'_>, client: (Ticket, ClientId), ask: Box<Ask>) {
+        let Some(name) = name_of(&ask.op) else {
+            return;
+        };
+        let (ticket, client) = client;
+        if self.sysv.keys.is_busy(name) {
+            let of = Of::Process(ticket, client);
+            return self.sysv.keys.waiting.push(Waiting { name, of, ask });
+        }
+        if self.sysv.keys.decides(name.1) || self.sysv.table(name.0).has(name.1) {
+            let here = cx.me();
+            return self.call(cx, here, Call::Sysv(ask), Then::Tell(ticket, client));
+        }
+        let offer = self.sysv.offer(cx.me(), &ask);
+        let call = Call::SysvKey {
+            family: name.0,
+            key: name.1,
+            wish: Wish::Find { offer: offer.ok() },
+        };
+        let get = Get {
+            client: Some((ticket, client)),
+            ask,
+            offer: offer.ok(),
+            why: offer.err().unwrap_or(Errno::ENOENT),
+        };
+        self.sysv.keys.busy.insert(name);
+        let then = Then::Register(Box::new(get));
+        self.call(cx, NodeId::COORDINATOR, call, then);
+    }
+
+    /// The register has answered.
+    pub(crate) fn sysv_registered(&mut self, cx: &mut Cx<'_>, get: Box<Get>, reply: &Reply) {
+        let Some(name) = name_of(&get.ask.op) else {
+            return;
+        };
+        match (reply, get.offer) {
+            (Reply::SysvKey(Word::Yours), Some(id)) => self.sysv_show(cx, name.0, id),
+            (_, Some(id)) => self.sysv.table_mut(name.0).discard(id),
+            (_, None) => {}
+        }
+        let outcome = match (reply, get.offer) {
+            (Reply::SysvKey(Word::Yours), Some(id)) => Ok(Outcome::Number(id.0)),
+            (Reply::SysvKey(Word::Nobodys), _) => Ok(Outcome::Failed(get.why)),
+            (Reply::SysvKey(Word::Theirs(id)), _) => match id.home() {
+                Some(home) if home != cx.me() => {
+                    self.sysv_free(cx, name);
+                    return self.sysv_visit(cx, home, get);
+                }
+                _ => Err(odd()),
+            },
+            (Reply::Refused(why), _) => Err(why.clone()),
+            _ => Err(odd()),
+        };
+        if let Some((ticket, _)) = get.client {
+            match outcome {
+                Ok(outcome) => cx.reply(ticket, crate::effect::Reply::Sysv(outcome)),
+                Err(why) => cx.refuse(ticket, why),
+            }
+        }
+        self.sysv_free(cx, name);
+    }
+
+    /// An object of this node has got its key.
+    pub(super) fn sysv_show(&mut self, cx: &Cx<'_>, family: Family, id: Id) {
+        self.sysv.table_mut(family).show(id);
+        if family == Family::Shm {
+            self.sysv_made(cx, id);
+        }
+    }
+
+    /// The object of a key is at home on another node, which knows what it is like.
+    fn sysv_visit(&mut self, cx: &mut Cx<'_>, home: NodeId, get: Box<Get>) {
+        if cx.is_gone(home) {
+            return self.sysv_get_again(cx, *get);
+        }
+        let call = Call::Sysv(get.ask.clone());
+        self.call(cx, home, call, Then::Visit(get));
+    }
+
+    /// The home of an object has answered; or has gone, and the object with it.
+    pub(crate) fn sysv_visited(&mut self, cx: &mut Cx<'_>, get: Get, reply: Reply) {
+        match (reply, get.client) {
+            (Reply::Sysv(NOT_HERE), _) => self.sysv_get_again(cx, get),
+            (Reply::Refused(Refusal::NodeGone(home)), _) if cx.is_gone(home) => {
+                self.sysv_get_again(cx, get);
+            }
+            (Reply::Sysv(outcome), Some((ticket, _))) => {
+                cx.reply(ticket, crate::effect::Reply::Sysv(outcome));
+            }
+            (Reply::Refused(why), Some((ticket, _))) => cx.refuse(ticket, why),
+            (_, Some((ticket, _))) => cx.refuse(ticket, odd()),
+            (_, None) => {}
+        }
+    }
+
+    fn sysv_get_again(&mut self, cx: &mut Cx<'_>, get: Get) {
+        if let Some(client) = get.client {
+            self.sysv_get(cx, client, get.ask);
+        }
+    }
+
+    /// An object of this node has lost its key, or is gone.
+    pub(super) fn sysv_strike(&mut self, cx: &mut Cx<'_>, name: Name, id: Id) {
+        if self.sysv.keys.decides(name.1) {
+            return;
+        }
+        self.sysv.keys.busy.insert(name);
+        let call = Call::SysvKey {
+            family: name.0,
+            key: name.1,
+            wish: Wish::Drop { id },
+        };
+        self.call(cx, NodeId::COORDINATOR, call, Then::Struck(name));
+    }
+
+    /// This node and the register are done with a key: whoever waited for that goes on.
+    pub(crate) fn sysv_free(&mut self, cx: &mut Cx<'_>, name: Name) {
+        self.sysv.keys.busy.remove(&name);
+        let member = self.membership.standing == Standing::Member;
+        let mut others = Vec::new();
+        for one in core::mem::take(&mut self.sysv.keys.waiting) {
+            if one.name == name {
+                others.push(one);
+            } else {
+                self.sysv.keys.waiting.push(one);
+            }
+        }
+        for Waiting { of, ask, .. } in others {
+            match of {
+                Of::Process(ticket, client) if member => self.sysv_get(cx, (ticket, client), ask),
+                Of::Process(ticket, _) => cx.refuse(ticket, Refusal::NotMember),
+                Of::Node(caller) => self.sysv_serve(cx, caller, &ask),
+            }
+        }
+    }
+
+    /// The first node has been silent for too long: nobody waits for ever for what it
+    /// says of a key.
+    pub(crate) fn sysv_despair(&mut self, cx: &mut Cx<'_>) {
+        let why = Refusal::NodeGone(NodeId::COORDINATOR);
+        for Waiting { of, .. } in core::mem::take(&mut self.sysv.keys.waiting) {
+            match of {
+                Of::Process(ticket, _) => cx.refuse(ticket, why.clone()),
+                Of::Node(caller) => self.answer(cx, caller, Reply::Refused(why.clone())),
+            }
+        }
+    }
+
+    /// A node asks the register, which only the coordinator has.
+    pub(super) fn sysv_key(&mut self, cx: &mut Cx<'_>, caller: Caller, name: Name, wish: Wish) {
+        if self.coordinator.is_none() {
+            let why = Refusal::Invalid("this node keeps no keys".into());
+            return self.answer(cx, caller, Reply::Refused(why));
+        }
+        let steps = self.sysv.register.ask(caller, name, wish);
+        self.sysv_step(cx, steps);
+    }
+
+    fn sysv_step(&mut self, cx: &mut Cx<'_>, steps: Steps) {
+        for (caller, reply) in steps.replies {
+            self.answer(cx, caller, reply);
+        }
+        for (node, buckets) in steps.lend {
+            let call = Call::SysvLend { buckets };
+            self.call(cx, node, call, Then::Lent(buckets));
+        }
+        for (node, bucket, after) in steps.recall {
+            let call = Call::SysvRecall { bucket, after };
+            self.call(cx, node, call, Then::Returned(bucket));
+        }
+    }
+
+    /// A node has said what it takes of what it was lent.
+    pub(crate) fn sysv_lent(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (node, buckets): (NodeId, Buckets),
+        reply: &Reply,
+    ) {
+        let taken = match reply {
+            Reply::SysvLent(taken) => *taken,
+            _ => Buckets::NONE,
+        };
+        let steps = self.sysv.register.lent(node, buckets, taken);
+        self.sysv_step(cx, steps);
+    }
+
+    /// A node has given a bucket back.
+    pub(crate) fn sysv_returned(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (node, bucket): (NodeId, Bucket),
+        reply: &Reply,
+    ) {
+        let said = match reply {
+            Reply::SysvEntries { entries, more } => (&entries[..], *more),
+            _ => (&[][..], false),
+        };
+        let steps = self.sysv.register.returned(node, bucket, said);
+        self.sysv_step(cx, steps);
+    }
+
+    /// The coordinator lends buckets to this node. Where a key is being talked about the
+    /// register must go on deciding.
+    pub(super) fn sysv_take(&mut self, buckets: Buckets) -> Reply {
+        let keys = &mut self.sysv.keys;
+        let busy: Buckets = keys.busy.iter().map(|(_, key)| Bucket::of(*key)).collect();
+        let taken = buckets.iter().filter(|bucket| !busy.contains(*bucket));
+        let taken: Buckets = taken.collect();
+        taken.iter().for_each(|bucket| keys.lent.insert(bucket));
+        Reply::SysvLent(taken)
+    }
+
+    /// The coordinator wants a bucket back.
+    pub(super) fn sysv_give_back(&mut self, bucket: Bucket, after: Option<Name>) -> Reply {
+        self.sysv.keys.lent.remove(bucket);
+        let families = [Family::Shm, Family::Sem, Family::Msg].into_iter();
+        let entries = families.flat_map(|family| {
+            let keys = self.sysv.table(family).keys(bucket).into_iter();
+            keys.map(move |(key, id)| Entry { family, key, id })
+        });
+        let next = |entry: &Entry| after.is_none_or(|after| (entry.family, entry.key) > after);
+        let mut entries: Vec<_> = entries.filter(next).take(ENTRIES + 1).collect();
+        let more = entries.len() > ENTRIES;
+        entries.truncate(ENTRIES);
+        Reply::SysvEntries { entries, more }
+    }
+}
+
+/// The name that a get asks for; none if the call is no get.
+pub(super) fn name_of(op: &Op) -> Option<Name> {
+    match op {
+        Op::ShmGet { key, .. } => Some((Family::Shm, *key)),
+        Op::SemGet { key, .. } => Some((Family::Sem, *key)),
+        Op::MsgGet { key, .. } => Some((Family::Msg, *key)),
+        _ => None,
+    }
+}
+
+fn odd() -> Refusal {
+    let why =
+        "the node that was asked about a key answers something else; is it of another version?";
+    Refusal::Invalid(why.into())
+}

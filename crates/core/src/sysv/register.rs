@@ -1,0 +1,212 @@
+//! The register of keys, which the coordinator keeps: which object of the cluster has
+//! which key. What an object is like only its home knows.
+//!
+//! A key is entered before anybody knows its object, and struck out after the object is
+//! gone or has lost it. So what the register says of nobody is true, and what it says
+//! of somebody is for the home to confirm.
+//!
+//! Keys fall into buckets. One whose objects are all at home on one node is lent to it,
+//! in calls: it is lent when the node has said so, and here again when the node has said
+//! which objects have its keys. Whoever asks in between waits.
+
+use crate::calls::Caller;
+use pagemesh_wire::NodeId;
+use pagemesh_wire::peer::{Refusal, Reply};
+use pagemesh_wire::sysv::keys::{Bucket, Buckets, Entry, Name, Wish, Word};
+use pagemesh_wire::sysv::{IPC_PRIVATE, Id, OBJECTS};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Keys of one node at most: it has no more objects.
+const KEYS: usize = 3 * OBJECTS as usize;
+
+/// Who has which key, and who decides upon which.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Register {
+    /// Of buckets that are here.
+    names: BTreeMap<Name, Id>,
+    /// Buckets that are not here, or not quite.
+    away: BTreeMap<Bucket, Away>,
+    /// Who asks about buckets that are on their way, in the order of arrival.
+    waiting: Vec<Waiting>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+enum Away {
+    /// The node has not said yet that it knows.
+    Leaving(NodeId),
+    /// The node decides.
+    Lent(NodeId),
+    /// The node has not said everything yet.
+    Returning(NodeId),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Waiting {
+    caller: Caller,
+    name: Name,
+    wish: Wish,
+}
+
+/// What is to be done now.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Steps {
+    pub(super) replies: Vec<(Caller, Reply)>,
+    pub(super) lend: Vec<(NodeId, Buckets)>,
+    pub(super) recall: Vec<(NodeId, Bucket, Option<Name>)>,
+}
+
+impl Register {
+    /// A node asks.
+    pub(super) fn ask(&mut self, caller: Caller, name: Name, wish: Wish) -> Steps {
+        let mut steps = Steps::default();
+        let one = Waiting { caller, name, wish };
+        self.take(one, &mut steps);
+        steps
+    }
+
+    fn take(&mut self, one: Waiting, steps: &mut Steps) {
+        let bucket = Bucket::of(one.name.1);
+        match self.away.get(&bucket) {
+            None => {
+                let reply = self.decide(&one);
+                let yours = reply == Reply::SysvKey(Word::Yours);
+                steps.replies.push((one.caller, reply));
+                if yours {
+                    self.lend(one.caller.node, bucket, steps);
+                }
+            }
+            Some(Away::Lent(node)) => {
+                steps.recall.push((*node, bucket, None));
+                self.away.insert(bucket, Away::Returning(*node));
+                self.waiting.push(one);
+            }
+            Some(Away::Leaving(_) | Away::Returning(_)) => self.waiting.push(one),
+        }
+    }
+
+    fn decide(&mut self, one: &Waiting) -> Reply {
+        let here = |id: Id| id.home() == Some(one.caller.node);
+        let known = self.names.get(&one.name).copied();
+        let word = match (one.wish, known) {
+            (Wish::Drop { id }, _) => {
+                if known == Some(id) && here(id) {
+                    self.names.remove(&one.name);
+                }
+                return Reply::Done;
+            }
+            (Wish::Find { .. }, Some(id)) => Word::Theirs(id),
+            (Wish::Find { offer: None }, None) => Word::Nobodys,
+            (Wish::Find { offer: Some(id) }, None) => {
+                if !here(id) || one.name.1 == IPC_PRIVATE {
+                    let why = "no object of this node can have this key".to_owned();
+                    return Reply::Refused(Refusal::Invalid(why));
+                }
+                if self.names.len() >= KEYS && self.count(one.caller.node) >= KEYS {
+                    let why = format!("{KEYS} System V keys of one node");
+                    return Reply::Refused(Refusal::Limit(why));
+                }
+                self.names.insert(one.name, id);
+                Word::Yours
+            }
+        };
+        Reply::SysvKey(word)
+    }
+
+    fn count(&self, node: NodeId) -> usize {
+        let of = |id: &&Id| id.home() == Some(node);
+        self.names.values().filter(of).count()
+    }
+
+    /// A node has got a key. If nobody else has any of that bucket it may have the whole
+    /// bucket; and if nobody else has any key, everything.
+    fn lend(&mut self, node: NodeId, bucket: Bucket, steps: &mut Steps) {
+        let others = |id: &Id| id.home() != Some(node);
+        let mut of_others = self.names.iter().filter(|(_, id)| others(id));
+        let alone = of_others.clone().next().is_none();
+        let shared = of_others.any(|((_, key), _)| Bucket::of(*key) == bucket);
+        if node == NodeId::COORDINATOR || shared {
+            return;
+        }
+        let buckets = if alone && self.away.is_empty() {
+            Buckets::ALL
+        } else {
+            [bucket].into_iter().collect()
+        };
+        for bucket in buckets.iter() {
+            self.away.insert(bucket, Away::Leaving(node));
+        }
+        steps.lend.push((node, buckets));
+    }
+
+    /// A node has been lent `buckets` and decides upon those of them that it has
+    /// `taken`; none, if it is gone.
+    pub(super) fn lent(&mut self, node: NodeId, buckets: Buckets, taken: Buckets) -> Steps {
+        for bucket in buckets.iter() {
+            if self.away.get(&bucket) != Some(&Away::Leaving(node)) {
+                continue;
+            }
+            if taken.contains(bucket) {
+                self.away.insert(bucket, Away::Lent(node));
+                self.names.retain(|(_, key), _| Bucket::of(*key) != bucket);
+            } else {
+                self.away.remove(&bucket);
+            }
+        }
+        self.go_on()
+    }
+
+    /// A node says which objects have the keys of a bucket that it was asked back;
+    /// nothing, if it is gone.
+    pub(super) fn returned(
+        &mut self,
+        node: NodeId,
+        bucket: Bucket,
+        (entries, more): (&[Entry], bool),
+    ) -> Steps {
+        if self.away.get(&bucket) != Some(&Away::Returning(node)) {
+            return Steps::default();
+        }
+        for entry in entries {
+            let fits = Bucket::of(entry.key) == bucket && entry.key != IPC_PRIVATE;
+            if fits && entry.id.home() == Some(node) {
+                let name = (entry.family, entry.key);
+                self.names.insert(name, entry.id);
+            }
+        }
+        if let Some(last) = entries.last().filter(|_| more) {
+            let after = Some((last.family, last.key));
+            return Steps {
+                recall: vec![(node, bucket, after)],
+                ..Steps::default()
+            };
+        }
+        self.away.remove(&bucket);
+        self.go_on()
+    }
+
+    /// Some buckets have come to rest: whoever asked about them is answered.
+    fn go_on(&mut self) -> Steps {
+        let mut steps = Steps::default();
+        for one in core::mem::take(&mut self.waiting) {
+            self.take(one, &mut steps);
+        }
+        steps
+    }
+
+    /// A caller wants no answer any more.
+    pub(super) fn cancel(&mut self, caller: Caller) {
+        self.waiting.retain(|one| one.caller != caller);
+    }
+
+    /// A node is gone, with its objects: its keys are free. What it was lent or was to
+    /// give back comes to an end with the call about it.
+    pub(super) fn member_gone(&mut self, node: NodeId) {
+        self.names.retain(|_, id| id.home() != Some(node));
+        self.away.retain(|_, away| *away != Away::Lent(node));
+        self.waiting.retain(|one| one.caller.node != node);
+    }
+}
+
+#[cfg(test)]
+mod tests;

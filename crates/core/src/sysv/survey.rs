@@ -1,0 +1,88 @@
+//! How much there is in the cluster, which each node knows for itself alone.
+
+use super::Sysv;
+use crate::calls::Then;
+use crate::rooms::Rooms;
+use crate::shell::Cx;
+use pagemesh_wire::peer::{Call, Refusal, Reply};
+use pagemesh_wire::sysv::{Ask, Outcome, Usage};
+use pagemesh_wire::{ClientId, Ticket};
+use serde::{Deserialize, Serialize};
+
+/// What the nodes have said so far.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Survey {
+    client: ClientId,
+    /// Nodes that have not answered.
+    open: u32,
+    sum: Option<Usage>,
+}
+
+impl Survey {
+    fn add(&mut self, usage: Usage) {
+        let sum = self.sum.get_or_insert(Usage {
+            highest: -1,
+            objects: 0,
+            parts: 0,
+            bytes: 0,
+            ..usage
+        });
+        sum.highest = sum.highest.max(usage.highest);
+        sum.objects = sum.objects.saturating_add(usage.objects);
+        sum.parts = sum.parts.saturating_add(usage.parts);
+        sum.bytes = sum.bytes.saturating_add(usage.bytes);
+    }
+}
+
+impl Sysv {
+    /// Whoever wanted to know does not want to any more.
+    pub(super) fn end_survey(&mut self, ticket: Ticket) {
+        self.surveys.remove(&ticket);
+    }
+
+    pub(super) fn end_surveys_of(&mut self, client: ClientId) {
+        self.surveys.retain(|_, survey| survey.client != client);
+    }
+}
+
+impl Rooms {
+    /// A process wants to know what there is: every node is asked.
+    pub(super) fn sysv_survey(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (ticket, client): (Ticket, ClientId),
+        ask: &Ask,
+    ) {
+        let nodes: Vec<_> = cx.shell.alive.iter().collect();
+        let survey = Survey {
+            client,
+            open: nodes.len() as u32,
+            sum: None,
+        };
+        self.sysv.surveys.insert(ticket, survey);
+        for node in nodes {
+            let call = Call::Sysv(Box::new(ask.clone()));
+            self.call(cx, node, call, Then::Survey(ticket, client));
+        }
+    }
+
+    /// A node has said what it has, or will not any more: it is gone, or silent.
+    pub(crate) fn sysv_surveyed(&mut self, cx: &mut Cx<'_>, ticket: Ticket, reply: &Reply) {
+        let Some(survey) = self.sysv.surveys.get_mut(&ticket) else {
+            return;
+        };
+        if let Reply::Sysv(Outcome::Usage(usage)) = reply {
+            survey.add(*usage);
+        }
+        survey.open -= 1;
+        if survey.open > 0 {
+            return;
+        }
+        let sum = survey.sum;
+        self.sysv.surveys.remove(&ticket);
+        match sum {
+            Some(sum) => cx.reply(ticket, crate::effect::Reply::Sysv(Outcome::Usage(sum))),
+            None => cx.refuse(ticket, Refusal::NotMember),
+        }
+    }
+}
