@@ -154,8 +154,10 @@ pub(crate) fn at_home(control: &mut Control, node: NodeId) -> Result<Vec<String>
 
 /// All objects of the cluster.
 fn list(control: &mut Control, family: Family) -> Result<Vec<Outcome>> {
-    let highest = highest(control, Op::Info { family })?;
-    objects(control, family, 0..=highest)
+    let members: Vec<_> = control.alive()?.iter().map(|member| member.id).collect();
+    let there = |place: &i32| Id::home_at(*place).is_some_and(|home| members.contains(&home));
+    let places = 0..=highest(control, Op::Info { family })?;
+    objects(control, family, places.filter(there))
 }
 
 /// The highest place that is taken.
