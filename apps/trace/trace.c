@@ -2,8 +2,10 @@
  *
  *     TMK_TRACE=DIRECTORY TMK_TRACE_NODES=8 LD_PRELOAD=libtmktrace.so.0 ./jacobi
  *
- * stands in for libpagemesh: all processes run on this host, forked at Tmk_startup, and
- * share real memory. Between two synchronizations each of them may touch nothing until
+ * stands in for libpagemesh: all processes run on this host, forked at Tmk_startup. Each has
+ * a view of the heap of its own. It sees what the others have stored when it touches a page
+ * for the first time after it has synchronized, and they what it has stored when it
+ * synchronizes next, as under policy `release`. Between two synchronizations each of them may touch nothing until
  * it stops at a page for the first time, to read and then to write; that, the time of
  * its processor in between, how many bytes of the page it changed, and its locks and
  * barriers become DIRECTORY/RANK.trace, one line each (crates/forecast/src/trace.rs):
@@ -18,11 +20,10 @@
  *     g LOCK           signals a condition
  *     n                asks for the time
  *
- * What stopping takes is left out. Where two processes write one page at a time, the
- * bytes of both are counted for both.
+ * What stopping takes is left out.
  *
- * With TMK_TRACE_PLAIN set nothing stops, and no pages are written down: what a program
- * computes, without any of what looking at it costs. */
+ * With TMK_TRACE_PLAIN set they share one heap, nothing stops, and no pages are written
+ * down: what a program computes, without any of what looking at it costs. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -158,8 +159,14 @@ static void stopped(int number, siginfo_t *info, void *context)
     if (state[page] == NOTHING) {
         touched[touches++] = (uint32_t)page;
     }
+    if (mprotect(here, PAGE, PROT_READ | PROT_WRITE) != 0) {
+        fail("tmk trace: mprotect");
+    }
+    if (state[page] == NOTHING) {
+        memcpy(here, back + page * PAGE, PAGE);
+    }
     if (writes) {
-        memcpy(twins + page * PAGE, back + page * PAGE, PAGE);
+        memcpy(twins + page * PAGE, here, PAGE);
         store_of[page] = count;
         add('s', page, 0);
         state[page] = WRITTEN;
@@ -167,18 +174,23 @@ static void stopped(int number, siginfo_t *info, void *context)
         add('l', page, 0);
         state[page] = READ;
     }
-    if (mprotect(here, PAGE, writes ? PROT_READ | PROT_WRITE : PROT_READ) != 0) {
+    if (!writes && mprotect(here, PAGE, PROT_READ) != 0) {
         fail("tmk trace: mprotect");
     }
     since = processor_time();
 }
 
-static uint32_t changed(size_t page)
+/* Lets the others see what changed in a page; how many bytes that are. */
+static uint32_t publish(size_t page)
 {
-    const char *now = back + page * PAGE, *then = twins + page * PAGE;
+    const char *now = HEAP_AT + page * PAGE, *then = twins + page * PAGE;
+    volatile char *seen = back + page * PAGE;
     uint32_t bytes = 0;
     for (size_t at = 0; at < PAGE; at++) {
-        bytes += now[at] != then[at];
+        if (now[at] != then[at]) {
+            seen[at] = now[at];
+            bytes++;
+        }
     }
     return bytes;
 }
@@ -193,7 +205,7 @@ static void pause_here(void)
     for (size_t which = 0; which < touches; which++) {
         size_t page = touched[which];
         if (state[page] == WRITTEN) {
-            events[store_of[page]].extra = changed(page);
+            events[store_of[page]].extra = publish(page);
         }
         state[page] = NOTHING;
     }
@@ -245,8 +257,13 @@ static void prepare(void)
     if (file < 0 || ftruncate(file, (off_t)HEAP) != 0) {
         fail("tmk trace: memfd");
     }
-    int rights = plain ? PROT_READ | PROT_WRITE : PROT_NONE;
-    char *heap = mmap(HEAP_AT, HEAP, rights, MAP_SHARED | MAP_FIXED_NOREPLACE, file, 0);
+    char *heap;
+    if (plain) {
+        heap = mmap(HEAP_AT, HEAP, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, file, 0);
+    } else {
+        int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+        heap = mmap(HEAP_AT, HEAP, PROT_NONE, kind, -1, 0);
+    }
     back = mmap(NULL, HEAP, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (heap != HEAP_AT || back == MAP_FAILED || all == MAP_FAILED) {
