@@ -234,11 +234,12 @@ impl Cluster {
         let host = &mut self.hosts[at];
         host.state = State::Runs;
         let (what, since) = host.asked;
-        let waits = match what {
-            Asked::Lock => &mut self.counts.lock_waits,
-            Asked::Barrier => &mut self.counts.barrier_waits[at],
-        };
-        waits.push(goes_on - since);
+        let waited = goes_on - since;
+        match what {
+            Asked::Lock => self.counts.lock_waits.push(waited),
+            Asked::Barrier => self.counts.barrier_waits[at].push(waited),
+            Asked::Relock => {}
+        }
         self.engine.resume_at(at, goes_on);
         Ok(())
     }

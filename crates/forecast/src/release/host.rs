@@ -27,6 +27,8 @@ pub(super) enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     Lock,
+    /// A lock after a condition, which real processes do not count either.
+    Relock,
     Barrier,
 }
 

@@ -61,7 +61,11 @@ impl Cluster {
                 return Ok(false);
             }
             Step::Lock(number) => {
-                self.lock(at, number);
+                self.lock(at, Asked::Lock, number);
+                return Ok(false);
+            }
+            Step::Relock(number) => {
+                self.lock(at, Asked::Relock, number);
                 return Ok(false);
             }
             Step::Unlock(number) => self.unlock(at, number)?,
@@ -127,14 +131,14 @@ impl Cluster {
         SyncKey { segment, number }
     }
 
-    fn lock(&mut self, at: usize, number: u64) {
+    fn lock(&mut self, at: usize, what: Asked, number: u64) {
         let key = self.key(number);
         if let Some(word @ LockWord::Free) = self.hosts[at].words.get_mut(&key) {
             let (by, wanted) = (CLIENT, false);
             *word = LockWord::Held { by, wanted };
             return self.works(at, AT_ONCE);
         }
-        self.ask(at, Asked::Lock, Request::Lock { key });
+        self.ask(at, what, Request::Lock { key });
     }
 
     fn unlock(&mut self, at: usize, number: u64) -> Result<(), Stuck> {

@@ -12,6 +12,8 @@ pub(crate) enum Step {
     Store(PageIndex, u16),
     Barrier(u64),
     Lock(u64),
+    /// Takes a lock again, having waited for a condition.
+    Relock(u64),
     Unlock(u64),
     /// Waits until a lock's conditions were signalled so often.
     Signalled(u64, u64),
@@ -111,7 +113,7 @@ fn read(line: &str, steps: &mut Vec<Step>) -> Option<()> {
         ("c", Some(number), Some(signals)) => {
             let lock = [Step::Unlock(number), Step::Signalled(number, signals)];
             steps.extend(lock);
-            steps.push(Step::Lock(number));
+            steps.push(Step::Relock(number));
         }
         ("g", Some(number), None) => steps.push(Step::Signal(number)),
         ("n", None, None) => steps.push(Step::Note),

@@ -15,7 +15,7 @@ use crate::cli::{Format, Global};
 use crate::exit::Exit;
 use crate::output;
 use crate::sandbox::Plan;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use document::{Document, Run};
 use pagemesh::Policy;
@@ -62,7 +62,7 @@ pub(super) struct Treadmarks {
     /// Numbers of nodes with a fifth of a processor each; 0 for none
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8], value_name = "N")]
     slow: Vec<usize>,
-    /// Numbers of nodes to forecast
+    /// Numbers of nodes to forecast; without 2 by what a kept forecast of 2 found
     #[arg(long, value_delimiter = ',', default_values_t = [2, 8, 64], value_name = "N")]
     forecast: Vec<usize>,
     /// Larger problems, as suit processors of today, beside the paper's
@@ -303,12 +303,18 @@ impl Treadmarks {
 
     /// TR2, TR8: what programs would take on nodes there are no processors for.
     fn forecasts(&self, document: &mut Document) -> Result<()> {
-        let costs = forecast::costs(document)?;
         let how = (&self.forecast[..], self.rounds);
+        let measures = self.forecast.contains(&forecast::MEASURED);
+        let costs = measures.then(basics::awake).transpose()?;
         for program in self.programs().filter(|program| program.speedup.is_some()) {
-            let beside = self.beside(program);
-            let made = beside
-                .and_then(|beside| forecast::of(&self.place(), program, &costs, &beside, how));
+            let kept = document.forecast(program.name, self.large, forecast::MEASURED);
+            let made = match (costs, kept) {
+                (Some(costs), _) => self
+                    .beside(program, costs)
+                    .and_then(|beside| forecast::of(&self.place(), program, &beside, how)),
+                (None, Some(kept)) => forecast::from_kept(&self.place(), program, kept, how),
+                (None, None) => Err(anyhow!("none of 2 nodes was kept; --forecast 2 makes it")),
+            };
             match made {
                 Ok(forecasts) => forecasts
                     .into_iter()
@@ -326,7 +332,7 @@ impl Treadmarks {
     /// The real runs that a forecast is made of and compared with: each on a cluster of its
     /// own, in turn with the program alone and with copies that share nothing. What disturbs
     /// them makes them longer, so the shortest counts.
-    fn beside(&self, program: &'static Program) -> Result<forecast::Beside> {
+    fn beside(&self, program: &'static Program, costs: [f64; 3]) -> Result<forecast::Beside> {
         let nodes = forecast::MEASURED.min(pagemesh_os::cpu::available());
         let (mut alone, mut crowd) = (f64::INFINITY, f64::INFINITY);
         let mut runs = Vec::new();
@@ -340,7 +346,12 @@ impl Treadmarks {
             .into_iter()
             .min_by(|one, other| one.seconds.total_cmp(&other.seconds))
             .context("there is at least one round")?;
-        Ok(forecast::Beside { alone, crowd, run })
+        Ok(forecast::Beside {
+            alone,
+            crowd,
+            run,
+            costs,
+        })
     }
 
     /// The median of some measurements.

@@ -23,9 +23,6 @@ pub(super) struct Document {
     pub(super) limited: Vec<Limited>,
     #[serde(default)]
     pub(super) forecasts: Vec<Forecast>,
-    /// Microseconds that these were made of: a round trip, a lock, a fault.
-    #[serde(default)]
-    pub(super) forecast_costs: Option<[f64; 3]>,
     /// What could not be measured, and why.
     pub(super) missing: Vec<String>,
 }
@@ -157,6 +154,9 @@ pub(super) struct Forecast {
     pub(super) seconds: f64,
     /// Alone to that.
     pub(super) speedup: f64,
+    /// Microseconds in a loop: a round trip, a lock, a fault.
+    #[serde(default)]
+    pub(super) costs: [f64; 3],
     /// How many times as long everything takes as in a loop, by what processes waited in the
     /// measured run ...
     #[serde(default)]
@@ -185,7 +185,6 @@ impl Document {
             substrates: Vec::new(),
             limited: Vec::new(),
             forecasts: Vec::new(),
-            forecast_costs: None,
             missing: Vec::new(),
         }
     }
@@ -262,6 +261,13 @@ impl Document {
         let what = |one: &Forecast| (one.program.clone(), one.large, one.nodes);
         self.forecasts.retain(|other| what(other) != what(&one));
         self.forecasts.push(one);
+    }
+
+    /// The forecast of a program on so many nodes that was kept.
+    pub(super) fn forecast(&self, program: &str, large: bool, nodes: usize) -> Option<&Forecast> {
+        let same = |one: &&Forecast| (&*one.program, one.large) == (program, large);
+        let mut all = self.forecasts.iter().filter(same);
+        all.find(|one| one.nodes == nodes)
     }
 
     /// In the order of the paper, however it was measured.

@@ -11,7 +11,7 @@
 
 use super::super::super::stage::pin_process;
 use super::super::copies;
-use super::document::{Document, Forecast, Run, Typical};
+use super::document::{Forecast, Run, Typical};
 use super::program::Program;
 use super::run::Place;
 use anyhow::{Context, Result, ensure};
@@ -40,6 +40,15 @@ pub(super) struct Beside {
     pub(super) crowd: f64,
     /// The program on as many nodes.
     pub(super) run: Run,
+    /// Microseconds of single operations.
+    pub(super) costs: [f64; 3],
+}
+
+/// What forecasts of one program are made of.
+struct Basis {
+    alone: f64,
+    costs: [f64; 3],
+    fit: Fit,
 }
 
 /// A directory of traces, which goes with it.
@@ -55,46 +64,80 @@ impl Drop for Traces {
 /// Traces a program, and replays that.
 struct Tracer<'a> {
     place: &'a Place<'a>,
-    program: &'a Program,
+    program: &'static Program,
     rounds: u32,
     /// What tracing adds to computing, as a factor.
     excess: f64,
 }
 
-/// Forecasts of one program, on each number of nodes.
+/// Forecasts of one program, on each number of nodes: that of as many as were measured first.
 pub(super) fn of(
     place: &Place<'_>,
     program: &'static Program,
-    costs: &ReleaseCosts,
     beside: &Beside,
     (nodes, rounds): (&[usize], u32),
 ) -> Result<Vec<Forecast>> {
     let tracer = Tracer::new(place, program, rounds)?;
+    let run = &beside.run;
     let slower = (beside.crowd / beside.alone).max(1.0);
-    let measured = tracer.traces(beside.run.nodes, slower)?;
-    let fit = fit(costs, SPREAD, &measured[0], &beside.run.waited())?;
-    let mut forecasts = Vec::new();
-    for nodes in nodes {
-        let here = (*nodes == beside.run.nodes).then_some(&beside.run);
-        let took = match here {
-            Some(_) => middle(costs, fit, &measured)?,
-            None => middle(costs, fit, &tracer.traces(*nodes, 1.0)?)?,
-        };
+    let traces = tracer.traces(run.nodes, slower)?;
+    let costs = of_loops(beside.costs);
+    let basis = Basis {
+        alone: beside.alone,
+        costs: beside.costs,
+        fit: fit(&costs, SPREAD, &traces[0], &run.waited())?,
+    };
+    let took = middle(&costs, basis.fit, &traces)?;
+    let mut forecasts = vec![Forecast {
+        measured: Some(run.seconds),
+        measured_messages: Some(run.messages),
+        ..basis.forecast(place, program, run.nodes, &took)
+    }];
+    forecasts.extend(tracer.more(&basis, run.nodes, nodes)?);
+    Ok(forecasts)
+}
+
+/// Forecasts of more nodes, of what was found when two were measured.
+pub(super) fn from_kept(
+    place: &Place<'_>,
+    program: &'static Program,
+    kept: &Forecast,
+    (nodes, rounds): (&[usize], u32),
+) -> Result<Vec<Forecast>> {
+    let basis = Basis {
+        alone: kept.speedup * kept.seconds,
+        costs: kept.costs,
+        fit: Fit {
+            all: kept.slower,
+            cold: kept.cold,
+        },
+    };
+    Tracer::new(place, program, rounds)?.more(&basis, kept.nodes, nodes)
+}
+
+impl Basis {
+    fn forecast(
+        &self,
+        place: &Place<'_>,
+        program: &Program,
+        nodes: usize,
+        took: &Replayed,
+    ) -> Forecast {
         let seconds = took.part.as_secs_f64();
-        forecasts.push(Forecast {
+        Forecast {
             program: program.name.to_owned(),
             large: place.large,
-            nodes: *nodes,
+            nodes,
             seconds,
-            speedup: beside.alone / seconds,
-            slower: fit.all,
-            cold: fit.cold,
-            measured: here.map(|run| run.seconds),
+            speedup: self.alone / seconds,
+            costs: self.costs,
+            slower: self.fit.all,
+            cold: self.fit.cold,
+            measured: None,
             messages: took.messages,
-            measured_messages: here.map(|run| run.messages),
-        });
+            measured_messages: None,
+        }
     }
-    Ok(forecasts)
 }
 
 /// The replay that takes neither longest nor shortest: a program that deals out work as it
@@ -110,13 +153,10 @@ fn middle(costs: &ReleaseCosts, fit: Fit, runs: &[Vec<Trace>]) -> Result<Replaye
     Ok(took.swap_remove(middle))
 }
 
-/// What everything takes, from basic operations with daemons awake.
-pub(super) fn costs(document: &mut Document) -> Result<ReleaseCosts> {
-    let measured = super::basics::awake()?;
-    document.forecast_costs = Some(measured);
-    let [round_trip, lock, fault] =
-        measured.map(|micros| Duration::from_nanos((micros * 1000.0) as u64));
-    Ok(ReleaseCosts::of(round_trip, lock, fault))
+fn of_loops(micros: [f64; 3]) -> ReleaseCosts {
+    let nanos = |micros: f64| Duration::from_nanos((micros * 1000.0) as u64);
+    let [round_trip, lock, fault] = micros.map(nanos);
+    ReleaseCosts::of(round_trip, lock, fault)
 }
 
 impl Run {
@@ -135,7 +175,7 @@ impl Run {
 }
 
 impl<'a> Tracer<'a> {
-    fn new(place: &'a Place<'_>, program: &'a Program, rounds: u32) -> Result<Self> {
+    fn new(place: &'a Place<'a>, program: &'static Program, rounds: u32) -> Result<Self> {
         let tracer = Self {
             place,
             program,
@@ -156,6 +196,18 @@ impl<'a> Tracer<'a> {
             "a traced process computes {excess:.2} times as long as one that is not"
         );
         Ok(Self { excess, ..tracer })
+    }
+
+    /// Forecasts of all these numbers of nodes but that one, each node with a processor.
+    fn more(&self, basis: &Basis, but: usize, nodes: &[usize]) -> Result<Vec<Forecast>> {
+        let costs = of_loops(basis.costs);
+        let forecast = |nodes: &usize| {
+            let traces = self.traces(*nodes, 1.0)?;
+            let took = middle(&costs, basis.fit, &traces)?;
+            Ok(basis.forecast(self.place, self.program, *nodes, &took))
+        };
+        let others = nodes.iter().filter(|nodes| **nodes != but);
+        others.map(forecast).collect()
     }
 
     /// What so many processes do, in each of some runs, where everything that they compute
