@@ -6,7 +6,7 @@ mod common;
 use common::{CLIENT, Cluster};
 use core::time::Duration;
 use pagemesh_core::{Reply, Request};
-use pagemesh_wire::peer::{Call, Credentials, Message, Refusal};
+use pagemesh_wire::peer::{self, Call, Credentials, Message, Refusal};
 use pagemesh_wire::sysv::{
     Ask, Errno, Family, IPC_CREAT, IPC_EXCL, IPC_PRIVATE, Id, Limits, Op, Outcome, SemBuf, Who,
 };
@@ -185,5 +185,31 @@ fn nobody_waits_for_ever_for_a_silent_register() {
     assert_eq!(cluster.reply(later), Some(&gone));
     cluster.go_on(N1);
     cluster.pass(Duration::from_secs(3));
+    assert_eq!(ends(&mut cluster, N3, get(7, 0)), Ok(mine));
+}
+
+/// A node is lent a bucket before it hears that its object has the key: it does not take
+/// it, since it could not say what is in it.
+#[test]
+fn nobody_takes_keys_of_which_one_is_under_way() {
+    let mut cluster = Cluster::new(3);
+    let mine = call(&mut cluster, N2, get(7, IPC_CREAT));
+    let word = |message: &Message| {
+        let Message::Reply { body, .. } = message else {
+            return false;
+        };
+        matches!(body, peer::Reply::SysvKey(_))
+    };
+    cluster.deliver(|to, message| to != N2 || !word(message));
+    assert_eq!(cluster.reply(mine), None);
+    let new = call(&mut cluster, N3, get(7, IPC_CREAT | IPC_EXCL));
+    cluster.deliver(|to, message| to != N2 || !word(message));
+    let exists = Reply::Sysv(Outcome::Failed(Errno::EEXIST));
+    assert_eq!(cluster.reply(new), None, "its home does not know yet");
+    cluster.pass(Duration::from_secs(1));
+    assert_eq!(cluster.reply(new), Some(&exists));
+    let Some(Reply::Sysv(Outcome::Number(mine))) = cluster.reply(mine).cloned() else {
+        panic!("{:?}", cluster.reply(mine));
+    };
     assert_eq!(ends(&mut cluster, N3, get(7, 0)), Ok(mine));
 }
