@@ -1,6 +1,6 @@
 //! Finding changes and writing them down.
 
-use crate::wide;
+use crate::wide::{self, Ones};
 use crate::{Diff, HEAD, LINE, LINES, PAGE, Page, WORD};
 
 /// Bytes of a line.
@@ -71,16 +71,18 @@ impl Plan {
     /// To be called where the processor may count bits by itself.
     #[inline(always)]
     pub(crate) fn new(masks: &Masks) -> Self {
-        // In registers, not in the plan: each line would wait for the one before.
-        let (mut lines, mut count, mut parts, mut bytes) = (0, 0, 0, 0);
-        let mut every = [0; LINES];
+        let mut lines = 0;
         for (line, mask) in masks.iter().enumerate() {
-            if *mask == 0 {
-                continue;
-            }
-            let words = words_of(*mask);
-            every[count] = words;
-            lines |= 1 << line;
+            lines |= u64::from(*mask != 0) << line;
+        }
+        // In registers, not in the plan: each line would wait for the one before. Only
+        // the lines that changed, without a branch that asks: nobody could guess them.
+        let (mut count, mut parts, mut bytes) = (0, 0, 0);
+        let mut every = [0; LINES];
+        for (line, place) in Ones(lines).zip(&mut every) {
+            let mask = masks[line];
+            let words = words_of(mask);
+            *place = words;
             count += 1;
             parts += words.count_ones();
             bytes += mask.count_ones();

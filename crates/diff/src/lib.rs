@@ -123,20 +123,9 @@ impl<'a> Diff<'a> {
         ranges
     }
 
-    /// Makes the changes in a page; other bytes of it are not touched.
+    /// Makes the changes in a page; other bytes of it keep their values.
     pub fn apply(&self, page: &mut Page) {
-        for change in self.changes() {
-            let word = &mut page[change.offset..change.offset + WORD];
-            if change.mask == u8::MAX {
-                word.copy_from_slice(change.bytes);
-                continue;
-            }
-            let mut mask = change.mask;
-            for byte in change.bytes {
-                word[mask.trailing_zeros() as usize] = *byte;
-                mask &= mask - 1;
-            }
-        }
+        wide::apply(self, page);
     }
 }
 
@@ -150,5 +139,9 @@ fn ones(masks: &[u8]) -> Result<usize, Malformed> {
     if masks.contains(&0) {
         return Err(Malformed);
     }
-    Ok(masks.iter().map(|mask| mask.count_ones() as usize).sum())
+    // Eight at a time: not every processor counts bits by itself.
+    let (eights, rest) = masks.as_chunks();
+    let eights = eights.iter().map(|eight| u64::from_le_bytes(*eight));
+    let all = eights.chain(rest.iter().map(|mask| (*mask).into()));
+    Ok(all.map(|masks| masks.count_ones() as usize).sum())
 }

@@ -2,7 +2,7 @@
 //! once, when it runs.
 
 use crate::encode::{Masks, Plan, SPAN};
-use crate::{HEAD, LINES, Lines, Page, WORD};
+use crate::{Diff, HEAD, LINES, Lines, Page, WORD};
 use fearless_simd::{Level, Simd, dispatch, prelude::*, u8x16, u8x64, u64x2};
 use std::sync::OnceLock;
 
@@ -150,6 +150,63 @@ fearless_simd::kernel!(
     }
 );
 
+/// Makes the changes of a diff in a page.
+pub(crate) fn apply(diff: &Diff<'_>, page: &mut Page) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx512) = level().as_avx512() {
+        return apply_in_512(avx512, diff, page);
+    }
+    apply_words(diff, page);
+}
+
+/// Word by word, on processors of any kind.
+fn apply_words(diff: &Diff<'_>, page: &mut Page) {
+    for change in diff.changes() {
+        let word = &mut page[change.offset..change.offset + WORD];
+        if change.mask == u8::MAX {
+            word.copy_from_slice(change.bytes);
+            continue;
+        }
+        let mut mask = change.mask;
+        for byte in change.bytes {
+            word[mask.trailing_zeros() as usize] = *byte;
+            mask &= mask - 1;
+        }
+    }
+}
+
+fearless_simd::kernel!(
+    /// Line by line, by an instruction that moves bytes to the places that a mask names.
+    fn apply_in_512(avx512: Avx512, diff: &Diff<'_>, page: &mut Page) {
+        use std::arch::x86_64::{_mm512_mask_expand_epi8, _pdep_u64};
+        let (lines, _) = page.as_chunks_mut::<SPAN>();
+        let (mut masks, mut bytes) = (diff.masks, diff.bytes);
+        for (line, words) in Ones(diff.lines).zip(diff.words) {
+            let mask = _pdep_u64(u64::from_le_bytes(front(masks)), spread(*words));
+            let before = u8x64::from_slice(avx512, &lines[line]);
+            let packed = match bytes.first_chunk::<SPAN>() {
+                Some(whole) => u8x64::from_slice(avx512, whole),
+                None => u8x64::from_slice(avx512, &front::<SPAN>(bytes)),
+            };
+            let after = _mm512_mask_expand_epi8(before.into(), mask, packed.into());
+            let after: u8x64<_> = after.simd_into(avx512);
+            after.store_slice(&mut lines[line]);
+            masks = &masks[words.count_ones() as usize..];
+            bytes = &bytes[mask.count_ones() as usize..];
+        }
+    }
+);
+
+/// The first bytes; zeros where there are no more.
+#[inline(always)]
+fn front<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.first_chunk().copied().unwrap_or_else(|| {
+        let mut all = [0; N];
+        all[..bytes.len()].copy_from_slice(bytes);
+        all
+    })
+}
+
 /// For each bit a byte full of it.
 #[inline(always)]
 fn spread(bits: u8) -> u64 {
@@ -160,7 +217,7 @@ fn spread(bits: u8) -> u64 {
 
 /// The places of the bits of a number.
 #[derive(Clone)]
-struct Ones(u64);
+pub(crate) struct Ones(pub(crate) u64);
 
 impl Iterator for Ones {
     type Item = usize;
@@ -177,9 +234,9 @@ impl Iterator for Ones {
 }
 
 /// For each mask the places of its bits.
-static FRONT: [[u8; 16]; 256] = front();
+static FRONT: [[u8; 16]; 256] = orders();
 
-const fn front() -> [[u8; 16]; 256] {
+const fn orders() -> [[u8; 16]; 256] {
     let mut table = [[0; 16]; 256];
     let mut mask = 0;
     while mask < 256 {
@@ -254,6 +311,16 @@ mod tests {
             let expected = [vec![9, 9], plainly(&twin, &now)].concat();
             for way in every_way(&twin, &now) {
                 prop_assert_eq!(&way, &expected);
+            }
+            // What did not change is not stored to, whatever else is in the page.
+            let diff = Diff::check(&expected[2..]).unwrap();
+            let other: Page = std::array::from_fn(|at| (at * 13) as u8);
+            let (mut best, mut plain) = (other, other);
+            apply(&diff, &mut best);
+            apply_words(&diff, &mut plain);
+            prop_assert_eq!(best, plain);
+            for at in 0..PAGE {
+                prop_assert_eq!(best[at], if twin[at] == now[at] { other[at] } else { now[at] });
             }
         }
     }
