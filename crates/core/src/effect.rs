@@ -16,9 +16,10 @@
 //!   the stash until the receiver has acknowledged them.
 //!
 //! One more is about speed: *INV-send-before-reply*: an [`Effect::Reply`] stands behind
-//! every [`Effect::Send`] of its call. Whoever is answered may take the processor at
-//! once and compute, and all other nodes would wait for what was still to be sent. Not
-//! so answers to a watch, which must know before anybody may store.
+//! every [`Effect::Send`] of its call that anybody waits for. Whoever is answered may take the
+//! processor at once and compute, and all other nodes would wait for what was still to be
+//! sent. Receipts, for which nobody waits, are sent afterwards: sending takes as long as
+//! answering. Answers to a watch stay where they are: it must know before anybody may store.
 //!
 //! And another: *INV-depart-first*: the [`Effect::Send`] by which another node leaves a
 //! barrier stands before all that the last arrival makes of pages here, for which nobody
@@ -218,6 +219,19 @@ impl Effect {
     fn sends(&self) -> bool {
         matches!(self, Self::Send { .. } | Self::Diffs(DiffWork::Send { .. }))
     }
+
+    /// Whether it lets a program go on.
+    fn is_answer(&self) -> bool {
+        match self {
+            Self::Reply { reply, .. } => !matches!(**reply, Reply::Waiting | Reply::Changed),
+            _ => false,
+        }
+    }
+
+    /// Whether it is a datagram that nobody waits for.
+    fn is_receipt(&self) -> bool {
+        matches!(self, Self::Send { message, .. } if message.is_receipt())
+    }
 }
 
 /// An answer to a local request.
@@ -283,24 +297,26 @@ impl Effects {
         &mut self.0[index]
     }
 
-    /// Of those from `start` on, puts the answers to programs behind all datagrams.
+    /// Of those from `start` on, puts the answers to programs behind all datagrams that
+    /// anybody waits for, and receipts behind the answers.
     pub(crate) fn answer_last(&mut self, start: usize) {
-        let effects = &self.0[start..];
-        let is_reply = |effect: &Effect| match effect {
-            Effect::Reply { reply, .. } => !matches!(**reply, Reply::Waiting | Reply::Changed),
-            _ => false,
-        };
-        let is_send = |effect: &Effect| matches!(effect, Effect::Send { .. });
-        let Some(first) = effects.iter().position(is_reply) else {
+        let Some(first) = self.0[start..].iter().position(Effect::is_answer) else {
             return;
         };
-        if effects[first..].iter().any(is_send) {
-            let replies: Vec<_> = self
-                .0
-                .extract_if(start + first.., |effect| is_reply(effect))
-                .collect();
-            self.0.extend(replies);
+        let sends = |effect: &Effect| matches!(effect, Effect::Send { .. });
+        if !self.0[start..].iter().any(sends) {
+            return;
         }
+        let answers: Vec<_> = self
+            .0
+            .extract_if(start + first.., |effect| effect.is_answer())
+            .collect();
+        let receipts: Vec<_> = self
+            .0
+            .extract_if(start.., |effect| effect.is_receipt())
+            .collect();
+        self.0.extend(answers);
+        self.0.extend(receipts);
     }
 
     /// Of those from `start` on, puts departures from barriers before all that is no datagram.

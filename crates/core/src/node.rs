@@ -105,8 +105,8 @@ impl Node {
             effects,
         };
         self.rooms.handle(&mut cx, input);
-        effects.depart_first(before);
         effects.answer_last(before);
+        effects.depart_first(before);
     }
 
     /// When [`Input::Deadline`] is due next, if nothing happens before.

@@ -132,6 +132,7 @@ impl Daemon {
             if self.is_over(now)? {
                 return Ok(());
             }
+            self.driver.hands.acknowledge_if_due();
             let programs = self.driver.programs();
             if self.waiter.stays_awake(now, programs) {
                 self.spin(now, programs)?;
@@ -208,6 +209,7 @@ impl Daemon {
             .into_iter()
             .flatten()
             .min();
+        self.driver.hands.acknowledge();
         self.driver.hands.count(Count::Sleeps, 1);
         self.poll(due.map(|due| due.saturating_sub(now)))
     }
@@ -215,6 +217,9 @@ impl Daemon {
     fn poll(&mut self, timeout: Option<u64>) -> Result<()> {
         let mut ready = std::mem::take(&mut self.ready);
         self.driver.hands.poll.wait(timeout, &mut ready)?;
+        if ready.is_empty() {
+            self.driver.hands.acknowledge();
+        }
         // Who is gone was gone before others asked what they ask now.
         ready.sort_by_key(|event| !event.broken);
         for event in ready.drain(..) {
@@ -403,6 +408,7 @@ impl Daemon {
         let Self {
             mut driver, door, ..
         } = self;
+        driver.hands.acknowledge();
         if driver.hands.handed_over {
             door.leave();
         } else {

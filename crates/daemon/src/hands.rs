@@ -9,6 +9,7 @@ use crate::note::Note;
 use crate::pages::{At, Pages};
 use crate::payload::Payload;
 use crate::races::Races;
+use crate::receipts::Receipts;
 use crate::recorder::Recorder;
 use crate::sessions::Sessions;
 use crate::sharing::Sharing;
@@ -79,6 +80,8 @@ pub(crate) struct Hands {
     /// Events of the effects being carried out, and whether each came after
     /// something that took time.
     events: Vec<(Event, bool)>,
+    /// What others are told when there is time.
+    pub(crate) receipts: Receipts,
     /// Ends this daemon between two effects, in tests.
     pub(crate) fuse: Option<Fuse>,
     /// Events that were not written down yet, and when they happened: a thread
@@ -127,6 +130,7 @@ impl Hands {
             lost: HashSet::new(),
             foreigners: BTreeSet::new(),
             events: Vec::new(),
+            receipts: Receipts::default(),
             fuse: None,
             later: Vec::new(),
         }

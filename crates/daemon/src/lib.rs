@@ -38,6 +38,7 @@ mod pages;
 mod parcels;
 mod payload;
 mod races;
+mod receipts;
 mod recorder;
 mod registry;
 mod resting;

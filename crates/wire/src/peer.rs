@@ -890,6 +890,13 @@ impl Message {
         )
     }
 
+    /// Whether it only says that something arrived: nobody waits for it, and what it is
+    /// about is repeated meanwhile.
+    #[must_use]
+    pub fn is_receipt(&self) -> bool {
+        matches!(self, Self::PassAck(_) | Self::HaveReply { .. })
+    }
+
     /// Bytes that follow the message: a page, diffs, or none.
     #[must_use]
     pub fn tail(&self) -> usize {

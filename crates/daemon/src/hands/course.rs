@@ -33,6 +33,8 @@ struct Course<'a> {
     run: Option<Run>,
     /// When a thread was woken last, if one was.
     woken: Option<u64>,
+    /// Something left that others wait for: their answer takes a while.
+    sent: bool,
 }
 
 impl Course<'_> {
@@ -76,6 +78,7 @@ impl Hands {
             placing: None,
             run: None,
             woken: None,
+            sent: false,
         };
         let mut acted = false;
         let mut all = done;
@@ -114,6 +117,9 @@ impl Hands {
         self.settle_pages(&mut course);
         self.network.depart(&mut self.tally);
         self.network.repeats(false);
+        if course.sent && course.woken.is_none() {
+            self.acknowledge();
+        }
         self.note_waiting();
         self.emit_all(began, course.woken);
         self.recorder.progress(all);
@@ -130,7 +136,14 @@ impl Hands {
                 header,
                 message,
                 page: None,
+            } if message.is_receipt() => self.receipts.push(address, header, message),
+            Effect::Send {
+                address,
+                header,
+                message,
+                page: None,
             } => {
+                course.sent = true;
                 let tally = &mut self.tally;
                 self.network
                     .send(address, header, &message, |_| true, tally);
