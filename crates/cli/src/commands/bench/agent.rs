@@ -47,6 +47,8 @@ pub(super) enum Order {
     Guarded { number: u64, page: u32, write: bool },
     /// Take and release a lock so often; answers with the times of the taking.
     Lock { number: u64, count: u32 },
+    /// Take and release so many locks, from number 1 on; answers with the times of the taking.
+    Locks { count: u32 },
     /// Take a lock, store something new to so many pages, release it.
     Change { number: u64, pages: u32 },
     /// Meet the others so often; answers with times.
@@ -218,6 +220,15 @@ impl Actor {
             Order::Lock { number, count } => {
                 let lock = self.segment()?.lock(*number);
                 timed(*count, || lock.lock().map(drop).map_err(Into::into))
+            }
+            Order::Locks { count } => {
+                let segment = self.segment()?;
+                let locks: Vec<_> = (1..=u64::from(*count)).map(|at| segment.lock(at)).collect();
+                let mut locks = locks.iter();
+                timed(*count, || {
+                    let lock = locks.next().context("as many as are timed")?;
+                    lock.lock().map(drop).map_err(Into::into)
+                })
             }
             Order::Barrier {
                 number,

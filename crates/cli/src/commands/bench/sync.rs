@@ -23,7 +23,7 @@ const CLEAN: [u32; 2] = [0, 4096];
 const PARTIES: std::ops::RangeInclusive<usize> = 2..=8;
 
 pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
-    if effort.wants(&["lock_handover", "lock_reacquire"]) {
+    if effort.wants(&["lock_handover", "lock_handover_alone", "lock_reacquire"]) {
         locks(effort, waiting, report)?;
     }
     barriers(effort, waiting, report)?;
@@ -39,40 +39,28 @@ pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) ->
 fn locks(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
     let mut stage = Stage::new(2, effort, waiting)?;
     stage.open("bench.locks", 1, None)?;
-    let (mut handover, mut again, mut short) = <(Samples, Samples, Samples)>::default();
+    let (mut handover, mut alone, mut again, mut short) =
+        <(Samples, Samples, Samples, Samples)>::default();
     let count = effort.count.min(300);
+    let lock = |count| Order::Lock { number: 1, count };
     for round in effort.rounds() {
         stage.raw(raw::REQUEST, effort.count, &mut short)?;
-        // The token comes from the other node, where it was last used.
+        // Each token comes from the other node, where it was last used: one behind the
+        // other, as the raw exchange, and each after a pause in which others ran.
+        stage.ask(1, &Order::Locks { count })?;
+        handover.extend(stage.ask(0, &Order::Locks { count })?);
         for _ in 0..count {
-            stage.ask(
-                1,
-                &Order::Lock {
-                    number: 1,
-                    count: 1,
-                },
-            )?;
-            handover.extend(stage.ask(
-                0,
-                &Order::Lock {
-                    number: 1,
-                    count: 1,
-                },
-            )?);
+            stage.ask(1, &lock(1))?;
+            alone.extend(stage.ask(0, &lock(1))?);
         }
-        again.extend(stage.ask(
-            0,
-            &Order::Lock {
-                number: 1,
-                count: effort.count,
-            },
-        )?);
+        again.extend(stage.ask(0, &lock(effort.count))?);
         if round == Effort::WARM_UP {
-            (handover, again, short) = Default::default();
+            (handover, alone, again, short) = Default::default();
         }
     }
     let beside = Some(("raw_exchange_short", &short));
     report.row("lock_handover", waiting.name(), &handover, beside);
+    report.row("lock_handover_alone", waiting.name(), &alone, beside);
     report.row("lock_reacquire", waiting.name(), &again, beside);
     Ok(())
 }

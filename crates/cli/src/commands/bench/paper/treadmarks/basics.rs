@@ -27,7 +27,7 @@ fn effort_of(only: &str, waiting: Waiting) -> Effort {
 pub(super) fn measure() -> Result<Vec<Basic>> {
     let waiting = Waiting::Block;
     let mut report = Report::new("basics");
-    for row in ["lock_handover", "barrier_8"] {
+    for row in ["lock_handover_alone", "barrier_8"] {
         sync::measure(&effort(row), waiting, &mut report)?;
     }
     fault::measure(&effort("read_fault"), waiting, &mut report)?;
@@ -39,13 +39,13 @@ pub(super) fn measure() -> Result<Vec<Basic>> {
             basics.push(Basic { name, ours, paper });
         }
     };
-    let round_trip = report.baseline("lock_handover");
+    let round_trip = report.baseline("lock_handover_alone");
     add(
         "round trip of a small message",
         round_trip,
         literature::ROUND_TRIP,
     );
-    let handover = report.median("lock_handover");
+    let handover = report.median("lock_handover_alone");
     add(
         "lock, from the node that had it last",
         handover,
@@ -77,11 +77,15 @@ pub(super) fn measure() -> Result<Vec<Basic>> {
 pub(super) fn awake() -> Result<[f64; 3]> {
     let waiting = Waiting::Spin;
     let mut report = Report::new("awake");
-    sync::measure(&effort_of("lock_handover", waiting), waiting, &mut report)?;
+    sync::measure(
+        &effort_of("lock_handover_alone", waiting),
+        waiting,
+        &mut report,
+    )?;
     fault::measure(&effort_of("read_fault", waiting), waiting, &mut report)?;
     let told = (
-        report.baseline("lock_handover"),
-        report.median("lock_handover"),
+        report.baseline("lock_handover_alone"),
+        report.median("lock_handover_alone"),
         report.median("read_fault"),
     );
     let (Some(round_trip), Some(lock), Some(fault)) = told else {
