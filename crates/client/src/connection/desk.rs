@@ -126,7 +126,10 @@ impl Desk {
         let entry = self.open.get_mut(&number)?;
         if !entry.orphan {
             entry.inbox.push_back(answer);
-            entry.bell.ring();
+            // Who reads looks here before it sleeps.
+            if entry.asleep {
+                entry.bell.ring();
+            }
             return None;
         }
         let undo = self.open.remove(&number)?.undo;
