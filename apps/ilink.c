@@ -8,8 +8,8 @@
  * members, from all that is known of the others, is multiplied into that
  * member's array. For each family, processes deal out the pairs of genotypes that
  * its parents may have; how much a pair is to do differs, so some have more to do
- * than others. What they find is added up in shared memory, under a lock; behind a
- * barrier each multiplies it into arrays of its own. */
+ * than others. Each puts what it finds into shared memory of its own; behind a barrier
+ * all add up everybody's, and multiply it into arrays of their own. */
 #include <math.h>
 #include <string.h>
 
@@ -21,9 +21,9 @@
 /* Pairs that a process does in a row, if there are enough for all. */
 #define CHUNK 8
 
-/* Arrays of sums: one that is added to, one that may still be read, and one that is
- * cleared. */
-#define TURNS 3
+/* Arrays of sums that a process has: one that is written, and one that others may still
+ * read. */
+#define TURNS 2
 
 static const char *loci_file = "data/families.dat", *pedigree_file = "data/families.ped";
 
@@ -31,10 +31,8 @@ static const char *loci_file = "data/families.dat", *pedigree_file = "data/famil
 typedef struct {
     int rank, size;
     void (*wait)(unsigned);
-    void (*lock)(unsigned);
-    void (*unlock)(unsigned);
-    /* Shared: sums of all, in turn. */
-    double *together;
+    /* Shared: the sums of each process, on pages of its own. */
+    char *together;
     /* How many families were done. */
     long turn;
     /* Private: for each person of a pedigree a number for each genotype; for sums;
@@ -201,27 +199,39 @@ static int next_of_mine(dealing *of)
     return ++of->place < of->much;
 }
 
-/* Adds up everybody's sums, and multiplies them into a person's array. */
+/* What a process has to share. */
+static size_t sums_size(void)
+{
+    size_t size = TURNS * (size_t)all.genotypes * sizeof(double);
+    return (size + TMK_PAGE_SIZE - 1) / TMK_PAGE_SIZE * TMK_PAGE_SIZE;
+}
+
+/* The sums of a process in this turn. */
+static double *sums_of(const team *us, int rank)
+{
+    double *both = (double *)(us->together + (size_t)rank * sums_size());
+    return both + us->turn % TURNS * all.genotypes;
+}
+
+/* Adds up everybody's sums, all in the same order, and multiplies them into a person's
+ * array. */
 static void multiply_sums(team *us, int target)
 {
-    double *sums = us->together + us->turn % TURNS * all.genotypes;
-    us->turn++;
-    us->lock(0);
-    for (int genotype = 0; genotype < all.genotypes; genotype++) {
-        if (us->sums[genotype] != 0) {
-            sums[genotype] += us->sums[genotype];
+    size_t size = (size_t)all.genotypes * sizeof(double);
+    /* Read by all before they came to the barrier before. */
+    memcpy(sums_of(us, us->rank), us->sums, size);
+    us->wait(2);
+    memcpy(us->sums, sums_of(us, 0), size);
+    for (int rank = 1; rank < us->size; rank++) {
+        const double *sums = sums_of(us, rank);
+        for (int genotype = 0; genotype < all.genotypes; genotype++) {
+            us->sums[genotype] += sums[genotype];
         }
     }
-    us->unlock(0);
-    if (us->rank == 0) {
-        /* Read by all before they came to the barrier before. */
-        double *next = us->together + us->turn % TURNS * all.genotypes;
-        memset(next, 0, (size_t)all.genotypes * sizeof(double));
-    }
-    us->wait(2);
+    us->turn++;
     double *numbers = array_of(us, target);
     for (int genotype = 0; genotype < all.genotypes; genotype++) {
-        numbers[genotype] *= sums[genotype];
+        numbers[genotype] *= us->sums[genotype];
     }
 }
 
@@ -313,10 +323,10 @@ static double solve(team *us, double *result)
     return took;
 }
 
-static team new_team(int rank, int size, double *together)
+static team new_team(int rank, int size, char *together)
 {
     size_t genotypes = (size_t)all.genotypes, persons = (size_t)all.largest;
-    team us = { rank, size, NULL, NULL, NULL, together, 0, NULL, NULL, NULL, NULL };
+    team us = { rank, size, NULL, together, 0, NULL, NULL, NULL, NULL };
     us.arrays = app_memory(genotypes * persons, sizeof(double));
     us.sums = app_memory(genotypes, sizeof(double));
     us.possible = app_memory(genotypes * persons, sizeof(int));
@@ -329,24 +339,18 @@ static void nobody_waits(unsigned which)
     (void)which;
 }
 
-/* The sums, which begin with zeros. */
-static size_t sums_size(void)
-{
-    return TURNS * (size_t)all.genotypes * sizeof(double);
-}
-
 static double solve_alone(double *result)
 {
     team me = new_team(0, 1, app_memory(1, sums_size()));
-    me.wait = me.lock = me.unlock = nobody_waits;
+    me.wait = nobody_waits;
     return solve(&me, result);
 }
 
 static double solve_together(double *result)
 {
-    static double *together;
+    static char *together;
     if (Tmk_proc_id == 0) {
-        together = Tmk_malloc(sums_size());
+        together = Tmk_malloc((size_t)Tmk_nprocs * sums_size());
         if (together == NULL) {
             app_fail("no shared memory");
         }
@@ -355,8 +359,6 @@ static double solve_together(double *result)
     Tmk_barrier(0);
     team us = new_team(Tmk_proc_id, Tmk_nprocs, together);
     us.wait = Tmk_barrier;
-    us.lock = Tmk_lock_acquire;
-    us.unlock = Tmk_lock_release;
     return solve(&us, result);
 }
 

@@ -4,9 +4,14 @@
  * A molecule is three charged atoms held together by springs. Each process has
  * some molecules, and computes the forces between each of them and the half of
  * all molecules that follows it, round the table. It adds them up in private
- * memory first, and then to the shared forces, one lock a molecule: that is the
- * modification the paper made to spare locks. --per-lock has a lock guard several
- * molecules in a row. Barriers between the phases. */
+ * memory first, and then to the shared forces. There are two ways to do that:
+ *
+ * - The forces are sums (Tmk_sum_doubles). A process adds to those of the others'
+ *   molecules, without a lock, and shares nothing else than the places of its own.
+ *   Two barriers a step.
+ * - With --per-lock=1 everything is shared, and a lock guards each molecule: that is the
+ *   paper's program, with the modification it made to spare locks. A greater number
+ *   has a lock guard several molecules in a row. Three barriers a step. */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +23,7 @@
 #define LOCK_OF_ENERGY 0
 #define LOCK_OF_GROUP(group) (1 + (unsigned)(group))
 
-static long molecules = 343, steps = 5, per_lock = 1;
+static long molecules = 343, steps = 5, per_lock;
 
 /* Units: angstrom, picosecond, atomic mass, elementary charge. */
 static const double mass[ATOMS] = { 15.9994, 1.008, 1.008 };
@@ -33,7 +38,7 @@ typedef struct {
     double force[ATOMS][3];
 } molecule;
 
-/* What processes share. */
+/* All of the water. */
 typedef struct {
     double potential, kinetic;
     molecule of[];
@@ -41,6 +46,7 @@ typedef struct {
 
 typedef double forces[ATOMS][3];
 
+/* Shared where there are locks, else what a process knows. */
 static box *shared;
 static double side;
 
@@ -181,10 +187,20 @@ static void add(molecule *of, forces force)
     }
 }
 
+/* The forces at the beginning. */
+static void fill_forces(box *water, forces *force)
+{
+    all_forces(water, 0, molecules, force);
+    for (long which = 0; which < molecules; which++) {
+        add(&water->of[which], force[which]);
+    }
+}
+
 static double solve_alone(box *water)
 {
     forces *force = app_memory((size_t)molecules, sizeof *force);
     fill(water);
+    fill_forces(water, force);
     double start = app_now();
     for (long step = 0; step < steps; step++) {
         water->kinetic = 0;
@@ -240,7 +256,7 @@ static void share_forces(forces *force, long begin, double energy)
     Tmk_lock_release(LOCK_OF_ENERGY);
 }
 
-static void one_step(forces *force, long begin, long end)
+static void step_with_locks(forces *force, long begin, long end)
 {
     for (long which = begin; which < end; which++) {
         kick(&shared->of[which]);
@@ -264,27 +280,189 @@ static void one_step(forces *force, long begin, long end)
     Tmk_barrier(3);
 }
 
-static double solve_together(size_t size)
+/* With --per-lock. */
+static double solve_with_locks(size_t size)
 {
+    forces *force = app_memory((size_t)molecules, sizeof *force);
     if (Tmk_proc_id == 0) {
         shared = Tmk_malloc(size);
         if (shared == NULL) {
             app_fail("no shared memory");
         }
         fill(shared);
+        fill_forces(shared, force);
         Tmk_distribute(&shared, sizeof shared);
     }
     Tmk_barrier(0);
     long begin, end;
     app_part(molecules, Tmk_proc_id, Tmk_nprocs, &begin, &end);
-    forces *force = app_memory((size_t)molecules, sizeof *force);
     double start = app_now();
     for (long step = 0; step < steps; step++) {
-        one_step(force, begin, end);
+        step_with_locks(force, begin, end);
     }
     double took = app_now() - start;
     free(force);
     return took;
+}
+
+/* What a process shares where forces are sums, each part on pages of its own. */
+typedef struct {
+    /* Of its last step, for whoever wants to know. */
+    double potential, kinetic;
+    /* Where its molecules are; nobody else stores here. */
+    double place[][ATOMS][3];
+} part;
+
+static char *parts;
+/* Forces on the molecules of all parts; of each those that other processes compute. */
+static char *sums;
+static size_t part_size, sum_size;
+
+static part *part_of(int process)
+{
+    return (part *)(parts + (size_t)process * part_size);
+}
+
+static forces *sums_of(int process)
+{
+    return (forces *)(sums + (size_t)process * sum_size);
+}
+
+static size_t whole_pages(size_t size)
+{
+    return (size + TMK_PAGE_SIZE - 1) / TMK_PAGE_SIZE * TMK_PAGE_SIZE;
+}
+
+static void share_parts(void)
+{
+    size_t most = (size_t)(molecules / Tmk_nprocs + 1);
+    part_size = whole_pages(sizeof(part) + most * sizeof(forces));
+    sum_size = whole_pages(most * sizeof(forces));
+    if (Tmk_proc_id == 0) {
+        parts = Tmk_malloc((size_t)Tmk_nprocs * part_size);
+        sums = Tmk_malloc((size_t)Tmk_nprocs * sum_size);
+        if (parts == NULL || sums == NULL) {
+            app_fail("no shared memory");
+        }
+        Tmk_sum_doubles((double *)sums, (size_t)Tmk_nprocs * sum_size / sizeof(double));
+        Tmk_distribute(&parts, sizeof parts);
+        Tmk_distribute(&sums, sizeof sums);
+    }
+    Tmk_barrier(0);
+}
+
+/* Where the others' molecules are now. */
+static void look_around(box *mine)
+{
+    for (int process = 0; process < Tmk_nprocs; process++) {
+        long begin, end;
+        app_part(molecules, process, Tmk_nprocs, &begin, &end);
+        for (long which = begin; which < end && process != Tmk_proc_id; which++) {
+            memcpy(mine->of[which].place, part_of(process)->place[which - begin],
+                   sizeof mine->of[which].place);
+        }
+    }
+}
+
+/* Makes what this process has in the forces on the others' molecules what it is now:
+ * adds what has changed since the last step. So nobody ever has to clear them. */
+static void share_changes(forces *force, forces *given)
+{
+    for (int process = 0; process < Tmk_nprocs; process++) {
+        long begin, end;
+        app_part(molecules, process, Tmk_nprocs, &begin, &end);
+        for (long which = begin; which < end && process != Tmk_proc_id; which++) {
+            for (int at = 0; at < ATOMS * 3; at++) {
+                double *now = &force[which][0][0] + at, *then = &given[which][0][0] + at;
+                if (*now != *then) {
+                    Tmk_add_double(&sums_of(process)[which - begin][0][0] + at, *now - *then);
+                    *then = *now;
+                }
+            }
+        }
+    }
+}
+
+static void show_places(const box *mine, long begin, long end)
+{
+    part *own = part_of(Tmk_proc_id);
+    for (long which = begin; which < end; which++) {
+        memcpy(own->place[which - begin], mine->of[which].place, sizeof own->place[0]);
+    }
+}
+
+/* The forces on this process's molecules, where they and all others are now. */
+static void meet(box *mine, forces *force, forces *given, long begin, long end)
+{
+    forces *sum = sums_of(Tmk_proc_id);
+    /* Nobody adds to forces that somebody still reads. */
+    Tmk_barrier(1);
+    look_around(mine);
+    memset(force, 0, (size_t)molecules * sizeof *force);
+    mine->potential = all_forces(mine, begin, end, force);
+    share_changes(force, given);
+    Tmk_barrier(2);
+    for (long which = begin; which < end; which++) {
+        add(&mine->of[which], force[which]);
+        add(&mine->of[which], sum[which - begin]);
+    }
+}
+
+static void step_with_sums(box *mine, forces *force, forces *given, long begin, long end)
+{
+    for (long which = begin; which < end; which++) {
+        kick(&mine->of[which]);
+        drift(&mine->of[which]);
+    }
+    show_places(mine, begin, end);
+    meet(mine, force, given, begin, end);
+    mine->kinetic = 0;
+    for (long which = begin; which < end; which++) {
+        mine->kinetic += kick(&mine->of[which]);
+    }
+    part_of(Tmk_proc_id)->potential = mine->potential;
+    part_of(Tmk_proc_id)->kinetic = mine->kinetic;
+}
+
+/* What a process learns of the others when all is done. */
+static void gather(box *mine)
+{
+    mine->potential = mine->kinetic = 0;
+    for (int process = 0; process < Tmk_nprocs; process++) {
+        mine->potential += part_of(process)->potential;
+        mine->kinetic += part_of(process)->kinetic;
+    }
+    look_around(mine);
+}
+
+static double solve_with_sums(size_t size)
+{
+    shared = app_memory(1, size);
+    forces *force = app_memory((size_t)molecules, sizeof *force);
+    forces *given = app_memory((size_t)molecules, sizeof *given);
+    fill(shared);
+    share_parts();
+    long begin, end;
+    app_part(molecules, Tmk_proc_id, Tmk_nprocs, &begin, &end);
+    show_places(shared, begin, end);
+    meet(shared, force, given, begin, end);
+    double start = app_now();
+    for (long step = 0; step < steps; step++) {
+        step_with_sums(shared, force, given, begin, end);
+    }
+    Tmk_barrier(3);
+    double took = app_now() - start;
+    if (Tmk_proc_id == 0) {
+        gather(shared);
+    }
+    free(force);
+    free(given);
+    return took;
+}
+
+static double solve_together(size_t size)
+{
+    return per_lock == 0 ? solve_with_sums(size) : solve_with_locks(size);
 }
 
 static int differs(double one, double other)
@@ -312,12 +490,12 @@ int main(int argc, char **argv)
     const app_option options[] = {
         { "molecules", &molecules, NULL, "how many molecules" },
         { "steps", &steps, NULL, "how many steps of half a femtosecond" },
-        { "per-lock", &per_lock, NULL, "how many molecules one lock guards" },
+        { "per-lock", &per_lock, NULL, "how many molecules one lock guards; 0: no locks" },
         { NULL, NULL, NULL, NULL },
     };
     app_options(argc, argv, "molecular dynamics of water", options);
-    if (molecules < 2 || per_lock < 1) {
-        app_fail("there are at least 2 molecules, and a lock guards at least 1");
+    if (molecules < 2) {
+        app_fail("there are at least 2 molecules");
     }
     side = cbrt((double)molecules * volume);
     size_t size = sizeof(box) + (size_t)molecules * sizeof(molecule);

@@ -50,6 +50,7 @@
 #define LOCKS 65536
 #define BARRIERS 64
 #define SENT 1024
+#define SUMS 64
 #define LONGEST 64
 
 int Tmk_proc_id, Tmk_nprocs = 1;
@@ -77,6 +78,10 @@ typedef struct {
     lock lock[LOCKS];
     barrier barrier[BARRIERS];
     pthread_mutex_t sending;
+    _Atomic int sums;
+    struct {
+        size_t begin, end;
+    } sum[SUMS];
     _Atomic int sent;
     struct {
         void *at;
@@ -180,12 +185,38 @@ static void stopped(int number, siginfo_t *info, void *context)
     since = processor_time();
 }
 
+/* Whether processes add to what is so far into the heap. */
+static int is_sum(size_t at)
+{
+    for (int which = 0; which < atomic_load(&all->sums); which++) {
+        if (at >= all->sum[which].begin && at < all->sum[which].end) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Adds what was added to the doubles of a page; how many bytes of it changed. */
+static uint32_t publish_sums(size_t page)
+{
+    uint32_t bytes = 0;
+    for (size_t at = page * PAGE; at < (page + 1) * PAGE; at += sizeof(double)) {
+        double *now = (double *)(HEAP_AT + at), *then = (double *)(twins + at);
+        if (is_sum(at) && *now != *then) {
+            Tmk_add_double((double *)(back + at), *now - *then);
+            *then = *now;
+            bytes += (uint32_t)sizeof(double);
+        }
+    }
+    return bytes;
+}
+
 /* Lets the others see what changed in a page; how many bytes that are. */
 static uint32_t publish(size_t page)
 {
     const char *now = HEAP_AT + page * PAGE, *then = twins + page * PAGE;
     volatile char *seen = back + page * PAGE;
-    uint32_t bytes = 0;
+    uint32_t bytes = publish_sums(page);
     for (size_t at = 0; at < PAGE; at++) {
         if (now[at] != then[at]) {
             seen[at] = now[at];
@@ -392,6 +423,30 @@ void *Tmk_malloc(size_t size)
         begin = (at + whole - 1) / whole * whole;
     } while (!atomic_compare_exchange_weak(&all->used, &at, begin + whole));
     return begin + whole > HEAP ? NULL : HEAP_AT + begin;
+}
+
+int Tmk_sum_doubles(double *ptr, size_t number)
+{
+    size_t begin = (size_t)((char *)ptr - HEAP_AT);
+    pthread_mutex_lock(&all->sending);
+    int place = atomic_load(&all->sums);
+    for (int which = 0; which < place; which++) {
+        if (all->sum[which].begin == begin) {
+            place = -1;
+            break;
+        }
+    }
+    if (place == SUMS) {
+        fprintf(stderr, "tmk trace: too many sums\n");
+        _exit(1);
+    }
+    if (place >= 0) {
+        all->sum[place].begin = begin;
+        all->sum[place].end = begin + number * sizeof(double);
+        atomic_store(&all->sums, place + 1);
+    }
+    pthread_mutex_unlock(&all->sending);
+    return 1;
 }
 
 void Tmk_free(void *ptr)

@@ -24,6 +24,7 @@ mod mortality;
 mod multicast;
 mod observing;
 mod permissions;
+mod pieces;
 mod policies;
 mod process_deaths;
 mod publishing;

@@ -144,6 +144,52 @@ fn locks_are_plentiful() {
 }
 
 #[test]
+fn processes_add_without_a_lock() {
+    let Some(cluster) = Cluster::start(3) else {
+        return;
+    };
+    let program = compile_plainly(&library_of(&cluster));
+    for (policy, copies) in [
+        ("release", "apart"),
+        ("eager", "apart"),
+        ("hybrid", "apart"),
+        ("sequential", "together"),
+    ] {
+        let arguments = format!("sums {copies} -- --policy {policy}");
+        run(&cluster, &program, policy, &arguments);
+    }
+}
+
+#[test]
+fn mistaken_sums_end_a_program_with_words() {
+    let Some(cluster) = Cluster::start(1) else {
+        return;
+    };
+    let program = compile_plainly(&library_of(&cluster));
+    for (how, expected) in [
+        (
+            "elsewhere",
+            "are not in shared memory; take it from Tmk_malloc",
+        ),
+        (
+            "beyond",
+            "are not in shared memory; take it from Tmk_malloc",
+        ),
+        ("none", "count is how many there are"),
+        (
+            "twice",
+            "are declared already, and have a byte in common with these",
+        ),
+        ("unaligned", "is no multiple of 8, where a double begins"),
+    ] {
+        let arguments = format!("sum {how} -- --policy release");
+        let words = fail(&cluster, &program, how, &arguments);
+        assert!(words.starts_with("Tmk_sum_doubles: "), "{how}: {words}");
+        assert!(words.contains(expected), "{how}: {words}");
+    }
+}
+
+#[test]
 fn mistakes_end_a_program_with_words() {
     let Some(cluster) = Cluster::start(2) else {
         return;
@@ -206,11 +252,12 @@ fn processes_that_disagree_are_told() {
 }
 
 /// All programs of `apps/`, with problems small enough for a test.
-const APPS: [(&str, &str); 10] = [
+const APPS: [(&str, &str); 11] = [
     ("jacobi", "--rows=50 --columns=700 --iterations=5"),
     ("tsp", "--cities=11 --alone-below=9 --file=DATA/cities.txt"),
     ("quicksort", "--count=20000"),
-    ("water", "--molecules=27 --steps=2"),
+    ("water", "--molecules=27 --steps=3"),
+    ("water", "--molecules=27 --steps=2 --per-lock=1"),
     (
         "ilink",
         "--loci=DATA/backcross.dat --pedigrees=DATA/backcross.ped",

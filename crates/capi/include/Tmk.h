@@ -16,7 +16,7 @@
  * Errors. Only Tmk_malloc tells of failure, by NULL. The others say on the error
  * output what is wrong, with its cure, and end the process with exit code 1.
  *
- * More than the original: any number of locks, barriers and conditions (32 bits),
+ * More than the original: sums without locks (Tmk_sum_doubles), any number of locks, barriers and conditions (32 bits),
  * any size of blocks, other threads than the first. What was never written for
  * TreadMarks may like pagemesh_heap_open (pagemesh.h) better.
  */
@@ -101,6 +101,38 @@ void Tmk_lock_cond_signal(unsigned lock_id, unsigned cond_id);
 
 /* Wakes all who wait. */
 void Tmk_lock_cond_broadcast(unsigned lock_id, unsigned cond_id);
+
+/* ---- PageMesh's own, which TreadMarks had not ---- */
+
+/* For programs that are built for other systems, too: #ifdef TMK_SUMS. */
+#define TMK_SUMS 1
+
+/* Declares that processes add to these doubles of shared memory, by Tmk_add_double
+ * and without a lock: whoever synchronizes with them sees the sum of what they
+ * added, after a barrier everybody. Call it, in one process or in all, before
+ * anybody stores there, and let a barrier follow. ptr is a multiple of 8; declared
+ * ranges have no byte in common, and there are 64 at most. A declaration lasts as
+ * long as the job. Returns when every node knows.
+ *
+ * 1: under `release`, `eager` and `hybrid` each node adds in a copy of its own. The last
+ * digits depend on the order, which may differ between nodes.
+ * 0: other policies keep one copy, in which additions are sums anyway; each may have
+ * to fetch its page. */
+int Tmk_sum_doubles(double *ptr, size_t count);
+
+#if defined(__GNUC__)
+/* Adds to a double that others add to. */
+static TMK_UNUSED void Tmk_add_double(double *to, double number)
+{
+    double now, then;
+    __atomic_load(to, &now, __ATOMIC_RELAXED);
+    do {
+        then = now + number;
+    } while (!__atomic_compare_exchange(to, &now, &then, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+}
+#endif
+
+/* ---- Words ---- */
 
 /* Says something on the error output, and which process says it. */
 static TMK_UNUSED void Tmk_err(const char *format, ...)

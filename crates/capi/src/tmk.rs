@@ -9,6 +9,7 @@ mod image;
 mod names;
 mod options;
 mod statistics;
+mod sums;
 mod times;
 
 use std::collections::HashMap;
@@ -247,6 +248,14 @@ pub extern "C" fn Tmk_free(block: *mut c_void) {
         let freed = runtime(WHAT).heap.free(block.cast());
         freed.unwrap_or_else(|error| fail(WHAT, format!("{block:p}: {error}")));
     }
+}
+
+/// Declares numbers to which processes add without a lock.
+#[unsafe(no_mangle)]
+pub extern "C" fn Tmk_sum_doubles(numbers: *mut f64, count: usize) -> c_int {
+    const WHAT: &str = "Tmk_sum_doubles";
+    let declared = sums::declare(&runtime(WHAT).heap, numbers, count);
+    declared.unwrap_or_else(|why| fail(WHAT, why)).into()
 }
 
 /// Copies a variable to all processes.

@@ -7,7 +7,8 @@ use crate::exit::{Exit, Trouble};
 use anyhow::{Result, bail};
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::local::{
-    LOCAL_VERSION, MAX_PACKET, NodeStatus, Refusal, Reply, ReplyPacket, Request, RequestPacket,
+    LOCAL_VERSION, MAX_PACKET, NodeStatus, PathInfo, Refusal, Reply, ReplyPacket, Request,
+    RequestPacket,
 };
 use pagemesh_wire::peer::{Health, Member, SegmentInfo};
 use pagemesh_wire::{ClientId, NodeId};
@@ -149,6 +150,17 @@ impl Control {
     pub fn status(&mut self) -> Result<NodeStatus> {
         match self.ask(Request::Status)? {
             Reply::Status(status) => Ok(status),
+            other => unexpected(&other),
+        }
+    }
+
+    /// What the ways from there to other members carry.
+    ///
+    /// # Errors
+    /// As [`Control::ask`].
+    pub fn paths(&mut self) -> Result<Vec<PathInfo>> {
+        match self.ask(Request::Paths)? {
+            Reply::Paths(paths) => Ok(paths),
             other => unexpected(&other),
         }
     }

@@ -125,14 +125,24 @@ impl Lock {
 
     /// Through the second door; whether the last holder died.
     fn pass(&self, until: Option<Instant>) -> Result<bool> {
-        if self.swap(LockWord::Free, self.held(), until)? {
+        let known = self.state.slot.load(Ordering::Relaxed) != UNKNOWN;
+        if known && self.swap(LockWord::Free, self.held(), until)? {
             return Ok(false);
         }
         let key = self.segment.key(self.number);
-        let request = Request::Lock { key };
-        let undo = Request::Unlock { key };
         let connection = self.segment.mesh().connection();
-        let answer = connection.start(request, &[], Some(undo))?.finish(until)?;
+        let place = if known {
+            None
+        } else {
+            // In one go: the first time it is seldom lent to this node.
+            Some(connection.start(Request::LockSlot { key }, &[], None)?)
+        };
+        let (request, undo) = (Request::Lock { key }, Request::Unlock { key });
+        let lock = connection.start(request, &[], Some(undo))?;
+        if let Some(place) = place {
+            self.learn(&place.finish(until)?.reply)?;
+        }
+        let answer = lock.finish(until)?;
         match answer.reply {
             Reply::Locked { recovered } => Ok(recovered),
             other => Err(unexpected(&other)),
@@ -180,17 +190,22 @@ impl Lock {
         if slot == UNKNOWN {
             let key = self.segment.key(self.number);
             let answer = self.segment.mesh().ask(Request::LockSlot { key }, until)?;
-            let Reply::Slot { index } = answer.reply else {
-                return Err(unexpected(&answer.reply));
-            };
-            // It never changes, whoever asks.
-            self.state.slot.store(index, Ordering::Relaxed);
-            slot = index;
+            slot = self.learn(&answer.reply)?;
         }
         let word = self.segment.area().word(slot);
         word.ok_or(Error::Invalid(
             "the daemon named a lock outside of the lock area",
         ))
+    }
+
+    /// The daemon says where the word is.
+    fn learn(&self, reply: &Reply) -> Result<u32> {
+        let Reply::Slot { index } = reply else {
+            return Err(unexpected(reply));
+        };
+        // It never changes, whoever asks.
+        self.state.slot.store(*index, Ordering::Relaxed);
+        Ok(*index)
     }
 
     fn held(&self) -> LockWord {

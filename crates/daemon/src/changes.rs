@@ -51,10 +51,11 @@ impl Hands {
                 segment,
                 page,
                 names,
+                rules,
             } => {
                 let at = (segment, page);
                 self.tally.add(Count::DiffsApplied, names.len() as u64);
-                let updated = pages.update(at, &names, &mut self.tally);
+                let updated = pages.update(at, (&names, &rules), &mut self.tally);
                 self.heed(at, "diffs cannot be applied", updated);
             }
             DiffWork::Send {
@@ -120,7 +121,11 @@ impl Hands {
             Afterwards::Drop => Keep::Nothing,
             Afterwards::Refresh => Keep::Twin,
         };
-        let made = self.pages.capture(key, (keep, rules));
+        let made = if keep == Keep::Twin && !rules.is_empty() {
+            self.pages.capture_stopped(key, rules, &mut self.tally)
+        } else {
+            self.pages.capture(key, (keep, rules))
+        };
         self.tally.add(Count::DiffsMade, 1);
         if then == Afterwards::Refresh && made == Ok(0) {
             self.follow(Input::Unchanged {
@@ -245,7 +250,7 @@ impl Pages {
     }
 
     /// Writes down what changed since the twin. How many bytes.
-    fn capture(&mut self, key: DiffKey, how: (Keep, &[Rule])) -> Result<usize, Error> {
+    pub(crate) fn capture(&mut self, key: DiffKey, how: (Keep, &[Rule])) -> Result<usize, Error> {
         let mut page = [0; PAGE];
         self.look(key.at(), &mut page)?;
         pagemesh_reduce::capture(&mut self.changes, key, &page, how)
@@ -298,6 +303,7 @@ pub(crate) fn key(segment: SegmentId, name: DiffName) -> DiffKey {
 mod tests {
     use super::*;
     use crate::stash::Stash;
+    use pagemesh_wire::peer::{Kind, Merge};
     use pagemesh_wire::{NodeId, PageIndex};
 
     const AT: At = (SegmentId(1 << 48), PageIndex(2));
@@ -344,7 +350,7 @@ mod tests {
         let around = [(9, 7), (12, 7), (13, 8), (4095, 9)];
         learn(&mut pages, name(2, 1), &around);
         let mut tally = Tally::default();
-        pages.update(AT, &[name(2, 1)], &mut tally).unwrap();
+        pages.update(AT, (&[name(2, 1)], &[]), &mut tally).unwrap();
         let mut expected = [1; PAGE];
         expected[9..14].copy_from_slice(&[7, 5, 5, 7, 8]);
         expected[4095] = 9;
@@ -377,15 +383,17 @@ mod tests {
         assert_eq!(nothing.unwrap_err(), Error::NoContents(AT));
     }
 
+    /// Of the number at 8.
+    const A_SUM: Rule = Rule {
+        start: 8,
+        end: 16,
+        merge: Merge::Sum,
+        kind: Kind::U64,
+    };
+
     #[test]
     fn numbers_in_declared_ranges_are_added_up() {
-        use pagemesh_wire::peer::{Kind, Merge};
-        let rules = [Rule {
-            start: 8,
-            end: 16,
-            merge: Merge::Sum,
-            kind: Kind::U64,
-        }];
+        let rules = [A_SUM];
         let mut pages = pages(&[0; PAGE]);
         let add = |pages: &mut Pages, number: u64, name: DiffName| {
             pages.twin_of(AT, Source::Frame, Payload::NONE).unwrap();
@@ -410,13 +418,67 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_threads_add_to_take_what_others_added() {
+        let rules = [A_SUM];
+        let mut pages = pages(&[0; PAGE]);
+        let number = |page: &PageBytes| u64::from_le_bytes(page[8..16].try_into().unwrap());
+        let store = |pages: &Pages, number: u64| {
+            let segment = pages.segments.get(AT.0).unwrap();
+            segment.write_some(AT.1, 8, &number.to_le_bytes()).unwrap();
+        };
+        let mut tally = Tally::default();
+        pages.twin_of(AT, Source::Frame, Payload::NONE).unwrap();
+        store(&pages, 40);
+        // Somebody else's 300, beside a byte that is no number.
+        let mut theirs = [0; PAGE];
+        theirs[0] = 7;
+        theirs[8..10].copy_from_slice(&300_u16.to_le_bytes());
+        let mut encoded = Vec::new();
+        pagemesh_reduce::encode_with(&rules, &[0; PAGE], &theirs, &mut encoded);
+        let other = key(AT.0, name(2, 1));
+        pages.changes.insert(other, &encoded).unwrap();
+        pages
+            .update(AT, (&[name(2, 1)], &rules), &mut tally)
+            .unwrap();
+        assert_eq!((frame(&pages)[0], number(&frame(&pages))), (7, 340));
+        // What this node added is 40 still, and then what it adds after that.
+        for (interval, sum) in [(1, 340), (2, 345), (3, 345)] {
+            store(&pages, sum);
+            let own = key(AT.0, name(1, interval));
+            pages.capture_stopped(own, &rules, &mut tally).unwrap();
+        }
+        let mut elsewhere = [0; PAGE];
+        for (interval, sum) in [(1, 40), (2, 45), (3, 45)] {
+            let own = key(AT.0, name(1, interval));
+            pagemesh_reduce::merge(&pages.changes, [own].into_iter(), &rules, &mut elsewhere)
+                .unwrap();
+            assert_eq!((elsewhere[0], number(&elsewhere)), (0, sum));
+        }
+        // Made by the daemon before: what was stored since is still to be written down.
+        store(&pages, 349);
+        let again = key(AT.0, name(1, 4));
+        let mut four = Vec::new();
+        let mut grown = [0; PAGE];
+        grown[8] = 4;
+        pagemesh_reduce::encode_with(&rules, &[0; PAGE], &grown, &mut four);
+        pages.changes.insert(again, &four).unwrap();
+        store(&pages, 350);
+        pages.capture_stopped(again, &rules, &mut tally).unwrap();
+        let last = key(AT.0, name(1, 5));
+        pages.capture_stopped(last, &rules, &mut tally).unwrap();
+        let mut rest = [0; PAGE];
+        pagemesh_reduce::merge(&pages.changes, [last].into_iter(), &rules, &mut rest).unwrap();
+        assert_eq!(number(&rest), 1);
+    }
+
+    #[test]
     fn a_page_that_waits_for_memory_takes_changes_all_the_same() {
         let mut pages = pages(&[0; PAGE]);
         pages.waiting.enter(AT, &[4; PAGE]);
         pages.twin_of(AT, Source::Frame, Payload::NONE).unwrap();
         learn(&mut pages, name(2, 1), &[(3, 9)]);
         let mut tally = Tally::default();
-        pages.update(AT, &[name(2, 1)], &mut tally).unwrap();
+        pages.update(AT, (&[name(2, 1)], &[]), &mut tally).unwrap();
         let page = frame(&pages);
         assert_eq!((page[2], page[3]), (4, 9));
         assert_eq!(

@@ -1,6 +1,5 @@
 //! Start, loop and end of a daemon.
 
-use crate::crowd::GIVEN_WAY;
 use crate::door::{Door, Visit};
 use crate::driver::Driver;
 use crate::keeper::Keeping;
@@ -11,13 +10,13 @@ use crate::options::Options;
 use crate::payload::may_bring_diffs;
 use crate::serve::Descriptors;
 use crate::tally::Count;
-use crate::waiter::{Programs, Waiter};
+use crate::waiter::Waiter;
 use anyhow::{Context as _, Result, bail};
+use pagemesh_os::clock;
 use pagemesh_os::latency::LatencyHold;
 use pagemesh_os::poll::Ready;
 use pagemesh_os::signals::Signals;
-use pagemesh_os::{clock, cpu};
-use pagemesh_wire::{ClientId, MappingId, PublicKey};
+use pagemesh_wire::{ClientId, PublicKey};
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -25,9 +24,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod awake;
 mod start;
+mod token;
 
 pub(crate) use start::raise_limits;
+pub(crate) use token::Token;
+
+use awake::Rounds;
 
 /// A running daemon.
 struct Daemon {
@@ -39,10 +43,7 @@ struct Daemon {
     /// What came last.
     letterbox: Letterbox,
     packet: Box<[u8]>,
-    /// Rounds of staying awake since then in which nothing came.
-    idle: usize,
-    /// Something came in the last round.
-    busy: bool,
+    rounds: Rounds,
     /// Told to end; by then at the latest.
     ending: Option<u64>,
     admitted: bool,
@@ -56,23 +57,6 @@ struct Daemon {
     socket: PathBuf,
 }
 
-/// What became ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Token {
-    /// A datagram.
-    Network,
-    /// A process wants to connect.
-    Listener,
-    /// A signal.
-    Signals,
-    /// A connected process.
-    Session(ClientId),
-    /// Faults of a mapping.
-    Mapping(MappingId),
-    /// The keeper is gone.
-    Keeper,
-}
-
 /// Longest time to leave the cluster in order.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -81,16 +65,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Datagrams handled before others get their turn.
 const DATAGRAMS: usize = 64;
-
-/// Looks for a datagram in a row while somebody waits for one: some 2 µs.
-const GLANCES: usize = 6;
-
-/// Looks for a datagram in a row otherwise, on a processor nobody else wants.
-const ALONE: usize = 3;
-
-/// Rounds of staying awake after which everything is looked at, though no local
-/// process ran on this processor.
-const ROUNDS: usize = 4;
 
 /// Packets of one process handled before others get their turn.
 const PACKETS: usize = 16;
@@ -142,68 +116,8 @@ impl Daemon {
         }
     }
 
-    /// One round of staying awake. Whoever else wants this processor gets it
-    /// first: a thread just woken, a client, another daemon of this host.
-    fn spin(&mut self, now: u64, programs: Programs) -> Result<()> {
-        cpu::yield_now();
-        let away = clock::monotonic().saturating_sub(now);
-        self.waiter.gave_way(away, now + away);
-        let given_way = away > GIVEN_WAY;
-        // Whoever was served may have run already.
-        let busy = given_way || std::mem::take(&mut self.busy);
-        // Who got the last page has probably come to the next.
-        if busy && self.driver.next_fault() {
-            self.came(now);
-            return Ok(());
-        }
-        // Where all ran and none came to a page, one has asked for something, most likely.
-        if given_way && programs == Programs::Run {
-            self.idle = 0;
-            return self.poll(Some(0));
-        }
-        let glances = match (programs, busy) {
-            (Programs::Fault | Programs::Wait, _) => GLANCES,
-            (Programs::Absent | Programs::Run, false) => ALONE,
-            (Programs::Absent | Programs::Run, true) => 1,
-        };
-        if self.glance(glances)? {
-            return Ok(());
-        }
-        self.idle += 1;
-        if !busy && self.idle < ROUNDS {
-            return Ok(());
-        }
-        self.idle = 0;
-        self.poll(Some(0))
-    }
-
-    /// Looks for a datagram so often. If one has come, it and those behind it are
-    /// handled, until a thread was woken that may want this processor. If others still
-    /// wait, all are handled: threads that are woken together stop together, and what
-    /// they need next is asked for together. In between there is time.
-    fn glance(&mut self, times: usize) -> Result<bool> {
-        for _ in 0..times {
-            if self.receive()? {
-                let mut more = DATAGRAMS;
-                while more > 0 && self.may_receive() && self.receive()? {
-                    more -= 1;
-                }
-                if more > 0 {
-                    return Ok(true);
-                }
-                // Everything else has its turn now.
-                break;
-            }
-            self.driver.hands.catch_up();
-        }
-        Ok(false)
-    }
-
-    fn may_receive(&self) -> bool {
-        !self.driver.has_woken() || self.driver.is_waited_for()
-    }
-
     fn sleep(&mut self, now: u64) -> Result<()> {
+        self.be_told()?;
         self.driver.hands.catch_up();
         let due = [self.driver.next_due(), self.ending, self.door.shut_until()]
             .into_iter()
@@ -308,7 +222,7 @@ impl Daemon {
 
     /// Something came, as early as `now`.
     fn came(&mut self, now: u64) {
-        self.busy = true;
+        self.rounds.busy = true;
         self.waiter.active(now);
     }
 
@@ -346,18 +260,26 @@ impl Daemon {
         if event.writable {
             self.driver.hands.flush(client);
         }
-        if !event.readable && !event.broken {
-            return;
+        if event.readable || event.broken {
+            self.requests(client, |_| true);
         }
+    }
+
+    /// Handles what a process has asked, up to what is not `wanted`; whether it has asked anything.
+    fn requests(&mut self, client: ClientId, wanted: fn(&[u8]) -> bool) -> bool {
+        let mut any = false;
         for _ in 0..PACKETS {
             let Some(session) = self.driver.hands.sessions.get(client) else {
-                return;
+                return any;
             };
             // It is taken out when it was handled, so that no request is lost
             // should we end in between.
             match session.socket.peek_now(&mut self.packet) {
                 Ok(Some(packet)) => {
                     let bytes = &self.packet[..packet.len];
+                    if !wanted(bytes) {
+                        return any;
+                    }
                     let fds = Descriptors {
                         fds: packet.fds,
                         lost: packet.fds_lost,
@@ -366,14 +288,23 @@ impl Daemon {
                     let alone = self.driver.packet(client, bytes, fds);
                     self.driver.hands.sessions.took_packet(client);
                     self.driver.cut_off();
+                    any = true;
+                    self.rounds.asked = Some(client);
                     if alone {
-                        return;
+                        return any;
                     }
                 }
-                Ok(None) => return self.driver.hung_up(client),
-                Err(error) => return self.trouble(client, &error),
+                Ok(None) => {
+                    self.driver.hung_up(client);
+                    return any;
+                }
+                Err(error) => {
+                    self.trouble(client, &error);
+                    return any;
+                }
             }
         }
+        any
     }
 
     fn trouble(&mut self, client: ClientId, error: &io::Error) {
@@ -460,57 +391,5 @@ impl Daemon {
             tracing::warn!("{}", about.not_admitted());
         }
         Ok(())
-    }
-}
-
-impl Token {
-    const KIND: u32 = 56;
-
-    /// As the kernel keeps it.
-    pub(crate) fn encode(self) -> u64 {
-        let (kind, number) = match self {
-            Self::Network => (1, 0),
-            Self::Listener => (2, 0),
-            Self::Signals => (3, 0),
-            Self::Session(client) => (4, u64::from(client.0)),
-            Self::Mapping(mapping) => (5, mapping.0),
-            Self::Keeper => (6, 0),
-        };
-        (kind << Self::KIND) | number
-    }
-
-    fn decode(token: u64) -> Option<Self> {
-        let number = token & ((1 << Self::KIND) - 1);
-        match token >> Self::KIND {
-            1 => Some(Self::Network),
-            2 => Some(Self::Listener),
-            3 => Some(Self::Signals),
-            4 => u32::try_from(number)
-                .ok()
-                .map(|n| Self::Session(ClientId(n))),
-            5 => Some(Self::Mapping(MappingId(number))),
-            6 => Some(Self::Keeper),
-            _ => None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokens_come_back_as_they_were() {
-        for token in [
-            Token::Network,
-            Token::Listener,
-            Token::Signals,
-            Token::Session(ClientId(u32::MAX)),
-            Token::Mapping(MappingId(1 << 40)),
-            Token::Keeper,
-        ] {
-            assert_eq!(Token::decode(token.encode()), Some(token));
-        }
-        assert_eq!(Token::decode(0), None);
     }
 }

@@ -11,6 +11,8 @@ pub(crate) struct Faults {
     waiting: BTreeMap<(MappingId, PageIndex), Waiting>,
     /// Faults that went to another node and whose threads were not looked at yet.
     unseen: Vec<(MappingId, PageIndex)>,
+    /// A page is on its way that has no memory on this host yet.
+    wants_memory: bool,
 }
 
 /// One fault being served.
@@ -68,6 +70,7 @@ impl Faults {
     pub(crate) fn note_remote(&mut self, at: (MappingId, PageIndex)) {
         if let Some(waiting) = self.waiting.get_mut(&at) {
             waiting.remote = true;
+            self.wants_memory |= waiting.kind == FaultKind::Missing;
             self.unseen.push(at);
         }
     }
@@ -79,6 +82,11 @@ impl Faults {
                 waiting.threads_mut().for_each(&mut look);
             }
         }
+    }
+
+    /// Whether a page has been asked for since that will want memory.
+    pub(crate) fn wants_memory(&mut self) -> bool {
+        std::mem::take(&mut self.wants_memory)
     }
 
     /// Whether there are threads nobody looked at.
@@ -144,5 +152,23 @@ mod tests {
         assert_eq!((waiting.since, waiting.remote), (100, true));
         assert_eq!(waiting.threads().count(), 2);
         assert!(faults.end(at).is_none() && faults.is_empty());
+    }
+
+    #[test]
+    fn memory_is_wanted_for_pages_that_have_none_here() {
+        let mut faults = Faults::default();
+        let kinds = [
+            FaultKind::Minor,
+            FaultKind::WriteProtect,
+            FaultKind::Missing,
+        ];
+        for (page, kind) in (0..).map(PageIndex).zip(kinds) {
+            let at = (MappingId(1), page);
+            faults.note(at, kind, Thread::new(7, 1), 100);
+            assert!(!faults.wants_memory(), "nobody was asked");
+            faults.note_remote(at);
+            assert_eq!(faults.wants_memory(), kind == FaultKind::Missing);
+            assert!(!faults.wants_memory(), "once");
+        }
     }
 }

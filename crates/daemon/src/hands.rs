@@ -20,6 +20,7 @@ use crate::tickets::Tickets;
 use pagemesh_core::{Effect, Event, Input};
 use pagemesh_os::clock;
 use pagemesh_os::poll::Poll;
+use pagemesh_os::spare::Spare;
 use pagemesh_wire::header::PROTOCOL_VERSION;
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, MappingId, NodeId, SegmentId, SyncKey};
@@ -39,6 +40,8 @@ pub(crate) struct Hands {
     pub(crate) pages: Pages,
     /// Faults being served.
     pub(crate) faults: Faults,
+    /// Memory for the page that comes next, if it can be had.
+    spare: Option<Spare>,
     /// Threads that waited for pages.
     pub(crate) threads: Threads,
     /// The mapping that got the last page, and how often to look there for the
@@ -110,6 +113,7 @@ impl Hands {
             network,
             pages,
             faults: Faults::default(),
+            spare: Spare::create().ok(),
             threads: Threads::default(),
             latest: None,
             woken: false,
@@ -407,6 +411,17 @@ impl Hands {
         if self.faults.has_unseen() {
             let threads = &mut self.threads;
             self.faults.look(|thread| threads.look(thread));
+        }
+    }
+
+    /// While this daemon stays awake for a page that a thread waits for: the page gets its memory
+    /// sooner when it has come.
+    pub(crate) fn warm_up(&mut self) {
+        if self.faults.wants_memory()
+            && let Some(spare) = &self.spare
+        {
+            // Then the page is placed a little later.
+            let _ = spare.warm();
         }
     }
 

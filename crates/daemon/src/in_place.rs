@@ -4,8 +4,8 @@ use crate::changes::key;
 use crate::pages::{At, Pages};
 use crate::tally::Tally;
 use pagemesh_os::memfd::{PAGE, PageBytes};
-use pagemesh_twins::{DiffKey, Error};
-use pagemesh_wire::peer::DiffName;
+use pagemesh_twins::{DiffKey, Error, Keep};
+use pagemesh_wire::peer::{DiffName, Rule};
 
 /// A change of so many pieces is written piece by piece, with a call for each. For more
 /// stores to the page are stopped for a moment instead.
@@ -14,23 +14,27 @@ const PIECES: usize = 4;
 /// Neighbouring bytes, and where in the page the first of them lies.
 type Piece = (usize, Vec<u8>);
 
+/// Diffs in their order, and the rules they were made under.
+type How<'a> = (&'a [DiffKey], &'a [Rule]);
+
 impl Pages {
     /// Applies diffs to a frame that is in use, and to its twin: what threads store to
     /// other bytes meanwhile stays.
     pub(crate) fn update(
         &mut self,
         at: At,
-        names: &[DiffName],
+        (names, rules): (&[DiffName], &[Rule]),
         tally: &mut Tally,
     ) -> Result<(), Error> {
         let keys: Vec<DiffKey> = names.iter().map(|name| key(at.0, *name)).collect();
+        let how = (&keys[..], rules);
         if let Some(mut waiting) = self.waiting.leave(at) {
-            self.apply(&keys, &mut waiting)?;
+            self.apply(how, &mut waiting)?;
             self.put(at, &waiting);
         } else if self.changes.twin_of(at).is_none() {
             // Nobody stores to it.
-            self.rewrite(at, &keys)?;
-        } else if let Some(pieces) = self.few_pieces(&keys)? {
+            self.rewrite(at, how)?;
+        } else if let Some(pieces) = self.few_pieces(how)? {
             let segment = self.segments.get(at.0).ok_or(Error::NoContents(at))?;
             for (start, bytes) in pieces {
                 let written = segment.write_some(at.1, start, &bytes);
@@ -38,26 +42,37 @@ impl Pages {
             }
         } else {
             self.protect(at, tally);
-            let rewritten = self.rewrite(at, &keys);
+            let rewritten = self.rewrite(at, how);
             self.let_store(at);
             rewritten?;
         }
         let mut keys = keys.into_iter();
-        keys.try_for_each(|key| self.changes.update_twin(key))
+        keys.try_for_each(|key| pagemesh_reduce::update_twin(&mut self.changes, key, rules))
     }
 
-    fn apply(&self, keys: &[DiffKey], page: &mut PageBytes) -> Result<(), Error> {
-        for key in keys {
-            self.changes.checked(*key)?.apply(page);
-        }
-        Ok(())
+    /// Writes down what was done since the twin to numbers that threads go on adding to, and
+    /// makes the twin anew. They stop for a moment: half a number must not travel.
+    pub(crate) fn capture_stopped(
+        &mut self,
+        key: DiffKey,
+        rules: &[Rule],
+        tally: &mut Tally,
+    ) -> Result<usize, Error> {
+        self.protect(key.at(), tally);
+        let made = self.capture(key, (Keep::Twin, rules));
+        self.let_store(key.at());
+        made
+    }
+
+    fn apply(&self, (keys, rules): How<'_>, page: &mut PageBytes) -> Result<(), Error> {
+        pagemesh_reduce::merge(&self.changes, keys.iter().copied(), rules, page)
     }
 
     /// One call reads, one writes all of it.
-    fn rewrite(&self, at: At, keys: &[DiffKey]) -> Result<(), Error> {
+    fn rewrite(&self, at: At, how: How<'_>) -> Result<(), Error> {
         let mut page = [0; PAGE];
         self.look(at, &mut page)?;
-        self.apply(keys, &mut page)?;
+        self.apply(how, &mut page)?;
         let segment = self.segments.get(at.0).ok_or(Error::NoContents(at))?;
         let written = segment.write_some(at.1, 0, &page);
         written.map_err(|_| Error::NoContents(at))
@@ -71,8 +86,12 @@ impl Pages {
         }
     }
 
-    /// What changes, unless it is too many pieces.
-    fn few_pieces(&self, keys: &[DiffKey]) -> Result<Option<Vec<Piece>>, Error> {
+    /// What changes, unless it is too many pieces, or numbers: an addition under way would
+    /// get lost.
+    fn few_pieces(&self, (keys, rules): How<'_>) -> Result<Option<Vec<Piece>>, Error> {
+        if !rules.is_empty() {
+            return Ok(None);
+        }
         let mut pieces: Vec<Piece> = Vec::new();
         for key in keys {
             for change in self.changes.checked(*key)?.changes() {

@@ -19,9 +19,11 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 mod outgoing;
+mod pieces;
 mod several;
 
-use outgoing::{Outgoing, depart, give, put};
+use outgoing::{Outgoing, depart, give, join, put};
+pub(crate) use pieces::Ways;
 
 /// The way to other daemons.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(crate) struct Network {
     packing: Packing,
     /// The switches of an experiment, if there is one.
     edge: Option<Edge>,
+    /// What the ways to others carry; none in an experiment, which has IP cut.
+    ways: Option<Ways>,
     /// What goes to several nodes at once, if there is a multicast group.
     circulars: Option<Circulars>,
     /// Reused for everything sent.
@@ -106,6 +110,7 @@ impl Network {
         sealing: Option<Sealing>,
         compress: Compress,
         edge: Option<Edge>,
+        me: SocketAddr,
     ) -> Self {
         // Without it, everything comes alone.
         let _ = udp.coalesce();
@@ -116,6 +121,7 @@ impl Network {
             inbox: vec![0; LONGEST].into(),
             rest: Rest::default(),
             outbox: Outgoing::default(),
+            ways: edge.is_none().then(|| Ways::new(sealing.is_some(), me)),
             sealing,
             packing: Packing::new(compress),
             edge,
@@ -154,6 +160,9 @@ impl Network {
             sealing.meet(view);
         }
         self.packing.meet(view);
+        if let Some(ways) = &mut self.ways {
+            ways.meet(view);
+        }
         if let Some(circulars) = &mut self.circulars {
             circulars.meet(view);
         }
@@ -184,6 +193,10 @@ impl Network {
         if self.receives_in_room() {
             let bytes = &came[at.clone()];
             self.notice_seal(source, bytes, tally);
+            if pagemesh_path::is_packet(bytes) {
+                let complete = self.packet(source, PublicKey::NONE, bytes, tally);
+                return Ok(self.joined(complete, whole, source, PublicKey::NONE, tally));
+            }
             if header::form(bytes) <= Notice::MARK {
                 return Ok(Got::Datagram(at, source, PublicKey::NONE));
             }
@@ -266,6 +279,10 @@ impl Network {
         tally: &mut Tally,
     ) -> Got {
         let at = |length| LONGEST..LONGEST + length;
+        if pagemesh_path::is_packet(&clear[..length]) {
+            let complete = self.packet(source, key, &clear[..length], tally);
+            return self.joined(complete, clear, source, key, tally);
+        }
         if header::form(&clear[..length]) <= Notice::MARK {
             return Got::Datagram(at(length), source, key);
         }
@@ -278,6 +295,24 @@ impl Network {
                 Got::Handled
             }
         }
+    }
+
+    /// A message that came in pieces, if it is `complete`.
+    fn joined(
+        &mut self,
+        complete: bool,
+        clear: &mut [u8],
+        source: SocketAddr,
+        key: PublicKey,
+        tally: &mut Tally,
+    ) -> Got {
+        if !complete {
+            return Got::Handled;
+        }
+        let message = self.whole();
+        let length = message.len();
+        clear[..length].copy_from_slice(message);
+        self.unpacked((clear, length), source, key, tally)
     }
 
     /// Looks for what has come, and takes the first of it.
@@ -332,7 +367,14 @@ impl Network {
             return;
         }
         for letter in std::mem::take(&mut sealing.outbox) {
-            self.put(letter.to, &letter.bytes, tally);
+            let (to, length) = (letter.to, letter.bytes.len());
+            if self
+                .ways
+                .as_ref()
+                .is_none_or(|ways| ways.lets_out(to, length))
+            {
+                self.put(to, &letter.bytes, tally);
+            }
         }
     }
 
@@ -355,7 +397,8 @@ impl Network {
             let link = (header.to, self.has_company(to));
             let probe = self.packing.pack(link, &mut datagram, message, tally);
             let plain = self.sealing.is_none() && self.is_direct();
-            if !plain || !self.outbox.begins(to, &mut datagram) {
+            let whole = plain && self.goes_whole(to, datagram.len());
+            if !whole || !self.outbox.begins(to, &mut datagram) {
                 self.seal((to, header.to), &datagram, tally);
             }
             if let Some(probe) = probe {
@@ -373,6 +416,9 @@ impl Network {
 
     /// Sends a datagram, sealed if this daemon has a key.
     fn seal(&mut self, (to, node): (SocketAddr, NodeId), datagram: &[u8], tally: &mut Tally) {
+        if !self.goes_whole(to, datagram.len()) {
+            return self.send_pieces((to, node), datagram, tally);
+        }
         let direct = self.is_direct();
         let several = !self.keeps_to(to);
         let circulars = self.circulars.as_mut().filter(|_| several);
@@ -467,6 +513,7 @@ impl Network {
             self.post(tally);
         }
         self.try_group(now, tally);
+        self.try_ways(now, tally);
         let Some(impairer) = &mut self.impairer else {
             return;
         };
@@ -480,7 +527,11 @@ impl Network {
         let impairer = self.impairer.as_ref().and_then(Impairer::due);
         let edge = self.edge.as_ref().and_then(Edge::due);
         let circulars = self.circulars.as_ref().and_then(Circulars::due);
-        [impairer, edge, circulars].into_iter().flatten().min()
+        let ways = self.ways.as_ref().and_then(Ways::due);
+        [impairer, edge, circulars, ways]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 

@@ -186,6 +186,7 @@ impl Driver {
                 }))
             }
             Request::Status => Ok(Some(Reply::Status(self.status()))),
+            Request::Paths => Ok(Some(Reply::Paths(self.paths()))),
             Request::LockSlot { key } => self.lock_slot(client, key),
             Request::Unlock { key } => self.unlock(Asked { client, number }, key),
             Request::Counters => Ok(Some(Reply::Counters(self.counters()))),

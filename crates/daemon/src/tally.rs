@@ -53,6 +53,24 @@ counts! {
     CircularsRefused => "circulars_refused",
     /// Trials that a member did not answer: circulars do not reach it.
     CircularsUnheard => "circulars_unheard",
+    /// Probes of what the ways to other nodes carry.
+    PathProbes => "path_probes",
+    /// Ways that were found to carry less than before.
+    PathsShrunk => "paths_shrunk",
+    /// Messages too long for the way, sent in pieces.
+    MessagesCut => "messages_cut",
+    /// Messages that came in pieces and were made whole.
+    MessagesJoined => "messages_joined",
+    /// Times that missing pieces were asked for.
+    PiecesAsked => "pieces_asked",
+    /// Pieces sent again for who missed them.
+    PiecesRepaired => "pieces_repaired",
+    /// Messages of which pieces stayed missing.
+    MessagesGivenUp => "messages_given_up",
+    /// Pieces that came twice or too late, and answers to probes that came too late.
+    PiecesLate => "pieces_late",
+    /// Refused: malformed, or another piece of a message said something else.
+    PiecesRefused => "pieces_refused",
     /// Pages that were zero and were not sent.
     PagesElided => "pages_elided",
     /// Pages that were sent smaller than they are.

@@ -66,11 +66,16 @@ impl Peer {
         self.send(&self.bytes(message));
     }
 
+    /// The next datagram that is not about what the way to here carries.
     fn receive(&self) -> Vec<u8> {
-        let mut buffer = vec![0; MAX_DATAGRAM];
-        let (length, _) = self.socket.recv_from(&mut buffer).expect("an answer");
-        buffer.truncate(length);
-        buffer
+        loop {
+            let mut buffer = vec![0; MAX_DATAGRAM];
+            let (length, _) = self.socket.recv_from(&mut buffer).expect("an answer");
+            buffer.truncate(length);
+            if !pagemesh_path::is_packet(&buffer) {
+                return buffer;
+            }
+        }
     }
 
     /// The next message that is no sign of life or member view.

@@ -19,6 +19,7 @@ pub mod process;
 pub mod region;
 pub mod seqpacket;
 pub mod signals;
+pub mod spare;
 pub mod threadstat;
 pub mod udp;
 pub mod uffd;

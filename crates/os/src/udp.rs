@@ -2,16 +2,17 @@
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{
-    Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
-    set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_send_buffer_size,
-    set_socket_send_buffer_size_force, socket_recv_buffer_size, socket_send_buffer_size,
+    Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, ip_mtu, ipv6_mtu, set_ip_mtu_discover,
+    set_ipv6_mtu_discover, set_socket_recv_buffer_size, set_socket_recv_buffer_size_force,
+    set_socket_send_buffer_size, set_socket_send_buffer_size_force, socket_recv_buffer_size,
+    socket_send_buffer_size,
 };
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, getsockname, recvfrom,
-    sendto, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, getsockname,
+    recvfrom, sendto, socket_with,
 };
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 mod burst;
@@ -83,12 +84,7 @@ impl Udp {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
         let buffers = enlarge(&socket)?;
-        // A page is larger than most links carry at once: let IP cut it.
-        if address.is_ipv4() {
-            set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DONT)?;
-        } else {
-            set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DONT)?;
-        }
+        may_be_cut(&socket, address, true)?;
         bind(&socket, &address)?;
         let address = SocketAddr::try_from(getsockname(&socket)?)?;
         Ok(Self {
@@ -124,6 +120,40 @@ impl Udp {
     pub fn send(&self, to: SocketAddr, datagram: &[u8]) -> io::Result<()> {
         sendto(&self.socket, datagram, SendFlags::DONTWAIT, &to)?;
         Ok(())
+    }
+
+    /// Sends a datagram that arrives in one piece or not at all.
+    ///
+    /// # Errors
+    /// If it surely was not sent; [`too_long`] says whether since the link is too small.
+    pub fn send_uncut(&self, to: SocketAddr, datagram: &[u8]) -> io::Result<()> {
+        may_be_cut(&self.socket, self.address, false)?;
+        let sent = self.send(to, datagram);
+        may_be_cut(&self.socket, self.address, true)?;
+        sent
+    }
+
+    /// Bytes of a datagram that leave this host towards an address in one packet.
+    ///
+    /// # Errors
+    /// If no way leads there.
+    pub fn link(&self, to: SocketAddr) -> io::Result<usize> {
+        let family = if to.is_ipv4() {
+            AddressFamily::INET
+        } else {
+            AddressFamily::INET6
+        };
+        let probe = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        let from = SocketAddr::new(self.address.ip(), 0);
+        bind(&probe, &from)?;
+        connect(&probe, &to)?;
+        let mtu = if to.is_ipv4() {
+            ip_mtu(&probe)?
+        } else {
+            ipv6_mtu(&probe)?
+        };
+        let packet = usize::try_from(mtu).unwrap_or(0);
+        Ok(packet.saturating_sub(headers(to.ip())))
     }
 
     /// Receives the next datagram into `buffer`, cutting off what does not fit.
@@ -191,6 +221,38 @@ impl AsFd for Udp {
     }
 }
 
+/// Bytes of the headers, IP's and UDP's, in front of a datagram to an address.
+#[must_use]
+pub const fn headers(to: IpAddr) -> usize {
+    if to.is_ipv4() { 28 } else { 48 }
+}
+
+/// Whether an error says that a datagram is too long for the link.
+#[must_use]
+pub fn too_long(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::MSGSIZE.raw_os_error())
+}
+
+/// Whether IP may cut what leaves.
+fn may_be_cut(socket: &OwnedFd, address: SocketAddr, may: bool) -> io::Result<()> {
+    if address.is_ipv4() {
+        let how = if may {
+            Ipv4PathMtuDiscovery::DONT
+        } else {
+            Ipv4PathMtuDiscovery::PROBE
+        };
+        set_ip_mtu_discover(socket, how)?;
+    } else {
+        let how = if may {
+            Ipv6PathMtuDiscovery::DONT
+        } else {
+            Ipv6PathMtuDiscovery::PROBE
+        };
+        set_ipv6_mtu_discover(socket, how)?;
+    }
+    Ok(())
+}
+
 /// Makes the buffers as large as this user may.
 fn enlarge(socket: &OwnedFd) -> io::Result<Buffers> {
     if set_socket_recv_buffer_size_force(socket, BUFFER).is_err() {
@@ -223,6 +285,23 @@ mod tests {
         assert_eq!(received, Received::Datagram(4100, one.address()));
         assert_eq!(buffer[..4100], sent);
         assert_eq!(other.receive(&mut buffer).unwrap(), Received::Nothing);
+    }
+
+    #[test]
+    fn what_must_not_be_cut_does_not_leave_if_it_is_too_long() {
+        let (one, other) = (local(), local());
+        let link = one.link(other.address()).unwrap();
+        assert!(link >= 1200, "{link}");
+        let mut buffer = vec![0; 1 << 16];
+        let fits = vec![1; link.min(65_507)];
+        one.send_uncut(other.address(), &fits).unwrap();
+        let received = other.receive(&mut buffer).unwrap();
+        assert_eq!(received, Received::Datagram(fits.len(), one.address()));
+        if link < 65_507 {
+            let error = one.send_uncut(other.address(), &vec![1; link + 1]);
+            assert!(too_long(&error.unwrap_err()));
+        }
+        assert!(one.link("[2001:db8::1]:1".parse().unwrap()).is_err());
     }
 
     #[test]

@@ -11,7 +11,7 @@
 mod element;
 mod store;
 
-pub use store::{capture, merge};
+pub use store::{capture, merge, update_twin};
 
 use element::{combine, done};
 use pagemesh_diff::{Diff, PAGE, Page, encode};
@@ -27,10 +27,10 @@ pub fn encode_with(rules: &[Rule], before: &Page, now: &Page, out: &mut Vec<u8>)
                 continue;
             }
             let operand = done(rule, old, new);
-            for (at, byte) in place.zip(operand) {
-                // Every byte of it differs, so every byte of it travels.
-                (from[at], to[at]) = (!byte, byte);
-            }
+            let size = place.len();
+            // Every byte of it differs, so every byte of it travels.
+            from[place.clone()].copy_from_slice(&operand.map(|byte| !byte)[..size]);
+            to[place].copy_from_slice(&operand[..size]);
         }
     }
     encode(&from, &to, out);
@@ -47,25 +47,34 @@ pub fn apply_with(rules: &[Rule], diff: &Diff<'_>, page: &mut Page) {
     }
     for rule in rules {
         for place in elements(rule) {
-            if place.clone().all(|at| is_given(&masks, at)) {
+            if take(&mut masks, place.clone()) {
                 let made = combine(rule, &page[place.clone()], &given[place.clone()]);
                 page[place.clone()].copy_from_slice(&made[..place.len()]);
             }
-            for at in place {
-                masks[at / 8] &= !(1 << (at % 8));
-            }
         }
     }
-    for (at, byte) in given.iter().enumerate() {
-        if is_given(&masks, at) {
-            page[at] = *byte;
+    for (word, mask) in masks.iter().enumerate().filter(|(_, mask)| **mask != 0) {
+        for at in (word * 8..word * 8 + 8).filter(|at| mask & (1 << (at % 8)) != 0) {
+            page[at] = given[at];
         }
     }
 }
 
-/// Whether a diff has this byte.
-fn is_given(masks: &[u8; PAGE / 8], at: usize) -> bool {
-    masks[at / 8] & (1 << (at % 8)) != 0
+/// Whether a diff has all bytes of an element; none of them is looked at again.
+fn take(masks: &mut [u8; PAGE / 8], place: core::ops::Range<usize>) -> bool {
+    let (word, end) = (place.start / 8, place.end);
+    if end <= word * 8 + 8 {
+        let bits = (((1_u16 << place.len()) - 1) << (place.start % 8)) as u8;
+        let all = masks[word] & bits == bits;
+        masks[word] &= !bits;
+        return all;
+    }
+    let mut all = true;
+    for at in place {
+        all &= masks[at / 8] & (1 << (at % 8)) != 0;
+        masks[at / 8] &= !(1 << (at % 8));
+    }
+    all
 }
 
 /// Where the elements of a rule are. A rule that does not fit a page has none

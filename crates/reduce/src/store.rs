@@ -7,7 +7,7 @@ use pagemesh_twins::{DiffKey, Error, Keep, Slots, Store};
 use pagemesh_wire::peer::Rule;
 
 /// Makes a diff of this node, as [`Store::capture`]; how many bytes changed. Where
-/// there are rules nobody may store to the page, and the twin goes in any case.
+/// there are rules nobody may store to the page meanwhile.
 ///
 /// # Errors
 /// If there is no twin and the diff was not made before, or no room.
@@ -30,10 +30,39 @@ pub fn capture<S: Slots>(
             now,
             &mut encoded,
         );
+        // Before the twin: whoever goes on for a daemon that ended here finds the diff.
         store.insert(key, &encoded)?;
+        if keep == Keep::Twin {
+            store.twin(key.at(), now)?;
+        }
+    } else if keep == Keep::Twin {
+        // The daemon before made it, from a page that may have been written since.
+        update_twin(store, key, rules)?;
     }
-    store.drop_twin(key.at());
+    if keep == Keep::Nothing {
+        store.drop_twin(key.at());
+    }
     Ok(store.checked(key)?.len())
+}
+
+/// Applies a diff to the twin of its page, if that has one, as [`Store::update_twin`].
+///
+/// # Errors
+/// If it is not here.
+pub fn update_twin<S: Slots>(
+    store: &mut Store<S>,
+    key: DiffKey,
+    rules: &[Rule],
+) -> Result<(), Error> {
+    if rules.is_empty() {
+        return store.update_twin(key);
+    }
+    let twin = store.twin_of(key.at());
+    let Some(mut twin): Option<Page> = twin.and_then(|twin| twin.try_into().ok()) else {
+        return Ok(());
+    };
+    apply_with(rules, &store.checked(key)?, &mut twin);
+    store.twin(key.at(), &twin)
 }
 
 /// Applies diffs to a page in the order given, as [`Store::merge`].

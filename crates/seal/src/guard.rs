@@ -262,7 +262,7 @@ impl Guard {
         let frame = Frame::decode(datagram).ok_or(Refused::Malformed)?;
         match frame.kind {
             Kind::Data => {
-                let opened = self.data(now, &frame, datagram, into);
+                let opened = self.data((now, source), &frame, datagram, into, outbox);
                 if opened == Err(Refused::Unknown) {
                     self.hint(now, source, frame.to, outbox);
                 }
@@ -290,16 +290,18 @@ impl Guard {
 
     fn data(
         &mut self,
-        now: Now,
+        (now, source): (Now, SocketAddr),
         frame: &Frame,
         datagram: &[u8],
         into: &mut [u8],
+        outbox: &mut Outbox,
     ) -> Result<Opened, Refused> {
         let Some(Place::Peer(key)) = self.places.get(&frame.to).copied() else {
             return Err(Refused::Unknown);
         };
         let peer = self.peers.get_mut(&key).ok_or(Refused::Unknown)?;
         let (length, displaced) = peer.open(frame, datagram, into, (now.since, &self.pace))?;
+        peer.let_go((now.since, &self.pace), source, outbox);
         if let Some(number) = displaced {
             self.places.remove(&number);
         }

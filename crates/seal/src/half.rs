@@ -68,6 +68,10 @@ impl Waiting {
         self.0.push_back(parts.concat());
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// All leave, sealed, now that there is a session.
     pub(crate) fn leave(&mut self, session: &mut Session, to: SocketAddr, outbox: &mut Outbox) {
         for datagram in self.0.drain(..) {

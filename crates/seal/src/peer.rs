@@ -1,9 +1,10 @@
 //! All sessions with one other host.
 
 use crate::frame::Frame;
-use crate::guard::{Pace, Refused};
+use crate::guard::{Outbox, Pace, Refused};
 use crate::half::{Begun, Waiting};
 use crate::session::Session;
+use core::net::SocketAddr;
 use core::time::Duration;
 
 /// Another host, known by its key.
@@ -68,6 +69,22 @@ impl Peer {
         self.current
             .as_ref()
             .is_some_and(|session| session.theirs == theirs)
+    }
+
+    /// What waited for a session leaves if there is one: the other may have begun it.
+    pub(crate) fn let_go(
+        &mut self,
+        (now, pace): (Duration, &Pace),
+        to: SocketAddr,
+        outbox: &mut Outbox,
+    ) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let current = self.current.as_mut();
+        if let Some(session) = current.filter(|session| !is_worn(session, now, pace, 2)) {
+            self.waiting.leave(session, to, outbox);
+        }
     }
 
     /// Opens a datagram. The first one of a proposed session confirms it; the

@@ -190,6 +190,18 @@ fn both_may_greet_at_once() {
     assert!(world.refused.is_empty(), "{:?}", world.refused);
 }
 
+/// It left with the next session, minutes later: seed 142 with `--replace`.
+#[test]
+fn what_waits_leaves_although_the_other_began_the_session() {
+    let mut world = World::of(2, Pace::default());
+    world.admit_all();
+    world.say(0, 1, Whom::Member(world.key(1)), "early", |_| false);
+    world.say(1, 0, Whom::Member(world.key(0)), "hello", all);
+    world.say(1, 0, Whom::Member(world.key(0)), "again", all);
+    assert_eq!(world.texts(0), ["hello!", "again!"]);
+    assert_eq!(world.texts(1), ["early!"], "once");
+}
+
 #[test]
 fn lost_messages_of_a_handshake_are_made_good() {
     // Any two of the first datagrams are lost.

@@ -121,6 +121,7 @@ impl Stats {
         self.lost += other.lost;
         self.twice += other.twice;
         self.sealed += other.sealed;
+        self.pieces += other.pieces;
         self.faults += other.faults;
         self.replaced += other.replaced;
         self.buried_alive += other.buried_alive;

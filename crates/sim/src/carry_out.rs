@@ -194,6 +194,9 @@ impl World {
         if message.carries_page() {
             packing::pack(&mut bytes, body, hash[1]);
         }
+        if self.leaves_in_pieces(at, address, whom, &bytes) {
+            return;
+        }
         if self.hosts[at].guard.is_on() {
             return self.seal(at, address, whom, &bytes);
         }
@@ -213,6 +216,9 @@ impl World {
     ) {
         let now = self.now;
         let source = self.hosts[at].address;
+        if self.is_too_long(at, to, bytes.len()) {
+            return;
+        }
         if let Some(garbage) = self.network.garbage(&bytes) {
             let arrival = Happening::Arrival {
                 to: address,

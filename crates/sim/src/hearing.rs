@@ -82,6 +82,7 @@ impl World {
         effects.drain();
         self.effects = effects;
         self.meet_members(at);
+        self.learn_ways(at);
         result?;
         if hearing.0.is_empty() || self.hosts[at].remains.is_some() {
             return Ok(());
@@ -158,6 +159,10 @@ impl World {
             return Some(Default::default());
         };
         let (key, bytes) = self.open(at, *source, bytes)?;
+        let bytes = match pagemesh_path::is_packet(&bytes) {
+            true => self.joined(at, *source, key, &bytes)?.into(),
+            false => bytes,
+        };
         let bytes = packing::unpack(bytes)?;
         self.note_arrival(at, *source, &bytes);
         Some((key, bytes))

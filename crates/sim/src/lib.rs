@@ -37,6 +37,7 @@ mod step;
 mod storms;
 mod systemv;
 mod transcript;
+mod ways;
 mod witness;
 mod workload;
 mod world;

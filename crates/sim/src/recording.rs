@@ -178,6 +178,7 @@ impl World {
     /// The daemon is killed. The next one has its node from the journal.
     fn replace(&mut self, at: usize, hearing: &Hearing, truly: usize) -> Check {
         self.stats.replaced += 1;
+        self.hosts[at].ways.forget();
         let host = &mut self.hosts[at];
         let recording = host.recording.as_mut().expect("only such hosts are killed");
         let found = match recover(recording.journal.memory()) {

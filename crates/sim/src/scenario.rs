@@ -94,6 +94,7 @@ impl Stage {
             recorded: true,
             replace: false,
             turns: false,
+            carried: None,
             sealed: false,
             seed: 0,
             hosts: Vec::new(),

@@ -70,6 +70,21 @@ fn some_seeds_are_sealed() {
     assert!((1..24).contains(&sealed.count()));
 }
 
+/// A quarter of all seeds have narrow links.
+#[test]
+fn some_seeds_cut_their_messages() {
+    let narrow = (0..64).filter(|seed| {
+        let options = Options {
+            seed: *seed,
+            profile: Profile::Calm,
+            ..Options::default()
+        };
+        run(options).stats.pieces > 0
+    });
+    let narrow = narrow.count();
+    assert!((6..24).contains(&narrow), "{narrow}");
+}
+
 #[test]
 fn calm_seeds_hold() {
     sweep(Profile::Calm, 0, 500);

@@ -88,6 +88,7 @@ impl Contest {
             recorded: false,
             replace: false,
             turns: false,
+            carried: None,
             sealed: false,
             seed: self.seed,
             hosts: (0..hosts).map(plan).collect(),

@@ -21,6 +21,7 @@ use crate::recording::Recording;
 use crate::sealing::Sealing;
 use crate::step::{BarrierPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
 use crate::storms::Storms;
+use crate::ways::Ways;
 use crate::witness::History;
 use pagemesh_core::{Config, Effects, Input, Node, Pace, Rights, Start, Time};
 use pagemesh_wire::peer::Ask;
@@ -35,6 +36,9 @@ pub use stats::Stats;
 /// What the world is made of; everything a seed decides except programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
+    /// Bytes that leave a host in one packet, and that all links carry; longer datagrams
+    /// get lost. None if links carry everything.
+    pub(crate) carried: Option<(usize, usize)>,
     /// Datagrams are sealed.
     pub(crate) sealed: bool,
     pub(crate) seed: u64,
@@ -78,6 +82,8 @@ pub(crate) enum Happening {
     FaultAgain { thread: ThreadId, generation: u64 },
     /// A thread loses patience with a request.
     Impatience { thread: ThreadId, ticket: Ticket },
+    /// The ways of a host to others may have something to do.
+    Ways(usize),
     /// The seed has it in for somebody.
     Misfortune(Fault),
 }
@@ -202,6 +208,9 @@ impl World {
         } else {
             Start::Join(self.hosts[0].address)
         };
+        let (leaves, sealed) = (self.setting.carried, self.setting.sealed);
+        let leaves = leaves.map(|(leaves, _)| leaves);
+        let ways = Ways::new(leaves, sealed, self.setting.seed, index);
         let guard = Sealing::new(self.setting.sealed, self.setting.seed, index);
         let config = Config {
             name: format!("host{}", index + 1),
@@ -228,6 +237,7 @@ impl World {
             leaves: false,
             id: None,
             guard,
+            ways,
             inbox: VecDeque::new(),
             answers: 0,
             paused_until: Time(0),
@@ -277,6 +287,7 @@ impl World {
             Happening::Run { thread, generation } => self.run_thread(thread, generation)?,
             Happening::FaultAgain { thread, generation } => self.fault_again(thread, generation),
             Happening::Impatience { thread, ticket } => self.impatience(thread, ticket),
+            Happening::Ways(host) => self.tend_ways(host),
             Happening::Misfortune(fault) => self.misfortune(fault)?,
         }
         Ok(true)

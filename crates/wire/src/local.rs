@@ -5,6 +5,8 @@
 //! Requests carry a number that the reply repeats, so the threads of a process
 //! share one socket; replies come in any order.
 
+mod report;
+
 use crate::peer::{Credentials, Member, Reduction, SegmentInfo, SegmentSpec};
 use crate::sysv;
 use crate::{
@@ -13,6 +15,10 @@ use crate::{
 use serde::{Deserialize, Serialize};
 
 pub use crate::peer::Refusal;
+pub use report::{
+    Label, NodeStatus, PageLine, PageReport, PathInfo, RaceLine, RaceReport, SharingLine,
+    SharingReport, Stamp, StampKind, WrittenRange,
+};
 
 /// Largest packet in either direction.
 pub const MAX_PACKET: usize = 64 * 1024;
@@ -273,6 +279,8 @@ pub enum Request {
         /// At most [`Label::AT_ONCE`] of them.
         labels: Vec<Label>,
     },
+    /// What the ways to other members carry. → [`Reply::Paths`].
+    Paths,
 }
 
 /// How a process will use pages. Never changes what loads see, only how soon.
@@ -373,194 +381,8 @@ pub enum Reply {
     Sysv(sysv::Outcome),
     /// Races.
     Races(RaceReport),
-}
-
-/// One time stamp of a node (M22).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Stamp {
-    /// Counts up from zero; a gap means the ring was too small.
-    pub number: u64,
-    /// Nanoseconds of this node's monotonic clock.
-    pub nanos: u64,
-    /// What happened: an event of the daemon, or `program` for a program's own.
-    pub what: StampKind,
-    /// The program's tag, or the page.
-    pub tag: u64,
-}
-
-/// Where a time stamp was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum StampKind {
-    /// By the program itself.
-    Program,
-    /// A fault reached the daemon.
-    Fault,
-    /// A request for a page left.
-    Asked,
-    /// Page contents or ownership arrived.
-    Arrived,
-    /// The page was mapped and the thread woken.
-    Mapped,
-    /// A copy or ownership was given away.
-    Given,
-    /// A copy was invalidated.
-    Invalidated,
-}
-
-/// How a node stands to one page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct PageLine {
-    /// Which.
-    pub page: PageIndex,
-    /// 0 none, 1 read, 2 write: what mappings may have.
-    pub rights: u8,
-    /// This node owns the page.
-    pub owner: bool,
-    /// The probable owner.
-    pub hint: NodeId,
-    /// The newest version known here.
-    pub version: u64,
-    /// Copies elsewhere, if this node is the owner.
-    pub copies: crate::NodeSet,
-    /// Requests waiting here.
-    pub queued: u32,
-}
-
-/// How a node stands to a segment.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct PageReport {
-    /// The segment.
-    pub info: SegmentInfo,
-    /// Pages this node has ever touched.
-    pub known: u64,
-    /// Pages readable here.
-    pub readable: u64,
-    /// Pages writable here.
-    pub writable: u64,
-    /// Pages owned here.
-    pub owned: u64,
-    /// The pages asked for.
-    pub pages: Vec<PageLine>,
-}
-
-/// Bytes of a page, from `begin` up to, not including, `end`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct WrittenRange {
-    /// The first.
-    pub begin: u16,
-    /// Behind the last.
-    pub end: u16,
-}
-
-/// What one node wrote to one page, as another or itself noticed.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct SharingLine {
-    /// Which page.
-    pub page: PageIndex,
-    /// Who wrote: this node itself, or who sent the page here; what those wrote who
-    /// had it before him counts as his.
-    pub node: NodeId,
-    /// Between how many travels of the page.
-    pub times: u32,
-    /// How many bytes, each once.
-    pub bytes: u16,
-    /// Where they are; close ones are one range.
-    pub ranges: Vec<WrittenRange>,
-    /// How often the page's writer changed; the same for all its lines.
-    pub turns: u32,
-    /// How often what the next one wrote met what the one before had written.
-    pub met: u32,
-}
-
-/// What a node noticed of a segment's sharing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct SharingReport {
-    /// Pages that travelled meanwhile.
-    pub watched: u32,
-    /// By page. There may be more behind the last page; an empty list says that there
-    /// is not.
-    pub lines: Vec<SharingLine>,
-}
-
-/// Bytes of a page that two nodes wrote without knowing of each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct RaceLine {
-    /// Of which segment.
-    pub segment: SegmentId,
-    /// Which page.
-    pub page: PageIndex,
-    /// The first byte.
-    pub begin: u16,
-    /// Behind the last.
-    pub end: u16,
-    /// Who wrote them.
-    pub one: NodeId,
-    /// And who else; always a higher number.
-    pub other: NodeId,
-}
-
-/// What a program calls a part of a segment.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Label {
-    /// Where the part begins, in bytes from the segment's beginning.
-    pub offset: u64,
-    /// How many bytes it has.
-    pub length: u64,
-    /// For example the variable that points there.
-    pub name: String,
-}
-
-impl Label {
-    /// So many surely fit a packet.
-    pub const AT_ONCE: usize = 64;
-}
-
-/// What a node noticed of races.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct RaceReport {
-    /// In the order in which they were noticed; none behind the last.
-    pub lines: Vec<RaceLine>,
-    /// What programs call the bytes of each; empty where no program said.
-    pub names: Vec<String>,
-    /// Whether this node looks for races.
-    pub looked_for: bool,
-    /// How many are remembered.
-    pub known: u32,
-    /// How many were noticed that are not remembered.
-    pub more: u64,
-}
-
-/// How a node is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct NodeStatus {
-    /// Its number.
-    pub node: NodeId,
-    /// Its name.
-    pub name: String,
-    /// Its address.
-    pub address: String,
-    /// Nodes alive, this one included.
-    pub alive: u32,
-    /// Nodes that died.
-    pub dead: u32,
-    /// Processes connected.
-    pub clients: u32,
-    /// Segments open here.
-    pub segments: u32,
-    /// Pages known here.
-    pub pages: u64,
-    /// Seconds since its start.
-    pub uptime: f64,
-    /// Median and 99th percentile of remote faults, in nanoseconds.
-    pub fault_p50: u64,
-    /// See `fault_p50`.
-    pub fault_p99: u64,
-    /// What is wrong, each with its cure; empty when all is well.
-    pub problems: Vec<String>,
-    /// The process that keeps everything should the daemon die; zero if none does.
-    pub keeper: u32,
-    /// How often a daemon has gone on in the place of another.
-    pub takeovers: u32,
+    /// The ways to all other living members.
+    Paths(Vec<PathInfo>),
 }
 
 /// Who is at the other end of a socket, as the kernel says.

@@ -159,6 +159,66 @@ static void many_locks(unsigned count)
     Tmk_barrier(0);
 }
 
+#define NUMBERS 1200
+
+/* Everybody adds to the same numbers, without a lock, and barriers show all of it; a lock
+ * shows what its last holder knew. `apart` says whether each node adds in a copy of its own. */
+static void sums(int apart)
+{
+    static double *numbers;
+    int turn, i, declared;
+    double all = 0.5 * Tmk_nprocs * (Tmk_nprocs + 1);
+    if (Tmk_proc_id == 0) {
+        /* Not from the beginning of a page on, and in front of what is no sum. */
+        numbers = (double *)Tmk_malloc(4096 * sizeof(double)) + 100;
+        Tmk_distribute(&numbers, sizeof numbers);
+    }
+    Tmk_barrier(0);
+    declared = Tmk_sum_doubles(numbers, NUMBERS);
+    check(declared == apart, "whether nodes add apart");
+    Tmk_barrier(0);
+    for (turn = 1; turn <= TURNS; turn++) {
+        for (i = 0; i < NUMBERS; i++) {
+            Tmk_add_double(&numbers[i], (i + 1) * (Tmk_proc_id + 1));
+        }
+        numbers[NUMBERS + Tmk_proc_id] = turn;
+        Tmk_barrier(1);
+        for (i = 0; i < NUMBERS; i++) {
+            check(numbers[i] == turn * (i + 1) * all, "a sum");
+        }
+        for (i = 0; i < Tmk_nprocs; i++) {
+            check(numbers[NUMBERS + i] == turn, "a number beside sums");
+        }
+        Tmk_barrier(2);
+    }
+    Tmk_lock_acquire(1);
+    Tmk_add_double(&numbers[0], 1);
+    numbers[-1]++;
+    check(numbers[0] >= TURNS * all + numbers[-1], "a sum under a lock");
+    Tmk_lock_release(1);
+    Tmk_barrier(1);
+    check(numbers[0] == TURNS * all + Tmk_nprocs && numbers[-1] == Tmk_nprocs, "the last sum");
+}
+
+static void mistaken_sums(const char *how)
+{
+    static double variable;
+    double *numbers = (double *)Tmk_malloc(100 * sizeof(double));
+    if (strcmp(how, "elsewhere") == 0) {
+        Tmk_sum_doubles(&variable, 1);
+    } else if (strcmp(how, "none") == 0) {
+        Tmk_sum_doubles(numbers, 0);
+    } else if (strcmp(how, "beyond") == 0) {
+        Tmk_sum_doubles(numbers, (size_t)-1 / 8);
+    } else if (strcmp(how, "twice") == 0) {
+        Tmk_sum_doubles(numbers, 10);
+        Tmk_sum_doubles(numbers, 10);
+        Tmk_sum_doubles(numbers + 9, 10);
+    } else {
+        Tmk_sum_doubles((double *)(void *)((char *)numbers + 4), 1);
+    }
+}
+
 static void nothing(int number)
 {
     (void)number;
@@ -191,6 +251,10 @@ int main(int argc, char **argv)
         sparse();
     } else if (strcmp(part, "locks") == 0) {
         many_locks((unsigned)atoi(argv[2]));
+    } else if (strcmp(part, "sums") == 0) {
+        sums(strcmp(argv[2], "apart") == 0);
+    } else if (strcmp(part, "sum") == 0) {
+        mistaken_sums(argv[2]);
     } else if (strcmp(part, "stack") == 0) {
         Tmk_distribute(&local, sizeof local);
     } else if (strcmp(part, "free") == 0) {

@@ -84,10 +84,16 @@ pub(crate) struct Effort {
     /// Keep idle processors awake (`/dev/cpu_dma_latency`), baseline included
     #[arg(long)]
     latency: bool,
+    /// Largest packet between the nodes
+    #[arg(long, default_value_t = ETHERNET_JUMBO, value_parser = clap::value_parser!(u32).range(576..=65535))]
+    mtu: u32,
     /// Measure only rows whose names begin so
     #[arg(long, value_name = "PREFIX")]
     only: Option<String>,
 }
+
+/// Packets of this size carry a page at once.
+const ETHERNET_JUMBO: u32 = 9000;
 
 /// How daemons and the raw baseline wait for a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

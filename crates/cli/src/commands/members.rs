@@ -6,6 +6,7 @@ use crate::output::{self, Table};
 use anyhow::Result;
 use clap::Args;
 use pagemesh_wire::NodeId;
+use pagemesh_wire::local::PathInfo;
 use pagemesh_wire::peer::{Health, Member};
 use serde_json::{Value, json};
 
@@ -22,6 +23,7 @@ impl Members {
         let mut control = super::connect(global)?;
         let here = control.node;
         let (epoch, mut members) = control.members()?;
+        let paths = control.paths()?;
         if !self.all {
             members.retain(|member| member.health != Health::Left);
         }
@@ -29,18 +31,18 @@ impl Members {
             Format::Json => output::json(json!({
                 "epoch": epoch,
                 "node": here.0,
-                "members": members.iter().map(document).collect::<Vec<_>>(),
+                "members": members.iter().map(|member| document(member, &paths)).collect::<Vec<_>>(),
             }))?,
-            format => table(&members, here, format == Format::Wide).print()?,
+            format => table(&members, &paths, here, format == Format::Wide).print()?,
         }
         Ok(Exit::OK)
     }
 }
 
-fn table(members: &[Member], here: NodeId, wide: bool) -> Table {
+fn table(members: &[Member], paths: &[PathInfo], here: NodeId, wide: bool) -> Table {
     let mut header = vec!["NODE", "NAME", "ADDRESS", "HEALTH"];
     if wide {
-        header.push("INCARNATION");
+        header.extend(["MTU", "INCARNATION"]);
     }
     let mut table = Table::new(&header);
     for member in members {
@@ -52,6 +54,7 @@ fn table(members: &[Member], here: NodeId, wide: bool) -> Table {
             health(member.health).to_owned(),
         ];
         if wide {
+            row.push(mtu(member, paths).map_or_else(|| "-".into(), |mtu| mtu.to_string()));
             row.push(format!("{:016x}", member.incarnation.0));
         }
         table.row(row);
@@ -59,8 +62,16 @@ fn table(members: &[Member], here: NodeId, wide: bool) -> Table {
     table
 }
 
-fn document(member: &Member) -> Value {
+/// The largest packet from this node to a member; none if it was not found out.
+fn mtu(member: &Member, paths: &[PathInfo]) -> Option<u32> {
+    let mut found = paths.iter().filter(|path| path.found);
+    let path = found.find(|path| path.node == member.id)?;
+    Some(path.mtu)
+}
+
+fn document(member: &Member, paths: &[PathInfo]) -> Value {
     json!({
+        "mtu": mtu(member, paths),
         "node": member.id.0,
         "name": member.name,
         "address": member.address.to_string(),

@@ -25,7 +25,7 @@ pub enum Afterwards {
     /// came before).
     Drop,
     /// It becomes what was compared, to the byte; mappings may go on storing
-    /// meanwhile. If nothing had changed,
+    /// meanwhile, but where there are rules: half of a number must not travel. If nothing had changed,
     /// [`Input::Unchanged`](crate::Input::Unchanged) follows at once.
     Refresh,
 }
@@ -86,8 +86,8 @@ pub enum DiffWork {
         rules: Vec<Rule>,
     },
     /// Apply diffs to a page whose frame is filled, while mappings go on reading
-    /// it, and writing other bytes of it; to its twin, too, if there is one. There are
-    /// no rules for such a page.
+    /// it, and writing other bytes of it; to its twin, too, if there is one. Where there
+    /// are rules nobody may be storing meanwhile: an addition would get lost.
     Update {
         /// Of which segment.
         segment: SegmentId,
@@ -95,6 +95,8 @@ pub enum DiffWork {
         page: PageIndex,
         /// Later ones overwrite earlier ones.
         names: Vec<DiffName>,
+        /// As for [`DiffWork::Merge`].
+        rules: Vec<Rule>,
     },
     /// Send diffs, as many datagrams as they need, each a
     /// [`Diffs`](pagemesh_wire::peer::Diffs) message. Any of them may get lost.

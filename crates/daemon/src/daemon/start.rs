@@ -1,5 +1,6 @@
 //! How a daemon starts: as a new node, or in the place of another daemon.
 
+use super::awake::Rounds;
 use super::{Daemon, Token, WANTED_BUFFER};
 use crate::changes::Changes;
 use crate::circulars::Circulars;
@@ -174,8 +175,7 @@ impl Daemon {
             ready: Vec::new(),
             letterbox,
             packet: vec![0; MAX_PACKET].into_boxed_slice(),
-            idle: 0,
-            busy: false,
+            rounds: Rounds::default(),
             ending: None,
             complained: false,
             join_timeout: options.join_timeout,
@@ -321,12 +321,14 @@ fn network(options: &Options, udp: Udp, before: Option<OwnedFd>) -> Result<Netwo
     let admission = options.admission.as_ref();
     let sealing = admission.map(|admission| Sealing::new(admission, before));
     let circulars = circulars(options, &udp)?;
+    let me = options.advertise.unwrap_or_else(|| udp.address());
     let mut network = Network::new(
         udp,
         options.impair,
         sealing.transpose()?,
         options.compress,
         Edge::new(options.experiment)?,
+        me,
     );
     if let Some(circulars) = circulars {
         network.join(circulars);

@@ -11,6 +11,9 @@ use std::net::SocketAddr;
 /// Datagrams of so many bytes carry a page, and seldom leave alone.
 const LARGE: usize = 2048;
 
+/// Pieces of such are at least so long, and seldom leave alone, either.
+const PIECE: usize = 1024;
+
 /// Datagrams of a burst at most; older kernels cut no more.
 const COUNT: usize = 60;
 
@@ -37,9 +40,9 @@ impl Outgoing {
         alike && room && (self.too_long == 0 || length < self.too_long)
     }
 
-    /// Whether datagrams with whole pages wait for more of their kind.
+    /// Whether datagrams with whole pages, or pieces of such, wait for more of their kind.
     pub(super) fn is_large_for(&self, to: SocketAddr) -> bool {
-        self.to == Some(to) && self.each >= LARGE
+        self.to == Some(to) && self.each >= PIECE
     }
 
     /// A datagram that carries a page becomes the first of those that leave together
@@ -66,7 +69,7 @@ pub(super) fn give(
     tally: &mut Tally,
 ) {
     match impairer {
-        None if datagram.len() >= LARGE || together => join(udp, outbox, to, datagram, tally),
+        None if datagram.len() >= LARGE || together => join(udp, outbox, to, &[datagram], tally),
         None => put(udp, to, datagram, tally),
         Some(impairer) => {
             impairer.offer(clock::monotonic(), to, datagram);
@@ -77,16 +80,28 @@ pub(super) fn give(
     }
 }
 
-/// Waits with others of its kind for [`Network::depart`].
-fn join(udp: &Udp, outbox: &mut Outgoing, to: SocketAddr, datagram: &[u8], tally: &mut Tally) {
-    if !outbox.takes(to, datagram.len()) {
+/// Waits with others of its kind for [`Network::depart`]. Given in parts.
+pub(super) fn join(
+    udp: &Udp,
+    outbox: &mut Outgoing,
+    to: SocketAddr,
+    parts: &[&[u8]],
+    tally: &mut Tally,
+) {
+    let length = parts.iter().map(|part| part.len()).sum();
+    if !outbox.takes(to, length) {
         depart(udp, outbox, tally);
     }
-    if !outbox.takes(to, datagram.len()) {
-        return put(udp, to, datagram, tally);
+    if !outbox.takes(to, length) {
+        return match parts {
+            [datagram] => put(udp, to, datagram, tally),
+            _ => put(udp, to, &parts.concat(), tally),
+        };
     }
-    (outbox.to, outbox.each) = (Some(to), datagram.len());
-    outbox.bytes.extend_from_slice(datagram);
+    (outbox.to, outbox.each) = (Some(to), length);
+    for part in parts {
+        outbox.bytes.extend_from_slice(part);
+    }
 }
 
 pub(super) fn depart(udp: &Udp, outbox: &mut Outgoing, tally: &mut Tally) {

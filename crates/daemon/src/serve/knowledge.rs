@@ -5,8 +5,9 @@ use crate::driver::Driver;
 use pagemesh_core::Time;
 use pagemesh_os::clock;
 use pagemesh_os::memfd;
+use pagemesh_os::udp::headers;
 use pagemesh_wire::header::PROTOCOL_VERSION;
-use pagemesh_wire::local::{NodeStatus, PageReport, Reply};
+use pagemesh_wire::local::{NodeStatus, PageReport, PathInfo, Reply};
 use pagemesh_wire::peer::{Health, Refusal};
 use pagemesh_wire::{ByteLen, ClientId, NodeId, PageIndex};
 
@@ -75,7 +76,19 @@ impl Driver {
         }
     }
 
-    pub(super) fn counters(&self) -> Vec<(String, u64)> {
+    pub(super) fn paths(&self) -> Vec<PathInfo> {
+        let ways = self.hands.network.ways().into_iter();
+        ways.map(|way| PathInfo {
+            node: way.node,
+            mtu: (way.size + headers(way.address.ip())) as u32,
+            found: way.found,
+        })
+        .collect()
+    }
+
+    pub(super) fn counters(&mut self) -> Vec<(String, u64)> {
+        let hands = &mut self.hands;
+        hands.network.settle(&mut hands.tally);
         let pages = &self.hands.pages;
         let mut counters = self.hands.tally.report();
         counters.push(("mappings".into(), pages.mappings.len() as u64));

@@ -447,6 +447,7 @@ impl Turn<'_> {
                 segment,
                 page,
                 names,
+                ..
             } => kernel.update(key(segment, page), &names),
             DiffWork::Forget { segment, upto } => {
                 kernel.forget_changes(segment, &upto);

@@ -6,6 +6,7 @@
 
 mod mutate;
 mod node_inputs;
+mod packets;
 mod seeds;
 
 use crate::check::{Check, ensure};
@@ -37,6 +38,8 @@ pub enum Target {
     PageUnpack,
     /// What came from a multicast group.
     CircularDecode,
+    /// What is said about the ways between nodes.
+    PathPackets,
     /// A real node, given datagrams and requests.
     NodeInputs,
     /// Transcripts and settings of explorations.
@@ -45,12 +48,13 @@ pub enum Target {
 
 impl Target {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::PeerDecode,
         Self::LocalDecode,
         Self::DiffApply,
         Self::PageUnpack,
         Self::CircularDecode,
+        Self::PathPackets,
         Self::NodeInputs,
         Self::Scripts,
     ];
@@ -62,6 +66,7 @@ impl Target {
             Self::DiffApply => "diff_apply",
             Self::PageUnpack => "page_unpack",
             Self::CircularDecode => "circular_decode",
+            Self::PathPackets => "path_packets",
             Self::NodeInputs => "node_inputs",
             Self::Scripts => "scripts",
         }
@@ -184,6 +189,7 @@ impl Fuzz {
             Target::DiffApply => diff_apply(input),
             Target::PageUnpack => page_unpack(input),
             Target::CircularDecode => circular_decode(input),
+            Target::PathPackets => packets::path_packets(input),
             Target::NodeInputs => self.victims.suffer(input).map(|_| ()),
             Target::Scripts => {
                 scripts(&String::from_utf8_lossy(input));

@@ -43,6 +43,7 @@ impl Target {
             Self::DiffApply => diffs(),
             Self::PageUnpack => packed(),
             Self::CircularDecode => circulars(),
+            Self::PathPackets => super::packets::seeds(),
             Self::NodeInputs => events(),
             Self::Scripts => PLAYS.iter().map(|play| play.as_bytes().to_vec()).collect(),
         };

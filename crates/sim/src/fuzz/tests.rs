@@ -54,6 +54,11 @@ fn hostile_circulars_are_refused_or_mean_one_thing() {
 }
 
 #[test]
+fn hostile_packets_are_refused_or_mean_one_thing() {
+    fuzzed(Target::PathPackets);
+}
+
+#[test]
 fn nonsense_in_scripts_is_refused() {
     fuzzed(Target::Scripts);
 }

@@ -3,7 +3,7 @@
 
 use pagemesh_core::{Afterwards, DiffWork, Effect, Rights, Source};
 use pagemesh_diff::Page;
-use pagemesh_reduce::{capture, merge};
+use pagemesh_reduce::{capture, merge, update_twin};
 use pagemesh_twins::{At, DiffKey, Keep, Store};
 use pagemesh_wire::peer::{DiffName, Diffs, Rule};
 use pagemesh_wire::{MappingId, PageIndex, SegmentId};
@@ -192,7 +192,9 @@ impl Memory {
                 self.apply(names, rules, &mut contents)?;
                 self.fill(*page, contents)
             }
-            DiffWork::Update { page, names, .. } => self.update(*page, names),
+            DiffWork::Update {
+                page, names, rules, ..
+            } => self.update(*page, names, rules),
             DiffWork::Forget { upto, .. } => {
                 let through = |node| upto.get(node);
                 self.changes.forget_through(SegmentId::default(), through);
@@ -316,12 +318,13 @@ impl Memory {
         merged.map_err(|why| why.to_string())
     }
 
-    fn update(&mut self, page: PageIndex, names: &[DiffName]) -> Check {
+    fn update(&mut self, page: PageIndex, names: &[DiffName], rules: &[Rule]) -> Check {
         let mut frame = self.frame(page)?;
-        self.apply(names, &[], &mut frame)?;
+        self.apply(names, rules, &mut frame)?;
         self.slots.entry(page).or_default().frame = Some(frame);
         for name in names {
-            let updated = self.changes.update_twin(key(name));
+            let rules = self.heeded(rules).to_vec();
+            let updated = update_twin(&mut self.changes, key(name), &rules);
             updated.map_err(|why| why.to_string())?;
         }
         Ok(())

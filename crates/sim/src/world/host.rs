@@ -4,6 +4,7 @@ use crate::kernel::Kernel;
 use crate::recording::{Recording, Remains};
 use crate::sealing::Sealing;
 use crate::step::HostPlan;
+use crate::ways::Ways;
 use pagemesh_core::{Input, Node, Time};
 use pagemesh_wire::NodeId;
 use std::collections::VecDeque;
@@ -47,6 +48,8 @@ pub(crate) struct Host {
     pub(crate) id: Option<NodeId>,
     /// Stands between the node and the network, in some seeds.
     pub(crate) guard: Sealing,
+    /// What it knows of the ways to others, in some seeds.
+    pub(crate) ways: Ways,
     pub(crate) inbox: VecDeque<Pending>,
     /// So many at its front are answers to effects.
     pub(crate) answers: usize,

@@ -13,6 +13,8 @@ pub struct Stats {
     pub pages: u64,
     /// Sealed datagrams and handshakes, in seeds that have guards.
     pub sealed: u64,
+    /// Pieces of messages, in seeds that have narrow links.
+    pub pieces: u64,
     /// Datagrams lost.
     pub lost: u64,
     /// Datagrams that came twice.

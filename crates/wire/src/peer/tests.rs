@@ -1,4 +1,5 @@
 use super::*;
+use crate::{ClusterId, NodeSet, PageIndex, RequestId, Version};
 use proptest::prelude::*;
 
 fn header() -> Header {

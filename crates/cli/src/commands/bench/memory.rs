@@ -2,7 +2,7 @@
 
 use super::report::Report;
 use super::stage::Stage;
-use super::{Effort, Waiting};
+use super::{ETHERNET_JUMBO, Effort, Waiting};
 use anyhow::Result;
 use clap::Args;
 
@@ -33,6 +33,7 @@ impl Memory {
             rounds: 1,
             waiting: None,
             latency: false,
+            mtu: ETHERNET_JUMBO,
             only: None,
         };
         let mut report = Report::new("memory");

@@ -70,6 +70,7 @@ impl Stage {
     fn set(mut plan: Plan, effort: &Effort, waiting: Waiting) -> Result<Self> {
         plan.waiting = Some(waiting.name().to_owned());
         plan.latency = effort.latency;
+        plan.mtu = effort.mtu;
         Self::raise(&plan, waiting)
     }
 

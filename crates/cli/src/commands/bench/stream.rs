@@ -4,7 +4,7 @@
 use super::agent::Order;
 use super::report::{Report, Samples};
 use super::stage::Stage;
-use super::{Effort, Waiting};
+use super::{ETHERNET_JUMBO, Effort, Waiting};
 use crate::sandbox::Plan;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -27,6 +27,9 @@ pub(crate) struct Stream {
     /// How daemons wait. Those that sleep show best how much processor time a page takes
     #[arg(long, value_enum, default_value = "spin")]
     waiting: Waiting,
+    /// Largest packet between the nodes
+    #[arg(long, default_value_t = ETHERNET_JUMBO, value_parser = clap::value_parser!(u32).range(576..=65535))]
+    mtu: u32,
 }
 
 /// What lies between the nodes.
@@ -105,7 +108,7 @@ impl Stream {
 
     /// One node reads what the other wrote, and writes over it.
     fn walk(&self, link: Link, kind: Encryption, report: &mut Report) -> Result<()> {
-        let mut stage = stage(kind, self.waiting)?;
+        let mut stage = stage(kind, self.waiting, self.mtu)?;
         if let Err(why) = shape(&stage, link) {
             report.skip(format!("{}/{}", link.name(), kind.name()), &why);
             return Ok(());
@@ -163,8 +166,9 @@ impl Walk {
     }
 }
 
-fn stage(kind: Encryption, waiting: Waiting) -> Result<Stage> {
+fn stage(kind: Encryption, waiting: Waiting, mtu: u32) -> Result<Stage> {
     let mut plan = Plan::new(2);
+    plan.mtu = mtu;
     plan.sealed = kind == Encryption::Sealed;
     Stage::raise(&plan, waiting)
 }
@@ -192,7 +196,7 @@ pub(super) fn shape_to(stage: &Stage, bucket: &[&str]) -> Result<()> {
 
 /// Pages here and there, each once, with and without looking for walks.
 fn random(report: &mut Report) -> Result<()> {
-    let mut stage = stage(Encryption::Plain, Waiting::Spin)?;
+    let mut stage = stage(Encryption::Plain, Waiting::Spin, ETHERNET_JUMBO)?;
     let mut counted = Vec::new();
     for (name, advice) in [("off", true), ("on", false)] {
         let name = format!("bench.random.{name}");
@@ -221,7 +225,7 @@ fn random(report: &mut Report) -> Result<()> {
 /// Threads that fault at once on different pages.
 fn crowd(report: &mut Report) -> Result<()> {
     const THREADS: [u32; 2] = [1, 16];
-    let mut stage = stage(Encryption::Plain, Waiting::Spin)?;
+    let mut stage = stage(Encryption::Plain, Waiting::Spin, ETHERNET_JUMBO)?;
     let mut times = [Samples::default(), Samples::default()];
     for round in 0..=Effort::CROWD_ROUNDS {
         for (threads, samples) in THREADS.iter().zip(&mut times) {

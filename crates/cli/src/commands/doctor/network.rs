@@ -13,6 +13,10 @@ const PORT: u16 = 7450;
 /// A page, its message and the headers below it.
 const PAGE_PACKET: u64 = 4300;
 
+/// A page and its message, and the headers in front of each piece of them.
+const PAGE_DATAGRAM: u64 = 4180;
+const HEADERS: u64 = 28 + 16 + 32;
+
 /// The buffers of a daemon that cannot set its own.
 const BUFFER: u64 = 4 << 20;
 
@@ -54,7 +58,7 @@ fn buffers() -> Option<Check> {
     })
 }
 
-/// A page in one packet, or cut into fragments of which none may get lost.
+/// A page in one packet, or in pieces.
 fn packets() -> Option<Check> {
     const NAME: &str = "packet size";
     let mut small = Vec::new();
@@ -93,16 +97,16 @@ fn packets() -> Option<Check> {
     Some(Check::warning(
         NAME,
         format!(
-            "{}: a page travels as {} fragments",
+            "{}: a page travels in {} pieces",
             names.join(", "),
-            fragments(small[0].1)
+            pieces(small[0].1)
         ),
         cure,
     ))
 }
 
-fn fragments(mtu: u64) -> u64 {
-    PAGE_PACKET.div_ceil(mtu.saturating_sub(20).max(1))
+fn pieces(mtu: u64) -> u64 {
+    PAGE_DATAGRAM.div_ceil(mtu.saturating_sub(HEADERS).max(1))
 }
 
 fn read_number_or_hex(path: &str) -> u64 {
@@ -157,8 +161,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fragments_are_counted() {
-        assert_eq!(fragments(1500), 3);
-        assert_eq!(fragments(9000), 1);
+    fn pieces_are_counted() {
+        assert_eq!(pieces(1500), 3);
+        assert_eq!(pieces(9000), 1);
     }
 }

@@ -66,6 +66,7 @@ impl Release {
     /// before it is named, if that was a barrier and nobody had looked; else it is protected
     /// next time. It may have been stored to since it was compared, so it keeps its twin.
     pub(crate) fn unchanged(&mut self, page: PageIndex) {
+        self.give_back(page);
         let Some(page) = self.pages.get_mut(&page) else {
             return;
         };

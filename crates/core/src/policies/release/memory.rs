@@ -156,8 +156,7 @@ impl Release {
         let Some(interval) = page.undiffed.take() else {
             return;
         };
-        // Half of a number that a thread is just storing must not travel.
-        let stays = !leaves && page.returns >= HABIT && rules.is_empty();
+        let stays = !leaves && page.returns >= HABIT;
         if !stays {
             page.twin = false;
             page.rights = page.rights.min(Rights::Read);

@@ -1,8 +1,8 @@
 //! Who asks for every change of a page gets the next ones without asking (`lazy`):
 //! the neighbour of a band of rows, the next holder of a lock.
 //!
-//! A node that asked for one interval's change of a page at a time, twice and more, has
-//! used each of them. The following ones go ahead of its lock or barrier, four at first,
+//! A node that asked for one interval's change of a page at a time, twice and more, or for the
+//! whole page and then for one change, has used each of them. The following ones go ahead of its lock or barrier, four at first,
 //! then sixteen, then 64: behind them it must ask again, which is how its writer learns that it still
 //! wants them, since a page changed in place is used without a fault. Who writes the page itself shows
 //! it by that. Whoever let
@@ -82,6 +82,19 @@ impl Release {
         }
     }
 
+    /// Somebody gets a whole page that was written here: it uses what was written, as if it
+    /// had asked for that.
+    pub(super) fn note_fetch(&mut self, me: NodeId, from: NodeId, index: PageIndex) {
+        let notices = self.pages.get(&index).map_or(&[][..], |page| &page.notices);
+        let mut mine = notices.iter().rev().filter(|(node, _)| *node == me);
+        let Some((_, last)) = mine.next().filter(|_| self.spread == Spread::Lazy) else {
+            return;
+        };
+        let regular = self.regulars.entry((from, index)).or_default();
+        regular.seen = regular.seen.max(*last);
+        regular.row = regular.row.max(1);
+    }
+
     /// A node has written a page: it uses it, and need not ask to show that.
     pub(super) fn note_use(&mut self, by: NodeId, page: PageIndex) {
         let regular = self.regulars.get_mut(&(by, page));
@@ -116,6 +129,16 @@ impl Release {
         }
         for (to, pages) in due {
             self.push_changes(cx, to, pages);
+        }
+    }
+
+    /// The last change of a page turned out to be none: nobody got anything unasked.
+    pub(super) fn give_back(&mut self, page: PageIndex) {
+        for node in self.heard.keys() {
+            let regular = self.regulars.get_mut(&(*node, page));
+            if let Some(regular) = regular.filter(|regular| regular.row >= IN_A_ROW) {
+                regular.left = (regular.left + 1).min(allowance(regular.row));
+            }
         }
     }
 

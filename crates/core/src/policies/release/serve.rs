@@ -107,6 +107,7 @@ impl Release {
         if let Some(page) = self.pages.get_mut(&fetch.page) {
             page.users.insert(fetch.reader);
         }
+        self.note_fetch(cx.me(), fetch.reader, fetch.page);
         self.make_diff(cx, fetch.page, false);
         let Some(page) = self.pages.get(&fetch.page) else {
             return;

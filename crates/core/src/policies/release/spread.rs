@@ -104,10 +104,9 @@ impl Release {
     }
 
     /// Whether a change of somebody else came before its notice, and can go into the page
-    /// while threads use it. Where they may be adding to numbers nothing is added under
-    /// their hands.
+    /// while threads use it.
     pub(super) fn goes_in_place(&self, name: &DiffName) -> bool {
-        self.early.contains(name) && self.rules(name.page).is_empty()
+        self.early.contains(name)
     }
 
     /// A page was written elsewhere, and the change is here already: it goes into
@@ -127,6 +126,7 @@ impl Release {
         // store is one of the next interval.
         self.make_diff(cx, index, true);
         self.compare(cx, index, &[name]);
+        let rules = self.rules(index);
         let Some(page) = self.pages.get_mut(&index) else {
             return false;
         };
@@ -136,6 +136,7 @@ impl Release {
             segment: self.segment,
             page: index,
             names: vec![name],
+            rules,
         }));
         true
     }

@@ -236,9 +236,12 @@ impl Treadmarks {
         Ok(())
     }
 
-    /// TR7: Water on different networks.
+    /// TR7: Water, as in the paper, on different networks.
     fn substrates(&self, policies: &[String], document: &mut Document) -> Result<()> {
-        let Some(water) = self.programs().find(|program| program.name == "water") else {
+        let Some(water) = self
+            .programs()
+            .find(|program| program.name == "water-locks")
+        else {
             return Ok(());
         };
         let Some(nodes) = self.nodes.iter().max().copied().filter(|nodes| *nodes > 1) else {

@@ -2,7 +2,7 @@
 
 use super::super::super::report::{Report, Samples};
 use super::super::super::stage::Stage;
-use super::super::super::{Effort, Waiting, fault, raw};
+use super::super::super::{ETHERNET_JUMBO, Effort, Waiting, fault, raw};
 use super::document::{Document, Section, number, percent, ratio};
 use super::faults::{INTERRUPT_BLAST, PLAIN, Pair, Parts, SERVER_BLAST, SERVER_HANDSHAKE, Setting};
 use super::literature;
@@ -77,6 +77,7 @@ fn messages(document: &mut Document) -> Result<()> {
         rounds: 1,
         waiting: Some(Waiting::Spin),
         latency: false,
+        mtu: ETHERNET_JUMBO,
         only: None,
     };
     let mut stage = Stage::new(2, &effort, Waiting::Spin)?;
@@ -241,6 +242,7 @@ fn invalidations(document: &mut Document) -> Result<()> {
         rounds: 2,
         waiting: Some(Waiting::Block),
         latency: false,
+        mtu: ETHERNET_JUMBO,
         only: Some("invalidate_".to_owned()),
     };
     let mut report = Report::new("mirage");

@@ -3,7 +3,7 @@
 use super::super::super::agent::Order;
 use super::super::super::report::{Report, Samples};
 use super::super::super::stage::Stage;
-use super::super::super::{Effort, Waiting, fault, sync};
+use super::super::super::{ETHERNET_JUMBO, Effort, Waiting, fault, sync};
 use super::document::Basic;
 use super::literature;
 use anyhow::{Result, bail};
@@ -19,6 +19,7 @@ fn effort_of(only: &str, waiting: Waiting) -> Effort {
         rounds: 2,
         waiting: Some(waiting),
         latency: false,
+        mtu: ETHERNET_JUMBO,
         only: Some(only.to_owned()),
     }
 }

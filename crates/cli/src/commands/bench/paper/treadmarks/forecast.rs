@@ -224,7 +224,7 @@ impl<'a> Tracer<'a> {
     /// Runs the program with so many processes on this host, and reads what they did.
     fn traced(&self, nodes: usize, plain: bool) -> Result<Vec<Trace>> {
         let (place, program) = (self.place, self.program);
-        let path = place.programs.join(program.name);
+        let path = place.programs.join(program.file());
         let library = std::path::absolute(place.programs.join(LIBRARY))?;
         ensure!(
             library.exists(),

@@ -122,7 +122,7 @@ impl<'q> Stand<'q> {
 impl Place<'_> {
     /// Seconds of a program alone.
     pub(super) fn alone(&self, program: &Program, quota: Option<&Quota>) -> Result<f64> {
-        let path = self.programs.join(program.name);
+        let path = self.programs.join(program.file());
         let mut command = copies::command(None, quota.map(|quota| (quota, 0)), &path);
         command.args(self.arguments(program)).arg("--sequential");
         let copy = copies::start(&mut command, &path)?;
@@ -136,7 +136,7 @@ impl Place<'_> {
     /// Seconds of as many copies at a time, each alone with its problem, one on each
     /// processor: their mean.
     pub(super) fn crowd(&self, program: &Program, copies: usize) -> Result<f64> {
-        let path = self.programs.join(program.name);
+        let path = self.programs.join(program.file());
         let mut started = Vec::new();
         for number in 0..copies {
             let mut command = copies::command(None, None, &path);
@@ -161,7 +161,7 @@ impl Place<'_> {
         /// A job of its own for each run.
         static JOB: AtomicU64 = AtomicU64::new(0);
         let job = JOB.fetch_add(1, Ordering::Relaxed).to_string();
-        let path = self.programs.join(program.name);
+        let path = self.programs.join(program.file());
         let before = stand.counted()?;
         let mut started = Vec::new();
         for (number, node) in stand.sandbox.nodes().iter().enumerate() {

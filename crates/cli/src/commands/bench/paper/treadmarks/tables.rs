@@ -185,7 +185,7 @@ fn statistics(document: &Document) -> Sheet {
         let (locks, messages, kilobytes) = WATER_RATES;
         let unknown = || "-".to_owned();
         let mut paper = vec![
-            "water".to_owned(),
+            "water-locks".to_owned(),
             "paper, 8 nodes".to_owned(),
             "15.0".to_owned(),
         ];

@@ -1,0 +1,382 @@
+//! One lock: what is done about its token and its queue.
+
+use super::{Lock, Times};
+use crate::effect::{Effect, Reply};
+use crate::event::Event;
+use crate::membership::Forsaken;
+use crate::ownership::{ASTRAY, Found, Route, acknowledge, grant};
+use crate::policies::{After, Release};
+use crate::shell::Cx;
+use crate::timers::Timer;
+use pagemesh_wire::peer::{
+    Access, Acquire, Ask, Grant, Located, Lost, Message, News, Pass, Refusal, Spare, Subject,
+    Waiter,
+};
+use pagemesh_wire::{NodeId, SyncKey, Version};
+
+/// A token made anew after its holder died has a version no other can have reached.
+const REMADE: u64 = 1 << 40;
+
+/// One lock, opened for the length of one input.
+pub(super) struct Desk<'a, 'b> {
+    pub(super) cx: &'a mut Cx<'b>,
+    pub(super) key: SyncKey,
+    pub(super) lock: &'a mut Lock,
+    /// Who keeps the order of accesses to the segment, if the lock does.
+    pub(super) order: Option<&'a mut Release>,
+}
+
+impl Desk<'_, '_> {
+    fn subject(&self) -> Subject {
+        Subject::Lock(self.key)
+    }
+
+    /// Wishes for the token on behalf of the clients that wait, unless a wish is open.
+    pub(super) fn wish(&mut self) {
+        if self.lock.waiting.is_empty() || self.lock.own.want().is_some() {
+            return;
+        }
+        let subject = self.subject();
+        let waiter = self.lock.own.wish(self.cx, subject, Access::Write, None);
+        self.submit(waiter);
+    }
+
+    fn submit(&mut self, waiter: Waiter) {
+        let subject = self.subject();
+        if let Some(order) = &self.order {
+            let times = &mut self.lock.own.busy_mut().more.times;
+            times.insert(waiter.node, order.time());
+        }
+        if self.lock.own.hint == self.cx.me() {
+            self.lock.own.enqueue(waiter);
+            self.serve();
+        } else if !self.lock.own.forward(self.cx, subject, waiter, 0, false) {
+            self.astray(waiter);
+        }
+    }
+
+    fn astray(&mut self, waiter: Waiter) {
+        let home = self.cx.home(self.key.segment);
+        let subject = self.subject();
+        if home == self.cx.me() {
+            let found = self
+                .lock
+                .own
+                .search_for(self.cx, subject, waiter, Spare::None);
+            self.found(found);
+        } else if self.cx.is_gone(home) {
+            let with = self.lock.own.hint;
+            if waiter.node == self.cx.me() {
+                self.refuse_all(with);
+            } else {
+                let lost = Lost {
+                    subject,
+                    request: waiter.request,
+                    with,
+                };
+                self.cx.send(waiter.node, Message::Lost(lost));
+            }
+        }
+    }
+
+    fn refuse_all(&mut self, gone: NodeId) {
+        self.lock.own.busy_mut().want = None;
+        for (ticket, _) in core::mem::take(&mut self.lock.waiting) {
+            self.cx.refuse(ticket, Refusal::NodeGone(gone));
+        }
+    }
+
+    /// Somebody wishes for the token, and says what it knows.
+    pub(super) fn acquire(&mut self, acquire: &Acquire) {
+        if self.order.is_some() && acquire.ask.waiter.node != self.cx.me() {
+            let times = &mut self.lock.own.busy_mut().more.times;
+            times.insert(acquire.ask.waiter.node, acquire.time.clone());
+        }
+        self.asked(&acquire.ask);
+    }
+
+    pub(super) fn asked(&mut self, ask: &Ask) {
+        if ask.waiter.node == self.cx.me() {
+            let open = self
+                .lock
+                .own
+                .want()
+                .is_some_and(|want| want.waiter.request == ask.waiter.request);
+            if open && ask.hops == ASTRAY && self.lock.own.hint != self.cx.me() {
+                self.astray(ask.waiter);
+            }
+            return;
+        }
+        match self.lock.own.route(self.cx, ask) {
+            Route::Queued => self.serve(),
+            Route::PassAgain => self.pass_again(),
+            Route::Gone => {}
+            Route::Astray => self.astray(ask.waiter),
+        }
+    }
+
+    /// Who asks here for a token that a silent node has cannot know that: it asked
+    /// another one.
+    pub(super) fn disappoint(&mut self, ask: &Ask, forsaken: Option<Forsaken>) {
+        let there = self.lock.own.hint;
+        let silent = forsaken.is_some_and(|forsaken| forsaken.silent.contains(there));
+        if silent && ask.waiter.node != self.cx.me() {
+            let lost = Lost {
+                subject: self.subject(),
+                request: ask.waiter.request,
+                with: there,
+            };
+            self.cx.send(ask.waiter.node, Message::Lost(lost));
+        }
+    }
+
+    fn pass_again(&mut self) {
+        let passing = self.lock.own.passing().expect("a grant is under way");
+        let (to, pass) = (passing.to, passing.pass.clone());
+        self.cx.emit(Event::Resent {});
+        self.send_grant(to, pass);
+    }
+
+    fn send_grant(&mut self, to: NodeId, pass: Pass) {
+        let granted = self.lock.own.busy_mut().more.granted.clone();
+        let message = match granted {
+            Some(granted) => {
+                let (news, times) = *granted;
+                Message::Grant(Grant { pass, news, times })
+            }
+            None => Message::Pass(pass),
+        };
+        self.cx.send(to, message);
+    }
+
+    pub(super) fn pass_arrived(&mut self, from: NodeId, pass: &Pass, with: Option<(News, Times)>) {
+        if !self.lock.own.accept(self.cx, from, pass) {
+            self.cx.emit(Event::Stale {});
+            return;
+        }
+        self.cx.emit(Event::TokenArrived { key: self.key });
+        self.lock.recovered |= pass.recovered;
+        if let Some((news, times)) = with
+            && let Some(order) = &mut self.order
+        {
+            let more = &mut self.lock.own.busy_mut().more;
+            for (node, time) in times {
+                more.times.entry(node).or_insert(time);
+            }
+            let after = After::Lend(self.key);
+            self.lock.uninformed = !order.acquire(self.cx, from, &news, after);
+        }
+        self.arrived();
+        acknowledge(self.cx, from, pass);
+    }
+
+    /// The token is in our hands: our own wish, if any, is the first served.
+    pub(super) fn arrived(&mut self) {
+        let busy = self.lock.own.busy_mut();
+        if let Some(want) = &busy.want {
+            let waiter = want.waiter;
+            busy.queue.retain(|other| other.node != waiter.node);
+            busy.queue.push_front(waiter);
+        }
+        self.serve();
+    }
+
+    /// Serves whoever waits while the token is in our hands.
+    fn serve(&mut self) {
+        let me = self.cx.me();
+        while self.lock.own.hint == me && !self.lock.uninformed {
+            let Some(waiter) = self
+                .lock
+                .own
+                .busy()
+                .and_then(|busy| busy.queue.front())
+                .copied()
+            else {
+                return;
+            };
+            if self.lock.lent {
+                self.reclaim();
+                return;
+            }
+            self.lock.own.busy_mut().queue.pop_front();
+            if waiter.node == me {
+                if let Some(want) = self.lock.own.busy_mut().want.take() {
+                    self.cx.end(&want.backoff, Timer::Subject(self.subject()));
+                }
+                self.lend();
+            } else {
+                self.give(waiter);
+            }
+        }
+    }
+
+    fn reclaim(&mut self) {
+        if !self.lock.reclaiming {
+            self.lock.reclaiming = true;
+            self.cx.push(Effect::ReclaimLock { key: self.key });
+        }
+    }
+
+    fn lend(&mut self) {
+        let Some((ticket, client)) = self.lock.waiting.pop_front() else {
+            return;
+        };
+        let key = self.key;
+        let wanted = !self.lock.waiting.is_empty() || self.lock.own.queue_len() > 0;
+        self.lock.lent = true;
+        self.lock.reclaiming = wanted;
+        let recovered = core::mem::take(&mut self.lock.recovered);
+        self.cx.push(Effect::LendLock {
+            key,
+            client,
+            wanted,
+        });
+        self.cx.reply(ticket, Reply::Locked { recovered });
+        self.cx.emit(Event::Locked { key });
+        // Those who wait here stand behind the other nodes now.
+        self.wish();
+    }
+
+    pub(super) fn returned(&mut self, recovered: bool) {
+        if recovered {
+            self.cx.emit(Event::LockRecovered { key: self.key });
+        }
+        self.lock.lent = false;
+        self.lock.reclaiming = false;
+        self.lock.recovered |= recovered;
+        self.serve();
+    }
+
+    fn give(&mut self, waiter: Waiter) {
+        let queue = core::mem::take(&mut self.lock.own.busy_mut().queue);
+        let pass = Pass {
+            recovered: core::mem::take(&mut self.lock.recovered),
+            queue: queue.into_iter().collect(),
+            ..grant(self.subject(), waiter.request, self.lock.own.version.next())
+        };
+        self.prepare_payload(waiter.node, &pass);
+        self.lock.own.pass(self.cx, waiter.node, pass.clone());
+        self.send_grant(waiter.node, pass);
+        self.cx.emit(Event::TokenGiven {
+            key: self.key,
+            to: waiter.node,
+            version: self.lock.own.version,
+        });
+    }
+
+    /// A release towards another node: what it must know goes with the token (T13).
+    fn prepare_payload(&mut self, to: NodeId, pass: &Pass) {
+        let Some(order) = &mut self.order else { return };
+        let more = &mut self.lock.own.busy_mut().more;
+        let known = more.times.remove(&to).unwrap_or_default();
+        let next = pass.queue.iter().filter_map(|waiter| {
+            let time = more.times.get(&waiter.node)?;
+            Some((waiter.node, time.clone()))
+        });
+        let times: Times = next.take(Grant::TIMES).collect();
+        let news = order.release(self.cx, to, &known);
+        order.attach(self.cx, to, &news);
+        more.granted = Some(Box::new((news, times)));
+    }
+
+    pub(super) fn hand_over(&mut self) {
+        if self.lock.uninformed {
+            return;
+        }
+        if self.lock.lent {
+            self.reclaim();
+            return;
+        }
+        let heir = Waiter {
+            node: self.cx.heir(self.key.segment),
+            request: pagemesh_wire::RequestId(0),
+            access: Access::Write,
+            have: None,
+        };
+        self.give(heir);
+    }
+
+    pub(super) fn due(&mut self) {
+        let subject = self.subject();
+        let timer = Timer::Subject(subject);
+        if let Some(busy) = self.lock.own.busy_if_any()
+            && let Some(want) = &mut busy.want
+            && self.cx.fire(&mut want.backoff, timer)
+        {
+            let waiter = want.waiter;
+            self.submit(waiter);
+        }
+        if let Some(busy) = self.lock.own.busy_if_any()
+            && let Some(passing) = &mut busy.passing
+            && self.cx.fire(&mut passing.backoff, timer)
+        {
+            self.pass_again();
+        }
+        let found = self.lock.own.search_due(self.cx, subject, Spare::None);
+        self.found(found);
+        self.serve();
+    }
+
+    pub(super) fn located(&mut self, from: NodeId, located: &Located) {
+        let found = self.lock.own.located(self.cx, from, located, false);
+        self.found(found);
+    }
+
+    fn found(&mut self, found: Found) {
+        if let Found::Nobody(with, version) = found {
+            if self.lock.own.is_untouched(self.cx, with, version) {
+                self.lock.own.regain(self.cx, version.next());
+                self.serve();
+            } else {
+                self.remake(version);
+            }
+        }
+    }
+
+    /// The token died with its node: the home makes a new one, and whoever gets
+    /// it first is told.
+    fn remake(&mut self, last: Version) {
+        self.lock.own.regain(self.cx, Version(last.0 + REMADE));
+        self.lock.recovered = true;
+        self.cx.emit(Event::LockRecovered { key: self.key });
+        if let Some(order) = &mut self.order {
+            // Who had the token before cannot be asked what happened.
+            self.lock.uninformed = true;
+            order.hear_everybody(self.cx, After::Lend(self.key));
+        }
+        self.serve();
+    }
+
+    /// The token is out of reach. If it is because of a node that is only silent, its
+    /// time to come back is counted from our wish.
+    pub(super) fn lost(&mut self, lost: &Lost, forsaken: Option<Forsaken>) {
+        let want = self.lock.own.want();
+        let Some(want) = want.filter(|want| want.waiter.request == lost.request) else {
+            return;
+        };
+        let silent = !self.cx.is_gone(lost.with);
+        let waited = self.cx.now - want.since;
+        if !silent || forsaken.is_some_and(|forsaken| waited >= forsaken.patience) {
+            self.refuse_all(lost.with);
+        }
+    }
+
+    pub(super) fn member_gone(&mut self, node: NodeId) {
+        self.lock.own.forget_node(node);
+        let me = self.cx.me();
+        if let Some(busy) = self.lock.own.busy_if_any()
+            && busy
+                .passing
+                .as_ref()
+                .is_some_and(|passing| passing.to == node)
+        {
+            busy.passing = None;
+        }
+        if let Some(want) = self.lock.own.want()
+            && self.lock.own.hint != me
+        {
+            let waiter = want.waiter;
+            self.submit(waiter);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What of a network concerns the ways to others: what does not fit leaves in pieces,
+//! and what came in pieces is made whole.
+
+use super::{Network, give, join};
+use crate::tally::{Count, Tally};
+use pagemesh_os::clock;
+use pagemesh_os::udp::{Udp, too_long};
+use pagemesh_path::{Came, Counts, Known, Manner, Paths, Surroundings};
+use pagemesh_wire::peer::{Health, MemberView};
+use pagemesh_wire::{NodeId, PublicKey};
+use rand::TryRng as _;
+use std::net::SocketAddr;
+
+/// The ways to others.
+#[derive(Debug)]
+pub(crate) struct Ways {
+    paths: Paths,
+    /// Where others find this daemon.
+    me: SocketAddr,
+    /// Of the view of members this is from.
+    epoch: Option<u64>,
+}
+
+impl Ways {
+    /// Nobody is known yet to the daemon at `me`.
+    pub(crate) fn new(sealed: bool, me: SocketAddr) -> Self {
+        let overhead = if sealed {
+            pagemesh_seal::MAX_OVERHEAD
+        } else {
+            0
+        };
+        Self {
+            paths: Paths::new(overhead, dice() as u32),
+            me,
+            epoch: None,
+        }
+    }
+
+    pub(super) fn meet(&mut self, view: &MemberView) {
+        if self.epoch == Some(view.epoch) {
+            return;
+        }
+        self.epoch = Some(view.epoch);
+        let members = view.members.iter();
+        let alive = members.filter(|member| member.health == Health::Alive);
+        let others = alive.filter(|member| member.address != self.me);
+        let others = others.map(|member| (member.address, member.id));
+        self.paths.meet(clock::monotonic(), others);
+    }
+
+    pub(super) fn due(&self) -> Option<u64> {
+        self.paths.due()
+    }
+
+    /// Whether the guard's own letter arrives as it is. A probe that waited for a session
+    /// would leave in several packets now, and seem to arrive.
+    pub(super) fn lets_out(&self, to: SocketAddr, length: usize) -> bool {
+        length <= self.paths.size(to)
+    }
+}
+
+/// What the ways ask of this host.
+struct Here<'a>(&'a Udp);
+
+impl Surroundings for Here<'_> {
+    fn nonce(&mut self) -> u64 {
+        dice()
+    }
+
+    fn link(&mut self, to: SocketAddr) -> usize {
+        self.0.link(to).unwrap_or(pagemesh_path::BASE)
+    }
+}
+
+/// A kernel without randomness would not have let this daemon start.
+fn dice() -> u64 {
+    let drawn = rand::rngs::SysRng.try_next_u64();
+    drawn.unwrap_or_else(|_| clock::monotonic())
+}
+
+impl Network {
+    /// Whether a datagram of this many bytes leaves as one.
+    pub(super) fn goes_whole(&mut self, to: SocketAddr, length: usize) -> bool {
+        let ways = self.ways.as_mut();
+        ways.is_none_or(|ways| ways.paths.carries(clock::monotonic, to, length))
+    }
+
+    /// Sends a datagram in pieces, each sealed by itself if this daemon has a key.
+    pub(super) fn send_pieces(
+        &mut self,
+        (to, node): (SocketAddr, NodeId),
+        datagram: &[u8],
+        tally: &mut Tally,
+    ) {
+        let Some(ways) = &mut self.ways else { return };
+        let (udp, impairer, outbox) = (&self.udp, &mut self.impairer, &mut self.outbox);
+        let sealing = &mut self.sealing;
+        let now = clock::monotonic();
+        let done = ways.paths.cut(now, to, datagram, |head, bytes, padding| {
+            let parts = [&head[..], bytes, padding];
+            if let Some(sealing) = sealing {
+                let sealed = sealing.seal(to, node, &parts);
+                if let Some(sealed) = sealed {
+                    give(udp, impairer, (&mut *outbox, true), to, sealed, tally);
+                }
+            } else if impairer.is_none() {
+                join(udp, outbox, to, &parts, tally);
+            } else {
+                let piece = parts.concat();
+                give(udp, impairer, (&mut *outbox, true), to, &piece, tally);
+            }
+        });
+        if !done {
+            tally.add(Count::DatagramsFailed, 1);
+            tracing::debug!(%to, length = datagram.len(), "too long for any way");
+        }
+        self.flush(tally);
+    }
+
+    /// A packet about the way to its sender came. Whether that makes a message whole:
+    /// [`Network::whole`] has it.
+    pub(super) fn packet(
+        &mut self,
+        source: SocketAddr,
+        key: PublicKey,
+        packet: &[u8],
+        tally: &mut Tally,
+    ) -> bool {
+        let Some(ways) = &mut self.ways else {
+            return false;
+        };
+        let came = ways.paths.came(clock::monotonic(), source, key, packet);
+        let whole = match came {
+            // There are no pieces of pieces.
+            Came::Whole(message) => !pagemesh_path::is_packet(message),
+            Came::Handled | Came::Refused => false,
+        };
+        self.post_letters(tally);
+        whole
+    }
+
+    /// The message that came whole last.
+    pub(super) fn whole(&self) -> &[u8] {
+        self.ways.as_ref().map_or(&[], |ways| ways.paths.whole())
+    }
+
+    /// Probes what is to be probed, and asks for what is missing.
+    pub(super) fn try_ways(&mut self, now: u64, tally: &mut Tally) {
+        let Some(ways) = &mut self.ways else { return };
+        if ways.due().is_some_and(|due| due <= now) {
+            ways.paths.act(now, &mut Here(&self.udp));
+            self.post_letters(tally);
+        }
+    }
+
+    /// Sends what the ways have to say.
+    fn post_letters(&mut self, tally: &mut Tally) {
+        let Some(ways) = &mut self.ways else { return };
+        if !ways.paths.has_letters() {
+            return;
+        }
+        for letter in ways.paths.take_letters() {
+            let (to, node) = (letter.to, letter.node);
+            let bytes = match &mut self.sealing {
+                None => &letter.bytes[..],
+                // Whoever is no member here may know this node as one: it asks again.
+                Some(_) if node == NodeId::NONE => continue,
+                Some(sealing) => match sealing.seal(to, node, &[&letter.bytes]) {
+                    Some(sealed) => &sealed[..],
+                    None => continue,
+                },
+            };
+            if letter.manner == Manner::Usual || self.impairer.is_some() {
+                let outbox = (&mut self.outbox, false);
+                give(&self.udp, &mut self.impairer, outbox, to, bytes, tally);
+                continue;
+            }
+            match self.udp.send_uncut(to, bytes) {
+                Ok(()) => {
+                    tally.add(Count::DatagramsOut, 1);
+                    tally.add(Count::BytesOut, bytes.len() as u64);
+                }
+                Err(error) if too_long(&error) => {
+                    let length = letter.bytes.len();
+                    ways.paths.too_long(clock::monotonic(), to, length);
+                }
+                Err(_) => tally.add(Count::DatagramsFailed, 1),
+            }
+        }
+        self.flush(tally);
+    }
+
+    /// What is known of the ways to members; nothing in an experiment.
+    pub(crate) fn ways(&self) -> Vec<Known> {
+        let ways = self.ways.as_ref();
+        ways.map_or_else(Vec::new, |ways| ways.paths.known().collect())
+    }
+
+    /// Counts what was not counted yet.
+    pub(crate) fn settle(&mut self, tally: &mut Tally) {
+        let Some(ways) = &mut self.ways else { return };
+        let Counts {
+            probes,
+            shrunk,
+            cut,
+            joined,
+            asked,
+            repaired,
+            given_up,
+            late,
+            refused,
+        } = ways.paths.take_counts();
+        tally.add(Count::PathProbes, probes);
+        tally.add(Count::PathsShrunk, shrunk);
+        tally.add(Count::MessagesCut, cut);
+        tally.add(Count::MessagesJoined, joined);
+        tally.add(Count::PiecesAsked, asked);
+        tally.add(Count::PiecesRepaired, repaired);
+        tally.add(Count::MessagesGivenUp, given_up);
+        tally.add(Count::PiecesLate, late);
+        tally.add(Count::PiecesRefused, refused);
+    }
+}

@@ -1,0 +1,144 @@
+//! What is run, drawn from a seed.
+
+use super::PATIENCE;
+use crate::dice::Dice;
+use crate::labelled::program::{After, Part, Shape, Step};
+use crate::network::Weather;
+use crate::plan::{Profile, pace, weather};
+use pagemesh_core::{Pace, Time};
+use pagemesh_wire::peer::Spread;
+#[cfg(test)]
+use std::time::Duration;
+
+/// What is run.
+pub(in crate::labelled) struct Plan {
+    /// The host of each thread.
+    pub(super) threads: Vec<usize>,
+    pub(super) programs: Vec<Vec<Step>>,
+    pub(super) shape: Shape,
+    pub(super) pace: Pace,
+    pub(super) weather: Weather,
+    /// Which host creates the segment.
+    pub(super) home: usize,
+    pub(super) spread: Spread,
+    /// Something hangs if it takes longer.
+    pub(super) patience: Time,
+}
+
+impl Plan {
+    /// Everything drawn.
+    pub(in crate::labelled) fn drawn(dice: &mut Dice, profile: Profile) -> Self {
+        let hosts = dice.between(2, 5) as usize;
+        let threads: Vec<usize> = (0..hosts)
+            .flat_map(|host| std::iter::repeat_n(host, dice.between(1, 2) as usize))
+            .collect();
+        let mut shape = Shape::new(dice, threads.len());
+        let mut pace = pace(dice);
+        pace.notices = *dice.pick(&[6, 30, 200, 16_384]);
+        let weather = weather(dice, profile);
+        let home = dice.index(hosts);
+        let crashes = profile == Profile::Wild;
+        shape.parts = parts(dice, &threads, (shape.phases, home), crashes);
+        shape.reduces &= !shape.has_crashes();
+        let programs = (0..threads.len()).map(|thread| shape.program(dice, thread));
+        Self {
+            programs: programs.collect(),
+            spread: *dice.pick(&[Spread::Lazy, Spread::Eager, Spread::Hybrid]),
+            threads,
+            shape,
+            pace,
+            weather,
+            home,
+            // With 40 % loss a search for a lost token takes seconds.
+            patience: Time(PATIENCE.0 * if crashes { 4 } else { 1 }),
+        }
+    }
+
+    /// A program of phases: the same threads use the same bytes again and again, and locks
+    /// are seldom taken.
+    #[cfg(test)]
+    pub(in crate::labelled) fn of_phases(dice: &mut Dice, profile: Profile) -> Self {
+        let mut plan = Self::drawn(dice, profile);
+        plan.spread = Spread::Lazy;
+        plan.shape = Shape::new(dice, plan.threads.len());
+        plan.shape.reduces = false;
+        plan.shape.phases = 40;
+        plan.shape.rhythm = dice.between(1, 3) as usize;
+        plan.shape.sections = 20;
+        let shape = &plan.shape;
+        let threads = 0..plan.threads.len();
+        plan.programs = threads.map(|thread| shape.program(dice, thread)).collect();
+        plan.patience = Time(u64::MAX);
+        plan
+    }
+
+    /// Two hosts that take turns with a lock every few seconds, for so many days, and
+    /// never reach a barrier.
+    #[cfg(test)]
+    pub(in crate::labelled) fn of_locks(dice: &mut Dice, days: u64) -> Self {
+        let mut plan = Self::drawn(dice, Profile::Calm);
+        plan.spread = Spread::Lazy;
+        plan.threads = vec![0, 1];
+        plan.shape = Shape::new(dice, 2);
+        plan.shape.locks = 1;
+        plan.pace.notices = 100;
+        plan.pace.heartbeat = Duration::from_secs(20);
+        plan.pace.dead_after = Duration::from_secs(200);
+        plan.home = 1;
+        let turns = days * 24 * 60 * 60 / 10;
+        let shape = &plan.shape;
+        let mut programs = Vec::new();
+        for _ in &plan.threads {
+            let mut steps = Vec::new();
+            for _ in 0..turns {
+                shape.section(dice, 0, &mut steps);
+                steps.push(Step::Think(10_000_000_000));
+            }
+            programs.push(steps);
+        }
+        plan.programs = programs;
+        plan.patience = Time(u64::MAX);
+        plan
+    }
+}
+
+/// Which hosts leave or vanish when, and which processes die. The first keeps the
+/// cluster together; without the home nobody passes a barrier.
+fn parts(
+    dice: &mut Dice,
+    threads: &[usize],
+    (phases, home): (usize, usize),
+    crashes: bool,
+) -> Vec<Part> {
+    let hosts = threads.last().map_or(0, |last| last + 1);
+    let lasts: Vec<_> = (0..hosts)
+        .map(|host| (host > 0 && dice.chance(250)).then(|| dice.index(phases)))
+        .collect();
+    let crashes = (crashes && dice.chance(500)).then(|| dice.index(hosts - 1) + 1);
+    let part = |(number, host): (usize, &usize)| {
+        let first = !threads[..number].contains(host);
+        if crashes == Some(*host) {
+            let last = if *host == home {
+                phases - 1
+            } else {
+                lasts[*host].unwrap_or(0)
+            };
+            let then = if first { After::Crashes } else { After::GoesOn };
+            let last = Some(last);
+            return Part { last, then };
+        }
+        let last = lasts[*host];
+        let then = match last {
+            Some(_) if first => After::Leaves,
+            // A process dies, its node goes on.
+            None if !first && dice.chance(200) => {
+                let last = Some(dice.index(phases));
+                let then = After::Dies;
+                return Part { last, then };
+            }
+            _ => After::Ends,
+        };
+        Part { last, then }
+    };
+    threads.iter().enumerate().map(part).collect()
+}

@@ -1,0 +1,306 @@
+//! What is said about pages and tokens of locks.
+
+use crate::{NodeId, NodeSet, PageIndex, RequestId, SegmentId, SyncKey, Version};
+use serde::{Deserialize, Serialize};
+
+/// What a faulting access wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Access {
+    /// A load.
+    Read,
+    /// A store.
+    Write,
+}
+
+/// What changes hands between nodes: a page of a segment, or the token of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Subject {
+    /// One page.
+    Page {
+        /// The segment it belongs to.
+        segment: SegmentId,
+        /// Which of its pages.
+        page: PageIndex,
+    },
+    /// The token of one lock.
+    Lock(SyncKey),
+}
+
+impl Subject {
+    /// The segment that scopes the subject.
+    #[must_use]
+    pub fn segment(self) -> SegmentId {
+        match self {
+            Self::Page { segment, .. } => segment,
+            Self::Lock(key) => key.segment,
+        }
+    }
+}
+
+/// One node that waits for a subject, as it stands in the owner's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Waiter {
+    /// Who waits.
+    pub node: NodeId,
+    /// Which of its wishes; echoed in the answer.
+    pub request: RequestId,
+    /// What it wants.
+    pub access: Access,
+    /// The version it holds a copy of; spares the bytes if it is current.
+    pub have: Option<Version>,
+}
+
+/// Where the bytes of a page are when a page travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Contents {
+    /// Nobody ever wrote the page: it is zeros and moves no bytes (M13).
+    Zero,
+    /// The receiver holds a current copy: an upgrade moves no bytes (M11).
+    Same,
+    /// One page follows the message.
+    Bytes,
+    /// The subject has no bytes: a lock.
+    None,
+}
+
+/// A wish for a page or a token, to the probable owner (F19) or the library site (M7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Ask {
+    /// What is wanted.
+    pub subject: Subject,
+    /// By whom, and how.
+    pub waiter: Waiter,
+    /// The receiver is believed to own the subject since this version. A
+    /// receiver that knows less has the grant still in flight towards it.
+    pub since: Version,
+    /// How often the wish was forwarded along owner hints.
+    pub hops: u8,
+    /// The library site has queued it and now hands it to the clock site.
+    pub by_library: bool,
+}
+
+/// Wishes of the sender for many pages of one segment, as if each had come in an
+/// [`Ask`] of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct AskMany {
+    /// Of which segment.
+    pub segment: SegmentId,
+    /// How all of them are wanted.
+    pub access: Access,
+    /// At most [`AskMany::LIMIT`].
+    pub wishes: Vec<Wish>,
+}
+
+/// One of the wishes of an [`AskMany`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Wish {
+    /// Which page.
+    pub page: PageIndex,
+    /// Which of the sender's wishes.
+    pub request: RequestId,
+    /// As in [`Waiter::have`].
+    pub have: Option<Version>,
+    /// As in [`Ask::since`].
+    pub since: Version,
+}
+
+impl AskMany {
+    /// Wishes in one message: with their answers they keep an owner busy for a tenth
+    /// of a millisecond, which whoever comes next has to wait.
+    pub const LIMIT: usize = 64;
+
+    /// The wish, ready for others to join; none if it is not for a page.
+    #[must_use]
+    pub fn of(ask: &Ask) -> Option<Self> {
+        let Subject::Page { segment, page } = ask.subject else {
+            return None;
+        };
+        let wish = Wish {
+            page,
+            request: ask.waiter.request,
+            have: ask.waiter.have,
+            since: ask.since,
+        };
+        let mut wishes = Vec::with_capacity(Self::LIMIT);
+        wishes.push(wish);
+        Some(Self {
+            segment,
+            access: ask.waiter.access,
+            wishes,
+        })
+    }
+
+    /// Adds a wish. False if it is of another kind, or there is no room.
+    pub fn join(&mut self, segment: SegmentId, access: Access, wish: Wish) -> bool {
+        let joins = (self.segment, self.access) == (segment, access);
+        let joins = joins && self.wishes.len() < Self::LIMIT;
+        if joins {
+            self.wishes.push(wish);
+        }
+        joins
+    }
+
+    /// Each of the wishes of `node` by itself.
+    pub fn each(&self, node: NodeId) -> impl Iterator<Item = Ask> + '_ {
+        self.wishes.iter().map(move |wish| Ask {
+            subject: Subject::Page {
+                segment: self.segment,
+                page: wish.page,
+            },
+            waiter: Waiter {
+                node,
+                request: wish.request,
+                access: self.access,
+                have: wish.have,
+            },
+            since: wish.since,
+            hops: 0,
+            by_library: false,
+        })
+    }
+}
+
+/// A read copy of a page, from its owner straight to the reader (F19, M8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Data {
+    /// Which segment.
+    pub segment: SegmentId,
+    /// Which page.
+    pub page: PageIndex,
+    /// The wish this answers.
+    pub request: RequestId,
+    /// The version of the copy.
+    pub version: Version,
+    /// Where the bytes are.
+    pub contents: Contents,
+}
+
+/// Ownership passes to the receiver (F21); acknowledged with [`PassAck`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Pass {
+    /// What passes.
+    pub subject: Subject,
+    /// The wish this answers; zero when nobody asked (a node that leaves).
+    pub request: RequestId,
+    /// The receiver owns the subject from this version on.
+    pub version: Version,
+    /// Where the bytes are.
+    pub contents: Contents,
+    /// Nobody wrote the page before this grant.
+    pub pristine: bool,
+    /// The lock's last holder died with it; the next one is told.
+    pub recovered: bool,
+    /// Readers that were told to drop their copies and answer to the receiver.
+    pub awaiting: NodeSet,
+    /// Who waits next, first come first served: the queue travels with ownership.
+    pub queue: Vec<Waiter>,
+}
+
+/// The receiver of a [`Pass`] owns the subject; its predecessor may forget it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PassAck {
+    /// What was passed.
+    pub subject: Subject,
+    /// With which version.
+    pub version: Version,
+}
+
+/// Drop your copy: another node is about to write (M18, F21).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Invalidate {
+    /// Which segment.
+    pub segment: SegmentId,
+    /// Which page.
+    pub page: PageIndex,
+    /// The version that replaces every copy older than it.
+    pub version: Version,
+    /// Who will hold that version, and awaits the acknowledgement.
+    pub writer: NodeId,
+}
+
+/// The sender holds no copy older than `version` any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct InvalidateAck {
+    /// Which segment.
+    pub segment: SegmentId,
+    /// Which page.
+    pub page: PageIndex,
+    /// As in the [`Invalidate`].
+    pub version: Version,
+}
+
+/// To the library site: the wish it was serving is fulfilled (M7, "checked in").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Served {
+    /// Which segment.
+    pub segment: SegmentId,
+    /// Which page.
+    pub page: PageIndex,
+    /// The wish that was fulfilled.
+    pub request: RequestId,
+    /// Whether the sender became the clock site, and since which version.
+    pub clock: Option<Version>,
+}
+
+/// The home lost the trail of a subject, since the probable owner is gone: who has it?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Locate {
+    /// What is sought.
+    pub subject: Subject,
+    /// Which search; echoed.
+    pub request: RequestId,
+    /// The seeker's member view. Whoever knows an older one stays silent: it
+    /// might yet accept a grant from a node that counts as gone here.
+    pub epoch: u64,
+}
+
+/// What the sender knows of a subject that its home seeks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Located {
+    /// What is sought.
+    pub subject: Subject,
+    /// Which search.
+    pub request: RequestId,
+    /// The newest version the sender knows.
+    pub version: Version,
+    /// Who owned that version, as far as the sender knows.
+    pub owner: NodeId,
+    /// What the sender could start from again.
+    pub spare: Spare,
+    /// The sender still repeats its grant to `owner`.
+    pub passing: bool,
+}
+
+/// What a node holds of a page whose owner is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Spare {
+    /// Nothing.
+    None,
+    /// What it passed to a node that left in order without having taken it.
+    Stash,
+    /// A copy that nobody invalidated, so nobody has written since.
+    Copy,
+}
+
+/// From the home: nobody owns the subject any more; the receiver, which can
+/// start from its spare, does from this version on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Regain {
+    /// What.
+    pub subject: Subject,
+    /// Newer than any version anybody knows.
+    pub version: Version,
+    /// Nodes that hold copies.
+    pub copies: NodeSet,
+}
+
+/// The page existed only on a node that died; the wish can never be fulfilled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Lost {
+    /// What is lost.
+    pub subject: Subject,
+    /// The wish.
+    pub request: RequestId,
+    /// The node it was lost with.
+    pub with: NodeId,
+}

@@ -1,0 +1,102 @@
+//! What segments are, and how they are kept.
+
+use super::Spread;
+use crate::{ByteLen, NodeSet, SegmentId};
+use serde::{Deserialize, Serialize};
+
+/// Who calls: the process's credentials as its node's kernel gave them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Credentials {
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+    /// Further groups.
+    pub groups: Vec<u32>,
+}
+
+/// Who keeps the order of requests for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Manager {
+    /// Owner hints lead to the owner, who keeps the queue (FreeBSD DSM, F18).
+    #[default]
+    Dynamic,
+    /// The library site, where the segment was created, keeps the queue (MIRAGE+, M7).
+    Fixed,
+}
+
+/// The time window Δ: how long a node keeps a page it was granted (M10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Window {
+    /// As long as it took to get the page, within bounds.
+    #[default]
+    Auto,
+    /// This long, in nanoseconds. Zero still lets every page be used once (M12).
+    Nanos(u64),
+}
+
+/// What a segment promises, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Policy {
+    /// Every load sees the latest store made anywhere; write-invalidate.
+    Sequential {
+        /// Who keeps the order.
+        manager: Manager,
+        /// How long a page stays.
+        window: Window,
+    },
+    /// Every load sees what happened before it by the segment's own locks and
+    /// barriers; many writers, whose changes are merged.
+    Release {
+        /// When changes travel.
+        spread: Spread,
+    },
+}
+
+impl Policy {
+    /// Manager and window of a sequential segment.
+    #[must_use]
+    pub fn sequential(self) -> Option<(Manager, Window)> {
+        match self {
+            Self::Sequential { manager, window } => Some((manager, window)),
+            Self::Release { .. } => None,
+        }
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self::Sequential {
+            manager: Manager::default(),
+            window: Window::default(),
+        }
+    }
+}
+
+/// What the creator of a segment chooses.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SegmentSpec {
+    /// Size in bytes; rounded up to pages in memory, reported as given.
+    pub size: ByteLen,
+    /// Permission bits, as of a file: 0o600 and so on.
+    pub mode: u16,
+    /// What it promises.
+    pub policy: Policy,
+}
+
+/// What everybody knows of a segment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SegmentInfo {
+    /// Its identity; the upper bits are its home.
+    pub id: SegmentId,
+    /// Its name, 1 to 255 bytes, unique in the cluster until removed.
+    pub name: String,
+    /// As chosen at creation.
+    pub spec: SegmentSpec,
+    /// Owner and group, from the creator's credentials.
+    pub owner: (u32, u32),
+    /// Removed by name; gone when the last node detaches.
+    pub removed: bool,
+    /// Nodes on which some process has it open.
+    pub attached: NodeSet,
+}
