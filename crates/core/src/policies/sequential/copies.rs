@@ -177,6 +177,15 @@ impl Desk<'_, '_> {
         }
     }
 
+    /// The page is lost: a grant to a node that left was taken and passed on, to one
+    /// that died. Who has it still will acknowledge it.
+    pub(super) fn forget_orphaned_grant(&mut self) {
+        let passing = self.page.own.passing();
+        if passing.is_some_and(|passing| self.cx.is_gone(passing.to)) {
+            self.passing_settled();
+        }
+    }
+
     fn acknowledge(&mut self, invalidate: Invalidate) {
         let Invalidate {
             segment,
@@ -211,7 +220,10 @@ impl Desk<'_, '_> {
             return;
         };
         let Some(want) = &mut busy.want else { return };
-        if busy.more.nobody_waits() {
+        // A grant to a node that left waits for what the wish will find out.
+        let orphaned = busy.passing.as_ref();
+        let orphaned = orphaned.is_some_and(|passing| self.cx.has_left(passing.to));
+        if busy.more.nobody_waits() && !orphaned {
             return self.give_up_ahead();
         }
         if self.cx.fire(&mut want.backoff, timer) {

@@ -416,6 +416,7 @@ impl Desk<'_, '_> {
         let faults = core::mem::take(&mut busy.more.faults);
         let pinning = core::mem::take(&mut busy.more.pinning);
         let waiting = core::mem::take(&mut busy.queue);
+        self.forget_orphaned_grant();
         for (mapping, _) in faults {
             self.fail(mapping, with);
         }
