@@ -43,6 +43,15 @@ fn a_program_of_phases_is_quicker_on_more_hosts() {
     assert!(two.diffs >= 19 && two.messages > 80, "{two:?}");
 }
 
+/// Its daemon answers late while its program computes.
+#[test]
+fn a_page_that_is_read_in_each_phase_is_asked_for_only_at_first() {
+    let took = |rounds| replay(&costs(), Fit::NONE, Spread::Lazy, &bands(2, rounds)).unwrap();
+    let (short, long) = (took(10), took(300));
+    assert_eq!(short.fault_waits.len(), long.fault_waits.len());
+    assert!(long.faults > short.faults, "{long:?}");
+}
+
 #[test]
 fn locks_pass_and_conditions_are_waited_for() {
     let first = "n\na 7\ns 0 8\nr 7\na 7\nc 7 1\nl 0\nr 7\nb 0\nn";

@@ -182,7 +182,8 @@ pub struct DiffName {
     pub interval: u64,
 }
 
-/// A wish for diffs. Whoever has none of them says so with [`Absent`].
+/// A wish for diffs. Whoever has none of them says so with [`Absent`]. With request 0 it wishes
+/// for none: these came before they were asked for, and have been used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Want {
     /// Of which segment.

@@ -55,6 +55,7 @@ impl Release {
                 page: index,
             },
         });
+        self.note_own_use(index);
         self.open_miss(cx, index, Some((mapping, access)));
     }
 
@@ -140,6 +141,7 @@ impl Release {
             page.undiffed = Some(interval);
             page.notices.push((me, interval));
             page.applied.raise(me, interval);
+            page.unasked.is_shown();
             self.notices += 1;
         }
         self.mind_the_bound(cx);

@@ -6,7 +6,7 @@ use super::{Greeting, Release};
 use crate::effect::{DiffWork, Effect, Source};
 use crate::event::Event;
 use crate::shell::Cx;
-use pagemesh_wire::peer::{Absent, Base, Contents, DiffName, Diffs, Fetch, Message, Want};
+use pagemesh_wire::peer::{Absent, Base, Contents, DiffName, Diffs, Fetch, Message, Spread, Want};
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId, VectorTime};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -272,6 +272,9 @@ impl Release {
                 None => return Some(name.node),
             }
         }
+        if let Some(page) = self.pages.get_mut(&index).filter(|_| !asks.is_empty()) {
+            page.unasked.is_shown();
+        }
         for (node, names) in asks {
             let request = cx.next_request();
             let mut diffs: Vec<_> = names.iter().copied().collect();
@@ -347,6 +350,7 @@ impl Release {
     /// Diffs have come.
     pub(super) fn diffs(&mut self, cx: &mut Cx<'_>, diffs: &Diffs) {
         let segment = self.segment;
+        let unasked = diffs.request == RequestId(0);
         let mut names = Vec::new();
         let mut pages = BTreeSet::new();
         let mut pushed = BTreeSet::new();
@@ -364,9 +368,13 @@ impl Release {
                 miss.asked.retain(|_, (_, names)| !names.is_empty());
                 pages.insert(name.page);
             }
+            // With `lazy`, who made it sent it.
+            if unasked && self.spread == Spread::Lazy && name.node != cx.me() {
+                page.unasked.came(name.node);
+            }
             let known = page.notices.contains(&(name.node, name.interval));
             let wanted = known && !page.applied.has(name.node, name.interval);
-            let early = diffs.request == RequestId(0) && self.is_welcome(name);
+            let early = unasked && self.is_welcome(name);
             if (wanted || early) && self.held.insert(*name) {
                 names.push(*name);
                 if early {

@@ -4,7 +4,7 @@
 //! [`history`] is what the node knows of everybody's intervals, [`learn`] how it
 //! comes to know more, [`page`] one page, [`memory`] what accesses and notices do
 //! to pages, [`lingering`] which stay writable from interval to interval, [`spread`] what is sent before anybody asks, [`regulars`] who has asked so
-//! often that it need not, [`miss`] how a page is made whole, [`serve`] what others want of this node, [`collect`] how all of it is
+//! often that it need not and [`usage`] how it shows that it still wants them, [`miss`] how a page is made whole, [`serve`] what others want of this node, [`collect`] how all of it is
 //! forgotten again, led by the home ([`round`]) when somebody holds too much or
 //! leaves ([`full`], [`leave`]), [`death`] what becomes of copies when a node is gone,
 //! [`reductions`] where nodes accumulate, [`races`] who wrote the same bytes without
@@ -26,6 +26,7 @@ mod regulars;
 mod round;
 mod serve;
 mod spread;
+mod usage;
 
 use super::{After, Inspection, Letter, Who};
 use crate::calls::Caller;
@@ -66,6 +67,8 @@ pub(crate) struct Release {
     habits: BTreeSet<PageIndex>,
     /// Who uses the changes that this node makes, and gets some unasked.
     regulars: Regulars,
+    /// Pages whose changes came unasked and were used, of which their writers are not told yet.
+    used: BTreeSet<PageIndex>,
     /// Pages with a twin that the present interval is going to name.
     dirty: BTreeSet<PageIndex>,
     /// Pages that stayed writable, of which it is not known whether they were written
@@ -108,6 +111,7 @@ impl Release {
             pages: BTreeMap::new(),
             habits: BTreeSet::new(),
             regulars: Regulars::new(),
+            used: BTreeSet::new(),
             dirty: BTreeSet::new(),
             lingering: Lingering::default(),
             held: BTreeSet::new(),
@@ -141,6 +145,7 @@ impl Release {
         let written = self.written(&[]);
         let named = self.end_interval_of(cx, &written);
         self.named_at(false, &named);
+        self.show_use(cx);
         self.push(cx, &named);
         self.push_to_regular(cx, to, &named);
         self.history.since(known)
@@ -159,6 +164,7 @@ impl Release {
         let written = self.written(untouched);
         let named = self.end_interval_of(cx, &written);
         self.named_at(true, &named);
+        self.show_use(cx);
         self.push(cx, &named);
         self.push_to_regulars(cx);
         self.history.since(&known)
@@ -310,6 +316,7 @@ impl Release {
                 });
             }
         }
+        self.used.clear();
         self.dirty.clear();
         self.lingering = Lingering::default();
     }

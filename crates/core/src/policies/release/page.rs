@@ -2,6 +2,7 @@
 
 use super::history::History;
 use super::lingering::Staying;
+use super::usage::Unasked;
 use crate::backoff::Backoff;
 use crate::effect::Rights;
 use crate::time::Time;
@@ -39,6 +40,8 @@ pub(super) struct Page {
     pub(super) returns: u8,
     /// Why it may stay writable, or may not.
     pub(super) staying: Staying,
+    /// What came of it before it was asked for.
+    pub(super) unasked: Unasked,
     /// Intervals known in which the page was written, but for the collected ones.
     pub(super) notices: Vec<(NodeId, u64)>,
     /// Which of them are in the copy, if there is one.

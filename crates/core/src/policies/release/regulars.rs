@@ -3,10 +3,9 @@
 //!
 //! A node that asked for one interval's change of a page at a time, twice and more, or for the
 //! whole page and then for one change, has used each of them. The following ones go ahead of its lock or barrier, four at first,
-//! then sixteen, then 64: behind them it must ask again, which is how its writer learns that it still
-//! wants them, since a page changed in place is used without a fault. Who writes the page itself shows
-//! it by that. Whoever let
-//! changes pass is told nothing more until it asks in a row again.
+//! then sixteen, then 64. Before they are used up it must say that it still wants them
+//! ([`super::usage`]), since a page changed in place is used without a fault. Who writes the page
+//! itself shows it by that. Whoever let changes pass is told nothing more until it asks in a row again.
 //!
 //! As with `hybrid`, nothing rests on what travels so.
 
@@ -19,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// So often a node has asked for each change before it gets some unasked.
-const IN_A_ROW: u8 = 2;
+pub(super) const IN_A_ROW: u8 = 2;
 
 /// So often in a row it is counted: it gets four, then sixteen, then 64 before it must ask
 /// again. Asking costs a fault, and both nodes the time until the other's daemon gets its
 /// processor: as much as dozens of changes that nobody uses.
-const MOST: u8 = 4;
+pub(super) const MOST: u8 = 4;
 
 /// Changes sent unasked to a node at once: as many as an earlier push left it without
 /// (at a lock that somebody else took) and one.
@@ -45,7 +44,7 @@ pub(super) struct Regular {
 pub(super) type Regulars = BTreeMap<(NodeId, PageIndex), Regular>;
 
 /// How many changes somebody gets unasked who has asked for so many in a row.
-fn allowance(row: u8) -> u8 {
+pub(super) fn allowance(row: u8) -> u8 {
     1 << (2 * (row - 1))
 }
 
@@ -79,6 +78,17 @@ impl Release {
             } else {
                 allowance(regular.row)
             };
+        }
+    }
+
+    /// Somebody has used what it got unasked.
+    pub(super) fn note_renewal(&mut self, me: NodeId, from: NodeId, want: &Want) {
+        for name in want.diffs.iter().filter(|name| name.node == me) {
+            let regular = self.regulars.get_mut(&(from, name.page));
+            if let Some(regular) = regular.filter(|regular| regular.row >= IN_A_ROW) {
+                regular.row = (regular.row + 1).min(MOST);
+                regular.left = allowance(regular.row);
+            }
         }
     }
 

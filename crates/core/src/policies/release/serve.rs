@@ -6,7 +6,7 @@ use crate::effect::{DiffWork, Effect, Source};
 use crate::event::Event;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Absent, Base, Contents, DiffName, Fetch, Message, Want};
-use pagemesh_wire::{NodeId, PageIndex};
+use pagemesh_wire::{NodeId, PageIndex, RequestId};
 
 impl Release {
     /// Somebody wants diffs: those of this node are made now (T8).
@@ -15,6 +15,9 @@ impl Release {
             return cx.emit(Event::Malformed {});
         }
         let me = cx.me();
+        if want.request == RequestId(0) {
+            return self.note_renewal(me, from, want);
+        }
         self.note_regulars(me, from, want);
         for name in &want.diffs {
             if let Some(page) = self.pages.get_mut(&name.page) {
@@ -51,7 +54,7 @@ impl Release {
         &self,
         cx: &mut Cx<'_>,
         to: NodeId,
-        request: pagemesh_wire::RequestId,
+        request: RequestId,
         names: Vec<DiffName>,
         at_most: u16,
     ) {

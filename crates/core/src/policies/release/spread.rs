@@ -106,7 +106,7 @@ impl Release {
     /// Whether a change of somebody else came before its notice, and can go into the page
     /// while threads use it.
     pub(super) fn goes_in_place(&self, name: &DiffName) -> bool {
-        self.early.contains(name)
+        self.early.contains(name) && !self.is_in_doubt(name.page)
     }
 
     /// A page was written elsewhere, and the change is here already: it goes into

@@ -1,0 +1,106 @@
+//! Whether this node still uses a page whose changes come unasked (`lazy`).
+//!
+//! Such changes go into the page in place, and threads see them without a fault; but its
+//! writer sends only so many ([`super::regulars`]) to somebody of whom it hears nothing.
+//! To ask it for the next one takes until its daemon gets its processor, which its program
+//! has: as long as half a phase. So just before they are used up the page is put out of
+//! sight once, though nothing is missing. The next access stops at a fault that this node
+//! serves alone, and the writer is told at the next barrier or lock.
+//!
+//! Who writes the page shows its use by that, and is spared the fault.
+
+use super::Release;
+use super::page::Copy;
+use super::regulars::{IN_A_ROW, MOST, allowance};
+use crate::shell::Cx;
+use pagemesh_wire::peer::{DiffName, Message, Spread, Want};
+use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The fault comes so many changes before the last.
+const BEFORE_THE_LAST: u8 = 2;
+
+/// What came unasked since this node last showed that it uses the page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Unasked {
+    /// So many changes.
+    came: u8,
+    /// From these nodes.
+    from: NodeSet,
+    /// How often it was shown before, as far as it lengthens what its writers send.
+    shown: u8,
+}
+
+impl Unasked {
+    /// Whether a writer may be about to send its last change.
+    fn is_running_out(self) -> bool {
+        let row = (IN_A_ROW + self.shown).min(MOST);
+        self.came + BEFORE_THE_LAST >= allowance(row)
+    }
+
+    /// A change came.
+    pub(super) fn came(&mut self, from: NodeId) {
+        self.came = self.came.saturating_add(1).min(allowance(MOST));
+        self.from.insert(from);
+    }
+
+    /// Its writers hear in another way that the page is used.
+    pub(super) fn is_shown(&mut self) {
+        self.came = 0;
+        self.from = NodeSet::EMPTY;
+    }
+}
+
+impl Release {
+    /// Whether a page is to be put out of sight, so that its use shows.
+    pub(super) fn is_in_doubt(&self, index: PageIndex) -> bool {
+        let page = self.pages.get(&index);
+        self.spread == Spread::Lazy && page.is_some_and(|page| page.unasked.is_running_out())
+    }
+
+    /// A thread stopped at a page. If all that it lacks came unasked, nobody else would
+    /// hear of it.
+    pub(super) fn note_own_use(&mut self, index: PageIndex) {
+        let Some(page) = self.pages.get(&index) else {
+            return;
+        };
+        let ready = page.copy == Copy::Stash && page.unasked.is_running_out();
+        let pending = page.pending(index, &self.history);
+        if ready && pending.iter().all(|name| self.held.contains(name)) {
+            self.used.insert(index);
+        }
+    }
+
+    /// Tells those who sent changes unasked which of them are used.
+    pub(super) fn show_use(&mut self, cx: &mut Cx<'_>) {
+        let mut by_node: BTreeMap<NodeId, Vec<DiffName>> = BTreeMap::new();
+        for page in core::mem::take(&mut self.used) {
+            let Some(state) = self.pages.get_mut(&page) else {
+                continue;
+            };
+            for node in state.unasked.from.iter() {
+                let interval = state.applied.get(node);
+                let name = DiffName {
+                    page,
+                    node,
+                    interval,
+                };
+                by_node.entry(node).or_default().push(name);
+            }
+            state.unasked.shown = (state.unasked.shown + 1).min(MOST);
+            state.unasked.is_shown();
+        }
+        by_node.retain(|node, _| cx.is_alive(*node));
+        for (node, names) in by_node {
+            for diffs in names.chunks(Want::LIMIT) {
+                let want = Want {
+                    segment: self.segment,
+                    request: RequestId(0),
+                    diffs: diffs.to_vec(),
+                };
+                cx.send(node, Message::Want(want));
+            }
+        }
+    }
+}
