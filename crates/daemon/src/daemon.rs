@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::payload::may_bring_diffs;
 use crate::serve::Descriptors;
 use crate::tally::Count;
-use crate::waiter::Waiter;
+use crate::waiter::{Programs, Waiter};
 use anyhow::{Context as _, Result, bail};
 use pagemesh_os::clock;
 use pagemesh_os::latency::LatencyHold;
@@ -111,14 +111,14 @@ impl Daemon {
             if self.waiter.stays_awake(now, programs) {
                 self.spin(now, programs)?;
             } else {
-                self.sleep(now)?;
+                self.sleep(now, programs)?;
             }
         }
     }
 
-    fn sleep(&mut self, now: u64) -> Result<()> {
+    fn sleep(&mut self, now: u64, programs: Programs) -> Result<()> {
         self.be_told()?;
-        self.driver.hands.catch_up();
+        self.driver.hands.catch_up(programs != Programs::Run);
         let due = [self.driver.next_due(), self.ending, self.door.shut_until()]
             .into_iter()
             .flatten()

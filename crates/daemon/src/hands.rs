@@ -403,11 +403,14 @@ impl Hands {
     }
 
     /// Now that nothing more urgent is to be done: writes down what is over, makes room for
-    /// what comes, and looks how often the threads that wait for other nodes have run.
-    pub(crate) fn catch_up(&mut self) {
+    /// what comes if nothing is likely to come soon, and looks how often the threads that
+    /// wait for other nodes have run.
+    pub(crate) fn catch_up(&mut self, is_quiet: bool) {
         self.write_down();
         self.recorder.look_ahead();
-        self.pages.changes.slots_mut().look_ahead();
+        if is_quiet {
+            self.pages.changes.slots_mut().look_ahead();
+        }
         if self.faults.has_unseen() {
             let threads = &mut self.threads;
             self.faults.look(|thread| threads.look(thread));

@@ -51,8 +51,12 @@ const SLOTS: usize = 1 << 20;
 /// Free slots of a page each that keep their memory.
 const WARM: usize = 1024;
 
-/// Memory given at a time to slots that come next, in bytes: some 5 µs.
-const AHEAD: usize = 32 << 10;
+/// Memory that slots which come next are given, in bytes of each size in use: for a dozen
+/// phases of a program, since not in each of them somebody waits for long.
+const AHEAD: usize = 256 << 10;
+
+/// Memory given at a time, in bytes: some 3 µs, for which a datagram may have to wait.
+const STEP: usize = PAGE;
 
 /// Words of a label: the segment; the page and one, or zero if the slot is free; the
 /// interval; and the rest: length, node, and whether it is a diff.
@@ -118,22 +122,20 @@ impl Shelf {
         }
     }
 
-    /// Memory for what comes next, while nobody waits: given page by page as it is touched it
-    /// takes ten times as long, and somebody waits then. Only to rows that are in use.
+    /// Memory for what comes next, while nobody waits: given as it is touched, somebody waits
+    /// for it. Only to rows that are in use, a step for one of them at a time.
     pub(crate) fn look_ahead(&mut self) {
-        for (number, row) in self.rows.iter_mut().enumerate() {
-            let slots = AHEAD / SIZES[number];
-            let first = row.ready.max(row.fresh);
-            let enough = first - row.fresh >= slots || first + slots > SLOTS;
-            if row.fresh == 0 || enough || !row.free.is_empty() {
-                continue;
-            }
-            row.ready = first + slots;
-            let bytes = offset(number, first)..offset(number, row.ready);
-            if let Err(error) = self.region.populate(bytes) {
-                // Then it gets its memory when it is touched.
-                tracing::debug!(%error, "no memory is given ahead");
-            }
+        let mut rows = self.rows.iter_mut().enumerate();
+        let Some((number, row)) = rows.find(|(number, row)| row.wants(AHEAD / SIZES[*number]))
+        else {
+            return;
+        };
+        let first = row.ready.max(row.fresh);
+        row.ready = (first + (STEP / SIZES[number]).max(1)).min(SLOTS);
+        let bytes = offset(number, first)..offset(number, row.ready);
+        if let Err(error) = self.region.populate(bytes) {
+            // Then it gets its memory when it is touched.
+            tracing::debug!(%error, "no memory is given ahead");
         }
     }
 
@@ -183,6 +185,13 @@ impl Shelf {
 }
 
 impl Row {
+    /// Whether fewer slots than so many that come next have their memory.
+    fn wants(&self, slots: usize) -> bool {
+        let ready = self.ready.saturating_sub(self.fresh);
+        let used = self.fresh > 0 && self.free.is_empty();
+        used && ready < slots && self.ready.max(self.fresh) < SLOTS
+    }
+
     fn take(&mut self) -> Option<usize> {
         let used = self.free.pop().or_else(|| self.cold.pop());
         used.or_else(|| {
@@ -279,10 +288,13 @@ mod tests {
         for number in 0..40 {
             let at = (SegmentId(1), PageIndex(number));
             kept.push(shelf.keep(Label::Twin(at), &[7; PAGE]).unwrap());
+            let before = shelf.rows[0].ready.max(shelf.rows[0].fresh);
             shelf.look_ahead();
             let row = &shelf.rows[0];
-            assert!(row.ready >= row.fresh + AHEAD / PAGE, "{row:?}");
-            assert!(row.ready < row.fresh + 2 * AHEAD / PAGE, "{row:?}");
+            assert!(row.ready <= before + 1, "a little at a time: {row:?}");
+            (0..2 * AHEAD / PAGE).for_each(|_| shelf.look_ahead());
+            let row = &shelf.rows[0];
+            assert_eq!(row.ready, row.fresh + AHEAD / PAGE, "and no more");
         }
         let ready = shelf.rows[0].ready;
         shelf.free(kept[0]);

@@ -26,6 +26,9 @@ const WHILE_WAITED_FOR: u64 = 200_000;
 /// meanwhile, and being woken takes the longer the longer it slept.
 const WHILE_ALL_WAIT: u64 = 1_000_000;
 
+/// Whoever waits for longer than this waits for somebody who computes.
+const QUIET: u64 = 40_000;
+
 /// What the threads of this host's programs are doing, as far as is known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Programs {
@@ -79,6 +82,12 @@ impl Waiter {
         self.crowd.gave_way(away, now);
     }
 
+    /// Whether nothing has come for so long that it need not come at this very moment: at a
+    /// barrier that others have reached, too, the answer is here by then.
+    pub(crate) fn is_quiet(&self, now: u64) -> bool {
+        now.saturating_sub(self.last_activity) > QUIET
+    }
+
     /// Whether to stay awake at `now`, while programs do this.
     pub(crate) fn stays_awake(&mut self, now: u64, programs: Programs) -> bool {
         let runs = matches!(programs, Programs::Run | Programs::Fault);
@@ -107,6 +116,13 @@ mod tests {
         assert!(waiter.stays_awake(1_060_000, Fault));
         assert!(!waiter.stays_awake(1_300_000, Fault));
         assert!(!Waiter::new(Waiting::Block).stays_awake(1, Fault));
+    }
+
+    #[test]
+    fn is_quiet_when_nothing_has_come_for_longer_than_an_answer_takes() {
+        let mut waiter = Waiter::new(Waiting::Spin);
+        waiter.active(1_000_000);
+        assert!(!waiter.is_quiet(1_030_000) && waiter.is_quiet(1_050_000));
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub(super) struct Rounds {
     pub(super) asked: Option<ClientId>,
     /// Those since the daemon slept.
     awake: u32,
+    /// Nobody wants this processor, and nothing has come for long.
+    quiet: bool,
     /// The kernel does not tell of datagrams.
     deaf: bool,
 }
@@ -50,6 +52,7 @@ impl Daemon {
     /// first: a thread just woken, a client, another daemon of this host.
     pub(super) fn spin(&mut self, now: u64, programs: Programs) -> Result<()> {
         self.turn_deaf()?;
+        self.rounds.quiet = programs != Programs::Run && self.waiter.is_quiet(now);
         let given_way = self.give_way(now);
         // Whoever was served may have run already.
         let busy = given_way || std::mem::take(&mut self.rounds.busy);
@@ -164,7 +167,7 @@ impl Daemon {
                 // Everything else has its turn now.
                 break;
             }
-            self.driver.hands.catch_up();
+            self.driver.hands.catch_up(self.rounds.quiet);
             self.driver.hands.warm_up();
         }
         Ok(false)
