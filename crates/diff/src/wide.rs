@@ -2,7 +2,7 @@
 //! once, when it runs.
 
 use crate::encode::{Masks, Plan, SPAN};
-use crate::{Diff, HEAD, LINES, Lines, Page, WORD};
+use crate::{Diff, HEAD, LINE, LINES, Lines, Page, WORD};
 use fearless_simd::{Level, Simd, dispatch, prelude::*, u8x16, u8x64, u64x2};
 use std::sync::OnceLock;
 
@@ -17,20 +17,27 @@ fn level() -> Level {
 
 /// Appends what changed from `twin` to `now`.
 pub(crate) fn encode(twin: &Page, now: &Page, out: &mut Vec<u8>) -> Lines {
-    let (masks, plan) = dispatch!(level(), simd => {
-        let masks = compare(simd, twin, now);
-        (masks, Plan::new(&masks))
-    });
-    write_planned(&plan, &masks, now, out)
+    let masks = dispatch!(level(), simd => compare(simd, twin, now));
+    write(&masks, now, out)
 }
 
 /// Appends the diff that changes the bytes that `masks` names to those of `page`.
 pub(crate) fn write(masks: &Masks, page: &Page, out: &mut Vec<u8>) -> Lines {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx512) = level().as_avx512() {
+        let plan = plan_in_512(avx512, masks);
+        let write = |room: &mut [u8]| sections_in_512(avx512, &plan, masks, page, room);
+        return write_planned(&plan, write, out);
+    }
     let plan = dispatch!(level(), _ => Plan::new(masks));
-    write_planned(&plan, masks, page, out)
+    let write =
+        |room: &mut [u8]| dispatch!(level(), simd => sections(simd, &plan, masks, page, room));
+    write_planned(&plan, write, out)
 }
 
-fn write_planned(plan: &Plan, masks: &Masks, page: &Page, out: &mut Vec<u8>) -> Lines {
+/// Appends a diff; `write` adds the masks and bytes.
+#[inline(always)]
+fn write_planned(plan: &Plan, write: impl FnOnce(&mut [u8]), out: &mut Vec<u8>) -> Lines {
     let start = out.len();
     let end = start + plan.length();
     out.resize(end + SLACK, 0);
@@ -38,14 +45,7 @@ fn write_planned(plan: &Plan, masks: &Masks, page: &Page, out: &mut Vec<u8>) -> 
     room[..HEAD].copy_from_slice(&plan.lines.to_le_bytes());
     let words_at = HEAD + plan.count;
     room[HEAD..words_at].copy_from_slice(&plan.words[..plan.count]);
-    let room = &mut room[HEAD + plan.count..];
-    #[cfg(target_arch = "x86_64")]
-    if let Some(avx512) = level().as_avx512() {
-        sections_in_512(avx512, plan, masks, page, room);
-        out.truncate(end);
-        return Lines::new(plan.lines);
-    }
-    dispatch!(level(), simd => sections(simd, plan, masks, page, room));
+    write(&mut room[words_at..]);
     out.truncate(end);
     Lines::new(plan.lines)
 }
@@ -128,18 +128,51 @@ fn pack<S: Simd>(simd: S, word: u64, mask: u8) -> u64 {
     <[u64; 2]>::from(packed)[0]
 }
 
+/// The masks of eight lines, a byte for each word.
+type Eight = [[u8; LINE]; LINE];
+
+/// The masks as bytes, of so many lines at a time as a register holds.
+fn eights(masks: &Masks) -> [Eight; LINES / LINE] {
+    let (eights, _) = masks.as_chunks();
+    std::array::from_fn(|at| {
+        let eight: &[u64; LINE] = &eights[at];
+        eight.map(u64::to_le_bytes)
+    })
+}
+
 fearless_simd::kernel!(
-    /// The same, by instructions that move the named bytes of a whole line to the front.
+    /// What a diff is going to have, eight lines at a time: a byte of the masks that is not zero is
+    /// a changed word.
+    fn plan_in_512(avx512: Avx512, masks: &Masks) -> Plan {
+        use std::arch::x86_64::{_mm512_maskz_compress_epi8, _mm512_test_epi8_mask};
+        let mut words = [[0; LINE]; LINES / LINE];
+        for (words, eight) in words.iter_mut().zip(eights(masks)) {
+            let eight = u8x64::from_slice(avx512, eight.as_flattened());
+            *words = _mm512_test_epi8_mask(eight.into(), eight.into()).to_le_bytes();
+        }
+        let words = u8x64::from_slice(avx512, words.as_flattened());
+        let lines = _mm512_test_epi8_mask(words.into(), words.into());
+        let packed: u8x64<_> = _mm512_maskz_compress_epi8(lines, words.into()).simd_into(avx512);
+        let mut every = [0; LINES];
+        packed.store_slice(&mut every);
+        Plan::of(lines, every, masks)
+    }
+);
+
+fearless_simd::kernel!(
+    /// Masks and bytes, by instructions that move the named bytes of a whole line to the front.
     fn sections_in_512(avx512: Avx512, plan: &Plan, masks: &Masks, page: &Page, room: &mut [u8]) {
-        use std::arch::x86_64::{_mm512_maskz_compress_epi8, _pext_u64};
-        let (lines, _) = page.as_chunks::<SPAN>();
+        use std::arch::x86_64::{_mm512_maskz_compress_epi8, _mm512_test_epi8_mask};
         let mut at = 0;
-        for (line, words) in Ones(plan.lines).zip(plan.words) {
-            // Bytes of the mask that have a bit, all of their bits.
-            let some = spread(words);
-            store(room, at, _pext_u64(masks[line], some));
+        for eight in eights(masks) {
+            let eight = u8x64::from_slice(avx512, eight.as_flattened());
+            let words = _mm512_test_epi8_mask(eight.into(), eight.into());
+            let packed: u8x64<_> =
+                _mm512_maskz_compress_epi8(words, eight.into()).simd_into(avx512);
+            packed.store_slice(&mut room[at..at + SPAN]);
             at += words.count_ones() as usize;
         }
+        let (lines, _) = page.as_chunks::<SPAN>();
         for line in Ones(plan.lines) {
             let bytes = u8x64::from_slice(avx512, &lines[line]);
             let packed = _mm512_maskz_compress_epi8(masks[line], bytes.into());
