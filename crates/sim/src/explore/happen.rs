@@ -182,7 +182,7 @@ impl State {
         for outcome in outcomes.iter() {
             match outcome {
                 Outcome::Seen(Sight::Woken(thread)) => self.wake(thread.0),
-                Outcome::Seen(sight) => self.did(host, number, op, sight)?,
+                Outcome::Seen(sight) => self.did(lab, host, number, op, sight)?,
                 Outcome::Sent(_) => unreachable!("threads send nothing"),
             }
         }

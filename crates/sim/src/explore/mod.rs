@@ -23,6 +23,7 @@
 mod happen;
 mod lab;
 mod observe;
+mod remains;
 mod search;
 mod setting;
 mod site;

@@ -119,8 +119,13 @@ impl State {
 
     fn may_fail(&self, lab: &Lab, at: usize, key: PageKey, why: &str) -> Check {
         let home_gone = !self.is_up(host(key.segment.home()));
+        let lost = if lab.setting.leaves_remains() {
+            self.observer.remains.may_be_lost(&self.lives, key)
+        } else {
+            self.observer.golden.may_be_lost(key)
+        };
         ensure!(
-            home_gone || self.observer.golden.may_be_lost(key) || self.is_leaving(lab, at),
+            home_gone || lost || self.is_leaving(lab, at),
             PageNotLost,
             "h{} cannot have {key} ({why}), though nobody who held it crashed",
             at + 1
@@ -164,17 +169,32 @@ impl State {
     // ---- threads ---------------------------------------------------------------
 
     /// What came of a thread's step.
-    pub(super) fn did(&mut self, at: usize, number: usize, op: Op, sight: &Sight) -> Check {
+    pub(super) fn did(
+        &mut self,
+        lab: &Lab,
+        at: usize,
+        number: usize,
+        op: Op,
+        sight: &Sight,
+    ) -> Check {
         match sight {
             Sight::Loaded(key, word, value) => {
-                self.observer
-                    .golden
-                    .load(at, *key, usize::from(*word), *value)?;
+                let word = usize::from(*word);
+                if lab.setting.leaves_remains() {
+                    let lives = self.lives.clone();
+                    let remains = &mut self.observer().remains;
+                    remains.load(&lives, (*key, word), *value)?;
+                } else {
+                    self.observer.golden.load(at, *key, word, *value)?;
+                }
                 self.go_on(number);
             }
             Sight::Stored(key, word, value) => {
                 let word = usize::from(*word);
                 self.observer().golden.store(at, *key, word, *value)?;
+                if lab.setting.leaves_remains() {
+                    self.observer().remains.store(at, *key, word, *value);
+                }
                 self.go_on(number);
             }
             Sight::Stopped(key, fault) => {

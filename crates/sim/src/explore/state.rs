@@ -1,6 +1,7 @@
 //! The whole cluster at one moment, and what may happen next.
 
 use super::lab::{Lab, PacketId, SiteId};
+use super::remains::Remains;
 use super::setting::{Luck, Op};
 use crate::golden::Golden;
 use crate::hints::Hints;
@@ -91,6 +92,8 @@ pub(super) struct Asked {
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Observer {
     pub(super) golden: Golden,
+    /// Beside it, where hosts may vanish under policy `release`.
+    pub(super) remains: Remains,
     pub(super) hints: Hints,
     pub(super) lines: Lines,
     pub(super) holders: BTreeMap<SyncKey, u8>,

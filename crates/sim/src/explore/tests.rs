@@ -94,6 +94,7 @@ const RELEASE_TRAPS: &[(Canary, &str, &str)] = &[
     (Canary::ProtectForgotten, "two-release", "INV-drivers-law"),
     (Canary::StashForgotten, "two-release", "INV-latest-value"),
     (Canary::LockStolen, "release-eager", "INV-mutual-exclusion"),
+    (Canary::StashForgotten, "release-crash", "INV-latest-value"),
 ];
 
 #[test]

@@ -1,0 +1,108 @@
+//! What loads may find after a host has vanished, under policy `release`: what somebody
+//! alive knows of its stores stays, or fails where only the dead had it; what nobody knows
+//! never happened. Which it is of a store nobody can tell from outside before somebody
+//! loads the word, and then it is so for everybody.
+//!
+//! Only in settings in which somebody may vanish: elsewhere each load finds the latest store.
+
+use super::state::Life;
+use crate::check::{Check, ensure};
+use crate::kernel::PageKey;
+use std::collections::BTreeMap;
+
+/// Stores to each word that a load may find, the oldest first, with the host of each.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Remains(BTreeMap<(PageKey, usize), Vec<(usize, u64)>>);
+
+impl Remains {
+    /// A thread stored a word, after it had seen what was there.
+    pub(super) fn store(&mut self, at: usize, key: PageKey, word: usize, value: u64) {
+        self.0.entry((key, word)).or_default().push((at, value));
+    }
+
+    /// A thread loaded a word, with the lock in hand that keeps it.
+    pub(super) fn load(
+        &mut self,
+        lives: &[Life],
+        (key, word): (PageKey, usize),
+        value: u64,
+    ) -> Check {
+        let stores = self.0.entry((key, word)).or_default();
+        let of_the_living = stores.iter().rposition(|(at, _)| !is_dead(lives, *at));
+        let found = stores.iter().rposition(|(_, stored)| *stored == value);
+        let as_before = value == 0 && of_the_living.is_none();
+        ensure!(
+            found >= of_the_living && (found.is_some() || as_before),
+            LatestValue,
+            "{value:#x} is loaded from {key}.{word}, to which {stores:x?} was stored"
+        );
+        // What came later never happened, since somebody who would know has not seen it.
+        stores.truncate(found.map_or(0, |found| found + 1));
+        Ok(())
+    }
+
+    /// Whether a page may be refused: changes of it may have been lost with the dead.
+    pub(super) fn may_be_lost(&self, lives: &[Life], key: PageKey) -> bool {
+        let of_page = self.0.iter().filter(|((page, _), _)| *page == key);
+        let mut stores = of_page.flat_map(|(_, stores)| stores);
+        stores.any(|(at, _)| is_dead(lives, *at))
+    }
+}
+
+fn is_dead(lives: &[Life], host: usize) -> bool {
+    matches!(lives[host], Life::Crashed | Life::Buried)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::observe::page_of;
+    use super::*;
+    use pagemesh_wire::{NodeId, SegmentId};
+
+    const UP: [Life; 2] = [Life::Up, Life::Up];
+    const GONE: [Life; 2] = [Life::Up, Life::Crashed];
+
+    fn word() -> (PageKey, usize) {
+        (page_of(SegmentId::new(NodeId(1), 1), 0), 0)
+    }
+
+    fn stored(stores: &[(usize, u64)]) -> Remains {
+        let mut remains = Remains::default();
+        let (key, word) = word();
+        for (at, value) in stores {
+            remains.store(*at, key, word, *value);
+        }
+        remains
+    }
+
+    #[test]
+    fn while_all_live_the_latest_store_is_found() {
+        let mut remains = stored(&[(0, 5), (1, 6)]);
+        assert!(remains.load(&UP, word(), 5).is_err());
+        assert!(remains.load(&UP, word(), 0).is_err());
+        assert!(remains.load(&UP, word(), 6).is_ok());
+        assert!(!remains.may_be_lost(&UP, word().0));
+        assert!(stored(&[]).load(&UP, word(), 0).is_ok());
+        assert!(stored(&[]).load(&UP, word(), 9).is_err());
+    }
+
+    #[test]
+    fn stores_of_the_dead_may_never_have_happened_but_for_all_alike() {
+        let stores = [(0, 5), (1, 6), (1, 7)];
+        for (value, fine) in [(0, false), (5, true), (6, true), (7, true)] {
+            assert_eq!(stored(&stores).load(&GONE, word(), value).is_ok(), fine);
+        }
+        let mut remains = stored(&stores);
+        assert!(remains.may_be_lost(&GONE, word().0));
+        assert!(remains.load(&GONE, word(), 5).is_ok());
+        assert!(remains.load(&GONE, word(), 6).is_err(), "it comes back");
+        assert!(remains.load(&GONE, word(), 5).is_ok());
+        assert!(stored(&[(1, 7)]).load(&GONE, word(), 0).is_ok());
+    }
+
+    #[test]
+    fn what_the_living_stored_last_stays() {
+        assert!(stored(&[(1, 5), (0, 6)]).load(&GONE, word(), 5).is_err());
+        assert!(stored(&[(1, 5), (0, 6)]).load(&GONE, word(), 6).is_ok());
+    }
+}
