@@ -96,20 +96,14 @@ impl Plan {
         }
     }
 
-    /// Of these lines, which have these words, next to each other. To be called where the
-    /// processor may count bits by itself.
-    #[inline(always)]
-    pub(crate) fn of(lines: u64, words: [u8; LINES], masks: &Masks) -> Self {
-        let ones = |bits: &[u64]| bits.iter().map(|bits| bits.count_ones() as usize).sum();
-        let (eights, _) = words.as_chunks();
-        let words_of_lines: [u64; LINES / 8] =
-            std::array::from_fn(|at| u64::from_le_bytes(eights[at]));
+    /// Of these lines, which have these words, next to each other: so many, and so many bytes.
+    pub(crate) fn of(lines: u64, words: [u8; LINES], [parts, bytes]: [u32; 2]) -> Self {
         Self {
             lines,
             count: lines.count_ones() as usize,
             words,
-            masks: ones(&words_of_lines),
-            bytes: ones(masks),
+            masks: parts as usize,
+            bytes: bytes as usize,
         }
     }
 

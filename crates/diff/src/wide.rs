@@ -1,9 +1,9 @@
 //! The loops over a page, in the widest registers that the processor has: found out
 //! once, when it runs.
 
-use crate::encode::{Masks, Plan, SPAN};
+use crate::encode::{Masks, Plan, SPAN, words_of};
 use crate::{Diff, HEAD, LINE, LINES, Lines, Page, WORD};
-use fearless_simd::{Level, Simd, dispatch, prelude::*, u8x16, u8x64, u64x2};
+use fearless_simd::{Level, Simd, dispatch, prelude::*, u8x16, u8x64, u64x2, u64x8};
 use std::sync::OnceLock;
 
 /// What is stored last may go so far beyond the end.
@@ -17,6 +17,12 @@ fn level() -> Level {
 
 /// Appends what changed from `twin` to `now`.
 pub(crate) fn encode(twin: &Page, now: &Page, out: &mut Vec<u8>) -> Lines {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx512) = level().as_avx512() {
+        let (masks, plan) = compare_in_512(avx512, twin, now);
+        let write = |room: &mut [u8]| sections_in_512(avx512, &plan, &masks, now, room);
+        return write_planned(&plan, write, out);
+    }
     let masks = dispatch!(level(), simd => compare(simd, twin, now));
     write(&masks, now, out)
 }
@@ -128,34 +134,48 @@ fn pack<S: Simd>(simd: S, word: u64, mask: u8) -> u64 {
     <[u64; 2]>::from(packed)[0]
 }
 
-/// The masks of eight lines, a byte for each word.
-type Eight = [[u8; LINE]; LINE];
-
-/// The masks as bytes, of so many lines at a time as a register holds.
-fn eights(masks: &Masks) -> [Eight; LINES / LINE] {
-    let (eights, _) = masks.as_chunks();
-    std::array::from_fn(|at| {
-        let eight: &[u64; LINE] = &eights[at];
-        eight.map(u64::to_le_bytes)
-    })
-}
+fearless_simd::kernel!(
+    /// What changed, by byte and by word, and what the diff is going to have. Words are compared as
+    /// such: masks that were just stored byte by byte cannot be loaded eight at a time yet.
+    fn compare_in_512(avx512: Avx512, twin: &Page, now: &Page) -> (Masks, Plan) {
+        use std::arch::x86_64::{_mm512_cmpneq_epi8_mask, _mm512_cmpneq_epi64_mask};
+        let (mut masks, mut words, mut bytes) = ([0; LINES], [0; LINES], 0);
+        let (old, _) = twin.as_chunks::<SPAN>();
+        let (new, _) = now.as_chunks::<SPAN>();
+        for line in 0..LINES {
+            let old = u8x64::from_slice(avx512, &old[line]).into();
+            let new = u8x64::from_slice(avx512, &new[line]).into();
+            masks[line] = _mm512_cmpneq_epi8_mask(old, new);
+            words[line] = _mm512_cmpneq_epi64_mask(old, new);
+            bytes += masks[line].count_ones();
+        }
+        let plan = gathered_in_512(avx512, &words, bytes);
+        (masks, plan)
+    }
+);
 
 fearless_simd::kernel!(
-    /// What a diff is going to have, eight lines at a time: a byte of the masks that is not zero is
-    /// a changed word.
+    /// What a diff is going to have. A byte of the masks that is not zero is a changed word.
     fn plan_in_512(avx512: Avx512, masks: &Masks) -> Plan {
+        let words = masks.map(words_of);
+        let bytes = masks.iter().map(|mask| mask.count_ones()).sum();
+        gathered_in_512(avx512, &words, bytes)
+    }
+);
+
+fearless_simd::kernel!(
+    /// A plan, from the changed words of each line.
+    fn gathered_in_512(avx512: Avx512, words: &[u8; LINES], bytes: u32) -> Plan {
         use std::arch::x86_64::{_mm512_maskz_compress_epi8, _mm512_test_epi8_mask};
-        let mut words = [[0; LINE]; LINES / LINE];
-        for (words, eight) in words.iter_mut().zip(eights(masks)) {
-            let eight = u8x64::from_slice(avx512, eight.as_flattened());
-            *words = _mm512_test_epi8_mask(eight.into(), eight.into()).to_le_bytes();
-        }
-        let words = u8x64::from_slice(avx512, words.as_flattened());
+        let (eights, _) = words.as_chunks();
+        let ones = |eight: &[u8; 8]| u64::from_le_bytes(*eight).count_ones();
+        let parts: u32 = eights.iter().map(ones).sum();
+        let words = u8x64::from_slice(avx512, words);
         let lines = _mm512_test_epi8_mask(words.into(), words.into());
         let packed: u8x64<_> = _mm512_maskz_compress_epi8(lines, words.into()).simd_into(avx512);
         let mut every = [0; LINES];
         packed.store_slice(&mut every);
-        Plan::of(lines, every, masks)
+        Plan::of(lines, every, [parts, bytes])
     }
 );
 
@@ -164,8 +184,9 @@ fearless_simd::kernel!(
     fn sections_in_512(avx512: Avx512, plan: &Plan, masks: &Masks, page: &Page, room: &mut [u8]) {
         use std::arch::x86_64::{_mm512_maskz_compress_epi8, _mm512_test_epi8_mask};
         let mut at = 0;
-        for eight in eights(masks) {
-            let eight = u8x64::from_slice(avx512, eight.as_flattened());
+        let (eights, _) = masks.as_chunks::<LINE>();
+        for eight in eights {
+            let eight = u64x8::from_slice(avx512, eight).to_bytes();
             let words = _mm512_test_epi8_mask(eight.into(), eight.into());
             let packed: u8x64<_> =
                 _mm512_maskz_compress_epi8(words, eight.into()).simd_into(avx512);
