@@ -13,7 +13,7 @@ use pagemesh_wire::header::{Header, HeaderError};
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{
     Absent, AskMany, Base, Contents, DecodeError, Grant, Health, Located, Message, News, PassAck,
-    Refusal, Spare, Subject, Told,
+    PassAckMany, Refusal, Spare, Subject, Told,
 };
 use pagemesh_wire::{NodeId, PageIndex, PublicKey, SegmentId, SyncKey, VectorTime, Version};
 
@@ -188,6 +188,7 @@ impl Rooms {
                 self.letter(cx, from, ack.segment, ack.page, Letter::InvalidateAck(ack));
             }
             Message::AskMany(many) => self.asked_for_many(cx, from, &many),
+            Message::PassAckMany(many) => self.passed_many(cx, from, &many),
             Message::Served(served) => {
                 self.letter(
                     cx,
@@ -209,6 +210,18 @@ impl Rooms {
         for ask in many.each(from) {
             if let Subject::Page { segment, page } = ask.subject {
                 self.letter(cx, from, segment, page, Letter::Ask(ask));
+            }
+        }
+    }
+
+    /// Many receipts at once, each like one that came alone.
+    fn passed_many(&mut self, cx: &mut Cx<'_>, from: NodeId, many: &PassAckMany) {
+        if many.taken.len() > PassAckMany::LIMIT {
+            return cx.emit(Event::Malformed {});
+        }
+        for ack in many.each() {
+            if let Subject::Page { segment, page } = ack.subject {
+                self.letter(cx, from, segment, page, Letter::PassAck(ack));
             }
         }
     }

@@ -1,5 +1,5 @@
 //! Receipts, for which nobody waits: they leave when nothing else is to be done, many
-//! together. Sending one takes half as long as the question of a thread that has just
+//! together, and those for pages of one segment in one message. Sending one takes half as long as the question of a thread that has just
 //! got what it waited for and comes for more at once.
 
 use crate::hands::Hands;
@@ -17,19 +17,28 @@ const TURNS: u32 = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Receipts {
     waiting: Vec<(SocketAddr, Header, Box<Message>)>,
+    /// How many they are, those of one message counted one by one.
+    count: usize,
     turns: u32,
 }
 
 impl Receipts {
     /// One more.
     pub(crate) fn push(&mut self, to: SocketAddr, header: Header, message: Box<Message>) {
-        self.waiting.push((to, header, message));
+        self.count += 1;
+        let last = self.waiting.last_mut();
+        let joins = last.is_some_and(|(whom, head, last)| {
+            (*whom, *head) == (to, header) && last.takes(&message)
+        });
+        if !joins {
+            self.waiting.push((to, header, message));
+        }
     }
 
     /// Whether they have waited long enough.
     fn are_due(&mut self) -> bool {
         self.turns += u32::from(!self.waiting.is_empty());
-        self.turns >= TURNS || self.waiting.len() >= MOST
+        self.turns >= TURNS || self.count >= MOST
     }
 }
 
@@ -43,7 +52,7 @@ impl Hands {
 
     /// Sends all receipts.
     pub(crate) fn acknowledge(&mut self) {
-        self.receipts.turns = 0;
+        (self.receipts.turns, self.receipts.count) = (0, 0);
         if self.receipts.waiting.is_empty() {
             return;
         }
@@ -64,9 +73,16 @@ impl Hands {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagemesh_wire::{CallId, ClusterId, Incarnation, NodeId};
+    use pagemesh_wire::peer::{PassAck, Subject};
+    use pagemesh_wire::{
+        CallId, ClusterId, Incarnation, NodeId, PageIndex, SegmentId, SyncKey, Version,
+    };
 
     fn push(receipts: &mut Receipts) {
+        say(receipts, 1, Message::HaveReply { call: CallId(1) });
+    }
+
+    fn say(receipts: &mut Receipts, port: u16, message: Message) {
         let header = Header {
             cluster: ClusterId(1),
             from: NodeId(1),
@@ -74,8 +90,8 @@ mod tests {
             incarnation: Incarnation(1),
             body: 0,
         };
-        let message = Box::new(Message::HaveReply { call: CallId(1) });
-        receipts.push(([127, 0, 0, 1], 1).into(), header, message);
+        let to = ([127, 0, 0, 1], port).into();
+        receipts.push(to, header, Box::new(message));
     }
 
     #[test]
@@ -87,5 +103,41 @@ mod tests {
         receipts.turns = 0;
         (1..MOST).for_each(|_| push(&mut receipts));
         assert!(receipts.are_due());
+    }
+    #[test]
+    fn those_for_pages_of_one_segment_and_node_are_one_message() {
+        let mut receipts = Receipts::default();
+        let ack = |segment, page| {
+            let (segment, version) = (SegmentId(segment), Version(7));
+            let page = PageIndex(page);
+            let subject = Subject::Page { segment, page };
+            Message::PassAck(PassAck { subject, version })
+        };
+        for page in 0..5 {
+            say(&mut receipts, 1, ack(1, page));
+        }
+        say(&mut receipts, 2, ack(1, 5));
+        say(&mut receipts, 2, ack(2, 5));
+        let key = SyncKey {
+            segment: SegmentId(2),
+            number: 5,
+        };
+        let subject = Subject::Lock(key);
+        let version = Version(1);
+        say(
+            &mut receipts,
+            2,
+            Message::PassAck(PassAck { subject, version }),
+        );
+        push(&mut receipts);
+        let each: Vec<usize> = receipts
+            .waiting
+            .iter()
+            .map(|(_, _, message)| match &**message {
+                Message::PassAckMany(many) => many.each().count(),
+                _ => 1,
+            })
+            .collect();
+        assert_eq!((each, receipts.count), (vec![5, 1, 1, 1, 1], 9));
     }
 }

@@ -36,6 +36,9 @@ impl World {
                 if let Some(canary) = self.setting.canary {
                     canary.tamper(&mut message);
                 }
+                if self.keeps_receipt(at, address, header, &message) {
+                    return Ok(());
+                }
                 self.send(at, address, header, &message, page, payload)
             }
             Effect::Fill {
@@ -149,6 +152,17 @@ impl World {
         }
         self.dispatch(at, address, header.to, message, (bytes, body));
         Ok(())
+    }
+
+    /// Sends a message without contents.
+    pub(crate) fn say(
+        &mut self,
+        at: usize,
+        address: SocketAddr,
+        header: Header,
+        message: &Message,
+    ) -> Check {
+        self.send(at, address, header, message, None, None)
     }
 
     /// Asserts what is said of owners and of those who wait.

@@ -29,6 +29,7 @@ mod packing;
 mod perform;
 mod plan;
 mod process;
+mod receipts;
 mod recording;
 mod run;
 mod scenario;

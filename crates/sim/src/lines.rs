@@ -3,7 +3,7 @@
 //! the next queue.
 
 use crate::check::{Check, ensure};
-use pagemesh_wire::peer::{Message, Pass, Subject};
+use pagemesh_wire::peer::{Message, Pass, PassAck, Subject};
 use pagemesh_wire::{NodeId, NodeSet, RequestId, Version};
 use std::collections::BTreeMap;
 
@@ -76,10 +76,11 @@ impl Lines {
             }
             Message::Pass(pass) => self.passed(from, to, pass),
             Message::PassAck(ack) => {
-                let line = self.of.get_mut(&ack.subject);
-                if let Some(line) = line.filter(|line| line.version == ack.version) {
-                    line.giver = NodeId::NONE;
-                }
+                self.taken(ack);
+                Ok(())
+            }
+            Message::PassAckMany(many) => {
+                many.each().for_each(|ack| self.taken(&ack));
                 Ok(())
             }
             Message::Lost(lost) => {
@@ -89,6 +90,13 @@ impl Lines {
                 Ok(())
             }
             _ => Ok(()),
+        }
+    }
+
+    fn taken(&mut self, ack: &PassAck) {
+        let line = self.of.get_mut(&ack.subject);
+        if let Some(line) = line.filter(|line| line.version == ack.version) {
+            line.giver = NodeId::NONE;
         }
     }
 
@@ -154,7 +162,7 @@ impl Lines {
 mod tests {
     use super::*;
     use crate::kernel::tests::key;
-    use pagemesh_wire::peer::{Access, Contents, Data, PassAck, Waiter};
+    use pagemesh_wire::peer::{Access, Contents, Data, Waiter};
 
     fn pass(version: u64, queue: &[u16]) -> Message {
         let (segment, page) = (key(0).segment, key(0).page);

@@ -136,7 +136,7 @@ impl Network {
             .filter(|(host, _)| [from, to].contains(host));
         let far: u64 = far.map(|(_, nanos)| nanos).sum();
         let (first, second) = (far + self.delay(), far + self.delay());
-        if self.canary == Some(Canary::PassAckLost) && kind == "PassAck" {
+        if self.canary == Some(Canary::PassAckLost) && matches!(kind, "PassAck" | "PassAckMany") {
             return Fate::Lost;
         }
         match self.meddling(from, to, kind) {
@@ -209,6 +209,7 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::Diffs(_) => "Diffs",
         Message::Absent(_) => "Absent",
         Message::Full { .. } => "Full",
+        Message::PassAckMany(_) => "PassAckMany",
     }
 }
 

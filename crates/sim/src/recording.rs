@@ -179,6 +179,7 @@ impl World {
     fn replace(&mut self, at: usize, hearing: &Hearing, truly: usize) -> Check {
         self.stats.replaced += 1;
         self.hosts[at].ways.forget();
+        self.forget_receipts(at);
         let host = &mut self.hosts[at];
         let recording = host.recording.as_mut().expect("only such hosts are killed");
         let found = match recover(recording.journal.memory()) {

@@ -17,6 +17,7 @@ use crate::lines::Lines;
 use crate::log::{Log, Mark};
 use crate::network::{Network, Weather};
 use crate::process::{Client, Processes};
+use crate::receipts::Receipts;
 use crate::recording::Recording;
 use crate::sealing::Sealing;
 use crate::step::{BarrierPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
@@ -57,7 +58,7 @@ pub(crate) struct Setting {
     pub(crate) recorded: bool,
     /// Daemons are killed again and again, and replaced.
     pub(crate) replace: bool,
-    /// Datagrams that wait together are heard together.
+    /// Datagrams that wait together are heard together, and receipts wait for each other.
     pub(crate) turns: bool,
 }
 
@@ -84,6 +85,8 @@ pub(crate) enum Happening {
     Impatience { thread: ThreadId, ticket: Ticket },
     /// The ways of a host to others may have something to do.
     Ways(usize),
+    /// The receipts of a host have waited for long enough.
+    Receipts(usize),
     /// The seed has it in for somebody.
     Misfortune(Fault),
 }
@@ -239,6 +242,7 @@ impl World {
             guard,
             ways,
             inbox: VecDeque::new(),
+            receipts: Receipts::default(),
             answers: 0,
             paused_until: Time(0),
             slow: (1, Time(0)),
@@ -288,6 +292,7 @@ impl World {
             Happening::FaultAgain { thread, generation } => self.fault_again(thread, generation),
             Happening::Impatience { thread, ticket } => self.impatience(thread, ticket),
             Happening::Ways(host) => self.tend_ways(host),
+            Happening::Receipts(host) => self.send_receipts(host)?,
             Happening::Misfortune(fault) => self.misfortune(fault)?,
         }
         Ok(true)

@@ -23,7 +23,7 @@ pub use inheritance::{Arrival, Inheritance, Owner, Service};
 pub use member::{Health, Join, Member, MemberView, Welcome};
 pub use page::{
     Access, Ask, AskMany, Contents, Data, Invalidate, InvalidateAck, Locate, Located, Lost, Pass,
-    PassAck, Regain, Served, Spare, Subject, Waiter, Wish,
+    PassAck, PassAckMany, Regain, Served, Spare, Subject, Taken, Waiter, Wish,
 };
 pub use reduction::{Kind, Merge, Reduction, Rule};
 pub use refusal::Refusal;
@@ -332,6 +332,8 @@ pub enum Message {
         /// It is about to leave, and is to keep nothing.
         leaving: bool,
     },
+    /// See [`PassAckMany`].
+    PassAckMany(PassAckMany),
 }
 
 /// Why a datagram's body was not understood.
@@ -374,7 +376,32 @@ impl Message {
     /// about is repeated meanwhile.
     #[must_use]
     pub fn is_receipt(&self) -> bool {
-        matches!(self, Self::PassAck(_) | Self::HaveReply { .. })
+        matches!(
+            self,
+            Self::PassAck(_) | Self::PassAckMany(_) | Self::HaveReply { .. }
+        )
+    }
+
+    /// Takes one more receipt, if both are for pages of one segment and there is room;
+    /// otherwise it is as before, and the answer false.
+    pub fn takes(&mut self, other: &Self) -> bool {
+        let Self::PassAck(ack) = other else {
+            return false;
+        };
+        if let Self::PassAck(first) = self {
+            let Some(mut many) = PassAckMany::of(first) else {
+                return false;
+            };
+            let joins = many.join(ack);
+            if joins {
+                *self = Self::PassAckMany(many);
+            }
+            return joins;
+        }
+        match self {
+            Self::PassAckMany(many) => many.join(ack),
+            _ => false,
+        }
     }
 
     /// Bytes that follow the message: a page, diffs, or none.

@@ -1,6 +1,7 @@
 //! One host of the simulated cluster.
 
 use crate::kernel::Kernel;
+use crate::receipts::Receipts;
 use crate::recording::{Recording, Remains};
 use crate::sealing::Sealing;
 use crate::step::HostPlan;
@@ -51,6 +52,7 @@ pub(crate) struct Host {
     /// What it knows of the ways to others, in some seeds.
     pub(crate) ways: Ways,
     pub(crate) inbox: VecDeque<Pending>,
+    pub(crate) receipts: Receipts,
     /// So many at its front are answers to effects.
     pub(crate) answers: usize,
     /// Its journal, in some seeds.

@@ -205,6 +205,71 @@ pub struct PassAck {
     pub version: Version,
 }
 
+/// Receipts for many pages of one segment, as if each had come in a [`PassAck`] of its
+/// own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PassAckMany {
+    /// Of which segment.
+    pub segment: SegmentId,
+    /// At most [`PassAckMany::LIMIT`].
+    pub taken: Vec<Taken>,
+}
+
+/// One of the pages of a [`PassAckMany`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Taken {
+    /// Which page.
+    pub page: PageIndex,
+    /// As in [`PassAck::version`].
+    pub version: Version,
+}
+
+impl PassAckMany {
+    /// Receipts in one message: as many as wishes in an [`AskMany`].
+    pub const LIMIT: usize = AskMany::LIMIT;
+
+    /// The receipt, ready for others to join; none if it is not for a page.
+    #[must_use]
+    pub fn of(ack: &PassAck) -> Option<Self> {
+        let (segment, taken) = Taken::of(ack)?;
+        let mut all = Vec::with_capacity(Self::LIMIT);
+        all.push(taken);
+        Some(Self {
+            segment,
+            taken: all,
+        })
+    }
+
+    /// Adds a receipt. False if it is of another kind, or there is no room.
+    pub fn join(&mut self, ack: &PassAck) -> bool {
+        let room = self.taken.len() < Self::LIMIT;
+        let taken = Taken::of(ack).filter(|(segment, _)| room && *segment == self.segment);
+        self.taken.extend(taken.map(|(_, taken)| taken));
+        taken.is_some()
+    }
+
+    /// Each of the receipts by itself.
+    pub fn each(&self) -> impl Iterator<Item = PassAck> + '_ {
+        self.taken.iter().map(|taken| PassAck {
+            subject: Subject::Page {
+                segment: self.segment,
+                page: taken.page,
+            },
+            version: taken.version,
+        })
+    }
+}
+
+impl Taken {
+    fn of(ack: &PassAck) -> Option<(SegmentId, Self)> {
+        let Subject::Page { segment, page } = ack.subject else {
+            return None;
+        };
+        let version = ack.version;
+        Some((segment, Self { page, version }))
+    }
+}
+
 /// Drop your copy: another node is about to write (M18, F21).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Invalidate {

@@ -232,6 +232,17 @@ fn ask_many() -> Message {
     })
 }
 
+fn pass_ack_many() -> Message {
+    let taken = |page| Taken {
+        page: PageIndex(page),
+        version: Version(6),
+    };
+    Message::PassAckMany(PassAckMany {
+        segment: page().segment(),
+        taken: vec![taken(1), taken(200)],
+    })
+}
+
 fn news() -> News {
     let time = |node, index| VectorTime::from_iter([(NodeId(node), index)]);
     News {
@@ -365,6 +376,7 @@ fn diff_table() -> Vec<(&'static str, Message)> {
                 leaving: true,
             },
         ),
+        ("pass-ack-many", pass_ack_many()),
     ]
 }
 
@@ -552,4 +564,32 @@ proptest! {
         datagram[at] ^= 1_u8 << bit;
         let _ = Message::decode(&datagram);
     }
+}
+
+#[test]
+fn receipts_for_pages_of_one_segment_become_one() {
+    let ack = |subject| {
+        let version = Version(6);
+        Message::PassAck(PassAck { subject, version })
+    };
+    let page = |segment, page| {
+        let (segment, page) = (SegmentId(segment), PageIndex(page));
+        ack(Subject::Page { segment, page })
+    };
+    let lock = ack(Subject::Lock(SyncKey {
+        segment: SegmentId(1),
+        number: 1,
+    }));
+    let mut first = page(1, 0);
+    assert!(!first.takes(&page(2, 1)) && !first.takes(&lock) && !first.takes(&ask_many()));
+    assert_eq!(first, page(1, 0), "as before");
+    let more = (1..100).filter(|index| first.takes(&page(1, *index)));
+    assert_eq!(more.count(), PassAckMany::LIMIT - 1);
+    let Message::PassAckMany(many) = &first else {
+        panic!("{first:?}");
+    };
+    let each: Vec<Message> = many.each().map(Message::PassAck).collect();
+    let alone: Vec<Message> = (0..64).map(|index| page(1, index)).collect();
+    assert_eq!(each, alone);
+    assert!(!{ lock }.takes(&page(1, 1)));
 }
