@@ -8,8 +8,6 @@ use super::stage::Stage;
 use crate::sandbox::Plan;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use std::io::Write;
-use std::process::Stdio;
 use std::time::Duration;
 
 /// What lost datagrams cost, beside a TCP stream that loses as many
@@ -137,23 +135,34 @@ fn lose(stage: &Stage, lost: u32) -> Result<()> {
         stage.isolated(),
         "nodes have no namespaces of their own here: packets of the whole host would be lost"
     );
-    let rule = format!(
-        "table ip loss {{ chain i {{ type filter hook input priority 0; \
-         numgen random mod 1000 < {lost} counter drop\n }}\n }}\n"
-    );
     for node in 0..2 {
-        let mut nft = stage.command(node, "nft");
-        let nft = nft
-            .args(["-f", "-"])
-            .stdin(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = nft.spawn().context("no nft (Debian: nftables)")?;
-        let mut rules = child.stdin.take().context("no pipe to nft")?;
-        rules.write_all(rule.as_bytes())?;
-        drop(rules);
-        let output = child.wait_with_output()?;
+        drop_at(stage, node, lost)?;
+    }
+    Ok(())
+}
+
+/// A program of the classic packet filter: draws a number, and drops (2) or lets pass (0).
+fn filter(lost: u32) -> String {
+    const RANDOM: u32 = 0xffff_f000 + 56;
+    format!("5,32 0 0 {RANDOM},148 0 0 1000,53 0 1 {lost},6 0 0 0,6 0 0 2")
+}
+
+/// Lets a node lose packets where they come in. What came together, as TCP's segments and
+/// bursts of datagrams do, is one packet and lost together.
+fn drop_at(stage: &Stage, node: usize, lost: u32) -> Result<()> {
+    let filter = filter(lost);
+    let steps: [&[&str]; 2] = [
+        &["qdisc", "replace", "dev", "mesh0", "clsact"],
+        &[
+            "filter", "add", "dev", "mesh0", "ingress", "bpf", "da", "bytecode", &filter,
+        ],
+    ];
+    for step in steps {
+        let mut tc = stage.command(node, "tc");
+        let output = tc.args(step).output();
+        let output = output.context("no tc (Debian: iproute2)")?;
         let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "nft: {}", said.trim());
+        ensure!(output.status.success(), "tc: {}", said.trim());
     }
     Ok(())
 }
