@@ -11,8 +11,8 @@ pub(crate) struct Faults {
     waiting: BTreeMap<(MappingId, PageIndex), Waiting>,
     /// Faults that went to another node and whose threads were not looked at yet.
     unseen: Vec<(MappingId, PageIndex)>,
-    /// A page is on its way that has no memory on this host yet.
-    wants_memory: bool,
+    /// The last page that was asked for and has no memory on this host yet.
+    wants_memory: Option<(MappingId, PageIndex)>,
 }
 
 /// One fault being served.
@@ -70,8 +70,10 @@ impl Faults {
     pub(crate) fn note_remote(&mut self, at: (MappingId, PageIndex)) {
         if let Some(waiting) = self.waiting.get_mut(&at) {
             waiting.remote = true;
-            self.wants_memory |= waiting.kind == FaultKind::Missing;
             self.unseen.push(at);
+            if waiting.kind == FaultKind::Missing {
+                self.wants_memory = Some(at);
+            }
         }
     }
 
@@ -84,9 +86,9 @@ impl Faults {
         }
     }
 
-    /// Whether a page has been asked for since that will want memory.
-    pub(crate) fn wants_memory(&mut self) -> bool {
-        std::mem::take(&mut self.wants_memory)
+    /// The page that was asked for last and will want memory, once.
+    pub(crate) fn wants_memory(&mut self) -> Option<(MappingId, PageIndex)> {
+        self.wants_memory.take()
     }
 
     /// Whether there are threads nobody looked at.
@@ -165,10 +167,11 @@ mod tests {
         for (page, kind) in (0..).map(PageIndex).zip(kinds) {
             let at = (MappingId(1), page);
             faults.note(at, kind, Thread::new(7, 1), 100);
-            assert!(!faults.wants_memory(), "nobody was asked");
+            assert_eq!(faults.wants_memory(), None, "nobody was asked");
             faults.note_remote(at);
-            assert_eq!(faults.wants_memory(), kind == FaultKind::Missing);
-            assert!(!faults.wants_memory(), "once");
+            let missing = kind == FaultKind::Missing;
+            assert_eq!(faults.wants_memory(), missing.then_some(at));
+            assert_eq!(faults.wants_memory(), None, "once");
         }
     }
 }

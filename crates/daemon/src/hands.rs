@@ -20,7 +20,6 @@ use crate::tickets::Tickets;
 use pagemesh_core::{Effect, Event, Input};
 use pagemesh_os::clock;
 use pagemesh_os::poll::Poll;
-use pagemesh_os::spare::Spare;
 use pagemesh_wire::header::PROTOCOL_VERSION;
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, MappingId, NodeId, SegmentId, SyncKey};
@@ -40,8 +39,6 @@ pub(crate) struct Hands {
     pub(crate) pages: Pages,
     /// Faults being served.
     pub(crate) faults: Faults,
-    /// Memory for the page that comes next, if it can be had.
-    spare: Option<Spare>,
     /// Threads that waited for pages.
     pub(crate) threads: Threads,
     /// The mapping that got the last page, and how often to look there for the
@@ -113,7 +110,6 @@ impl Hands {
             network,
             pages,
             faults: Faults::default(),
-            spare: Spare::create().ok(),
             threads: Threads::default(),
             latest: None,
             woken: false,
@@ -417,14 +413,11 @@ impl Hands {
         }
     }
 
-    /// While this daemon stays awake for a page that a thread waits for: the page gets its memory
-    /// sooner when it has come.
-    pub(crate) fn warm_up(&mut self) {
-        if self.faults.wants_memory()
-            && let Some(spare) = &self.spare
-        {
-            // Then the page is placed a little later.
-            let _ = spare.warm();
+    /// While this daemon stays awake for a page that a thread waits for: its frame gets its
+    /// memory, so that it is placed sooner when it has come.
+    pub(crate) fn prepare(&mut self) {
+        if let Some((mapping, page)) = self.faults.wants_memory() {
+            self.pages.prepare(mapping, page);
         }
     }
 

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod blank;
 mod changes;
 mod circulars;
 mod crowd;

@@ -18,6 +18,7 @@ use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_os::uffd::{FaultKind, Outcome};
 use pagemesh_wire::{MappingId, PageIndex, SegmentId};
 
+mod prepared;
 mod together;
 
 /// All pages on this node.
@@ -38,6 +39,8 @@ pub(crate) struct Pages {
     pub(crate) again: bool,
     /// Stores are not stopped, for the control of a test.
     pub(crate) unprotected: bool,
+    /// The frame that got its memory last, and has no contents yet unless they came some other way.
+    prepared: Option<At>,
 }
 
 /// What is to be put into a frame.
@@ -69,6 +72,7 @@ impl Pages {
             waiting: WaitingRoom::default(),
             again: false,
             unprotected: false,
+            prepared: None,
         }
     }
 
@@ -137,14 +141,15 @@ impl Pages {
         let mapping = self.mappings.get(id).filter(|mapping| mapping.write);
         let target = mapping.and_then(|mapping| Some((mapping, mapping.place.address(at.1)?)));
         let bytes = fresh_bytes((&self.stash, &self.changes), at, fresh, payload);
-        if let (Some((mapping, address)), Some(bytes)) = (target, bytes) {
+        let prepared = self.prepared.take_if(|prepared| *prepared == at);
+        if let (Some((mapping, address)), Some(bytes), None) = (target, bytes, prepared) {
             match mapping.uffd.copy(address, bytes, write) {
                 Outcome::Done => return tally.add(Count::PagesPlaced, 1),
                 // Done already, or stored to since.
                 Outcome::AlreadyThere if self.again => {}
                 // Some process put a page there. What the core says is in the
                 // frame must be in the frame.
-                Outcome::AlreadyThere => tally.add(Count::FramesOverwritten, 1),
+                Outcome::AlreadyThere if self.has(at) => tally.add(Count::FramesOverwritten, 1),
                 // The mapping is gone; the frame is not.
                 _ => {}
             }
@@ -392,7 +397,7 @@ fn show(mapping: &Mapping, address: u64, write: bool) -> Outcome {
 }
 
 fn poison_present(segment: &Segment, mapping: &Mapping, page: PageIndex, address: u64) -> bool {
-    if !segment.has(page) {
+    if !segment.has_memory(page) {
         return true;
     }
     let mut bytes = [0; PAGE];

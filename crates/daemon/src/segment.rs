@@ -1,8 +1,9 @@
 //! What this node holds of a segment: its memory, its lock words, who maps it.
 
+use crate::blank::BLANK;
 use crate::locks::Locks;
 use anyhow::{Context as _, Result};
-use pagemesh_os::memfd::{Memfd, PageBytes};
+use pagemesh_os::memfd::{Memfd, PAGE, PageBytes};
 use pagemesh_wire::peer::SegmentInfo;
 use pagemesh_wire::{MappingId, PageCount, PageIndex, SegmentId};
 use std::collections::BTreeMap;
@@ -89,9 +90,15 @@ impl Segment {
             .write_some(page.offset().0 + offset as u64, bytes)
     }
 
-    /// Whether a page's frame has contents, as the kernel sees it.
-    pub(crate) fn has(&self, page: PageIndex) -> bool {
+    /// Whether a page's frame has memory, as the kernel sees it.
+    pub(crate) fn has_memory(&self, page: PageIndex) -> bool {
         self.memory.has_data(page.offset().0).unwrap_or(false)
+    }
+
+    /// Whether a page's frame has contents.
+    pub(crate) fn has(&self, page: PageIndex) -> bool {
+        let mut bytes = [0; PAGE];
+        self.has_memory(page) && self.read(page, &mut bytes).is_ok() && bytes != *BLANK
     }
 
     /// Empties a page's frame, out of every mapping.

@@ -19,7 +19,6 @@ pub mod process;
 pub mod region;
 pub mod seqpacket;
 pub mod signals;
-pub mod spare;
 pub mod threadstat;
 pub mod udp;
 pub mod uffd;

@@ -168,7 +168,7 @@ impl Daemon {
                 break;
             }
             self.driver.hands.catch_up(self.rounds.quiet);
-            self.driver.hands.warm_up();
+            self.driver.hands.prepare();
         }
         Ok(false)
     }

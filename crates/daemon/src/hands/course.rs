@@ -232,25 +232,30 @@ impl Hands {
         self.fill(course);
     }
 
-    /// Places a run of pages; those of it that something is in the way of one by one.
+    /// Places a run of pages; those of it that something is in the way of by themselves.
     fn place(&mut self, course: &mut Course<'_>) {
         let Some(run) = course.placing.take() else {
             return;
         };
         let pages = course.payloads.slots(run.slot, run.count);
-        let (mapping, first, tally) = (run.mapping, run.first.1, &mut self.tally);
-        let placed = self
-            .pages
-            .place_run(mapping, first, run.rights, pages, tally);
-        for (step, page) in pages.iter().enumerate() {
-            let at = run.at(step);
-            let woken = if step < placed {
-                self.placed(mapping, at)
-            } else {
+        let (mapping, rights) = (run.mapping, run.rights);
+        let mut step = 0;
+        while step < pages.len() {
+            let (rest, tally) = (&pages[step..], &mut self.tally);
+            let count = self
+                .pages
+                .place_run(mapping, run.at(step), rights, rest, tally);
+            for _ in 0..count {
+                let woken = self.placed(mapping, run.at(step));
+                course.woken = woken.or(course.woken);
+                step += 1;
+            }
+            if let Some(page) = pages.get(step) {
                 let fresh = Some(Fresh::From(Source::Payload));
-                self.map(mapping, at, run.rights, fresh, Payload::of_page(page))
-            };
-            course.woken = woken.or(course.woken);
+                let woken = self.map(mapping, run.at(step), rights, fresh, Payload::of_page(page));
+                course.woken = woken.or(course.woken);
+                step += 1;
+            }
         }
         self.keep_segments();
     }

@@ -1,7 +1,7 @@
 //! The same for neighbouring pages at once, in one call of the kernel for all of them
 //! where that can be; else one by one.
 
-use super::Pages;
+use super::{At, Pages};
 use crate::mapping::Mapping;
 use crate::runs::Run;
 use crate::segment::Segment;
@@ -14,12 +14,12 @@ use pagemesh_wire::{MappingId, PageIndex};
 
 impl Pages {
     /// As [`Pages::place`], for pages one behind the other, whose contents came with
-    /// datagrams. Returns how many were placed, from the first on; the others are to
-    /// be placed one by one.
+    /// datagrams. Returns how many were placed, from the first on; the next one is to
+    /// be placed by itself.
     pub(crate) fn place_run(
         &self,
         id: MappingId,
-        first: PageIndex,
+        (of, first): At,
         rights: Rights,
         pages: &[PageBytes],
         tally: &mut Tally,
@@ -27,6 +27,10 @@ impl Pages {
         let Some(mapping) = self.mappings.get(id).filter(|mapping| mapping.write) else {
             return 0;
         };
+        let pages = &pages[..self.unprepared((of, first), pages.len())];
+        if pages.is_empty() {
+            return 0;
+        }
         let (Some(address), Some(last)) = (
             mapping.place.address(first),
             mapping
