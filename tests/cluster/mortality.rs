@@ -60,7 +60,9 @@ fn reap(stage: &Stage<'_>, over: &AtomicBool, sealed: bool) {
             let which = dice.below(VICTIMS);
             // One that has just begun may die as well, but not all of them.
             let _ = victims[which].hear_within(Duration::from_millis(200));
-            std::mem::replace(&mut victims[which], start(which)).kill();
+            // Its slot is raised by one process at a time.
+            victims.remove(which).kill();
+            victims.insert(which, start(which));
             processes += 1;
         }
     }

@@ -21,10 +21,6 @@ const TRIALS: Duration = Duration::from_millis(1500);
 /// How long daemons are watched of which nobody wants anything.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The raw exchange is run by a program of the node, and keeps its processor busy. For so long the daemon may
-/// believe that its programs compute, and sleep.
-const FORGOTTEN: Duration = Duration::from_millis(20);
-
 /// Δ is off: what is measured is the protocol.
 pub(super) const WINDOW: Option<u64> = Some(0);
 
@@ -77,13 +73,11 @@ fn two_nodes(
         stage.touch(1, &one, true)?;
         stage.touch(1, &two, true)?;
         stage.raw(Stage::PAGE_REPLY, effort.count, &mut page)?;
-        std::thread::sleep(FORGOTTEN);
         let before = stage.daemon_time()?;
         read.extend(stage.touch(0, &one, false)?);
         time += stage.daemon_time()? - before;
         upgrade.extend(stage.touch(0, &one, true)?);
         stage.raw(super::raw::REQUEST, effort.count, &mut short)?;
-        std::thread::sleep(FORGOTTEN);
         write.extend(stage.touch(0, &two, true)?);
         if round == Effort::WARM_UP {
             (read, write, upgrade, page, short) = Default::default();

@@ -13,10 +13,14 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Where raw exchanges are served.
 const RAW_PORT: u16 = 7999;
+
+/// The raw exchange is run by programs of the nodes, and keeps their processors busy. For so long
+/// the daemons may believe that their programs compute, and sleep.
+const FORGOTTEN: Duration = Duration::from_millis(20);
 
 /// Nodes and their agents. An agent runs where its daemon runs.
 pub(super) struct Stage {
@@ -299,7 +303,7 @@ impl Stage {
         Ok(took)
     }
 
-    /// The raw exchange between nodes 0 and 1, `reply` bytes back.
+    /// The raw exchange between nodes 0 and 1, `reply` bytes back, and a pause.
     pub(super) fn raw(&mut self, reply: usize, count: u32, samples: &mut Samples) -> Result<()> {
         let mut to = self.addresses[1];
         to.set_port(RAW_PORT);
@@ -327,6 +331,7 @@ impl Stage {
             },
         )?);
         self.hear(1)?;
+        std::thread::sleep(FORGOTTEN);
         Ok(())
     }
 
