@@ -76,6 +76,32 @@ fn a_killed_daemon_is_replaced_and_its_programs_go_on() {
     assert_eq!(two.ask("lock 1"), "locked");
 }
 
+/// The daemon that dies has given the page's frame its memory, and no contents.
+#[test]
+fn a_page_under_way_when_its_daemon_dies_comes_whole() {
+    let Some(cluster) = Cluster::of(lasting(2)) else {
+        return;
+    };
+    let [mut one, mut two] = puppets(&cluster, "under-way");
+    for (at, value) in [(0, "5"), (4096, "0")] {
+        assert_eq!(one.ask(&format!("store {at} {value}")), "done");
+        let frames = kept(keeper(&cluster, 1), "pagemesh:under-way");
+        let holds = |at| {
+            let mut word = [0; 8];
+            frames.read_exact_at(&mut word, at).unwrap();
+            u64::from_le_bytes(word)
+        };
+        assert_eq!(holds(at), 0, "nothing is there");
+        cluster.signal(0, Signal::STOP).unwrap();
+        two.tell(&format!("load {at}"));
+        eventually("the frame is prepared", || holds(at) != 0);
+        strike(&cluster, 1);
+        assert_ne!(holds(at), 0, "nobody filled it");
+        cluster.signal(0, Signal::CONT).unwrap();
+        assert_eq!(two.hear(), value);
+    }
+}
+
 #[test]
 fn numbers_of_the_dead_are_not_given_to_the_living() {
     let Some(cluster) = Cluster::of(lasting(2)) else {

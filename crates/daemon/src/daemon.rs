@@ -119,6 +119,7 @@ impl Daemon {
     fn sleep(&mut self, now: u64, programs: Programs) -> Result<()> {
         self.be_told()?;
         self.driver.hands.catch_up(programs != Programs::Run);
+        self.driver.hands.prepare();
         let due = [self.driver.next_due(), self.ending, self.door.shut_until()]
             .into_iter()
             .flatten()

@@ -413,8 +413,8 @@ impl Hands {
         }
     }
 
-    /// While this daemon stays awake for a page that a thread waits for: its frame gets its
-    /// memory, so that it is placed sooner when it has come.
+    /// While a page is on its way that a thread waits for: its frame gets its memory, so that it is
+    /// placed sooner when it has come.
     pub(crate) fn prepare(&mut self) {
         if let Some((mapping, page)) = self.faults.wants_memory() {
             self.pages.prepare(mapping, page);
