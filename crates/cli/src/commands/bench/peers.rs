@@ -9,7 +9,7 @@ mod server;
 
 use super::Waiting;
 use super::report::{Report, Samples};
-use super::stage::Stage;
+use super::stage::{Seats, Stage};
 use crate::sandbox::Plan;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -123,7 +123,12 @@ impl Peers {
         let mut plan = Plan::new(2);
         plan.latency = self.latency;
         let pinned = placing == Placing::Pinned;
-        let mut stage = Stage::placed(&plan, Waiting::Spin, pinned)?;
+        let seats = if pinned {
+            Seats::Apart
+        } else {
+            Seats::Anywhere
+        };
+        let mut stage = Stage::seated(&plan, Waiting::Spin, seats)?;
         let skip = |report: &mut Report, who: &str, why: &anyhow::Error| {
             report.skip(format!("{who}/{}", placing.name()), why);
         };

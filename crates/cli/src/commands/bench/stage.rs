@@ -40,6 +40,35 @@ fn processor_time(process: u32) -> Result<u64> {
     nanos.with_context(|| format!("no time in {path}"))
 }
 
+/// Which processor a node has.
+#[derive(Clone, Copy)]
+pub(super) enum Seats {
+    /// The first node, which is measured, has one to itself, as a host has; the others share the rest.
+    Apart,
+    /// Each gets the next one, in turn: nobody is measured who does not do what all do.
+    Dealt,
+    /// Whichever the kernel likes.
+    Anywhere,
+}
+
+impl Seats {
+    fn processor(self, node: usize) -> Option<usize> {
+        match self {
+            Self::Apart => Some(processor(node)),
+            Self::Dealt => Some(node % processors()),
+            Self::Anywhere => None,
+        }
+    }
+}
+
+/// The plan as `effort` wants it.
+fn planned(mut plan: Plan, effort: &Effort, waiting: Waiting) -> Plan {
+    plan.waiting = Some(waiting.name().to_owned());
+    plan.latency = effort.latency;
+    plan.mtu = effort.mtu;
+    plan
+}
+
 /// A process that does as it is told.
 struct Agent {
     child: Child,
@@ -71,20 +100,23 @@ impl Stage {
         Self::set(plan, effort, waiting)
     }
 
-    fn set(mut plan: Plan, effort: &Effort, waiting: Waiting) -> Result<Self> {
-        plan.waiting = Some(waiting.name().to_owned());
-        plan.latency = effort.latency;
-        plan.mtu = effort.mtu;
-        Self::raise(&plan, waiting)
+    fn set(plan: Plan, effort: &Effort, waiting: Waiting) -> Result<Self> {
+        Self::raise(&planned(plan, effort, waiting), waiting)
+    }
+
+    /// Nodes that all do the same, dealt to the processors.
+    pub(super) fn dealt(nodes: usize, effort: &Effort, waiting: Waiting) -> Result<Self> {
+        let plan = planned(Plan::new(nodes), effort, waiting);
+        Self::seated(&plan, waiting, Seats::Dealt)
     }
 
     /// A stage of this plan.
     pub(super) fn raise(plan: &Plan, waiting: Waiting) -> Result<Self> {
-        Self::placed(plan, waiting, true)
+        Self::seated(plan, waiting, Seats::Apart)
     }
 
-    /// A stage of this plan, its processes each on a processor or wherever the kernel likes.
-    pub(super) fn placed(plan: &Plan, waiting: Waiting, pinned: bool) -> Result<Self> {
+    /// A stage of this plan, its processes seated so.
+    pub(super) fn seated(plan: &Plan, waiting: Waiting, seats: Seats) -> Result<Self> {
         let mut plan = plan.clone();
         plan.waiting = Some(waiting.name().to_owned());
         let sandbox = Sandbox::start(&plan).context("cannot set the stage")?;
@@ -93,8 +125,7 @@ impl Stage {
         for (index, node) in sandbox.nodes().iter().enumerate() {
             let mut command = node.command(&program);
             command.args(["bench", "agent"]);
-            if pinned {
-                let cpu = processor(index);
+            if let Some(cpu) = seats.processor(index) {
                 pin_process(node.pid(), cpu).context("cannot pin a daemon")?;
                 command.args(["--cpu", &cpu.to_string()]);
             }
@@ -442,10 +473,14 @@ fn kilobytes(line: Option<&str>) -> Option<u64> {
     line?.split_whitespace().next()?.parse().ok()
 }
 
-/// The node that is measured has a processor to itself, as a host has; the
-/// others share the rest.
+/// How many processors this process may use.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The processor of a node where each sits apart ([`Seats::Apart`]).
 pub(super) fn processor(node: usize) -> usize {
-    let others = std::thread::available_parallelism().map_or(1, usize::from) - 1;
+    let others = processors() - 1;
     match node.checked_sub(1) {
         Some(other) if others > 0 => 1 + other % others,
         _ => 0,

@@ -73,7 +73,7 @@ fn barriers(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()
     if wanted.is_empty() {
         return Ok(());
     }
-    let mut stage = Stage::new(*PARTIES.end(), effort, waiting)?;
+    let mut stage = Stage::dealt(*PARTIES.end(), effort, waiting)?;
     stage.open("bench.barriers", 1, None)?;
     for parties in wanted {
         meet(&mut stage, effort, parties, &name(parties), report)?;
@@ -156,7 +156,7 @@ fn cached(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> 
         if wanted.is_empty() {
             continue;
         }
-        let mut stage = Stage::new(*PARTIES.end(), effort, waiting)?;
+        let mut stage = Stage::dealt(*PARTIES.end(), effort, waiting)?;
         stage.open_with("bench.clean", CLEAN[1], RELEASE)?;
         let pages: Vec<u32> = (0..clean).collect();
         for agent in 0..*PARTIES.end() {

@@ -26,7 +26,7 @@ pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) ->
 
 /// Eight processes meet, beside two: no daemons, no protocol.
 fn raw_barrier(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
-    let mut stage = Stage::new(*PARTIES.end(), effort, waiting)?;
+    let mut stage = Stage::dealt(*PARTIES.end(), effort, waiting)?;
     let (mut two, mut eight) = <(Samples, Samples)>::default();
     for round in effort.rounds() {
         stage.raw_meet(*PARTIES.start(), effort.count, &mut two)?;
