@@ -217,10 +217,15 @@ static uint32_t publish(size_t page)
     const char *now = HEAP_AT + page * PAGE, *then = twins + page * PAGE;
     volatile char *seen = back + page * PAGE;
     uint32_t bytes = publish_sums(page);
-    for (size_t at = 0; at < PAGE; at++) {
-        if (now[at] != then[at]) {
-            seen[at] = now[at];
-            bytes++;
+    for (size_t word = 0; word < PAGE; word += sizeof(uint64_t)) {
+        if (memcmp(now + word, then + word, sizeof(uint64_t)) == 0) {
+            continue;
+        }
+        for (size_t at = word; at < word + sizeof(uint64_t); at++) {
+            if (now[at] != then[at]) {
+                seen[at] = now[at];
+                bytes++;
+            }
         }
     }
     return bytes;

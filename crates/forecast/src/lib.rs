@@ -23,7 +23,7 @@ mod site;
 pub use costs::{Costs, Steps};
 pub use engine::Stuck;
 pub use programs::{Battleship, Matrix, Played, battleship, fault, invalidation, matrix, upgrade};
-pub use release::{BadTrace, Fit, ReleaseCosts, Replayed, Trace, Wait, Waited, fit, replay};
+pub use release::{BadTrace, Fit, ReleaseCosts, Replayed, Spent, Trace, Wait, Waited, fit, replay};
 
 #[cfg(test)]
 mod tests;

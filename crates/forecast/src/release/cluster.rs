@@ -2,6 +2,7 @@
 
 use super::costs::ReleaseCosts;
 use super::host::{Host, State};
+use super::spent::Doing;
 use super::trace::Trace;
 use super::{Fit, Replayed};
 use crate::engine::{Engine, Stuck, World};
@@ -77,6 +78,9 @@ impl Cluster {
             _ => 0,
         };
         self.counts.part = Duration::from_nanos(part);
+        for host in &self.hosts {
+            self.counts.spent += host.spent;
+        }
         self.counts.whole = Duration::from_nanos(self.ended.max(begun) - begun);
         Ok(self.counts)
     }
@@ -100,6 +104,7 @@ impl Cluster {
     pub(super) fn works(&mut self, at: usize, nanos: u64) {
         let host = &mut self.hosts[at];
         host.state = State::Works;
+        host.begins(Doing::Computes(nanos), self.engine.now);
         host.computed += nanos;
         host.is_cold |= host.computed >= COLD_AFTER;
         self.engine.works(at, nanos);

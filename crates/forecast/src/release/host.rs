@@ -1,5 +1,6 @@
 //! One host: its one process, and what that may touch.
 
+use super::spent::{Doing, Spent};
 use super::trace::Step;
 use pagemesh_core::Rights;
 use pagemesh_wire::lockword::LockWord;
@@ -51,6 +52,9 @@ pub(super) struct Host {
     pub(super) is_cold: bool,
     /// Times the process asked for, in nanoseconds.
     pub(super) notes: Vec<u64>,
+    /// What the process does, and since when.
+    pub(super) doing: Option<(Doing, u64)>,
+    pub(super) spent: Spent,
 }
 
 impl Host {
@@ -67,6 +71,8 @@ impl Host {
             computed: 0,
             is_cold: false,
             notes: Vec::new(),
+            doing: None,
+            spent: Spent::default(),
         }
     }
 

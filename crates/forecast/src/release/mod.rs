@@ -14,10 +14,12 @@ mod costs;
 mod fit;
 mod host;
 mod program;
+mod spent;
 mod trace;
 
 pub use costs::ReleaseCosts;
 pub use fit::{Fit, Wait, Waited, fit};
+pub use spent::Spent;
 pub use trace::{BadTrace, Trace};
 
 use crate::engine::Stuck;
@@ -49,6 +51,8 @@ pub struct Replayed {
     pub barrier_waits: Vec<Vec<u64>>,
     /// Of each page for which another node had to help, as its daemon saw it.
     pub fault_waits: Vec<u64>,
+    /// What processes did in their parallel parts.
+    pub spent: Spent,
 }
 
 /// Replays one trace for each host, under costs that are so many times those measured in a

@@ -2,6 +2,7 @@
 
 use super::cluster::{Cluster, MAPPING};
 use super::host::{Asked, State};
+use super::spent::Doing;
 use super::trace::Step;
 use crate::engine::{CLIENT, Stuck};
 use crate::site::nanos;
@@ -20,6 +21,8 @@ const AT_ONCE: u64 = 70;
 impl Cluster {
     /// A process goes on until something takes time.
     pub(super) fn take_steps(&mut self, at: usize) -> Result<(), Stuck> {
+        let now = self.engine.now;
+        self.hosts[at].is_over(now);
         self.hosts[at].state = State::Runs;
         loop {
             let Some(step) = self.hosts[at].steps.pop_front() else {
@@ -72,7 +75,7 @@ impl Cluster {
             Step::Signalled(number, times) => {
                 if self.signals.get(&number).copied().unwrap_or(0) < times {
                     self.hosts[at].steps.push_front(step);
-                    self.hosts[at].state = State::Sleeps;
+                    self.sleep(at);
                     return Ok(false);
                 }
             }
@@ -85,10 +88,18 @@ impl Cluster {
         Ok(true)
     }
 
+    fn sleep(&mut self, at: usize) {
+        let now = self.engine.now;
+        self.hosts[at].state = State::Sleeps;
+        self.hosts[at].begins(Doing::Condition, now);
+    }
+
     fn stop(&mut self, at: usize, step: Step, page: PageIndex, access: Access) {
         self.counts.faults += 1;
+        let now = self.engine.now;
         self.hosts[at].steps.push_front(step);
         self.hosts[at].state = State::Stopped(page, access);
+        self.hosts[at].begins(Doing::Page, now);
         let mapping = MAPPING;
         let input = Input::Fault {
             mapping,
@@ -110,7 +121,14 @@ impl Cluster {
 
     fn ask(&mut self, at: usize, what: Asked, request: Request) {
         let ticket = self.engine.ticket();
-        self.hosts[at].asked = (what, self.engine.now);
+        let now = self.engine.now;
+        self.hosts[at].asked = (what, now);
+        let doing = match what {
+            Asked::Lock => Doing::Lock,
+            Asked::Relock => Doing::Condition,
+            Asked::Barrier => Doing::Barrier,
+        };
+        self.hosts[at].begins(doing, now);
         self.hosts[at].state = State::Waits(ticket);
         let client = CLIENT;
         let input = Input::Request {

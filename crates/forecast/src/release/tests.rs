@@ -78,6 +78,38 @@ fn what_costs_more_takes_longer_and_is_done_again_the_same() {
     );
 }
 
+/// More than a node remembers notices of before it wants them collected, in each phase.
+#[test]
+fn pages_that_only_their_writer_uses_stop_it_once_however_many_they_are() {
+    const EACH: u32 = 12_000;
+    let band = |rank: u32| {
+        let stores = (rank * EACH..(rank + 1) * EACH).map(|page| format!("s {page} 4000"));
+        let phase = stores.chain(["b 1".to_owned()]).collect::<Vec<_>>();
+        let lines = vec![phase.join("\n"); 5].join("\n");
+        Trace::parse(&format!("b 0\nn\n{lines}\nn")).unwrap()
+    };
+    let took = replay(&costs(), Fit::NONE, Spread::Lazy, &[band(0), band(1)]).unwrap();
+    assert_eq!(took.faults, u64::from(2 * EACH), "{took:?}");
+    assert_eq!(took.diffs, 0, "{took:?}");
+}
+
+#[test]
+fn what_a_process_does_adds_up_to_its_time() {
+    let took = replay(&costs(), Fit::NONE, Spread::Lazy, &bands(1, 20)).unwrap();
+    let spent = took.spent;
+    let all = spent.computing + spent.daemon + spent.pages + spent.barriers;
+    assert_eq!((spent.locks, spent.conditions), (0, 0));
+    assert_eq!(spent.computing, 20 * 8_000_000);
+    assert_eq!(Duration::from_nanos(all), took.part);
+    assert!((spent.shares().iter().sum::<f64>() - 1.0).abs() < 1e-9);
+    let two = replay(&costs(), Fit::NONE, Spread::Lazy, &bands(2, 20)).unwrap();
+    assert_eq!(two.spent.computing, spent.computing);
+    assert!(
+        two.spent.pages > 0 && two.spent.barriers > spent.barriers,
+        "{two:?}"
+    );
+}
+
 #[test]
 fn nonsense_is_refused_with_its_line() {
     for line in [

@@ -168,6 +168,10 @@ pub(super) struct Forecast {
     pub(super) measured: Option<f64>,
     pub(super) messages: u64,
     pub(super) measured_messages: Option<u64>,
+    /// What processes do with their time, as parts of it: compute, leave the processor to a
+    /// daemon, wait for pages, locks, barriers and conditions.
+    #[serde(default)]
+    pub(super) shares: [f64; 6],
 }
 
 impl Document {

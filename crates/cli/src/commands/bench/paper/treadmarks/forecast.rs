@@ -136,6 +136,7 @@ impl Basis {
             measured: None,
             messages: took.messages,
             measured_messages: None,
+            shares: took.spent.shares(),
         }
     }
 }

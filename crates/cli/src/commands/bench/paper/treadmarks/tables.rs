@@ -77,6 +77,7 @@ fn sheets(document: &Document) -> Vec<Sheet> {
         substrates(document),
         limited(document),
         forecasts(document),
+        forecast_shares(document),
     ];
     all.into_iter()
         .filter(|sheet| !sheet.rows.is_empty())
@@ -438,6 +439,29 @@ fn forecasts(document: &Document) -> Sheet {
             "MESSAGES",
             "MEASURED",
             "PAPER, 8: ATM / ETHERNET",
+        ],
+        rows: document.forecasts.iter().map(row).collect(),
+    }
+}
+
+fn forecast_shares(document: &Document) -> Sheet {
+    let row = |one: &super::document::Forecast| {
+        let mut cells = vec![named(&one.program, one.large), one.nodes.to_string()];
+        let shares = one.shares.iter();
+        cells.extend(shares.map(|share| format!("{:.1}", 100.0 * share)));
+        cells
+    };
+    Sheet {
+        title: "What processes do in forecasts, in percent of their time".to_owned(),
+        header: vec![
+            "PROGRAM",
+            "NODES",
+            "COMPUTE",
+            "LEAVE THE PROCESSOR TO A DAEMON",
+            "WAIT: PAGES",
+            "LOCKS",
+            "BARRIERS",
+            "CONDITIONS",
         ],
         rows: document.forecasts.iter().map(row).collect(),
     }
