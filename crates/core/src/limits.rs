@@ -79,8 +79,11 @@ pub const GROUPS: usize = 64;
 pub const INHERITED: usize = 32;
 
 /// Write notices and interval records of one segment that a node remembers before it
-/// wants them collected: with a diff of a page for each, some 70 MB.
+/// wants them collected: with a diff of a page for each, some 70 MB. A page's first one is free.
 pub const NOTICES_KEPT: u32 = 1 << 14;
+
+/// Pages of one segment whose first notice does not count for that: their twins fill a GB.
+pub const PAGES_NAMED: usize = 1 << 18;
 
 /// Diffs that go along with a token or the opening of a barrier (`hybrid`), and the
 /// largest of them: together they fill one datagram.

@@ -197,9 +197,7 @@ impl Release {
             cx.push(Effect::Protect { segment, page });
             cx.push(Effect::Diffs(DiffWork::DropTwin { segment, page }));
         }
-        let had = page.notices.len();
-        page.notices.retain(|(node, at)| !upto.has(*node, *at));
-        self.notices -= had - page.notices.len();
+        self.forget_notices(index, upto);
         if useless {
             self.drop_copy(cx, index);
         }
@@ -208,6 +206,16 @@ impl Release {
         {
             page.applied.join(upto);
         }
+    }
+
+    fn forget_notices(&mut self, index: PageIndex, upto: &VectorTime) {
+        let Some(page) = self.pages.get_mut(&index) else {
+            return;
+        };
+        let had = page.notices.len();
+        page.notices.retain(|(node, at)| !upto.has(*node, *at));
+        self.notices -= had - page.notices.len();
+        self.named -= usize::from(had > 0 && page.notices.is_empty());
     }
 
     fn forget_history(&mut self, cx: &mut Cx<'_>, upto: &VectorTime) {
@@ -232,11 +240,7 @@ impl Release {
         }
         for index in self.pages_where(|_| true) {
             self.drop_copy(cx, index);
-            if let Some(page) = self.pages.get_mut(&index) {
-                let had = page.notices.len();
-                page.notices.retain(|(node, at)| !floor.has(*node, *at));
-                self.notices -= had - page.notices.len();
-            }
+            self.forget_notices(index, floor);
         }
         self.forget_history(cx, floor);
         self.begin_misses_anew(cx);

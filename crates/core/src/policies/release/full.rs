@@ -2,6 +2,7 @@
 
 use super::{Collecting, Release};
 use crate::backoff::Backoff;
+use crate::limits::PAGES_NAMED;
 use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::peer::Message;
@@ -34,8 +35,18 @@ impl Release {
     }
 
     fn wants_round(&self, cx: &Cx<'_>) -> bool {
-        let much = self.notices + self.history.len() > cx.pace().notices as usize;
+        let much = self.remembered() > cx.pace().notices as usize;
         much || self.leaving && self.is_needed(cx.me())
+    }
+
+    /// What counts against the bound. A page's first notice does not, as long as nobody has asked for its
+    /// diff: of that a twin is kept, which it needs for the next store in any case. Were it
+    /// counted, a program that writes more pages than the bound in each of its phases would have
+    /// all of them collected at each barrier, and stop at each of them again.
+    pub(super) fn remembered(&self) -> usize {
+        let again = self.notices - self.named;
+        let beyond = self.named.saturating_sub(PAGES_NAMED);
+        again.max(self.held.len()) + beyond + self.history.len()
     }
 
     fn say_full(&self, cx: &mut Cx<'_>) {

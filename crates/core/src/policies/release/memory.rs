@@ -139,6 +139,7 @@ impl Release {
         for (index, interval) in named.iter().copied() {
             let page = self.pages.entry(index).or_default();
             page.undiffed = Some(interval);
+            self.named += usize::from(page.notices.is_empty());
             page.notices.push((me, interval));
             page.applied.raise(me, interval);
             page.unasked.is_shown();
@@ -195,6 +196,7 @@ impl Release {
         self.note_use(by.0, index);
         let page = self.pages.entry(index).or_default();
         page.users.insert(by.0);
+        self.named += usize::from(page.notices.is_empty());
         page.notices.push(by);
         self.notices += 1;
         if page.applied.has(by.0, by.1) && page.copy != Copy::None {

@@ -79,8 +79,9 @@ pub(crate) struct Release {
     early: BTreeSet<DiffName>,
     /// What others have said that they know.
     heard: BTreeMap<NodeId, VectorTime>,
-    /// Notices that pages have.
+    /// Notices that pages have, and how many pages have any.
     notices: usize,
+    named: usize,
     /// What the home is known to know.
     home_time: VectorTime,
     goals: Vec<Goal>,
@@ -118,6 +119,7 @@ impl Release {
             early: BTreeSet::new(),
             heard: BTreeMap::new(),
             notices: 0,
+            named: 0,
             home_time: VectorTime::ZERO,
             goals: Vec::new(),
             inquiries: BTreeMap::new(),
