@@ -22,6 +22,10 @@
  *
  * What stopping takes is left out.
  *
+ * Each process has a clock of its own, of what it has computed, and who would come to a lock
+ * first takes it first, however this host divides its processors: so work is dealt out as
+ * among nodes with a processor each.
+ *
  * With TMK_TRACE_PLAIN set they share one heap, nothing stops, and no pages are written
  * down: what a program computes, without any of what looking at it costs. */
 #define _GNU_SOURCE
@@ -65,6 +69,8 @@ typedef struct {
     pthread_mutex_t mutex;
     pthread_cond_t cond;
     uint64_t signals;
+    /* When it was given back. */
+    uint64_t free_at;
 } lock;
 
 typedef struct {
@@ -78,6 +84,11 @@ typedef struct {
     lock lock[LOCKS];
     barrier barrier[BARRIERS];
     pthread_mutex_t sending;
+    /* Of each process: its clock, and what it waits for: 0 for nothing. */
+    _Atomic uint64_t time[TMK_NPROCS];
+    _Atomic uint64_t waits[TMK_NPROCS];
+    /* The last arrival at a barrier, and at the next one. */
+    _Atomic uint64_t last[2];
     _Atomic int sums;
     struct {
         size_t begin, end;
@@ -101,6 +112,9 @@ static event *events;
 static size_t count;
 static size_t *store_of;
 static uint64_t since, per_stop;
+/* This process's clock, how many barriers it has passed, and how many locks it has. */
+static uint64_t clock_here;
+static size_t passed, locks_held;
 static int received, on, plain;
 static const char *directory;
 
@@ -144,6 +158,7 @@ static void worked(uint64_t now, uint64_t without)
 {
     uint64_t took = now - since;
     if (took > without) {
+        clock_here += took - without;
         add('w', took - without, 0);
     }
 }
@@ -263,6 +278,38 @@ static void go_on(void)
     since = processor_time();
 }
 
+/* What a process may wait for, beside conditions of locks. */
+#define SOMETHING UINT64_MAX
+#define CONDITION_OF(number) (1 + (uint64_t)(number))
+
+static void set_clock(uint64_t at_least)
+{
+    clock_here = clock_here < at_least ? at_least : clock_here;
+    atomic_store(&all->time[Tmk_proc_id], clock_here);
+}
+
+/* Whether a process that waits for nothing may yet do something before now. */
+static int is_behind(int rank)
+{
+    uint64_t time = atomic_load(&all->time[rank]);
+    return atomic_load(&all->waits[rank]) == 0 &&
+           (time < clock_here || (time == clock_here && rank < Tmk_proc_id));
+}
+
+/* Waits until nobody is behind, but not with a lock for which who is behind may wait. */
+static void take_turn(void)
+{
+    /* Ever longer: whoever wakes takes the processor from who computes. */
+    struct timespec shortly = { 0, 20000 };
+    set_clock(0);
+    for (int rank = 0; rank < Tmk_nprocs && locks_held == 0; rank++) {
+        while (rank != Tmk_proc_id && is_behind(rank)) {
+            nanosleep(&shortly, NULL);
+            shortly.tv_nsec += shortly.tv_nsec < 400000 ? shortly.tv_nsec : 0;
+        }
+    }
+}
+
 /* What the kernel takes for a stop, beside what the handler sees. */
 static void calibrate(void)
 {
@@ -367,6 +414,7 @@ void Tmk_startup(int argc, char *const *argv)
         calibrate();
     }
     on = 1;
+    clock_here = 0;
     pthread_barrier_wait(&all->barrier[BARRIERS - 1].barrier);
     since = processor_time();
 }
@@ -403,6 +451,7 @@ static void keep(void)
 void Tmk_exit(int status)
 {
     pause_here();
+    atomic_store(&all->waits[Tmk_proc_id], SOMETHING);
     fflush(NULL);
     keep();
     int others = 0;
@@ -480,6 +529,20 @@ void Tmk_distribute(const void *ptr, int size)
     pthread_mutex_unlock(&all->sending);
 }
 
+/* Passes a barrier. When anybody goes on, the clocks of all are set. */
+static void meet(pthread_barrier_t *at)
+{
+    _Atomic uint64_t *last = &all->last[passed++ % 2];
+    uint64_t others = atomic_load(last);
+    while (others < clock_here && !atomic_compare_exchange_weak(last, &others, clock_here)) {
+    }
+    atomic_store(&all->waits[Tmk_proc_id], SOMETHING);
+    pthread_barrier_wait(at);
+    set_clock(atomic_load(last));
+    atomic_store(&all->waits[Tmk_proc_id], 0);
+    pthread_barrier_wait(at);
+}
+
 void Tmk_barrier(unsigned number)
 {
     pause_here();
@@ -493,7 +556,7 @@ void Tmk_barrier(unsigned number)
         }
         place = (place + 1) % (BARRIERS - 1);
     }
-    pthread_barrier_wait(&all->barrier[place].barrier);
+    meet(&all->barrier[place].barrier);
     go_on();
 }
 
@@ -514,7 +577,16 @@ void Tmk_lock_acquire(unsigned number)
 {
     pause_here();
     add('a', number, 0);
-    pthread_mutex_lock(&lock_of(number)->mutex);
+    lock *wanted = lock_of(number);
+    take_turn();
+    if (pthread_mutex_trylock(&wanted->mutex) != 0) {
+        /* Who has it goes first, whatever its clock says. */
+        atomic_store(&all->waits[Tmk_proc_id], SOMETHING);
+        pthread_mutex_lock(&wanted->mutex);
+    }
+    set_clock(wanted->free_at);
+    atomic_store(&all->waits[Tmk_proc_id], 0);
+    locks_held++;
     go_on();
 }
 
@@ -522,7 +594,11 @@ void Tmk_lock_release(unsigned number)
 {
     pause_here();
     add('r', number, 0);
-    pthread_mutex_unlock(&lock_of(number)->mutex);
+    lock *held = lock_of(number);
+    set_clock(0);
+    held->free_at = clock_here;
+    locks_held--;
+    pthread_mutex_unlock(&held->mutex);
     go_on();
 }
 
@@ -534,11 +610,27 @@ void Tmk_lock_cond_wait(unsigned number, unsigned cond)
     add('c', number, 0);
     lock *held = lock_of(number);
     uint64_t seen = held->signals;
+    set_clock(0);
+    held->free_at = clock_here;
+    atomic_store(&all->waits[Tmk_proc_id], CONDITION_OF(number));
     while (held->signals == seen) {
         pthread_cond_wait(&held->cond, &held->mutex);
     }
+    clock_here = atomic_load(&all->time[Tmk_proc_id]);
+    set_clock(held->free_at);
     events[place].extra = (uint32_t)held->signals;
     go_on();
+}
+
+/* Those who wait for a condition go on now. */
+static void wake_clocks(uint64_t condition)
+{
+    for (int rank = 0; rank < Tmk_nprocs; rank++) {
+        if (atomic_load(&all->waits[rank]) == condition) {
+            atomic_store(&all->time[rank], clock_here);
+            atomic_store(&all->waits[rank], 0);
+        }
+    }
 }
 
 /* Whoever waits looks again, as it must in any case. */
@@ -554,6 +646,8 @@ void Tmk_lock_cond_broadcast(unsigned number, unsigned cond)
     add('g', number, 0);
     lock *held = lock_of(number);
     held->signals++;
+    set_clock(0);
+    wake_clocks(CONDITION_OF(number));
     pthread_cond_broadcast(&held->cond);
     go_on();
 }
