@@ -14,16 +14,21 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     /// Said for the first time now.
-    pub(crate) fn start(now: Time, pace: &Pace) -> Self {
+    pub(crate) fn start(now: Time, wait: Duration) -> Self {
         Self {
-            due: now + pace.resend_first,
-            wait: pace.resend_first,
+            due: now + wait,
+            wait,
         }
     }
 
     /// When it is to be said again.
     pub(crate) fn due(&self) -> Time {
         self.due
+    }
+
+    /// When it was said last.
+    pub(crate) fn said(&self) -> Time {
+        Time(self.due.0.saturating_sub(self.wait.as_nanos() as u64))
     }
 
     /// If it is time to say it again: true, and the next wait is twice as long.

@@ -20,6 +20,7 @@ mod membership;
 mod node;
 mod order;
 mod ownership;
+mod patience;
 mod policies;
 mod prefetch;
 mod reductions;

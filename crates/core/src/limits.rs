@@ -6,6 +6,11 @@ use core::time::Duration;
 /// time slice on a busy host, short enough that a lost datagram is a hiccup.
 pub const RESEND_FIRST: Duration = Duration::from_millis(10);
 
+/// The same for a page or a lock, where answers have lately come sooner than that: a
+/// multiple of this, as `patience.rs` has learnt. A hundred times what an exchange takes,
+/// so that a daemon that is kept from its processor for a moment is not asked again.
+pub const RESEND_SOONEST: Duration = Duration::from_millis(2);
+
 /// Waits double up to this (F20).
 pub const RESEND_CEILING: Duration = Duration::from_secs(1);
 
@@ -101,6 +106,7 @@ pub const EARLY: usize = 256;
 /// Page ownerships under way at once when a node leaves.
 pub const LEAVE_BURST: usize = 64;
 
+const _: () = assert!(RESEND_SOONEST.as_nanos() < RESEND_FIRST.as_nanos());
 const _: () = assert!(RESEND_FIRST.as_nanos() < RESEND_CEILING.as_nanos());
 const _: () = assert!(WINDOW_MIN.as_nanos() < WINDOW_MAX.as_nanos());
 const _: () = assert!(WINDOW_MAX.as_nanos() < RESEND_CEILING.as_nanos());

@@ -47,6 +47,8 @@ pub enum Start {
 pub struct Pace {
     /// See [`crate::limits::RESEND_FIRST`].
     pub resend_first: Duration,
+    /// See [`crate::limits::RESEND_SOONEST`]; not below the first wait: all waits are alike.
+    pub resend_soonest: Duration,
     /// See [`crate::limits::RESEND_CEILING`].
     pub resend_ceiling: Duration,
     /// See [`crate::limits::HEARTBEAT`].
@@ -64,6 +66,7 @@ impl Default for Pace {
         use crate::limits;
         Self {
             resend_first: limits::RESEND_FIRST,
+            resend_soonest: limits::RESEND_SOONEST,
             resend_ceiling: limits::RESEND_CEILING,
             heartbeat: limits::HEARTBEAT,
             dead_after: limits::DEAD_AFTER,

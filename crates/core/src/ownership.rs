@@ -159,13 +159,14 @@ impl<X: Extra> Ownership<X> {
         self.busy.as_ref().map_or(0, |busy| busy.queue.len())
     }
 
-    /// This node wishes for the subject; it has no other wish open.
+    /// This node wishes for the subject; it has no other wish open. The wish is repeated
+    /// as `backoff` says.
     pub(crate) fn wish(
         &mut self,
         cx: &mut Cx<'_>,
         subject: Subject,
-        access: Access,
-        have: Option<Version>,
+        backoff: Backoff,
+        (access, have): (Access, Option<Version>),
     ) -> Waiter {
         let waiter = Waiter {
             node: cx.me(),
@@ -173,7 +174,6 @@ impl<X: Extra> Ownership<X> {
             access,
             have,
         };
-        let backoff = cx.backoff(Timer::Subject(subject));
         let want = Want {
             waiter,
             since: cx.now,

@@ -5,10 +5,12 @@ use crate::backoff::Backoff;
 use crate::effect::{Effect, Effects, Reply, Source};
 use crate::event::Event;
 use crate::node::{Config, Pace};
+use crate::patience::{Awaited, Patience};
 use crate::policies::After;
 use crate::time::Time;
 use crate::timers::{Timer, Timers};
 use core::net::SocketAddr;
+use core::time::Duration;
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Health, MemberView, Message, Refusal};
 use pagemesh_wire::{ClusterId, NodeId, NodeSet, PageIndex, RequestId, SegmentId, Ticket};
@@ -27,6 +29,8 @@ pub(crate) struct Shell {
     pub(crate) alive: NodeSet,
     pub(crate) timers: Timers,
     last_request: RequestId,
+    /// How long to wait for answers.
+    patience: Patience,
     /// What may go on before the present input is done; empty between inputs.
     #[serde(skip)]
     pub(crate) ready: VecDeque<After>,
@@ -42,6 +46,7 @@ impl Shell {
             alive: NodeSet::EMPTY,
             timers: Timers::default(),
             last_request: RequestId(0),
+            patience: Patience::default(),
             ready: VecDeque::new(),
         }
     }
@@ -161,9 +166,27 @@ impl Cx<'_> {
 
     /// Starts a schedule of repetitions and the timer that goes with it.
     pub(crate) fn backoff(&mut self, timer: Timer) -> Backoff {
-        let backoff = Backoff::start(self.now, self.pace());
+        self.backoff_from(self.pace().resend_first, timer)
+    }
+
+    /// The same for what is mostly answered soon: how soon, [`Cx::answered`] has told.
+    pub(crate) fn prompt_backoff(&mut self, awaited: Awaited, timer: Timer) -> Backoff {
+        let wait = self.shell.patience.first_wait(awaited, self.pace());
+        self.backoff_from(wait, timer)
+    }
+
+    fn backoff_from(&mut self, wait: Duration, timer: Timer) -> Backoff {
+        let backoff = Backoff::start(self.now, wait);
         self.arm(backoff.due(), timer);
         backoff
+    }
+
+    /// What was asked for at `since`, and repeated as `backoff` says, has come.
+    pub(crate) fn answered(&mut self, awaited: Awaited, since: Time, backoff: &Backoff) {
+        let again = Some(backoff.said()).filter(|said| *said > since);
+        let took = (self.now - since, again.map(|said| self.now - said));
+        let pace = &self.shell.config.pace;
+        self.shell.patience.answered(awaited, took, pace);
     }
 
     /// Ends a schedule of repetitions: what it waited for has come.

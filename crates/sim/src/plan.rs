@@ -242,6 +242,7 @@ pub(crate) fn pace(dice: &mut Dice) -> Pace {
     let resend_first = Duration::from_micros(*dice.pick(&[300, 1_000, 10_000]));
     Pace {
         resend_first,
+        resend_soonest: resend_first / 5,
         resend_ceiling: resend_first * *dice.pick(&[8, 64]),
         heartbeat: Duration::from_millis(*dice.pick(&[100, 200])),
         dead_after: Duration::from_secs(3),

@@ -160,6 +160,7 @@ impl Lab {
 fn pace() -> Pace {
     Pace {
         resend_first: super::site::TICK,
+        resend_soonest: super::site::TICK,
         resend_ceiling: super::site::TICK,
         heartbeat: Duration::from_secs(1_000_000),
         dead_after: super::site::SILENCE,

@@ -362,7 +362,9 @@ impl Desk<'_, '_> {
             busy.passing = None;
             self.drop_stash();
         } else if busy.want.is_none() {
-            self.page.own.wish(self.cx, subject, Access::Read, None);
+            let backoff = self.cx.backoff(self.timer());
+            let wish = (Access::Read, None);
+            self.page.own.wish(self.cx, subject, backoff, wish);
         }
     }
 }

@@ -6,6 +6,7 @@ use super::page::{More, Page};
 use crate::effect::{Effect, Reply, Rights, Source};
 use crate::event::Event;
 use crate::ownership::{ASTRAY, Busy, Found};
+use crate::patience::Awaited;
 use crate::shell::Cx;
 use crate::timers::Timer;
 use core::time::Duration;
@@ -135,8 +136,15 @@ impl Desk<'_, '_> {
     pub(super) fn open_wish(&mut self, access: Access) {
         let readable = self.page.rights >= Rights::Read;
         let have = readable.then_some(self.page.own.version);
-        let subject = self.subject();
-        let waiter = self.page.own.wish(self.cx, subject, access, have);
+        let (subject, timer) = (self.subject(), self.timer());
+        let ahead = self.more_if_any().is_some_and(|more| more.ahead.is_some());
+        // What is asked for ahead is missed in other ways, and stands behind many of its kind.
+        let backoff = match ahead {
+            true => self.cx.backoff(timer),
+            false => self.cx.prompt_backoff(Awaited::Page, timer),
+        };
+        let wish = (access, have);
+        let waiter = self.page.own.wish(self.cx, subject, backoff, wish);
         self.submit(waiter);
     }
 

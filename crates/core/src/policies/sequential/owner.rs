@@ -5,6 +5,7 @@ use super::page::Gather;
 use crate::effect::{Effect, Rights, Source};
 use crate::event::Event;
 use crate::ownership::grant;
+use crate::patience::Awaited;
 use core::time::Duration;
 use pagemesh_wire::peer::{Access, Contents, Data, Invalidate, Message, Pass, Waiter};
 use pagemesh_wire::{NodeId, NodeSet, RequestId, Version};
@@ -243,7 +244,7 @@ impl Desk<'_, '_> {
             return;
         }
         let timer = self.timer();
-        let backoff = self.cx.backoff(timer);
+        let backoff = self.cx.prompt_backoff(Awaited::Page, timer);
         self.more().gather = Some(Gather { missing, backoff });
     }
 
@@ -334,6 +335,7 @@ impl Desk<'_, '_> {
         if let Some(want) = want {
             self.cx.end(&want.backoff, self.timer());
             let waited = self.cx.now - want.since;
+            self.cx.answered(Awaited::Page, want.since, &want.backoff);
             self.open_window(waited, served);
             if ahead && !served {
                 // Nobody waits for it: it may leave at once.

@@ -163,7 +163,7 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::Pace;
+    use crate::limits::RESEND_FIRST;
     use pagemesh_wire::{PageIndex, SegmentId, Version};
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         let changes: [fn(&mut More); 10] = [
             |more| more.faults.push((MappingId(1), Access::Read)),
             |more| {
-                let backoff = Backoff::start(Time::ZERO, &Pace::default());
+                let backoff = Backoff::start(Time::ZERO, RESEND_FIRST);
                 let missing = NodeSet::EMPTY;
                 more.gather = Some(Gather { missing, backoff });
             },

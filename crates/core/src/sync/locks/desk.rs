@@ -5,6 +5,7 @@ use crate::effect::{Effect, Reply};
 use crate::event::Event;
 use crate::membership::Forsaken;
 use crate::ownership::{ASTRAY, Found, Route, acknowledge, grant};
+use crate::patience::Awaited;
 use crate::policies::{After, Release};
 use crate::shell::Cx;
 use crate::timers::Timer;
@@ -37,7 +38,10 @@ impl Desk<'_, '_> {
             return;
         }
         let subject = self.subject();
-        let waiter = self.lock.own.wish(self.cx, subject, Access::Write, None);
+        let timer = Timer::Subject(subject);
+        let backoff = self.cx.prompt_backoff(Awaited::Token, timer);
+        let wish = (Access::Write, None);
+        let waiter = self.lock.own.wish(self.cx, subject, backoff, wish);
         self.submit(waiter);
     }
 
@@ -202,6 +206,7 @@ impl Desk<'_, '_> {
             if waiter.node == me {
                 if let Some(want) = self.lock.own.busy_mut().want.take() {
                     self.cx.end(&want.backoff, Timer::Subject(self.subject()));
+                    self.cx.answered(Awaited::Token, want.since, &want.backoff);
                 }
                 self.lend();
             } else {
