@@ -31,8 +31,9 @@ pub(crate) struct Run {
     pub(crate) what: What,
 }
 
-/// Pages of a run at most: everything else waits meanwhile.
-const MOST: u32 = 256;
+/// Pages of a run at most: everything else waits meanwhile, and what was read for the stash is
+/// to be sent before it has left the nearest caches.
+const MOST: u32 = 64;
 
 impl Run {
     /// The run that begins at the first of these effects; none if a single page is
