@@ -7,8 +7,8 @@ use common::{Cluster, MAPPING};
 use core::time::Duration;
 use pagemesh_core::{Effect, Request};
 use pagemesh_wire::local::Advice;
-use pagemesh_wire::peer::{Access, Manager, Message, Window};
-use pagemesh_wire::{NodeId, PageCount, PageIndex, SegmentId};
+use pagemesh_wire::peer::{Access, Call, Manager, Message, Policy, Spread, Window};
+use pagemesh_wire::{NodeId, PageCount, PageIndex, SegmentId, SyncKey};
 
 const N1: NodeId = NodeId(1);
 const N2: NodeId = NodeId(2);
@@ -36,6 +36,8 @@ fn kinds(cluster: &Cluster) -> Vec<(usize, &'static str)> {
             Message::Data(_) => "data",
             Message::Pass(_) => "pass",
             Message::PassAck(_) => "ack",
+            Message::Fetch(_) => "fetch",
+            Message::Base(_) => "base",
             // Signs of life.
             _ => continue,
         };
@@ -181,4 +183,99 @@ fn advice_is_taken() {
         cluster.touch(N2, page, Access::Read);
     }
     assert_eq!(mapped(&cluster, N2), [3, 4, 5, 6]);
+}
+
+/// Node 1 has written all 16 pages of a segment of policy `release`, and both know.
+fn released() -> (Cluster, SegmentId) {
+    let mut cluster = Cluster::new(2);
+    let spread = Spread::Lazy;
+    let segment = cluster.segment_of(Policy::Release { spread }).id;
+    for page in 0..16 {
+        cluster.touch(N1, page, Access::Write);
+    }
+    let number = 1;
+    for node in [N1, N2] {
+        let call = Call::Barrier {
+            key: SyncKey { segment, number },
+            parties: 2,
+        };
+        cluster.ask(node, Request::Call { to: None, call });
+    }
+    cluster.settle();
+    cluster.forget();
+    (cluster, segment)
+}
+
+#[test]
+fn nobody_guesses_under_release() {
+    let (mut cluster, _) = released();
+    for page in 0..8 {
+        cluster.touch(N2, page, Access::Read);
+    }
+    assert_eq!(kinds(&cluster), [(1, "fetch"), (1, "base")].repeat(8));
+}
+
+#[test]
+fn who_goes_from_front_to_back_under_release_gets_whole_pages_ahead() {
+    let (mut cluster, segment) = released();
+    advise(&mut cluster, segment, (0, 16), Advice::Sequential);
+    for page in 0..2 {
+        cluster.touch(N2, page, Access::Read);
+    }
+    let expected = [(1, "fetch"), (1, "base"), (15, "fetch"), (15, "base")];
+    assert_eq!(kinds(&cluster), expected);
+    // Page 2 is there, and touching it would ask for more.
+    let all_but = [&[0, 1][..], &(3..16).collect::<Vec<_>>()].concat();
+    assert_eq!(mapped(&cluster, N2), all_but);
+}
+
+#[test]
+fn who_stores_on_the_way_stops_at_each_page_for_a_twin() {
+    let (mut cluster, segment) = released();
+    advise(&mut cluster, segment, (0, 16), Advice::Sequential);
+    for page in 0..2 {
+        cluster.touch(N2, page, Access::Write);
+    }
+    cluster.forget();
+    for page in 2..7 {
+        cluster.touch(N2, page, Access::Write);
+    }
+    let here = (vec![], (2..7).collect());
+    assert_eq!((kinds(&cluster), mapped(&cluster, N2)), here);
+}
+
+#[test]
+fn advice_is_taken_under_release() {
+    let (mut cluster, segment) = released();
+    advise(&mut cluster, segment, (3, 10), Advice::WillNeed);
+    assert_eq!(mapped(&cluster, N2), (3..13).collect::<Vec<_>>());
+    assert_eq!(kinds(&cluster), [(10, "fetch"), (10, "base")]);
+    cluster.forget();
+    advise(&mut cluster, segment, (3, 10), Advice::WillNeed);
+    advise(&mut cluster, segment, (3, 10), Advice::DontNeed);
+    assert_eq!((kinds(&cluster), cluster.done.len()), (vec![], 0));
+    advise(&mut cluster, segment, (0, 16), Advice::Random);
+    for page in 0..3 {
+        cluster.touch(N2, page, Access::Read);
+    }
+    assert_eq!(mapped(&cluster, N2), [0, 1, 2]);
+}
+
+#[test]
+fn what_is_lost_ahead_under_release_comes_again_and_is_not_asked_for_twice() {
+    let (mut cluster, segment) = released();
+    let request = Request::Advise {
+        segment,
+        first: PageIndex(3),
+        count: PageCount(4),
+        advice: Advice::WillNeed,
+    };
+    cluster.ask(N2, request);
+    cluster.deliver(|_, message| !matches!(message, Message::Base(base) if base.page.0 == 4));
+    assert_eq!(mapped(&cluster, N2), [3, 5, 6]);
+    cluster.forget();
+    cluster.touch(N2, 4, Access::Read);
+    assert_eq!(kinds(&cluster), [], "it is under way");
+    cluster.pass(Duration::from_millis(15));
+    assert_eq!(mapped(&cluster, N2), [4]);
 }

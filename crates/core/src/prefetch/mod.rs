@@ -3,9 +3,8 @@
 //!
 //! [`walk`] follows the faults of one process; [`flight`] follows what was asked
 //! of one node and has not come; [`gather`] puts many wishes into one datagram.
-//! Nothing here knows of rights or owners: a page asked for ahead is wished for
-//! like any other (`policies/sequential/ahead.rs`), so that whatever holds for
-//! wishes holds for it.
+//! Nothing here knows of rights, owners or diffs: a page asked for ahead is asked for
+//! like any other (`policies/*/ahead.rs`), so that whatever holds for those holds for it.
 
 mod flight;
 mod gather;
@@ -15,6 +14,7 @@ pub(crate) use flight::Flights;
 pub(crate) use gather::gather;
 pub(crate) use walk::{Burst, Habit, Walks};
 
+use pagemesh_wire::local::Advice;
 use pagemesh_wire::{ClientId, MappingId, PageIndex};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -49,6 +49,46 @@ pub(crate) struct Ahead {
 }
 
 impl Prefetch {
+    /// Heeds what a process says of pages from `first` up to `end`, except that it does not need them.
+    pub(crate) fn heed(
+        &mut self,
+        (client, mapping): (ClientId, Option<MappingId>),
+        (first, end): (PageIndex, PageIndex),
+        advice: Advice,
+    ) {
+        let habit = match advice {
+            Advice::Normal => Habit::Unknown,
+            Advice::Sequential => Habit::Sequential,
+            Advice::Random => Habit::Random,
+            Advice::WillNeed => {
+                let next = first;
+                let errand = mapping.map(|mapping| Errand { mapping, next, end });
+                return self.errands.extend(errand);
+            }
+            Advice::DontNeed => return,
+        };
+        self.walks.entry(client).or_default().set_habit(habit);
+    }
+
+    /// The next page of what was announced, and where it is wanted, if one more of `limit` may be
+    /// under way.
+    pub(crate) fn next_errand(&mut self, limit: u32) -> Option<(PageIndex, MappingId)> {
+        while self
+            .errands
+            .front()
+            .is_some_and(|errand| errand.next >= errand.end)
+        {
+            self.errands.pop_front();
+        }
+        if self.flights.fare(limit).room == 0 {
+            return None;
+        }
+        let errand = self.errands.front_mut()?;
+        let page = errand.next;
+        errand.next.0 += 1;
+        Some((page, errand.mapping))
+    }
+
     /// The process is gone.
     pub(crate) fn client_gone(&mut self, client: ClientId) {
         self.walks.remove(&client);

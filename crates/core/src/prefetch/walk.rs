@@ -125,6 +125,11 @@ impl Walks {
         self.walks.clear();
     }
 
+    /// Whether the process says that it goes from front to back.
+    pub(crate) fn is_announced(&self) -> bool {
+        self.habit == Habit::Sequential
+    }
+
     /// A thread stopped at a page of a segment of so many pages. Returns what to
     /// ask for ahead.
     pub(crate) fn fault(

@@ -259,10 +259,15 @@ impl Cluster {
 
     /// Creates (on the first node of the list) and opens a segment everywhere, and maps it.
     pub fn segment(&mut self, manager: Manager, window: Window) -> SegmentInfo {
+        self.segment_of(Policy::Sequential { manager, window })
+    }
+
+    /// The same under any policy.
+    pub fn segment_of(&mut self, policy: Policy) -> SegmentInfo {
         let spec = SegmentSpec {
             size: ByteLen(16 * PAGE_SIZE as u64),
             mode: 0o600,
-            policy: Policy::Sequential { manager, window },
+            policy,
         };
         let mut opened = None;
         for index in 0..self.nodes.len() {

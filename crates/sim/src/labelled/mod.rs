@@ -40,6 +40,8 @@ pub struct Sighted {
     pub datagrams: u64,
     /// Diffs merged into pages.
     pub merged: u64,
+    /// Pages that came before anybody touched them.
+    pub ahead: u64,
     /// Diffs made.
     pub made: u64,
     /// Twins that were refreshed.

@@ -15,6 +15,8 @@ pub(super) enum Step {
     Store(usize),
     Lock(u64),
     Unlock(u64),
+    /// Says that pages will be needed: from which on, and how many.
+    Need(u32, u32),
     /// Declares one of the numbers.
     Declare(usize),
     /// Accumulates into a number, without a lock.
@@ -97,6 +99,8 @@ pub(super) struct Shape {
     pub(super) rhythm: usize,
     /// How often a lock is taken, of a thousand times.
     pub(super) sections: u32,
+    /// How often threads say what they will need, of a thousand steps.
+    pub(super) announced: u32,
     seed: u64,
 }
 
@@ -113,7 +117,7 @@ impl Shape {
             last: None,
             then: After::Ends,
         };
-        Self {
+        let mut shape = Self {
             threads,
             parts: vec![stays; threads],
             pages: dice.between(1, 5) as usize,
@@ -122,8 +126,12 @@ impl Shape {
             phases: dice.between(1, 6) as usize,
             rhythm: usize::MAX,
             sections: 400,
+            announced: 0,
             seed: dice.number(),
-        }
+        };
+        // Drawn apart: half of all seeds mean what they meant before.
+        shape.announced = *Dice::stream(shape.seed, "announced").pick(&[0, 0, 30, 200]);
+        shape
     }
 
     fn class(&self, byte: usize, phase: usize) -> Class {
@@ -147,6 +155,20 @@ impl Shape {
 
     /// What one thread does.
     pub(super) fn program(&self, dice: &mut Dice, thread: usize) -> Vec<Step> {
+        let mut apart = Dice::stream(self.seed ^ thread as u64, "needs");
+        let mut steps = Vec::new();
+        for step in self.accesses(dice, thread) {
+            if apart.chance(self.announced) {
+                let first = apart.index(self.pages);
+                let count = 1 + apart.index(self.pages - first);
+                steps.push(Step::Need(first as u32, count as u32));
+            }
+            steps.push(step);
+        }
+        steps
+    }
+
+    fn accesses(&self, dice: &mut Dice, thread: usize) -> Vec<Step> {
         let mut steps = Vec::new();
         let part = self.parts[thread];
         if self.reduces {

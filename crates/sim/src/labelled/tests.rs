@@ -15,6 +15,7 @@ fn run(profile: Profile, seeds: std::ops::Range<u64>) -> Sighted {
             Ok(sighted) => {
                 sum.loads += sighted.loads;
                 sum.merged += sighted.merged;
+                sum.ahead += sighted.ahead;
                 sum.refreshed += sighted.refreshed;
                 sum.collected += sighted.collected;
                 sum.compared += sighted.compared;
@@ -57,6 +58,7 @@ fn labelled_programs_see_what_some_order_gives() {
         assert!(sum.compared > 100, "{profile:?}: {sum:?}");
         assert!(sum.died > 10, "{profile:?}: {sum:?}");
         assert!(sum.added > 100, "{profile:?}: {sum:?}");
+        assert!(sum.ahead > 100, "{profile:?}: {sum:?}");
         assert!(sum.pushed > 100 && sum.updated > 50, "{profile:?}: {sum:?}");
         assert!(sum.regular > 10, "{profile:?}: {sum:?}");
         assert!(sum.collected > 10 && sum.left > 20, "{profile:?}: {sum:?}");

@@ -491,6 +491,7 @@ impl Release {
         if let Some(miss) = page.miss.take() {
             cx.end(&miss.backoff, timer);
             self.map(cx, index, &miss.faults);
+            self.came_ahead(cx, index, &miss);
         }
         self.is_whole(cx, index);
     }
@@ -502,7 +503,9 @@ impl Release {
             return;
         };
         page.lost = Some(with);
-        if let Some(miss) = page.miss.take() {
+        let miss = page.miss.take();
+        self.prefetch.flights.forget(index);
+        if let Some(miss) = miss {
             cx.end(&miss.backoff, timer);
             for (mapping, _) in miss.faults {
                 fail(cx, mapping, (segment, index), with);

@@ -4,12 +4,13 @@
 //! [`history`] is what the node knows of everybody's intervals, [`learn`] how it
 //! comes to know more, [`page`] one page, [`memory`] what accesses and notices do
 //! to pages, [`lingering`] which stay writable from interval to interval, [`spread`] what is sent before anybody asks, [`regulars`] who has asked so
-//! often that it need not and [`usage`] how it shows that it still wants them, [`miss`] how a page is made whole, [`serve`] what others want of this node, [`collect`] how all of it is
+//! often that it need not and [`usage`] how it shows that it still wants them, [`miss`] how a page is made whole, [`ahead`] which before anybody needs it, [`serve`] what others want of this node, [`collect`] how all of it is
 //! forgotten again, led by the home ([`round`]) when somebody holds too much or
 //! leaves ([`full`], [`leave`]), [`death`] what becomes of copies when a node is gone,
 //! [`reductions`] where nodes accumulate, [`races`] who wrote the same bytes without
 //! knowing of each other.
 
+mod ahead;
 mod collect;
 mod death;
 mod full;
@@ -31,6 +32,7 @@ mod usage;
 use super::{After, Inspection, Letter, Who};
 use crate::calls::Caller;
 use crate::effect::{Effect, Rights};
+use crate::prefetch::Prefetch;
 use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
@@ -41,7 +43,7 @@ use history::History;
 use learn::{Goal, Inquiry};
 use lingering::Lingering;
 use page::{Copy, Page};
-use pagemesh_wire::local::{Advice, PageLine};
+use pagemesh_wire::local::PageLine;
 use pagemesh_wire::peer::{Access, DiffName, Message, News, Reduction, Refusal, Spread, Subject};
 use pagemesh_wire::{
     ClientId, MappingId, NodeId, NodeSet, PageCount, PageIndex, SegmentId, Ticket, VectorTime,
@@ -65,6 +67,8 @@ pub(crate) struct Release {
     pages: BTreeMap<PageIndex, Page>,
     /// Pages that were used until somebody else wrote them.
     habits: BTreeSet<PageIndex>,
+    /// What is asked for before it is touched.
+    prefetch: Prefetch,
     /// Who uses the changes that this node makes, and gets some unasked.
     regulars: Regulars,
     /// Pages whose changes came unasked and were used, of which their writers are not told yet.
@@ -111,6 +115,7 @@ impl Release {
             history: History::default(),
             pages: BTreeMap::new(),
             habits: BTreeSet::new(),
+            prefetch: Prefetch::default(),
             regulars: Regulars::new(),
             used: BTreeSet::new(),
             dirty: BTreeSet::new(),
@@ -196,23 +201,13 @@ impl Release {
 
     pub(super) fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
         if page.0 < self.size {
+            // Those ahead are expected before this one is asked for, since they do not come
+            // along with it, and asked for behind it.
+            let ahead = self.walk(cx, who, page, access);
             self.touched(cx, who.mapping, page, access);
+            self.ask_ahead(cx, ahead);
         }
     }
-
-    /// Accesses are not predicted: what is announced comes when it is touched.
-    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
-    pub(super) fn advise(
-        &mut self,
-        _: &mut Cx<'_>,
-        _: (ClientId, Option<MappingId>),
-        _: (PageIndex, PageCount),
-        _: Advice,
-    ) {
-    }
-
-    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
-    pub(super) fn look_ahead(&mut self, _: &mut Cx<'_>) {}
 
     /// What is said of owned pages means nothing here.
     #[expect(clippy::unused_self, reason = "an entry point of every policy")]
@@ -227,8 +222,12 @@ impl Release {
         for page in self.pages.values_mut() {
             if let Some(miss) = &mut page.miss {
                 miss.faults.retain(|(waiting, _)| *waiting != mapping);
+                if let Some(ahead) = &mut miss.ahead {
+                    ahead.mark |= ahead.mapping == mapping;
+                }
             }
         }
+        self.prefetch.unmapped(mapping);
     }
 
     /// A page changes here only when its node acquires, so nobody would ever be
@@ -272,8 +271,9 @@ impl Release {
         false
     }
 
-    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
-    pub(super) fn client_gone(&mut self, _: &mut Cx<'_>, _: ClientId) {}
+    pub(super) fn client_gone(&mut self, _: &mut Cx<'_>, client: ClientId) {
+        self.prefetch.client_gone(client);
+    }
 
     pub(super) fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.heard.remove(&node);
@@ -297,6 +297,7 @@ impl Release {
         self.inquiries.clear();
         self.collecting = None;
         self.round = None;
+        self.prefetch = Prefetch::default();
         for (page, state) in core::mem::take(&mut self.pages) {
             let keep = false;
             match state.copy {

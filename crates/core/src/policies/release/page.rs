@@ -5,6 +5,7 @@ use super::lingering::Staying;
 use super::usage::Unasked;
 use crate::backoff::Backoff;
 use crate::effect::Rights;
+use crate::prefetch::Ahead;
 use crate::time::Time;
 use pagemesh_wire::peer::{Access, DiffName};
 use pagemesh_wire::{MappingId, NodeId, NodeSet, PageIndex, RequestId, VectorTime};
@@ -61,6 +62,8 @@ pub(super) struct Page {
 pub(super) struct Miss {
     /// Accesses that wait, each mapping and kind once.
     pub(super) faults: Vec<(MappingId, Access)>,
+    /// It was asked for before anybody touched it.
+    pub(super) ahead: Option<Ahead>,
     /// Who was asked for a copy to start from.
     pub(super) base: Option<(NodeId, RequestId)>,
     /// Who said that it has no copy.
@@ -80,6 +83,7 @@ impl Miss {
     pub(super) fn new(backoff: Backoff, since: Time) -> Self {
         Self {
             faults: Vec::new(),
+            ahead: None,
             base: None,
             baseless: NodeSet::EMPTY,
             asked: BTreeMap::new(),
@@ -88,6 +92,12 @@ impl Miss {
             backoff,
             since,
         }
+    }
+
+    /// Who was asked for something that has not come, or one of them.
+    pub(super) fn asks(&self) -> Option<NodeId> {
+        let base = self.base.map(|(node, _)| node);
+        base.or_else(|| self.asked.values().next().map(|(node, _)| *node))
     }
 
     /// Whether this diff is on its way, as far as one can know.

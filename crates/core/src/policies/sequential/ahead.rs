@@ -8,7 +8,7 @@ use crate::effect::{Effect, Rights};
 use crate::event::Event;
 use crate::limits::ERRAND;
 use crate::policies::Who;
-use crate::prefetch::{Ahead, Burst, Errand, Habit, gather};
+use crate::prefetch::{Ahead, Burst, gather};
 use crate::shell::Cx;
 use crate::timers::Timer;
 use core::time::Duration;
@@ -92,65 +92,32 @@ impl Sequential {
     pub(in super::super) fn advise(
         &mut self,
         cx: &mut Cx<'_>,
-        (client, mapping): (ClientId, Option<MappingId>),
+        who: (ClientId, Option<MappingId>),
         (first, count): (PageIndex, PageCount),
         advice: Advice,
     ) {
         let end = PageIndex(first.0.saturating_add(count.0));
-        let habit = match advice {
-            Advice::Normal => Habit::Unknown,
-            Advice::Sequential => Habit::Sequential,
-            Advice::Random => Habit::Random,
-            Advice::WillNeed => return self.will_need(cx, mapping, first, end),
+        match advice {
             Advice::DontNeed => return self.do_without(cx, first, end),
-        };
-        let walks = self.prefetch.walks.entry(client).or_default();
-        walks.set_habit(habit);
-    }
-
-    fn will_need(
-        &mut self,
-        cx: &mut Cx<'_>,
-        mapping: Option<MappingId>,
-        next: PageIndex,
-        end: PageIndex,
-    ) {
-        if let Some(mapping) = mapping.filter(|_| cx.pace().ahead > 0) {
-            self.prefetch
-                .errands
-                .push_back(Errand { mapping, next, end });
-            self.run_errands(cx);
+            Advice::WillNeed if cx.pace().ahead == 0 => return,
+            _ => self.prefetch.heed(who, (first, end), advice),
         }
+        self.run_errands(cx);
     }
 
     /// Goes on with what was announced, as far as there is room.
     fn run_errands(&mut self, cx: &mut Cx<'_>) {
-        if self.prefetch.errands.is_empty() {
-            return;
-        }
         let start = cx.effects.len();
         let limit = cx.pace().ahead.min(ERRAND);
-        for step in 0.. {
-            let Some(errand) = self.prefetch.errands.front_mut() else {
-                break;
+        for _ in 0..ERRAND {
+            let Some((page, mapping)) = self.prefetch.next_errand(limit) else {
+                return gather(cx.effects, start);
             };
-            if errand.next >= errand.end {
-                self.prefetch.errands.pop_front();
-                continue;
-            }
-            if self.prefetch.flights.fare(limit).room == 0 {
-                break;
-            }
-            if step == ERRAND {
-                // Every page is here, and no arrival brings us back; others come first.
-                cx.arm(cx.now, Timer::Ahead(self.rules.segment));
-                break;
-            }
-            let (page, mapping) = (errand.next, errand.mapping);
-            errand.next.0 += 1;
             let mark = false;
             self.ask_ahead(cx, page, Access::Read, Ahead { mapping, mark });
         }
+        // Perhaps every page is here, and no arrival brings us back; others come first.
+        cx.arm(cx.now, Timer::Ahead(self.rules.segment));
         gather(cx.effects, start);
     }
 

@@ -4,7 +4,7 @@ use super::{Cluster, Event, Thread, address, address_host};
 use crate::labelled::memory::{Check, Tail};
 use crate::labelled::program::Step;
 use crate::network::{Fate, kind};
-use pagemesh_core::{Afterwards, DiffWork, Effect, Input, Reply, Time};
+use pagemesh_core::{Afterwards, DiffWork, Effect, Event as Seen, Input, Reply, Time};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{Diffs, Message, Refusal, Spread};
@@ -40,6 +40,7 @@ impl Cluster {
                 self.send(host, address, header, &message, &behind);
             }
             Effect::Diffs(work) => self.diff_work(host, work, follow)?,
+            Effect::Emit(Seen::CameAhead { .. }) => self.sighted.ahead += 1,
             Effect::ConfirmUse { segment, page } => follow.push_back(Input::UseConfirmed {
                 segment,
                 page,

@@ -4,9 +4,10 @@ use super::{Cluster, Event, Thread, place};
 use crate::labelled::memory::Check;
 use crate::labelled::program::{NUMBERS, Step};
 use pagemesh_core::{Input, Request, Time};
+use pagemesh_wire::local::Advice;
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{Access, Call, Credentials, Kind, Merge, Policy, Reduction, SegmentSpec};
-use pagemesh_wire::{ByteLen, PAGE_SIZE, PageIndex, SegmentId, SyncKey, Ticket};
+use pagemesh_wire::{ByteLen, PAGE_SIZE, PageCount, PageIndex, SegmentId, SyncKey, Ticket};
 
 impl Cluster {
     fn ask(&mut self, thread: usize, request: Request) -> Check {
@@ -136,6 +137,15 @@ impl Cluster {
                 self.last_value = value;
                 self.sighted.stores += 1;
                 self.golden.store(byte, host, value);
+            }
+            Step::Need(first, count) => {
+                let request = Request::Advise {
+                    segment: self.hosts[host].segment.unwrap_or_default(),
+                    first: PageIndex(first),
+                    count: PageCount(count),
+                    advice: Advice::WillNeed,
+                };
+                return self.ask(thread, request);
             }
             Step::Declare(at) => return self.declare(thread, at),
             Step::Add(at, with) => {

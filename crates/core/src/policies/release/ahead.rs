@@ -1,0 +1,157 @@
+//! Asking for pages before they are touched, where a process has announced that it will need
+//! them or that it goes from front to back. Nobody guesses here, as policy `sequential` does
+//! (`policies/sequential/ahead.rs`): whoever is asked makes its diff of a page at once, and stops at
+//! that page for the next store, so that guesses beyond the end of a walk cost those who compute there.
+//!
+//! A page asked for ahead is made whole like any other, though nobody waits for it; then it may be
+//! read where it is expected to be touched. It is repeated like any other, too, so what was
+//! overtaken is not asked for again at once: a page may need a copy first and then diffs.
+
+use super::Release;
+use super::page::{Copy, Miss};
+use crate::event::Event;
+use crate::limits::ERRAND;
+use crate::policies::Who;
+use crate::prefetch::{Ahead, Burst};
+use crate::shell::Cx;
+use crate::timers::Timer;
+use core::time::Duration;
+use pagemesh_wire::local::Advice;
+use pagemesh_wire::peer::Access;
+use pagemesh_wire::{ClientId, MappingId, PageCount, PageIndex};
+
+/// What has not come after this many times the first wait for an answer leaves room for others.
+const PATIENCE: u32 = 5;
+
+impl Release {
+    /// A thread stopped at a page. Returns the pages it will come to, if it has announced that it
+    /// goes from front to back; they are to be asked for as soon as that one was.
+    pub(super) fn walk(
+        &mut self,
+        cx: &mut Cx<'_>,
+        who: Who,
+        page: PageIndex,
+        access: Access,
+    ) -> Vec<PageIndex> {
+        let limit = cx.pace().ahead;
+        let fare = self.prefetch.flights.fare(limit);
+        let walks = self.prefetch.walks.get_mut(&who.client);
+        let announced = walks.filter(|walks| limit > 0 && walks.is_announced());
+        let burst = announced.and_then(|walks| walks.fault(page, access, who.pages, fare));
+        burst.map_or_else(Vec::new, |burst| self.expect(cx, who.mapping, burst))
+    }
+
+    /// Those pages of a burst that are to be made whole.
+    fn expect(&mut self, cx: &mut Cx<'_>, mapping: MappingId, burst: Burst) -> Vec<PageIndex> {
+        // A store stops at its page anyway, for a twin.
+        let stops = burst.access == Access::Write;
+        let mut expected = Vec::new();
+        for (at, page) in burst.pages().enumerate() {
+            let mark = stops || at == 0;
+            if self.open_ahead(cx, page, Ahead { mapping, mark }) {
+                expected.push(page);
+            }
+        }
+        expected
+    }
+
+    /// Begins to make a page whole of which nobody has need yet, unless it is, or is being made.
+    fn open_ahead(&mut self, cx: &mut Cx<'_>, index: PageIndex, ahead: Ahead) -> bool {
+        // One whose use must show is left to whoever touches it.
+        if index.0 >= self.size || self.leaving || self.is_in_doubt(index) {
+            return false;
+        }
+        let timer = self.timer(index);
+        let untouched = self.history.floor.is_empty();
+        let page = self.pages.entry(index).or_default();
+        if page.copy == Copy::Frame || page.miss.is_some() || page.lost.is_some() {
+            return false;
+        }
+        if untouched && page.copy == Copy::None && page.notices.is_empty() {
+            return false; // zeros, which nobody has to be asked for
+        }
+        let mut miss = Miss::new(cx.backoff(timer), cx.now);
+        miss.ahead = Some(ahead);
+        page.miss = Some(Box::new(miss));
+        true
+    }
+
+    /// Asks for what these pages lack.
+    pub(super) fn ask_ahead(&mut self, cx: &mut Cx<'_>, pages: Vec<PageIndex>) {
+        let segment = self.segment;
+        for page in pages {
+            self.go_on(cx, page);
+            let Some(node) = self.miss(page).and_then(|miss| miss.asks()) else {
+                continue;
+            };
+            cx.emit(Event::AskedAhead { segment, page });
+            let look = self.prefetch.flights.asked(cx.now, node, page, quiet(cx));
+            if let Some(look) = look {
+                cx.arm(look, Timer::Ahead(segment));
+            }
+        }
+    }
+
+    /// A page is whole that was asked for ahead, perhaps.
+    pub(super) fn came_ahead(&mut self, cx: &mut Cx<'_>, page: PageIndex, miss: &Miss) {
+        let Some(ahead) = miss.ahead else { return };
+        if miss.faults.is_empty() {
+            let segment = self.segment;
+            cx.emit(Event::CameAhead { segment, page });
+            if !ahead.mark {
+                self.map(cx, page, &[(ahead.mapping, Access::Read)]);
+            }
+        }
+        if self.prefetch.flights.came(cx.now, page).is_some() {
+            self.run_errands(cx);
+        }
+    }
+
+    /// What was asked for ahead may have stayed out for long.
+    pub(in super::super) fn look_ahead(&mut self, cx: &mut Cx<'_>) {
+        let given_up = |_| false;
+        let (_, next) = self.prefetch.flights.look(cx.now, quiet(cx), given_up);
+        if let Some(next) = next {
+            cx.arm(next, Timer::Ahead(self.segment));
+        }
+        self.run_errands(cx);
+    }
+
+    /// A process says how it will use pages. What it does not need stays: nobody else waits for it.
+    pub(in super::super) fn advise(
+        &mut self,
+        cx: &mut Cx<'_>,
+        who: (ClientId, Option<MappingId>),
+        (first, count): (PageIndex, PageCount),
+        advice: Advice,
+    ) {
+        let end = PageIndex(first.0.saturating_add(count.0));
+        if advice == Advice::WillNeed && cx.pace().ahead == 0 {
+            return;
+        }
+        self.prefetch.heed(who, (first, end), advice);
+        self.run_errands(cx);
+    }
+
+    /// Goes on with what was announced, as far as there is room.
+    fn run_errands(&mut self, cx: &mut Cx<'_>) {
+        let limit = cx.pace().ahead.min(ERRAND);
+        for _ in 0..ERRAND {
+            let Some((page, mapping)) = self.prefetch.next_errand(limit) else {
+                return;
+            };
+            let mark = false;
+            if self.open_ahead(cx, page, Ahead { mapping, mark }) {
+                self.greet(cx);
+                self.ask_ahead(cx, vec![page]);
+            }
+        }
+        // Perhaps every page is here, and no arrival brings us back; others come first.
+        cx.arm(cx.now, Timer::Ahead(self.segment));
+    }
+}
+
+/// After this long without an arrival others may be asked for.
+fn quiet(cx: &Cx<'_>) -> Duration {
+    cx.pace().resend_first / PATIENCE
+}
