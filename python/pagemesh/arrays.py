@@ -119,7 +119,8 @@ class Array(numpy.ndarray):
         ``"willneed"`` fetches its pages ahead, for reading, while the caller goes on; ``"dontneed"``
         drops copies of what others own. ``"sequential"``, ``"random"``, ``"normal"`` hold for the whole
         segment: how much is asked for ahead. It changes how soon loads are done, never what
-        they see.
+        they see. Under policy ``release`` nothing is asked for ahead without ``"willneed"`` or
+        ``"sequential"``, and ``"dontneed"`` does nothing.
         """
         home = self._known()
         if self.size:

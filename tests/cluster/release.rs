@@ -4,7 +4,7 @@
 use crate::replacement::{kills, lasting, strike};
 use crate::stress::{bad_network, seed};
 use crate::support::{Cluster, Player, eventually, finish_all, load, store, stress_time};
-use pagemesh::{Kind, Merge, Options, PAGE_SIZE, Policy};
+use pagemesh::{Advice, Kind, Merge, Options, PAGE_SIZE, Policy};
 use pagemesh_cli::sandbox::Plan;
 use pagemesh_tests::dice::Dice;
 use std::sync::atomic::Ordering::Relaxed;
@@ -380,6 +380,45 @@ fn a_store_is_seen_when_its_lock_has_come_and_not_asked_for_before() {
     assert_eq!(load(&maps[1], 0), 2);
     fourth.unlock();
     assert!(cluster.counter(0, "diffs_sent") >= 1);
+}
+
+/// Of memory that node 1 has used before, too: then only diffs are lacking.
+#[test]
+fn what_is_announced_is_there_before_it_is_touched() {
+    const PAGES: usize = 64;
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let maps = cluster.share_with("announced", PAGES as u64, release());
+    let segment = maps[1].segment();
+    for round in 1..4 {
+        for page in 0..PAGES {
+            store(&maps[0], page * PAGE_SIZE, round);
+        }
+        meet(&maps);
+        let came = cluster.counter(1, "came_ahead");
+        let faults = || cluster.counter(1, "faults_read") + cluster.counter(1, "faults_local");
+        segment.advise(0..segment.size(), Advice::WillNeed).unwrap();
+        eventually("what will be needed comes", || {
+            cluster.counter(1, "came_ahead") == came + PAGES as u64
+        });
+        let before = faults();
+        for page in 0..PAGES {
+            assert_eq!(load(&maps[1], page * PAGE_SIZE), round, "page {page}");
+        }
+        assert_eq!(faults(), before, "everything was there in round {round}");
+        meet(&maps);
+    }
+}
+
+/// A barrier of all of them.
+fn meet(maps: &[pagemesh::Mapping]) {
+    let parties = u32::try_from(maps.len()).unwrap();
+    std::thread::scope(|scope| {
+        for map in maps {
+            scope.spawn(move || map.segment().barrier(1, parties).wait().unwrap());
+        }
+    });
 }
 
 #[test]

@@ -265,7 +265,8 @@ int pagemesh_wait_change(pagemesh_segment_t *segment, uint64_t offset, uint8_t e
 
 /* Says how this process will use bytes; a length of 0 means up to the end. Never
  * changes what loads see, only how soon. The first three hold for all of the
- * segment. Does not wait for what it causes. */
+ * segment. Does not wait for what it causes. Under policy release nothing is fetched
+ * ahead without SEQUENTIAL or WILLNEED, and DONTNEED does nothing. */
 int pagemesh_advise(pagemesh_segment_t *segment, uint64_t offset, uint64_t length, int advice);
 
 /* How numbers that several nodes accumulated become one. */

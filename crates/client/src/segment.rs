@@ -178,6 +178,10 @@ impl Segment {
     /// are fetched for reading, and appear in the process's first mapping of the
     /// segment; nobody waits for them here.
     ///
+    /// Under policy `release` nothing is fetched ahead that is not announced, by
+    /// [`Advice::WillNeed`] or [`Advice::Sequential`], and [`Advice::DontNeed`] does nothing: pages that
+    /// nobody uses cost nobody anything.
+    ///
     /// # Errors
     /// [`Error::Invalid`] for an empty range, or one outside of the segment.
     pub fn advise(&self, bytes: Range<u64>, advice: Advice) -> Result<()> {
