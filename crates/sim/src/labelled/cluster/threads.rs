@@ -138,15 +138,7 @@ impl Cluster {
                 self.sighted.stores += 1;
                 self.golden.store(byte, host, value);
             }
-            Step::Need(first, count) => {
-                let request = Request::Advise {
-                    segment: self.hosts[host].segment.unwrap_or_default(),
-                    first: PageIndex(first),
-                    count: PageCount(count),
-                    advice: Advice::WillNeed,
-                };
-                return self.ask(thread, request);
-            }
+            Step::Need(first, count) => return self.announce(thread, (first, count)),
             Step::Declare(at) => return self.declare(thread, at),
             Step::Add(at, with) => {
                 let Some(()) = self.add(thread, at, with)? else {
@@ -200,6 +192,18 @@ impl Cluster {
         self.threads[thread].steps.pop_front();
         self.run_soon(thread);
         Ok(())
+    }
+
+    /// A thread says which pages it will need.
+    fn announce(&mut self, thread: usize, (first, count): (u32, u32)) -> Check {
+        let host = self.threads[thread].host;
+        let request = Request::Advise {
+            segment: self.hosts[host].segment.unwrap_or_default(),
+            first: PageIndex(first),
+            count: PageCount(count),
+            advice: Advice::WillNeed,
+        };
+        self.ask(thread, request)
     }
 
     /// A thread says how a number is accumulated.
