@@ -14,6 +14,8 @@ pub(crate) use flight::Flights;
 pub(crate) use gather::gather;
 pub(crate) use walk::{Burst, Habit, Walks};
 
+use crate::shell::Cx;
+use core::time::Duration;
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::{ClientId, MappingId, PageIndex};
 use serde::{Deserialize, Serialize};
@@ -46,6 +48,14 @@ pub(crate) struct Ahead {
     /// The first page of a burst is not mapped: touching it says that the pages
     /// before it were wanted, and it is time to ask for more.
     pub(crate) mark: bool,
+}
+
+/// Of the first wait for an answer this part is enough to notice that nothing comes.
+const NOTICED: u32 = 5;
+
+/// After this long without an arrival something that was asked for ahead stays out.
+pub(crate) fn quiet(cx: &Cx<'_>) -> Duration {
+    cx.pace().resend_first / NOTICED
 }
 
 impl Prefetch {

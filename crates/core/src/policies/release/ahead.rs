@@ -8,20 +8,16 @@
 //! overtaken is not asked for again at once: a page may need a copy first and then diffs.
 
 use super::Release;
-use super::page::{Copy, Miss};
+use super::page::{Copy, Miss, Page};
 use crate::event::Event;
 use crate::limits::ERRAND;
 use crate::policies::Who;
-use crate::prefetch::{Ahead, Burst};
+use crate::prefetch::{Ahead, Burst, quiet};
 use crate::shell::Cx;
 use crate::timers::Timer;
-use core::time::Duration;
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::Access;
 use pagemesh_wire::{ClientId, MappingId, PageCount, PageIndex};
-
-/// What has not come after this many times the first wait for an answer leaves room for others.
-const PATIENCE: u32 = 5;
 
 impl Release {
     /// A thread stopped at a page. Returns the pages it will come to, if it has announced that it
@@ -38,21 +34,21 @@ impl Release {
         let walks = self.prefetch.walks.get_mut(&who.client);
         let announced = walks.filter(|walks| limit > 0 && walks.is_announced());
         let burst = announced.and_then(|walks| walks.fault(page, access, who.pages, fare));
-        burst.map_or_else(Vec::new, |burst| self.expect(cx, who.mapping, burst))
+        burst.map_or_else(Vec::new, |burst| self.open_burst(cx, who.mapping, burst))
     }
 
-    /// Those pages of a burst that are to be made whole.
-    fn expect(&mut self, cx: &mut Cx<'_>, mapping: MappingId, burst: Burst) -> Vec<PageIndex> {
+    /// Begins to make the pages of a burst whole; those for which that is to be done.
+    fn open_burst(&mut self, cx: &mut Cx<'_>, mapping: MappingId, burst: Burst) -> Vec<PageIndex> {
         // A store stops at its page anyway, for a twin.
         let stops = burst.access == Access::Write;
-        let mut expected = Vec::new();
+        let mut opened = Vec::new();
         for (at, page) in burst.pages().enumerate() {
             let mark = stops || at == 0;
             if self.open_ahead(cx, page, Ahead { mapping, mark }) {
-                expected.push(page);
+                opened.push(page);
             }
         }
-        expected
+        opened
     }
 
     /// Begins to make a page whole of which nobody has need yet, unless it is, or is being made.
@@ -61,14 +57,15 @@ impl Release {
         if index.0 >= self.size || self.leaving || self.is_in_doubt(index) {
             return false;
         }
+        // Zeros nobody has to be asked for, and nothing is remembered of them.
+        let is_zeros = |page: &Page| page.copy == Copy::None && page.notices.is_empty();
+        if self.history.floor.is_empty() && self.pages.get(&index).is_none_or(is_zeros) {
+            return false;
+        }
         let timer = self.timer(index);
-        let untouched = self.history.floor.is_empty();
         let page = self.pages.entry(index).or_default();
         if page.copy == Copy::Frame || page.miss.is_some() || page.lost.is_some() {
             return false;
-        }
-        if untouched && page.copy == Copy::None && page.notices.is_empty() {
-            return false; // zeros, which nobody has to be asked for
         }
         let mut miss = Miss::new(cx.backoff(timer), cx.now);
         miss.ahead = Some(ahead);
@@ -149,9 +146,4 @@ impl Release {
         // Perhaps every page is here, and no arrival brings us back; others come first.
         cx.arm(cx.now, Timer::Ahead(self.segment));
     }
-}
-
-/// After this long without an arrival others may be asked for.
-fn quiet(cx: &Cx<'_>) -> Duration {
-    cx.pace().resend_first / PATIENCE
 }

@@ -8,10 +8,9 @@ use crate::effect::{Effect, Rights};
 use crate::event::Event;
 use crate::limits::ERRAND;
 use crate::policies::Who;
-use crate::prefetch::{Ahead, Burst, gather};
+use crate::prefetch::{Ahead, Burst, gather, quiet};
 use crate::shell::Cx;
 use crate::timers::Timer;
-use core::time::Duration;
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Access, Manager};
 use pagemesh_wire::{ClientId, MappingId, NodeId, PageCount, PageIndex};
@@ -133,11 +132,6 @@ impl Sequential {
             self.at(cx, page, |desk| desk.evict(false));
         }
     }
-}
-
-/// After this long without an arrival something is asked for again.
-fn quiet(cx: &Cx<'_>) -> Duration {
-    cx.pace().resend_first / PATIENCE
 }
 
 impl Desk<'_, '_> {
