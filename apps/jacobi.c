@@ -2,10 +2,12 @@
  * the mean of its four neighbours, again and again (T22: a form of successive
  * over-relaxation, 2000 x 1000).
  *
- * Each process has a band of rows. It computes into private memory, waits for the
- * others, and copies into the shared grid; only the rows between two bands
- * interest two processes, and all others are copied before it waits. Two barriers an
- * iteration, no locks. */
+ * Each process has a band of rows. A row's new points go into private memory and
+ * from there into the grid, as soon as the row below it does not need the old ones
+ * any more; so what is private stays in the nearest caches. Only the rows between
+ * two bands interest two processes: these are copied when all have computed. Two
+ * barriers an iteration, no locks.
+ */
 #include <string.h>
 
 #include <Tmk.h>
@@ -31,27 +33,80 @@ static void fill(float *plate, long begin, long end)
     }
 }
 
-/* One iteration for rows begin..end, from the plate into scratch memory. */
-static void relax(const float *plate, float *scratch, long begin, long end)
+/* Rows begin..end. So many at each end are copied later than the others, since they
+ * lie on pages of which somebody else reads something. */
+typedef struct {
+    long begin, end, edge;
+    float *scratch;
+} band;
+
+static band band_of(long begin, long end, long edge)
 {
-    for (long row = begin; row < end; row++) {
-        const float *above = plate + (row - 1) * columns;
-        const float *here = plate + row * columns;
-        const float *below = plate + (row + 1) * columns;
-        float *next = scratch + (row - begin) * columns;
-        for (long column = 1; column < columns - 1; column++) {
-            next[column] = 0.25f * (above[column] + below[column] + here[column - 1] +
-                                    here[column + 1]);
-        }
+    /* Two rows are enough for those between the edges. */
+    float *scratch = app_memory((size_t)((2 * edge + 2) * columns), sizeof(float));
+    return (band){ begin, end, edge, scratch };
+}
+
+static int waits(const band *band, long row)
+{
+    return row < band->begin + band->edge || row >= band->end - band->edge;
+}
+
+/* Where the new points of a row are. */
+static float *next_of(const band *band, long row)
+{
+    long place;
+    if (row < band->begin + band->edge) {
+        place = row - band->begin;
+    } else if (row >= band->end - band->edge) {
+        place = band->edge + row - (band->end - band->edge);
+    } else {
+        place = 2 * band->edge + row % 2;
+    }
+    return band->scratch + place * columns;
+}
+
+static void relax(const float *plate, const band *band, long row)
+{
+    const float *above = plate + (row - 1) * columns;
+    const float *here = plate + row * columns;
+    const float *below = plate + (row + 1) * columns;
+    float *next = next_of(band, row);
+    for (long column = 1; column < columns - 1; column++) {
+        next[column] = 0.25f * (above[column] + below[column] + here[column - 1] +
+                                here[column + 1]);
     }
 }
 
-/* Copies rows from..upto, of those that begin at `begin` in scratch memory. */
-static void copy(float *plate, const float *scratch, long begin, long from, long upto)
+static void copy(float *plate, const band *band, long row)
 {
-    for (long row = from; row < upto; row++) {
-        memcpy(plate + row * columns + 1, scratch + (row - begin) * columns + 1,
-               (size_t)(columns - 2) * sizeof(float));
+    memcpy(plate + row * columns + 1, next_of(band, row) + 1,
+           (size_t)(columns - 2) * sizeof(float));
+}
+
+/* One iteration, but for the copying of the edges. */
+static void sweep(float *plate, const band *band)
+{
+    for (long row = band->begin; row < band->end; row++) {
+        relax(plate, band, row);
+        if (row > band->begin && !waits(band, row - 1)) {
+            copy(plate, band, row - 1);
+        }
+    }
+    if (!waits(band, band->end - 1)) {
+        copy(plate, band, band->end - 1);
+    }
+}
+
+static void copy_edges(float *plate, const band *band)
+{
+    long inner = band->begin + band->edge;
+    for (long row = band->begin; row < inner; row++) {
+        copy(plate, band, row);
+    }
+    long last = band->end - band->edge;
+    for (long row = last > inner ? last : inner; row < band->end; row++) {
+        copy(plate, band, row);
     }
 }
 
@@ -73,15 +128,14 @@ static double sum(const float *plate)
 
 static double solve_alone(float *plate)
 {
-    float *scratch = app_memory((size_t)(rows * columns), sizeof(float));
+    band all = band_of(1, rows - 1, 0);
     fill(plate, 0, rows);
     double begun = app_now();
     for (long turn = 0; turn < iterations; turn++) {
-        relax(plate, scratch, 1, rows - 1);
-        copy(plate, scratch, 1, 1, rows - 1);
+        sweep(plate, &all);
     }
     double took = app_now() - begun;
-    free(scratch);
+    free(all.scratch);
     return took;
 }
 
@@ -114,19 +168,16 @@ static double solve_together(void)
     Tmk_barrier(3);
     see_neighbours(begin, end);
     Tmk_barrier(3);
-    float *scratch = app_memory((size_t)((end - begin) * columns) + 1, sizeof(float));
-    long edge = edge_of(begin, end);
+    band own = band_of(begin, end, edge_of(begin, end));
     double begun = app_now();
     for (long turn = 0; turn < iterations; turn++) {
-        relax(grid, scratch, begin, end);
-        copy(grid, scratch, begin, begin + edge, end - edge);
+        sweep(grid, &own);
         Tmk_barrier(1);
-        copy(grid, scratch, begin, begin, begin + edge);
-        copy(grid, scratch, begin, end - edge, end);
+        copy_edges(grid, &own);
         Tmk_barrier(2);
     }
     double took = app_now() - begun;
-    free(scratch);
+    free(own.scratch);
     return took;
 }
 
