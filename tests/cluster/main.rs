@@ -14,6 +14,7 @@ mod compressing;
 mod conditions;
 mod daemon_deaths;
 mod debuggers;
+mod hatches;
 mod histories;
 mod leaving;
 mod litmus;

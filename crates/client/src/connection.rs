@@ -5,9 +5,14 @@
 //! that call's bell. When the reader has what it waited for, it makes another
 //! waiting thread the reader. So a lone thread pays one send and one receive,
 //! and no thread of ours runs in the program.
+//!
+//! Brief requests of a process that asks often go past the socket, through its hatch ([`hatch`]).
 
 mod call;
 mod desk;
+mod hatch;
+#[cfg(test)]
+mod hatch_tests;
 mod heir;
 #[cfg(test)]
 mod tests;
@@ -22,6 +27,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use desk::{Desk, Gone};
+use hatch::OurHatch;
 use heir::Heir;
 use pagemesh_os::kept::{Mark, kept};
 use pagemesh_os::seqpacket::Socket;
@@ -35,7 +41,7 @@ use crate::{Error, Result};
 
 /// Of so many requests whose replies nobody awaits, one is awaited after all,
 /// lest they fill the socket.
-const UNREAD_LIMIT: u32 = 32;
+const UNREAD_LIMIT: u64 = 32;
 
 /// How long that may take.
 const TELL_PATIENCE: Duration = Duration::from_secs(1);
@@ -51,6 +57,7 @@ pub struct Connection {
     socket: Socket,
     belongs: Belonging,
     desk: Guarded<Desk>,
+    hatch: OurHatch,
     /// While this process forks: the connection of its child.
     heir: Guarded<Option<Heir>>,
 }
@@ -69,6 +76,7 @@ impl Connection {
             socket: socket.into(),
             belongs: Belonging::new(),
             desk: Guarded::default(),
+            hatch: OurHatch::default(),
             heir: Guarded::default(),
         }
     }
@@ -97,9 +105,30 @@ impl Connection {
         if !self.is_ours() {
             return Err(Error::Forked);
         }
-        let (number, bell) = self.desk.lock().open(undo)?;
-        let call = Call::new(self, number, bell);
-        match self.send(&RequestPacket { number, request }, fds) {
+        let brief = fds.is_empty() && request.is_brief();
+        if brief && self.hatch.is_wanted() {
+            self.open_hatch()?;
+        }
+        let mut desk = self.desk.lock();
+        let unheard = desk.unheard();
+        let (number, bell) = desk.open(undo)?;
+        drop(desk);
+        let mut call = Call::new(self, number, bell);
+        let packet = RequestPacket { number, request };
+        if brief {
+            call.way = self.hatch.way(number);
+        }
+        let sent = match &call.way {
+            Some(way) if unheard == 0 && way.post(&packet.encode()) => {
+                self.desk.lock().detour(number);
+                if way.must_knock() {
+                    self.knock();
+                }
+                Ok(())
+            }
+            _ => self.send(&packet, fds),
+        };
+        match sent {
             // A daemon that went may have said why; whoever reads will hear it.
             Ok(()) | Err(Error::DaemonGone) => Ok(call),
             Err(error) => {
@@ -109,6 +138,28 @@ impl Connection {
         }
     }
 
+    /// Asks for a hatch. Without one everything goes through the socket.
+    fn open_hatch(&self) -> Result<()> {
+        match self.ask(Request::Hatch, after(PATIENCE)) {
+            Ok(mut answer) => {
+                if let Some(memory) = answer.fds.pop() {
+                    // What is no hatch is not used.
+                    let _ = self.hatch.open(memory);
+                }
+                Ok(())
+            }
+            Err(Error::Refused(_)) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The daemon may not look into the hatch.
+    fn knock(&self) {
+        let number = self.number();
+        let request = Request::Knock;
+        self.send_surely(&RequestPacket { number, request });
+    }
+
     /// Says something whose reply does not matter. A daemon that is gone need
     /// not be told, and neither may a forked child tell its parent's.
     pub fn tell(&self, request: Request) {
@@ -116,13 +167,13 @@ impl Connection {
             return;
         }
         let mut desk = self.desk.lock();
-        desk.unread += 1;
-        if desk.unread < UNREAD_LIMIT {
+        if desk.unheard() + 1 < UNREAD_LIMIT {
             let number = desk.number();
             drop(desk);
             self.send_surely(&RequestPacket { number, request });
+            // Only now: who is answered meanwhile may have asked before this.
+            self.desk.lock().tell();
         } else {
-            desk.unread = 0;
             drop(desk);
             // Whoever waits reads what has come for all.
             let _ = self.ask(request, after(TELL_PATIENCE));
@@ -144,7 +195,14 @@ impl Connection {
     }
 
     /// Waits for the next reply to a call.
-    fn next(&self, call: &Call<'_>, until: Option<Instant>) -> Result<Answer> {
+    fn next(&self, call: &mut Call<'_>, until: Option<Instant>) -> Result<Answer> {
+        if let Some(way) = call.way.take() {
+            let (came, stop) = way.wait(until);
+            if let Some(bytes) = came {
+                return self.came(call.number(), &bytes);
+            }
+            stop?;
+        }
         let mut desk = self.desk.lock();
         let outcome = loop {
             if let Some(answer) = desk.take(call.number()) {
@@ -181,6 +239,32 @@ impl Connection {
         outcome
     }
 
+    /// An answer that came through the hatch.
+    fn came(&self, number: u64, bytes: &[u8]) -> Result<Answer> {
+        let mut desk = self.desk.lock();
+        match ReplyPacket::decode(bytes) {
+            Ok(packet) if packet.number == number => {
+                desk.answered(number);
+                Ok(Answer {
+                    reply: packet.reply,
+                    fds: Vec::new(),
+                })
+            }
+            _ => {
+                desk.end(Gone::Malformed);
+                Err(Gone::Malformed.into())
+            }
+        }
+    }
+
+    /// An answer that came through the hatch, and nobody waits for it any more.
+    fn unseen(&self, number: u64, bytes: &[u8]) {
+        if let Ok(answer) = self.came(number, bytes) {
+            let mut desk = self.desk.lock();
+            self.deliver(&mut desk, Packet::Answer(number, answer));
+        }
+    }
+
     /// Hands a packet to its call.
     fn deliver(&self, desk: &mut Desk, packet: Packet) {
         match packet {
@@ -191,6 +275,7 @@ impl Connection {
                     let number = desk.number();
                     let packet = RequestPacket { number, request };
                     let _ = self.socket.send_now(&packet.encode(), &[]);
+                    desk.tell();
                 }
             }
             Packet::End(gone) => desk.end(gone),

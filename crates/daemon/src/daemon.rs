@@ -125,6 +125,11 @@ impl Daemon {
             .flatten()
             .min();
         self.driver.hands.acknowledge();
+        if !self.driver.hands.sessions.hatches.look_away() {
+            self.poll(Some(0))?;
+            self.hatches(true)?;
+            return Ok(());
+        }
         self.driver.hands.count(Count::Sleeps, 1);
         self.poll(due.map(|due| due.saturating_sub(now)))
     }
@@ -266,6 +271,37 @@ impl Daemon {
         }
     }
 
+    /// Handles what a process has put into its hatch, if anybody has. What is not for a lock has to
+    /// wait until those were heard who are gone.
+    fn hatches(&mut self, ends_are_heard: bool) -> Result<bool> {
+        let Some(client) = self.driver.hands.sessions.hatches.asker() else {
+            return Ok(false);
+        };
+        if !ends_are_heard && !self.is_for_a_lock(client) {
+            self.poll(Some(0))?;
+        }
+        self.take_from_hatch(client);
+        self.came(clock::monotonic());
+        Ok(true)
+    }
+
+    fn is_for_a_lock(&mut self, client: ClientId) -> bool {
+        let hatches = &self.driver.hands.sessions.hatches;
+        let length = hatches.request(client, &mut self.packet);
+        length.is_some_and(|length| awake::wants_a_lock(&self.packet[..length]))
+    }
+
+    /// Handles what lies in the hatch of a process, and then takes it out: so it is not lost should
+    /// we end in between.
+    fn take_from_hatch(&mut self, client: ClientId) {
+        let hatches = &self.driver.hands.sessions.hatches;
+        if let Some(length) = hatches.request(client, &mut self.packet) {
+            self.driver.through_hatch(client, &self.packet[..length]);
+            self.driver.hands.sessions.hatches.handled(client);
+            self.driver.cut_off();
+        }
+    }
+
     /// Handles what a process has asked, up to what is not `wanted`; whether it has asked anything.
     fn requests(&mut self, client: ClientId, wanted: fn(&[u8]) -> bool) -> bool {
         let mut any = false;
@@ -280,6 +316,12 @@ impl Daemon {
                     let bytes = &self.packet[..packet.len];
                     if !wanted(bytes) {
                         return any;
+                    }
+                    if self.driver.hands.sessions.hatches.has_asked(client) {
+                        // That was asked before.
+                        self.take_from_hatch(client);
+                        any = true;
+                        continue;
                     }
                     let fds = Descriptors {
                         fds: packet.fds,

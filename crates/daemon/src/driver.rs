@@ -433,6 +433,9 @@ impl Driver {
         for mapping in session.mappings {
             self.hands.keeper.drop(Tag::Mapping(mapping));
         }
+        if self.hands.sessions.hatches.close(client) {
+            self.hands.keeper.drop(Tag::Hatch(client));
+        }
         self.hands.keeper.drop(Tag::Session(client));
     }
 

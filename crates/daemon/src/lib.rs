@@ -23,6 +23,7 @@ mod forks;
 mod fuse;
 mod handoff;
 mod hands;
+mod hatches;
 mod heirs;
 mod in_place;
 pub mod keeper;

@@ -100,6 +100,9 @@ impl Hands {
         for (client, session) in self.sessions.iter() {
             put(Tag::Session(client), session.socket.as_fd());
         }
+        for (client, hatch) in self.sessions.hatches.iter() {
+            put(Tag::Hatch(client), hatch);
+        }
         for (id, segment) in self.pages.segments.iter() {
             put(Tag::Memory(id), segment.memory.as_fd());
             put(Tag::Locks(id), segment.locks.area());

@@ -1,6 +1,7 @@
 //! Requests of local processes.
 
 use crate::driver::Driver;
+use crate::keeper::Tag;
 use crate::mapping::Place;
 use crate::note::Note;
 use crate::tally::Count;
@@ -10,7 +11,7 @@ use pagemesh_os::seqpacket::Sender;
 use pagemesh_wire::local::{LOCAL_VERSION, Reply, Request, RequestPacket, StampKind};
 use pagemesh_wire::peer::{Call, Refusal};
 use pagemesh_wire::{ClientId, NodeId, PageCount};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 mod knowledge;
 mod memory;
@@ -56,6 +57,19 @@ impl Driver {
         let alone = packet.as_ref().is_some_and(sysv);
         self.serve(client, packet, fds);
         alone
+    }
+
+    /// A process asked through its hatch.
+    pub(crate) fn through_hatch(&mut self, client: ClientId, bytes: &[u8]) {
+        let packet = RequestPacket::decode(bytes).ok();
+        if packet
+            .as_ref()
+            .is_some_and(|packet| !packet.request.is_brief())
+        {
+            return self.refuse_session(client, "a request that does not go through a hatch");
+        }
+        self.hands.count(Count::RequestsByHatch, 1);
+        self.serve(client, packet, Descriptors::default());
     }
 
     fn serve(&mut self, client: ClientId, packet: Option<RequestPacket>, fds: Descriptors) {
@@ -145,6 +159,19 @@ impl Driver {
         self.hands.reply(client, number, reply, fds);
     }
 
+    fn open_hatch(&mut self, client: ClientId, number: u64) -> Answer {
+        let limit = |why: String| Refusal::Limit(why);
+        let opened = self.hands.sessions.hatches.open(client);
+        let opened = opened.map_err(|error| limit(format!("no memory for a hatch: {error}")))?;
+        let fd = opened.ok_or_else(|| limit("too many processes have a hatch".into()))?;
+        // Kept before it is lent: what is put there must not be lost.
+        self.hands
+            .keeper
+            .put(Tag::Hatch(client), Vec::new(), fd.as_fd());
+        self.hands.reply(client, number, Reply::Hatch, vec![fd]);
+        Ok(None)
+    }
+
     fn request(
         &mut self,
         client: ClientId,
@@ -187,6 +214,9 @@ impl Driver {
             }
             Request::Status => Ok(Some(Reply::Status(self.status()))),
             Request::Paths => Ok(Some(Reply::Paths(self.paths()))),
+            Request::Hatch => self.open_hatch(client, number),
+            // Who reads this has looked there before.
+            Request::Knock => Ok(None),
             Request::LockSlot { key } => self.lock_slot(client, key),
             Request::Unlock { key } => self.unlock(Asked { client, number }, key),
             Request::Counters => Ok(Some(Reply::Counters(self.counters()))),

@@ -1,6 +1,7 @@
 //! All connected processes.
 
 use crate::daemon::Token;
+use crate::hatches::Hatches;
 use crate::note::Note;
 use crate::session::{Sent, Session};
 use pagemesh_os::poll::Poll;
@@ -16,6 +17,8 @@ use std::os::fd::{AsFd, OwnedFd};
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     by_id: BTreeMap<ClientId, Session>,
+    /// The hatches of those that have one.
+    pub(crate) hatches: Hatches,
     last: u32,
     /// To be cut off when the effects under way are done.
     doomed: Vec<ClientId>,
@@ -140,7 +143,11 @@ impl Sessions {
         if session.outlived_by.is_some() {
             return None;
         }
-        match session.send(&ReplyPacket { number, reply }, fds) {
+        let packet = ReplyPacket { number, reply };
+        if fds.is_empty() && self.hatches.answer(client, &packet) {
+            return None;
+        }
+        match session.send(&packet, fds) {
             Sent::All => None,
             Sent::Queued => {
                 self.want_write(client, true, poll);

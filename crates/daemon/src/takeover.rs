@@ -47,6 +47,7 @@ pub(crate) struct Estate {
     keeper: Keeper,
     singles: BTreeMap<Tag, OwnedFd>,
     sessions: BTreeMap<ClientId, Socket>,
+    hatches: BTreeMap<ClientId, OwnedFd>,
     memory: BTreeMap<SegmentId, OwnedFd>,
     locks: BTreeMap<SegmentId, OwnedFd>,
     mappings: BTreeMap<MappingId, (Whole, OwnedFd)>,
@@ -123,6 +124,7 @@ impl Estate {
             keeper,
             singles: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            hatches: BTreeMap::new(),
             memory: BTreeMap::new(),
             locks: BTreeMap::new(),
             mappings: BTreeMap::new(),
@@ -130,6 +132,7 @@ impl Estate {
         for Held { tag, note, fd } in held {
             match tag {
                 Tag::Session(client) => drop(estate.sessions.insert(client, fd.into())),
+                Tag::Hatch(client) => drop(estate.hatches.insert(client, fd)),
                 Tag::Memory(segment) => drop(estate.memory.insert(segment, fd)),
                 Tag::Locks(segment) => drop(estate.locks.insert(segment, fd)),
                 Tag::Mapping(id) => {
@@ -195,9 +198,15 @@ impl Estate {
         hands.keeper.by(self.keeper);
         let sessions = self.sessions.keys().copied().map(Tag::Session);
         let mappings = self.mappings.keys().copied().map(Tag::Mapping);
-        let kept: Vec<_> = sessions.chain(mappings).collect();
+        let hatches = self.hatches.keys().copied().map(Tag::Hatch);
+        let kept: Vec<_> = sessions.chain(mappings).chain(hatches).collect();
         for (client, socket) in self.sessions {
             hands.sessions.restore(client, socket, &hands.poll)?;
+        }
+        for (client, memory) in self.hatches {
+            if hands.sessions.get(client).is_some() {
+                hands.sessions.hatches.restore(client, memory)?;
+            }
         }
         let mut locks = self.locks;
         for (id, memory) in self.memory {
@@ -258,7 +267,7 @@ impl Hands {
     /// no more.
     fn drop_needless(&self, kept: &[Tag]) {
         let needless = |tag: &Tag| match tag {
-            Tag::Session(client) => self.sessions.get(*client).is_none(),
+            Tag::Session(client) | Tag::Hatch(client) => self.sessions.get(*client).is_none(),
             Tag::Mapping(id) => self.pages.mappings.get(*id).is_none(),
             _ => false,
         };
@@ -339,48 +348,76 @@ impl Driver {
     /// handled as it comes; the first of each process at once, since it might be
     /// done by half.
     fn take_up_requests(&mut self) {
-        let mut clients: Vec<_> = self
-            .hands
-            .sessions
-            .iter()
-            .map(|(client, _)| client)
+        let sessions = self.hands.sessions.iter();
+        let all: Vec<_> = sessions
+            .map(|(client, session)| (client, session.handled.clone()))
             .collect();
-        clients.sort_unstable();
         let mut buffer = vec![0; MAX_PACKET];
-        for client in clients {
-            let Some(session) = self.hands.sessions.get(client) else {
-                continue;
-            };
-            let Ok(Some(packet)) = session.socket.peek_now(&mut buffer) else {
-                continue;
-            };
-            let bytes = &buffer[..packet.len];
-            let request = RequestPacket::decode(bytes).ok();
-            let number = request.as_ref().map(|request| request.number);
-            match session.handled.clone() {
-                Some((handled, reply)) if number == Some(handled) => {
-                    let fork = request.is_some_and(|packet| packet.request == Request::Fork);
-                    match reply {
-                        // That one is for the child.
-                        Some(Reply::Welcome { client, .. }) if fork => {
-                            let reply = reply.expect("just seen");
-                            self.hands.reply(client, WELCOME, reply, Vec::new());
-                        }
-                        Some(reply) => self.hands.reply(client, handled, reply, Vec::new()),
-                        None => {}
-                    }
-                }
-                _ => {
-                    let fds = Descriptors {
-                        fds: packet.fds,
-                        lost: packet.fds_lost,
-                        sender: packet.sender,
-                    };
-                    self.packet(client, bytes, fds);
-                }
-            }
-            self.hands.sessions.took_packet(client);
+        for (client, handled) in all {
+            self.take_up_hatch(client, handled.as_ref(), &mut buffer);
+            self.take_up_packet(client, handled.as_ref(), &mut buffer);
         }
         self.cut_off();
     }
+
+    fn take_up_hatch(&mut self, client: ClientId, handled: Option<&Handled>, buffer: &mut [u8]) {
+        let Some(length) = self.hands.sessions.hatches.request(client, buffer) else {
+            return;
+        };
+        let bytes = &buffer[..length];
+        let request = RequestPacket::decode(bytes).ok();
+        if !self.was_handled(client, request.as_ref(), handled) {
+            self.through_hatch(client, bytes);
+        }
+        self.hands.sessions.hatches.handled(client);
+    }
+
+    fn take_up_packet(&mut self, client: ClientId, handled: Option<&Handled>, buffer: &mut [u8]) {
+        let Some(session) = self.hands.sessions.get(client) else {
+            return;
+        };
+        let Ok(Some(packet)) = session.socket.peek_now(buffer) else {
+            return;
+        };
+        let bytes = &buffer[..packet.len];
+        let request = RequestPacket::decode(bytes).ok();
+        if !self.was_handled(client, request.as_ref(), handled) {
+            let fds = Descriptors {
+                fds: packet.fds,
+                lost: packet.fds_lost,
+                sender: packet.sender,
+            };
+            self.packet(client, bytes, fds);
+        }
+        self.hands.sessions.took_packet(client);
+    }
+
+    /// Whether this is what was acted upon last. It is answered once more then, if that is not the
+    /// node's business.
+    fn was_handled(
+        &mut self,
+        client: ClientId,
+        request: Option<&RequestPacket>,
+        handled: Option<&Handled>,
+    ) -> bool {
+        let (Some(request), Some((number, reply))) = (request, handled) else {
+            return false;
+        };
+        if request.number != *number {
+            return false;
+        }
+        match reply {
+            // That one is for the child.
+            Some(Reply::Welcome { client: child, .. }) if request.request == Request::Fork => {
+                let reply = reply.clone().expect("just seen");
+                self.hands.reply(*child, WELCOME, reply, Vec::new());
+            }
+            Some(reply) => self.hands.reply(client, *number, reply.clone(), Vec::new()),
+            None => {}
+        }
+        true
+    }
 }
+
+/// The number of the request that was acted upon last, and its answer.
+type Handled = (u64, Option<Reply>);

@@ -120,6 +120,8 @@ counts! {
     SessionsTurnedAway => "sessions_turned_away",
     /// Requests of processes.
     Requests => "requests",
+    /// Those of them that came through a hatch, not through the socket.
+    RequestsByHatch => "requests_by_hatch",
     /// Requests of processes that were refused, with a reason; withdrawn ones aside.
     RequestsRefused => "requests_refused",
     /// Times the driver fell asleep waiting.

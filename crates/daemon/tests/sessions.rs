@@ -4,10 +4,11 @@ mod common;
 
 use common::{Client, Daemon, permitted};
 use pagemesh_daemon::{Options, run};
+use pagemesh_os::hatch::{Answer, ROOM};
 use pagemesh_os::seqpacket::Socket;
-use pagemesh_wire::local::{Reply, Request};
+use pagemesh_wire::local::{Reply, ReplyPacket, Request, RequestPacket};
 use pagemesh_wire::peer::Refusal;
-use pagemesh_wire::{ByteLen, ByteOffset, PageIndex, SegmentId};
+use pagemesh_wire::{ByteLen, ByteOffset, PageIndex, SegmentId, SyncKey};
 use std::os::fd::{AsFd, OwnedFd};
 
 fn is_cut_off(socket: &Socket) -> bool {
@@ -37,6 +38,43 @@ fn nonsense_ends_the_session_and_nothing_else() {
     assert!(is_cut_off(&generous.socket), "descriptors nobody asked for");
 
     assert_eq!(good.counter("sessions_refused"), 3);
+    assert_eq!(good.status().clients, 1);
+    daemon.end().unwrap();
+}
+
+#[test]
+fn nonsense_in_a_hatch_ends_the_session_and_nothing_else() {
+    let daemon = Daemon::start(|_| {});
+    let mut good = daemon.client();
+    let packet = |number, request| RequestPacket { number, request }.encode();
+    let not_brief = packet(9, Request::Status);
+    for bytes in [vec![0xff; ROOM], not_brief, Vec::new()] {
+        let mut rude = daemon.client();
+        let hatch = rude.hatch();
+        assert!(hatch.post(9, &bytes));
+        rude.send(Request::Knock, &[]);
+        assert!(is_cut_off(&rude.socket));
+    }
+    assert_eq!(good.counter("sessions_refused"), 3);
+
+    let before = good.counter("requests_by_hatch");
+    let hatch = good.hatch();
+    let key = SyncKey {
+        segment: SegmentId(7),
+        number: 1,
+    };
+    hatch.expect(1_000);
+    assert!(hatch.post(1_000, &packet(1_000, Request::LockSlot { key })));
+    good.send(Request::Knock, &[]);
+    let answer = loop {
+        match hatch.take(1_000) {
+            Answer::Here(bytes) => break ReplyPacket::decode(&bytes).unwrap(),
+            Answer::ToCome => std::thread::yield_now(),
+            Answer::Elsewhere => panic!("it is to come here"),
+        }
+    };
+    assert!(answer.number == 1_000 && matches!(answer.reply, Reply::Refused(_)));
+    assert_eq!(good.counter("requests_by_hatch"), before + 1);
     assert_eq!(good.status().clients, 1);
     daemon.end().unwrap();
 }

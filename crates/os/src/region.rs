@@ -1,7 +1,7 @@
 //! Memory that outlives its process: a sealed memfd, mapped shared.
 //!
 //! What is stored here is seen by whoever maps the descriptor next, however the
-//! process that stored it ended. At most one process maps a region at a time;
+//! process that stored it ended. At most one process maps a region with bytes at a time;
 //! others may hold the descriptor. It has two parts: words, stored and loaded
 //! atomically, which say what in the other part, the bytes, can be believed.
 

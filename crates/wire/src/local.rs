@@ -3,7 +3,10 @@
 //! The socket is of type `SOCK_SEQPACKET`: one message a packet, in postcard
 //! encoding, at most [`MAX_PACKET`] bytes, with at most [`MAX_FDS`] descriptors.
 //! Requests carry a number that the reply repeats, so the threads of a process
-//! share one socket; replies come in any order.
+//! share one socket; replies come in any order. A process that asks often gets a *hatch*
+//! (`pagemesh_os::hatch`): brief requests and their replies go through shared memory then, the same
+//! packets. What was sent through the socket before is handled before, if it has been answered;
+//! what is sent there afterwards is handled afterwards.
 
 mod report;
 
@@ -281,6 +284,27 @@ pub enum Request {
     },
     /// What the ways to other members carry. → [`Reply::Paths`].
     Paths,
+    /// A hatch for requests that are brief ([`Request::is_brief`]). → [`Reply::Hatch`], with its
+    /// memory as descriptor.
+    Hatch,
+    /// A request lies in the hatch, in case the daemon does not look there. No reply.
+    Knock,
+}
+
+impl Request {
+    /// Whether it may go through the hatch: it is short, its only reply is, too, and as a rule
+    /// that comes soon.
+    #[must_use]
+    pub fn is_brief(&self) -> bool {
+        matches!(
+            self,
+            Self::LockSlot { .. }
+                | Self::Lock { .. }
+                | Self::Unlock { .. }
+                | Self::CondSignal { .. }
+                | Self::Barrier { .. }
+        )
+    }
 }
 
 /// How a process will use pages. Never changes what loads see, only how soon.
@@ -383,6 +407,8 @@ pub enum Reply {
     Races(RaceReport),
     /// The ways to all other living members.
     Paths(Vec<PathInfo>),
+    /// The hatch is open.
+    Hatch,
 }
 
 /// Who is at the other end of a socket, as the kernel says.

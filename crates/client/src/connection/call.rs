@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use pagemesh_wire::local::{Refusal, Reply};
 
+use super::hatch::Way;
 use super::{Answer, Connection};
 use crate::bell::{Bell, after};
 use crate::{Error, Result};
@@ -18,6 +19,8 @@ pub struct Call<'c> {
     connection: &'c Connection,
     number: u64,
     bell: Arc<Bell>,
+    /// Where the first reply is to come, if not through the socket.
+    pub(super) way: Option<Way<'c>>,
     state: State,
 }
 
@@ -37,6 +40,7 @@ impl<'c> Call<'c> {
             connection,
             number,
             bell,
+            way: None,
             state: State::Open,
         }
     }
@@ -71,7 +75,7 @@ impl<'c> Call<'c> {
     /// withdrawn; a reply that was faster still counts.
     pub fn finish(mut self, until: Option<Instant>) -> Result<Answer> {
         loop {
-            match self.connection.next(&self, until) {
+            match self.connection.next(&mut self, until) {
                 Err(stop) => return self.withdraw(stop),
                 // Said again by a daemon that went on in the place of another.
                 Ok(answer) if matches!(answer.reply, Reply::Waiting) => {}
@@ -127,6 +131,10 @@ impl Drop for Call<'_> {
     fn drop(&mut self) {
         if !self.connection.is_ours() {
             return;
+        }
+        let unseen = self.way.take().and_then(|way| way.give_up());
+        if let Some(bytes) = unseen {
+            self.connection.unseen(self.number, &bytes);
         }
         if self.state == State::Open {
             self.connection.cancel(self.number);

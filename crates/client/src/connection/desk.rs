@@ -45,8 +45,10 @@ pub struct Desk {
     pub reader: Option<usize>,
     /// For the next reader; the one that reads has taken it.
     pub buffer: Option<Box<[u8]>>,
-    /// Requests sent whose replies nobody awaits, since the last that was.
-    pub unread: u32,
+    /// Requests sent whose replies nobody awaits.
+    told: u64,
+    /// So many of these the daemon has surely handled: it has answered what was sent later.
+    heard: u64,
     /// There will be no more replies.
     pub gone: Option<Gone>,
 }
@@ -59,6 +61,8 @@ struct Entry {
     undo: Option<Request>,
     /// Nobody waits any more; kept for the sake of `undo`.
     orphan: bool,
+    /// If it goes through the socket: what had been told before.
+    behind: Option<u64>,
 }
 
 impl Desk {
@@ -67,7 +71,8 @@ impl Desk {
     pub fn forget(&mut self) {
         std::mem::forget(std::mem::take(&mut self.open));
         std::mem::forget(self.buffer.take());
-        (self.reader, self.unread, self.gone) = (None, 0, None);
+        (self.reader, self.gone) = (None, None);
+        (self.told, self.heard) = (0, 0);
     }
 
     /// A fresh number.
@@ -89,9 +94,35 @@ impl Desk {
             asleep: false,
             undo,
             orphan: false,
+            behind: Some(self.told),
         };
         self.open.insert(number, entry);
         Ok((number, bell))
+    }
+
+    /// Something was sent whose reply nobody awaits.
+    pub fn tell(&mut self) {
+        self.told += 1;
+    }
+
+    /// So many of these the daemon may not have handled yet. Nothing may overtake them.
+    pub fn unheard(&self) -> u64 {
+        self.told - self.heard
+    }
+
+    /// This call goes another way than the socket: its answer says nothing of what was told.
+    pub fn detour(&mut self, number: u64) {
+        if let Some(entry) = self.open.get_mut(&number) {
+            entry.behind = None;
+        }
+    }
+
+    /// The daemon answered this call.
+    pub fn answered(&mut self, number: u64) {
+        let entry = self.open.get(&number);
+        if let Some(behind) = entry.and_then(|entry| entry.behind) {
+            self.heard = self.heard.max(behind);
+        }
     }
 
     /// Closes a call. What it got unseen must be given back: now, by sending
@@ -110,7 +141,9 @@ impl Desk {
 
     /// The next reply to a call, if it has come.
     pub fn take(&mut self, number: u64) -> Option<Answer> {
-        self.open.get_mut(&number)?.inbox.pop_front()
+        let answer = self.open.get_mut(&number)?.inbox.pop_front()?;
+        self.answered(number);
+        Some(answer)
     }
 
     /// Notes whether a call's thread sleeps.

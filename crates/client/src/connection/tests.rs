@@ -9,22 +9,22 @@ use std::thread;
 use std::time::Duration;
 
 /// The daemon's end.
-struct Peer(Socket);
+pub(super) struct Peer(pub(super) Socket);
 
 impl Peer {
-    fn request(&self) -> Option<RequestPacket> {
+    pub(super) fn request(&self) -> Option<RequestPacket> {
         let mut buffer = vec![0; MAX_PACKET];
         let received = self.0.recv(&mut buffer).ok()??;
         Some(RequestPacket::decode(&buffer[..received.len]).unwrap())
     }
 
-    fn reply(&self, number: u64, reply: Reply) {
+    pub(super) fn reply(&self, number: u64, reply: Reply) {
         let packet = ReplyPacket { number, reply };
         self.0.send(&packet.encode(), &[]).unwrap();
     }
 }
 
-fn pair() -> (Connection, Peer) {
+pub(super) fn pair() -> (Connection, Peer) {
     let (ours, theirs) = Socket::pair().unwrap();
     (Connection::new(ours), Peer(theirs))
 }
@@ -33,7 +33,7 @@ fn probe(node: u16) -> Request {
     Request::Probe { node: NodeId(node) }
 }
 
-fn key(number: u64) -> SyncKey {
+pub(super) fn key(number: u64) -> SyncKey {
     SyncKey {
         segment: SegmentId::new(NodeId(1), 1),
         number,

@@ -52,6 +52,7 @@ impl Daemon {
     /// first: a thread just woken, a client, another daemon of this host.
     pub(super) fn spin(&mut self, now: u64, programs: Programs) -> Result<()> {
         self.turn_deaf()?;
+        self.driver.hands.sessions.hatches.look();
         self.rounds.quiet = programs != Programs::Run && self.waiter.is_quiet(now);
         let given_way = self.give_way(now);
         // Whoever was served may have run already.
@@ -60,6 +61,9 @@ impl Daemon {
         let asked = given_way && programs == Programs::Run;
         if busy && self.rounds.expected < EXPECTED {
             self.rounds.expected += 1;
+            if self.hatches(false)? {
+                return Ok(());
+            }
             // Who got the last page has probably come to the next.
             if self.driver.next_fault() || asked && self.next_request() {
                 self.came(now);
@@ -100,6 +104,7 @@ impl Daemon {
         if self.rounds.deaf {
             self.glance(1)?;
         }
+        self.hatches(true)?;
         Ok(())
     }
 
@@ -167,6 +172,9 @@ impl Daemon {
                 // Everything else has its turn now.
                 break;
             }
+            if self.hatches(false)? {
+                return Ok(true);
+            }
             self.driver.hands.catch_up(self.rounds.quiet);
             self.driver.hands.prepare();
         }
@@ -180,7 +188,7 @@ impl Daemon {
 
 /// Whether a request may be handled before it is known who has ended: a process that asks after
 /// another's end must find that. For a lock it waits anyway.
-fn wants_a_lock(packet: &[u8]) -> bool {
+pub(super) fn wants_a_lock(packet: &[u8]) -> bool {
     RequestPacket::decode(packet).is_ok_and(|packet| matches!(packet.request, Request::Lock { .. }))
 }
 

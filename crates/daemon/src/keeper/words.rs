@@ -4,7 +4,7 @@ use pagemesh_wire::{ClientId, MappingId, SegmentId};
 use serde::{Deserialize, Serialize};
 
 /// Both must speak the same; a keeper is older than the daemon after an upgrade.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// Names a thing that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -31,6 +31,8 @@ pub(crate) enum Tag {
     Mapping(MappingId),
     /// Twins and diffs.
     Twins,
+    /// The hatch of a process.
+    Hatch(ClientId),
 }
 
 /// What a daemon says. `Put` carries a descriptor.

@@ -4,6 +4,7 @@
 #![allow(dead_code, missing_docs, reason = "not every test uses everything")]
 
 use pagemesh_daemon::{Options, Waiting, run};
+use pagemesh_os::hatch::Hatch;
 use pagemesh_os::memfd::PAGE;
 use pagemesh_os::netns::die_with_parent;
 use pagemesh_os::seqpacket::Socket;
@@ -263,6 +264,11 @@ impl Client {
             Reply::Status(status) => status,
             other => panic!("{other:?}"),
         }
+    }
+
+    pub fn hatch(&mut self) -> Hatch {
+        assert_eq!(self.ask(Request::Hatch), Reply::Hatch);
+        Hatch::map(self.fds.pop().expect("its memory")).unwrap()
     }
 
     pub fn counter(&mut self, name: &str) -> u64 {

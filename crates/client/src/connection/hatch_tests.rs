@@ -1,0 +1,230 @@
+//! Requests through the hatch, against a peer that has one but is no daemon.
+
+use super::hatch::OFTEN;
+use super::tests::{Peer, key, pair};
+use super::*;
+use crate::bell::after;
+use pagemesh_os::hatch::{Hatch, ROOM};
+use pagemesh_wire::local::Refusal;
+use std::os::fd::AsFd as _;
+use std::thread;
+use std::time::Duration;
+
+fn lock(number: u64) -> Request {
+    Request::Lock { key: key(number) }
+}
+
+const LOCKED: Reply = Reply::Locked { recovered: false };
+
+/// The daemon's side of a hatch.
+struct Host {
+    peer: Peer,
+    hatch: Hatch,
+}
+
+impl Host {
+    /// Serves a process until it has asked for a hatch, which is open then.
+    fn of(peer: Peer) -> Self {
+        loop {
+            let packet = peer.request().unwrap();
+            if packet.request == Request::Hatch {
+                let hatch = Hatch::create().unwrap();
+                hatch.look(true);
+                let reply = ReplyPacket {
+                    number: packet.number,
+                    reply: Reply::Hatch,
+                };
+                peer.0.send(&reply.encode(), &[hatch.as_fd()]).unwrap();
+                return Self { peer, hatch };
+            }
+            peer.reply(packet.number, LOCKED);
+        }
+    }
+
+    /// What lies there now.
+    fn look(&self) -> Option<RequestPacket> {
+        let mut room = [0; ROOM];
+        let length = self.hatch.posted(&mut room)?;
+        Some(RequestPacket::decode(&room[..length]).unwrap())
+    }
+
+    /// The next request, when it lies there.
+    fn request(&self) -> RequestPacket {
+        loop {
+            if let Some(packet) = self.look() {
+                self.hatch.clear();
+                return packet;
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Answers there, if the answer is awaited there.
+    fn answer(&self, number: u64) -> bool {
+        let reply = LOCKED;
+        self.hatch
+            .answer(number, &ReplyPacket { number, reply }.encode())
+    }
+}
+
+/// A connection with a hatch, and the other side of it.
+fn hatched() -> (Connection, Host) {
+    let (connection, peer) = pair();
+    let host = thread::spawn(|| {
+        let host = Host::of(peer);
+        let number = host.request().number;
+        assert!(host.answer(number));
+        host
+    });
+    for _ in 0..OFTEN {
+        connection.ask(lock(0), None).unwrap();
+    }
+    (connection, host.join().unwrap())
+}
+
+#[test]
+fn who_asks_often_gets_a_hatch_and_his_brief_requests_go_through_it() {
+    let (connection, host) = hatched();
+    let daemon = thread::spawn(move || {
+        for number in 1..1000 {
+            let packet = host.request();
+            assert_eq!(packet.request, lock(number));
+            assert!(host.answer(packet.number));
+        }
+        // What is not brief comes through the socket.
+        let packet = host.peer.request().unwrap();
+        assert!(matches!(packet.request, Request::Members) && host.look().is_none());
+        host.peer.reply(packet.number, Reply::Done);
+    });
+    for number in 1..1000 {
+        assert_eq!(connection.ask(lock(number), None).unwrap().reply, LOCKED);
+    }
+    connection.ask(Request::Members, None).unwrap();
+    daemon.join().unwrap();
+}
+
+#[test]
+fn nothing_overtakes_what_was_told() {
+    let (connection, host) = hatched();
+    connection.tell(Request::Unlock { key: key(1) });
+    let daemon = thread::spawn(move || {
+        let told = host.peer.request().unwrap();
+        assert_eq!(told.request, Request::Unlock { key: key(1) });
+        let behind = host.peer.request().unwrap();
+        assert_eq!(behind.request, lock(1), "behind it, in the socket");
+        assert!(host.look().is_none() && host.answer(behind.number));
+        let next = host.request();
+        assert_eq!(next.request, lock(2), "what was told has been heard");
+        assert!(host.answer(next.number));
+    });
+    connection.ask(lock(1), None).unwrap();
+    connection.ask(lock(2), None).unwrap();
+    daemon.join().unwrap();
+}
+
+#[test]
+fn an_answer_that_is_long_in_coming_comes_through_the_socket() {
+    let (connection, host) = hatched();
+    let daemon = thread::spawn(move || {
+        let number = host.request().number;
+        while host.hatch.is_awaited(number) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!host.answer(number));
+        host.peer.reply(number, LOCKED);
+        // Time may run out there.
+        let late = host.request();
+        let cancel = host.peer.request().unwrap().request;
+        let number = late.number;
+        assert_eq!(cancel, Request::Cancel { number });
+        host.peer.reply(number, Reply::Refused(Refusal::Cancelled));
+    });
+    assert_eq!(connection.ask(lock(1), None).unwrap().reply, LOCKED);
+    let late = connection.ask(lock(2), after(Duration::from_millis(5)));
+    assert!(matches!(late, Err(Error::TimedOut)));
+    daemon.join().unwrap();
+}
+
+#[test]
+fn who_waits_at_the_hatch_hears_of_the_end_of_the_daemon() {
+    let (connection, host) = hatched();
+    let daemon = thread::spawn(move || drop(host.request()));
+    assert!(matches!(
+        connection.ask(lock(1), None),
+        Err(Error::DaemonGone)
+    ));
+    daemon.join().unwrap();
+    assert!(connection.ask(lock(1), None).is_err());
+}
+
+#[test]
+fn what_comes_through_the_hatch_for_nobody_is_given_back() {
+    let (connection, host) = hatched();
+    let undo = Request::Unlock { key: key(1) };
+    let call = connection.start(lock(1), &[], Some(undo.clone())).unwrap();
+    let number = host.request().number;
+    assert!(host.answer(number));
+    drop(call);
+    let requests = [(); 2].map(|()| host.peer.request().unwrap().request);
+    assert_eq!(requests, [Request::Cancel { number }, undo]);
+    let call = connection.start(lock(1), &[], None).unwrap();
+    assert!(host.look().is_none(), "not before that is heard");
+    drop(call);
+}
+
+#[test]
+fn nonsense_in_the_hatch_ends_the_connection_with_a_reason() {
+    let (connection, host) = hatched();
+    let daemon = thread::spawn(move || {
+        let number = host.request().number;
+        assert!(host.hatch.answer(number, &[255; 9]));
+        host
+    });
+    assert!(matches!(
+        connection.ask(lock(1), None),
+        Err(Error::Malformed(_))
+    ));
+    daemon.join().unwrap();
+}
+
+/// The daemon falls asleep at any moment, and is told of what it cannot have seen.
+#[test]
+fn nobody_is_left_waiting_by_a_daemon_that_falls_asleep() {
+    const ROUNDS: u64 = 3000;
+    let (connection, host) = hatched();
+    let daemon = thread::spawn(move || {
+        let mut served = 0;
+        while served < ROUNDS {
+            host.hatch.look(true);
+            for _ in 0..served % 50 {
+                if host.look().is_some() {
+                    served += 1;
+                    assert!(host.answer(host.request().number));
+                }
+            }
+            host.hatch.look(false);
+            if host.look().is_some() {
+                served += 1;
+                assert!(host.answer(host.request().number));
+                continue;
+            }
+            if served == ROUNDS {
+                break;
+            }
+            let packet = host.peer.request().unwrap();
+            if packet.request == Request::Knock {
+                // Perhaps of one that was served by then.
+                continue;
+            }
+            served += 1;
+            assert!(host.answer(packet.number));
+        }
+        // Until the other side has heard the last answer.
+        host
+    });
+    for number in 0..ROUNDS {
+        let answer = connection.ask(lock(number), after(Duration::from_secs(20)));
+        assert_eq!(answer.unwrap().reply, LOCKED, "{number}");
+    }
+    drop(daemon.join().unwrap());
+}

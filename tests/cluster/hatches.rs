@@ -1,0 +1,59 @@
+//! Brief requests that go through shared memory between a program and its daemon.
+
+use crate::replacement::{lasting, strike};
+use crate::support::{Cluster, Player, finish_all};
+use pagemesh::Options;
+use pagemesh_tests::dice::Dice;
+
+/// Programs that count under one lock, two on each of two nodes.
+fn counters(cluster: &Cluster, rounds: u64) -> Vec<Player> {
+    let arguments = format!("count counted --by lock --rounds {rounds} --parties 4");
+    (0..4)
+        .map(|place| cluster.player(place % 2, &arguments))
+        .collect()
+}
+
+fn counted(cluster: &Cluster) -> String {
+    cluster.puppet(0, "counted").ask("load 0")
+}
+
+#[test]
+fn locks_go_through_hatches_while_daemons_are_awake() {
+    const ROUNDS: u64 = 2000;
+    let mut plan = lasting(2);
+    plan.waiting = Some("spin".into());
+    let Some(cluster) = Cluster::of(plan) else {
+        return;
+    };
+    cluster.make_on(0, "counted", 1, Options::default());
+    finish_all(counters(&cluster, ROUNDS));
+    assert_eq!(counted(&cluster), (4 * ROUNDS).to_string());
+    for node in 0..2 {
+        assert!(cluster.counter(node, "requests_by_hatch") > 100);
+    }
+}
+
+#[test]
+fn what_lies_in_a_hatch_outlives_the_daemon() {
+    const ROUNDS: u64 = 6000;
+    let mut plan = lasting(2);
+    plan.waiting = Some("spin".into());
+    let Some(cluster) = Cluster::of(plan) else {
+        return;
+    };
+    cluster.make_on(0, "counted", 1, Options::default());
+    let players = counters(&cluster, ROUNDS);
+    let mut dice = Dice::new(14);
+    let mut struck = 0;
+    while players
+        .iter()
+        .any(|player| !matches!(player.state(), Some('Z') | None))
+    {
+        std::thread::sleep(std::time::Duration::from_micros(dice.below(60_000) as u64));
+        strike(&cluster, dice.below(2));
+        struck += 1;
+    }
+    finish_all(players);
+    eprintln!("{struck} daemons were killed");
+    assert_eq!(counted(&cluster), (4 * ROUNDS).to_string());
+}
