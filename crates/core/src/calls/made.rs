@@ -1,0 +1,268 @@
+//! Calls that this node makes: repeated until their replies come, withdrawn, given up.
+
+use super::{Caller, Calls, Then};
+use crate::backoff::Backoff;
+use crate::event::Event;
+use crate::shell::Cx;
+use crate::timers::Timer;
+use pagemesh_wire::peer::{Call, Message, Reply};
+use pagemesh_wire::{CallId, ClientId, NodeId, NodeSet, Ticket};
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Outgoing {
+    pub(super) to: NodeId,
+    pub(super) body: Call,
+    pub(super) then: Then,
+    /// None for calls to this node itself.
+    pub(super) backoff: Option<Backoff>,
+    /// The caller was told that the call waits at the server.
+    waiting_told: bool,
+    /// The caller has withdrawn it; the server is told until it says it knows.
+    pub(super) cancelled: bool,
+}
+
+impl Outgoing {
+    /// As it is said again and again.
+    pub(super) fn message(&self, call: CallId, floor: CallId) -> Message {
+        if self.cancelled {
+            return Message::CancelCall { call };
+        }
+        let body = self.body.clone();
+        Message::Call { call, floor, body }
+    }
+}
+
+impl Calls {
+    /// Calls `to`. If that is this node, the caller of this function serves it.
+    pub(crate) fn call(&mut self, cx: &mut Cx<'_>, to: NodeId, body: Call, then: Then) -> Caller {
+        self.last.0 += 1;
+        let call = self.last;
+        let here = to == cx.me();
+        let backoff = (!here).then(|| cx.backoff(Timer::Call(call)));
+        self.outgoing.insert(
+            call,
+            Outgoing {
+                to,
+                body: body.clone(),
+                then,
+                backoff,
+                waiting_told: false,
+                cancelled: false,
+            },
+        );
+        if !here {
+            let floor = self.floor();
+            cx.send(to, Message::Call { call, floor, body });
+        }
+        Caller {
+            node: cx.me(),
+            call,
+        }
+    }
+
+    /// Every call below this was answered, or its server knows that it waits.
+    pub(super) fn floor(&self) -> CallId {
+        let open = self
+            .outgoing
+            .iter()
+            .find(|(_, outgoing)| !outgoing.waiting_told);
+        open.map_or(self.last, |(call, _)| *call)
+    }
+
+    /// A reply arrived. Returns what to do with it, if the call was still open
+    /// and this is news.
+    pub(crate) fn replied(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        call: CallId,
+        reply: &Reply,
+    ) -> Option<Then> {
+        let outgoing = self.outgoing.get_mut(&call)?;
+        if outgoing.to != from {
+            return None;
+        }
+        if *reply == Reply::Waiting {
+            let news = !core::mem::replace(&mut outgoing.waiting_told, true);
+            let tell =
+                news && !outgoing.cancelled && matches!(outgoing.body, Call::CondWait { .. });
+            return tell.then(|| outgoing.then.clone());
+        }
+        let outgoing = self.outgoing.remove(&call)?;
+        if let Some(backoff) = &outgoing.backoff {
+            cx.end(backoff, Timer::Call(call));
+        }
+        if (outgoing.waiting_told || outgoing.cancelled) && from != cx.me() {
+            // The server may forget it; our floor no longer says so.
+            cx.send(from, Message::HaveReply { call });
+        }
+        match outgoing.body {
+            // It was woken after its client had gone: somebody else must wake.
+            Call::CondWait { key } if outgoing.cancelled && *reply == Reply::Done => {
+                return Some(Then::WakeAnother(key));
+            }
+            Call::Barrier { key, .. } | Call::Arrive { key, .. }
+                if matches!(reply, Reply::Done | Reply::Depart { .. }) =>
+            {
+                cx.emit(Event::BarrierPassed { key });
+            }
+            _ => {}
+        }
+        Some(outgoing.then)
+    }
+
+    /// Gives up a client's call to a server that has been silent for too long. Returns
+    /// the server and whom to tell. It is withdrawn: the server may yet hear of it.
+    pub(crate) fn give_up(
+        &mut self,
+        cx: &mut Cx<'_>,
+        call: CallId,
+        silent: NodeSet,
+    ) -> Option<(NodeId, Then)> {
+        let outgoing = self.outgoing.get(&call)?;
+        let server = outgoing.to;
+        let client = outgoing.then.client();
+        if !silent.contains(server) {
+            return None;
+        }
+        let then = match (&outgoing.then, client?) {
+            // What was begun comes to an end without it.
+            (Then::Register(_) | Then::Visit(_), (ticket, client)) => Then::Tell(ticket, client),
+            (then, _) => then.clone(),
+        };
+        self.withdraw(cx, vec![call]);
+        Some((server, then))
+    }
+
+    /// A call may be due to be repeated.
+    pub(crate) fn due(&mut self, cx: &mut Cx<'_>, call: CallId) {
+        let floor = self.floor();
+        let Some(outgoing) = self.outgoing.get_mut(&call) else {
+            return;
+        };
+        let Some(backoff) = &mut outgoing.backoff else {
+            return;
+        };
+        if cx.fire(backoff, Timer::Call(call)) {
+            let message = outgoing.message(call, floor);
+            cx.send(outgoing.to, message);
+        }
+    }
+
+    /// Whether an opening of a segment of this name is under way.
+    pub(crate) fn opening(&self, name: &str) -> bool {
+        self.outgoing.values().any(
+            |outgoing| matches!(&outgoing.then, Then::Open { name: opening, .. } if opening == name),
+        )
+    }
+
+    /// How many openings of a segment of this name are under way.
+    pub(crate) fn openings(&self, name: &str) -> u32 {
+        let opens = |outgoing: &&Outgoing| matches!(&outgoing.then, Then::Open { name: opening, .. } if opening == name);
+        self.outgoing.values().filter(opens).count() as u32
+    }
+
+    /// A client withdraws a request. Returns the calls this node must serve
+    /// the withdrawal of itself, or nothing if no call belonged to the ticket, or
+    /// one whose server answers the client.
+    pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, ticket: Ticket) -> Option<Vec<Caller>> {
+        let mut calls = self.calls_of(|of, _| of == ticket);
+        // A get is over soon, and its word comes then.
+        calls
+            .retain(|call| !matches!(self.outgoing[call].then, Then::Register(_) | Then::Visit(_)));
+        calls.retain(|call| !self.inquire(cx, *call));
+        (!calls.is_empty()).then(|| self.withdraw(cx, calls))
+    }
+
+    /// Whether others have passed a barrier with this party, or a semaphore was
+    /// taken, only its home can say: the withdrawal is answered with its word, that
+    /// the call was withdrawn or what became of it. False for all other calls.
+    fn inquire(&mut self, cx: &mut Cx<'_>, call: CallId) -> bool {
+        let outgoing = self.outgoing.get_mut(&call).expect("listed just now");
+        let asks = matches!(
+            outgoing.body,
+            Call::Barrier { .. } | Call::Arrive { .. } | Call::Sysv(_)
+        );
+        // An attachment is given back when it comes, and what a node has nobody misses.
+        let spare = matches!(outgoing.then, Then::Open { .. } | Then::Survey(..));
+        let inquires = asks && !spare && outgoing.backoff.is_some();
+        if inquires {
+            outgoing.cancelled = true;
+            cx.send(outgoing.to, Message::CancelCall { call });
+        }
+        inquires
+    }
+
+    /// A client is gone, with everything it waited for.
+    pub(crate) fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) -> Vec<Caller> {
+        let calls = self.calls_of(|_, of| of == client);
+        let here = self.withdraw(cx, calls.clone());
+        for call in calls {
+            // What it did on its way out is known when these are answered.
+            if let Some(outgoing) = self.outgoing.get_mut(&call)
+                && matches!(outgoing.body, Call::Sysv(_))
+                && outgoing.then == Then::Nothing
+            {
+                outgoing.then = Then::Mourn(client);
+            }
+        }
+        here
+    }
+
+    /// Whether a home is still being told of processes of this node.
+    pub(crate) fn tells(&self, home: NodeId) -> bool {
+        let mut outgoing = self.outgoing.values();
+        outgoing.any(|outgoing| outgoing.to == home && outgoing.then == Then::Told)
+    }
+
+    /// Whether calls of a process that is gone are still under way.
+    pub(crate) fn mourns(&self, client: ClientId) -> bool {
+        let mut outgoing = self.outgoing.values();
+        outgoing.any(|outgoing| outgoing.then == Then::Mourn(client))
+    }
+
+    fn calls_of(&self, pick: impl Fn(Ticket, ClientId) -> bool) -> Vec<CallId> {
+        let picked = |outgoing: &Outgoing| {
+            let client = outgoing.then.client();
+            client.is_some_and(|(ticket, client)| pick(ticket, client))
+        };
+        let calls = self
+            .outgoing
+            .iter()
+            .filter(|(_, outgoing)| picked(outgoing));
+        calls.map(|(call, _)| *call).collect()
+    }
+
+    fn withdraw(&mut self, cx: &mut Cx<'_>, calls: Vec<CallId>) -> Vec<Caller> {
+        let mut here = Vec::new();
+        for call in calls {
+            let outgoing = self.outgoing.get_mut(&call).expect("listed just now");
+            match &mut outgoing.then {
+                // The segment will be opened; it is closed again then.
+                Then::Open { client, .. } => {
+                    *client = None;
+                    continue;
+                }
+                // The object will be found or made.
+                Then::Register(get) | Then::Visit(get) => {
+                    get.client = None;
+                    continue;
+                }
+                _ => {}
+            }
+            outgoing.then = Then::Nothing;
+            if outgoing.backoff.is_some() {
+                outgoing.cancelled = true;
+                cx.send(outgoing.to, Message::CancelCall { call });
+            } else {
+                self.outgoing.remove(&call);
+                here.push(Caller {
+                    node: cx.me(),
+                    call,
+                });
+            }
+        }
+        here
+    }
+}

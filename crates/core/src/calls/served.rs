@@ -1,0 +1,156 @@
+//! Calls that others made here: executed once, and answered as often as they are repeated.
+
+use super::{Caller, Calls};
+use crate::limits::CALLS_KEPT;
+use crate::shell::Cx;
+use pagemesh_wire::CallId;
+use pagemesh_wire::peer::{Call, Message, Refusal, Reply, Service};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a server remembers of one caller.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Memory {
+    floor: CallId,
+    pub(super) calls: BTreeMap<CallId, Served>,
+}
+
+/// A call that arrived.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Served {
+    /// None while the call waits.
+    pub(super) reply: Option<Reply>,
+    /// The caller was told that it waits, so its floor has passed it by: it is
+    /// remembered until the caller says it has the reply.
+    waits: bool,
+    /// It came to this node as the home of a segment: an heir must know of it.
+    for_home: bool,
+}
+
+impl Calls {
+    /// A call arrived. True if it is new and is to be executed.
+    pub(crate) fn admit(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        floor: CallId,
+        body: &Call,
+    ) -> bool {
+        let memory = self.served.entry(caller.node).or_default();
+        memory.floor = memory.floor.max(floor);
+        let floor = memory.floor;
+        memory
+            .calls
+            .retain(|call, served| *call >= floor || served.reply.is_none() || served.waits);
+        let full = memory.calls.len() >= CALLS_KEPT;
+        match memory.calls.get_mut(&caller.call) {
+            None if caller.call < floor || full => return false,
+            None => {
+                let served = Served {
+                    for_home: body.key().is_some(),
+                    ..Served::default()
+                };
+                memory.calls.insert(caller.call, served);
+                return true;
+            }
+            Some(served) => {
+                served.waits |= served.reply.is_none();
+                let body = served.reply.clone().unwrap_or(Reply::Waiting);
+                cx.send(
+                    caller.node,
+                    Message::Reply {
+                        call: caller.call,
+                        body,
+                    },
+                );
+            }
+        }
+        false
+    }
+
+    /// Answers a remote call, now and whenever it is repeated.
+    pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, caller: Caller, body: Reply) {
+        let memory = self.served.get_mut(&caller.node);
+        let Some(served) = memory.and_then(|memory| memory.calls.get_mut(&caller.call)) else {
+            return;
+        };
+        if body == Reply::Waiting {
+            served.waits = true;
+        } else {
+            served.reply = Some(body.clone());
+        }
+        cx.send(
+            caller.node,
+            Message::Reply {
+                call: caller.call,
+                body,
+            },
+        );
+    }
+
+    /// A remote caller has the reply to a call, which need not be remembered for
+    /// its sake any more.
+    pub(crate) fn acknowledged(&mut self, caller: Caller) {
+        let memory = self.served.get_mut(&caller.node);
+        let served = memory.and_then(|memory| memory.calls.get_mut(&caller.call));
+        if let Some(served) = served.filter(|served| served.reply.is_some()) {
+            served.waits = false;
+        }
+    }
+
+    /// A remote caller has withdrawn a call, which may not even have arrived yet.
+    /// It is told that this is known, or the answer it had missed, and that is
+    /// remembered until the caller has it.
+    pub(crate) fn cancelled(&mut self, cx: &mut Cx<'_>, caller: Caller) {
+        let memory = self.served.entry(caller.node).or_default();
+        if caller.call < memory.floor && !memory.calls.contains_key(&caller.call) {
+            let body = Reply::Refused(Refusal::Cancelled);
+            return cx.send(
+                caller.node,
+                Message::Reply {
+                    call: caller.call,
+                    body,
+                },
+            );
+        }
+        let served = memory.calls.entry(caller.call).or_default();
+        let body = served
+            .reply
+            .get_or_insert(Reply::Refused(Refusal::Cancelled))
+            .clone();
+        cx.send(
+            caller.node,
+            Message::Reply {
+                call: caller.call,
+                body,
+            },
+        );
+    }
+
+    /// What this node has executed, for its heir.
+    pub(crate) fn legacy(&self) -> Vec<Service> {
+        let served = self.served.iter().flat_map(|(node, memory)| {
+            let for_home = memory.calls.iter().filter(|(_, served)| served.for_home);
+            for_home.map(|(call, served)| Service {
+                node: *node,
+                call: *call,
+                reply: served.reply.clone(),
+                waits: served.waits,
+            })
+        });
+        served.collect()
+    }
+
+    /// A home that leaves has executed this call, and will not answer any more.
+    pub(crate) fn inherit(&mut self, service: Service) {
+        let memory = self.served.entry(service.node).or_default();
+        memory.calls.insert(
+            service.call,
+            Served {
+                reply: service.reply,
+                waits: service.waits,
+                for_home: true,
+            },
+        );
+    }
+}
