@@ -11,6 +11,7 @@
 //! knowing of each other.
 
 mod ahead;
+mod base;
 mod collect;
 mod death;
 mod full;
@@ -28,6 +29,7 @@ mod round;
 mod serve;
 mod spread;
 mod usage;
+mod wants;
 
 use super::{After, Inspection, Letter, Who};
 use crate::calls::Caller;

@@ -1,0 +1,198 @@
+//! The copy that a page is made whole from: whose it is, and what it lacks (T15).
+
+use super::Release;
+use super::miss::{Need, is_out_of_reach};
+use super::page::{Copy, Miss, Page};
+use crate::effect::{Effect, Source};
+use crate::event::Event;
+use crate::shell::Cx;
+use pagemesh_wire::peer::{Base, Contents, DiffName, Fetch, Message};
+use pagemesh_wire::{NodeId, PageIndex, VectorTime};
+
+/// More diffs than this are more than a copy that has them.
+const DIFFS_WORTH: usize = 6;
+
+impl Release {
+    /// Where a page without any copy here starts: at its last writer, who has what
+    /// came before; else at its keeper; else, it being untouched, at zeros.
+    pub(super) fn need_base(
+        &self,
+        cx: &Cx<'_>,
+        page: &Page,
+        miss: &Miss,
+        pending: &[DiffName],
+    ) -> Need {
+        let me = cx.me();
+        let may = |node: NodeId| node != me && cx.is_alive(node) && !miss.baseless.contains(node);
+        let last = pending.last().map(|name| name.node);
+        if let Some(last) = last.filter(|last| may(*last)) {
+            return Need::Base(last);
+        }
+        if self.history.floor.is_empty() && miss.floor.is_empty() {
+            return Need::Zeros;
+        }
+        let home = cx.home(self.segment);
+        if let Some(keeper) = page.keeper.filter(|keeper| may(*keeper)) {
+            return Need::Base(keeper);
+        }
+        if page.keeper.is_none() && home == me {
+            return Need::Zeros;
+        }
+        if may(home) {
+            return Need::Base(home);
+        }
+        match cx.shell.peers().iter().find(|node| may(*node)) {
+            Some(anybody) => Need::Base(anybody),
+            None if page
+                .keeper
+                .is_some_and(|keeper| is_out_of_reach(cx, keeper)) =>
+            {
+                Need::Patience
+            }
+            None => Need::Lost(page.keeper.unwrap_or(home)),
+        }
+    }
+
+    /// Many diffs are more than one copy that has them: the last writer's.
+    pub(super) fn prefers_copy(
+        &self,
+        cx: &Cx<'_>,
+        page: &Page,
+        miss: &Miss,
+        pending: &[DiffName],
+    ) -> Option<NodeId> {
+        let last = pending.last()?;
+        let rest = &pending[..pending.len() - 1];
+        let after = |name: &DiffName| {
+            name.node == last.node
+                || self
+                    .history
+                    .is_after((last.node, last.interval), (name.node, name.interval))
+        };
+        let fits = pending.len() > DIFFS_WORTH
+            && miss.asked.is_empty()
+            && page.keeper != Some(cx.me())
+            && cx.is_alive(last.node)
+            && last.node != cx.me()
+            && !miss.baseless.contains(last.node)
+            && rest.iter().all(after);
+        fits.then_some(last.node)
+    }
+
+    pub(super) fn start_from_zeros(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let (segment, source) = (self.segment, Source::Zero);
+        let Some(page) = self.pages.get_mut(&index) else {
+            return;
+        };
+        page.applied = VectorTime::ZERO;
+        let pending = page.pending(index, &self.history);
+        if pending.iter().all(|name| self.held.contains(name)) {
+            return self.finish(cx, index, source, pending);
+        }
+        // The stash is where copies wait for what they lack.
+        let page = index;
+        cx.push(Effect::Fill {
+            segment,
+            page,
+            source,
+        });
+        self.keep_as_base(cx, index, VectorTime::ZERO);
+    }
+
+    /// The frame has contents that nobody may see yet.
+    fn keep_as_base(&mut self, cx: &mut Cx<'_>, index: PageIndex, applied: VectorTime) {
+        cx.push(Effect::Evict {
+            segment: self.segment,
+            page: index,
+            keep: true,
+        });
+        if let Some(page) = self.pages.get_mut(&index) {
+            page.copy = Copy::Stash;
+            page.applied = applied;
+        }
+        self.go_on(cx, index);
+    }
+
+    pub(super) fn ask_base(&mut self, cx: &mut Cx<'_>, index: PageIndex, from: NodeId) {
+        let request = cx.next_request();
+        let mut floor = self.history.floor.clone();
+        if let Some(miss) = self.miss(index) {
+            floor.join(&miss.floor);
+        }
+        let fetch = Fetch {
+            segment: self.segment,
+            page: index,
+            reader: cx.me(),
+            request,
+            floor,
+            hops: 0,
+        };
+        if let Some(miss) = self.miss(index) {
+            miss.base = Some((from, request));
+        }
+        cx.send(from, Message::Fetch(fetch));
+    }
+
+    /// A copy to start from has come, or there is none where we asked.
+    pub(super) fn base(&mut self, cx: &mut Cx<'_>, from: NodeId, base: &Base) {
+        let (segment, index) = (self.segment, base.page);
+        let floor = self.history.floor.clone();
+        let Some(miss) = self.miss(index) else {
+            return cx.emit(Event::Stale {});
+        };
+        let Some((asked, _)) = miss.base.filter(|(_, request)| *request == base.request) else {
+            return cx.emit(Event::Stale {});
+        };
+        miss.base = None;
+        if self.has_what_is_unknown(cx, &base.applied) {
+            // Perhaps the other one knows; if not, it will have no such copy when it has
+            // heard who is gone. Either way it is asked again.
+            return self.inquire(cx, from);
+        }
+        let Some(miss) = self.miss(index) else { return };
+        if matches!(base.contents, Contents::None | Contents::Same) {
+            miss.baseless.insert(from);
+            miss.baseless.insert(asked);
+            return self.go_on(cx, index);
+        }
+        // A copy that was here goes: what the new one lacks is pending again.
+        self.drop_copy(cx, index);
+        let source = if base.contents == Contents::Bytes {
+            Source::Payload
+        } else {
+            Source::Zero
+        };
+        let mut applied = base.applied.clone();
+        applied.join(&floor);
+        let Some(page) = self.pages.get_mut(&index) else {
+            return;
+        };
+        page.applied = applied.clone();
+        let pending = page.pending(index, &self.history);
+        if pending.iter().all(|name| self.held.contains(name)) {
+            return self.finish(cx, index, source, pending);
+        }
+        cx.push(Effect::Fill {
+            segment,
+            page: index,
+            source,
+        });
+        self.keep_as_base(cx, index, applied);
+    }
+
+    /// What this node has of a page is of no use: it starts anew from a copy.
+    pub(super) fn drop_copy(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let segment = self.segment;
+        let Some(page) = self.pages.get_mut(&index) else {
+            return;
+        };
+        if page.copy == Copy::Stash {
+            cx.push(Effect::DropStash {
+                segment,
+                page: index,
+            });
+            page.copy = Copy::None;
+            page.applied = VectorTime::ZERO;
+        }
+    }
+}

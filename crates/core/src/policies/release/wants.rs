@@ -1,0 +1,188 @@
+//! Diffs that a page lacks: who is asked for them, and what comes (T15).
+
+use super::Release;
+use super::miss::is_out_of_reach;
+use super::page::{Copy, Miss};
+use crate::effect::{DiffWork, Effect};
+use crate::shell::Cx;
+use pagemesh_wire::peer::{Absent, DiffName, Diffs, Message, Spread, Want};
+use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// So many pages behind one that is needed are considered, too.
+const LOOK_AROUND: usize = 64;
+
+impl Release {
+    /// Asks for diffs, each of the fewest nodes together. Returns who took one
+    /// with it that nobody has.
+    pub(super) fn ask_diffs(
+        &mut self,
+        cx: &mut Cx<'_>,
+        index: PageIndex,
+        missing: &[DiffName],
+    ) -> Option<NodeId> {
+        let mut asks: BTreeMap<NodeId, BTreeSet<DiffName>> = BTreeMap::new();
+        let page = self.pages.get(&index)?;
+        let miss = page.miss.as_deref()?;
+        for name in missing.iter().filter(|name| !miss.awaits(name)) {
+            match self.helper(cx, miss, *name, missing) {
+                Some(node) => {
+                    let names = asks.entry(node).or_default();
+                    if names.len() < Want::LIMIT {
+                        names.insert(*name);
+                    }
+                }
+                None if is_out_of_reach(cx, name.node) => {}
+                None => return Some(name.node),
+            }
+        }
+        if let Some(page) = self.pages.get_mut(&index).filter(|_| !asks.is_empty()) {
+            page.unasked.is_shown();
+        }
+        for (node, names) in asks {
+            let request = cx.next_request();
+            let mut diffs: Vec<_> = names.iter().copied().collect();
+            diffs.extend(self.companions(index, node, Want::LIMIT - names.len()));
+            let want = Want {
+                segment: self.segment,
+                request,
+                diffs,
+            };
+            if let Some(miss) = self.miss(index) {
+                miss.asked.insert(request, (node, names));
+            }
+            cx.send(node, Message::Want(want));
+        }
+        None
+    }
+
+    /// Diffs of pages behind this one that the same node wrote, and that will be asked for
+    /// soon if the program goes on as before: each page was used until it was put out of
+    /// sight. They come with what is waited for and rest until they are needed. Nobody
+    /// waits for them, and until the page is used again none are asked for ahead.
+    fn companions(&mut self, index: PageIndex, node: NodeId, most: usize) -> Vec<DiffName> {
+        let mut found = Vec::new();
+        let mut asked = Vec::new();
+        for other in self.habits.range(index..).take(LOOK_AROUND).copied() {
+            let Some(page) = self.pages.get(&other) else {
+                continue;
+            };
+            let idle = page.copy == Copy::Stash && page.miss.is_none() && page.lost.is_none();
+            if other == index || !idle {
+                continue;
+            }
+            let mut lacking = page.pending(other, &self.history);
+            lacking.retain(|name| !self.held.contains(name));
+            let theirs = lacking.iter().all(|name| name.node == node);
+            if theirs && !lacking.is_empty() && found.len() + lacking.len() <= most {
+                found.extend(lacking);
+                asked.push(other);
+            }
+        }
+        for page in asked {
+            self.habits.remove(&page);
+        }
+        found
+    }
+
+    /// Who is asked for a diff: the last who wrote the page after it, and so had it;
+    /// else its writer; else, that one being gone, anybody.
+    fn helper(
+        &self,
+        cx: &Cx<'_>,
+        miss: &Miss,
+        name: DiffName,
+        missing: &[DiffName],
+    ) -> Option<NodeId> {
+        let none = NodeSet::EMPTY;
+        let absent = miss.absent.get(&name).unwrap_or(&none);
+        let may = |node: NodeId| node != cx.me() && cx.is_alive(node) && !absent.contains(node);
+        let early = (name.node, name.interval);
+        let later = missing.iter().rev().find(|other| {
+            let late = (other.node, other.interval);
+            other.node != name.node && may(other.node) && self.history.is_after(late, early)
+        });
+        if let Some(later) = later {
+            return Some(later.node);
+        }
+        if may(name.node) {
+            return Some(name.node);
+        }
+        cx.shell.peers().iter().find(|node| may(*node))
+    }
+
+    /// Diffs have come.
+    pub(super) fn diffs(&mut self, cx: &mut Cx<'_>, diffs: &Diffs) {
+        let segment = self.segment;
+        let unasked = diffs.request == RequestId(0);
+        let mut names = Vec::new();
+        let mut pages = BTreeSet::new();
+        let mut pushed = BTreeSet::new();
+        for (name, _) in &diffs.diffs {
+            let Some(page) = self.pages.get_mut(&name.page) else {
+                continue;
+            };
+            if page.miss.is_none() {
+                pushed.insert(name.page);
+            }
+            if let Some(miss) = &mut page.miss {
+                for (_, asked) in miss.asked.values_mut() {
+                    asked.remove(name);
+                }
+                miss.asked.retain(|_, (_, names)| !names.is_empty());
+                pages.insert(name.page);
+            }
+            // With `lazy`, who made it sent it.
+            if unasked && self.spread == Spread::Lazy && name.node != cx.me() {
+                page.unasked.came(name.node);
+            }
+            let known = page.notices.contains(&(name.node, name.interval));
+            let wanted = known && !page.applied.has(name.node, name.interval);
+            let early = unasked && self.is_welcome(name);
+            if (wanted || early) && self.held.insert(*name) {
+                names.push(*name);
+                if early {
+                    self.early.insert(*name);
+                }
+            }
+        }
+        if !names.is_empty() {
+            cx.push(Effect::Diffs(DiffWork::Keep { segment, names }));
+        }
+        for page in pages {
+            self.go_on(cx, page);
+        }
+        for page in pushed {
+            self.merge_pushed(cx, page);
+        }
+    }
+
+    /// Who was asked does not have these.
+    pub(super) fn absent(&mut self, cx: &mut Cx<'_>, from: NodeId, absent: &Absent) {
+        let mut pages = BTreeSet::new();
+        for name in &absent.diffs {
+            let Some(miss) = self.miss(name.page) else {
+                continue;
+            };
+            let Some((asked, names)) = miss.asked.get_mut(&absent.request) else {
+                continue;
+            };
+            if *asked != from || !names.remove(name) {
+                continue;
+            }
+            if names.is_empty() {
+                miss.asked.remove(&absent.request);
+            }
+            miss.absent.entry(*name).or_default().insert(from);
+            pages.insert(name.page);
+            if absent.floor.has(name.node, name.interval) {
+                // It is collected there, so whoever keeps the page has it.
+                miss.floor.join(&absent.floor);
+                self.drop_copy(cx, name.page);
+            }
+        }
+        for page in pages {
+            self.go_on(cx, page);
+        }
+    }
+}
