@@ -13,11 +13,14 @@ mod copies;
 mod desk;
 mod habit;
 mod library;
+mod loss;
 mod owner;
 mod page;
 mod pins;
+mod search;
 mod table;
 mod window;
+mod wish;
 
 use super::{Inspection, Letter, Who};
 use crate::effect::Rights;

@@ -1,0 +1,99 @@
+//! A page that will not come: whoever waits for it is told.
+
+use super::desk::Desk;
+use crate::effect::Effect;
+use crate::event::Event;
+use core::time::Duration;
+use pagemesh_wire::peer::{Lost, Message, Refusal, Waiter};
+use pagemesh_wire::{MappingId, NodeId};
+
+impl Desk<'_, '_> {
+    /// The page will never come.
+    pub(super) fn lost(&mut self, with: NodeId) {
+        let busy = self.page.own.busy_mut();
+        busy.want = None;
+        self.after.stays_out |= busy.more.ahead.take().is_some();
+        busy.more.lost = Some(with);
+        let faults = core::mem::take(&mut busy.more.faults);
+        let pinning = core::mem::take(&mut busy.more.pinning);
+        let waiting = core::mem::take(&mut busy.queue);
+        self.forget_orphaned_grant();
+        for (mapping, _) in faults {
+            self.fail(mapping, with);
+        }
+        self.after
+            .pins_lost
+            .extend(pinning.into_iter().map(|ticket| (ticket, with)));
+        for waiter in waiting {
+            self.tell_lost(waiter, with);
+        }
+    }
+
+    /// What waits here has waited in vain for too long, with the first node silent:
+    /// it fails. The wish stays open, and whoever comes later waits anew, for the
+    /// node may come back.
+    pub(super) fn forsake(&mut self, patience: Duration) {
+        let Some(want) = self.page.own.want() else {
+            return;
+        };
+        // Everybody else may use the page for as long as its window says.
+        let turns = self.cx.shell.alive.iter().count() as u32;
+        let patience = patience + self.rules.longest_window() * turns;
+        if self.cx.now - want.since < patience {
+            return;
+        }
+        let with = NodeId::COORDINATOR;
+        let more = self.more();
+        let faults = core::mem::take(&mut more.faults);
+        let pinning = core::mem::take(&mut more.pinning);
+        for (mapping, _) in faults {
+            self.fail(mapping, with);
+        }
+        let pins = pinning.into_iter().map(|ticket| (ticket, with));
+        self.after.pins_lost.extend(pins);
+    }
+
+    pub(super) fn tell_lost(&mut self, waiter: Waiter, with: NodeId) {
+        if waiter.node == self.cx.me() {
+            let open = self
+                .page
+                .own
+                .want()
+                .is_some_and(|want| want.waiter.request == waiter.request);
+            if open {
+                self.lost(with);
+            }
+        } else {
+            let lost = Lost {
+                subject: self.subject(),
+                request: waiter.request,
+                with,
+            };
+            self.cx.send(waiter.node, Message::Lost(lost));
+        }
+    }
+
+    pub(super) fn fail(&mut self, mapping: MappingId, with: NodeId) {
+        let (segment, page) = (self.rules.segment, self.index);
+        self.cx.emit(Event::Failed { segment, page });
+        self.cx.push(Effect::Fail {
+            mapping,
+            segment,
+            page,
+            why: Refusal::NodeGone(with),
+        });
+    }
+
+    /// This node is no member any more: nothing here is the truth any more.
+    pub(super) fn expelled(&mut self) {
+        let with = self.cx.me();
+        self.evict(false);
+        // Who waits here for others' pages asks on: what is nothing to this node any
+        // more is not lost.
+        if let Some(busy) = self.page.own.busy_if_any() {
+            busy.queue.clear();
+            busy.search = None;
+        }
+        self.lost(with);
+    }
+}

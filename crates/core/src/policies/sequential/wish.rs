@@ -1,0 +1,144 @@
+//! What this node wants of a page: wished for once, and brought before whoever decides.
+
+use super::desk::Desk;
+use crate::effect::Rights;
+use crate::event::Event;
+use crate::ownership::ASTRAY;
+use crate::patience::Awaited;
+use pagemesh_wire::peer::{Access, Ask, Manager, Message, Served, Waiter};
+use pagemesh_wire::{RequestId, Version};
+
+impl Desk<'_, '_> {
+    /// Wishes for what the waiting accesses and pins need, unless a wish is open.
+    pub(super) fn wish(&mut self) {
+        let Some(busy) = self.busy() else { return };
+        if busy.want.is_some() {
+            return;
+        }
+        let more = &busy.more;
+        let writes = !more.pinning.is_empty()
+            || more
+                .faults
+                .iter()
+                .any(|(_, access)| *access == Access::Write);
+        if !writes && more.faults.is_empty() {
+            return;
+        }
+        let access = if writes { Access::Write } else { Access::Read };
+        let (segment, page) = (self.rules.segment, self.index);
+        let readable = self.page.rights >= Rights::Read;
+        self.cx.emit(match access {
+            Access::Read => Event::ReadFault { segment, page },
+            Access::Write if readable => Event::Upgrade { segment, page },
+            Access::Write => Event::WriteFault { segment, page },
+        });
+        let access = match access {
+            Access::Read => self.expected(),
+            Access::Write => access,
+        };
+        self.open_wish(access);
+    }
+
+    /// Wishes for the page; no wish is open.
+    pub(super) fn open_wish(&mut self, access: Access) {
+        let readable = self.page.rights >= Rights::Read;
+        let have = readable.then_some(self.page.own.version);
+        let (subject, timer) = (self.subject(), self.timer());
+        let ahead = self.more_if_any().is_some_and(|more| more.ahead.is_some());
+        // What is asked for ahead is missed in other ways, and stands behind many of its kind.
+        let backoff = match ahead {
+            true => self.cx.backoff(timer),
+            false => self.cx.prompt_backoff(Awaited::Page, timer),
+        };
+        let wish = (access, have);
+        let waiter = self.page.own.wish(self.cx, subject, backoff, wish);
+        self.submit(waiter);
+    }
+
+    /// Brings this node's wish before whoever decides.
+    pub(super) fn submit(&mut self, waiter: Waiter) {
+        let (segment, page, home) = (self.rules.segment, self.index, self.home());
+        let subject = self.subject();
+        match self.rules.manager {
+            Manager::Fixed if home == self.cx.me() => {
+                self.after.to_library.push(waiter);
+                return;
+            }
+            Manager::Fixed if !self.cx.is_gone(home) => {
+                let ask = Ask {
+                    subject,
+                    waiter,
+                    since: Version(0),
+                    hops: 0,
+                    by_library: false,
+                };
+                self.cx.send(home, Message::Ask(ask));
+            }
+            Manager::Dynamic if self.is_owner() => {
+                self.page.own.enqueue(waiter);
+                self.serve();
+                return;
+            }
+            Manager::Dynamic if self.page.own.forward(self.cx, subject, waiter, 0, false) => {}
+            Manager::Dynamic | Manager::Fixed => {
+                self.astray(waiter);
+                return;
+            }
+        }
+        self.cx.emit(Event::Asked { segment, page });
+    }
+
+    /// Our own wish came back to us: we are the clock site, or the library
+    /// thinks so, or it is an old one.
+    pub(super) fn asked_by_self(&mut self, ask: &Ask) {
+        let waiter = ask.waiter;
+        let open = self
+            .page
+            .own
+            .want()
+            .is_some_and(|want| want.waiter.request == waiter.request);
+        if !open {
+            self.tell_served(waiter.request);
+        } else if self.is_owner() {
+            self.page.own.enqueue(waiter);
+            self.serve();
+        } else if ask.hops == ASTRAY {
+            self.astray(waiter);
+        } else if ask.by_library {
+            // Whoever names a newer version is right: a grant is on its way here,
+            // unless its sender died and it was lost with him. This node's own
+            // hint would only lead back to where the ask comes from.
+            let grant_comes = ask.since > self.page.own.version;
+            if grant_comes && !self.cx.somebody_died() {
+                return;
+            }
+            let subject = self.subject();
+            let hops = if grant_comes { ASTRAY } else { ask.hops + 1 };
+            if !self.page.own.forward(self.cx, subject, waiter, hops, true) {
+                self.astray(waiter);
+            }
+        }
+    }
+
+    /// Tells the library site, if there is one, that a wish of ours is fulfilled.
+    pub(super) fn tell_served(&mut self, request: RequestId) {
+        if self.rules.manager != Manager::Fixed {
+            return;
+        }
+        let (segment, page, home) = (self.rules.segment, self.index, self.home());
+        let clock = self.is_owner().then_some(self.page.own.version);
+        if home == self.cx.me() {
+            self.after.served_here = Some((home, request, clock));
+        } else {
+            self.cx.send(
+                home,
+                Message::Served(Served {
+                    segment,
+                    page,
+                    request,
+                    clock,
+                }),
+            );
+        }
+    }
+}
