@@ -1,29 +1,30 @@
-//! Datagrams out, through a bad network if one was asked for.
+//! Datagrams in and out, through a bad network if one was asked for.
 
 use crate::circulars::Circulars;
 use crate::edge::Edge;
 use crate::options::Compress;
-use crate::packing::{Packing, Unpacked};
+use crate::packing::Packing;
 use crate::sealing::Sealing;
-use crate::tally::{Count, Tally};
+use crate::tally::Tally;
 use pagemesh_os::impair::{Impairer, Impairment};
-use pagemesh_os::udp::{Burst, Udp};
+use pagemesh_os::udp::Udp;
 use pagemesh_seal::Identity;
-use pagemesh_wire::header::{self, Header, MAX_DATAGRAM};
-use pagemesh_wire::notice::Notice;
+use pagemesh_wire::header::{Header, MAX_DATAGRAM};
 use pagemesh_wire::peer::{MemberView, Message};
 use pagemesh_wire::{NodeId, PublicKey};
-use std::io;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
+mod incoming;
 mod outgoing;
 mod pieces;
+mod rest;
 mod several;
 
+pub(crate) use incoming::{Got, LONGEST};
 use outgoing::{Outgoing, depart, give, join, put};
 pub(crate) use pieces::Ways;
+use rest::Rest;
 
 /// The way to other daemons.
 #[derive(Debug)]
@@ -55,51 +56,6 @@ pub(crate) struct Network {
     together: bool,
     /// See [`Network::expect_more`].
     more: bool,
-}
-
-/// What was received.
-#[derive(Debug)]
-pub(crate) enum Got {
-    /// A datagram: where its bytes are, where it came from, and whose seal it bore.
-    Datagram(Range<usize>, SocketAddr, PublicKey),
-    /// Something that is not for the node.
-    Handled,
-    /// Nothing.
-    Nothing,
-}
-
-/// Longer datagrams do not exist, nor do bursts.
-pub(crate) const LONGEST: usize = 1 << 16;
-
-/// Datagrams of the inbox that wait for their turn.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rest {
-    from: Option<SocketAddr>,
-    /// How many there are; an empty datagram is one, too.
-    count: usize,
-    next: usize,
-    end: usize,
-    each: usize,
-}
-
-impl Rest {
-    fn is_over(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Whether it came in answer to this sender, with others.
-    fn is_of(&self, sender: SocketAddr) -> bool {
-        self.from == Some(sender)
-    }
-
-    /// The next datagram.
-    fn take(&mut self) -> Option<(Range<usize>, SocketAddr)> {
-        let from = self.from.filter(|_| self.count > 0)?;
-        self.count -= 1;
-        let start = self.next;
-        self.next = self.end.min(start + self.each);
-        Some((start..self.next, from))
-    }
 }
 
 impl Network {
@@ -175,90 +131,9 @@ impl Network {
         }
     }
 
-    /// Receives one datagram into `room`, without its seal. What came together with it
-    /// stays there until its turn: nobody else may change `room`, which has twice
-    /// [`LONGEST`] bytes.
-    pub(crate) fn receive(&mut self, room: &mut [u8], tally: &mut Tally) -> io::Result<Got> {
-        let circulars = self.circulars.as_mut();
-        let next = self.rest.take();
-        let Some((at, source)) = next.or_else(|| circulars?.take()) else {
-            return self.fetch(room, tally);
-        };
-        tally.add(Count::DatagramsIn, 1);
-        tally.add(Count::BytesIn, at.len() as u64);
-        if self.is_answer(room, &at, source) {
-            return Ok(Got::Handled);
-        }
-        let (came, whole) = room.split_at_mut(LONGEST);
-        if self.receives_in_room() {
-            let bytes = &came[at.clone()];
-            self.notice_seal(source, bytes, tally);
-            if pagemesh_path::is_packet(bytes) {
-                let complete = self.packet(source, PublicKey::NONE, bytes, tally);
-                return Ok(self.joined(complete, whole, source, PublicKey::NONE, tally));
-            }
-            if header::form(bytes) <= Notice::MARK {
-                return Ok(Got::Datagram(at, source, PublicKey::NONE));
-            }
-            whole[..at.len()].copy_from_slice(bytes);
-            return Ok(self.unpacked((whole, at.len()), source, PublicKey::NONE, tally));
-        }
-        let inbox = std::mem::take(&mut self.inbox);
-        let got = match &mut self.edge {
-            None => self.opened(source, &inbox[at], whole, tally),
-            Some(edge) => {
-                let came = edge.came(source, &inbox[at]);
-                self.post(tally);
-                came.map_or(Got::Handled, |bytes| {
-                    self.opened(source, &bytes, whole, tally)
-                })
-            }
-        };
-        self.inbox = inbox;
-        Ok(got)
-    }
-
     /// Whether what goes out leaves as it is.
     fn is_direct(&self) -> bool {
         self.impairer.is_none() && self.edge.is_none()
-    }
-
-    /// Whether what comes in can be read where it was received.
-    fn receives_in_room(&self) -> bool {
-        self.sealing.is_none() && self.edge.is_none()
-    }
-
-    /// A datagram without its seal, and whole, in the second half of the room.
-    fn opened(
-        &mut self,
-        source: SocketAddr,
-        datagram: &[u8],
-        clear: &mut [u8],
-        tally: &mut Tally,
-    ) -> Got {
-        let Some(sealing) = &mut self.sealing else {
-            let length = datagram.len().min(clear.len());
-            clear[..length].copy_from_slice(&datagram[..length]);
-            self.notice_seal(source, &clear[..length], tally);
-            let clear = (clear, length);
-            return self.unpacked(clear, source, PublicKey::NONE, tally);
-        };
-        let opened = sealing.open(source, datagram, clear, tally);
-        self.flush(tally);
-        opened.map_or(Got::Handled, |opened| {
-            self.unpacked((clear, opened.length), source, opened.key, tally)
-        })
-    }
-
-    /// What came back from the thread it was handed to, in an experiment.
-    fn back(&mut self, room: &mut [u8], tally: &mut Tally) -> Got {
-        let Some((source, whole)) = self.edge.as_mut().and_then(Edge::back) else {
-            return Got::Nothing;
-        };
-        self.post(tally);
-        whole.map_or(Got::Handled, |bytes| {
-            self.opened(source, &bytes, &mut room[LONGEST..], tally)
-        })
     }
 
     /// Sends the packets of an experiment.
@@ -267,94 +142,6 @@ impl Network {
             for (to, packet) in edge.mail.drain(..) {
                 put(&self.udp, to, &packet, tally);
             }
-        }
-    }
-
-    /// What lies in the second half of the room, whole again if it came packed.
-    fn unpacked(
-        &mut self,
-        (clear, length): (&mut [u8], usize),
-        source: SocketAddr,
-        key: PublicKey,
-        tally: &mut Tally,
-    ) -> Got {
-        let at = |length| LONGEST..LONGEST + length;
-        if pagemesh_path::is_packet(&clear[..length]) {
-            let complete = self.packet(source, key, &clear[..length], tally);
-            return self.joined(complete, clear, source, key, tally);
-        }
-        if header::form(&clear[..length]) <= Notice::MARK {
-            return Got::Datagram(at(length), source, key);
-        }
-        match self.packing.unpack(source, clear, length, tally) {
-            Unpacked::Whole(length) => Got::Datagram(at(length), source, key),
-            Unpacked::Handled => Got::Handled,
-            Unpacked::Answer(bytes) => {
-                let to = NodeId(u16::from_le_bytes([bytes[6], bytes[7]]));
-                self.seal((source, to), &bytes, tally);
-                Got::Handled
-            }
-        }
-    }
-
-    /// A message that came in pieces, if it is `complete`.
-    fn joined(
-        &mut self,
-        complete: bool,
-        clear: &mut [u8],
-        source: SocketAddr,
-        key: PublicKey,
-        tally: &mut Tally,
-    ) -> Got {
-        if !complete {
-            return Got::Handled;
-        }
-        let message = self.whole();
-        let length = message.len();
-        clear[..length].copy_from_slice(message);
-        self.unpacked((clear, length), source, key, tally)
-    }
-
-    /// Looks for what has come, and takes the first of it.
-    fn fetch(&mut self, room: &mut [u8], tally: &mut Tally) -> io::Result<Got> {
-        let into = if self.receives_in_room() {
-            &mut room[..LONGEST]
-        } else {
-            &mut *self.inbox
-        };
-        match self.udp.receive_burst(into)? {
-            Burst::Noise => {
-                tally.add(Count::NetworkNoise, 1);
-                Ok(Got::Handled)
-            }
-            Burst::Nothing => self.overhear(room, tally),
-            Burst::Datagrams { length, each, from } => {
-                let length = length.min(LONGEST);
-                self.rest = Rest {
-                    from: Some(from),
-                    count: length.div_ceil(each).max(1),
-                    next: 0,
-                    end: length,
-                    each,
-                };
-                self.receive(room, tally)
-            }
-        }
-    }
-
-    /// Says once that this daemon cannot understand others.
-    fn notice_seal(&mut self, source: SocketAddr, bytes: &[u8], tally: &mut Tally) {
-        if !pagemesh_seal::is_sealed(bytes) {
-            return;
-        }
-        tally.add(Count::SealMissing, 1);
-        if !self.keyless {
-            self.keyless = true;
-            tracing::error!(
-                %source,
-                "datagrams of this cluster are sealed, and this daemon has no key: start it with \
-                 --key FILE or --join-token FILE",
-            );
         }
     }
 

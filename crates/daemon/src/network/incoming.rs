@@ -1,0 +1,199 @@
+//! What of a network concerns datagrams that come in: without their seals, unpacked, whole.
+
+use super::Network;
+use super::rest::Rest;
+use crate::edge::Edge;
+use crate::packing::Unpacked;
+use crate::tally::{Count, Tally};
+use pagemesh_os::udp::Burst;
+use pagemesh_wire::header;
+use pagemesh_wire::notice::Notice;
+use pagemesh_wire::{NodeId, PublicKey};
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+
+/// What was received.
+#[derive(Debug)]
+pub(crate) enum Got {
+    /// A datagram: where its bytes are, where it came from, and whose seal it bore.
+    Datagram(Range<usize>, SocketAddr, PublicKey),
+    /// Something that is not for the node.
+    Handled,
+    /// Nothing.
+    Nothing,
+}
+
+/// Longer datagrams do not exist, nor do bursts.
+pub(crate) const LONGEST: usize = 1 << 16;
+
+impl Network {
+    /// Receives one datagram into `room`, without its seal. What came together with it
+    /// stays there until its turn: nobody else may change `room`, which has twice
+    /// [`LONGEST`] bytes.
+    pub(crate) fn receive(&mut self, room: &mut [u8], tally: &mut Tally) -> io::Result<Got> {
+        let circulars = self.circulars.as_mut();
+        let next = self.rest.take();
+        let Some((at, source)) = next.or_else(|| circulars?.take()) else {
+            return self.fetch(room, tally);
+        };
+        tally.add(Count::DatagramsIn, 1);
+        tally.add(Count::BytesIn, at.len() as u64);
+        if self.is_answer(room, &at, source) {
+            return Ok(Got::Handled);
+        }
+        let (came, whole) = room.split_at_mut(LONGEST);
+        if self.receives_in_room() {
+            let bytes = &came[at.clone()];
+            self.notice_seal(source, bytes, tally);
+            if pagemesh_path::is_packet(bytes) {
+                let complete = self.packet(source, PublicKey::NONE, bytes, tally);
+                return Ok(self.joined(complete, whole, source, PublicKey::NONE, tally));
+            }
+            if header::form(bytes) <= Notice::MARK {
+                return Ok(Got::Datagram(at, source, PublicKey::NONE));
+            }
+            whole[..at.len()].copy_from_slice(bytes);
+            return Ok(self.unpacked((whole, at.len()), source, PublicKey::NONE, tally));
+        }
+        let inbox = std::mem::take(&mut self.inbox);
+        let got = match &mut self.edge {
+            None => self.opened(source, &inbox[at], whole, tally),
+            Some(edge) => {
+                let came = edge.came(source, &inbox[at]);
+                self.post(tally);
+                came.map_or(Got::Handled, |bytes| {
+                    self.opened(source, &bytes, whole, tally)
+                })
+            }
+        };
+        self.inbox = inbox;
+        Ok(got)
+    }
+
+    /// Whether what comes in can be read where it was received.
+    pub(super) fn receives_in_room(&self) -> bool {
+        self.sealing.is_none() && self.edge.is_none()
+    }
+
+    /// A datagram without its seal, and whole, in the second half of the room.
+    fn opened(
+        &mut self,
+        source: SocketAddr,
+        datagram: &[u8],
+        clear: &mut [u8],
+        tally: &mut Tally,
+    ) -> Got {
+        let Some(sealing) = &mut self.sealing else {
+            let length = datagram.len().min(clear.len());
+            clear[..length].copy_from_slice(&datagram[..length]);
+            self.notice_seal(source, &clear[..length], tally);
+            let clear = (clear, length);
+            return self.unpacked(clear, source, PublicKey::NONE, tally);
+        };
+        let opened = sealing.open(source, datagram, clear, tally);
+        self.flush(tally);
+        opened.map_or(Got::Handled, |opened| {
+            self.unpacked((clear, opened.length), source, opened.key, tally)
+        })
+    }
+
+    /// What came back from the thread it was handed to, in an experiment.
+    pub(super) fn back(&mut self, room: &mut [u8], tally: &mut Tally) -> Got {
+        let Some((source, whole)) = self.edge.as_mut().and_then(Edge::back) else {
+            return Got::Nothing;
+        };
+        self.post(tally);
+        whole.map_or(Got::Handled, |bytes| {
+            self.opened(source, &bytes, &mut room[LONGEST..], tally)
+        })
+    }
+
+    /// What lies in the second half of the room, whole again if it came packed.
+    fn unpacked(
+        &mut self,
+        (clear, length): (&mut [u8], usize),
+        source: SocketAddr,
+        key: PublicKey,
+        tally: &mut Tally,
+    ) -> Got {
+        let at = |length| LONGEST..LONGEST + length;
+        if pagemesh_path::is_packet(&clear[..length]) {
+            let complete = self.packet(source, key, &clear[..length], tally);
+            return self.joined(complete, clear, source, key, tally);
+        }
+        if header::form(&clear[..length]) <= Notice::MARK {
+            return Got::Datagram(at(length), source, key);
+        }
+        match self.packing.unpack(source, clear, length, tally) {
+            Unpacked::Whole(length) => Got::Datagram(at(length), source, key),
+            Unpacked::Handled => Got::Handled,
+            Unpacked::Answer(bytes) => {
+                let to = NodeId(u16::from_le_bytes([bytes[6], bytes[7]]));
+                self.seal((source, to), &bytes, tally);
+                Got::Handled
+            }
+        }
+    }
+
+    /// A message that came in pieces, if it is `complete`.
+    fn joined(
+        &mut self,
+        complete: bool,
+        clear: &mut [u8],
+        source: SocketAddr,
+        key: PublicKey,
+        tally: &mut Tally,
+    ) -> Got {
+        if !complete {
+            return Got::Handled;
+        }
+        let message = self.whole();
+        let length = message.len();
+        clear[..length].copy_from_slice(message);
+        self.unpacked((clear, length), source, key, tally)
+    }
+
+    /// Looks for what has come, and takes the first of it.
+    fn fetch(&mut self, room: &mut [u8], tally: &mut Tally) -> io::Result<Got> {
+        let into = if self.receives_in_room() {
+            &mut room[..LONGEST]
+        } else {
+            &mut *self.inbox
+        };
+        match self.udp.receive_burst(into)? {
+            Burst::Noise => {
+                tally.add(Count::NetworkNoise, 1);
+                Ok(Got::Handled)
+            }
+            Burst::Nothing => self.overhear(room, tally),
+            Burst::Datagrams { length, each, from } => {
+                let length = length.min(LONGEST);
+                self.rest = Rest {
+                    from: Some(from),
+                    count: length.div_ceil(each).max(1),
+                    next: 0,
+                    end: length,
+                    each,
+                };
+                self.receive(room, tally)
+            }
+        }
+    }
+
+    /// Says once that this daemon cannot understand others.
+    fn notice_seal(&mut self, source: SocketAddr, bytes: &[u8], tally: &mut Tally) {
+        if !pagemesh_seal::is_sealed(bytes) {
+            return;
+        }
+        tally.add(Count::SealMissing, 1);
+        if !self.keyless {
+            self.keyless = true;
+            tracing::error!(
+                %source,
+                "datagrams of this cluster are sealed, and this daemon has no key: start it with \
+                 --key FILE or --join-token FILE",
+            );
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! What came together with what was received last.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+/// Datagrams of the inbox that wait for their turn.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rest {
+    pub(super) from: Option<SocketAddr>,
+    /// How many there are; an empty datagram is one, too.
+    pub(super) count: usize,
+    pub(super) next: usize,
+    pub(super) end: usize,
+    pub(super) each: usize,
+}
+
+impl Rest {
+    pub(super) fn is_over(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether it came in answer to this sender, with others.
+    pub(super) fn is_of(&self, sender: SocketAddr) -> bool {
+        self.from == Some(sender)
+    }
+
+    /// The next datagram.
+    pub(super) fn take(&mut self) -> Option<(Range<usize>, SocketAddr)> {
+        let from = self.from.filter(|_| self.count > 0)?;
+        self.count -= 1;
+        let start = self.next;
+        self.next = self.end.min(start + self.each);
+        Some((start..self.next, from))
+    }
+}
