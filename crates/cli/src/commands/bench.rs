@@ -15,6 +15,7 @@ mod peers;
 mod raw;
 mod recorder;
 mod report;
+mod seats;
 mod stage;
 mod stream;
 mod sync;

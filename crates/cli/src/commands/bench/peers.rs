@@ -9,10 +9,11 @@ mod server;
 
 use super::Waiting;
 use super::report::{Report, Samples};
-use super::stage::{Seats, Stage};
+use super::seats::Seats;
+use super::stage::Stage;
 use crate::sandbox::Plan;
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::collections::BTreeMap;
 
 /// Faults, locks and barriers beside MPI's one-sided operations, a Redis and TCP
@@ -26,31 +27,13 @@ pub(crate) struct Peers {
     rounds: u32,
     /// Only with every process on a processor of its own, or only wherever the kernel puts it
     #[arg(long, value_enum)]
-    placing: Option<Placing>,
+    placing: Option<Seats>,
     /// Keep idle processors awake (`/dev/cpu_dma_latency`), for the peers too
     #[arg(long)]
     latency: bool,
     /// Install the peers that are missing, by apt-get
     #[arg(long)]
     install: bool,
-}
-
-/// Where processes run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Placing {
-    /// Every node has a processor.
-    Pinned,
-    /// The kernel places them.
-    Unpinned,
-}
-
-impl Placing {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Pinned => "pinned",
-            Self::Unpinned => "unpinned",
-        }
-    }
 }
 
 /// What somebody measured in one round: nanoseconds of each, by kind of work.
@@ -111,30 +94,24 @@ impl Peers {
         if self.install {
             install::all()?;
         }
-        for placing in [Placing::Pinned, Placing::Unpinned] {
-            if self.placing.is_none_or(|one| one == placing) {
-                self.beside(placing, &mut report)?;
+        for seats in [Seats::Apart, Seats::Anywhere] {
+            if self.placing.is_none_or(|one| one == seats) {
+                self.beside(seats, &mut report)?;
             }
         }
         Ok(report)
     }
 
-    fn beside(&self, placing: Placing, report: &mut Report) -> Result<()> {
+    fn beside(&self, seats: Seats, report: &mut Report) -> Result<()> {
         let mut plan = Plan::new(2);
         plan.latency = self.latency;
-        let pinned = placing == Placing::Pinned;
-        let seats = if pinned {
-            Seats::Apart
-        } else {
-            Seats::Anywhere
-        };
         let mut stage = Stage::seated(&plan, Waiting::Spin, seats)?;
         let skip = |report: &mut Report, who: &str, why: &anyhow::Error| {
-            report.skip(format!("{who}/{}", placing.name()), why);
+            report.skip(format!("{who}/{}", seats.name()), why);
         };
         let mut peers = Vec::new();
         for who in PEERS {
-            match prepare(who, &stage, pinned) {
+            match prepare(who, &stage, seats) {
                 Ok(peer) => peers.push((who, peer)),
                 Err(why) => skip(report, who, &why),
             }
@@ -156,28 +133,28 @@ impl Peers {
                 found = Found::default();
             }
         }
-        tell(&found, placing, report);
+        tell(&found, seats, report);
         Ok(())
     }
 }
 
-fn prepare(who: &str, stage: &Stage, pinned: bool) -> Result<Box<dyn Peer>> {
+fn prepare(who: &str, stage: &Stage, seats: Seats) -> Result<Box<dyn Peer>> {
     Ok(match who {
         "tcp" => Box::new(Tcp),
-        "redis" => Box::new(server::Server::start(stage, pinned)?),
-        mpi => Box::new(mpi::Mpi::prepare(mpi, stage, pinned)?),
+        "redis" => Box::new(server::Server::start(stage, seats)?),
+        mpi => Box::new(mpi::Mpi::prepare(mpi, stage, seats)?),
     })
 }
 
 /// A row for each of our works and each peer that does the like.
-fn tell(found: &Found, placing: Placing, report: &mut Report) {
+fn tell(found: &Found, seats: Seats, report: &mut Report) {
     for (work, theirs) in BESIDE {
         let Some(ours) = found.of(US, work) else {
             continue;
         };
         for who in PEERS {
             if let Some(samples) = found.of(who, theirs) {
-                let name = format!("{work}/{who}/{}", placing.name());
+                let name = format!("{work}/{who}/{}", seats.name());
                 report.versus(name, Waiting::Spin.name(), ours, (who, samples));
             }
         }

@@ -2,14 +2,13 @@
 
 use super::agent::{Answer, Order};
 use super::report::Samples;
+use super::seats::{Seats, pin_process};
 use super::{Effort, Waiting, raw};
 use crate::control::unexpected;
 use crate::sandbox::{Plan, Sandbox};
 use anyhow::{Context, Result, bail};
 use pagemesh_wire::local::{Reply, Request, Stamp};
-use rustix::io::Errno;
-use rustix::process::{Pid, Signal};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -38,27 +37,6 @@ fn processor_time(process: u32) -> Result<u64> {
     let first = text.split_whitespace().next();
     let nanos: Option<u64> = first.and_then(|word| word.parse().ok());
     nanos.with_context(|| format!("no time in {path}"))
-}
-
-/// Which processor a node has.
-#[derive(Clone, Copy)]
-pub(super) enum Seats {
-    /// The first node, which is measured, has one to itself, as a host has; the others share the rest.
-    Apart,
-    /// Each gets the next one, in turn: nobody is measured who does not do what all do.
-    Dealt,
-    /// Whichever the kernel likes.
-    Anywhere,
-}
-
-impl Seats {
-    fn processor(self, node: usize) -> Option<usize> {
-        match self {
-            Self::Apart => Some(processor(node)),
-            Self::Dealt => Some(node % processors()),
-            Self::Anywhere => None,
-        }
-    }
 }
 
 /// The plan as `effort` wants it.
@@ -471,33 +449,4 @@ impl Drop for Agent {
 /// The number at the beginning.
 fn kilobytes(line: Option<&str>) -> Option<u64> {
     line?.split_whitespace().next()?.parse().ok()
-}
-
-/// How many processors this process may use.
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// The processor of a node where each sits apart ([`Seats::Apart`]).
-pub(super) fn processor(node: usize) -> usize {
-    let others = processors() - 1;
-    match node.checked_sub(1) {
-        Some(other) if others > 0 => 1 + other % others,
-        _ => 0,
-    }
-}
-
-/// Binds every thread of a process to one processor.
-pub(super) fn pin_process(pid: u32, cpu: usize) -> Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let tid = task?.file_name().to_string_lossy().parse()?;
-        match sched_setaffinity(Pid::from_raw(tid), &set) {
-            // A thread that has ended meanwhile.
-            Ok(()) | Err(Errno::SRCH) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Ok(())
 }

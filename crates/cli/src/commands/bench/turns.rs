@@ -4,7 +4,8 @@
 use super::Waiting;
 use super::agent::Order;
 use super::report::Report;
-use super::stage::{Stage, pin_process, processor};
+use super::seats::{pin_process, processor};
+use super::stage::Stage;
 use crate::sandbox::Plan;
 use anyhow::{Context, Result, ensure};
 use clap::Args;

@@ -1,6 +1,7 @@
 //! An MPI, two ranks, each on a node: compiled and started on demand.
 
-use super::super::stage::{Stage, processor};
+use super::super::seats::Seats;
+use super::super::stage::Stage;
 use super::{Peer, Times, install};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
@@ -111,7 +112,7 @@ impl Kind {
 impl Mpi {
     /// Compiles the program with that MPI's own compiler, and writes down how a
     /// process is started on a node.
-    pub(super) fn prepare(name: &str, stage: &Stage, pinned: bool) -> Result<Self> {
+    pub(super) fn prepare(name: &str, stage: &Stage, seats: Seats) -> Result<Self> {
         let kind = Kind::named(name).with_context(|| format!("no MPI is called {name}"))?;
         install::need(&[kind.compiler(), kind.starter()], kind.packages())?;
         install::need(&TOOLS, "util-linux, coreutils and hostname")?;
@@ -121,7 +122,7 @@ impl Mpi {
         );
         let program = compile(kind, name, stage.directory())?;
         let launcher = stage.directory().join(format!("launch-{name}"));
-        fs::write(&launcher, script(stage, pinned)).context("cannot write a script")?;
+        fs::write(&launcher, script(stage, seats)).context("cannot write a script")?;
         fs::set_permissions(&launcher, fs::Permissions::from_mode(0o700))?;
         Ok(Self {
             kind,
@@ -222,15 +223,12 @@ fn read(text: &str) -> Result<Times> {
 
 /// What an MPI starts in place of `ssh`: a node for a host. The node has a name of
 /// its own, and sees its own devices in `/sys`, where UCX looks for them.
-fn script(stage: &Stage, pinned: bool) -> String {
+fn script(stage: &Stage, seats: Seats) -> String {
     let mut nodes = String::new();
     for node in 0..stage.size() {
         let (address, daemon) = (stage.address(node).ip(), stage.daemon(node));
-        let pin = if pinned {
-            format!("taskset -c {}", processor(node))
-        } else {
-            String::new()
-        };
+        let processor = seats.processor(node);
+        let pin = processor.map_or_else(String::new, |cpu| format!("taskset -c {cpu}"));
         nodes += &format!("{address}) name=node{node} daemon={daemon} pin='{pin}';;\n");
     }
     format!(

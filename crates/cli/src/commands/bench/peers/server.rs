@@ -1,7 +1,8 @@
 //! A Redis on node 1 that keeps everything in memory, asked from node 0.
 
 use super::super::agent::Order;
-use super::super::stage::{Stage, processor};
+use super::super::seats::Seats;
+use super::super::stage::Stage;
 use super::{Peer, Times, install};
 use anyhow::{Context, Result};
 use std::net::SocketAddr;
@@ -17,7 +18,7 @@ pub(super) struct Server {
 impl Server {
     /// Starts it with what its documentation advises for latency: nothing is written to
     /// disk, its processors are its own. It sets TCP_NODELAY itself; it cannot spin.
-    pub(super) fn start(stage: &Stage, pinned: bool) -> Result<Self> {
+    pub(super) fn start(stage: &Stage, seats: Seats) -> Result<Self> {
         install::need(&["redis-server"], "redis-server")?;
         let mut address = stage.address(1);
         address.set_port(PORT);
@@ -30,8 +31,8 @@ impl Server {
             .args(["--protected-mode", "no"])
             .arg("--dir")
             .arg(stage.directory());
-        if pinned {
-            command.args(["--server_cpulist", &processor(1).to_string()]);
+        if let Some(cpu) = seats.processor(1) {
+            command.args(["--server_cpulist", &cpu.to_string()]);
         }
         pagemesh_os::netns::die_with_parent(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::null());
