@@ -10,7 +10,9 @@ pub(crate) use local::LocalCopy;
 pub(crate) use remote::RemoteCopy;
 
 use crate::exit::Exit;
+use crate::units::parse_duration;
 use anyhow::Result;
+use clap::{ArgAction, Args};
 use rustix::process::Signal;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -64,14 +66,17 @@ pub(crate) fn events() -> (Events, Receiver<Event>) {
 }
 
 /// How the copies are looked after.
-#[derive(Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Care {
-    /// Every line begins with `[rank] `.
-    pub(crate) prefix: bool,
-    /// Once a copy has failed, the others may go on this long.
+    /// Once a copy has failed, the others may go on this long
+    #[arg(long, default_value = "5s", value_parser = parse_duration)]
     pub(crate) grace: Duration,
-    /// All of it may take this long.
+    /// End all copies after this long, with exit code 124
+    #[arg(long = "timeout", value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) limit: Option<Duration>,
+    /// Do not begin output lines with [rank]
+    #[arg(long = "no-prefix", action = ArgAction::SetFalse)]
+    pub(crate) prefix: bool,
 }
 
 /// The exit code of a job that took too long, as of timeout(1).

@@ -7,7 +7,6 @@ use crate::exit::Exit;
 use crate::interrupts::Interrupts;
 use crate::preload;
 use crate::ranks::{self, Care, Copy, Event, RemoteCopy};
-use crate::units::parse_duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use pagemesh_daemon::launch::{Order, Program, socket_path};
@@ -16,7 +15,6 @@ use pagemesh_wire::peer::Member;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// Run a program on the nodes of the cluster
 #[derive(Args)]
@@ -33,15 +31,8 @@ pub(crate) struct Run {
     /// Where the copies start [default: this directory]
     #[arg(long, value_name = "DIRECTORY")]
     chdir: Option<PathBuf>,
-    /// Once a copy has failed, the others may go on this long
-    #[arg(long, default_value = "5s", value_parser = parse_duration)]
-    grace: Duration,
-    /// End all copies after this long, with exit code 124
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    timeout: Option<Duration>,
-    /// Do not begin output lines with [rank]
-    #[arg(long)]
-    no_prefix: bool,
+    #[command(flatten)]
+    care: Care,
     /// Let the program's System V calls be for the whole cluster (docs/sysv.md)
     #[arg(long)]
     sysv: bool,
@@ -68,12 +59,7 @@ impl Run {
         let job: u64 = rand::random();
         let copies = self.start(&control, &members, size, job, &sender)?;
         interrupts.watch(move |signal| sender.send(Event::Interrupted(signal)).is_ok())?;
-        let care = Care {
-            prefix: !self.no_prefix,
-            grace: self.grace,
-            limit: self.timeout,
-        };
-        let exit = ranks::supervise(&copies, &events, care);
+        let exit = ranks::supervise(&copies, &events, self.care);
         // Noticed by this node; others have theirs in their logs and counters.
         let mut races = Races::default();
         match races.add(&mut control, raced) {

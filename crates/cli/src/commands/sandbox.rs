@@ -30,15 +30,8 @@ pub(crate) struct SandboxCommand {
     nodes: u8,
     #[command(flatten)]
     shape: Shape,
-    /// Once a copy has failed, the others may go on this long
-    #[arg(long, default_value = "5s", value_parser = parse_duration)]
-    grace: Duration,
-    /// End all copies after this long, with exit code 124
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    timeout: Option<Duration>,
-    /// Do not begin output lines with [rank]
-    #[arg(long)]
-    no_prefix: bool,
+    #[command(flatten)]
+    care: Care,
     /// Let the program's System V calls be for all nodes (docs/sysv.md)
     #[arg(long, requires = "command")]
     sysv: bool,
@@ -183,12 +176,7 @@ impl SandboxCommand {
             interrupts.wait()?;
             return Ok(Exit::OK);
         }
-        let care = Care {
-            prefix: !self.no_prefix,
-            grace: self.grace,
-            limit: self.timeout,
-        };
-        run_with(&sandbox, &self.command, preloaded, care, &interrupts)
+        run_with(&sandbox, &self.command, preloaded, self.care, &interrupts)
     }
 }
 
