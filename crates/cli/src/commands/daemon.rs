@@ -52,7 +52,7 @@ pub(crate) struct Daemon {
     /// Pin the daemon's hot thread to this CPU
     #[arg(long, env = "PAGEMESH_CPU")]
     cpu: Option<usize>,
-    /// Make pages smaller for the wire [default: off]
+    /// Make pages smaller for the wire [default: auto]
     #[arg(long, value_enum, env = "PAGEMESH_COMPRESS")]
     compress: Option<Compress>,
     /// Send what goes to several nodes at once to this IPv4 multicast group; all daemons
