@@ -187,10 +187,17 @@ fn advice_is_taken() {
 
 /// Node 1 has written all 16 pages of a segment of policy `release`, and both know.
 fn released() -> (Cluster, SegmentId) {
+    released_pages(16)
+}
+
+/// The same with so many pages.
+fn released_pages(pages: u32) -> (Cluster, SegmentId) {
     let mut cluster = Cluster::new(2);
-    let spread = Spread::Lazy;
-    let segment = cluster.segment_of(Policy::Release { spread }).id;
-    for page in 0..16 {
+    let policy = Policy::Release {
+        spread: Spread::Lazy,
+    };
+    let segment = cluster.segment_of_pages(policy, pages.into()).id;
+    for page in 0..pages {
         cluster.touch(N1, page, Access::Write);
     }
     let number = 1;
@@ -278,4 +285,54 @@ fn what_is_lost_ahead_under_release_comes_again_and_is_not_asked_for_twice() {
     assert_eq!(kinds(&cluster), [], "it is under way");
     cluster.pass(Duration::from_millis(15));
     assert_eq!(mapped(&cluster, N2), [4]);
+}
+
+/// Pages that are looked at in one turn, of those that were announced.
+const TURN: u32 = 128;
+
+/// Node 2 announces as many pages as are looked at in one turn, then one more.
+fn announces_a_turn((mut cluster, segment): (Cluster, SegmentId)) {
+    let announce = |cluster: &mut Cluster, count| {
+        // Whatever else is due has been done before.
+        cluster.pass(Duration::from_millis(1));
+        cluster.forget();
+        let request = Request::Advise {
+            segment,
+            first: PageIndex(0),
+            count: PageCount(count),
+            advice: Advice::WillNeed,
+        };
+        cluster.ask(N2, request);
+    };
+    announce(&mut cluster, TURN);
+    assert!(!cluster.is_due(N2), "answers bring it back");
+    cluster.settle();
+    assert_eq!(mapped(&cluster, N2), (0..TURN).collect::<Vec<_>>());
+    announce(&mut cluster, TURN);
+    assert!(!cluster.is_due(N2), "all is here, and that was all");
+    announce(&mut cluster, TURN + 1);
+    assert!(cluster.is_due(N2), "all is here but for one");
+    cluster.forget();
+    cluster.pass(Duration::from_micros(50));
+    assert_eq!(mapped(&cluster, N2), [TURN]);
+}
+
+#[test]
+fn who_announces_as_much_as_a_turn_takes_has_no_second_look() {
+    let mut cluster = Cluster::new(2);
+    let policy = Policy::Sequential {
+        manager: Manager::Dynamic,
+        window: Window::Nanos(0),
+    };
+    let segment = cluster.segment_of_pages(policy, u64::from(TURN) + 1).id;
+    for page in 0..=TURN {
+        cluster.touch(N1, page, Access::Write);
+    }
+    cluster.forget();
+    announces_a_turn((cluster, segment));
+}
+
+#[test]
+fn nor_has_who_does_so_under_release() {
+    announces_a_turn(released_pages(TURN + 1));
 }

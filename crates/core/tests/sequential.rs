@@ -1,5 +1,6 @@
 //! Exactly which datagrams and effects the sequential policy takes (FR4).
 
+#[expect(dead_code, reason = "other tests need more of it")]
 mod common;
 
 use common::{CLIENT, Cluster};

@@ -5,6 +5,7 @@ mod release;
 mod sequential;
 
 use crate::calls::{Caller, Then};
+use crate::prefetch::Errands as _;
 use crate::shell::Cx;
 use core::time::Duration;
 use pagemesh_wire::local::{Advice, PageLine};

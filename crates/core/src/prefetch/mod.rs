@@ -2,14 +2,17 @@
 //! ask for before they are touched, and which of those asked for got lost.
 //!
 //! [`walk`] follows the faults of one process; [`flight`] follows what was asked
-//! of one node and has not come; [`gather`] puts many wishes into one datagram.
+//! of one node and has not come; [`errands`] goes on with what processes announced; [`gather`]
+//! puts many wishes into one datagram.
 //! Nothing here knows of rights, owners or diffs: a page asked for ahead is asked for
 //! like any other (`policies/*/ahead.rs`), so that whatever holds for those holds for it.
 
+mod errands;
 mod flight;
 mod gather;
 mod walk;
 
+pub(crate) use errands::Errands;
 pub(crate) use flight::Flights;
 pub(crate) use gather::gather;
 pub(crate) use walk::{Burst, Habit, Walks};
@@ -60,7 +63,7 @@ pub(crate) fn quiet(cx: &Cx<'_>) -> Duration {
 
 impl Prefetch {
     /// Heeds what a process says of pages from `first` up to `end`, except that it does not need them.
-    pub(crate) fn heed(
+    fn heed(
         &mut self,
         (client, mapping): (ClientId, Option<MappingId>),
         (first, end): (PageIndex, PageIndex),
@@ -80,9 +83,8 @@ impl Prefetch {
         self.walks.entry(client).or_default().set_habit(habit);
     }
 
-    /// The next page of what was announced, and where it is wanted, if one more of `limit` may be
-    /// under way.
-    pub(crate) fn next_errand(&mut self, limit: u32) -> Option<(PageIndex, MappingId)> {
+    /// Whether there is more of what was announced, and one more of `limit` may be under way.
+    fn has_errand(&mut self, limit: u32) -> bool {
         while self
             .errands
             .front()
@@ -90,7 +92,12 @@ impl Prefetch {
         {
             self.errands.pop_front();
         }
-        if self.flights.fare(limit).room == 0 {
+        !self.errands.is_empty() && self.flights.fare(limit).room > 0
+    }
+
+    /// The next page of what was announced, and where it is wanted, if there is one.
+    fn next_errand(&mut self, limit: u32) -> Option<(PageIndex, MappingId)> {
+        if !self.has_errand(limit) {
             return None;
         }
         let errand = self.errands.front_mut()?;

@@ -225,6 +225,12 @@ impl Cluster {
         self.stopped.retain(|other| *other != node);
     }
 
+    /// Whether a node has something to do at once.
+    pub fn is_due(&self, node: NodeId) -> bool {
+        let due = self.nodes[usize::from(node.0) - 1].next_deadline();
+        due.is_some_and(|due| due <= self.now)
+    }
+
     /// Forgets what happened so far.
     pub fn forget(&mut self) {
         self.sent.clear();
@@ -264,8 +270,13 @@ impl Cluster {
 
     /// The same under any policy.
     pub fn segment_of(&mut self, policy: Policy) -> SegmentInfo {
+        self.segment_of_pages(policy, 16)
+    }
+
+    /// The same with so many pages.
+    pub fn segment_of_pages(&mut self, policy: Policy, pages: u64) -> SegmentInfo {
         let spec = SegmentSpec {
-            size: ByteLen(16 * PAGE_SIZE as u64),
+            size: ByteLen(pages * PAGE_SIZE as u64),
             mode: 0o600,
             policy,
         };

@@ -10,14 +10,12 @@
 use super::Release;
 use super::page::{Copy, Miss, Page};
 use crate::event::Event;
-use crate::limits::ERRAND;
 use crate::policies::Who;
-use crate::prefetch::{Ahead, Burst, quiet};
+use crate::prefetch::{Ahead, Burst, Errands, Prefetch, quiet};
 use crate::shell::Cx;
 use crate::timers::Timer;
-use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::Access;
-use pagemesh_wire::{ClientId, MappingId, PageCount, PageIndex};
+use pagemesh_wire::{MappingId, PageIndex, SegmentId};
 
 impl Release {
     /// A thread stopped at a page. Returns the pages it will come to, if it has announced that it
@@ -113,37 +111,22 @@ impl Release {
         }
         self.run_errands(cx);
     }
+}
 
-    /// A process says how it will use pages. What it does not need stays: nobody else waits for it.
-    pub(in super::super) fn advise(
-        &mut self,
-        cx: &mut Cx<'_>,
-        who: (ClientId, Option<MappingId>),
-        (first, count): (PageIndex, PageCount),
-        advice: Advice,
-    ) {
-        let end = PageIndex(first.0.saturating_add(count.0));
-        if advice == Advice::WillNeed && cx.pace().ahead == 0 {
-            return;
-        }
-        self.prefetch.heed(who, (first, end), advice);
-        self.run_errands(cx);
+/// What a process does not need stays: nobody else waits for it.
+impl Errands for Release {
+    fn segment(&self) -> SegmentId {
+        self.segment
     }
 
-    /// Goes on with what was announced, as far as there is room.
-    fn run_errands(&mut self, cx: &mut Cx<'_>) {
-        let limit = cx.pace().ahead.min(ERRAND);
-        for _ in 0..ERRAND {
-            let Some((page, mapping)) = self.prefetch.next_errand(limit) else {
-                return;
-            };
-            let mark = false;
-            if self.open_ahead(cx, page, Ahead { mapping, mark }) {
-                self.greet(cx);
-                self.ask_ahead(cx, vec![page]);
-            }
+    fn prefetch(&mut self) -> &mut Prefetch {
+        &mut self.prefetch
+    }
+
+    fn run_errand(&mut self, cx: &mut Cx<'_>, page: PageIndex, ahead: Ahead) {
+        if self.open_ahead(cx, page, ahead) {
+            self.greet(cx);
+            self.ask_ahead(cx, vec![page]);
         }
-        // Perhaps every page is here, and no arrival brings us back; others come first.
-        cx.arm(cx.now, Timer::Ahead(self.segment));
     }
 }

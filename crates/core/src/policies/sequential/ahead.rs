@@ -6,14 +6,12 @@ use super::Sequential;
 use super::desk::Desk;
 use crate::effect::{Effect, Rights};
 use crate::event::Event;
-use crate::limits::ERRAND;
 use crate::policies::Who;
-use crate::prefetch::{Ahead, Burst, gather, quiet};
+use crate::prefetch::{Ahead, Burst, Errands, Prefetch, gather, quiet};
 use crate::shell::Cx;
 use crate::timers::Timer;
-use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Access, Manager};
-use pagemesh_wire::{ClientId, MappingId, NodeId, PageCount, PageIndex};
+use pagemesh_wire::{MappingId, NodeId, PageIndex, SegmentId};
 
 /// A wish ahead is given up after this many times the first wait for an answer.
 const PATIENCE: u32 = 5;
@@ -86,38 +84,19 @@ impl Sequential {
         self.repair(cx, again);
         self.run_errands(cx);
     }
+}
 
-    /// A process says how it will use pages.
-    pub(in super::super) fn advise(
-        &mut self,
-        cx: &mut Cx<'_>,
-        who: (ClientId, Option<MappingId>),
-        (first, count): (PageIndex, PageCount),
-        advice: Advice,
-    ) {
-        let end = PageIndex(first.0.saturating_add(count.0));
-        match advice {
-            Advice::DontNeed => return self.do_without(cx, first, end),
-            Advice::WillNeed if cx.pace().ahead == 0 => return,
-            _ => self.prefetch.heed(who, (first, end), advice),
-        }
-        self.run_errands(cx);
+impl Errands for Sequential {
+    fn segment(&self) -> SegmentId {
+        self.rules.segment
     }
 
-    /// Goes on with what was announced, as far as there is room.
-    fn run_errands(&mut self, cx: &mut Cx<'_>) {
-        let start = cx.effects.len();
-        let limit = cx.pace().ahead.min(ERRAND);
-        for _ in 0..ERRAND {
-            let Some((page, mapping)) = self.prefetch.next_errand(limit) else {
-                return gather(cx.effects, start);
-            };
-            let mark = false;
-            self.ask_ahead(cx, page, Access::Read, Ahead { mapping, mark });
-        }
-        // Perhaps every page is here, and no arrival brings us back; others come first.
-        cx.arm(cx.now, Timer::Ahead(self.rules.segment));
-        gather(cx.effects, start);
+    fn prefetch(&mut self) -> &mut Prefetch {
+        &mut self.prefetch
+    }
+
+    fn run_errand(&mut self, cx: &mut Cx<'_>, page: PageIndex, ahead: Ahead) {
+        self.ask_ahead(cx, page, Access::Read, ahead);
     }
 
     /// Drops the copies of pages that others own.
