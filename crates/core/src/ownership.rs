@@ -151,6 +151,12 @@ impl<X: Extra> Ownership<X> {
         self.busy.as_ref()?.want.as_ref()
     }
 
+    /// Whether this is the wish of this node that is open.
+    pub(crate) fn wants(&self, request: RequestId) -> bool {
+        self.want()
+            .is_some_and(|want| want.waiter.request == request)
+    }
+
     pub(crate) fn passing(&self) -> Option<&Passing> {
         self.busy.as_ref()?.passing.as_ref()
     }

@@ -182,19 +182,12 @@ impl Rooms {
         let Some((id, client)) = self.mappings.get(&mapping).copied() else {
             return;
         };
-        if let Standing::Out(why) = &self.membership.standing {
-            let why = why.clone();
-            cx.push(Effect::Fail {
-                mapping,
-                segment: id,
-                page,
-                why,
-            });
-            return;
-        }
-        if self.leaving.has_begun() {
+        let why = match &self.membership.standing {
+            Standing::Out(why) => Some(why.clone()),
             // What came now would have to be handed over at once.
-            let why = Refusal::NotMember;
+            _ => self.leaving.has_begun().then_some(Refusal::NotMember),
+        };
+        if let Some(why) = why {
             cx.push(Effect::Fail {
                 mapping,
                 segment: id,

@@ -138,12 +138,7 @@ impl Desk<'_, '_> {
             }
             Letter::Regain(regain) => self.regain(&regain),
             Letter::Lost(lost) => {
-                let mine = self
-                    .page
-                    .own
-                    .want()
-                    .is_some_and(|want| want.waiter.request == lost.request);
-                if mine {
+                if self.page.own.wants(lost.request) {
                     self.lost(lost.with);
                 }
             }

@@ -55,12 +55,7 @@ impl Desk<'_, '_> {
 
     pub(super) fn tell_lost(&mut self, waiter: Waiter, with: NodeId) {
         if waiter.node == self.cx.me() {
-            let open = self
-                .page
-                .own
-                .want()
-                .is_some_and(|want| want.waiter.request == waiter.request);
-            if open {
+            if self.page.own.wants(waiter.request) {
                 self.lost(with);
             }
         } else {

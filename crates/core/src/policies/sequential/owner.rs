@@ -58,12 +58,7 @@ impl Desk<'_, '_> {
 
     /// Our own wish. False if copies elsewhere must go first.
     fn serve_self(&mut self, waiter: Waiter) -> bool {
-        let open = self
-            .page
-            .own
-            .want()
-            .is_some_and(|want| want.waiter.request == waiter.request);
-        if !open {
+        if !self.page.own.wants(waiter.request) {
             self.pop();
             self.tell_served(waiter.request);
             return true;

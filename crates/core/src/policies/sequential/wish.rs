@@ -92,12 +92,7 @@ impl Desk<'_, '_> {
     /// thinks so, or it is an old one.
     pub(super) fn asked_by_self(&mut self, ask: &Ask) {
         let waiter = ask.waiter;
-        let open = self
-            .page
-            .own
-            .want()
-            .is_some_and(|want| want.waiter.request == waiter.request);
-        if !open {
+        if !self.page.own.wants(waiter.request) {
             self.tell_served(waiter.request);
         } else if self.is_owner() {
             self.page.own.enqueue(waiter);

@@ -101,11 +101,7 @@ impl Desk<'_, '_> {
 
     pub(super) fn asked(&mut self, ask: &Ask) {
         if ask.waiter.node == self.cx.me() {
-            let open = self
-                .lock
-                .own
-                .want()
-                .is_some_and(|want| want.waiter.request == ask.waiter.request);
+            let open = self.lock.own.wants(ask.waiter.request);
             if open && ask.hops == ASTRAY && self.lock.own.hint != self.cx.me() {
                 self.astray(ask.waiter);
             }
