@@ -255,26 +255,24 @@ impl Strings {
 
     fn lock(&mut self, key: u64) -> Result<String> {
         let guard = self.segment.lock(key).lock()?;
-        let answer = if guard.recovered() {
-            "recovered"
-        } else {
-            "locked"
-        };
-        self.held.insert(key, guard);
-        Ok(answer.into())
+        Ok(self.hold(key, guard))
     }
 
     fn try_lock(&mut self, key: u64) -> Result<String> {
         let Some(guard) = self.segment.lock(key).try_lock()? else {
             return Ok("busy".into());
         };
+        Ok(self.hold(key, guard))
+    }
+
+    fn hold(&mut self, key: u64, guard: LockGuard) -> String {
         let answer = if guard.recovered() {
             "recovered"
         } else {
             "locked"
         };
         self.held.insert(key, guard);
-        Ok(answer.into())
+        answer.into()
     }
 
     fn unlock(&mut self, key: u64) -> Result<String> {
