@@ -3,7 +3,9 @@
 use pagemesh_wire::peer::{IntervalRecord, News, PageRun};
 use pagemesh_wire::{NodeId, PageIndex, VectorTime};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::ops::Bound;
 
 /// The records of all intervals this node knows and has not collected.
 ///
@@ -63,29 +65,41 @@ impl History {
             .any(|record| record.node != me && lacks(record))
     }
 
-    /// What somebody who knows `known` has to know of what this node knows.
+    /// What somebody who knows `known` has to know of what this node knows: as much as fits,
+    /// nothing before what happened before it. Only what is told is looked at, since who
+    /// lacks much asks again and again.
     pub(super) fn since(&self, known: &VectorTime) -> News {
-        let mut lacking: Vec<_> = self
-            .records
-            .values()
-            .filter(|record| !known.has(record.node, record.index))
+        let nodes = self.time.iter();
+        let lacking = nodes.filter(|(node, last)| *last > known.get(*node));
+        let mut heads: BinaryHeap<_> = lacking
+            .filter_map(|(node, _)| self.behind(node, known.get(node)))
             .collect();
-        lacking.sort_by_key(|record| (sum(record), record.node));
         let mut room = News::WEIGHT;
-        let fits = |record: &&&IntervalRecord| {
-            let fits = record.weight() <= room;
-            room = room.saturating_sub(record.weight());
-            fits
-        };
+        let mut records = Vec::new();
+        while let Some(Reverse((_, node, index))) = heads.pop() {
+            let record = &self.records[&(node, index)];
+            if record.weight() > room {
+                break;
+            }
+            room -= record.weight();
+            records.push(record.clone());
+            heads.extend(self.behind(node, index));
+        }
         News {
             floor: self.floor.clone(),
             goal: self.time.clone(),
-            records: lacking
-                .iter()
-                .take_while(fits)
-                .map(|record| (*record).clone())
-                .collect(),
+            records,
         }
+    }
+
+    /// The next record of a node, with its rank: a node's later intervals have higher ones.
+    fn behind(&self, node: NodeId, index: u64) -> Option<Reverse<(u64, NodeId, u64)>> {
+        let behind = (
+            Bound::Excluded((node, index)),
+            Bound::Included((node, u64::MAX)),
+        );
+        let (_, record) = self.records.range(behind).next()?;
+        Some(Reverse((sum(record), node, record.index)))
     }
 
     /// The place of an interval in an order in which nothing stands before what
@@ -228,6 +242,32 @@ mod tests {
             rounds += 1;
         }
         assert!(rounds > 1);
+    }
+
+    /// As if all that is lacking were put in order first.
+    #[test]
+    fn what_fits_is_told_in_the_order_of_all() {
+        let mut all = [History::default(), History::default(), History::default()];
+        let nodes = [A, B, NodeId(3)];
+        for turn in 0..400_u32 {
+            let at = (turn * 7 % 11 % 3) as usize;
+            let first = turn % 30;
+            all[at].end(nodes[at], &pages(&[first, first + 2]));
+            let to = (turn * 5 % 7 % 3) as usize;
+            let news = all[at].since(&all[to].time);
+            for record in &news.records {
+                all[to].take(nodes[to], 100, record);
+            }
+        }
+        let [told, ..] = &all;
+        for known in [VectorTime::ZERO, VectorTime::from_iter([(A, 40), (B, 3)])] {
+            let mut order: Vec<_> = told.records.values().collect();
+            order.retain(|record| !known.has(record.node, record.index));
+            order.sort_by_key(|record| (sum(record), record.node));
+            let news = told.since(&known).records;
+            assert!(news.len() > 10 && news.len() < order.len());
+            assert!(news.iter().eq(order.into_iter().take(news.len())));
+        }
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl Page {
             .filter(|(node, interval)| !self.applied.has(*node, *interval))
             .copied()
             .collect();
-        pending.sort_by_key(|(node, interval)| history.rank(*node, *interval));
+        pending.sort_by_cached_key(|(node, interval)| history.rank(*node, *interval));
         let name = |(node, interval)| DiffName {
             page: index,
             node,
