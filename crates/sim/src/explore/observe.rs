@@ -87,6 +87,9 @@ impl State {
     fn mapped(&mut self, lab: &Lab, at: usize, key: PageKey, words: &Words, here: Rights) -> Check {
         // Under policy `release` many may write, and copies differ until somebody acquires.
         if lab.setting.policy.sequential().is_none() {
+            if here == Rights::Write && lab.setting.loses_what_is_collected() {
+                self.observer().remains.let_store(at, key);
+            }
             return Ok(());
         }
         for (other, there) in self.rights(lab, key).filter(|(other, _)| *other != at) {

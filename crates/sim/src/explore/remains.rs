@@ -4,20 +4,35 @@
 //! loads the word, and then it is so for everybody.
 //!
 //! Only in settings in which somebody may vanish: elsewhere each load finds the latest store.
+//!
+//! A collection ends intervals whenever it comes: between a host's getting the right to store and the
+//! store itself, too. What is known of the dead then is that it may have stored.
 
 use super::state::Life;
 use crate::check::{Check, ensure};
 use crate::kernel::PageKey;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Stores to each word that a load may find, the oldest first, with the host of each.
 #[derive(Clone, Debug, Default, Hash)]
-pub(super) struct Remains(BTreeMap<(PageKey, usize), Vec<(usize, u64)>>);
+pub(super) struct Remains {
+    /// Stores to each word that a load may find, the oldest first, with the host of each.
+    stores: BTreeMap<(PageKey, usize), Vec<(usize, u64)>>,
+    /// Who was let store to which page, where intervals end at any moment.
+    let_store: BTreeSet<(PageKey, usize)>,
+}
 
 impl Remains {
     /// A thread stored a word, after it had seen what was there.
     pub(super) fn store(&mut self, at: usize, key: PageKey, word: usize, value: u64) {
-        self.0.entry((key, word)).or_default().push((at, value));
+        self.stores
+            .entry((key, word))
+            .or_default()
+            .push((at, value));
+    }
+
+    /// A host may store to a page from now on, and its interval may end before it does.
+    pub(super) fn let_store(&mut self, at: usize, key: PageKey) {
+        self.let_store.insert((key, at));
     }
 
     /// A thread loaded a word, with the lock in hand that keeps it.
@@ -27,7 +42,7 @@ impl Remains {
         (key, word): (PageKey, usize),
         value: u64,
     ) -> Check {
-        let stores = self.0.entry((key, word)).or_default();
+        let stores = self.stores.entry((key, word)).or_default();
         let of_the_living = stores.iter().rposition(|(at, _)| !is_dead(lives, *at));
         let found = stores.iter().rposition(|(_, stored)| *stored == value);
         let as_before = value == 0 && of_the_living.is_none();
@@ -43,9 +58,10 @@ impl Remains {
 
     /// Whether a page may be refused: changes of it may have been lost with the dead.
     pub(super) fn may_be_lost(&self, lives: &[Life], key: PageKey) -> bool {
-        let of_page = self.0.iter().filter(|((page, _), _)| *page == key);
+        let of_page = self.stores.iter().filter(|((page, _), _)| *page == key);
         let mut stores = of_page.flat_map(|(_, stores)| stores);
-        stores.any(|(at, _)| is_dead(lives, *at))
+        let mut let_store = self.let_store.iter().filter(|(page, _)| *page == key);
+        stores.any(|(at, _)| is_dead(lives, *at)) || let_store.any(|(_, at)| is_dead(lives, *at))
     }
 }
 
@@ -84,6 +100,21 @@ mod tests {
         assert!(!remains.may_be_lost(&UP, word().0));
         assert!(stored(&[]).load(&UP, word(), 0).is_ok());
         assert!(stored(&[]).load(&UP, word(), 9).is_err());
+    }
+
+    #[test]
+    fn who_could_store_may_have_stored() {
+        let mut remains = stored(&[(0, 5)]);
+        let (key, _) = word();
+        remains.let_store(1, key);
+        assert!(!remains.may_be_lost(&UP, key));
+        assert!(remains.may_be_lost(&GONE, key));
+        assert!(!remains.may_be_lost(&GONE, page_of(key.segment, 1)));
+        assert!(remains.load(&GONE, word(), 5).is_ok());
+        assert!(
+            remains.load(&GONE, word(), 0).is_err(),
+            "the living's stays"
+        );
     }
 
     #[test]

@@ -139,17 +139,17 @@ impl Setting {
         }
         let sequential = Policy::Sequential { manager, window };
         self.policy = spread.map_or(sequential, |spread| Policy::Release { spread });
-        if spread.is_some() && self.luck.crash > 0 && self.notices != u32::MAX {
-            return Err(
-                "what is collected may be lost with its keeper, who is not known here".into(),
-            );
-        }
         Ok(())
     }
 
     /// Whether loads after a crash are judged by what may be left of stores.
     pub(super) fn leaves_remains(&self) -> bool {
         matches!(self.policy, Policy::Release { .. }) && self.luck.crash > 0
+    }
+
+    /// Whether hosts vanish while or after something is collected.
+    pub(super) fn loses_what_is_collected(&self) -> bool {
+        self.leaves_remains() && self.notices != u32::MAX
     }
 
     /// Pages asked for ahead at most: none unless a thread asks for some.
@@ -328,7 +328,8 @@ mod tests {
         assert_eq!(setting.to_string(), text);
         assert_eq!(setting.look_around(), [Op::Read(0, 0), Op::Read(0, 2)]);
         assert!(Setting::parse("thread n1 read 0.8").is_err());
-        assert!(Setting::parse("explore policy=release crash=1 notices=1").is_err());
+        let vanishes = Setting::parse("explore policy=release crash=1 notices=1");
+        assert!(vanishes.is_ok_and(|setting| setting.loses_what_is_collected()));
         assert!(Setting::parse("explore nodes=2\nthread n3 read 0").is_err());
         assert!(Setting::parse("thread n1 dance").is_err());
     }
