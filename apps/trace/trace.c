@@ -47,7 +47,7 @@
 #include <Tmk.h>
 
 #define PAGE ((size_t)TMK_PAGE_SIZE)
-#define HEAP ((size_t)1 << 30)
+#define HEAP ((size_t)1 << 33)
 #define HEAP_AT ((char *)0x200000000000)
 #define PAGES (HEAP / PAGE)
 #define MOST_EVENTS ((size_t)1 << 27)

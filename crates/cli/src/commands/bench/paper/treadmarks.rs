@@ -17,9 +17,9 @@ use crate::output;
 use crate::sandbox::Plan;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
-use document::{Document, Run};
+use document::{Document, Forecast, Run};
 use pagemesh::Policy;
-use program::{PROGRAMS, Program};
+use program::{PROGRAMS, Program, Size};
 use run::{Place, Stand};
 use samples::Samples;
 use std::path::{Path, PathBuf};
@@ -68,6 +68,9 @@ pub(super) struct Treadmarks {
     /// Larger problems, as suit processors of today, beside the paper's
     #[arg(long)]
     large: bool,
+    /// Forecasts of problems for 64 nodes, by what a kept forecast of smaller ones found
+    #[arg(long, conflicts_with = "large")]
+    huge: bool,
     /// Times each run is repeated; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
@@ -109,6 +112,12 @@ impl Part {
 
 impl Treadmarks {
     pub(super) fn run(self, global: &Global) -> Result<Exit> {
+        let measures =
+            self.parts != [Part::Forecast] || self.forecast.contains(&forecast::MEASURED);
+        ensure!(
+            !self.huge || !measures,
+            "problems for 64 nodes are only forecast: --parts forecast --forecast 64"
+        );
         let mut document = Document::kept(self.keep.as_deref())?;
         let policies = self.policies(&mut document)?;
         for part in &self.parts {
@@ -154,11 +163,19 @@ impl Treadmarks {
         PROGRAMS.iter().filter(wanted)
     }
 
+    fn size(&self) -> Size {
+        match (self.huge, self.large) {
+            (true, _) => Size::Huge,
+            (false, true) => Size::Large,
+            (false, false) => Size::Paper,
+        }
+    }
+
     fn place(&self) -> Place<'_> {
         Place {
             programs: &self.programs,
             data: &self.data,
-            large: self.large,
+            size: self.size(),
         }
     }
 
@@ -166,7 +183,7 @@ impl Treadmarks {
     fn full_speed(&self, policies: &[String], document: &mut Document) -> Result<()> {
         for program in self.programs() {
             let alone = self.median(|| self.place().alone(program, None))?;
-            document.add_alone(program.name, self.large, alone);
+            document.add_alone(program.name, self.size().is_large(), alone);
             for nodes in &self.nodes {
                 self.on_nodes(program, (*nodes, alone), policies, document)?;
             }
@@ -310,7 +327,7 @@ impl Treadmarks {
         let measures = self.forecast.contains(&forecast::MEASURED);
         let costs = measures.then(basics::awake).transpose()?;
         for program in self.programs().filter(|program| program.speedup.is_some()) {
-            let kept = document.forecast(program.name, self.large, forecast::MEASURED);
+            let kept = self.kept(program, document);
             let made = match (costs, kept) {
                 (Some(costs), _) => self
                     .beside(program, costs)
@@ -330,6 +347,16 @@ impl Treadmarks {
             }
         }
         Ok(())
+    }
+
+    /// The forecast of as many nodes as were measured, of a problem of that size, or for
+    /// one for 64 nodes of the largest there is.
+    fn kept<'d>(&self, program: &Program, document: &'d Document) -> Option<&'d Forecast> {
+        let of = |large| document.forecast(program.name, large, forecast::MEASURED);
+        match self.size() {
+            Size::Huge => of(true).or_else(|| of(false)),
+            size => of(size.is_large()),
+        }
     }
 
     /// The real runs that a forecast is made of and compared with: each on a cluster of its

@@ -149,6 +149,9 @@ pub(super) struct Limited {
 pub(super) struct Forecast {
     pub(super) program: String,
     pub(super) large: bool,
+    /// A problem for 64 nodes.
+    #[serde(default)]
+    pub(super) huge: bool,
     pub(super) nodes: usize,
     /// Of the parallel part.
     pub(super) seconds: f64,
@@ -262,14 +265,15 @@ impl Document {
 
     /// Adds a forecast, in the place of the same made before.
     pub(super) fn add_forecast(&mut self, one: Forecast) {
-        let what = |one: &Forecast| (one.program.clone(), one.large, one.nodes);
+        let what = |one: &Forecast| (one.program.clone(), (one.large, one.huge), one.nodes);
         self.forecasts.retain(|other| what(other) != what(&one));
         self.forecasts.push(one);
     }
 
-    /// The forecast of a program on so many nodes that was kept.
+    /// The forecast of a program on so many nodes that was kept, not of a problem for 64.
     pub(super) fn forecast(&self, program: &str, large: bool, nodes: usize) -> Option<&Forecast> {
-        let same = |one: &&Forecast| (&*one.program, one.large) == (program, large);
+        let same =
+            |one: &&Forecast| (&*one.program, one.large, one.huge) == (program, large, false);
         let mut all = self.forecasts.iter().filter(same);
         all.find(|one| one.nodes == nodes)
     }
@@ -286,7 +290,7 @@ impl Document {
             .sort_by_key(|one| (one.large, place(&one.program), one.policy.clone()));
         self.limited.sort_by_key(|one| key(&one.run));
         self.forecasts
-            .sort_by_key(|one| (one.large, place(&one.program), one.nodes));
+            .sort_by_key(|one| ((one.large, one.huge), place(&one.program), one.nodes));
     }
 }
 

@@ -12,7 +12,7 @@
 use super::super::super::seats::pin_process;
 use super::super::copies;
 use super::document::{Forecast, Run, Typical};
-use super::program::Program;
+use super::program::{Program, Size};
 use super::run::Place;
 use anyhow::{Context, Result, ensure};
 use pagemesh_forecast::{Fit, ReleaseCosts, Replayed, Trace, Wait, Waited, fit, replay};
@@ -24,7 +24,7 @@ use std::time::Duration;
 const LIBRARY: &str = "libtmktrace.so.0";
 
 /// A traced program stops at each page, and all share this host's processors.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(1200);
 
 /// Nodes of the real run.
 pub(super) const MEASURED: usize = 2;
@@ -97,15 +97,20 @@ pub(super) fn of(
     Ok(forecasts)
 }
 
-/// Forecasts of more nodes, of what was found when two were measured.
+/// Forecasts of more nodes, of what was found when two were measured. A problem for 64 is
+/// measured alone; what things cost is as with the smaller one.
 pub(super) fn from_kept(
     place: &Place<'_>,
     program: &'static Program,
     kept: &Forecast,
     (nodes, rounds): (&[usize], u32),
 ) -> Result<Vec<Forecast>> {
+    let alone = match place.size {
+        Size::Huge => place.alone(program, None)?,
+        _ => kept.speedup * kept.seconds,
+    };
     let basis = Basis {
-        alone: kept.speedup * kept.seconds,
+        alone,
         costs: kept.costs,
         fit: Fit {
             all: kept.slower,
@@ -126,7 +131,8 @@ impl Basis {
         let seconds = took.part.as_secs_f64();
         Forecast {
             program: program.name.to_owned(),
-            large: place.large,
+            large: place.size.is_large(),
+            huge: place.size == Size::Huge,
             nodes,
             seconds,
             speedup: self.alone / seconds,

@@ -10,8 +10,25 @@ pub(super) struct Program {
     pub(super) paper: &'static str,
     /// For a size that keeps a processor of today busy for seconds.
     pub(super) large: &'static str,
+    /// For one that keeps each of 64 busy as long as each of 8 is by the former.
+    pub(super) huge: Option<&'static str>,
     /// The paper's speedups with 8 processors: ATM and Ethernet.
     pub(super) speedup: Option<(f64, f64)>,
+}
+
+/// How large a problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Size {
+    Paper,
+    Large,
+    Huge,
+}
+
+impl Size {
+    /// Larger than the paper's.
+    pub(super) fn is_large(self) -> bool {
+        self != Self::Paper
+    }
 }
 
 /// Those of the paper first, in its order.
@@ -21,6 +38,7 @@ pub(super) const PROGRAMS: [Program; 10] = [
         file: None,
         paper: "",
         large: "--rows=12000 --columns=6000 --iterations=25",
+        huge: Some("--rows=20000 --columns=10000 --iterations=10"),
         speedup: Some((7.4, 5.5)),
     },
     Program {
@@ -28,6 +46,7 @@ pub(super) const PROGRAMS: [Program; 10] = [
         file: None,
         paper: "--file=DATA/cities.txt",
         large: "--file=DATA/cities.txt --cities=21 --alone-below=19",
+        huge: Some("--file=DATA/cities.txt --cities=22 --alone-below=19"),
         speedup: Some((7.2, 6.5)),
     },
     Program {
@@ -35,6 +54,7 @@ pub(super) const PROGRAMS: [Program; 10] = [
         file: None,
         paper: "",
         large: "--count=1048576 --bubble-below=4096 --alone-below=4096",
+        huge: Some("--count=8388608 --bubble-below=4096 --alone-below=32768"),
         speedup: Some((6.3, 4.2)),
     },
     Program {
@@ -42,6 +62,7 @@ pub(super) const PROGRAMS: [Program; 10] = [
         file: None,
         paper: "--loci=DATA/families.dat --pedigrees=DATA/families.ped",
         large: "--loci=DATA/families.large.dat --pedigrees=DATA/families.ped --root=9",
+        huge: Some("--loci=DATA/families.huge.dat --pedigrees=DATA/families.ped --root=9"),
         speedup: Some((5.7, 5.1)),
     },
     Program {
@@ -49,6 +70,7 @@ pub(super) const PROGRAMS: [Program; 10] = [
         file: None,
         paper: "",
         large: "--molecules=6859",
+        huge: Some("--molecules=19683"),
         speedup: Some((4.0, 2.1)),
     },
     // As in the paper, and the only one that can be compared with its counts.
@@ -57,6 +79,7 @@ pub(super) const PROGRAMS: [Program; 10] = [
         file: Some("water"),
         paper: "--per-lock=1",
         large: "--molecules=6859 --per-lock=49",
+        huge: Some("--molecules=19683 --per-lock=49"),
         speedup: Some((4.0, 2.1)),
     },
     Program {
@@ -64,6 +87,7 @@ pub(super) const PROGRAMS: [Program; 10] = [
         file: None,
         paper: "",
         large: "--count=16777216",
+        huge: None,
         speedup: None,
     },
     Program {
@@ -71,6 +95,7 @@ pub(super) const PROGRAMS: [Program; 10] = [
         file: None,
         paper: "",
         large: "--edge=128 --iterations=8",
+        huge: None,
         speedup: None,
     },
     Program {
@@ -78,6 +103,7 @@ pub(super) const PROGRAMS: [Program; 10] = [
         file: None,
         paper: "",
         large: "--size=2048",
+        huge: None,
         speedup: None,
     },
     Program {
@@ -85,6 +111,7 @@ pub(super) const PROGRAMS: [Program; 10] = [
         file: None,
         paper: "",
         large: "--bodies=32768",
+        huge: None,
         speedup: None,
     },
 ];
@@ -96,8 +123,12 @@ impl Program {
     }
 
     /// What it is told.
-    pub(super) fn arguments(&self, large: bool, data: &str) -> Vec<String> {
-        let words = if large { self.large } else { self.paper };
+    pub(super) fn arguments(&self, size: Size, data: &str) -> Vec<String> {
+        let words = match size {
+            Size::Paper => self.paper,
+            Size::Large => self.large,
+            Size::Huge => self.huge.unwrap_or(self.large),
+        };
         let words = words.split_whitespace();
         words.map(|word| word.replace("DATA", data)).collect()
     }

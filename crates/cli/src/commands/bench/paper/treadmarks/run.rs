@@ -4,7 +4,7 @@ use super::super::super::seats::pin_process;
 use super::super::copies;
 use super::super::quota::Quota;
 use super::document::{Run, Shares, Typical};
-use super::program::Program;
+use super::program::{Program, Size};
 use crate::sandbox::{Plan, Sandbox};
 use anyhow::{Context, Result};
 use pagemesh_forecast::{Wait, Waited};
@@ -24,7 +24,7 @@ const TOLD: &str = "Tmk: ";
 pub(super) struct Place<'p> {
     pub(super) programs: &'p Path,
     pub(super) data: &'p Path,
-    pub(super) large: bool,
+    pub(super) size: Size,
 }
 
 /// A cluster to run programs on.
@@ -181,13 +181,13 @@ impl Place<'_> {
         let told: Result<Vec<Told>> = outputs.iter().map(told).collect();
         let run = put_together(program, policy, seconds, alone, &told?, before, after);
         Ok(Run {
-            large: self.large,
+            large: self.size.is_large(),
             ..run
         })
     }
 
     pub(super) fn arguments(&self, program: &Program) -> Vec<String> {
-        program.arguments(self.large, &self.data.to_string_lossy())
+        program.arguments(self.size, &self.data.to_string_lossy())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The tables, for people and for the report.
 
-use super::document::{Document, Run};
+use super::document::{Document, Forecast, Run};
 use super::literature::{WATER_RATES, WATER_SECONDS};
 use crate::output::Table;
 
@@ -145,6 +145,13 @@ fn hundredths(number: Option<f64>) -> String {
 /// The program, and whether its problem is larger than the paper's.
 fn name(run: &Run) -> String {
     named(&run.program, run.large)
+}
+
+fn forecast_of(one: &Forecast) -> String {
+    match one.huge {
+        true => format!("{}, for 64", one.program),
+        false => named(&one.program, one.large),
+    }
 }
 
 fn named(program: &str, large: bool) -> String {
@@ -403,7 +410,7 @@ fn limited(document: &Document) -> Sheet {
 }
 
 fn forecasts(document: &Document) -> Sheet {
-    let row = |one: &super::document::Forecast| {
+    let row = |one: &Forecast| {
         let runs = || document.runs.iter();
         let paper = runs().find(|run| run.program == one.program);
         let off = one
@@ -412,7 +419,7 @@ fn forecasts(document: &Document) -> Sheet {
         let seconds = one.measured.map(|measured| format!("{measured:.3}"));
         let dash = || "-".to_owned();
         vec![
-            named(&one.program, one.large),
+            forecast_of(one),
             one.nodes.to_string(),
             format!("{:.3}", one.seconds),
             format!("{:.2}", one.speedup),
@@ -445,8 +452,8 @@ fn forecasts(document: &Document) -> Sheet {
 }
 
 fn forecast_shares(document: &Document) -> Sheet {
-    let row = |one: &super::document::Forecast| {
-        let mut cells = vec![named(&one.program, one.large), one.nodes.to_string()];
+    let row = |one: &Forecast| {
+        let mut cells = vec![forecast_of(one), one.nodes.to_string()];
         let shares = one.shares.iter();
         cells.extend(shares.map(|share| format!("{:.1}", 100.0 * share)));
         cells
