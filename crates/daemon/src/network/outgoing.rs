@@ -20,12 +20,15 @@ const COUNT: usize = 60;
 /// Bytes of a burst at most: IP counts its own header.
 const TOGETHER: usize = LONGEST - 256;
 
-/// Datagrams of one length for one node, one behind the other.
+/// Datagrams of one length for one node, one behind the other; the last may be shorter, as
+/// the kernel lets it be: an arrival behind the changes that it tells of.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     pub(super) to: Option<SocketAddr>,
     each: usize,
     bytes: Vec<u8>,
+    /// The last one is shorter.
+    complete: bool,
     /// Some link does not carry datagrams of this length in one piece: IP has to cut
     /// them, which it does only with those that go alone.
     too_long: usize,
@@ -34,7 +37,8 @@ pub(super) struct Outgoing {
 impl Outgoing {
     /// Whether a datagram can go out together with those that wait.
     fn takes(&self, to: SocketAddr, length: usize) -> bool {
-        let alike = self.to.is_none() || (self.to, self.each) == (Some(to), length);
+        let follows = self.to == Some(to) && length <= self.each && !self.complete;
+        let alike = self.to.is_none() || follows;
         let few = self.bytes.len() < self.each * COUNT || self.to.is_none();
         let room = few && self.bytes.len() + length <= TOGETHER;
         alike && room && (self.too_long == 0 || length < self.too_long)
@@ -98,7 +102,10 @@ pub(super) fn join(
             _ => put(udp, to, &parts.concat(), tally),
         };
     }
-    (outbox.to, outbox.each) = (Some(to), length);
+    if outbox.to.is_none() {
+        (outbox.to, outbox.each) = (Some(to), length);
+    }
+    outbox.complete = length < outbox.each;
     for part in parts {
         outbox.bytes.extend_from_slice(part);
     }
@@ -129,6 +136,7 @@ pub(super) fn depart(udp: &Udp, outbox: &mut Outgoing, tally: &mut Tally) {
     }
     outbox.bytes = bytes;
     outbox.bytes.clear();
+    outbox.complete = false;
 }
 
 /// Whether the kernel had no room just now: the next burst may leave all the same.
@@ -147,6 +155,58 @@ pub(super) fn put(udp: &Udp, to: SocketAddr, datagram: &[u8], tally: &mut Tally)
         Err(error) => {
             tally.add(Count::DatagramsFailed, 1);
             tracing::debug!(%to, %error, "a datagram could not be sent");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    fn with(to: SocketAddr, each: usize) -> Outgoing {
+        Outgoing {
+            to: Some(to),
+            each,
+            bytes: vec![0; each],
+            ..Outgoing::default()
+        }
+    }
+
+    #[test]
+    fn datagrams_of_one_length_leave_together_and_a_shorter_one_behind_them() {
+        let outbox = with(at(1), 5000);
+        assert!(outbox.takes(at(1), 5000) && outbox.takes(at(1), 60));
+        assert!(!outbox.takes(at(1), 5001), "longer");
+        assert!(!outbox.takes(at(2), 5000), "for somebody else");
+        let outbox = Outgoing {
+            complete: true,
+            ..outbox
+        };
+        assert!(!outbox.takes(at(1), 60), "only the last is shorter");
+    }
+
+    #[test]
+    fn what_left_together_comes_as_it_was() {
+        let sender = Udp::bind(at(0)).unwrap();
+        let receiver = std::net::UdpSocket::bind(at(0)).unwrap();
+        let patience = std::time::Duration::from_secs(5);
+        receiver.set_read_timeout(Some(patience)).unwrap();
+        let to = receiver.local_addr().unwrap();
+        let (mut outbox, mut tally) = (Outgoing::default(), Tally::default());
+        let lengths = [900, 900, 60, 900, 70, 70, 80];
+        for (index, length) in lengths.into_iter().enumerate() {
+            let bytes = vec![index as u8; length];
+            join(&sender, &mut outbox, to, &[&bytes], &mut tally);
+        }
+        depart(&sender, &mut outbox, &mut tally);
+        for (index, length) in lengths.into_iter().enumerate() {
+            let mut room = [0; 2000];
+            let came = receiver.recv(&mut room).unwrap();
+            assert_eq!(room[..came], vec![index as u8; length]);
         }
     }
 }

@@ -2,8 +2,8 @@
 //! the neighbour of a band of rows, the next holder of a lock.
 //!
 //! A node that asked for one interval's change of a page at a time, twice and more, or for the
-//! whole page and then for one change, has used each of them. The following ones go ahead of its lock or barrier, four at first,
-//! then sixteen, then 64. Before they are used up it must say that it still wants them
+//! whole page and then for one change, has used each of them. The following ones go ahead of its lock or barrier, eight at first,
+//! then 32, then 64. Before they are used up it must say that it still wants them
 //! ([`super::usage`]), since a page changed in place is used without a fault. Who writes the page
 //! itself shows it by that. Whoever let changes pass is told nothing more until it asks in a row again.
 //!
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// So often a node has asked for each change before it gets some unasked.
 pub(super) const IN_A_ROW: u8 = 2;
 
-/// So often in a row it is counted: it gets four, then sixteen, then 64 before it must ask
+/// So often in a row it is counted: it gets eight, then 32, then 64 before it must ask
 /// again. Asking costs a fault, and both nodes the time until the other's daemon gets its
 /// processor: as much as dozens of changes that nobody uses.
 pub(super) const MOST: u8 = 4;
@@ -45,7 +45,7 @@ pub(super) type Regulars = BTreeMap<(NodeId, PageIndex), Regular>;
 
 /// How many changes somebody gets unasked who has asked for so many in a row.
 pub(super) fn allowance(row: u8) -> u8 {
-    1 << (2 * (row - 1))
+    (1 << (2 * row - 1)).min(64)
 }
 
 impl Release {
