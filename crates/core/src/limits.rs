@@ -87,8 +87,13 @@ pub const INHERITED: usize = 32;
 /// wants them collected: with a diff of a page for each, some 70 MB. A page's first one is free.
 pub const NOTICES_KEPT: u32 = 1 << 14;
 
-/// Pages of one segment whose first notice does not count for that: their twins fill a GB.
-pub const PAGES_NAMED: usize = 1 << 18;
+/// Pages of one segment whose first notice does not count for that. These fill a quarter of a
+/// GB where the pages themselves fill sixteen.
+pub const PAGES_NAMED: usize = 1 << 22;
+
+/// Pages of one segment that this node has written and whose diff nobody has asked for: their
+/// twins fill a GB. A daemon takes an eighth of its host's memory if that is more.
+pub const TWINS_KEPT: u32 = 1 << 18;
 
 /// Diffs that go along with a token or the opening of a barrier (`hybrid`), and the
 /// largest of them: together they fill one datagram.

@@ -59,6 +59,8 @@ pub struct Pace {
     pub ahead: u32,
     /// See [`crate::limits::NOTICES_KEPT`].
     pub notices: u32,
+    /// See [`crate::limits::TWINS_KEPT`].
+    pub twins: u32,
 }
 
 impl Default for Pace {
@@ -72,6 +74,7 @@ impl Default for Pace {
             dead_after: limits::DEAD_AFTER,
             ahead: limits::AHEAD,
             notices: limits::NOTICES_KEPT,
+            twins: limits::TWINS_KEPT,
         }
     }
 }

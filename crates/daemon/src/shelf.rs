@@ -44,9 +44,10 @@ pub(crate) struct Place {
 /// given back. Most diffs are short; the longest has a little more than a page.
 const SIZES: [usize; 5] = [PAGE, 64, 256, 1024, 4736];
 
-/// Slots of each row: address space for some 10 GiB, which nobody has to have. What
-/// is held is bounded by the core, which forgets what it can spare.
-const SLOTS: usize = 1 << 20;
+/// Slots of each row: address space for some 40 GiB, which nobody has to have. What
+/// is held is bounded by the core, which forgets what it can spare; but it needs a twin of each page that is
+/// written between two synchronizations: 16 GiB of them.
+const SLOTS: usize = 1 << 22;
 
 /// Free slots of a page each that keep their memory.
 const WARM: usize = 1024;

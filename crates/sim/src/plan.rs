@@ -9,7 +9,7 @@ use crate::network::Weather;
 use crate::step::{BarrierPlan, ClientPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
 use crate::workload;
 use crate::world::Setting;
-use pagemesh_core::limits::{AHEAD, NOTICES_KEPT};
+use pagemesh_core::limits::{AHEAD, NOTICES_KEPT, TWINS_KEPT};
 use pagemesh_core::{Pace, Time};
 use pagemesh_wire::peer::{Manager, Policy, Window};
 use std::fmt;
@@ -248,6 +248,7 @@ pub(crate) fn pace(dice: &mut Dice) -> Pace {
         dead_after: Duration::from_secs(3),
         ahead: AHEAD,
         notices: NOTICES_KEPT,
+        twins: TWINS_KEPT,
     }
 }
 

@@ -80,6 +80,11 @@ fn address(index: usize) -> SocketAddr {
 impl Cluster {
     /// `count` members.
     pub fn new(count: usize) -> Self {
+        Self::paced(count, Pace::default())
+    }
+
+    /// The same, at this pace.
+    pub fn paced(count: usize, pace: Pace) -> Self {
         let mut cluster = Self {
             nodes: Vec::new(),
             now: Time(1_000_000),
@@ -104,7 +109,7 @@ impl Cluster {
                 } else {
                     Start::Join(address(0))
                 },
-                pace: Pace::default(),
+                pace,
                 check_races: false,
             }));
             cluster.input(NodeId(index as u16 + 1), Input::Deadline);

@@ -73,6 +73,7 @@ impl Daemon {
         let network = network(options, udp, None)?;
         let mut config = config(options, &about, network.key())?;
         config.pace.ahead = config.pace.ahead.min(room_ahead(&network.udp));
+        config.pace.twins = config.pace.twins.max(room_for_twins());
         let node = Node::new(config);
         let recorder = recorder(options, &node, &mut about.problems);
         let mut hands = Hands::new(Poll::new()?, network, pages, recorder);
@@ -315,6 +316,13 @@ fn config(options: &Options, about: &About, key: PublicKey) -> Result<Config> {
 fn room_ahead(udp: &Udp) -> u32 {
     let pages = udp.buffers().receive / (4 * PAGE_SIZE);
     u32::try_from(pages).unwrap_or(u32::MAX)
+}
+
+/// How many pages find room in an eighth of this host's memory.
+fn room_for_twins() -> u32 {
+    let host = rustix::system::sysinfo();
+    let bytes = u128::from(host.totalram) * u128::from(host.mem_unit);
+    u32::try_from(bytes / 8 / PAGE_SIZE as u128).unwrap_or(u32::MAX)
 }
 
 fn network(options: &Options, udp: Udp, before: Option<OwnedFd>) -> Result<Network> {

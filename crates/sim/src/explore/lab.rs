@@ -166,6 +166,7 @@ fn pace() -> Pace {
         dead_after: super::site::SILENCE,
         ahead: 0,
         notices: u32::MAX,
+        twins: u32::MAX,
     }
 }
 

@@ -191,6 +191,7 @@ impl Release {
         if page.undiffed.is_some_and(|interval| upto.has(me, interval)) {
             // Nobody asked for its diff, so nobody needs it.
             page.undiffed = None;
+            self.undiffed -= 1;
             page.twin = false;
             page.rights = page.rights.min(Rights::Read);
             let page = index;

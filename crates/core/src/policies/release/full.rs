@@ -35,18 +35,20 @@ impl Release {
     }
 
     fn wants_round(&self, cx: &Cx<'_>) -> bool {
-        let much = self.remembered() > cx.pace().notices as usize;
+        let much = self.remembered(cx) > cx.pace().notices as usize;
         much || self.leaving && self.is_needed(cx.me())
     }
 
     /// What counts against the bound. A page's first notice does not, as long as nobody has asked for its
     /// diff: of that a twin is kept, which it needs for the next store in any case. Were it
     /// counted, a program that writes more pages than the bound in each of its phases would have
-    /// all of them collected at each barrier, and stop at each of them again.
-    pub(super) fn remembered(&self) -> usize {
+    /// all of them collected at each barrier, and stop at each of them again. Twins have a bound of
+    /// their own, since they take as much memory as their pages.
+    pub(super) fn remembered(&self, cx: &Cx<'_>) -> usize {
         let again = self.notices - self.named;
-        let beyond = self.named.saturating_sub(PAGES_NAMED);
-        again.max(self.held.len()) + beyond + self.history.len()
+        let named = self.named.saturating_sub(PAGES_NAMED);
+        let twins = self.undiffed.saturating_sub(cx.pace().twins as usize);
+        again.max(self.held.len()) + named.max(twins) + self.history.len()
     }
 
     fn say_full(&self, cx: &mut Cx<'_>) {

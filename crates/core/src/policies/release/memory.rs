@@ -138,6 +138,7 @@ impl Release {
         let named = self.history.end(me, written);
         for (index, interval) in named.iter().copied() {
             let page = self.pages.entry(index).or_default();
+            self.undiffed += usize::from(page.undiffed.is_none());
             page.undiffed = Some(interval);
             self.named += usize::from(page.notices.is_empty());
             page.notices.push((me, interval));
@@ -159,6 +160,7 @@ impl Release {
         let Some(interval) = page.undiffed.take() else {
             return;
         };
+        self.undiffed -= 1;
         let stays = !leaves && page.returns >= HABIT;
         if !stays {
             page.twin = false;

@@ -88,6 +88,8 @@ pub(crate) struct Release {
     /// Notices that pages have, and how many pages have any.
     notices: usize,
     named: usize,
+    /// Pages whose diff this node has named and nobody has asked for.
+    undiffed: usize,
     /// What the home is known to know.
     home_time: VectorTime,
     goals: Vec<Goal>,
@@ -127,6 +129,7 @@ impl Release {
             heard: BTreeMap::new(),
             notices: 0,
             named: 0,
+            undiffed: 0,
             home_time: VectorTime::ZERO,
             goals: Vec::new(),
             inquiries: BTreeMap::new(),

@@ -98,7 +98,7 @@ impl Release {
     /// that is everybody, a round need not ask them; and better now than soon, in the
     /// middle of what they do next.
     pub(crate) fn barrier_opened(&mut self, cx: &mut Cx<'_>, nodes: NodeSet) {
-        let soon = self.remembered() > cx.pace().notices as usize / 2;
+        let soon = self.remembered(cx) > cx.pace().notices as usize / 2;
         let leads = self.segment.home() == cx.me() && self.round.is_none() && !self.leaving;
         if soon && leads && cx.shell.alive.without(nodes).is_empty() {
             let time = self.time();

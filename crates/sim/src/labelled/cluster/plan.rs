@@ -35,6 +35,8 @@ impl Plan {
         let mut shape = Shape::new(dice, threads.len());
         let mut pace = pace(dice);
         pace.notices = *dice.pick(&[6, 30, 200, 16_384]);
+        // Of pages that are written again and again, too.
+        pace.twins = if pace.notices < 100 { 2 } else { pace.twins };
         let weather = weather(dice, profile);
         let home = dice.index(hosts);
         let crashes = profile == Profile::Wild;

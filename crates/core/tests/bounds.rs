@@ -1,0 +1,68 @@
+//! What nodes remember under policy `release`, and when it is collected (T16).
+
+#[expect(dead_code, reason = "other tests need more of it")]
+mod common;
+
+use common::Cluster;
+use pagemesh_core::{DiffWork, Effect, Pace, Request};
+use pagemesh_wire::peer::{Access, Call, Message, Policy, Spread};
+use pagemesh_wire::{NodeId, SegmentId, SyncKey};
+
+const N1: NodeId = NodeId(1);
+const N2: NodeId = NodeId(2);
+const PAGES: u32 = 20;
+
+/// Node 1 writes all pages between two barriers, a time; how many twins it drops.
+fn phase(cluster: &mut Cluster, segment: SegmentId) -> usize {
+    cluster.forget();
+    for page in 0..PAGES {
+        cluster.touch(N1, page, Access::Write);
+    }
+    for node in [N1, N2] {
+        let key = SyncKey { segment, number: 1 };
+        let call = Call::Barrier { key, parties: 2 };
+        cluster.ask(node, Request::Call { to: None, call });
+    }
+    cluster.settle();
+    let dropped = |effect: &&(NodeId, Effect)| {
+        matches!(effect.1, Effect::Diffs(DiffWork::DropTwin { .. })) && effect.0 == N1
+    };
+    cluster.done.iter().filter(dropped).count()
+}
+
+fn with_bounds(notices: u32, twins: u32) -> (Cluster, SegmentId) {
+    let pace = Pace {
+        notices,
+        twins,
+        ..Pace::default()
+    };
+    let mut cluster = Cluster::paced(2, pace);
+    let policy = Policy::Release {
+        spread: Spread::Lazy,
+    };
+    let segment = cluster.segment_of_pages(policy, PAGES.into()).id;
+    (cluster, segment)
+}
+
+#[test]
+fn pages_of_a_phase_keep_their_twins_though_they_are_more_than_the_bound_of_notices() {
+    let (mut cluster, segment) = with_bounds(8, PAGES);
+    for _ in 0..3 {
+        assert_eq!(phase(&mut cluster, segment), 0);
+    }
+}
+
+#[test]
+fn twins_have_a_bound_of_their_own() {
+    let (mut cluster, segment) = with_bounds(8, PAGES / 4);
+    for _ in 0..3 {
+        assert_eq!(phase(&mut cluster, segment), PAGES as usize);
+    }
+    // What was collected is whole where it was written.
+    cluster.forget();
+    cluster.touch(N2, 7, Access::Read);
+    let fetched = cluster.sent.iter().filter(|(_, to, message)| {
+        *to == N2 && matches!(message, Message::Base(base) if base.page.0 == 7)
+    });
+    assert_eq!(fetched.count(), 1);
+}
