@@ -84,8 +84,8 @@ impl Release {
         let Some(page) = self.pages.get_mut(&index) else {
             return;
         };
-        page.applied = VectorTime::ZERO;
-        let pending = page.pending(index, &self.history);
+        page.notices.restart(VectorTime::ZERO);
+        let pending = page.notices.pending(index);
         if pending.iter().all(|name| self.held.contains(name)) {
             return self.finish(cx, index, source, pending);
         }
@@ -108,7 +108,7 @@ impl Release {
         });
         if let Some(page) = self.pages.get_mut(&index) {
             page.copy = Copy::Stash;
-            page.applied = applied;
+            page.notices.restart(applied);
         }
         self.go_on(cx, index);
     }
@@ -167,8 +167,8 @@ impl Release {
         let Some(page) = self.pages.get_mut(&index) else {
             return;
         };
-        page.applied = applied.clone();
-        let pending = page.pending(index, &self.history);
+        page.notices.restart(applied.clone());
+        let pending = page.notices.pending(index);
         if pending.iter().all(|name| self.held.contains(name)) {
             return self.finish(cx, index, source, pending);
         }
@@ -192,7 +192,7 @@ impl Release {
                 page: index,
             });
             page.copy = Copy::None;
-            page.applied = VectorTime::ZERO;
+            page.notices.restart(VectorTime::ZERO);
         }
     }
 }

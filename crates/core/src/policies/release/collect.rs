@@ -80,11 +80,11 @@ impl Release {
         let keeper_of_rest = self.keeper_of_rest(cx, keepers);
         let mut todo = BTreeSet::new();
         for (index, page) in &self.pages {
-            let touched = page.notices.iter().any(|(node, at)| time.has(*node, *at));
+            let touched = page.notices.any_in(&time);
             if !touched || page.lost.is_some() || page.copy == Copy::Frame {
                 continue;
             }
-            let writer = page.last_writer(&self.history, &time, keepers);
+            let writer = page.notices.last_writer(&time, keepers);
             if writer.unwrap_or(keeper_of_rest) == me {
                 todo.insert(*index);
             }
@@ -147,11 +147,7 @@ impl Release {
             .collecting
             .take_if(|collecting| collecting.time == *upto)
             .map_or(NodeSet::EMPTY, |collecting| collecting.keepers);
-        let touched = self.pages_where(|page| {
-            page.notices
-                .iter()
-                .any(|(node, index)| upto.has(*node, *index))
-        });
+        let touched = self.pages_where(|page| page.notices.any_in(upto));
         for index in touched {
             self.forget_page(cx, index, upto, keepers);
         }
@@ -184,10 +180,11 @@ impl Release {
             return;
         };
         if keepers != NodeSet::EMPTY {
-            let writer = page.last_writer(&self.history, upto, keepers);
+            let writer = page.notices.last_writer(upto, keepers);
             page.keeper = Some(writer.unwrap_or(keeper_of_rest));
         }
-        let useless = page.copy == Copy::Stash && page.lacks(upto) && page.keeper != Some(me);
+        let useless =
+            page.copy == Copy::Stash && page.notices.lacks(upto) && page.keeper != Some(me);
         if page.undiffed.is_some_and(|interval| upto.has(me, interval)) {
             // Nobody asked for its diff, so nobody needs it.
             page.undiffed = None;
@@ -205,7 +202,7 @@ impl Release {
         if let Some(page) = self.pages.get_mut(&index)
             && page.copy != Copy::None
         {
-            page.applied.join(upto);
+            page.notices.apply_all(upto.iter());
         }
     }
 
@@ -214,7 +211,7 @@ impl Release {
             return;
         };
         let had = page.notices.len();
-        page.notices.retain(|(node, at)| !upto.has(*node, *at));
+        page.notices.forget(upto);
         self.notices -= had - page.notices.len();
         self.named -= usize::from(had > 0 && page.notices.is_empty());
     }

@@ -23,7 +23,7 @@ impl Release {
     /// written down first.
     pub(super) fn drop_what_nobody_told(&mut self, cx: &mut Cx<'_>) {
         let doubtful = self.pages_where(|page| {
-            page.copy != Copy::None && self.has_what_is_unknown(cx, &page.applied)
+            page.copy != Copy::None && self.has_what_is_unknown(cx, page.notices.applied())
         });
         if doubtful.is_empty() {
             return;

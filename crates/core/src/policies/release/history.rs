@@ -17,7 +17,22 @@ pub(super) struct History {
     pub(super) time: VectorTime,
     /// What is collected here.
     pub(super) floor: VectorTime,
-    records: BTreeMap<(NodeId, u64), IntervalRecord>,
+    records: BTreeMap<(NodeId, u64), Known>,
+}
+
+/// An interval that is known.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Known {
+    /// How many intervals happened before and with it.
+    rank: u64,
+    record: IntervalRecord,
+}
+
+impl Known {
+    fn new(record: IntervalRecord) -> Self {
+        let rank = record.time.intervals().saturating_add(record.index);
+        Self { rank, record }
+    }
 }
 
 impl History {
@@ -39,7 +54,7 @@ impl History {
             };
             named.extend(record.each_page().map(|page| (page, index)));
             self.time.raise(me, index);
-            self.records.insert((me, index), record);
+            self.records.insert((me, index), Known::new(record));
         }
         named
     }
@@ -53,7 +68,8 @@ impl History {
             return false;
         }
         self.time.raise(node, index);
-        self.records.insert((node, index), record.clone());
+        self.records
+            .insert((node, index), Known::new(record.clone()));
         true
     }
 
@@ -77,7 +93,7 @@ impl History {
         let mut room = News::WEIGHT;
         let mut records = Vec::new();
         while let Some(Reverse((_, node, index))) = heads.pop() {
-            let record = &self.records[&(node, index)];
+            let record = &self.records[&(node, index)].record;
             if record.weight() > room {
                 break;
             }
@@ -98,21 +114,21 @@ impl History {
             Bound::Excluded((node, index)),
             Bound::Included((node, u64::MAX)),
         );
-        let (_, record) = self.records.range(behind).next()?;
-        Some(Reverse((sum(record), node, record.index)))
+        let ((_, index), known) = self.records.range(behind).next()?;
+        Some(Reverse((known.rank, node, *index)))
     }
 
     /// The place of an interval in an order in which nothing stands before what
-    /// happened before it.
-    pub(super) fn rank(&self, node: NodeId, index: u64) -> (u64, NodeId) {
-        let record = self.records.get(&(node, index));
-        (record.map_or(index, sum), node)
+    /// happened before it; of those with the same place that of the first node comes first.
+    pub(super) fn rank(&self, node: NodeId, index: u64) -> u64 {
+        let known = self.records.get(&(node, index));
+        known.map_or(index, |known| known.rank)
     }
 
     /// Whether an interval happened after another one.
     pub(super) fn is_after(&self, late: (NodeId, u64), early: (NodeId, u64)) -> bool {
-        let record = self.records.get(&late);
-        record.is_some_and(|record| record.time.has(early.0, early.1))
+        let known = self.records.get(&late);
+        known.is_some_and(|known| known.record.time.has(early.0, early.1))
     }
 
     /// Whether nobody can have synchronized from one to the other. Of collected ones
@@ -139,11 +155,6 @@ impl History {
         self.records
             .retain(|(node, index), _| !floor.has(*node, *index));
     }
-}
-
-/// How many intervals happened before and with this one.
-fn sum(record: &IntervalRecord) -> u64 {
-    record.time.intervals().saturating_add(record.index)
 }
 
 /// Whether a record is as records are: it comes from anybody.
@@ -262,11 +273,13 @@ mod tests {
         let [told, ..] = &all;
         for known in [VectorTime::ZERO, VectorTime::from_iter([(A, 40), (B, 3)])] {
             let mut order: Vec<_> = told.records.values().collect();
-            order.retain(|record| !known.has(record.node, record.index));
-            order.sort_by_key(|record| (sum(record), record.node));
+            order.retain(|one| !known.has(one.record.node, one.record.index));
+            let sum = |record: &IntervalRecord| record.time.intervals() + record.index;
+            order.sort_by_key(|one| (sum(&one.record), one.record.node));
             let news = told.since(&known).records;
             assert!(news.len() > 10 && news.len() < order.len());
-            assert!(news.iter().eq(order.into_iter().take(news.len())));
+            let order = order.into_iter().map(|one| &one.record);
+            assert!(news.iter().eq(order.take(news.len())));
         }
     }
 

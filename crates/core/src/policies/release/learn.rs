@@ -139,8 +139,9 @@ impl Release {
         }
         for record in &news.records {
             if self.history.take(me, self.size, record) {
+                let rank = self.history.rank(record.node, record.index);
                 for page in record.each_page() {
-                    self.noticed(cx, page, (record.node, record.index));
+                    self.noticed(cx, page, (record.node, record.index), rank);
                 }
             }
         }

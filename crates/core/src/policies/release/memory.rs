@@ -141,8 +141,9 @@ impl Release {
             self.undiffed += usize::from(page.undiffed.is_none());
             page.undiffed = Some(interval);
             self.named += usize::from(page.notices.is_empty());
-            page.notices.push((me, interval));
-            page.applied.raise(me, interval);
+            page.notices.apply(me, interval);
+            page.notices
+                .add((me, interval), self.history.rank(me, interval));
             page.unasked.is_shown();
             self.notices += 1;
         }
@@ -192,16 +193,23 @@ impl Release {
         self.held.insert(name);
     }
 
-    /// Another node wrote a page (T5): it must not be seen as it is.
-    pub(super) fn noticed(&mut self, cx: &mut Cx<'_>, index: PageIndex, by: (NodeId, u64)) {
+    /// Another node wrote a page (T5), in an interval that has this rank: it must not be
+    /// seen as it is.
+    pub(super) fn noticed(
+        &mut self,
+        cx: &mut Cx<'_>,
+        index: PageIndex,
+        by: (NodeId, u64),
+        rank: u64,
+    ) {
         let segment = self.segment;
         self.note_use(by.0, index);
         let page = self.pages.entry(index).or_default();
         page.users.insert(by.0);
         self.named += usize::from(page.notices.is_empty());
-        page.notices.push(by);
+        page.notices.add(by, rank);
         self.notices += 1;
-        if page.applied.has(by.0, by.1) && page.copy != Copy::None {
+        if page.notices.applied().has(by.0, by.1) && page.copy != Copy::None {
             // It came with the copy, before this node knew. What is stored from now on
             // knows of it, and must not be in a diff whose name does not: others may
             // apply that one first.

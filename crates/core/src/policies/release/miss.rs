@@ -58,7 +58,7 @@ impl Release {
         if miss.base.is_some() || self.greeted != Greeting::Done {
             return Need::Patience;
         }
-        let pending = page.pending(index, &self.history);
+        let pending = page.notices.pending(index);
         if page.copy == Copy::None {
             return self.need_base(cx, page, miss, &pending);
         }
@@ -108,9 +108,8 @@ impl Release {
         let Some(page) = self.pages.get_mut(&index) else {
             return;
         };
-        for name in &names {
-            page.applied.raise(name.node, name.interval);
-        }
+        let merged = names.iter().map(|name| (name.node, name.interval));
+        page.notices.apply_all(merged);
         page.copy = Copy::Frame;
         self.habits.remove(&index);
         let page = index;

@@ -2,7 +2,7 @@
 //! whoever acquires after it released. Decision 0019 says how.
 //!
 //! [`history`] is what the node knows of everybody's intervals, [`learn`] how it
-//! comes to know more, [`page`] one page, [`memory`] what accesses and notices do
+//! comes to know more, [`page`] one page, [`notices`] its writers, [`memory`] what accesses and notices do
 //! to pages, [`lingering`] which stay writable from interval to interval, [`spread`] what is sent before anybody asks, [`regulars`] who has asked so
 //! often that it need not and [`usage`] how it shows that it still wants them, [`miss`] how a page is made whole, [`ahead`] which before anybody needs it, [`serve`] what others want of this node, [`collect`] how all of it is
 //! forgotten again, led by the home ([`round`]) when somebody holds too much or
@@ -21,6 +21,7 @@ mod leave;
 mod lingering;
 mod memory;
 mod miss;
+mod notices;
 mod page;
 mod races;
 mod reductions;
@@ -355,7 +356,7 @@ impl Release {
             rights: page.rights as u8,
             owner: page.keeper == Some(me),
             hint: page.keeper.unwrap_or(self.segment.home()),
-            version: page.applied.intervals(),
+            version: page.notices.applied().intervals(),
             copies: NodeSet::EMPTY,
             queued: 0,
         };

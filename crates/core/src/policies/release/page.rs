@@ -1,14 +1,14 @@
 //! What a node knows of one page of a segment of policy `release`.
 
-use super::history::History;
 use super::lingering::Staying;
+use super::notices::Notices;
 use super::usage::Unasked;
 use crate::backoff::Backoff;
 use crate::effect::Rights;
 use crate::prefetch::Ahead;
 use crate::time::Time;
 use pagemesh_wire::peer::{Access, DiffName};
-use pagemesh_wire::{MappingId, NodeId, NodeSet, PageIndex, RequestId, VectorTime};
+use pagemesh_wire::{MappingId, NodeId, NodeSet, RequestId, VectorTime};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,10 +43,8 @@ pub(super) struct Page {
     pub(super) staying: Staying,
     /// What came of it before it was asked for.
     pub(super) unasked: Unasked,
-    /// Intervals known in which the page was written, but for the collected ones.
-    pub(super) notices: Vec<(NodeId, u64)>,
-    /// Which of them are in the copy, if there is one.
-    pub(super) applied: VectorTime,
+    /// Who wrote it, and what of that is in the copy.
+    pub(super) notices: Notices,
     /// Who has all that is collected; none if nothing is, or if it is not known here.
     pub(super) keeper: Option<NodeId>,
     /// Who has asked for it or written it, as far as is known here.
@@ -103,45 +101,5 @@ impl Miss {
     /// Whether this diff is on its way, as far as one can know.
     pub(super) fn awaits(&self, name: &DiffName) -> bool {
         self.asked.values().any(|(_, names)| names.contains(name))
-    }
-}
-
-impl Page {
-    /// What is to be merged into the copy, in an order in which it may be merged.
-    pub(super) fn pending(&self, index: PageIndex, history: &History) -> Vec<DiffName> {
-        let mut pending: Vec<_> = self
-            .notices
-            .iter()
-            .filter(|(node, interval)| !self.applied.has(*node, *interval))
-            .copied()
-            .collect();
-        pending.sort_by_cached_key(|(node, interval)| history.rank(*node, *interval));
-        let name = |(node, interval)| DiffName {
-            page: index,
-            node,
-            interval,
-        };
-        pending.into_iter().map(name).collect()
-    }
-
-    /// Who wrote the page last before `upto`, of those in `among`.
-    pub(super) fn last_writer(
-        &self,
-        history: &History,
-        upto: &VectorTime,
-        among: NodeSet,
-    ) -> Option<NodeId> {
-        self.notices
-            .iter()
-            .filter(|(node, index)| upto.has(*node, *index) && among.contains(*node))
-            .max_by_key(|(node, index)| history.rank(*node, *index))
-            .map(|(node, _)| *node)
-    }
-
-    /// Whether something in this time is not in the copy.
-    pub(super) fn lacks(&self, upto: &VectorTime) -> bool {
-        self.notices
-            .iter()
-            .any(|(node, index)| upto.has(*node, *index) && !self.applied.has(*node, *index))
     }
 }

@@ -52,8 +52,8 @@ impl Release {
         }
         let me = cx.me();
         let concurrent = |page: &Page| {
-            let mut mine = page.notices.iter().filter(|(node, _)| *node == me);
-            mine.any(|own| self.history.is_concurrent(*own, by))
+            let mut mine = page.notices.of(me);
+            mine.any(|own| self.history.is_concurrent((me, own), by))
         };
         if self.pages.get(&index).is_some_and(concurrent) {
             self.open_miss(cx, index, None);

@@ -95,13 +95,13 @@ impl Release {
     /// Somebody gets a whole page that was written here: it uses what was written, as if it
     /// had asked for that.
     pub(super) fn note_fetch(&mut self, me: NodeId, from: NodeId, index: PageIndex) {
-        let notices = self.pages.get(&index).map_or(&[][..], |page| &page.notices);
-        let mut mine = notices.iter().rev().filter(|(node, _)| *node == me);
-        let Some((_, last)) = mine.next().filter(|_| self.spread == Spread::Lazy) else {
+        let page = self.pages.get(&index);
+        let last = page.and_then(|page| page.notices.of(me).next());
+        let Some(last) = last.filter(|_| self.spread == Spread::Lazy) else {
             return;
         };
         let regular = self.regulars.entry((from, index)).or_default();
-        regular.seen = regular.seen.max(*last);
+        regular.seen = regular.seen.max(last);
         regular.row = regular.row.max(1);
     }
 
@@ -189,21 +189,19 @@ impl Release {
 
     fn is_put_out_of_sight_by_others(&self, me: NodeId, index: PageIndex) -> bool {
         let page = self.pages.get(&index);
-        page.is_some_and(|page| {
-            page.staying.is_put_out_of_sight() && page.notices.iter().any(|(node, _)| *node != me)
-        })
+        page.is_some_and(|page| page.staying.is_put_out_of_sight() && page.notices.any_but(me))
     }
 
     /// Changes of this node in a page that a regular user of it has not got.
     fn news_for(&self, me: NodeId, to: NodeId, index: PageIndex) -> Vec<DiffName> {
         let seen = self.regulars.get(&(to, index)).map_or(0, |one| one.seen);
-        let notices = self.pages.get(&index).map_or(&[][..], |page| &page.notices);
-        let mine = notices.iter().rev().filter(|(node, _)| *node == me);
-        let new = mine.take_while(|(_, interval)| *interval > seen);
-        let name = |(node, interval): &(NodeId, u64)| DiffName {
+        let page = self.pages.get(&index).into_iter();
+        let mine = page.flat_map(|page| page.notices.of(me));
+        let new = mine.take_while(|interval| *interval > seen);
+        let name = |interval| DiffName {
             page: index,
-            node: *node,
-            interval: *interval,
+            node: me,
+            interval,
         };
         let mut names: Vec<_> = new.map(name).collect();
         names.reverse();

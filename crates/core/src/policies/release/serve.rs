@@ -82,7 +82,7 @@ impl Release {
         let current = self.history.time.covers(&fetch.floor);
         let page = self.pages.get(&index);
         let has = page.is_some_and(|page| {
-            page.copy != Copy::None && page.lost.is_none() && !page.lacks(&fetch.floor)
+            page.copy != Copy::None && page.lost.is_none() && !page.notices.lacks(&fetch.floor)
         });
         if current && has {
             return self.send_copy(cx, &fetch);
@@ -134,7 +134,7 @@ impl Release {
         let page = self.pages.get(&index);
         let mut applied = self.history.floor.clone();
         if let Some(page) = page.filter(|_| source.is_some()) {
-            applied.join(&page.applied);
+            applied.join(page.notices.applied());
         }
         let base = Base {
             segment: self.segment,

@@ -130,7 +130,7 @@ impl Release {
         let Some(page) = self.pages.get_mut(&index) else {
             return false;
         };
-        page.applied.raise(by.0, by.1);
+        page.notices.apply(by.0, by.1);
         page.staying.in_place = true;
         cx.push(Effect::Diffs(DiffWork::Update {
             segment: self.segment,
@@ -148,7 +148,7 @@ impl Release {
             return;
         };
         let idle = page.copy == Copy::Stash && page.miss.is_none() && page.lost.is_none();
-        let pending = page.pending(index, &self.history);
+        let pending = page.notices.pending(index);
         if self.spread == Spread::Eager
             && idle
             && pending.iter().all(|name| self.held.contains(name))

@@ -66,7 +66,7 @@ impl Release {
             return;
         };
         let ready = page.copy == Copy::Stash && page.unasked.is_running_out();
-        let pending = page.pending(index, &self.history);
+        let pending = page.notices.pending(index);
         if ready && pending.iter().all(|name| self.held.contains(name)) {
             self.used.insert(index);
         }
@@ -80,7 +80,7 @@ impl Release {
                 continue;
             };
             for node in state.unasked.from.iter() {
-                let interval = state.applied.get(node);
+                let interval = state.notices.applied().get(node);
                 let name = DiffName {
                     page,
                     node,

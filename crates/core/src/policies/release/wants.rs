@@ -71,7 +71,7 @@ impl Release {
             if other == index || !idle {
                 continue;
             }
-            let mut lacking = page.pending(other, &self.history);
+            let mut lacking = page.notices.pending(other);
             lacking.retain(|name| !self.held.contains(name));
             let theirs = lacking.iter().all(|name| name.node == node);
             if theirs && !lacking.is_empty() && found.len() + lacking.len() <= most {
@@ -136,8 +136,7 @@ impl Release {
             if unasked && self.spread == Spread::Lazy && name.node != cx.me() {
                 page.unasked.came(name.node);
             }
-            let known = page.notices.contains(&(name.node, name.interval));
-            let wanted = known && !page.applied.has(name.node, name.interval);
+            let wanted = page.notices.is_pending(name.node, name.interval);
             let early = unasked && self.is_welcome(name);
             if (wanted || early) && self.held.insert(*name) {
                 names.push(*name);

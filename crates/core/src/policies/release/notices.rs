@@ -1,0 +1,169 @@
+//! The intervals in which a page was written, and which of them its copy has.
+
+use pagemesh_wire::peer::DiffName;
+use pagemesh_wire::{NodeId, NodeSet, PageIndex, VectorTime};
+use serde::{Deserialize, Serialize};
+
+/// An interval in which a page was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Notice {
+    /// Its place in an order in which diffs may be merged, together with the node.
+    rank: u64,
+    node: NodeId,
+    interval: u64,
+}
+
+impl Notice {
+    fn place(&self) -> (u64, NodeId) {
+        (self.rank, self.node)
+    }
+
+    fn is_in(&self, time: &VectorTime) -> bool {
+        time.has(self.node, self.interval)
+    }
+}
+
+/// What is known of a page's writers, but for what is collected.
+///
+/// A page of a lock that many nodes take has thousands of notices, of which its copy lacks
+/// a few. These are looked at whenever something of the page comes, so they stand apart:
+/// behind the others, in order. Of one node the earlier interval always stands first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Notices {
+    all: Vec<Notice>,
+    /// So many of them are in the copy.
+    merged: usize,
+    /// What the copy has, if there is one.
+    applied: VectorTime,
+}
+
+impl Notices {
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(super) fn applied(&self) -> &VectorTime {
+        &self.applied
+    }
+
+    /// A node wrote the page, in an interval that has this rank.
+    pub(super) fn add(&mut self, (node, interval): (NodeId, u64), rank: u64) {
+        let notice = Notice {
+            rank,
+            node,
+            interval,
+        };
+        if notice.is_in(&self.applied) {
+            self.all.insert(self.merged, notice);
+            self.merged += 1;
+            return;
+        }
+        let before = self.lacking();
+        let place = before.partition_point(|other| other.place() < notice.place());
+        self.all.insert(self.merged + place, notice);
+    }
+
+    /// The copy has this interval now, too.
+    pub(super) fn apply(&mut self, node: NodeId, interval: u64) {
+        self.apply_all([(node, interval)]);
+    }
+
+    pub(super) fn apply_all(&mut self, intervals: impl IntoIterator<Item = (NodeId, u64)>) {
+        for (node, interval) in intervals {
+            self.applied.raise(node, interval);
+        }
+        self.merged = divide(&mut self.all, self.merged, &self.applied);
+    }
+
+    /// There is another copy, which has this, or none, which has nothing.
+    pub(super) fn restart(&mut self, applied: VectorTime) {
+        self.applied = applied;
+        self.merged = divide(&mut self.all, 0, &self.applied);
+        self.all[self.merged..].sort_by_key(Notice::place);
+    }
+
+    /// What is in this time is collected. Whether the copy has it is for others to know.
+    pub(super) fn forget(&mut self, upto: &VectorTime) {
+        let kept = |notice: &&Notice| !notice.is_in(upto);
+        let merged = self.all[..self.merged].iter().filter(kept).count();
+        self.all.retain(|notice| !notice.is_in(upto));
+        self.merged = merged;
+    }
+
+    /// What is to be merged into the copy, in an order in which it may be merged.
+    pub(super) fn pending(&self, page: PageIndex) -> Vec<DiffName> {
+        let name = |notice: &Notice| DiffName {
+            page,
+            node: notice.node,
+            interval: notice.interval,
+        };
+        self.lacking().iter().map(name).collect()
+    }
+
+    /// Whether this interval is known, and not in the copy.
+    pub(super) fn is_pending(&self, node: NodeId, interval: u64) -> bool {
+        let mut lacking = self.lacking().iter();
+        lacking.any(|notice| (notice.node, notice.interval) == (node, interval))
+    }
+
+    /// Whether something in this time is not in the copy.
+    pub(super) fn lacks(&self, upto: &VectorTime) -> bool {
+        self.lacking().iter().any(|notice| notice.is_in(upto))
+    }
+
+    /// Whether any of it is in this time.
+    pub(super) fn any_in(&self, upto: &VectorTime) -> bool {
+        self.all.iter().any(|notice| notice.is_in(upto))
+    }
+
+    /// Whether anybody else wrote the page.
+    pub(super) fn any_but(&self, node: NodeId) -> bool {
+        self.all.iter().any(|notice| notice.node != node)
+    }
+
+    /// The intervals of one node, the last one first.
+    pub(super) fn of(&self, node: NodeId) -> impl Iterator<Item = u64> {
+        let of_node = self.all.iter().rev().filter(move |one| one.node == node);
+        of_node.map(|notice| notice.interval)
+    }
+
+    /// Who wrote the page last before `upto`, of those in `among`.
+    pub(super) fn last_writer(&self, upto: &VectorTime, among: NodeSet) -> Option<NodeId> {
+        let in_question = |one: &&Notice| one.is_in(upto) && among.contains(one.node);
+        let last = self
+            .all
+            .iter()
+            .filter(in_question)
+            .max_by_key(|one| one.place());
+        last.map(|notice| notice.node)
+    }
+
+    fn lacking(&self) -> &[Notice] {
+        &self.all[self.merged..]
+    }
+}
+
+/// Puts notices that are in a time before those that are not, each in the order they have,
+/// where those before `from` need not be looked at. Returns how many are in front.
+fn divide(notices: &mut [Notice], from: usize, time: &VectorTime) -> usize {
+    let mut behind = Vec::new();
+    let mut front = from;
+    for place in from..notices.len() {
+        let notice = notices[place];
+        if notice.is_in(time) {
+            notices[front] = notice;
+            front += 1;
+        } else {
+            behind.push(notice);
+        }
+    }
+    notices[front..].copy_from_slice(&behind);
+    front
+}
+
+#[cfg(test)]
+mod tests;
