@@ -323,6 +323,8 @@ static void calibrate(void)
         for (size_t page = 0; page < TIMES; page++) {
             ((volatile char *)HEAP_AT)[page * PAGE] = 0;
         }
+        /* What the handler wrote down is to be seen here: no call tells the compiler of it. */
+        atomic_signal_fence(memory_order_seq_cst);
         seen = 0;
         for (size_t at = 0; at < count; at++) {
             seen += events[at].kind == 'w' ? events[at].number : 0;
@@ -330,6 +332,10 @@ static void calibrate(void)
         pause_here();
     }
     per_stop = seen / TIMES;
+    if (per_stop == 0) {
+        fprintf(stderr, "tmk trace: stops take no time, which cannot be\n");
+        _exit(1);
+    }
     count = 0;
     on = 0;
 }
