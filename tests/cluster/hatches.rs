@@ -4,6 +4,8 @@ use crate::replacement::{lasting, strike};
 use crate::support::{Cluster, Player, finish_all};
 use pagemesh::Options;
 use pagemesh_tests::dice::Dice;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// Programs that count under one lock, two on each of two nodes.
 fn counters(cluster: &Cluster, rounds: u64) -> Vec<Player> {
@@ -56,4 +58,31 @@ fn what_lies_in_a_hatch_outlives_the_daemon() {
     finish_all(players);
     eprintln!("{struck} daemons were killed");
     assert_eq!(counted(&cluster), (4 * ROUNDS).to_string());
+}
+
+/// A daemon that sleeps looks into a hatch before it sleeps again, but not for ever.
+#[test]
+fn who_asks_all_the_time_keeps_no_other_node_waiting() {
+    const ROUNDS: u32 = 300;
+    let mut plan = lasting(2);
+    plan.waiting = Some("block".into());
+    let Some(cluster) = Cluster::of(plan) else {
+        return;
+    };
+    let maps = cluster.share("busy", 1);
+    let alone = |node: usize, number| maps[node].segment().barrier(number, 1);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                alone(0, 1).wait().unwrap();
+            }
+        });
+        let began = Instant::now();
+        (0..ROUNDS).for_each(|_| alone(1, 2).wait().unwrap());
+        let each = began.elapsed() / ROUNDS;
+        over.store(true, Ordering::Relaxed);
+        assert!(each.as_millis() < 50, "{each:?}");
+    });
+    assert!(cluster.counter(0, "requests_by_hatch") > 100);
 }

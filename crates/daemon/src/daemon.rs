@@ -9,6 +9,7 @@ use crate::network::Got;
 use crate::options::Options;
 use crate::payload::may_bring_diffs;
 use crate::serve::Descriptors;
+use crate::sessions::Sessions;
 use crate::tally::Count;
 use crate::waiter::{Programs, Waiter};
 use anyhow::{Context as _, Result, bail};
@@ -31,7 +32,7 @@ mod token;
 pub(crate) use start::raise_limits;
 pub(crate) use token::Token;
 
-use awake::Rounds;
+use awake::{EXPECTED, Rounds};
 
 /// A running daemon.
 struct Daemon {
@@ -118,6 +119,12 @@ impl Daemon {
 
     fn sleep(&mut self, now: u64, programs: Programs) -> Result<()> {
         self.be_told()?;
+        // Who was answered has asked again already, if it took this processor.
+        if self.rounds.expected < EXPECTED && self.hatches(false)? {
+            self.rounds.expected += 1;
+            return Ok(());
+        }
+        self.rounds.expected = 0;
         self.driver.hands.catch_up(programs != Programs::Run);
         self.driver.hands.prepare();
         let due = [self.driver.next_due(), self.ending, self.door.shut_until()]
@@ -137,6 +144,8 @@ impl Daemon {
     fn poll(&mut self, timeout: Option<u64>) -> Result<()> {
         let mut ready = std::mem::take(&mut self.ready);
         self.driver.hands.poll.wait(timeout, &mut ready)?;
+        // Nobody needs to knock until this daemon sleeps again.
+        self.driver.hands.sessions.hatches.look();
         if ready.is_empty() {
             self.driver.hands.acknowledge();
         }
@@ -153,7 +162,9 @@ impl Daemon {
         match Token::decode(event.token) {
             Some(Token::Network) => {
                 for _ in 0..DATAGRAMS {
-                    if !self.receive()? {
+                    // What else has come is told of again.
+                    let asked = |sessions: &Sessions| sessions.hatches.asker().is_some();
+                    if !self.receive()? || asked(&self.driver.hands.sessions) {
                         break;
                     }
                 }
@@ -272,12 +283,13 @@ impl Daemon {
     }
 
     /// Handles what a process has put into its hatch, if anybody has. What is not for a lock has to
-    /// wait until those were heard who are gone.
+    /// wait until those were heard who are gone, if there are others.
     fn hatches(&mut self, ends_are_heard: bool) -> Result<bool> {
         let Some(client) = self.driver.hands.sessions.hatches.asker() else {
             return Ok(false);
         };
-        if !ends_are_heard && !self.is_for_a_lock(client) {
+        let alone = self.driver.hands.sessions.is_one();
+        if !ends_are_heard && !alone && !self.is_for_a_lock(client) {
             self.poll(Some(0))?;
         }
         self.take_from_hatch(client);

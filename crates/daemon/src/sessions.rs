@@ -78,6 +78,11 @@ impl Sessions {
         Some(session)
     }
 
+    /// Whether there is but one.
+    pub(crate) fn is_one(&self) -> bool {
+        self.by_id.len() == 1
+    }
+
     /// The packet that was looked at has been handled.
     pub(crate) fn took_packet(&mut self, client: ClientId) {
         if let Some(session) = self.by_id.get(&client)

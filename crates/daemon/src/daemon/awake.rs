@@ -22,7 +22,7 @@ const ALONE: usize = 3;
 const ROUNDS: usize = 4;
 
 /// Rounds in a row that serve only what was expected, before anything else is looked at.
-const EXPECTED: u32 = 16;
+pub(super) const EXPECTED: u32 = 16;
 
 /// Rounds of staying awake, some 0.1 ms, after which the kernel need not tell that a datagram has
 /// come: the daemon looks itself. Being told costs whoever sends it, some 0.3 µs.
@@ -36,7 +36,7 @@ pub(super) struct Rounds {
     /// Something came in the last one.
     pub(super) busy: bool,
     /// Those in a row that served only what was expected.
-    expected: u32,
+    pub(super) expected: u32,
     /// Who asked last, and will probably ask next.
     pub(super) asked: Option<ClientId>,
     /// Those since the daemon slept.
