@@ -5,7 +5,8 @@
 //! is woken within microseconds. But where nobody computes the processor falls asleep
 //! too, and waking it takes longer than a whole exchange with another node. So the
 //! daemon sleeps while others compute and stays awake while they wait. It cannot ask
-//! who runs; it sees how long giving way took.
+//! who runs on this processor; it sees how long giving way took, and can ask whether its
+//! programs have computed at all since they run.
 
 /// Who gave way for so long gave way to somebody who computes.
 const HELD_UP: u64 = 200_000;
@@ -15,6 +16,19 @@ pub(crate) const GIVEN_WAY: u64 = 700;
 
 /// Having seen that programs compute once they run, expects it for so long.
 const EXPECTED: u64 = 100_000_000;
+
+/// Who stops sooner than this did not compute.
+const BRIEF: u64 = 100_000;
+
+/// Programs that stop so soon, so often in a row, are not expected to compute any more: they walk
+/// from page to page.
+const AT_ONCE: u32 = 64;
+
+/// Shorter than this tells nothing of who computed meanwhile.
+const WATCHED: u64 = 200_000;
+
+/// After a look whether programs compute, none for so long.
+const LOOKED: u64 = 1_000_000;
 
 /// That they compute is believed for so long, unless they stop; then it is looked into,
 /// at the price of a turn.
@@ -58,8 +72,16 @@ pub(crate) struct Crowd {
     out: bool,
     /// Programs ran when last looked.
     running: bool,
+    /// When that was seen to change.
+    since: u64,
+    /// How often in a row they stopped at once.
+    at_once: u32,
     /// Until then programs are expected to compute once they run.
     expected: u64,
+    /// Until then nobody looks whether they do.
+    looked: u64,
+    /// Since they run they have been watched from this moment, when they had computed so long.
+    watched: Option<(u64, u64)>,
     /// That the programs compute.
     ours: Belief,
     /// That others compute, whom nobody here has woken.
@@ -74,7 +96,11 @@ impl Crowd {
         Self {
             out: false,
             running: false,
+            since: 0,
+            at_once: 0,
             expected: 0,
+            looked: 0,
+            watched: None,
             ours: Belief::none(OURS),
             theirs: Belief::none(THEIRS),
             long_turn: 0,
@@ -86,11 +112,45 @@ impl Crowd {
         if running == self.running {
             return;
         }
+        if !running {
+            self.stopped(now.saturating_sub(self.since));
+        }
         self.running = running;
+        self.since = now;
+        self.watched = None;
         self.out = running;
         self.ours = Belief::none(OURS);
         if running && now < self.expected {
             self.ours.confirm(now);
+        }
+    }
+
+    /// They ran for so long.
+    fn stopped(&mut self, ran: u64) {
+        self.at_once = if ran < BRIEF { self.at_once + 1 } else { 0 };
+        if self.at_once >= AT_ONCE {
+            self.expected = 0;
+        }
+    }
+
+    /// Whether it is time to ask how long programs have computed.
+    pub(crate) fn wonders(&self, now: u64) -> bool {
+        let due = self
+            .watched
+            .map_or(self.looked, |(since, _)| since + WATCHED);
+        self.running && now >= due && self.computes(now)
+    }
+
+    /// Until now they have computed for so long: those that do nothing are in nobody's way.
+    pub(crate) fn computed(&mut self, computed: u64, now: u64) {
+        let Some((since, before)) = self.watched.take() else {
+            self.watched = Some((now, computed));
+            return;
+        };
+        self.looked = now + LOOKED;
+        if computed.saturating_sub(before) < now.saturating_sub(since) / 4 {
+            self.expected = 0;
+            self.ours = Belief::none(OURS);
         }
     }
 
@@ -103,10 +163,12 @@ impl Crowd {
                 self.ours.confirm(now);
             }
             (true, false) => {
-                self.expected = 0;
                 self.ours = Belief::none(OURS);
-                // If nobody took it they run elsewhere.
+                // If nobody took it they run elsewhere; who took it may have stopped at a page.
                 self.out = away > GIVEN_WAY;
+                if !self.out {
+                    self.expected = 0;
+                }
             }
             (false, true) => self.long_turn(now.saturating_sub(away), now),
             (false, false) => {}
@@ -212,23 +274,88 @@ mod tests {
         assert!(!crowd.computes(now));
     }
 
-    #[test]
-    fn who_stops_at_once_or_runs_elsewhere_is_not_in_the_way() {
+    /// Programs are known to compute, and waited until now.
+    fn known() -> (Crowd, u64) {
         let mut crowd = Crowd::new();
         crowd.look(true, START);
-        let mut now = turn(&mut crowd, START, 500_000);
+        let now = turn(&mut crowd, START, 500_000);
         crowd.look(false, now);
+        (crowd, now)
+    }
+
+    #[test]
+    fn who_stops_at_once_again_and_again_walks() {
+        let (mut crowd, mut now) = known();
+        for times in 0..AT_ONCE {
+            crowd.look(true, now);
+            assert!(crowd.computes(now), "{times}");
+            now += 5_000;
+            crowd.look(false, now);
+        }
         crowd.look(true, now);
-        assert!(crowd.computes(now));
-        now = turn(&mut crowd, now + OURS, 5_000);
-        crowd.look(false, now);
-        crowd.look(true, now);
-        assert!(!crowd.computes(now), "he stopped at once");
-        now = turn(&mut crowd, now, 500_000);
-        assert!(crowd.computes(now));
-        now = turn(&mut crowd, now + 2 * OURS, 500);
-        assert!(!crowd.computes(now), "he runs elsewhere");
+        assert!(!crowd.computes(now));
         now = turn(&mut crowd, now, SLICE);
-        assert!(!crowd.computes(now), "and this may be chance");
+        assert!(crowd.computes(now), "he has ceased");
+    }
+
+    #[test]
+    fn who_stops_at_pages_in_between_computes_all_the_same() {
+        let (mut crowd, mut now) = known();
+        for phase in 0..100 {
+            for brief in 0..AT_ONCE {
+                crowd.look(true, now);
+                let known = now < START + 500_000 + EXPECTED;
+                assert_eq!(crowd.computes(now), known, "{phase}, {brief}");
+                now += if brief == 0 { 300_000 } else { 20_000 };
+                crowd.look(false, now);
+            }
+        }
+    }
+
+    #[test]
+    fn who_does_nothing_is_not_believed_to_compute() {
+        let (mut crowd, now) = known();
+        assert!(!crowd.wonders(now), "he waits");
+        crowd.look(true, now);
+        assert!(crowd.wonders(now));
+        crowd.computed(7_000_000, now);
+        assert!(!crowd.wonders(now + WATCHED - 1), "too early");
+        assert!(crowd.wonders(now + WATCHED));
+        crowd.computed(7_000_000 + WATCHED / 2, now + WATCHED);
+        assert!(crowd.computes(now + WATCHED), "he does");
+        let later = now + WATCHED + LOOKED;
+        assert!(!crowd.wonders(later - 1) && crowd.wonders(later));
+        crowd.computed(9_000_000, later);
+        crowd.computed(9_000_000 + WATCHED / 5, later + WATCHED);
+        assert!(!crowd.computes(later + WATCHED) && !crowd.wonders(later + WATCHED));
+        crowd.look(false, later);
+        crowd.look(true, later);
+        assert!(!crowd.computes(later), "nor is he expected to");
+    }
+
+    #[test]
+    fn what_he_did_before_he_waited_is_not_counted() {
+        let (mut crowd, mut now) = known();
+        crowd.look(true, now);
+        crowd.computed(7_000_000, now);
+        crowd.look(false, now);
+        now += WATCHED;
+        crowd.look(true, now);
+        crowd.computed(7_000_000, now);
+        assert!(crowd.computes(now), "he has only begun to be watched");
+    }
+
+    #[test]
+    fn who_runs_elsewhere_is_not_in_the_way() {
+        let (mut crowd, mut now) = known();
+        crowd.look(true, now);
+        assert!(crowd.computes(now));
+        now = turn(&mut crowd, now + OURS, 500);
+        assert!(!crowd.computes(now), "he runs elsewhere");
+        crowd.look(false, now);
+        crowd.look(true, now);
+        assert!(!crowd.computes(now), "he will again");
+        now = turn(&mut crowd, now, SLICE);
+        assert!(crowd.computes(now));
     }
 }

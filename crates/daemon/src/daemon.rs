@@ -14,6 +14,7 @@ use crate::tally::Count;
 use crate::waiter::{Programs, Waiter};
 use anyhow::{Context as _, Result, bail};
 use pagemesh_os::clock;
+use pagemesh_os::cpu::Standing;
 use pagemesh_os::latency::LatencyHold;
 use pagemesh_os::poll::Ready;
 use pagemesh_os::signals::Signals;
@@ -40,6 +41,8 @@ struct Daemon {
     door: Door,
     signals: Signals,
     waiter: Waiter,
+    /// How soon this thread gets its processor, if the kernel lets us ask.
+    standing: Option<Standing>,
     ready: Vec<Ready>,
     /// What came last.
     letterbox: Letterbox,
@@ -138,7 +141,22 @@ impl Daemon {
             return Ok(());
         }
         self.driver.hands.count(Count::Sleeps, 1);
+        if self.waiter.spins() {
+            self.mind_who_computes(now);
+        }
         self.poll(due.map(|due| due.saturating_sub(now)))
+    }
+
+    /// Who computes should not keep this daemon waiting when it is woken.
+    fn mind_who_computes(&mut self, now: u64) {
+        if let Some(standing) = &mut self.standing {
+            standing.go_first();
+        }
+        if self.waiter.wonders(now)
+            && let Some(computed) = self.driver.computed()
+        {
+            self.waiter.computed(computed, now);
+        }
     }
 
     fn poll(&mut self, timeout: Option<u64>) -> Result<()> {

@@ -14,9 +14,9 @@ use crate::ticks::Ticks;
 use crate::turn::Payloads;
 use crate::waiter::Programs;
 use pagemesh_core::{Effect, Effects, Input, Node, Request, Time};
-use pagemesh_os::clock;
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_os::uffd::{Fault, FaultBuffer};
+use pagemesh_os::{clock, process};
 use pagemesh_recorder::Heard;
 use pagemesh_wire::peer::Access;
 use pagemesh_wire::{ClientId, MappingId, PageIndex, PublicKey, SyncKey};
@@ -90,6 +90,9 @@ const ENOUGH: usize = 4096;
 
 /// Reads of one descriptor in a row; then others get their turn.
 const READS: usize = 4;
+
+/// Programs asked how long they computed, at most: each costs a call of the kernel.
+const ASKED: usize = 4;
 
 impl Driver {
     /// Starts the node.
@@ -388,6 +391,18 @@ impl Driver {
         } else {
             Programs::Fault
         }
+    }
+
+    /// How long the programs of this host that share memory have computed so far. Nothing where
+    /// that is not known of each of them, or they are many.
+    pub(crate) fn computed(&self) -> Option<u64> {
+        let sessions = self.hands.sessions.iter().map(|(_, session)| session);
+        let mut sharing = sessions.filter(|session| !session.mappings.is_empty());
+        let asked = sharing.by_ref().take(ASKED);
+        let computed = asked
+            .map(|session| process::computed(session.caller.pid))
+            .sum();
+        sharing.next().is_none().then_some(computed)?
     }
 
     /// A process connected.

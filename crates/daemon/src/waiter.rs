@@ -82,6 +82,21 @@ impl Waiter {
         self.crowd.gave_way(away, now);
     }
 
+    /// Whether it ever stays awake.
+    pub(crate) fn spins(&self) -> bool {
+        self.spins
+    }
+
+    /// Whether it is time to ask how long programs have computed.
+    pub(crate) fn wonders(&self, now: u64) -> bool {
+        self.crowd.wonders(now)
+    }
+
+    /// Until now they have computed for so long.
+    pub(crate) fn computed(&mut self, computed: u64, now: u64) {
+        self.crowd.computed(computed, now);
+    }
+
     /// Whether nothing has come for so long that it need not come at this very moment: at a
     /// barrier that others have reached, too, the answer is here by then.
     pub(crate) fn is_quiet(&self, now: u64) -> bool {

@@ -3,6 +3,7 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
+use std::mem::zeroed;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A process that has not been waited for. Its descriptor becomes readable when it ends.
@@ -39,6 +40,21 @@ impl AsFd for Process {
     }
 }
 
+/// How long the threads of a process have computed so far, together, in nanoseconds. Nothing
+/// if there is no such process, or the number is that of a thread.
+#[must_use]
+pub fn computed(pid: i32) -> Option<u64> {
+    let mut clock = 0;
+    // SAFETY: the kernel is asked for a clock of that process, which needs no memory of it.
+    let known = pid > 0 && unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) } == 0;
+    // SAFETY: it is made of integers, for which zero is a value.
+    let mut time: libc::timespec = unsafe { zeroed() };
+    // SAFETY: the kernel writes a time.
+    let told = known && unsafe { libc::clock_gettime(clock, &raw mut time) } == 0;
+    let (seconds, rest) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
+    told.then(|| Some(seconds.ok()? * 1_000_000_000 + rest.ok()?))?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,5 +75,33 @@ mod tests {
         child.wait().unwrap();
         assert!(process.has_ended());
         assert!(Process::open(0).is_err() && Process::open(-1).is_err());
+    }
+
+    #[test]
+    fn who_waits_does_not_compute() {
+        let mut child = Command::new("sh")
+            .args(["-c", "read word; while :; do :; done"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id() as i32;
+        let after = |pause| {
+            std::thread::sleep(std::time::Duration::from_millis(pause));
+            computed(pid).unwrap()
+        };
+        let mut waits = after(20);
+        while after(20) != waits {
+            waits = after(20);
+        }
+        drop(child.stdin.take());
+        while computed(pid).unwrap() < waits + 10_000_000 {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(
+            (computed(pid), computed(0), computed(-1)),
+            (None, None, None)
+        );
     }
 }

@@ -54,7 +54,7 @@ impl Daemon {
         self.turn_deaf()?;
         self.driver.hands.sessions.hatches.look();
         self.rounds.quiet = programs != Programs::Run && self.waiter.is_quiet(now);
-        let given_way = self.give_way(now);
+        let given_way = self.give_way(now, programs);
         // Whoever was served may have run already.
         let busy = given_way || std::mem::take(&mut self.rounds.busy);
         // Where all ran and none came to a page, one has asked for something, most likely.
@@ -132,7 +132,13 @@ impl Daemon {
     }
 
     /// Whoever else wants this processor gets it; whether somebody did.
-    fn give_way(&mut self, now: u64) -> bool {
+    fn give_way(&mut self, now: u64, programs: Programs) -> bool {
+        // Most have their answer sooner, and then this daemon sleeps again.
+        if (programs != Programs::Wait || self.rounds.awake > DEAF)
+            && let Some(standing) = &mut self.standing
+        {
+            standing.take_turns();
+        }
         cpu::yield_now();
         let away = clock::monotonic().saturating_sub(now);
         self.waiter.gave_way(away, now + away);
@@ -144,7 +150,7 @@ impl Daemon {
     fn let_go_on(&mut self) {
         let now = clock::monotonic();
         let programs = self.driver.programs();
-        if self.waiter.stays_awake(now, programs) && self.give_way(now) {
+        if self.waiter.stays_awake(now, programs) && self.give_way(now, programs) {
             self.rounds.busy = true;
             if self.driver.next_fault() {
                 self.came(now);

@@ -147,9 +147,11 @@ impl Daemon {
         if let Some(cpu) = options.cpu {
             cpu::pin(cpu).with_context(|| format!("cannot run on processor {cpu}"))?;
         }
-        if let Err(error) = cpu::ask_for_short_turns() {
-            tracing::debug!(%error, "threads that compute may keep this daemon waiting");
-        }
+        let standing = cpu::Standing::ask()
+            .inspect_err(|error| {
+                tracing::debug!(%error, "threads that compute may keep this daemon waiting");
+            })
+            .ok();
         let poll = &driver.hands.poll;
         poll.add(udp, Token::Network.encode())?;
         if let Some(bell) = driver.hands.network.bell() {
@@ -177,6 +179,7 @@ impl Daemon {
             letterbox,
             packet: vec![0; MAX_PACKET].into_boxed_slice(),
             rounds: Rounds::default(),
+            standing,
             ending: None,
             complained: false,
             join_timeout: options.join_timeout,
