@@ -8,7 +8,7 @@ use core::time::Duration;
 use pagemesh_core::{Effect, Request};
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Access, Call, Manager, Message, Policy, Spread, Window};
-use pagemesh_wire::{NodeId, PageCount, PageIndex, SegmentId, SyncKey};
+use pagemesh_wire::{NodeId, PageCount, PageIndex, RequestId, SegmentId, SyncKey};
 
 const N1: NodeId = NodeId(1);
 const N2: NodeId = NodeId(2);
@@ -200,6 +200,13 @@ fn released_pages(pages: u32) -> (Cluster, SegmentId) {
     for page in 0..pages {
         cluster.touch(N1, page, Access::Write);
     }
+    meet(&mut cluster, segment);
+    cluster.forget();
+    (cluster, segment)
+}
+
+/// Both come to a barrier.
+fn meet(cluster: &mut Cluster, segment: SegmentId) {
     let number = 1;
     for node in [N1, N2] {
         let call = Call::Barrier {
@@ -209,8 +216,6 @@ fn released_pages(pages: u32) -> (Cluster, SegmentId) {
         cluster.ask(node, Request::Call { to: None, call });
     }
     cluster.settle();
-    cluster.forget();
-    (cluster, segment)
 }
 
 #[test]
@@ -285,6 +290,67 @@ fn what_is_lost_ahead_under_release_comes_again_and_is_not_asked_for_twice() {
     assert_eq!(kinds(&cluster), [], "it is under way");
     cluster.pass(Duration::from_millis(15));
     assert_eq!(mapped(&cluster, N2), [4]);
+}
+
+/// How many diffs were asked for, and how many were sent unasked.
+fn diffs(cluster: &Cluster) -> (usize, usize) {
+    let count = |message: &Message| match message {
+        Message::Want(want) if want.request != RequestId(0) => (want.diffs.len(), 0),
+        Message::Diffs(sent) if sent.request == RequestId(0) => (0, sent.diffs.len()),
+        _ => (0, 0),
+    };
+    let counts = cluster.sent.iter().map(|(_, _, message)| count(message));
+    counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+}
+
+/// Node 1 writes four pages, and both meet.
+fn next_phase(cluster: &mut Cluster, segment: SegmentId) {
+    for page in 0..4 {
+        cluster.touch(N1, page, Access::Write);
+    }
+    cluster.forget();
+    meet(cluster, segment);
+}
+
+#[test]
+fn who_fetched_pages_gets_their_changes_unasked_and_shows_at_the_first_that_it_uses_all() {
+    let (mut cluster, segment) = released();
+    for page in 0..4 {
+        cluster.touch(N2, page, Access::Read);
+    }
+    next_phase(&mut cluster, segment);
+    assert_eq!(diffs(&cluster), (0, 4));
+    cluster.forget();
+    cluster.touch(N2, 0, Access::Read);
+    assert_eq!(
+        (diffs(&cluster), mapped(&cluster, N2)),
+        ((0, 0), vec![0, 1, 2, 3])
+    );
+    for phase in 0..6 {
+        next_phase(&mut cluster, segment);
+        assert_eq!((diffs(&cluster), phase), ((0, 4), phase), "in place");
+    }
+    // Pages 1 to 3 were believed, and have to be touched now.
+    next_phase(&mut cluster, segment);
+    cluster.forget();
+    for page in 0..4 {
+        cluster.touch(N2, page, Access::Read);
+        assert_eq!(mapped(&cluster, N2), (0..=page).collect::<Vec<_>>());
+    }
+    assert_eq!(diffs(&cluster), (0, 0));
+}
+
+#[test]
+fn who_does_not_come_back_gets_two_changes_and_no_more() {
+    let (mut cluster, segment) = released();
+    for page in 0..4 {
+        cluster.touch(N2, page, Access::Read);
+    }
+    let unasked = (0..4).map(|_| {
+        next_phase(&mut cluster, segment);
+        diffs(&cluster).1
+    });
+    assert_eq!(unasked.collect::<Vec<_>>(), [4, 4, 0, 0]);
 }
 
 /// Pages that are looked at in one turn, of those that were announced.

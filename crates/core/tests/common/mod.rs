@@ -5,12 +5,13 @@ use core::time::Duration;
 use pagemesh_core::{
     Config, DiffWork, Effect, Effects, Input, Node, Pace, Reply, Request, Source, Start, Time,
 };
+use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{
-    self, Access, Credentials, Manager, Message, Policy, SegmentInfo, SegmentSpec, Window,
+    self, Access, Credentials, DiffName, Manager, Message, Policy, SegmentInfo, SegmentSpec, Window,
 };
 use pagemesh_wire::{
     ByteLen, ClientId, ClusterId, Incarnation, MappingId, NodeId, PAGE_SIZE, PageIndex, PublicKey,
-    Ticket,
+    RequestId, SegmentId, Ticket,
 };
 use std::collections::VecDeque;
 
@@ -160,6 +161,14 @@ impl Cluster {
                     },
                 );
             }
+            Effect::Diffs(DiffWork::Send {
+                address,
+                header,
+                segment,
+                request,
+                names,
+                ..
+            }) => self.send_diffs((node, address), header, (segment, request), &names),
             Effect::SendNotice { address, notice } => {
                 self.done
                     .push((node, Effect::SendNotice { address, notice }));
@@ -171,6 +180,28 @@ impl Cluster {
             Effect::Emit(_) => {}
             other => self.done.push((node, other)),
         }
+    }
+
+    /// Diffs of one byte each.
+    fn send_diffs(
+        &mut self,
+        (from, address): (NodeId, SocketAddr),
+        header: Header,
+        (segment, request): (SegmentId, RequestId),
+        names: &[DiffName],
+    ) {
+        let message = Message::Diffs(peer::Diffs {
+            segment,
+            request,
+            diffs: names.iter().map(|name| (*name, 1)).collect(),
+        });
+        let mut datagram = Vec::new();
+        message.encode(header, &mut datagram);
+        datagram.extend(names.iter().map(|_| 0));
+        let to = NodeId(address.port() - 999);
+        self.sent.push((from, to, message));
+        let source = SocketAddr::from(([127, 0, 0, 1], 999 + from.0));
+        self.wire.push_back((to, source, datagram));
     }
 
     /// Delivers datagrams until none is under way; `false` from `keep` loses one.

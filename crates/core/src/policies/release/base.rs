@@ -168,6 +168,7 @@ impl Release {
             return;
         };
         page.notices.restart(applied.clone());
+        page.unasked.is_fetched();
         let pending = page.notices.pending(index);
         if pending.iter().all(|name| self.held.contains(name)) {
             return self.finish(cx, index, source, pending);

@@ -55,8 +55,11 @@ impl Release {
                 page: index,
             },
         });
-        self.note_own_use(index);
+        let shows = self.note_own_use(index);
         self.open_miss(cx, index, Some((mapping, access)));
+        if shows {
+            self.show_companions(cx, index, mapping);
+        }
     }
 
     /// Begins to make a page whole.
@@ -249,7 +252,7 @@ impl Release {
         );
         page.copy = Copy::Stash;
         page.staying.in_place = false;
-        if page.rights > Rights::None {
+        if page.rights > Rights::None && !core::mem::take(&mut page.believed) {
             self.habits.insert(index);
         }
         page.rights = Rights::None;

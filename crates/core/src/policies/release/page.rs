@@ -53,6 +53,15 @@ pub(super) struct Page {
     pub(super) miss: Option<Box<Miss>>,
     /// Modifications of it were lost with this node.
     pub(super) lost: Option<NodeId>,
+    /// It was mapped because pages before it were used, and nobody has stopped at it since.
+    pub(super) believed: bool,
+}
+
+impl Page {
+    /// Nothing is being done about it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.miss.is_none() && self.lost.is_none()
+    }
 }
 
 /// A page being made whole.

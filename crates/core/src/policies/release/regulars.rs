@@ -1,9 +1,9 @@
 //! Who asks for every change of a page gets the next ones without asking (`lazy`):
 //! the neighbour of a band of rows, the next holder of a lock.
 //!
-//! A node that asked for one interval's change of a page at a time, twice and more, or for the
-//! whole page and then for one change, has used each of them. The following ones go ahead of its lock or barrier, eight at first,
-//! then 32, then 64. Before they are used up it must say that it still wants them
+//! A node that asked for the whole page, or for one interval's change of it, may want the next
+//! ones: two go ahead of its lock or barrier. If it uses them, or asks for one change after the
+//! other, it gets eight, then 32, then 64. Before they are used up it must say that it still wants them
 //! ([`super::usage`]), since a page changed in place is used without a fault. Who writes the page
 //! itself shows it by that. Whoever let changes pass is told nothing more until it asks in a row again.
 //!
@@ -17,10 +17,7 @@ use pagemesh_wire::{NodeId, PageIndex, VectorTime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// So often a node has asked for each change before it gets some unasked.
-pub(super) const IN_A_ROW: u8 = 2;
-
-/// So often in a row it is counted: it gets eight, then 32, then 64 before it must ask
+/// So often in a row it is counted: it gets two, eight, then 32, then 64 before it must ask
 /// again. Asking costs a fault, and both nodes the time until the other's daemon gets its
 /// processor: as much as dozens of changes that nobody uses.
 pub(super) const MOST: u8 = 4;
@@ -73,10 +70,9 @@ impl Release {
             } else {
                 (regular.row + 1).min(MOST)
             };
-            regular.left = if regular.row < IN_A_ROW {
-                0
-            } else {
-                allowance(regular.row)
+            regular.left = match regular.row {
+                0 => 0,
+                row => allowance(row),
             };
         }
     }
@@ -85,7 +81,7 @@ impl Release {
     pub(super) fn note_renewal(&mut self, me: NodeId, from: NodeId, want: &Want) {
         for name in want.diffs.iter().filter(|name| name.node == me) {
             let regular = self.regulars.get_mut(&(from, name.page));
-            if let Some(regular) = regular.filter(|regular| regular.row >= IN_A_ROW) {
+            if let Some(regular) = regular.filter(|regular| regular.row > 0) {
                 regular.row = (regular.row + 1).min(MOST);
                 regular.left = allowance(regular.row);
             }
@@ -102,7 +98,10 @@ impl Release {
         };
         let regular = self.regulars.entry((from, index)).or_default();
         regular.seen = regular.seen.max(last);
-        regular.row = regular.row.max(1);
+        if regular.row == 0 {
+            regular.row = 1;
+            regular.left = allowance(regular.row);
+        }
     }
 
     /// A node has written a page: it uses it, and need not ask to show that.
@@ -146,7 +145,7 @@ impl Release {
     pub(super) fn give_back(&mut self, page: PageIndex) {
         for node in self.heard.keys() {
             let regular = self.regulars.get_mut(&(*node, page));
-            if let Some(regular) = regular.filter(|regular| regular.row >= IN_A_ROW) {
+            if let Some(regular) = regular.filter(|regular| regular.row > 0) {
                 regular.left = (regular.left + 1).min(allowance(regular.row));
             }
         }

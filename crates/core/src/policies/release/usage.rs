@@ -10,11 +10,13 @@
 //! Who writes the page shows its use by that, and is spared the fault.
 
 use super::Release;
-use super::page::Copy;
-use super::regulars::{IN_A_ROW, MOST, allowance};
+use super::page::{Copy, Miss};
+use super::regulars::{MOST, allowance};
+use super::wants::LOOK_AROUND;
+use crate::prefetch::Ahead;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{DiffName, Message, Spread, Want};
-use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId};
+use pagemesh_wire::{MappingId, NodeId, NodeSet, PageIndex, RequestId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -28,15 +30,26 @@ pub(super) struct Unasked {
     came: u8,
     /// From these nodes.
     from: NodeSet,
-    /// How often it was shown before, as far as it lengthens what its writers send.
-    shown: u8,
+    /// How often it was shown in a row, as its writers count.
+    row: u8,
 }
 
 impl Unasked {
     /// Whether a writer may be about to send its last change.
     fn is_running_out(self) -> bool {
-        let row = (IN_A_ROW + self.shown).min(MOST);
-        self.came + BEFORE_THE_LAST >= allowance(row)
+        self.came > 0 && self.came + BEFORE_THE_LAST >= allowance(self.row.max(1))
+    }
+
+    /// The page came whole.
+    pub(super) fn is_fetched(&mut self) {
+        self.row = self.row.max(1);
+        self.is_shown();
+    }
+
+    /// Its writers are asked for so many changes.
+    pub(super) fn is_asked_for(&mut self, changes: usize) {
+        self.row = if changes > 1 { 0 } else { self.row + 1 }.min(MOST);
+        self.is_shown();
     }
 
     /// A change came.
@@ -60,15 +73,50 @@ impl Release {
     }
 
     /// A thread stopped at a page. If all that it lacks came unasked, nobody else would
-    /// hear of it.
-    pub(super) fn note_own_use(&mut self, index: PageIndex) {
+    /// hear of it. Returns whether that is so.
+    pub(super) fn note_own_use(&mut self, index: PageIndex) -> bool {
+        let waits = self.waits_to_show(index);
+        if waits {
+            self.used.insert(index);
+        }
+        waits
+    }
+
+    /// Whether a page is out of sight for no other reason than that its use is to show.
+    fn waits_to_show(&self, index: PageIndex) -> bool {
         let Some(page) = self.pages.get(&index) else {
-            return;
+            return false;
         };
         let ready = page.copy == Copy::Stash && page.unasked.is_running_out();
         let pending = page.notices.pending(index);
-        if ready && pending.iter().all(|name| self.held.contains(name)) {
-            self.used.insert(index);
+        ready && pending.iter().all(|name| self.held.contains(name))
+    }
+
+    /// Of pages that were used until they were put out of sight together with the one at
+    /// which a thread stopped, the use shows by that, too: each would cost a fault. Once:
+    /// then each is to show its own.
+    pub(super) fn show_companions(
+        &mut self,
+        cx: &mut Cx<'_>,
+        index: PageIndex,
+        mapping: MappingId,
+    ) {
+        let around = self.habits.range(index..).take(LOOK_AROUND).copied();
+        let others: Vec<_> = around.filter(|other| self.waits_to_show(*other)).collect();
+        for other in others {
+            let timer = self.timer(other);
+            let Some(page) = self.pages.get_mut(&other).filter(|page| page.is_idle()) else {
+                continue;
+            };
+            let mut miss = Miss::new(cx.backoff(timer), cx.now);
+            miss.ahead = Some(Ahead {
+                mapping,
+                mark: false,
+            });
+            page.miss = Some(Box::new(miss));
+            page.believed = true;
+            self.used.insert(other);
+            self.go_on(cx, other);
         }
     }
 
@@ -88,7 +136,7 @@ impl Release {
                 };
                 by_node.entry(node).or_default().push(name);
             }
-            state.unasked.shown = (state.unasked.shown + 1).min(MOST);
+            state.unasked.row = (state.unasked.row + 1).min(MOST);
             state.unasked.is_shown();
         }
         by_node.retain(|node, _| cx.is_alive(*node));

@@ -10,7 +10,7 @@ use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many pages behind one that is needed are considered, too.
-const LOOK_AROUND: usize = 64;
+pub(super) const LOOK_AROUND: usize = 64;
 
 impl Release {
     /// Asks for diffs, each of the fewest nodes together. Returns who took one
@@ -37,7 +37,8 @@ impl Release {
             }
         }
         if let Some(page) = self.pages.get_mut(&index).filter(|_| !asks.is_empty()) {
-            page.unasked.is_shown();
+            page.unasked
+                .is_asked_for(asks.values().map(BTreeSet::len).sum());
         }
         for (node, names) in asks {
             let request = cx.next_request();
@@ -67,20 +68,22 @@ impl Release {
             let Some(page) = self.pages.get(&other) else {
                 continue;
             };
-            let idle = page.copy == Copy::Stash && page.miss.is_none() && page.lost.is_none();
-            if other == index || !idle {
+            if other == index || page.copy != Copy::Stash || !page.is_idle() {
                 continue;
             }
             let mut lacking = page.notices.pending(other);
             lacking.retain(|name| !self.held.contains(name));
             let theirs = lacking.iter().all(|name| name.node == node);
             if theirs && !lacking.is_empty() && found.len() + lacking.len() <= most {
+                asked.push((other, lacking.len()));
                 found.extend(lacking);
-                asked.push(other);
             }
         }
-        for page in asked {
-            self.habits.remove(&page);
+        for (index, changes) in asked {
+            self.habits.remove(&index);
+            if let Some(page) = self.pages.get_mut(&index) {
+                page.unasked.is_asked_for(changes);
+            }
         }
         found
     }
