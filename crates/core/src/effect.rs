@@ -215,9 +215,20 @@ impl Effect {
         matches!(&**message, Message::Reply { body, .. } if depart(body))
     }
 
+    /// Where a datagram of the protocol goes to that leaves by it.
+    #[must_use]
+    pub const fn destination(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Send { address, .. } | Self::Diffs(DiffWork::Send { address, .. }) => {
+                Some(*address)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether a datagram leaves by it.
-    fn sends(&self) -> bool {
-        matches!(self, Self::Send { .. } | Self::Diffs(DiffWork::Send { .. }))
+    const fn sends(&self) -> bool {
+        self.destination().is_some()
     }
 
     /// Whether it lets a program go on.
