@@ -11,11 +11,17 @@
 /// Who gave way for so long gave way to somebody who computes.
 const HELD_UP: u64 = 200_000;
 
+/// What is left to do when a program was woken takes less: then it has taken the processor.
+const PUSHED_ASIDE: u64 = 400_000;
+
 /// Giving way takes longer than this if somebody took it.
 pub(crate) const GIVEN_WAY: u64 = 700;
 
-/// Having seen that programs compute once they run, expects it for so long.
+/// Having seen that programs compute once they run, expects it for so long at first.
 const EXPECTED: u64 = 100_000_000;
+
+/// And for so long at most, having seen it again and again: a look costs a turn.
+const LONG_EXPECTED: u64 = 1_600_000_000;
 
 /// Who stops sooner than this did not compute.
 const BRIEF: u64 = 100_000;
@@ -49,6 +55,7 @@ const ALONE: u64 = 16_000_000;
 struct Belief {
     until: u64,
     next: u64,
+    at_most: u64,
 }
 
 impl Belief {
@@ -56,12 +63,22 @@ impl Belief {
         Self {
             until: 0,
             next: first,
+            at_most: AT_MOST,
+        }
+    }
+
+    /// That programs will compute once they run.
+    const fn unexpected() -> Self {
+        Self {
+            until: 0,
+            next: EXPECTED,
+            at_most: LONG_EXPECTED,
         }
     }
 
     fn confirm(&mut self, now: u64) {
         self.until = now + self.next;
-        self.next = (2 * self.next).min(AT_MOST);
+        self.next = (2 * self.next).min(self.at_most);
     }
 }
 
@@ -76,8 +93,8 @@ pub(crate) struct Crowd {
     since: u64,
     /// How often in a row they stopped at once.
     at_once: u32,
-    /// Until then programs are expected to compute once they run.
-    expected: u64,
+    /// That programs will compute once they run.
+    expected: Belief,
     /// Until then nobody looks whether they do.
     looked: u64,
     /// Since they run they have been watched from this moment, when they had computed so long.
@@ -98,7 +115,7 @@ impl Crowd {
             running: false,
             since: 0,
             at_once: 0,
-            expected: 0,
+            expected: Belief::unexpected(),
             looked: 0,
             watched: None,
             ours: Belief::none(OURS),
@@ -120,16 +137,21 @@ impl Crowd {
         self.watched = None;
         self.out = running;
         self.ours = Belief::none(OURS);
-        if running && now < self.expected {
+        if running && self.expects(now) {
             self.ours.confirm(now);
         }
+    }
+
+    /// Whether programs are expected to compute once they run.
+    pub(crate) const fn expects(&self, now: u64) -> bool {
+        now < self.expected.until
     }
 
     /// They ran for so long.
     fn stopped(&mut self, ran: u64) {
         self.at_once = if ran < BRIEF { self.at_once + 1 } else { 0 };
         if self.at_once >= AT_ONCE {
-            self.expected = 0;
+            self.expected = Belief::unexpected();
         }
     }
 
@@ -149,8 +171,18 @@ impl Crowd {
         };
         self.looked = now + LOOKED;
         if computed.saturating_sub(before) < now.saturating_sub(since) / 4 {
-            self.expected = 0;
+            self.expected = Belief::unexpected();
             self.ours = Belief::none(OURS);
+        }
+    }
+
+    /// A program was woken at `woke`, and only now it is this daemon's turn again, which
+    /// has not given way.
+    pub(crate) fn woke(&mut self, woke: u64, now: u64) {
+        let away = now.saturating_sub(woke);
+        if away > PUSHED_ASIDE {
+            self.look(true, woke);
+            self.gave_way(away, now);
         }
     }
 
@@ -159,7 +191,9 @@ impl Crowd {
         let long = away > HELD_UP;
         match (self.out, long) {
             (true, true) => {
-                self.expected = now + EXPECTED;
+                if !self.expects(now) {
+                    self.expected.confirm(now);
+                }
                 self.ours.confirm(now);
             }
             (true, false) => {
@@ -167,7 +201,7 @@ impl Crowd {
                 // If nobody took it they run elsewhere; who took it may have stopped at a page.
                 self.out = away > GIVEN_WAY;
                 if !self.out {
-                    self.expected = 0;
+                    self.expected = Belief::unexpected();
                 }
             }
             (false, true) => self.long_turn(now.saturating_sub(away), now),
@@ -237,14 +271,15 @@ mod tests {
     fn who_computes_once_woken_is_expected_to_but_not_while_he_waits() {
         let mut crowd = Crowd::new();
         let mut now = START;
-        let mut known = START;
-        for phase in 0..1000 {
+        let (mut known, mut expected) = (START, EXPECTED);
+        for phase in 0..20_000 {
             crowd.look(true, now);
             let unknown = now >= known;
             assert_eq!(crowd.computes(now), !unknown, "phase {phase}");
             if unknown {
                 now = turn(&mut crowd, now, 500_000);
-                known = now + EXPECTED;
+                known = now + expected;
+                expected = (2 * expected).min(LONG_EXPECTED);
             } else {
                 now += 500_000;
             }
@@ -272,6 +307,19 @@ mod tests {
         }
         crowd.look(false, now);
         assert!(!crowd.computes(now));
+    }
+
+    #[test]
+    fn who_takes_the_processor_when_woken_and_keeps_it_computes() {
+        let mut crowd = Crowd::new();
+        crowd.woke(START, START + PUSHED_ASIDE);
+        assert!(!crowd.computes(START + PUSHED_ASIDE), "others were served");
+        let now = START + SLICE;
+        crowd.woke(now, now + 600_000);
+        crowd.look(false, now + 600_000);
+        assert!(crowd.expects(now + 700_000));
+        crowd.look(true, now + 700_000);
+        assert!(crowd.computes(now + 700_000));
     }
 
     /// Programs are known to compute, and waited until now.

@@ -14,7 +14,6 @@ use crate::tally::Count;
 use crate::waiter::{Programs, Waiter};
 use anyhow::{Context as _, Result, bail};
 use pagemesh_os::clock;
-use pagemesh_os::cpu::Standing;
 use pagemesh_os::latency::LatencyHold;
 use pagemesh_os::poll::Ready;
 use pagemesh_os::signals::Signals;
@@ -41,8 +40,6 @@ struct Daemon {
     door: Door,
     signals: Signals,
     waiter: Waiter,
-    /// How soon this thread gets its processor, if the kernel lets us ask.
-    standing: Option<Standing>,
     ready: Vec<Ready>,
     /// What came last.
     letterbox: Letterbox,
@@ -104,6 +101,7 @@ impl Daemon {
     fn serve(&mut self) -> Result<()> {
         loop {
             let now = clock::monotonic();
+            self.mind_absence(now);
             self.driver.due(now);
             self.driver.cut_off();
             self.open_door(now)?;
@@ -149,9 +147,7 @@ impl Daemon {
 
     /// Who computes should not keep this daemon waiting when it is woken.
     fn mind_who_computes(&mut self, now: u64) {
-        if let Some(standing) = &mut self.standing {
-            standing.go_first();
-        }
+        self.driver.hands.rank.go_first();
         if self.waiter.wonders(now)
             && let Some(computed) = self.driver.computed()
         {

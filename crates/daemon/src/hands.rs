@@ -9,6 +9,7 @@ use crate::note::Note;
 use crate::pages::{At, Pages};
 use crate::payload::Payload;
 use crate::races::Races;
+use crate::rank::Rank;
 use crate::receipts::Receipts;
 use crate::recorder::Recorder;
 use crate::sessions::Sessions;
@@ -80,6 +81,8 @@ pub(crate) struct Hands {
     /// Events of the effects being carried out, and whether each came after
     /// something that took time.
     events: Vec<(Event, bool)>,
+    /// Whether this daemon or who it wakes goes first.
+    pub(crate) rank: Rank,
     /// What others are told when there is time.
     pub(crate) receipts: Receipts,
     /// Ends this daemon between two effects, in tests.
@@ -130,6 +133,7 @@ impl Hands {
             lost: HashSet::new(),
             foreigners: BTreeSet::new(),
             events: Vec::new(),
+            rank: Rank::default(),
             receipts: Receipts::default(),
             fuse: None,
             later: Vec::new(),
@@ -206,6 +210,7 @@ impl Hands {
                 // Whoever is woken may take this processor, and what is still to be
                 // sent would wait until it stops.
                 self.network.depart(&mut self.tally);
+                self.rank.before_waking();
                 self.answer(ticket, *reply);
             }
             Effect::SendNotice { address, notice } => {

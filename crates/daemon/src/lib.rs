@@ -40,6 +40,7 @@ mod pages;
 mod parcels;
 mod payload;
 mod races;
+mod rank;
 mod receipts;
 mod recorder;
 mod registry;

@@ -82,9 +82,19 @@ impl Waiter {
         self.crowd.gave_way(away, now);
     }
 
+    /// A program was woken at `woke`, and only now it is this daemon's turn again.
+    pub(crate) fn woke(&mut self, woke: u64, now: u64) {
+        self.crowd.woke(woke, now);
+    }
+
     /// Whether it ever stays awake.
     pub(crate) fn spins(&self) -> bool {
         self.spins
+    }
+
+    /// Whether programs will compute once they run.
+    pub(crate) fn expects(&self, now: u64) -> bool {
+        self.crowd.expects(now)
     }
 
     /// Whether it is time to ask how long programs have computed.

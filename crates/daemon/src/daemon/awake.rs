@@ -52,6 +52,8 @@ impl Daemon {
     /// first: a thread just woken, a client, another daemon of this host.
     pub(super) fn spin(&mut self, now: u64, programs: Programs) -> Result<()> {
         self.turn_deaf()?;
+        let computing = self.waiter.expects(now);
+        self.driver.hands.rank.expect(computing);
         self.driver.hands.sessions.hatches.look();
         self.rounds.quiet = programs != Programs::Run && self.waiter.is_quiet(now);
         let given_way = self.give_way(now, programs);
@@ -134,10 +136,8 @@ impl Daemon {
     /// Whoever else wants this processor gets it; whether somebody did.
     fn give_way(&mut self, now: u64, programs: Programs) -> bool {
         // Most have their answer sooner, and then this daemon sleeps again.
-        if (programs != Programs::Wait || self.rounds.awake > DEAF)
-            && let Some(standing) = &mut self.standing
-        {
-            standing.take_turns();
+        if programs != Programs::Wait || self.rounds.awake > DEAF {
+            self.driver.hands.rank.take_turns();
         }
         cpu::yield_now();
         let away = clock::monotonic().saturating_sub(now);
@@ -145,10 +145,18 @@ impl Daemon {
         away > GIVEN_WAY
     }
 
+    /// Who was woken may have taken the processor before this daemon gave way.
+    pub(super) fn mind_absence(&mut self, now: u64) {
+        if let Some(woke) = self.driver.hands.rank.woke() {
+            self.waiter.woke(woke, now);
+        }
+    }
+
     /// The thread that got its page just now goes on at once, before anything else is
     /// looked at, and if it comes to the next page, that is asked for at once.
     fn let_go_on(&mut self) {
         let now = clock::monotonic();
+        self.mind_absence(now);
         let programs = self.driver.programs();
         if self.waiter.stays_awake(now, programs) && self.give_way(now, programs) {
             self.rounds.busy = true;

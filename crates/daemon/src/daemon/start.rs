@@ -14,6 +14,7 @@ use crate::letterbox::Letterbox;
 use crate::network::Network;
 use crate::options::Options;
 use crate::pages::Pages;
+use crate::rank::Rank;
 use crate::recorder::Recorder;
 use crate::sealing::Sealing;
 use crate::shelf::Shelf;
@@ -152,6 +153,7 @@ impl Daemon {
                 tracing::debug!(%error, "threads that compute may keep this daemon waiting");
             })
             .ok();
+        driver.hands.rank = Rank::new(standing);
         let poll = &driver.hands.poll;
         poll.add(udp, Token::Network.encode())?;
         if let Some(bell) = driver.hands.network.bell() {
@@ -179,7 +181,6 @@ impl Daemon {
             letterbox,
             packet: vec![0; MAX_PACKET].into_boxed_slice(),
             rounds: Rounds::default(),
-            standing,
             ending: None,
             complained: false,
             join_timeout: options.join_timeout,

@@ -54,7 +54,7 @@ impl Course<'_> {
 fn is_next(effects: &[Effect], to: SocketAddr) -> bool {
     let mut effects = effects.iter();
     let next = effects.find(|effect| !matches!(effect, Effect::Emit(_)));
-    matches!(next, Some(Effect::Send { address, .. }) if *address == to)
+    next.and_then(Effect::destination) == Some(to)
 }
 
 impl Hands {
@@ -100,7 +100,7 @@ impl Hands {
                 continue;
             }
             acted = true;
-            if let Effect::Send { address, .. } = effect {
+            if let Some(address) = effect.destination() {
                 self.network
                     .expect_more(is_next(effects.as_slice(), address));
             } else {
@@ -222,6 +222,7 @@ impl Hands {
             None => Payload::NONE,
         };
         let fresh = fill.map(|fill| fill.fresh);
+        self.rank.before_waking();
         let woken = self.map(mapping, at, rights, fresh, payload);
         course.woken = woken.or(course.woken);
     }
@@ -237,6 +238,7 @@ impl Hands {
         let Some(run) = course.placing.take() else {
             return;
         };
+        self.rank.before_waking();
         let pages = course.payloads.slots(run.slot, run.count);
         let (mapping, rights) = (run.mapping, run.rights);
         let mut step = 0;
