@@ -6,8 +6,9 @@
  * array with a number for every genotype. Families are taken off the pedigree
  * one after the other (Elston and Stewart): what a family says of one of its
  * members, from all that is known of the others, is multiplied into that
- * member's array. For each family, processes deal out the pairs of genotypes that
- * its parents may have; how much a pair is to do differs, so some have more to do
+ * member's array. Pedigrees do not depend on each other, so in each round every
+ * pedigree loses a family. For each of these, processes deal out the pairs of genotypes
+ * that its parents may have; how much a pair is to do differs, so some have more to do
  * than others. Each puts what it finds into shared memory of its own; behind a barrier
  * all add up everybody's, and multiply it into arrays of their own. */
 #include <math.h>
@@ -33,12 +34,18 @@ typedef struct {
     void (*wait)(unsigned);
     /* Shared: the sums of each process, on pages of its own. */
     char *together;
-    /* How many families were done. */
-    long turn;
-    /* Private: for each person of a pedigree a number for each genotype; for sums;
-     * which genotypes of a person are possible, and how many. */
-    double *arrays;
+    /* How many rounds were done, and how many sums of this one stand before the next. */
+    long turn, before;
+    /* Private: for each person of all pedigrees a number for each genotype, and what it
+     * is at first; which genotypes of a person are possible, and how many; for sums. */
+    double *all_arrays;
+    double *known;
+    int *all_possible;
+    int *all_possibles;
     double *sums;
+    /* The pedigree that is worked on, and what of the above belongs to it. */
+    int pedigree;
+    double *arrays;
     int *possible;
     int *possibles;
 } team;
@@ -52,9 +59,24 @@ static pedigrees all;
 static int *passed;
 static int ways;
 
+/* Goes on with another pedigree. */
+static void turn_to(team *us, int pedigree)
+{
+    size_t first = (size_t)all.pedigree[pedigree].first;
+    us->pedigree = pedigree;
+    us->arrays = us->all_arrays + first * (size_t)all.genotypes;
+    us->possible = us->all_possible + first * (size_t)all.genotypes;
+    us->possibles = us->all_possibles + first;
+}
+
 static double *array_of(const team *us, int person)
 {
     return us->arrays + (size_t)person * (size_t)all.genotypes;
+}
+
+static int *possible_of(const team *us, int person)
+{
+    return us->possible + (size_t)person * (size_t)all.genotypes;
 }
 
 /* The allele of a haplotype at a locus. */
@@ -120,21 +142,25 @@ static double observed(const person *of, int genotype)
     return chance;
 }
 
-/* What is known of every person by itself, and which genotypes that leaves. */
-static void begin(const team *us, const pedigree *of)
+/* What is known of every person by itself, and which genotypes that leaves: the same
+ * for every rate. */
+static void learn(team *us)
 {
-    for (int which = 0; which < of->persons; which++) {
-        const person *who = &all.person[of->first + which];
-        double *numbers = array_of(us, which);
+    double *numbers = us->known;
+    int *possible = us->all_possible;
+    for (int which = 0; which < all.persons; which++) {
+        const person *who = &all.person[which];
         int count = 0;
         for (int genotype = 0; genotype < all.genotypes; genotype++) {
             double chance = observed(who, genotype);
             if (chance > 0) {
-                us->possible[which * all.genotypes + count++] = genotype;
+                possible[count++] = genotype;
             }
             numbers[genotype] = who->father < 0 ? chance * prior(genotype) : chance;
         }
-        us->possibles[which] = count;
+        us->all_possibles[which] = count;
+        numbers += all.genotypes;
+        possible += all.genotypes;
     }
 }
 
@@ -182,10 +208,13 @@ typedef struct {
     long place, left;
 } dealing;
 
+/* Each pedigree begins with another process, so that nobody has the first turn, and so
+ * the most, of all. */
 static dealing deal_out(const team *us, long much)
 {
     long chunk = chunk_of(us, much);
-    return (dealing){ much, chunk, (us->size - 1) * chunk, us->rank * chunk - 1, chunk };
+    int turn = (us->rank + us->pedigree) % us->size;
+    return (dealing){ much, chunk, (us->size - 1) * chunk, turn * chunk - 1, chunk };
 }
 
 /* The next place of this process; 0 if there is none. Nobody looks at all places. */
@@ -202,37 +231,44 @@ static int next_of_mine(dealing *of)
 /* What a process has to share. */
 static size_t sums_size(void)
 {
-    size_t size = TURNS * (size_t)all.genotypes * sizeof(double);
+    size_t size = (size_t)(TURNS * all.pedigrees * all.genotypes) * sizeof(double);
     return (size + TMK_PAGE_SIZE - 1) / TMK_PAGE_SIZE * TMK_PAGE_SIZE;
 }
 
-/* The sums of a process in this turn. */
+/* The next sums of a process in this round. */
 static double *sums_of(const team *us, int rank)
 {
     double *both = (double *)(us->together + (size_t)rank * sums_size());
-    return both + us->turn % TURNS * all.genotypes;
+    return both + us->turn % TURNS * all.pedigrees * all.genotypes + us->before;
+}
+
+/* Shares the sums for all genotypes that a person may have. */
+static void share_sums(team *us, int target)
+{
+    double *shared = sums_of(us, us->rank);
+    const int *possible = possible_of(us, target);
+    int count = us->possibles[target];
+    for (int which = 0; which < count; which++) {
+        shared[which] = us->sums[possible[which]];
+    }
+    us->before += count;
 }
 
 /* Adds up everybody's sums, all in the same order, and multiplies them into a person's
- * array. */
+ * array, where everything else is zero. */
 static void multiply_sums(team *us, int target)
 {
-    size_t size = (size_t)all.genotypes * sizeof(double);
-    /* Read by all before they came to the barrier before. */
-    memcpy(sums_of(us, us->rank), us->sums, size);
-    us->wait(2);
-    memcpy(us->sums, sums_of(us, 0), size);
-    for (int rank = 1; rank < us->size; rank++) {
-        const double *sums = sums_of(us, rank);
-        for (int genotype = 0; genotype < all.genotypes; genotype++) {
-            us->sums[genotype] += sums[genotype];
-        }
-    }
-    us->turn++;
     double *numbers = array_of(us, target);
-    for (int genotype = 0; genotype < all.genotypes; genotype++) {
-        numbers[genotype] *= us->sums[genotype];
+    const int *possible = possible_of(us, target);
+    int count = us->possibles[target];
+    for (int which = 0; which < count; which++) {
+        double sum = 0;
+        for (int rank = 0; rank < us->size; rank++) {
+            sum += sums_of(us, rank)[which];
+        }
+        numbers[possible[which]] *= sum;
     }
+    us->before += count;
 }
 
 /* Multiplies into a parent what the spouse and the children say. */
@@ -240,16 +276,16 @@ static void peel_to_parent(team *us, const family *of, const double *chance, int
 {
     int is_father = target == of->father;
     int other = is_father ? of->mother : of->father;
-    long others = us->possibles[other];
+    const int *its_possible = possible_of(us, target), *others = possible_of(us, other);
+    long many = us->possibles[other];
     const double *spouse = array_of(us, other);
-    memset(us->sums, 0, (size_t)all.genotypes * sizeof(double));
-    for (dealing of_all = deal_out(us, us->possibles[target] * others); next_of_mine(&of_all);) {
-        int genotype = us->possible[target * all.genotypes + of_all.place / others];
-        int its = us->possible[other * all.genotypes + of_all.place % others];
+    for (dealing of_all = deal_out(us, us->possibles[target] * many);
+         next_of_mine(&of_all);) {
+        int genotype = its_possible[of_all.place / many];
+        int its = others[of_all.place % many];
         int father = is_father ? genotype : its, mother = is_father ? its : genotype;
         us->sums[genotype] += spouse[its] * of_children(us, of, chance, father, mother, -1);
     }
-    multiply_sums(us, target);
 }
 
 /* Adds to the sums what parents of these genotypes pass on. */
@@ -268,39 +304,85 @@ static void pass_on(const team *us, const double *chance, int father, int mother
 static void peel_to_child(team *us, const family *of, const double *chance, int target)
 {
     const double *fathers = array_of(us, of->father), *mothers = array_of(us, of->mother);
-    memset(us->sums, 0, (size_t)all.genotypes * sizeof(double));
-    long others = us->possibles[of->mother];
-    for (dealing of_all = deal_out(us, us->possibles[of->father] * others); next_of_mine(&of_all);) {
-        int father = us->possible[of->father * all.genotypes + of_all.place / others];
-        int mother = us->possible[of->mother * all.genotypes + of_all.place % others];
+    const int *of_father = possible_of(us, of->father), *of_mother = possible_of(us, of->mother);
+    long many = us->possibles[of->mother];
+    for (dealing of_all = deal_out(us, us->possibles[of->father] * many);
+         next_of_mine(&of_all);) {
+        int father = of_father[of_all.place / many];
+        int mother = of_mother[of_all.place % many];
         double weight = fathers[father] * mothers[mother];
         if (weight > 0) {
             weight *= of_children(us, of, chance, father, mother, target);
             pass_on(us, chance, father, mother, weight);
         }
     }
-    multiply_sums(us, target);
 }
 
-/* The logarithm, to base 10, of how likely a pedigree is. */
-static double likelihood(team *us, const pedigree *of, const double *chance)
+/* What a family says of its target, as far as it is this process's to find out. */
+static void peel(team *us, const pedigree_step *step, const double *chance)
 {
-    begin(us, of);
-    for (int step = 0; step < of->steps; step++) {
-        const family *from = &all.family[of->step[step].family];
-        int target = of->step[step].target;
-        if (target == from->father || target == from->mother) {
-            peel_to_parent(us, from, chance, target);
-        } else {
-            peel_to_child(us, from, chance, target);
+    const family *from = &all.family[step->family];
+    memset(us->sums, 0, (size_t)all.genotypes * sizeof(double));
+    if (step->target == from->father || step->target == from->mother) {
+        peel_to_parent(us, from, chance, step->target);
+    } else {
+        peel_to_child(us, from, chance, step->target);
+    }
+    share_sums(us, step->target);
+}
+
+/* What is to be done in this round about a pedigree; NULL if it has no family left. */
+static const pedigree_step *turn_to_step(team *us, int which, int round)
+{
+    turn_to(us, which);
+    const pedigree *of = &all.pedigree[which];
+    return round < of->steps ? &of->step[round] : NULL;
+}
+
+/* Takes a family off each pedigree that has one left. */
+static void one_round(team *us, int round, const double *chance)
+{
+    const pedigree_step *step;
+    /* What was there was read by all before they came to the barrier before. */
+    us->before = 0;
+    for (int which = 0; which < all.pedigrees; which++) {
+        if ((step = turn_to_step(us, which, round)) != NULL) {
+            peel(us, step, chance);
         }
     }
-    double sum = 0;
-    const double *root = array_of(us, of->root);
-    for (int genotype = 0; genotype < all.genotypes; genotype++) {
-        sum += root[genotype];
+    us->wait(2);
+    us->before = 0;
+    for (int which = 0; which < all.pedigrees; which++) {
+        if ((step = turn_to_step(us, which, round)) != NULL) {
+            multiply_sums(us, step->target);
+        }
     }
-    return log10(sum);
+    us->turn++;
+}
+
+/* The logarithm, to base 10, of how likely all pedigrees are. */
+static double likelihood(team *us, const double *chance)
+{
+    int rounds = 0;
+    size_t numbers = (size_t)all.persons * (size_t)all.genotypes;
+    memcpy(us->all_arrays, us->known, numbers * sizeof(double));
+    for (int which = 0; which < all.pedigrees; which++) {
+        rounds = all.pedigree[which].steps > rounds ? all.pedigree[which].steps : rounds;
+    }
+    for (int round = 0; round < rounds; round++) {
+        one_round(us, round, chance);
+    }
+    double product = 0;
+    for (int which = 0; which < all.pedigrees; which++) {
+        turn_to(us, which);
+        const double *root = array_of(us, all.pedigree[which].root);
+        double sum = 0;
+        for (int genotype = 0; genotype < all.genotypes; genotype++) {
+            sum += root[genotype];
+        }
+        product += log10(sum);
+    }
+    return product;
 }
 
 /* The logarithms for all rates; the last one is that of no linkage. */
@@ -308,15 +390,13 @@ static double solve(team *us, double *result)
 {
     double *chance = app_memory((size_t)ways, sizeof(double));
     double start = app_now();
+    learn(us);
     for (int turn = 0; turn <= all.rates; turn++) {
         double recombination[PEDIGREE_LOCI];
         memcpy(recombination, all.recombination, sizeof recombination);
         recombination[all.varied] = turn == all.rates ? 0.5 : all.rate[turn];
         find_chances(recombination, chance);
-        result[turn] = 0;
-        for (int which = 0; which < all.pedigrees; which++) {
-            result[turn] += likelihood(us, &all.pedigree[which], chance);
-        }
+        result[turn] = likelihood(us, chance);
     }
     double took = app_now() - start;
     free(chance);
@@ -325,12 +405,13 @@ static double solve(team *us, double *result)
 
 static team new_team(int rank, int size, char *together)
 {
-    size_t genotypes = (size_t)all.genotypes, persons = (size_t)all.largest;
-    team us = { rank, size, NULL, together, 0, NULL, NULL, NULL, NULL };
-    us.arrays = app_memory(genotypes * persons, sizeof(double));
+    size_t genotypes = (size_t)all.genotypes, persons = (size_t)all.persons;
+    team us = { .rank = rank, .size = size, .together = together };
+    us.all_arrays = app_memory(genotypes * persons, sizeof(double));
+    us.known = app_memory(genotypes * persons, sizeof(double));
+    us.all_possible = app_memory(genotypes * persons, sizeof(int));
+    us.all_possibles = app_memory(persons, sizeof(int));
     us.sums = app_memory(genotypes, sizeof(double));
-    us.possible = app_memory(genotypes * persons, sizeof(int));
-    us.possibles = app_memory(persons, sizeof(int));
     return us;
 }
 

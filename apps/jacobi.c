@@ -4,9 +4,11 @@
  *
  * Each process has a band of rows. A row's new points go into private memory and
  * from there into the grid, as soon as the row below it does not need the old ones
- * any more; so what is private stays in the nearest caches. Only the rows between
- * two bands interest two processes: these are copied when all have computed. Two
- * barriers an iteration, no locks.
+ * any more; so what is private stays in the nearest caches. Only a band's first and
+ * last row interest somebody else. Until the end these are not in the grid but on
+ * borders, of which each has two, used by turns: neighbours read the one of the
+ * iteration before while the other is written. So one barrier an iteration is enough.
+ * No locks.
  */
 #include <string.h>
 
@@ -33,88 +35,87 @@ static void fill(float *plate, long begin, long end)
     }
 }
 
-/* Rows begin..end. So many at each end are copied later than the others, since they
- * lie on pages of which somebody else reads something. */
+/* A row on a border, as it is before even iterations and before odd ones. */
 typedef struct {
-    long begin, end, edge;
+    float *before[2];
+} border;
+
+/* Rows begin..end, and the two next to them. */
+typedef struct {
+    long begin, end;
+    border above, first, last, below;
+    /* Where the new points of two rows between the first and the last go. */
     float *scratch;
 } band;
 
-static band band_of(long begin, long end, long edge)
+/* Where the points of a row are before an iteration. */
+static const float *points_of(const float *plate, const band *band, long row, long turn)
 {
-    /* Two rows are enough for those between the edges. */
-    float *scratch = app_memory((size_t)((2 * edge + 2) * columns), sizeof(float));
-    return (band){ begin, end, edge, scratch };
-}
-
-static int waits(const band *band, long row)
-{
-    return row < band->begin + band->edge || row >= band->end - band->edge;
-}
-
-/* Where the new points of a row are. */
-static float *next_of(const band *band, long row)
-{
-    long place;
-    if (row < band->begin + band->edge) {
-        place = row - band->begin;
-    } else if (row >= band->end - band->edge) {
-        place = band->edge + row - (band->end - band->edge);
-    } else {
-        place = 2 * band->edge + row % 2;
+    if (row <= band->begin) {
+        return (row < band->begin ? &band->above : &band->first)->before[turn % 2];
     }
-    return band->scratch + place * columns;
+    if (row >= band->end - 1) {
+        return (row >= band->end ? &band->below : &band->last)->before[turn % 2];
+    }
+    return plate + row * columns;
 }
 
-static void relax(const float *plate, const band *band, long row)
+/* Where its new points go. */
+static float *next_of(const band *band, long row, long turn)
 {
-    const float *above = plate + (row - 1) * columns;
-    const float *here = plate + row * columns;
-    const float *below = plate + (row + 1) * columns;
-    float *next = next_of(band, row);
+    if (row == band->begin) {
+        return band->first.before[(turn + 1) % 2];
+    }
+    return row == band->end - 1 ? band->last.before[(turn + 1) % 2]
+                                : band->scratch + row % 2 * columns;
+}
+
+static void relax(const float *plate, const band *band, long row, long turn)
+{
+    const float *above = points_of(plate, band, row - 1, turn);
+    const float *here = points_of(plate, band, row, turn);
+    const float *below = points_of(plate, band, row + 1, turn);
+    float *next = next_of(band, row, turn);
     for (long column = 1; column < columns - 1; column++) {
         next[column] = 0.25f * (above[column] + below[column] + here[column - 1] +
                                 here[column + 1]);
     }
 }
 
-static void copy(float *plate, const band *band, long row)
+static void copy(float *plate, long row, const float *points)
 {
-    memcpy(plate + row * columns + 1, next_of(band, row) + 1,
-           (size_t)(columns - 2) * sizeof(float));
+    memcpy(plate + row * columns + 1, points + 1, (size_t)(columns - 2) * sizeof(float));
 }
 
-/* One iteration, but for the copying of the edges. */
-static void sweep(float *plate, const band *band)
+/* One iteration. */
+static void sweep(float *plate, const band *band, long turn)
 {
     for (long row = band->begin; row < band->end; row++) {
-        relax(plate, band, row);
-        if (row > band->begin && !waits(band, row - 1)) {
-            copy(plate, band, row - 1);
+        relax(plate, band, row, turn);
+        if (row - 1 > band->begin) {
+            copy(plate, row - 1, next_of(band, row - 1, turn));
         }
     }
-    if (!waits(band, band->end - 1)) {
-        copy(plate, band, band->end - 1);
+    if (band->begin == band->end - 1) {
+        memcpy(band->last.before[(turn + 1) % 2], next_of(band, band->begin, turn),
+               (size_t)columns * sizeof(float));
     }
 }
 
-static void copy_edges(float *plate, const band *band)
+/* A whole row of the grid, which stays as it is. */
+static border rim(float *plate, long row)
 {
-    long inner = band->begin + band->edge;
-    for (long row = band->begin; row < inner; row++) {
-        copy(plate, band, row);
-    }
-    long last = band->end - band->edge;
-    for (long row = last > inner ? last : inner; row < band->end; row++) {
-        copy(plate, band, row);
-    }
+    return (border){ { plate + row * columns, plate + row * columns } };
 }
 
-/* So many rows at each end of a band lie on pages of which others read something. */
-static long edge_of(long begin, long end)
+/* Two rows, to begin with as this one of the grid. */
+static border border_at(float *memory, size_t apart, const float *plate, long row)
 {
-    long edge = 2 + TMK_PAGE_SIZE / (columns * (long)sizeof(float));
-    return 2 * edge < end - begin ? edge : (end - begin + 1) / 2;
+    border made = { { memory, memory + apart } };
+    for (int turn = 0; turn < 2; turn++) {
+        memcpy(made.before[turn], plate + row * columns, (size_t)columns * sizeof(float));
+    }
+    return made;
 }
 
 static double sum(const float *plate)
@@ -126,36 +127,119 @@ static double sum(const float *plate)
     return all;
 }
 
+/* A band that has the rim above and below it, and borders that nobody else sees. */
+static band lonely(float *plate, long begin, long end)
+{
+    float *memory = app_memory((size_t)(6 * columns), sizeof(float));
+    return (band){
+        .begin = begin,
+        .end = end,
+        .above = rim(plate, 0),
+        .first = border_at(memory + 2 * columns, (size_t)columns, plate, begin),
+        .last = border_at(memory + 4 * columns, (size_t)columns, plate, end - 1),
+        .below = rim(plate, rows - 1),
+        .scratch = memory,
+    };
+}
+
+/* All iterations, with `meet` after each; then the grid is whole. */
+static void solve(float *plate, const band *band, void (*meet)(void))
+{
+    for (long turn = 0; turn < iterations; turn++) {
+        sweep(plate, band, turn);
+        meet();
+    }
+    copy(plate, band->begin, points_of(plate, band, band->begin, iterations));
+    copy(plate, band->end - 1, points_of(plate, band, band->end - 1, iterations));
+}
+
+static void alone(void)
+{
+}
+
 static double solve_alone(float *plate)
 {
-    band all = band_of(1, rows - 1, 0);
     fill(plate, 0, rows);
+    band all = lonely(plate, 1, rows - 1);
     double begun = app_now();
-    for (long turn = 0; turn < iterations; turn++) {
-        sweep(plate, &all);
-    }
+    solve(plate, &all, alone);
     double took = app_now() - begun;
     free(all.scratch);
     return took;
 }
 
-/* How the rows next to a band are at first belongs to filling the grid. */
-static void see_neighbours(long begin, long end)
+/* In shared memory: the borders of each process, those of its first row and those of its
+ * last one. Each has pages of its own, since others write the next one. */
+static float *borders;
+
+enum { FIRST, LAST, SIDES };
+
+static size_t border_size(void)
+{
+    size_t page = TMK_PAGE_SIZE / sizeof(float);
+    return ((size_t)columns + page - 1) / page * page;
+}
+
+static float *border_of(int process, int side)
+{
+    return borders + ((size_t)process * SIDES + (size_t)side) * 2 * border_size();
+}
+
+static border of_neighbour(int process, int side)
+{
+    float *memory = border_of(process, side);
+    return (border){ { memory, memory + border_size() } };
+}
+
+static void see(border neighbour)
 {
     volatile float seen = 0;
     for (long column = 0; column < columns; column++) {
-        seen += grid[(begin - 1) * columns + column] + grid[end * columns + column];
+        seen += neighbour.before[0][column] + neighbour.before[1][column];
     }
+}
+
+/* Exchanges borders with those next to this process. How they are at first belongs to
+ * filling the grid. */
+static void introduce(band *band)
+{
+    int me = Tmk_proc_id;
+    int others_above = me > 0, others_below = me < Tmk_nprocs - 1;
+    if (others_above) {
+        band->first = border_at(border_of(me, FIRST), border_size(), grid, band->begin);
+        band->above = of_neighbour(me - 1, LAST);
+    }
+    if (others_below) {
+        band->last = border_at(border_of(me, LAST), border_size(), grid, band->end - 1);
+        band->below = of_neighbour(me + 1, FIRST);
+    }
+    Tmk_barrier(1);
+    see(band->above);
+    see(band->below);
+    Tmk_barrier(1);
+}
+
+static void *shared(size_t points)
+{
+    void *memory = Tmk_malloc(points * sizeof(float));
+    if (memory == NULL) {
+        app_fail("no shared memory");
+    }
+    return memory;
+}
+
+static void together(void)
+{
+    Tmk_barrier(2);
 }
 
 static double solve_together(void)
 {
     if (Tmk_proc_id == 0) {
-        grid = Tmk_malloc((size_t)(rows * columns) * sizeof(float));
-        if (grid == NULL) {
-            app_fail("no shared memory");
-        }
+        grid = shared((size_t)(rows * columns));
+        borders = shared((size_t)Tmk_nprocs * SIDES * 2 * border_size());
         Tmk_distribute(&grid, sizeof grid);
+        Tmk_distribute(&borders, sizeof borders);
     }
     Tmk_barrier(0);
 
@@ -165,17 +249,11 @@ static double solve_together(void)
     end++;
     /* The first and the last process have the rim, too. */
     fill(grid, begin - (Tmk_proc_id == 0), end + (Tmk_proc_id == Tmk_nprocs - 1));
-    Tmk_barrier(3);
-    see_neighbours(begin, end);
-    Tmk_barrier(3);
-    band own = band_of(begin, end, edge_of(begin, end));
+    band own = lonely(grid, begin, end);
+    introduce(&own);
     double begun = app_now();
-    for (long turn = 0; turn < iterations; turn++) {
-        sweep(grid, &own);
-        Tmk_barrier(1);
-        copy_edges(grid, &own);
-        Tmk_barrier(2);
-    }
+    solve(grid, &own, together);
+    Tmk_barrier(3);
     double took = app_now() - begun;
     free(own.scratch);
     return took;
@@ -201,6 +279,9 @@ int main(int argc, char **argv)
         return 0;
     }
     Tmk_startup(argc, argv);
+    if (rows - 2 < Tmk_nprocs) {
+        app_fail("jacobi: fewer rows inside than processes");
+    }
     double took = solve_together();
     if (Tmk_proc_id == 0) {
         app_report("jacobi", Tmk_nprocs, took, "sum=%.6f", sum(grid));
