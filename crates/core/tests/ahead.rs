@@ -341,6 +341,19 @@ fn who_fetched_pages_gets_their_changes_unasked_and_shows_at_the_first_that_it_u
 }
 
 #[test]
+fn who_announces_pages_need_not_show_that_it_uses_them() {
+    let (mut cluster, segment) = released();
+    advise(&mut cluster, segment, (0, 4), Advice::WillNeed);
+    next_phase(&mut cluster, segment);
+    cluster.forget();
+    advise(&mut cluster, segment, (0, 4), Advice::WillNeed);
+    let here = ((0, 0), vec![0, 1, 2, 3]);
+    assert_eq!((diffs(&cluster), mapped(&cluster, N2)), here);
+    next_phase(&mut cluster, segment);
+    assert_eq!(diffs(&cluster), (0, 4), "in place");
+}
+
+#[test]
 fn who_does_not_come_back_gets_two_changes_and_no_more() {
     let (mut cluster, segment) = released();
     for page in 0..4 {

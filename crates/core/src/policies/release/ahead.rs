@@ -51,8 +51,7 @@ impl Release {
 
     /// Begins to make a page whole of which nobody has need yet, unless it is, or is being made.
     fn open_ahead(&mut self, cx: &mut Cx<'_>, index: PageIndex, ahead: Ahead) -> bool {
-        // One whose use must show is left to whoever touches it.
-        if index.0 >= self.size || self.leaving || self.is_in_doubt(index) {
+        if index.0 >= self.size || self.leaving {
             return false;
         }
         // Zeros nobody has to be asked for, and nothing is remembered of them.
@@ -68,6 +67,8 @@ impl Release {
         let mut miss = Miss::new(cx.backoff(timer), cx.now);
         miss.ahead = Some(ahead);
         page.miss = Some(Box::new(miss));
+        // Who announces a page says that it is used.
+        self.believe(index);
         true
     }
 

@@ -53,7 +53,8 @@ pub(super) struct Page {
     pub(super) miss: Option<Box<Miss>>,
     /// Modifications of it were lost with this node.
     pub(super) lost: Option<NodeId>,
-    /// It was mapped because pages before it were used, and nobody has stopped at it since.
+    /// It was mapped because pages before it were used, or since it was announced, and nobody
+    /// has stopped at it since.
     pub(super) believed: bool,
 }
 

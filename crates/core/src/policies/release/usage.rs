@@ -92,9 +92,18 @@ impl Release {
         ready && pending.iter().all(|name| self.held.contains(name))
     }
 
+    /// The use of a page is known without a fault, if it was to show. Once: then it is to
+    /// show by itself.
+    pub(super) fn believe(&mut self, index: PageIndex) {
+        let waits = self.waits_to_show(index);
+        if let Some(page) = self.pages.get_mut(&index).filter(|_| waits) {
+            page.believed = true;
+            self.used.insert(index);
+        }
+    }
+
     /// Of pages that were used until they were put out of sight together with the one at
-    /// which a thread stopped, the use shows by that, too: each would cost a fault. Once:
-    /// then each is to show its own.
+    /// which a thread stopped, the use shows by that, too: each would cost a fault.
     pub(super) fn show_companions(
         &mut self,
         cx: &mut Cx<'_>,
@@ -114,8 +123,7 @@ impl Release {
                 mark: false,
             });
             page.miss = Some(Box::new(miss));
-            page.believed = true;
-            self.used.insert(other);
+            self.believe(other);
             self.go_on(cx, other);
         }
     }
