@@ -50,7 +50,7 @@ impl Release {
     }
 
     /// Begins to make a page whole of which nobody has need yet, unless it is, or is being made.
-    fn open_ahead(&mut self, cx: &mut Cx<'_>, index: PageIndex, ahead: Ahead) -> bool {
+    pub(super) fn open_ahead(&mut self, cx: &mut Cx<'_>, index: PageIndex, ahead: Ahead) -> bool {
         if index.0 >= self.size || self.leaving {
             return false;
         }

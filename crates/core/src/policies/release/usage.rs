@@ -10,7 +10,7 @@
 //! Who writes the page shows its use by that, and is spared the fault.
 
 use super::Release;
-use super::page::{Copy, Miss};
+use super::page::Copy;
 use super::regulars::{MOST, allowance};
 use super::wants::LOOK_AROUND;
 use crate::prefetch::Ahead;
@@ -112,19 +112,14 @@ impl Release {
     ) {
         let around = self.habits.range(index..).take(LOOK_AROUND).copied();
         let others: Vec<_> = around.filter(|other| self.waits_to_show(*other)).collect();
+        let ahead = Ahead {
+            mapping,
+            mark: false,
+        };
         for other in others {
-            let timer = self.timer(other);
-            let Some(page) = self.pages.get_mut(&other).filter(|page| page.is_idle()) else {
-                continue;
-            };
-            let mut miss = Miss::new(cx.backoff(timer), cx.now);
-            miss.ahead = Some(Ahead {
-                mapping,
-                mark: false,
-            });
-            page.miss = Some(Box::new(miss));
-            self.believe(other);
-            self.go_on(cx, other);
+            if self.open_ahead(cx, other, ahead) {
+                self.go_on(cx, other);
+            }
         }
     }
 
