@@ -67,7 +67,7 @@ impl Release {
         let mut miss = Miss::new(cx.backoff(timer), cx.now);
         miss.ahead = Some(ahead);
         page.miss = Some(Box::new(miss));
-        // Who announces a page says that it is used.
+        // Who announces a page says that it is used, and so does who used those before it.
         self.believe(index);
         true
     }

@@ -42,7 +42,10 @@ pub(super) type Regulars = BTreeMap<(NodeId, PageIndex), Regular>;
 
 /// How many changes somebody gets unasked who has asked for so many in a row.
 pub(super) fn allowance(row: u8) -> u8 {
-    (1 << (2 * row - 1)).min(64)
+    match row {
+        0 => 0,
+        row => (1 << (2 * row - 1)).min(64),
+    }
 }
 
 impl Release {
@@ -70,10 +73,7 @@ impl Release {
             } else {
                 (regular.row + 1).min(MOST)
             };
-            regular.left = match regular.row {
-                0 => 0,
-                row => allowance(row),
-            };
+            regular.left = allowance(regular.row);
         }
     }
 

@@ -95,10 +95,9 @@ impl Release {
     /// The use of a page is known without a fault, if it was to show. Once: then it is to
     /// show by itself.
     pub(super) fn believe(&mut self, index: PageIndex) {
-        let waits = self.waits_to_show(index);
+        let waits = self.note_own_use(index);
         if let Some(page) = self.pages.get_mut(&index).filter(|_| waits) {
             page.believed = true;
-            self.used.insert(index);
         }
     }
 
