@@ -209,9 +209,7 @@ static void read_persons(pedigrees *all, const char *name)
         }
         all->person = grow(all->person, all->persons, sizeof(person));
         read_person(all, &from, head, &all->person[all->persons++]);
-        pedigree *last = &all->pedigree[all->pedigrees - 1];
-        last->persons++;
-        all->largest = last->persons > all->largest ? last->persons : all->largest;
+        all->pedigree[all->pedigrees - 1].persons++;
     }
     fclose(from.input);
 }

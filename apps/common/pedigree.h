@@ -50,8 +50,6 @@ typedef struct {
     int varied, rates;
     double rate[PEDIGREE_RATES];
     int persons, families, pedigrees;
-    /* Persons of the largest pedigree. */
-    int largest;
     person *person;
     family *family;
     pedigree *pedigree;
