@@ -4,11 +4,14 @@
  *
  * Each process has a band of rows. A row's new points go into private memory and
  * from there into the grid, as soon as the row below it does not need the old ones
- * any more; so what is private stays in the nearest caches. Only a band's first and
- * last row interest somebody else. Until the end these are not in the grid but on
- * borders, of which each has two, used by turns: neighbours read the one of the
- * iteration before while the other is written. So one barrier an iteration is enough.
- * No locks.
+ * any more; so what is private stays in the nearest caches.
+ *
+ * Neighbours need each other's outermost rows. Each process has a halo: a private copy of
+ * the `halo` rows above its band, and of those below it. It computes them, too, one less
+ * with each iteration, and so has all it needs for `halo` iterations: a round. Then it
+ * publishes its outermost rows on borders and meets the others. Borders of a round are read
+ * while those of the next are written, so one barrier a round is enough. No locks.
+ * With `--halo 1` that is one in each iteration, as in the paper.
  */
 #include <string.h>
 
@@ -16,7 +19,7 @@
 
 #include "app.h"
 
-static long rows = 2000, columns = 1000, iterations = 100;
+static long rows = 2000, columns = 1000, iterations = 100, halo = 8;
 
 /* The grid, in shared memory. */
 static float *grid;
@@ -35,87 +38,64 @@ static void fill(float *plate, long begin, long end)
     }
 }
 
-/* A row on a border, as it is before even iterations and before odd ones. */
-typedef struct {
-    float *before[2];
-} border;
-
-/* Rows begin..end, and the two next to them. */
+/* Rows begin..end. The first of them and the `halo` rows above it are in private memory, if
+ * there is a neighbour above, and so are the last and those below: the page of the grid in
+ * which two bands meet would go back and forth. */
 typedef struct {
     long begin, end;
-    border above, first, last, below;
-    /* Where the new points of two rows between the first and the last go. */
+    float *above, *below;
+    /* Where the new points of two rows go. */
     float *scratch;
 } band;
 
-/* Where the points of a row are before an iteration. */
-static const float *points_of(const float *plate, const band *band, long row, long turn)
+static float *row_of(float *plate, const band *band, long row)
 {
-    if (row <= band->begin) {
-        return (row < band->begin ? &band->above : &band->first)->before[turn % 2];
+    if (row <= band->begin && band->above != NULL) {
+        return band->above + (row - (band->begin - halo)) * columns;
     }
-    if (row >= band->end - 1) {
-        return (row >= band->end ? &band->below : &band->last)->before[turn % 2];
+    if (row >= band->end - 1 && band->below != NULL) {
+        return band->below + (row - (band->end - 1)) * columns;
     }
     return plate + row * columns;
 }
 
-/* Where its new points go. */
-static float *next_of(const band *band, long row, long turn)
+static float *next_of(const band *band, long row)
 {
-    if (row == band->begin) {
-        return band->first.before[(turn + 1) % 2];
-    }
-    return row == band->end - 1 ? band->last.before[(turn + 1) % 2]
-                                : band->scratch + row % 2 * columns;
+    return band->scratch + row % 2 * columns;
 }
 
-static void relax(const float *plate, const band *band, long row, long turn)
+static void relax(float *plate, const band *band, long row)
 {
-    const float *above = points_of(plate, band, row - 1, turn);
-    const float *here = points_of(plate, band, row, turn);
-    const float *below = points_of(plate, band, row + 1, turn);
-    float *next = next_of(band, row, turn);
+    const float *above = row_of(plate, band, row - 1);
+    const float *here = row_of(plate, band, row);
+    const float *below = row_of(plate, band, row + 1);
+    float *next = next_of(band, row);
+    float left = here[0], point = here[1];
     for (long column = 1; column < columns - 1; column++) {
-        next[column] = 0.25f * (above[column] + below[column] + here[column - 1] +
-                                here[column + 1]);
+        float right = here[column + 1];
+        next[column] = 0.25f * (above[column] + below[column] + left + right);
+        left = point;
+        point = right;
     }
 }
 
-static void copy(float *plate, long row, const float *points)
+static void renew(float *plate, const band *band, long row)
 {
-    memcpy(plate + row * columns + 1, points + 1, (size_t)(columns - 2) * sizeof(float));
+    memcpy(row_of(plate, band, row) + 1, next_of(band, row) + 1,
+           (size_t)(columns - 2) * sizeof(float));
 }
 
-/* One iteration. */
-static void sweep(float *plate, const band *band, long turn)
+/* One iteration, of the band and `extra` rows of each halo. */
+static void sweep(float *plate, const band *band, long extra)
 {
-    for (long row = band->begin; row < band->end; row++) {
-        relax(plate, band, row, turn);
-        if (row - 1 > band->begin) {
-            copy(plate, row - 1, next_of(band, row - 1, turn));
-        }
+    long begin = band->begin - (band->above == NULL ? 0 : extra);
+    long end = band->end + (band->below == NULL ? 0 : extra);
+    relax(plate, band, begin);
+    for (long row = begin + 1; row < end; row++) {
+        relax(plate, band, row);
+        renew(plate, band, row - 1);
     }
-    if (band->begin == band->end - 1) {
-        memcpy(band->last.before[(turn + 1) % 2], next_of(band, band->begin, turn),
-               (size_t)columns * sizeof(float));
-    }
-}
-
-/* A whole row of the grid, which stays as it is. */
-static border rim(float *plate, long row)
-{
-    return (border){ { plate + row * columns, plate + row * columns } };
-}
-
-/* Two rows, to begin with as this one of the grid. */
-static border border_at(float *memory, size_t apart, const float *plate, long row)
-{
-    border made = { { memory, memory + apart } };
-    for (int turn = 0; turn < 2; turn++) {
-        memcpy(made.before[turn], plate + row * columns, (size_t)columns * sizeof(float));
-    }
-    return made;
+    renew(plate, band, end - 1);
 }
 
 static double sum(const float *plate)
@@ -127,49 +107,22 @@ static double sum(const float *plate)
     return all;
 }
 
-/* A band that has the rim above and below it, and borders that nobody else sees. */
-static band lonely(float *plate, long begin, long end)
-{
-    float *memory = app_memory((size_t)(6 * columns), sizeof(float));
-    return (band){
-        .begin = begin,
-        .end = end,
-        .above = rim(plate, 0),
-        .first = border_at(memory + 2 * columns, (size_t)columns, plate, begin),
-        .last = border_at(memory + 4 * columns, (size_t)columns, plate, end - 1),
-        .below = rim(plate, rows - 1),
-        .scratch = memory,
-    };
-}
-
-/* All iterations, with `meet` after each; then the grid is whole. */
-static void solve(float *plate, const band *band, void (*meet)(void))
-{
-    for (long turn = 0; turn < iterations; turn++) {
-        sweep(plate, band, turn);
-        meet();
-    }
-    copy(plate, band->begin, points_of(plate, band, band->begin, iterations));
-    copy(plate, band->end - 1, points_of(plate, band, band->end - 1, iterations));
-}
-
-static void alone(void)
-{
-}
-
 static double solve_alone(float *plate)
 {
     fill(plate, 0, rows);
-    band all = lonely(plate, 1, rows - 1);
+    float *scratch = app_memory((size_t)(2 * columns), sizeof(float));
+    band all = { .begin = 1, .end = rows - 1, .scratch = scratch };
     double begun = app_now();
-    solve(plate, &all, alone);
+    for (long iteration = 0; iteration < iterations; iteration++) {
+        sweep(plate, &all, 0);
+    }
     double took = app_now() - begun;
-    free(all.scratch);
+    free(scratch);
     return took;
 }
 
-/* In shared memory: the borders of each process, those of its first row and those of its
- * last one. Each has pages of its own, since others write the next one. */
+/* In shared memory: what each process publishes of the first rows of its band and of the
+ * last ones, in even rounds and in odd ones. Each has pages of its own. */
 static float *borders;
 
 enum { FIRST, LAST, SIDES };
@@ -177,46 +130,89 @@ enum { FIRST, LAST, SIDES };
 static size_t border_size(void)
 {
     size_t page = TMK_PAGE_SIZE / sizeof(float);
-    return ((size_t)columns + page - 1) / page * page;
+    return ((size_t)(halo * columns) + page - 1) / page * page;
 }
 
-static float *border_of(int process, int side)
+static float *border_of(int process, int side, long round)
 {
-    return borders + ((size_t)process * SIDES + (size_t)side) * 2 * border_size();
+    return borders + (((size_t)process * SIDES + (size_t)side) * 2 + (size_t)(round % 2)) *
+                         border_size();
 }
 
-static border of_neighbour(int process, int side)
+static void copy_rows(float *to, const float *from, long count)
 {
-    float *memory = border_of(process, side);
-    return (border){ { memory, memory + border_size() } };
+    memcpy(to, from, (size_t)(count * columns) * sizeof(float));
 }
 
-static void see(border neighbour)
+static void publish(const band *band, long round)
 {
-    volatile float seen = 0;
-    for (long column = 0; column < columns; column++) {
-        seen += neighbour.before[0][column] + neighbour.before[1][column];
+    float *first = border_of(Tmk_proc_id, FIRST, round);
+    float *last = border_of(Tmk_proc_id, LAST, round);
+    for (long row = 0; row < halo; row++) {
+        if (band->above != NULL) {
+            copy_rows(first + row * columns, row_of(grid, band, band->begin + row), 1);
+        }
+        if (band->below != NULL) {
+            copy_rows(last + row * columns, row_of(grid, band, band->end - halo + row), 1);
+        }
     }
 }
 
-/* Exchanges borders with those next to this process. How they are at first belongs to
- * filling the grid. */
-static void introduce(band *band)
+static void see(const band *band, long round)
 {
-    int me = Tmk_proc_id;
-    int others_above = me > 0, others_below = me < Tmk_nprocs - 1;
-    if (others_above) {
-        band->first = border_at(border_of(me, FIRST), border_size(), grid, band->begin);
-        band->above = of_neighbour(me - 1, LAST);
+    if (band->above != NULL) {
+        copy_rows(band->above, border_of(Tmk_proc_id - 1, LAST, round), halo);
     }
-    if (others_below) {
-        band->last = border_at(border_of(me, LAST), border_size(), grid, band->end - 1);
-        band->below = of_neighbour(me + 1, FIRST);
+    if (band->below != NULL) {
+        copy_rows(band->below + columns, border_of(Tmk_proc_id + 1, FIRST, round), halo);
     }
+}
+
+/* Takes the rows in which bands meet out of the grid, and shows them to the neighbours, who
+ * see both borders once: how they are at first belongs to filling the grid. */
+static void introduce(const band *band)
+{
+    if (band->above != NULL) {
+        copy_rows(row_of(grid, band, band->begin), grid + band->begin * columns, 1);
+    }
+    if (band->below != NULL) {
+        copy_rows(row_of(grid, band, band->end - 1), grid + (band->end - 1) * columns, 1);
+    }
+    publish(band, 0);
+    publish(band, 1);
     Tmk_barrier(1);
-    see(band->above);
-    see(band->below);
+    see(band, 1);
+    see(band, 0);
     Tmk_barrier(1);
+}
+
+/* Puts them back. */
+static void complete(const band *band)
+{
+    if (band->above != NULL) {
+        copy_rows(grid + band->begin * columns, row_of(grid, band, band->begin), 1);
+    }
+    if (band->below != NULL) {
+        copy_rows(grid + (band->end - 1) * columns, row_of(grid, band, band->end - 1), 1);
+    }
+}
+
+/* All iterations; between rounds the borders are exchanged. */
+static void solve(const band *band)
+{
+    for (long round = 0, done = 0; done < iterations; round++) {
+        long extra = halo < iterations - done ? halo : iterations - done;
+        done += extra;
+        while (extra-- > 0) {
+            sweep(grid, band, extra);
+        }
+        if (done < iterations) {
+            publish(band, round + 1);
+            Tmk_barrier(2);
+            see(band, round + 1);
+        }
+    }
+    complete(band);
 }
 
 static void *shared(size_t points)
@@ -226,11 +222,6 @@ static void *shared(size_t points)
         app_fail("no shared memory");
     }
     return memory;
-}
-
-static void together(void)
-{
-    Tmk_barrier(2);
 }
 
 static double solve_together(void)
@@ -243,19 +234,23 @@ static double solve_together(void)
     }
     Tmk_barrier(0);
 
-    long begin, end;
-    app_part(rows - 2, Tmk_proc_id, Tmk_nprocs, &begin, &end);
-    begin++;
-    end++;
+    size_t side = (size_t)((halo + 1) * columns);
+    float *own = app_memory(2 * side + (size_t)(2 * columns), sizeof(float));
+    int last = Tmk_proc_id == Tmk_nprocs - 1;
+    band band = { .scratch = own + 2 * side };
+    app_part(rows - 2, Tmk_proc_id, Tmk_nprocs, &band.begin, &band.end);
+    band.begin++;
+    band.end++;
+    band.above = Tmk_proc_id == 0 ? NULL : own;
+    band.below = last ? NULL : own + side;
     /* The first and the last process have the rim, too. */
-    fill(grid, begin - (Tmk_proc_id == 0), end + (Tmk_proc_id == Tmk_nprocs - 1));
-    band own = lonely(grid, begin, end);
-    introduce(&own);
+    fill(grid, band.begin - (Tmk_proc_id == 0), band.end + last);
+    introduce(&band);
     double begun = app_now();
-    solve(grid, &own, together);
+    solve(&band);
     Tmk_barrier(3);
     double took = app_now() - begun;
-    free(own.scratch);
+    free(own);
     return took;
 }
 
@@ -265,11 +260,15 @@ int main(int argc, char **argv)
         { "rows", &rows, NULL, "rows of the grid" },
         { "columns", &columns, NULL, "columns of the grid" },
         { "iterations", &iterations, NULL, "how often to compute it anew" },
+        { "halo", &halo, NULL, "iterations between two barriers" },
         { NULL, NULL, NULL, NULL },
     };
     app_options(argc, argv, "heat in a plate, by Jacobi's method", options);
     if (rows < 3 || columns < 3) {
         app_fail("a grid has at least 3 rows and columns");
+    }
+    if (halo < 1) {
+        app_fail("--halo is at least 1");
     }
     size_t size = (size_t)(rows * columns);
     float *alone = app_sequential ? app_memory(size, sizeof(float)) : NULL;
@@ -279,8 +278,8 @@ int main(int argc, char **argv)
         return 0;
     }
     Tmk_startup(argc, argv);
-    if (rows - 2 < Tmk_nprocs) {
-        app_fail("jacobi: fewer rows inside than processes");
+    if (rows - 2 < Tmk_nprocs * halo) {
+        app_fail("jacobi: a process has less than --halo rows of its own");
     }
     double took = solve_together();
     if (Tmk_proc_id == 0) {

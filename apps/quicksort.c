@@ -21,14 +21,18 @@ typedef struct {
     long begin, end;
 } part;
 
-/* What processes share. */
+/* A part that waits, and who put it there. */
+typedef struct {
+    int begin, end, whose;
+} waiting_part;
+
+/* What processes share. So little that nearly always one page of it is in use: each
+ * page more is one more to wait for while holding the lock. */
 typedef struct {
     int waiting;
     /* Processes that sort a part. */
     int busy;
-    part stack[MOST_PARTS];
-    /* Who put each of them there. */
-    short whose[MOST_PARTS];
+    waiting_part stack[MOST_PARTS];
 } work;
 
 static int *numbers;
@@ -106,8 +110,8 @@ static void put(part of)
     if (shared->waiting == MOST_PARTS) {
         app_fail("quicksort: too many parts");
     }
-    shared->whose[shared->waiting] = (short)Tmk_proc_id;
-    shared->stack[shared->waiting++] = of;
+    shared->stack[shared->waiting++] =
+        (waiting_part){ (int)of.begin, (int)of.end, Tmk_proc_id };
     Tmk_lock_cond_signal(STACK, 0);
     Tmk_lock_release(STACK);
 }
@@ -116,15 +120,14 @@ static void put(part of)
 static part choose(void)
 {
     int place = shared->waiting - 1;
-    while (place > 0 && shared->whose[place] != Tmk_proc_id) {
+    while (place > 0 && shared->stack[place].whose != Tmk_proc_id) {
         place--;
     }
-    part chosen = shared->stack[place];
+    waiting_part chosen = shared->stack[place];
     for (shared->waiting--; place < shared->waiting; place++) {
         shared->stack[place] = shared->stack[place + 1];
-        shared->whose[place] = shared->whose[place + 1];
     }
-    return chosen;
+    return (part){ chosen.begin, chosen.end };
 }
 
 /* The next part to sort; 0 if all is sorted. */
@@ -157,8 +160,7 @@ static double solve_together(void)
         fill(numbers);
         shared->busy = Tmk_nprocs;
         shared->waiting = 1;
-        shared->stack[0] = (part){ 0, count };
-        shared->whose[0] = 0;
+        shared->stack[0] = (waiting_part){ 0, (int)count, 0 };
         Tmk_distribute(&numbers, sizeof numbers);
         Tmk_distribute(&shared, sizeof shared);
     }
@@ -196,8 +198,8 @@ int main(int argc, char **argv)
         { NULL, NULL, NULL, NULL },
     };
     app_options(argc, argv, "quicksort of integers", options);
-    if (count < 1 || bubble_below < 2) {
-        app_fail("there is at least 1 integer, and at least 2 are split");
+    if (count < 1 || count > INT32_MAX || bubble_below < 2) {
+        app_fail("there are 1 to 2147483647 integers, and at least 2 are split");
     }
     int *alone = NULL;
     if (app_sequential) {

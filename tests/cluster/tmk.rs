@@ -252,8 +252,9 @@ fn processes_that_disagree_are_told() {
 }
 
 /// All programs of `apps/`, with problems small enough for a test.
-const APPS: [(&str, &str); 11] = [
-    ("jacobi", "--rows=50 --columns=700 --iterations=5"),
+const APPS: [(&str, &str); 12] = [
+    ("jacobi", "--rows=50 --columns=700 --iterations=13 --halo=5"),
+    ("jacobi", "--rows=50 --columns=700 --iterations=5 --halo=1"),
     ("tsp", "--cities=11 --alone-below=9 --file=DATA/cities.txt"),
     ("quicksort", "--count=20000"),
     ("water", "--molecules=27 --steps=3"),

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 /// A page that was written anew so often after its diff had been asked for stays
 /// writable from then on: comparing it costs less than a fault.
-const HABIT: u8 = 2;
+const HABIT: u8 = 1;
 
 impl Release {
     /// A thread stopped at a page.
