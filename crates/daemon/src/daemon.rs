@@ -218,7 +218,7 @@ impl Daemon {
         match got.context("the socket to other daemons is broken")? {
             Got::Datagram(at, from, key) => {
                 let more = hands.network.has_more();
-                let now = clock::monotonic();
+                let now = self.driver.hears_since().unwrap_or_else(clock::monotonic);
                 self.handle(now, (from, key), at, more);
                 self.came(now);
                 Ok(true)
@@ -234,6 +234,7 @@ impl Daemon {
         let alone = heard == 0 && !more;
         if alone || may_bring_diffs(self.letterbox.at(at.clone())) {
             self.act();
+            let now = if heard == 0 { now } else { clock::monotonic() };
             let bytes = self.letterbox.take(at);
             return self.driver.datagram(now, whose, bytes);
         }

@@ -200,6 +200,11 @@ impl Driver {
         room && effects[before..].iter().all(Effect::may_wait)
     }
 
+    /// When the first of the datagrams came whose effects are not carried out yet.
+    pub(crate) fn hears_since(&self) -> Option<u64> {
+        self.heard.first().map(|_| self.began.0)
+    }
+
     /// How many datagrams the node has heard whose effects are not carried out yet.
     pub(crate) fn heard(&self) -> usize {
         self.heard.len()

@@ -223,12 +223,13 @@ const fn count(why: Refused) -> Count {
     }
 }
 
+/// Every datagram asks. A guard waits for 10 ms at least, so the time of the last tick will do;
+/// to read the exact one takes several times as long.
 fn now() -> Now {
-    // Every datagram asks, and only whole seconds of this count: the time of the last tick.
-    let unix = clock_gettime(ClockId::RealtimeCoarse);
+    let coarse = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
     Now {
-        since: Duration::from_nanos(clock::monotonic()),
-        unix: u64::try_from(unix.tv_sec).unwrap_or(0),
+        since: coarse(ClockId::MonotonicCoarse),
+        unix: coarse(ClockId::RealtimeCoarse).as_secs(),
     }
 }
 
