@@ -1,29 +1,26 @@
 //! Node and hands together: what happened goes in, what is to be done gets done.
 
+mod faults;
+mod processes;
+
 use crate::daemon::Token;
 use crate::hands::Hands;
-use crate::keeper::Tag;
 use crate::letterbox::{Letterbox, TURN};
-use crate::note::Note;
 use crate::payload::Payload;
-use crate::session::Session;
 use crate::tally::Count;
-use crate::threads::Thread;
 use crate::tickets::{Kind, Pending};
 use crate::ticks::Ticks;
 use crate::turn::Payloads;
-use crate::waiter::Programs;
 use pagemesh_core::{Effect, Effects, Input, Node, Request, Time};
-use pagemesh_os::seqpacket::Socket;
-use pagemesh_os::uffd::{Fault, FaultBuffer};
-use pagemesh_os::{clock, process};
+use pagemesh_os::clock;
+use pagemesh_os::uffd::FaultBuffer;
 use pagemesh_recorder::Heard;
 use pagemesh_wire::peer::Access;
-use pagemesh_wire::{ClientId, MappingId, PageIndex, PublicKey, SyncKey};
+use pagemesh_wire::{ClientId, MappingId, PageIndex, PublicKey};
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// A node that acts.
 #[derive(Debug)]
@@ -79,6 +76,7 @@ impl About {
         )
     }
 }
+
 /// A pause after which others might seem to have been silent.
 const LONG_PAUSE: u64 = 1_000_000_000;
 
@@ -87,12 +85,6 @@ const HEARING: u64 = 1_200_000_000;
 
 /// Effects after which nothing more is heard before they are carried out.
 const ENOUGH: usize = 4096;
-
-/// Reads of one descriptor in a row; then others get their turn.
-const READS: usize = 4;
-
-/// Programs asked how long they computed, at most: each costs a call of the kernel.
-const ASKED: usize = 4;
 
 impl Driver {
     /// Starts the node.
@@ -257,87 +249,6 @@ impl Driver {
         self.hands.woken
     }
 
-    /// The thread that got the last page may have stopped again already: looking
-    /// there takes less time than asking the kernel where something happened.
-    /// Whether that was so.
-    pub(crate) fn next_fault(&mut self) -> bool {
-        let expected = self.hands.expected();
-        expected.is_some_and(|id| self.faults(id, false))
-    }
-
-    /// Threads may have stopped in a mapping. Whether any had.
-    pub(crate) fn faults(&mut self, id: MappingId, broken: bool) -> bool {
-        let mut any = false;
-        for _ in 0..READS {
-            let Some(mapping) = self.hands.pages.mappings.get(id) else {
-                break;
-            };
-            // Its process shares the flag, and might have cleared it.
-            let ready = if broken {
-                mapping.uffd.never_block()
-            } else {
-                Ok(())
-            };
-            let client = mapping.client;
-            if let Err(error) = ready.and_then(|()| mapping.uffd.read(&mut self.faults)) {
-                tracing::warn!(mapping = %id, %error, "faults cannot be read");
-                self.hands.sessions.doom(client);
-                break;
-            }
-            any |= !self.faults.is_empty();
-            self.stopped(id);
-            if !self.faults.is_full() {
-                break;
-            }
-        }
-        any
-    }
-
-    /// The threads whose faults were read wait for their pages.
-    fn stopped(&mut self, id: MappingId) {
-        let now = clock::monotonic();
-        let mut faults = std::mem::take(&mut self.stopped);
-        for index in 0..self.faults.len() {
-            let fault = self.faults.get(index);
-            faults.extend(fault.and_then(|fault| self.note_fault(id, fault, now)));
-        }
-        let input = match faults[..] {
-            [] => None,
-            [(page, access)] => Some(Input::Fault {
-                mapping: id,
-                page,
-                access,
-            }),
-            _ => Some(Input::Faults {
-                mapping: id,
-                faults: faults.clone(),
-            }),
-        };
-        if let Some(input) = input {
-            self.feed_at(Time(now), input, Payloads::NONE);
-        }
-        for (page, _) in faults.drain(..) {
-            self.hands.faults.note_remote((id, page));
-        }
-        self.stopped = faults;
-    }
-
-    fn note_fault(&mut self, id: MappingId, fault: Fault, now: u64) -> Option<(PageIndex, Access)> {
-        self.hands.count(Count::KernelFaults, 1);
-        let mapping = self.hands.pages.mappings.get(id)?;
-        let page = mapping.place.page(fault.address)?;
-        let session = self.hands.sessions.get_mut(mapping.client);
-        let process = session.map_or(0, |session| session.process_of(fault.thread));
-        let access = if fault.write && mapping.write {
-            Access::Write
-        } else {
-            Access::Read
-        };
-        let thread = Thread::new(process, fault.thread);
-        self.hands.faults.note((id, page), fault.kind, thread, now);
-        Some((page, access))
-    }
-
     /// Does what time demands; what a bad network held back goes out.
     pub(crate) fn due(&mut self, now: u64) {
         if self.next_deadline().is_some_and(|deadline| deadline <= now) {
@@ -368,111 +279,6 @@ impl Driver {
             .into_iter()
             .flatten()
             .min()
-    }
-
-    /// Whether any thread waits for a page.
-    pub(crate) fn is_waited_for(&self) -> bool {
-        !self.hands.faults.is_empty()
-    }
-
-    /// What the programs of this host are doing.
-    pub(crate) fn programs(&self) -> Programs {
-        let (faults, sessions) = (&self.hands.faults, &self.hands.sessions);
-        let mut sharing = sessions
-            .iter()
-            .map(|(_, session)| session)
-            .filter(|session| !session.mappings.is_empty())
-            .peekable();
-        let stands = |session: &Session| {
-            let mut mappings = session.mappings.iter();
-            session.waiting > 0 || mappings.any(|mapping| faults.has_stopped(*mapping))
-        };
-        if sharing.peek().is_none() {
-            Programs::Absent
-        } else if sharing.all(stands) {
-            Programs::Wait
-        } else if faults.is_empty() {
-            Programs::Run
-        } else {
-            Programs::Fault
-        }
-    }
-
-    /// How long the programs of this host that share memory have computed so far. Nothing where
-    /// that is not known of each of them, or they are many.
-    pub(crate) fn computed(&self) -> Option<u64> {
-        let sessions = self.hands.sessions.iter().map(|(_, session)| session);
-        let mut sharing = sessions.filter(|session| !session.mappings.is_empty());
-        let asked = sharing.by_ref().take(ASKED);
-        let computed = asked
-            .map(|session| process::computed(session.caller.pid))
-            .sum();
-        sharing.next().is_none().then_some(computed)?
-    }
-
-    /// A process connected.
-    pub(crate) fn connected(&mut self, socket: Socket) -> io::Result<()> {
-        let client = self.hands.sessions.insert(socket, &self.hands.poll)?;
-        if let Some(session) = self.hands.sessions.get(client) {
-            let fd = session.socket.as_fd();
-            self.hands.keeper.put(Tag::Session(client), Vec::new(), fd);
-        }
-        self.hands.count(Count::SessionsOpened, 1);
-        tracing::debug!(%client, "a process connected");
-        Ok(())
-    }
-
-    /// Cuts off the processes that misbehaved.
-    pub(crate) fn cut_off(&mut self) {
-        while let Some(client) = self.hands.sessions.next_doomed() {
-            self.gone(client);
-        }
-    }
-
-    /// A process is gone: takes back what it had.
-    pub(crate) fn gone(&mut self, client: ClientId) {
-        let Some(session) = self.hands.sessions.remove(client) else {
-            return;
-        };
-        tracing::debug!(%client, program = %session.program, "a process is gone");
-        let _ = self.hands.poll.remove(&session.socket);
-        for mapping in &session.mappings {
-            self.hands.unmap(*mapping);
-        }
-        self.hands.tickets.forget(client);
-        self.hands.threads.bury(session.caller.pid);
-        // All of it or nothing, should we end in between.
-        self.hands.note(&Note::Gone { client });
-        for key in self.locks_of(client) {
-            self.hands.follow(Input::LockReturned {
-                key,
-                recovered: true,
-            });
-        }
-        self.feed(Input::ClientGone { client });
-        for mapping in session.mappings {
-            self.hands.keeper.drop(Tag::Mapping(mapping));
-        }
-        if self.hands.sessions.hatches.close(client) {
-            self.hands.keeper.drop(Tag::Hatch(client));
-        }
-        self.hands.keeper.drop(Tag::Session(client));
-    }
-
-    /// The locks that a dead process held.
-    fn locks_of(&self, client: ClientId) -> Vec<SyncKey> {
-        let segments = self.hands.pages.segments.iter();
-        let mut keys: Vec<_> = segments
-            .flat_map(|(id, segment)| {
-                let numbers = segment.locks.held_by(client);
-                numbers.into_iter().map(move |number| SyncKey {
-                    segment: id,
-                    number,
-                })
-            })
-            .collect();
-        keys.sort_unstable();
-        keys
     }
 
     /// Asks the core to hand over everything and leave the cluster.

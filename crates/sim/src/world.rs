@@ -4,6 +4,7 @@
 //! [`World::step`]. Time passes only between events.
 
 mod host;
+mod queue;
 mod stats;
 
 use crate::canary::Canary;
@@ -12,7 +13,7 @@ use crate::dice::Dice;
 use crate::golden::Golden;
 use crate::hearing::Hearing;
 use crate::hints::Hints;
-use crate::kernel::{Kernel, PageKey, ThreadId};
+use crate::kernel::{Kernel, PageKey};
 use crate::lines::Lines;
 use crate::log::{Log, Mark};
 use crate::network::{Network, Weather};
@@ -26,12 +27,13 @@ use crate::ways::Ways;
 use crate::witness::History;
 use pagemesh_core::{Config, Effects, Input, Node, Pace, Rights, Start, Time};
 use pagemesh_wire::peer::Ask;
-use pagemesh_wire::{ClusterId, Incarnation, Ticket};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use pagemesh_wire::{ClusterId, Incarnation};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 pub(crate) use host::{Host, Life, Pending};
+pub(crate) use queue::Happening;
+use queue::Queue;
 pub use stats::Stats;
 
 /// What the world is made of; everything a seed decides except programs.
@@ -62,66 +64,10 @@ pub(crate) struct Setting {
     pub(crate) turns: bool,
 }
 
-/// What can happen.
-#[derive(Clone, Debug)]
-pub(crate) enum Happening {
-    /// A daemon starts.
-    Birth(usize),
-    /// A datagram reaches an address.
-    Arrival {
-        to: SocketAddr,
-        source: SocketAddr,
-        bytes: Vec<u8>,
-    },
-    /// A host's daemon takes its next input.
-    Turn(usize),
-    /// The node's deadline may have come.
-    Deadline { host: usize, generation: u64 },
-    /// A thread takes its next step.
-    Run { thread: ThreadId, generation: u64 },
-    /// The kernel repeats a fault, if the thread still waits.
-    FaultAgain { thread: ThreadId, generation: u64 },
-    /// A thread loses patience with a request.
-    Impatience { thread: ThreadId, ticket: Ticket },
-    /// The ways of a host to others may have something to do.
-    Ways(usize),
-    /// The receipts of a host have waited for long enough.
-    Receipts(usize),
-    /// The seed has it in for somebody.
-    Misfortune(Fault),
-}
-
-struct Scheduled {
-    at: Time,
-    sequence: u64,
-    what: Happening,
-}
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        self.sequence == other.sequence
-    }
-}
-
-impl Eq for Scheduled {}
-
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.sequence).cmp(&(other.at, other.sequence))
-    }
-}
-
 /// The simulated cluster.
 pub(crate) struct World {
     pub(crate) now: Time,
-    queue: BinaryHeap<Reverse<Scheduled>>,
-    sequence: u64,
+    queue: Queue,
     pub(crate) hosts: Vec<Host>,
     pub(crate) network: Network,
     pub(crate) golden: Golden,
@@ -165,8 +111,7 @@ impl World {
     pub(crate) fn new(setting: Setting) -> Self {
         let mut world = Self {
             now: Time(1_000),
-            queue: BinaryHeap::new(),
-            sequence: 0,
+            queue: Queue::default(),
             hosts: Vec::new(),
             network: Network::new(setting.seed, setting.weather.clone(), setting.canary),
             golden: Golden::default(),
@@ -258,12 +203,7 @@ impl World {
 
     /// Lets something happen at a time.
     pub(crate) fn schedule(&mut self, at: Time, what: Happening) {
-        self.sequence += 1;
-        self.queue.push(Reverse(Scheduled {
-            at,
-            sequence: self.sequence,
-            what,
-        }));
+        self.queue.push(at, what);
     }
 
     /// Lets something happen so many nanoseconds from now.
@@ -273,17 +213,17 @@ impl World {
 
     /// When the next thing happens.
     pub(crate) fn next_time(&self) -> Option<Time> {
-        self.queue.peek().map(|Reverse(next)| next.at)
+        self.queue.next_time()
     }
 
     /// Lets the next thing happen. False if nothing will ever happen again.
     pub(crate) fn step(&mut self) -> Check<bool> {
-        let Some(Reverse(next)) = self.queue.pop() else {
+        let Some((now, what)) = self.queue.pop() else {
             return Ok(false);
         };
-        self.now = next.at;
+        self.now = now;
         self.stats.happenings += 1;
-        match next.what {
+        match what {
             Happening::Birth(host) => self.birth(host)?,
             Happening::Arrival { to, source, bytes } => self.arrival(to, source, bytes),
             Happening::Turn(host) => self.turn(host)?,
@@ -489,9 +429,7 @@ impl World {
                 self.plan_turn(at);
             }
         }
-        let bad =
-            |scheduled: &Reverse<Scheduled>| matches!(scheduled.0.what, Happening::Misfortune(_));
-        self.queue.retain(|scheduled| !bad(scheduled));
+        self.queue.spare_all();
     }
 
     /// The hosts whose daemons run and count.

@@ -1,0 +1,102 @@
+//! Threads that stopped at a page: read from their mappings, noted, told to the node.
+
+use super::Driver;
+use crate::tally::Count;
+use crate::threads::Thread;
+use crate::turn::Payloads;
+use pagemesh_core::{Input, Time};
+use pagemesh_os::clock;
+use pagemesh_os::uffd::Fault;
+use pagemesh_wire::peer::Access;
+use pagemesh_wire::{MappingId, PageIndex};
+
+/// Reads of one descriptor in a row; then others get their turn.
+const READS: usize = 4;
+
+impl Driver {
+    /// The thread that got the last page may have stopped again already: looking
+    /// there takes less time than asking the kernel where something happened.
+    /// Whether that was so.
+    pub(crate) fn next_fault(&mut self) -> bool {
+        let expected = self.hands.expected();
+        expected.is_some_and(|id| self.faults(id, false))
+    }
+
+    /// Threads may have stopped in a mapping. Whether any had.
+    pub(crate) fn faults(&mut self, id: MappingId, broken: bool) -> bool {
+        let mut any = false;
+        for _ in 0..READS {
+            let Some(mapping) = self.hands.pages.mappings.get(id) else {
+                break;
+            };
+            // Its process shares the flag, and might have cleared it.
+            let ready = if broken {
+                mapping.uffd.never_block()
+            } else {
+                Ok(())
+            };
+            let client = mapping.client;
+            if let Err(error) = ready.and_then(|()| mapping.uffd.read(&mut self.faults)) {
+                tracing::warn!(mapping = %id, %error, "faults cannot be read");
+                self.hands.sessions.doom(client);
+                break;
+            }
+            any |= !self.faults.is_empty();
+            self.stopped(id);
+            if !self.faults.is_full() {
+                break;
+            }
+        }
+        any
+    }
+
+    /// The threads whose faults were read wait for their pages.
+    fn stopped(&mut self, id: MappingId) {
+        let now = clock::monotonic();
+        let mut faults = std::mem::take(&mut self.stopped);
+        for index in 0..self.faults.len() {
+            let fault = self.faults.get(index);
+            faults.extend(fault.and_then(|fault| self.note_fault(id, fault, now)));
+        }
+        let input = match faults[..] {
+            [] => None,
+            [(page, access)] => Some(Input::Fault {
+                mapping: id,
+                page,
+                access,
+            }),
+            _ => Some(Input::Faults {
+                mapping: id,
+                faults: faults.clone(),
+            }),
+        };
+        if let Some(input) = input {
+            self.feed_at(Time(now), input, Payloads::NONE);
+        }
+        for (page, _) in faults.drain(..) {
+            self.hands.faults.note_remote((id, page));
+        }
+        self.stopped = faults;
+    }
+
+    fn note_fault(&mut self, id: MappingId, fault: Fault, now: u64) -> Option<(PageIndex, Access)> {
+        self.hands.count(Count::KernelFaults, 1);
+        let mapping = self.hands.pages.mappings.get(id)?;
+        let page = mapping.place.page(fault.address)?;
+        let session = self.hands.sessions.get_mut(mapping.client);
+        let process = session.map_or(0, |session| session.process_of(fault.thread));
+        let access = if fault.write && mapping.write {
+            Access::Write
+        } else {
+            Access::Read
+        };
+        let thread = Thread::new(process, fault.thread);
+        self.hands.faults.note((id, page), fault.kind, thread, now);
+        Some((page, access))
+    }
+
+    /// Whether any thread waits for a page.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.hands.faults.is_empty()
+    }
+}
