@@ -142,3 +142,9 @@ impl Program {
         words.map(|word| word.replace("DATA", data)).collect()
     }
 }
+
+/// The file of the program with this name.
+pub(super) fn file_of(name: &str) -> Option<&'static str> {
+    let program = PROGRAMS.iter().find(|program| program.name == name);
+    program.map(Program::file)
+}

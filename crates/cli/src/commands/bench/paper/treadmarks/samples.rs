@@ -2,17 +2,26 @@
 //! processors, looked at some thousand times a second by `perf` while a program runs.
 
 use super::document::{Divided, Run};
+use super::program;
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// Looks a second; no divisor of the kernel's ticks.
 const RATE: u32 = 1999;
 
+/// What it answers when it has begun.
+const ACK: &[u8; 4] = b"ack\n";
+
+/// What it is told by, and answers by. It writes nothing down if they close before it ends.
+type Control = (ChildStdin, ChildStdout);
+
 /// `perf` at work.
 pub(super) struct Samples {
     perf: Child,
+    _control: Control,
     file: PathBuf,
 }
 
@@ -84,6 +93,17 @@ const CONSISTENCY: [&str; 5] = [
     "IntervalRecord",
 ];
 
+/// Has it begin, and waits for that: programs may be over before it is ready.
+fn begin(perf: &mut Child) -> Result<Control> {
+    let mut orders = perf.stdin.take().context("its input is closed")?;
+    orders.write_all(b"enable\n")?;
+    let mut answers = perf.stdout.take().context("its output is closed")?;
+    let mut answer = [0; ACK.len()];
+    answers.read_exact(&mut answer)?;
+    ensure!(answer == *ACK, "it answers otherwise than expected");
+    Ok((orders, answers))
+}
+
 impl Samples {
     /// Begins to look, at everything on this machine.
     pub(super) fn start() -> Result<Self> {
@@ -93,15 +113,20 @@ impl Samples {
         command
             .args(["record", "-q", "-a", "-g", "-e", "cpu-clock", "-F"])
             .arg(RATE.to_string())
-            .arg("-o")
+            .args(["--delay", "-1", "--control", "fd:0,1", "-o"])
             .arg(&file);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(Stdio::null());
         pagemesh_os::netns::die_with_parent(&mut command);
-        let perf = command
+        let mut perf = command
             .spawn()
             .context("there is no perf; install linux-perf")?;
-        Ok(Self { perf, file })
+        let control = begin(&mut perf).context("perf does not begin")?;
+        Ok(Self {
+            perf,
+            _control: control,
+            file,
+        })
     }
 
     /// Stops, and divides what was seen of some daemons and of a program.
@@ -127,6 +152,7 @@ impl Samples {
 
 /// Adds up what `perf script` says, of so many looks at nodes.
 fn divided(text: &str, daemons: &[u32], run: &Run, looks: f64) -> Divided {
+    let file = program::file_of(&run.program);
     let mut counts = [0_u64; 7];
     for sample in text.split("\n\n") {
         let mut lines = sample.lines().filter(|line| !line.trim().is_empty());
@@ -134,7 +160,7 @@ fn divided(text: &str, daemons: &[u32], run: &Run, looks: f64) -> Divided {
             continue;
         };
         let daemon = pid.parse().is_ok_and(|pid| daemons.contains(&pid));
-        if daemon || name.trim() == run.program {
+        if daemon || Some(name.trim()) == file {
             let stack: Vec<&str> = lines.map(str::trim).collect();
             counts[whose(&stack, daemon) as usize] += 1;
         }
