@@ -278,8 +278,9 @@ int main(int argc, char **argv)
         return 0;
     }
     Tmk_startup(argc, argv);
-    if (rows - 2 < Tmk_nprocs * halo) {
-        app_fail("jacobi: a process has less than --halo rows of its own");
+    if ((rows - 2) / Tmk_nprocs < halo) {
+        app_fail("jacobi: a process would have less than --halo=%ld rows: choose a smaller one",
+                 halo);
     }
     double took = solve_together();
     if (Tmk_proc_id == 0) {

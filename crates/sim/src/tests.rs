@@ -155,6 +155,9 @@ fn seeds_that_broke_something_hold() {
         // pin: each page was handed over as it came, and asked for again.
         (717_345_935, Profile::Wild, false),
         (863_376_761, Profile::Wild, true),
+        // A fixed manager went on handing a page out for a wish that was fulfilled: its notice
+        // was lost, and who was leaving gave the page back before anybody asked.
+        (992_157_537, Profile::Wild, false),
         // A page was lost that a node had once granted to one that left: it kept that
         // grant, and waited for its acknowledgement before it left itself.
         (529_695_072, Profile::Harsh, false),

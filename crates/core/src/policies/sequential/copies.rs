@@ -9,7 +9,10 @@ use crate::ownership::acknowledge;
 use pagemesh_wire::peer::{
     Access, Ask, Contents, Data, Invalidate, InvalidateAck, Message, Pass, Waiter,
 };
-use pagemesh_wire::{ClientId, NodeId, NodeSet, Ticket};
+use pagemesh_wire::{ClientId, NodeId, NodeSet, RequestId, Ticket};
+
+/// The wish of a page that comes though nobody here has asked for it.
+const UNASKED: RequestId = RequestId(0);
 
 impl Desk<'_, '_> {
     /// A read copy.
@@ -73,6 +76,7 @@ impl Desk<'_, '_> {
         }
         let early = self.page.own.want().and_then(|want| want.early);
         let stashed = self.page.own.passing().is_some();
+        let wanted = self.page.own.wants(pass.request) || pass.request == UNASKED;
         if !self.page.own.accept(self.cx, from, pass) {
             self.cx.emit(Event::Stale {});
             self.tell_served(pass.request);
@@ -93,6 +97,11 @@ impl Desk<'_, '_> {
         let me = NodeSet::only(self.cx.me());
         self.await_acks(pass.awaiting.without(acked).without(me));
         acknowledge(self.cx, from, pass);
+        if !wanted {
+            // What said so before was lost, and who leaves gives the page back before
+            // anybody asks: the library would hand it out for this wish for ever.
+            self.tell_served(pass.request);
+        }
     }
 
     /// A grant that relies on a copy we do not hold (a late repetition of an
