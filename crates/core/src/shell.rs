@@ -45,7 +45,7 @@ impl Shell {
             view: MemberView::default(),
             alive: NodeSet::EMPTY,
             timers: Timers::default(),
-            last_request: RequestId(0),
+            last_request: RequestId::NONE,
             patience: Patience::default(),
             ready: VecDeque::new(),
         }

@@ -128,7 +128,7 @@ impl Lines {
             return Ok(());
         }
         // Nobody asked for what a leaving node hands over.
-        if pass.request != RequestId(0) {
+        if pass.request != RequestId::NONE {
             self.served(pass.subject, from, to)?;
         }
         let queue = pass.queue.iter().map(|waiter| waiter.node);

@@ -43,6 +43,11 @@ impl TryFrom<u16> for NodeId {
     }
 }
 
+impl RequestId {
+    /// Of what goes to somebody who has not asked for it.
+    pub const NONE: Self = Self(0);
+}
+
 impl NodeId {
     /// A host that has not been admitted yet.
     pub const NONE: Self = Self(0);

@@ -224,7 +224,7 @@ impl<X: Extra> Ownership<X> {
 impl Search {
     fn new(backoff: Backoff) -> Self {
         Self {
-            request: RequestId(0),
+            request: RequestId::NONE,
             missing: NodeSet::EMPTY,
             best: (Version(0), NodeId::NONE),
             copies: NodeSet::EMPTY,
@@ -238,7 +238,7 @@ impl Search {
 
     /// Asks again: what it heard does not hold any more.
     pub(super) fn begin_anew(&mut self) {
-        self.request = RequestId(0);
+        self.request = RequestId::NONE;
     }
 
     /// Who can start again. A copy that nobody invalidated is current; a grant is,

@@ -15,7 +15,7 @@ impl Release {
             return cx.emit(Event::Malformed {});
         }
         let me = cx.me();
-        if want.request == RequestId(0) {
+        if want.request == RequestId::NONE {
             return self.note_renewal(me, from, want);
         }
         self.note_regulars(me, from, want);

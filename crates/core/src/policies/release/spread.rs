@@ -60,7 +60,7 @@ impl Release {
             let known = self.heard.get(&to).cloned().unwrap_or_default();
             let told = Told {
                 segment: self.segment,
-                request: RequestId(0),
+                request: RequestId::NONE,
                 news: self.history.since(&known),
             };
             cx.send(to, Message::Told(told));
@@ -91,7 +91,7 @@ impl Release {
             self.held.contains(name)
         });
         for names in names.chunks(Want::LIMIT) {
-            self.send_diffs(cx, to, RequestId(0), names.to_vec(), at_most);
+            self.send_diffs(cx, to, RequestId::NONE, names.to_vec(), at_most);
         }
     }
 

@@ -146,7 +146,7 @@ impl Release {
             for diffs in names.chunks(Want::LIMIT) {
                 let want = Want {
                     segment: self.segment,
-                    request: RequestId(0),
+                    request: RequestId::NONE,
                     diffs: diffs.to_vec(),
                 };
                 cx.send(node, Message::Want(want));

@@ -117,7 +117,7 @@ impl Release {
     /// Diffs have come.
     pub(super) fn diffs(&mut self, cx: &mut Cx<'_>, diffs: &Diffs) {
         let segment = self.segment;
-        let unasked = diffs.request == RequestId(0);
+        let unasked = diffs.request == RequestId::NONE;
         let mut names = Vec::new();
         let mut pages = BTreeSet::new();
         let mut pushed = BTreeSet::new();

@@ -11,9 +11,6 @@ use pagemesh_wire::peer::{
 };
 use pagemesh_wire::{ClientId, NodeId, NodeSet, RequestId, Ticket};
 
-/// The wish of a page that comes though nobody here has asked for it.
-const UNASKED: RequestId = RequestId(0);
-
 impl Desk<'_, '_> {
     /// A read copy.
     pub(super) fn data_arrived(&mut self, from: NodeId, data: &Data) {
@@ -76,7 +73,7 @@ impl Desk<'_, '_> {
         }
         let early = self.page.own.want().and_then(|want| want.early);
         let stashed = self.page.own.passing().is_some();
-        let wanted = self.page.own.wants(pass.request) || pass.request == UNASKED;
+        let wanted = self.page.own.wants(pass.request) || pass.request == RequestId::NONE;
         if !self.page.own.accept(self.cx, from, pass) {
             self.cx.emit(Event::Stale {});
             self.tell_served(pass.request);

@@ -193,7 +193,7 @@ impl Desk<'_, '_> {
     pub(super) fn hand_over(&mut self, to: NodeId) {
         if self.is_owner() && self.busy().is_none_or(|busy| busy.more.gather.is_none()) {
             self.page.own.busy_mut().want = None;
-            self.give(to, RequestId(0), None);
+            self.give(to, RequestId::NONE, None);
         }
     }
 

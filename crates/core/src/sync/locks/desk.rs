@@ -290,7 +290,7 @@ impl Desk<'_, '_> {
         }
         let heir = Waiter {
             node: self.cx.heir(self.key.segment),
-            request: pagemesh_wire::RequestId(0),
+            request: pagemesh_wire::RequestId::NONE,
             access: Access::Write,
             have: None,
         };
