@@ -31,6 +31,7 @@ mod process_deaths;
 mod publishing;
 mod races;
 mod recording;
+mod reductions;
 mod release;
 mod replacement;
 mod sealing;
