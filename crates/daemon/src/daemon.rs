@@ -218,9 +218,7 @@ impl Daemon {
         match got.context("the socket to other daemons is broken")? {
             Got::Datagram(at, from, key) => {
                 let more = hands.network.has_more();
-                let now = self.driver.hears_since().unwrap_or_else(clock::monotonic);
-                self.handle(now, (from, key), at, more);
-                self.came(now);
+                self.handle((from, key), at, more);
                 Ok(true)
             }
             Got::Nothing => Ok(false),
@@ -229,18 +227,25 @@ impl Daemon {
     }
 
     /// Handles a datagram: by itself, or in one turn with those it came together with.
-    fn handle(&mut self, now: u64, whose: (SocketAddr, PublicKey), at: Range<usize>, more: bool) {
+    fn handle(&mut self, whose: (SocketAddr, PublicKey), at: Range<usize>, more: bool) {
         let heard = self.driver.heard();
         let alone = heard == 0 && !more;
         if alone || may_bring_diffs(self.letterbox.at(at.clone())) {
             self.act();
-            let now = if heard == 0 { now } else { clock::monotonic() };
+            let now = clock::monotonic();
+            self.came(now);
             let bytes = self.letterbox.take(at);
             return self.driver.datagram(now, whose, bytes);
         }
+        // What came together came at one time.
+        if heard == 0 {
+            let now = clock::monotonic();
+            self.came(now);
+            self.driver.begin_to_hear(now);
+        }
         self.letterbox.sort(heard, at.clone());
         let bytes = self.letterbox.take(at);
-        if !self.driver.hear(now, whose, bytes) {
+        if !self.driver.hear(whose, bytes) {
             self.act();
         }
     }

@@ -161,19 +161,17 @@ impl Driver {
         self.hands.carry_out(now.0, &mut self.effects, payloads);
     }
 
+    /// Datagrams came together at this time: they are going to be heard.
+    pub(crate) fn begin_to_hear(&mut self, now: u64) {
+        self.began = self.time(Time(now));
+    }
+
     /// One of the datagrams that came together: the node hears it. Nothing is carried
     /// out before [`Driver::act`]. False if that is to come next.
-    pub(crate) fn hear(
-        &mut self,
-        now: u64,
-        (source, key): (SocketAddr, PublicKey),
-        bytes: &[u8],
-    ) -> bool {
-        let now = self.time(Time(now));
-        let now = self.heard.first().map_or(now, |_| self.began);
+    pub(crate) fn hear(&mut self, (source, key): (SocketAddr, PublicKey), bytes: &[u8]) -> bool {
+        let now = self.began;
         let input = Input::Datagram { source, key, bytes };
         if self.heard.is_empty() {
-            self.began = now;
             self.hands.recorder.input(now, &input);
             self.hands.woken = false;
         } else {
@@ -190,11 +188,6 @@ impl Driver {
         });
         let room = self.heard.len() < TURN && effects.len() < ENOUGH;
         room && effects[before..].iter().all(Effect::may_wait)
-    }
-
-    /// When the first of the datagrams came whose effects are not carried out yet.
-    pub(crate) fn hears_since(&self) -> Option<u64> {
-        self.heard.first().map(|_| self.began.0)
     }
 
     /// How many datagrams the node has heard whose effects are not carried out yet.
