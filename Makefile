@@ -22,7 +22,7 @@ all: build
 help:
 	@echo 'make demo     bring up four nodes on this machine and run PageRank on them'
 	@echo 'make test     format, lint and every test'
-	@echo 'make build    everything, optimized; the programs of apps/ in apps/build'
+	@echo 'make build    everything, optimized; the programs of lab/apps/ in lab/apps/build'
 	@echo 'make wheel    the Python package, optimized, into $(TARGET)/wheels'
 	@echo 'make lint     format and lint only'
 	@echo 'make install  into PREFIX=$(PREFIX)'
@@ -32,7 +32,7 @@ help:
 build:
 	@scripts/setup
 	$(CARGO) build --release --workspace --locked
-	$(MAKE) -s -C apps TARGET=$(TARGET)/release
+	$(MAKE) -s -C lab/apps TARGET=$(TARGET)/release
 
 demo:
 	@scripts/setup --lists
@@ -84,4 +84,4 @@ deny:
 
 clean:
 	$(CARGO) clean
-	$(MAKE) -s -C apps clean
+	$(MAKE) -s -C lab/apps clean

@@ -30,7 +30,7 @@ pub(super) fn command(
 pub(super) fn start(command: &mut Command, program: &Path) -> Result<Child> {
     ensure!(
         program.exists(),
-        "no program {}; build it with `make -C apps`, or say where with --programs",
+        "no program {}; build it with `make -C lab/apps`, or say where with --programs",
         program.display()
     );
     command.stdin(Stdio::null());
@@ -124,6 +124,6 @@ mod tests {
     fn a_missing_program_is_named() {
         let program = Path::new("/nonexistent/jacobi");
         let why = start(&mut command(None, None, program), program).unwrap_err();
-        assert!(why.to_string().contains("make -C apps"), "{why}");
+        assert!(why.to_string().contains("make -C lab/apps"), "{why}");
     }
 }

@@ -24,13 +24,13 @@ use std::path::PathBuf;
 /// Measure MIRAGE+'s tables
 #[derive(Args)]
 #[command(
-    after_help = "The programs are those of apps/mirage, built by `make build` or `make -C apps`. All parts \
+    after_help = "The programs are those of lab/apps/mirage, built by `make build` or `make -C lab/apps`. All parts \
                   together take some minutes; with --keep they can be measured one after the other. \
                   Matrix multiply on more nodes than there are processors needs root and control groups."
 )]
 pub(super) struct Mirage {
     /// Where the programs are
-    #[arg(long, value_name = "DIRECTORY", default_value = "apps/build/mirage")]
+    #[arg(long, value_name = "DIRECTORY", default_value = "lab/apps/build/mirage")]
     programs: PathBuf,
     /// Only these parts
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]

@@ -34,7 +34,7 @@ const SHARE: f64 = 0.2;
 /// Measure TreadMarks' programs
 #[derive(Args)]
 #[command(
-    after_help = "The programs are those of apps/, built by `make build` or `make -C apps`. All parts \
+    after_help = "The programs are those of lab/apps/, built by `make build` or `make -C lab/apps`. All parts \
                   together take some minutes; with --keep they can be measured one after the other, \
                   --only some programs at a time. Nodes that run at full speed have a processor \
                   each; as many as there are processors make sense. Slow nodes need root and control \
@@ -42,10 +42,10 @@ const SHARE: f64 = 0.2;
 )]
 pub(super) struct Treadmarks {
     /// Where the programs are
-    #[arg(long, value_name = "DIRECTORY", default_value = "apps/build")]
+    #[arg(long, value_name = "DIRECTORY", default_value = "lab/apps/build")]
     programs: PathBuf,
     /// Where their data is
-    #[arg(long, value_name = "DIRECTORY", default_value = "apps/data")]
+    #[arg(long, value_name = "DIRECTORY", default_value = "lab/apps/data")]
     data: PathBuf,
     /// Only these parts
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]

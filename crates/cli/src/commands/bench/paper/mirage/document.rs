@@ -217,7 +217,7 @@ const HEAD: &str = "# MIRAGE+, measured here
 
 `pagemesh bench paper mirage --report FILE` writes this file: what Fleisch, Hyde and Juul measured in 1994 (i486 at 25 MHz, 10 Mbit/s
 Ethernet, packets of 1 KiB), measured with the same switches ([decision 0022](../decisions/0022-switches-sit-at-the-edge.md)) and the
-programs of `apps/mirage`. S: what comes in is handed to another thread; I: it is handled by whoever received it. H: each packet of 1 KiB is
+programs of `lab/apps/mirage`. S: what comes in is handed to another thread; I: it is handled by whoever received it. H: each packet of 1 KiB is
 acknowledged; B: packets are blasted, one acknowledgement for the page. C: compression. Ratios are ours to theirs.
 What was measured is kept in `mirage.json` (`--keep`), so that parts can be measured again without the others (`--parts`).
 ";

@@ -2,7 +2,7 @@
 //! measured costs.
 //!
 //! As many processes as there shall be nodes run on this host, on real memory, and write down what they do
-//! (`apps/trace`). What stopping them at each page costs is taken out as well as may be;
+//! (`lab/apps/trace`). What stopping them at each page costs is taken out as well as may be;
 //! what of it is left is known from one process that is traced and one that is not, and
 //! all computing is shortened by as much. Costs are those of single operations with daemons awake, times
 //! what makes processes of the replay wait for a lock, a barrier or a page as long as they did in a
@@ -235,7 +235,7 @@ impl<'a> Tracer<'a> {
         let library = std::path::absolute(place.programs.join(LIBRARY))?;
         ensure!(
             library.exists(),
-            "no {}; `make -C apps` builds it",
+            "no {}; `make -C lab/apps` builds it",
             library.display()
         );
         let unique = format!(

@@ -1,6 +1,6 @@
 //! The programs, their sizes, and what the paper says of them.
 
-/// A program of `apps/`. Arguments are separated by blanks; DATA is a directory.
+/// A program of `lab/apps/`. Arguments are separated by blanks; DATA is a directory.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) name: &'static str,

@@ -61,7 +61,7 @@ const HEAD: &str = "\
 # TreadMarks, measured here
 
 `pagemesh bench paper treadmarks --report FILE` writes this file: what Keleher, Cox, Dwarkadas and Zwaenepoel measured in 1994
-(8 DECstation-5000/240, 40 MHz, 100 Mbit/s ATM), measured with the programs of `apps/`. Ratios are ours to theirs.
+(8 DECstation-5000/240, 40 MHz, 100 Mbit/s ATM), measured with the programs of `lab/apps/`. Ratios are ours to theirs.
 [How to read it](../treadmarks.md#measuring).
 
 ";

@@ -41,7 +41,7 @@ fn the_library_guards_the_memory_of_segments() {
     let directory = library_of(&cluster);
     let program = directory.join("guard");
     compile(
-        Path::new(HERE).join("cluster/c/guard.c").as_path(),
+        Path::new(HERE).join("tests/cluster/c/guard.c").as_path(),
         &directory,
         &program,
     );
@@ -67,7 +67,7 @@ fn a_c_program_says_what_it_will_need() {
     let directory = library_of(&cluster);
     let program = directory.join("advise");
     compile(
-        Path::new(HERE).join("cluster/c/advise.c").as_path(),
+        Path::new(HERE).join("tests/cluster/c/advise.c").as_path(),
         &directory,
         &program,
     );
@@ -98,7 +98,7 @@ fn c_programs_share_a_segment_of_policy_release() {
     let directory = library_of(&cluster);
     let program = directory.join("release");
     compile(
-        Path::new(HERE).join("cluster/c/release.c").as_path(),
+        Path::new(HERE).join("tests/cluster/c/release.c").as_path(),
         &directory,
         &program,
     );
@@ -129,7 +129,7 @@ pub(crate) fn library_of(cluster: &Cluster) -> PathBuf {
 }
 
 fn examples() -> Vec<PathBuf> {
-    let directory = format!("{HERE}/../crates/capi/examples");
+    let directory = format!("{HERE}/../../crates/capi/examples");
     let entries = std::fs::read_dir(directory).unwrap();
     let mut all: Vec<_> = entries
         .map(|entry| entry.unwrap().path())
@@ -167,7 +167,7 @@ fn compile(source: &Path, libraries: &Path, program: &Path) {
     let mut compiler = Command::new("cc");
     compiler
         .args(["-std=c99", "-O1", "-Wall", "-Werror"])
-        .arg(format!("-I{HERE}/../crates/capi/include"))
+        .arg(format!("-I{HERE}/../../crates/capi/include"))
         .arg(source)
         .arg("-o")
         .arg(program)

@@ -1,4 +1,4 @@
-//! The interface of TreadMarks programs (T1), and the programs in `apps/` (T22).
+//! The interface of TreadMarks programs (T1), and the programs in `lab/apps/` (T22).
 
 use crate::c_examples::{build_library, library_of};
 use crate::support::{Cluster, Player, finish_all};
@@ -53,7 +53,7 @@ pub(crate) fn compile(directory: &Path, name: &str, compiler: &str, arguments: &
     let program = directory.join(name);
     let output = Command::new(compiler)
         .args(["-O1", "-Wall", "-Wextra", "-Werror"])
-        .arg(format!("-I{HERE}/../crates/capi/include"))
+        .arg(format!("-I{HERE}/../../crates/capi/include"))
         .arg(format!("-Wl,-rpath,{}", directory.display()))
         .arg("-L")
         .arg(directory)
@@ -68,7 +68,7 @@ pub(crate) fn compile(directory: &Path, name: &str, compiler: &str, arguments: &
 }
 
 fn source() -> String {
-    format!("{HERE}/cluster/c/tmk.c")
+    format!("{HERE}/tests/cluster/c/tmk.c")
 }
 
 fn compile_plainly(directory: &Path) -> PathBuf {
@@ -251,7 +251,7 @@ fn processes_that_disagree_are_told() {
     first.wait().unwrap();
 }
 
-/// All programs of `apps/`, with problems small enough for a test.
+/// All programs of `lab/apps/`, with problems small enough for a test.
 const APPS: [(&str, &str); 12] = [
     ("jacobi", "--rows=50 --columns=700 --iterations=13 --halo=5"),
     ("jacobi", "--rows=50 --columns=700 --iterations=5 --halo=1"),
@@ -284,7 +284,7 @@ pub(crate) fn programs() -> &'static Path {
         let programs = Path::new(env!("CARGO_TARGET_TMPDIR")).join("apps");
         let made = Command::new("make")
             .args(["-s", "-j2", "-C"])
-            .arg(format!("{HERE}/../apps"))
+            .arg(format!("{HERE}/../../lab/apps"))
             .arg(format!("LIBRARIES={}", build_library().display()))
             .arg(format!("OUTPUT={}", programs.display()))
             .output()
@@ -311,7 +311,7 @@ fn check_programs(policy: &str) {
     let Some(cluster) = Cluster::of(plan) else {
         return;
     };
-    let data = format!("{HERE}/../apps/data");
+    let data = format!("{HERE}/../../lab/apps/data");
     for (turn, (name, arguments)) in APPS.into_iter().enumerate() {
         let arguments = arguments.replace("DATA", &data);
         let arguments = format!("{arguments} --check -- --policy {policy}");

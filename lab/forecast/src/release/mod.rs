@@ -2,7 +2,7 @@
 //! nodes under a clock of measured costs.
 //!
 //! A [`Trace`] is what one process did to memory, with the time it computed in between
-//! (`apps/trace` writes them down). Processes do here what they did there, each on a host
+//! (`lab/apps/trace` writes them down). Processes do here what they did there, each on a host
 //! of its own, whose daemon and program share a processor; who has which lock when, and who waits at
 //! which barrier for how long, follows. Contents are of no concern: a diff is as long as
 //! the trace says its bytes are. A world of its own, as that of labelled programs in `pagemesh-sim` is:

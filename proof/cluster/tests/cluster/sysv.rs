@@ -39,7 +39,7 @@ impl Stage {
             let mut compiler = Command::new("cc");
             compiler
                 .args(["-std=gnu11", "-O1", "-Wall", "-Werror"])
-                .arg(format!("{HERE}/cluster/c/{name}.c"))
+                .arg(format!("{HERE}/tests/cluster/c/{name}.c"))
                 .arg("-o")
                 .arg(&program);
             run(&mut compiler);

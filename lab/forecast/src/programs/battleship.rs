@@ -8,7 +8,7 @@ use crate::host::{Act, Place, Program};
 use core::time::Duration;
 use pagemesh_wire::peer::Window;
 
-/// A game of `apps/mirage/battleship.c`.
+/// A game of `lab/apps/mirage/battleship.c`.
 #[derive(Clone, Copy, Debug)]
 pub struct Battleship {
     /// Turns of each player.

@@ -9,7 +9,7 @@ use core::time::Duration;
 use pagemesh_wire::peer::Window;
 use std::collections::VecDeque;
 
-/// A multiplication of `apps/mirage/matrix.c`.
+/// A multiplication of `lab/apps/mirage/matrix.c`.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix {
     /// Rows and columns.

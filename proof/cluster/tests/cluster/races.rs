@@ -87,7 +87,7 @@ fn a_race_goes_by_the_name_of_the_variable_that_points_there() {
             return;
         };
         let directory = library_of(&cluster);
-        let source = format!("{HERE}/cluster/c/raced.c");
+        let source = format!("{HERE}/tests/cluster/c/raced.c");
         let program = compile(&directory, "raced", "cc", &[&source, "-lpagemesh"]);
         let said = run(
             &cluster,

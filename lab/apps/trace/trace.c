@@ -8,7 +8,7 @@
  * synchronizes next, as under policy `release`. Between two synchronizations each of them may touch nothing until
  * it stops at a page for the first time, to read and then to write; that, the time of
  * its processor in between, how many bytes of the page it changed, and its locks and
- * barriers become DIRECTORY/RANK.trace, one line each (crates/forecast/src/trace.rs):
+ * barriers become DIRECTORY/RANK.trace, one line each (lab/forecast/src/trace.rs):
  *
  *     w NANOSECONDS    computes
  *     l PAGE           reads a page for the first time since it last synchronized
