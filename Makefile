@@ -69,13 +69,14 @@ lint:
 
 install: build
 	install -D -m 755 $(TARGET)/release/pagemesh $(DESTDIR)$(PREFIX)/bin/pagemesh
+	install -D -m 755 $(TARGET)/release/pagemesh-bench $(DESTDIR)$(PREFIX)/bin/pagemesh-bench
 	install -d $(COMPLETIONS)
 	$(TARGET)/release/pagemesh completions bash > $(COMPLETIONS)/pagemesh
 	$(MAKE) -C crates/capi install TARGET=$(TARGET)/release
 	install -D -m 755 $(TARGET)/release/libpagemesh_sysv.so $(DESTDIR)$(PREFIX)/lib/libpagemesh-sysv.so
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/pagemesh $(COMPLETIONS)/pagemesh $(DESTDIR)$(PREFIX)/lib/libpagemesh-sysv.so
+	rm -f $(DESTDIR)$(PREFIX)/bin/pagemesh $(DESTDIR)$(PREFIX)/bin/pagemesh-bench $(COMPLETIONS)/pagemesh $(DESTDIR)$(PREFIX)/lib/libpagemesh-sysv.so
 	$(MAKE) -C crates/capi uninstall
 
 deny:

@@ -5,9 +5,9 @@ use crate::commands::{
     members, probe, run, sandbox, segment, status, version,
 };
 use crate::exit::Exit;
+use crate::global::Global;
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::path::PathBuf;
+use clap::{Parser, Subcommand};
 
 /// Shared memory between the processes of several hosts.
 #[derive(Parser)]
@@ -24,61 +24,6 @@ pub(crate) struct Cli {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-/// Flags of every command.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Global {
-    /// How to print results
-    #[arg(
-        short,
-        long,
-        global = true,
-        value_enum,
-        default_value_t,
-        env = "PAGEMESH_OUTPUT"
-    )]
-    pub(crate) output: Format,
-    /// Say more on standard error; twice for everything
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    pub(crate) verbose: u8,
-    /// Say only what went wrong
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
-    pub(crate) quiet: bool,
-    /// The daemon's socket
-    #[arg(long, global = true, value_name = "PATH", env = "PAGEMESH_SOCKET")]
-    pub(crate) socket: Option<PathBuf>,
-    /// How to write the log on standard error
-    #[arg(
-        long,
-        global = true,
-        value_enum,
-        default_value_t,
-        env = "PAGEMESH_LOG_FORMAT"
-    )]
-    pub(crate) log_format: LogFormat,
-}
-
-/// How results are printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// Columns for people.
-    #[default]
-    Table,
-    /// More columns.
-    Wide,
-    /// For programs; carries `schema_version`.
-    Json,
-}
-
-/// How the log is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
 }
 
 #[derive(Subcommand)]
@@ -110,7 +55,7 @@ pub(crate) enum Command {
     Sandbox(sandbox::SandboxCommand),
     /// Find what keeps PageMesh from working here, and how to cure it
     Doctor(doctor::Doctor),
-    /// Measure
+    /// Measure this machine and network, with the program pagemesh-bench
     Bench(bench::Bench),
     /// See it work: PageRank of this machine's packages on four nodes
     Demo(demo::Demo),

@@ -1,7 +1,7 @@
 //! One module a command.
 
-use crate::cli::Global;
 use crate::control::Control;
+use crate::global::Global;
 use anyhow::Result;
 use std::path::PathBuf;
 

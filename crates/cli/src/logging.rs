@@ -1,6 +1,6 @@
 //! Where log lines go: standard error, and only there.
 
-use crate::cli::{Global, LogFormat};
+use crate::global::{Global, LogFormat};
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 

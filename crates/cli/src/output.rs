@@ -1,26 +1,29 @@
 //! Results on standard output: columns for people, JSON for programs.
 
-use crate::cli::Format;
+use crate::global::Format;
 use anyhow::Result;
 use serde_json::{Map, Value};
 use std::io::{self, Write};
 
 /// Version of every JSON document printed here. Raised when a field changes
 /// its meaning or vanishes, not when one is added.
-pub(crate) const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 1;
 
 /// Columns without borders.
-pub(crate) struct Table(comfy_table::Table);
+pub struct Table(comfy_table::Table);
 
 impl Table {
-    pub(crate) fn new(header: &[&str]) -> Self {
+    /// A table with no rows yet.
+    #[must_use]
+    pub fn new(header: &[&str]) -> Self {
         let mut table = comfy_table::Table::new();
         table.load_style(comfy_table::presets::NOTHING);
         table.set_header(header);
         Self(table)
     }
 
-    pub(crate) fn row<I>(&mut self, cells: I)
+    /// Adds a row.
+    pub fn row<I>(&mut self, cells: I)
     where
         I: IntoIterator,
         I::Item: ToString,
@@ -29,7 +32,8 @@ impl Table {
     }
 
     /// The lines, without the spaces comfy-table puts at both ends.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
         self.0
             .lines()
             .map(|line| {
@@ -41,13 +45,20 @@ impl Table {
             .collect()
     }
 
-    pub(crate) fn print(&self) -> Result<()> {
+    /// Prints it.
+    ///
+    /// # Errors
+    /// As [`lines`].
+    pub fn print(&self) -> Result<()> {
         lines(self.lines())
     }
 }
 
 /// Prints lines. A reader that has seen enough (`| head`) is no error.
-pub(crate) fn lines<I>(lines: I) -> Result<()>
+///
+/// # Errors
+/// If standard output cannot be written for another reason.
+pub fn lines<I>(lines: I) -> Result<()>
 where
     I: IntoIterator,
     I::Item: AsRef<str>,
@@ -63,7 +74,10 @@ where
 }
 
 /// Prints a JSON object, with `schema_version`.
-pub(crate) fn json(body: Value) -> Result<()> {
+///
+/// # Errors
+/// As [`lines`].
+pub fn json(body: Value) -> Result<()> {
     let mut document = Map::new();
     document.insert("schema_version".to_owned(), SCHEMA_VERSION.into());
     match body {
@@ -76,7 +90,10 @@ pub(crate) fn json(body: Value) -> Result<()> {
 }
 
 /// Prints a sentence in table formats, a document in JSON.
-pub(crate) fn told(format: Format, sentence: &str, document: Value) -> Result<()> {
+///
+/// # Errors
+/// As [`lines`].
+pub fn told(format: Format, sentence: &str, document: Value) -> Result<()> {
     match format {
         Format::Json => json(document),
         Format::Table | Format::Wide => lines([sentence]),

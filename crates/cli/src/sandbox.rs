@@ -38,6 +38,9 @@ use std::time::{Duration, Instant};
 use crate::commands::key;
 use crate::control::Control;
 
+/// Names the program `pagemesh` whose daemons a sandbox of another program runs.
+pub const PROGRAM_VARIABLE: &str = "PAGEMESH_PROGRAM";
+
 /// How long nodes may take to become members.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -460,7 +463,7 @@ fn find_program(plan: &Plan) -> Result<PathBuf> {
         // Survives the replacement of the file while we run.
         return Ok(PathBuf::from(format!("/proc/{}/exe", std::process::id())));
     }
-    if let Some(program) = std::env::var_os("PAGEMESH_PROGRAM") {
+    if let Some(program) = std::env::var_os(PROGRAM_VARIABLE) {
         return Ok(program.into());
     }
     this.ancestors()

@@ -315,3 +315,47 @@ fn scripts_can_ask_for_version_and_completions() {
         assert!(script.contains("sandbox"));
     }
 }
+
+/// A copy of the program in a directory of its own, that finds nothing in PATH.
+fn alone(directory: &Path, arguments: &[&str]) -> Command {
+    let program = directory.join("pagemesh");
+    if !program.exists() {
+        std::fs::copy(PROGRAM, &program).unwrap();
+    }
+    let mut command = Command::new(program);
+    command.args(arguments).env("PATH", directory.join("bin"));
+    command
+}
+
+#[test]
+fn bench_starts_the_program_that_measures_or_says_how_to_get_it() {
+    let directory = scratch("bench");
+    let (_, err) = ends(&mut alone(&directory, &["bench", "fault"]), 127);
+    assert!(err.contains("`make install`"), "{err}");
+    let write = |place: &Path, word: &str| {
+        let script = format!("#!/bin/sh\necho {word} \"$@\"\necho $PAGEMESH_PROGRAM\nexit 4\n");
+        std::fs::create_dir_all(place).unwrap();
+        let file = place.join("pagemesh-bench");
+        std::fs::write(&file, script).unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    let bin = directory.join("bin");
+    write(&bin, "found");
+    let line = [
+        "-vo", "wide", "bench", "fault", "--count", "20", "-o", "json",
+    ];
+    let (out, _) = ends(&mut alone(&directory, &line), 4);
+    let expected = "found --output wide --log-format text --verbose fault --count 20 -o json\n";
+    assert_eq!(
+        out,
+        format!("{expected}{}\n", directory.join("pagemesh").display())
+    );
+    // One beside the program comes before one in PATH, and help is the other program's.
+    write(&directory, "beside");
+    let (out, _) = ends(&mut alone(&directory, &["bench", "--help"]), 4);
+    assert!(
+        out.starts_with("beside --output table") && out.contains(" --help\n"),
+        "{out}"
+    );
+    std::fs::remove_dir_all(directory).unwrap();
+}

@@ -1,7 +1,8 @@
 //! `pagemesh completions`: a script that completes this command line.
 
-use crate::cli::{Cli, Global};
+use crate::cli::Cli;
 use crate::exit::Exit;
+use crate::global::Global;
 use anyhow::Result;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;

@@ -1,7 +1,7 @@
 //! `pagemesh counters`: what this node has done since its start.
 
-use crate::cli::{Format, Global};
 use crate::exit::Exit;
+use crate::global::{Format, Global};
 use crate::output::{self, Table};
 use anyhow::Result;
 use clap::Args;

@@ -4,8 +4,8 @@ mod ready;
 mod settings;
 
 use super::sandbox::{Compress, Wait};
-use crate::cli::Global;
 use crate::exit::Exit;
+use crate::global::Global;
 use anyhow::Result;
 use clap::Args;
 use clap::builder::BoolishValueParser;

@@ -1,8 +1,8 @@
 //! `pagemesh debug`: what a daemon knows of itself.
 
-use crate::cli::Global;
 use crate::control::unexpected;
 use crate::exit::Exit;
+use crate::global::Global;
 use crate::output;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};

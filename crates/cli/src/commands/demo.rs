@@ -5,8 +5,8 @@ mod traffic;
 
 use super::sandbox::{Shape, run_on_all};
 use crate::apps::pagerank::Outcome;
-use crate::cli::{Format, Global};
 use crate::exit::Exit;
+use crate::global::{Format, Global};
 use crate::interrupts::Interrupts;
 use crate::output;
 use crate::ranks::Care;

@@ -5,8 +5,8 @@ mod kernel;
 mod memory;
 mod network;
 
-use crate::cli::{Format, Global};
 use crate::exit::Exit;
+use crate::global::{Format, Global};
 use crate::output;
 use anyhow::Result;
 use clap::Args;

@@ -1,8 +1,8 @@
 //! `pagemesh ipcs` and `ipcrm`: System V objects of the cluster.
 
-use crate::cli::{Format, Global};
 use crate::control::Control;
 use crate::exit::{Exit, Trouble};
+use crate::global::{Format, Global};
 use crate::output::{self, Table};
 use anyhow::{Result, bail, ensure};
 use clap::{ArgGroup, Args};

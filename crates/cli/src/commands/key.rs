@@ -1,8 +1,8 @@
 //! `pagemesh key`: the keys by which nodes of a cluster know each other.
 
-use crate::cli::Global;
 use crate::config;
 use crate::exit::{Exit, Trouble};
+use crate::global::Global;
 use crate::output;
 use crate::units::parse_duration;
 use anyhow::{Context as _, Result, bail};

@@ -2,8 +2,8 @@
 //! were made on it do not.
 
 use super::ipc;
-use crate::cli::Global;
 use crate::exit::Exit;
+use crate::global::Global;
 use crate::output;
 use anyhow::Result;
 use clap::Args;

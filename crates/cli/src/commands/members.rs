@@ -1,7 +1,7 @@
 //! `pagemesh members`: who takes part.
 
-use crate::cli::{Format, Global};
 use crate::exit::Exit;
+use crate::global::{Format, Global};
 use crate::output::{self, Table};
 use anyhow::Result;
 use clap::Args;

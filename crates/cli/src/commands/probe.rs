@@ -1,8 +1,8 @@
 //! `pagemesh probe`: the round trip to a node, through every layer (M24).
 
-use crate::cli::Global;
 use crate::control::Control;
 use crate::exit::Exit;
+use crate::global::Global;
 use crate::output;
 use crate::units::nanos;
 use anyhow::{Context, Result};

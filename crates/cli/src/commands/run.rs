@@ -1,9 +1,9 @@
 //! `pagemesh run`: one program on the nodes of the cluster.
 
 use super::races::{self, Races};
-use crate::cli::Global;
 use crate::control::Control;
 use crate::exit::Exit;
+use crate::global::Global;
 use crate::interrupts::Interrupts;
 use crate::preload;
 use crate::ranks::{self, Care, Copy, Event, RemoteCopy};

@@ -1,8 +1,8 @@
 //! `pagemesh sandbox`: a cluster on this machine, for a program or for a look.
 
 use super::races::Races;
-use crate::cli::{Format, Global};
 use crate::exit::Exit;
+use crate::global::{Format, Global};
 use crate::interrupts::Interrupts;
 use crate::output;
 use crate::preload;

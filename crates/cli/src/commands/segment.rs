@@ -5,9 +5,9 @@ mod inspect;
 mod sharing;
 mod show;
 
-use crate::cli::{Format, Global};
 use crate::control::unexpected;
 use crate::exit::Exit;
+use crate::global::{Format, Global};
 use crate::output;
 use anyhow::Result;
 use clap::{Args, Subcommand};

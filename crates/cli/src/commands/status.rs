@@ -1,7 +1,7 @@
 //! `pagemesh status`: is all well, and what to do if not.
 
-use crate::cli::{Format, Global};
 use crate::exit::Exit;
+use crate::global::{Format, Global};
 use crate::output;
 use crate::units::nanos;
 use anyhow::Result;

@@ -1,7 +1,7 @@
 //! `pagemesh version`.
 
-use crate::cli::Global;
 use crate::exit::Exit;
+use crate::global::Global;
 use crate::output;
 use anyhow::Result;
 use clap::Args;

@@ -30,7 +30,9 @@ pub struct Trace {
 
 /// A line that no trace has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {0} of a trace makes no sense: {1:?}; write it anew with this version's lab/apps/trace")]
+#[error(
+    "line {0} of a trace makes no sense: {1:?}; write it anew with this version's lab/apps/trace"
+)]
 pub struct BadTrace(usize, String);
 
 /// No heap of a forecast has more pages.

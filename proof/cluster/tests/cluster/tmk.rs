@@ -331,13 +331,15 @@ fn check_programs(policy: &str) {
     }
 }
 
-/// What `bench paper` says, told so.
+/// The document that `pagemesh-bench paper` prints.
 pub(crate) fn bench_paper(arguments: &[&str]) -> serde_json::Value {
-    let program = env!("CARGO_BIN_EXE_pagemesh-under-test");
-    let output = Command::new(program)
-        .args(["-o", "json", "bench", "paper"])
+    let output = Command::new(env!("CARGO_BIN_EXE_pagemesh-bench-under-test"))
+        .args(["-o", "json", "paper"])
         .args(arguments)
-        .env("PAGEMESH_PROGRAM", program)
+        .env(
+            "PAGEMESH_PROGRAM",
+            env!("CARGO_BIN_EXE_pagemesh-under-test"),
+        )
         .output()
         .unwrap();
     let words = String::from_utf8_lossy(&output.stderr);

@@ -1,11 +1,11 @@
 //! What the daemon shall be: flags over environment over files over defaults.
 
 use super::Daemon;
-use crate::cli::Global;
 use crate::commands::key::key_file;
 use crate::commands::sandbox::{Compress, Wait};
 use crate::config::Config;
 use crate::exit::{Exit, Trouble};
+use crate::global::Global;
 use anyhow::Result;
 use clap::ValueEnum;
 use pagemesh_daemon::keeper::Keeping;

@@ -1,9 +1,9 @@
 //! `pagemesh segment create`.
 
 use super::show;
-use crate::cli::{Format, Global};
 use crate::control::unexpected;
 use crate::exit::Exit;
+use crate::global::{Format, Global};
 use crate::output;
 use crate::units::{parse_duration, parse_size};
 use anyhow::Result;

@@ -1,9 +1,9 @@
 //! `pagemesh segment inspect`: where the pages are, as this node knows it.
 
 use super::{sharing, show};
-use crate::cli::{Format, Global};
 use crate::control::unexpected;
 use crate::exit::Exit;
+use crate::global::{Format, Global};
 use crate::output::{self, Table};
 use crate::units::parse_duration;
 use anyhow::Result;

@@ -1,7 +1,7 @@
 //! `segment inspect --sharing`: true or false sharing, where, and what to do (MB5).
 
-use crate::cli::Format;
 use crate::control::{Control, unexpected};
+use crate::global::Format;
 use crate::output::{self, Table};
 use anyhow::Result;
 use pagemesh_wire::PageIndex;

@@ -8,8 +8,8 @@ use super::super::super::{Waiting, compress, raw};
 use super::document::{Document, Section, number, percent};
 use super::faults::{INTERRUPT_BLAST, PLAIN, Pair, Setting};
 use super::programs::{Place, alone, together, words};
-use crate::sandbox::{Plan, Sandbox};
 use anyhow::{Context, Result};
+use pagemesh_cli::sandbox::{Plan, Sandbox};
 use pagemesh_compress::{Codec, PAGE, pack};
 use pagemesh_forecast::{self as forecast, Costs, Steps};
 use pagemesh_wire::peer::Window;
@@ -223,7 +223,7 @@ impl Busy {
     fn start(cpu: usize) -> Result<Self> {
         let this = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(this);
-        command.args(["bench", "burn", "--give-way", &u64::MAX.to_string()]);
+        command.args(["burn", "--give-way", &u64::MAX.to_string()]);
         pagemesh_os::netns::die_with_parent(&mut command);
         let child = command.stdout(Stdio::null()).spawn()?;
         let busy = Self(child);

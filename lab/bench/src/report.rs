@@ -1,8 +1,8 @@
 //! What a benchmark found: rows for people and for scripts.
 
-use crate::cli::Format;
-use crate::output::{self, Table};
 use anyhow::Result;
+use pagemesh_cli::Format;
+use pagemesh_cli::output::{self, Table};
 use serde::{Deserialize, Serialize};
 use std::fs;
 

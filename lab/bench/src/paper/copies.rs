@@ -2,8 +2,8 @@
 //! together, and asked how long they took.
 
 use super::quota::Quota;
-use crate::sandbox::Node;
 use anyhow::{Context, Result, bail, ensure};
+use pagemesh_cli::sandbox::Node;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};

@@ -11,9 +11,9 @@ use super::Waiting;
 use super::report::{Report, Samples};
 use super::seats::Seats;
 use super::stage::Stage;
-use crate::sandbox::Plan;
 use anyhow::Result;
 use clap::Args;
+use pagemesh_cli::sandbox::Plan;
 use std::collections::BTreeMap;
 
 /// Faults, locks and barriers beside MPI's one-sided operations, a Redis and TCP

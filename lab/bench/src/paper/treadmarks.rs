@@ -11,14 +11,14 @@ mod samples;
 mod tables;
 
 use super::quota::Quota;
-use crate::cli::{Format, Global};
-use crate::exit::Exit;
-use crate::output;
-use crate::sandbox::Plan;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use document::{Document, Forecast, Run};
 use pagemesh::Policy;
+use pagemesh_cli::Exit;
+use pagemesh_cli::output;
+use pagemesh_cli::sandbox::Plan;
+use pagemesh_cli::{Format, Global};
 use program::{PROGRAMS, Program, Size};
 use run::{Place, Stand};
 use samples::Samples;

@@ -4,8 +4,8 @@
 use super::document::{Document, Section, number, percent};
 use super::literature;
 use super::programs::{Place, alone, counters, on_one_processor, together, words};
-use crate::sandbox::{Plan, Sandbox};
 use anyhow::Result;
+use pagemesh_cli::sandbox::{Plan, Sandbox};
 use std::path::Path;
 
 /// Turns of each player, the paper's and ours.

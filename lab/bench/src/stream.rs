@@ -5,9 +5,9 @@ use super::agent::Order;
 use super::report::{Report, Samples};
 use super::stage::Stage;
 use super::{ETHERNET_JUMBO, Effort, Waiting};
-use crate::sandbox::Plan;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
+use pagemesh_cli::sandbox::Plan;
 
 /// How fast a segment is read and written from front to back
 #[derive(Args, Clone, Debug)]

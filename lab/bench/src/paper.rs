@@ -5,10 +5,10 @@ mod mirage;
 mod quota;
 mod treadmarks;
 
-use crate::cli::Global;
-use crate::exit::Exit;
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use pagemesh_cli::Exit;
+use pagemesh_cli::Global;
 
 /// What a paper measured, beside its figures
 #[derive(Args)]

@@ -5,9 +5,9 @@ use super::Waiting;
 use super::agent::Order;
 use super::report::{Report, Samples};
 use super::stage::Stage;
-use crate::sandbox::Plan;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use pagemesh_cli::sandbox::Plan;
 use std::time::Duration;
 
 /// What lost datagrams cost, beside a TCP stream that loses as many

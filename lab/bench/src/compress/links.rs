@@ -1,12 +1,12 @@
 //! Faults that move pages of one kind, and walks through many of them, with and without
 //! compression.
 
-use crate::commands::bench::agent::Order;
-use crate::commands::bench::report::{Report, Samples};
-use crate::commands::bench::stage::Stage;
-use crate::commands::bench::{Effort, Waiting, fault, stream};
-use crate::sandbox::Plan;
+use crate::agent::Order;
+use crate::report::{Report, Samples};
+use crate::stage::Stage;
+use crate::{Effort, Waiting, fault, stream};
 use anyhow::Result;
+use pagemesh_cli::sandbox::Plan;
 
 /// What pages hold that are read here and there.
 const KINDS: [&str; 4] = ["zeros", "doubles", "text", "noise"];

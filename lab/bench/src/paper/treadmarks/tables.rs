@@ -2,7 +2,7 @@
 
 use super::document::{Document, Forecast, Run};
 use super::literature::{WATER_RATES, WATER_SECONDS};
-use crate::output::Table;
+use pagemesh_cli::output::Table;
 
 /// A table before it has a form.
 struct Sheet {

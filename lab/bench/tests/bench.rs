@@ -2,11 +2,23 @@
 
 #![allow(missing_docs, reason = "a test")]
 
-mod common;
-
-use common::{json, pagemesh};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+
+/// The document that the program prints.
+#[track_caller]
+fn measure(arguments: &str) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pagemesh-bench"));
+    command.args(arguments.split(' ')).args(["-o", "json"]);
+    command.stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {errors}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["schema_version"], 1);
+    document
+}
 
 fn rows(report: &Value) -> &Vec<Value> {
     report["rows"].as_array().unwrap()
@@ -27,8 +39,7 @@ fn row<'a>(report: &'a Value, name: &str) -> Option<&'a Value> {
 /// Every peer is in the table, or there is a reason why not.
 #[test]
 fn peers_stand_beside_us_or_it_is_said_why_not() {
-    let arguments = "bench peers --count 20 --rounds 1 --placing pinned -o json";
-    let report = json(&mut pagemesh(&arguments.split(' ').collect::<Vec<_>>()));
+    let report = measure("peers --count 20 --rounds 1 --placing pinned");
     assert_eq!(report["bench"], "peers");
     let measured: BTreeSet<&str> = rows(&report)
         .iter()
@@ -69,9 +80,7 @@ fn peers_stand_beside_us_or_it_is_said_why_not() {
 /// A tenth of all datagrams is lost: everything arrives, and not many more are sent.
 #[test]
 fn losses_are_bounded() {
-    let report = json(&mut pagemesh(&[
-        "bench", "loss", "--size", "2", "--rounds", "1", "-o", "json",
-    ]));
+    let report = measure("loss --size 2 --rounds 1");
     assert!(row(&report, "read/0_of_1000_lost").is_some());
     if skipped(&report).is_empty() {
         let lost = row(&report, "asked_again_per_lost/100_of_1000_lost").unwrap();
@@ -90,9 +99,7 @@ fn losses_are_bounded() {
 /// Of two that contend, each has at least 40 % of the turns.
 #[test]
 fn a_slow_node_gets_its_turns() {
-    let report = json(&mut pagemesh(&[
-        "bench", "turns", "--millis", "300", "-o", "json",
-    ]));
+    let report = measure("turns --millis 300");
     let shares: Vec<&Value> = rows(&report)
         .iter()
         .filter(|row| {

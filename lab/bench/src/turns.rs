@@ -6,9 +6,9 @@ use super::agent::Order;
 use super::report::Report;
 use super::seats::{pin_process, processor};
 use super::stage::Stage;
-use crate::sandbox::Plan;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use pagemesh_cli::sandbox::Plan;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -155,7 +155,7 @@ impl Burner {
     fn start() -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
-        command.args(["bench", "burn", &u64::MAX.to_string()]);
+        command.args(["burn", &u64::MAX.to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         pagemesh_os::netns::die_with_parent(&mut command);
         let burner = Self(command.spawn().context("cannot start a burner")?);

@@ -1,10 +1,10 @@
 //! A process that computes and does nothing else: the ceiling of speedups where
 //! processors are limited.
 
-use crate::exit::Exit;
-use crate::output;
 use anyhow::Result;
 use clap::Args;
+use pagemesh_cli::Exit;
+use pagemesh_cli::output;
 use std::hint::black_box;
 use std::time::Instant;
 

@@ -3,8 +3,8 @@
 use super::super::super::seats::pin_process;
 use super::super::copies;
 use super::super::quota::Quota;
-use crate::sandbox::Sandbox;
 use anyhow::{Context, Result};
+use pagemesh_cli::sandbox::Sandbox;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Child;

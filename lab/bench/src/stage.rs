@@ -4,9 +4,9 @@ use super::agent::{Answer, Order};
 use super::report::Samples;
 use super::seats::{Seats, pin_process};
 use super::{Effort, Waiting, raw};
-use crate::control::unexpected;
-use crate::sandbox::{Plan, Sandbox};
 use anyhow::{Context, Result, bail};
+use pagemesh_cli::control::unexpected;
+use pagemesh_cli::sandbox::{Plan, Sandbox};
 use pagemesh_wire::local::{Reply, Request, Stamp};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Write};
@@ -102,7 +102,7 @@ impl Stage {
         let mut agents = Vec::new();
         for (index, node) in sandbox.nodes().iter().enumerate() {
             let mut command = node.command(&program);
-            command.args(["bench", "agent"]);
+            command.arg("agent");
             if let Some(cpu) = seats.processor(index) {
                 pin_process(node.pid(), cpu).context("cannot pin a daemon")?;
                 command.args(["--cpu", &cpu.to_string()]);

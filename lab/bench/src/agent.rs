@@ -3,10 +3,10 @@
 
 use super::peers::redis;
 use super::{compress, forged, raw, tcp, walk};
-use crate::exit::Exit;
 use anyhow::{Context, Result};
 use clap::Args;
 use pagemesh::{Access, Advice, Mapping, Mesh, Options, Policy, Segment};
+use pagemesh_cli::Exit;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 use std::net::SocketAddr;

@@ -5,8 +5,8 @@ use super::document::{Document, Section, number};
 use super::literature;
 use super::plot::{Figure, svg};
 use super::programs::{Place, alone, together, words};
-use crate::sandbox::{Plan, Sandbox};
 use anyhow::Result;
+use pagemesh_cli::sandbox::{Plan, Sandbox};
 use std::path::Path;
 
 const SITES: std::ops::RangeInclusive<usize> = 2..=7;

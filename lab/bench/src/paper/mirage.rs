@@ -13,12 +13,12 @@ mod plot;
 mod programs;
 mod summary;
 
-use crate::cli::{Format, Global};
-use crate::exit::Exit;
-use crate::output;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use document::Document;
+use pagemesh_cli::Exit;
+use pagemesh_cli::output;
+use pagemesh_cli::{Format, Global};
 use std::path::PathBuf;
 
 /// Measure MIRAGE+'s tables
@@ -30,7 +30,11 @@ use std::path::PathBuf;
 )]
 pub(super) struct Mirage {
     /// Where the programs are
-    #[arg(long, value_name = "DIRECTORY", default_value = "lab/apps/build/mirage")]
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        default_value = "lab/apps/build/mirage"
+    )]
     programs: PathBuf,
     /// Only these parts
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]

@@ -4,8 +4,8 @@ use super::super::super::agent::Order;
 use super::super::super::report::Samples;
 use super::super::super::stage::Stage;
 use super::super::super::{Waiting, fault, stream};
-use crate::sandbox::Plan;
 use anyhow::Result;
+use pagemesh_cli::sandbox::Plan;
 use pagemesh_wire::local::{Stamp, StampKind};
 use std::collections::BTreeMap;
 

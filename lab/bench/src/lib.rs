@@ -1,0 +1,199 @@
+//! The command `pagemesh-bench`, as a library: measures, as ratios to what stands beside
+//! it in the same run. One module a benchmark.
+
+#![forbid(unsafe_code)]
+
+mod agent;
+mod burn;
+mod compress;
+mod detect;
+mod diff;
+mod fault;
+mod forged;
+mod loss;
+mod memory;
+mod paper;
+mod peers;
+mod raw;
+mod recorder;
+mod report;
+mod seats;
+mod stage;
+mod stream;
+mod sync;
+mod tcp;
+mod turns;
+mod walk;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use pagemesh_cli::{Exit, Global};
+use report::Report;
+use std::process::ExitCode;
+
+/// Measure PageMesh on this machine and network.
+#[derive(Parser)]
+#[command(name = "pagemesh-bench", version, propagate_version = true)]
+struct Bench {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    which: Which,
+}
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let bench = Bench::parse();
+    pagemesh_cli::run("pagemesh-bench", &bench.global, |global| {
+        bench.which.run(global)
+    })
+}
+
+#[derive(Subcommand)]
+enum Which {
+    /// What a fault costs, beside the raw exchange of the same bytes
+    Fault(Effort),
+    /// What it costs to make pages smaller for the wire, and how small they become
+    Compress(Effort),
+    /// What it costs to find, encode and apply the changes of a page
+    Diff(Effort),
+    /// How many forged datagrams a second leave good faults under twice their latency
+    Forged(Effort),
+    /// What a daemon needs to remember of a page
+    Memory(memory::Memory),
+    /// What the flight recorder adds to a fault, beside a cluster without one
+    Recorder(Effort),
+    /// What lost datagrams cost, beside TCP
+    Loss(loss::Loss),
+    /// Faults, locks and barriers beside MPI's one-sided operations, a Redis and TCP
+    Peers(peers::Peers),
+    /// How fast a segment is read and written from front to back, beside TCP
+    Stream(stream::Stream),
+    /// What locks and barriers cost, beside the raw round trip
+    Sync(Effort),
+    /// What a paper measured, beside its figures
+    Paper(paper::Paper),
+    /// Whether a slow node gets its turns at a page and a lock for which a fast one contends
+    Turns(turns::Turns),
+    /// A process that only computes
+    #[command(hide = true)]
+    Burn(burn::Burn),
+    /// One process of a benchmark, told what to do on its standard input
+    #[command(hide = true)]
+    Agent(agent::Agent),
+}
+
+/// How long to measure, and how daemons wait meanwhile.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Effort {
+    /// Measurements per round
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=4000))]
+    count: u32,
+    /// Rounds, baseline and measurement in turn, after one to warm up
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Only this way of waiting; both by default
+    #[arg(long, value_enum)]
+    waiting: Option<Waiting>,
+    /// Keep idle processors awake (`/dev/cpu_dma_latency`), baseline included
+    #[arg(long)]
+    latency: bool,
+    /// Largest packet between the nodes
+    #[arg(long, default_value_t = ETHERNET_JUMBO, value_parser = clap::value_parser!(u32).range(576..=65535))]
+    mtu: u32,
+    /// Measure only rows whose names begin so
+    #[arg(long, value_name = "PREFIX")]
+    only: Option<String>,
+}
+
+/// Packets of this size carry a page at once.
+const ETHERNET_JUMBO: u32 = 9000;
+
+/// How daemons and the raw baseline wait for a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Waiting {
+    /// Ask again and again.
+    Spin,
+    /// Sleep until the kernel wakes us.
+    Block,
+}
+
+impl Waiting {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Block => "block",
+        }
+    }
+}
+
+impl Effort {
+    /// The round that counts for nothing.
+    const WARM_UP: u32 = 0;
+
+    /// Rounds of threads that fault at once.
+    const CROWD_ROUNDS: u32 = 5;
+
+    /// All rounds.
+    fn rounds(&self) -> std::ops::RangeInclusive<u32> {
+        Self::WARM_UP..=self.rounds
+    }
+
+    /// Whether one of these rows is wanted.
+    fn wants(&self, rows: &[&str]) -> bool {
+        let only = self.only.as_deref().unwrap_or_default();
+        rows.iter().any(|row| row.starts_with(only))
+    }
+
+    fn waitings(&self) -> Vec<Waiting> {
+        self.waiting
+            .map_or_else(|| vec![Waiting::Spin, Waiting::Block], |one| vec![one])
+    }
+}
+
+impl Which {
+    fn run(self, global: &Global) -> Result<Exit> {
+        let report = match self {
+            Self::Fault(effort) => each_waiting("fault", &effort, fault::measure)?,
+            Self::Forged(effort) => each_waiting("forged", &effort, forged::measure)?,
+            Self::Recorder(effort) => each_waiting("recorder", &effort, recorder::measure)?,
+            Self::Sync(effort) => each_waiting("sync", &effort, sync::measure)?,
+            Self::Compress(effort) => compress::measure(&effort)?,
+            Self::Diff(effort) => diff::measure(&effort),
+            Self::Memory(memory) => memory.measure()?,
+            Self::Loss(loss) => loss.measure()?,
+            Self::Peers(peers) => peers.measure()?,
+            Self::Turns(turns) => turns.measure()?,
+            Self::Stream(stream) => stream.measure()?,
+            Self::Agent(agent) => return agent.run(),
+            Self::Burn(burn) => return burn.run(),
+            Self::Paper(paper) => return paper.run(global),
+        };
+        report.print(global.output)?;
+        Ok(Exit::OK)
+    }
+}
+
+fn each_waiting(
+    name: &'static str,
+    effort: &Effort,
+    measure: fn(&Effort, Waiting, &mut Report) -> Result<()>,
+) -> Result<Report> {
+    let mut report = Report::new(name);
+    for waiting in effort.waitings() {
+        measure(effort, waiting, &mut report)?;
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Bench::command().debug_assert();
+    }
+}
