@@ -14,7 +14,7 @@ use crate::{Codec, PAGE};
 const LONGEST_PAUSE: u32 = 128;
 /// An average forgets a 1/8 with every page.
 const WEIGHT: f64 = 1.0 / 8.0;
-/// What unpacking takes, of the time of packing, at most (FLOORS: 0.15 to 0.6).
+/// What unpacking takes, of the time of packing, at most (docs/design/kernel.md, "What a page costs").
 const UNPACKING: f64 = 0.6;
 /// The fastest a codec was ever seen, nanoseconds a page: what it is expected to
 /// cost before it was measured.

@@ -24,7 +24,7 @@ pub enum Input<'a> {
         bytes: &'a [u8],
     },
     /// A thread of a local process stopped at a page. May come again and again
-    /// for one access (`KERNEL.md` item 1); repetitions cost nothing.
+    /// for one access (docs/design/kernel.md, "Faults are repeated"); repetitions cost nothing.
     Fault {
         /// In which mapping.
         mapping: MappingId,

@@ -15,7 +15,7 @@ pub const RESEND_SOONEST: Duration = Duration::from_millis(2);
 pub const RESEND_CEILING: Duration = Duration::from_secs(1);
 
 /// Δ of `auto` never falls below this: the woken thread must get to its access,
-/// else re-revocation beats it and nobody progresses (`FLOORS.md` 2e).
+/// else re-revocation beats it and nobody progresses (docs/design/kernel.md, "Giving it back too soon").
 pub const WINDOW_MIN: Duration = Duration::from_micros(30);
 
 /// Δ of `auto` is this part of the time it took to get the page. That time includes the

@@ -3,7 +3,7 @@
 //! The keeper has its descriptors, the journal its node: replayed to the last
 //! input. What that input asked for and was not done is done now, then what
 //! waited in line. Then threads that wait for pages are woken: their faults may
-//! have been read by the dead, and come again (`KERNEL.md` item 1).
+//! have been read by the dead, and come again (docs/design/kernel.md, "A daemon that dies").
 
 use crate::changes::Changes;
 use crate::driver::{About, Driver};

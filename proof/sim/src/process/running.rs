@@ -166,7 +166,7 @@ impl World {
         repeats
     }
 
-    /// The kernel repeats a fault that is being served (`KERNEL.md` item 1). With it
+    /// The kernel repeats a fault that is being served (docs/design/kernel.md, "Faults are repeated"). With it
     /// the daemon hears of all others that are not over in this mapping.
     pub(crate) fn fault_again(&mut self, id: ThreadId, generation: u64) {
         let host = self.host_of(id);
