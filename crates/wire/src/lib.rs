@@ -9,6 +9,8 @@
 #![forbid(unsafe_code)]
 
 pub mod circular;
+#[cfg(test)]
+mod golden;
 pub mod header;
 mod ids;
 pub mod local;

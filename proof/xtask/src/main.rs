@@ -7,6 +7,7 @@ mod fuzz;
 mod replay;
 mod sim;
 mod soak;
+mod tidy;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The tasks of PageMesh's builders")]
@@ -27,6 +28,8 @@ enum Task {
     Sim(sim::Arguments),
     /// Run everything that could show a fault, mixed, for so many minutes.
     Soak(soak::Arguments),
+    /// Compare what the documents name with what there is.
+    Tidy,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -36,5 +39,6 @@ fn main() -> anyhow::Result<()> {
         Task::Replay(arguments) => replay::run(&arguments),
         Task::Sim(arguments) => sim::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
+        Task::Tidy => tidy::run(),
     }
 }

@@ -1,0 +1,368 @@
+//! What daemons say to each other.
+
+use super::{lines, samples};
+use crate::peer::*;
+use crate::sysv::{self, keys};
+use crate::*;
+use core::net::SocketAddr;
+
+pub(super) fn all() -> String {
+    lines("Message", messages())
+        + &lines("Call", calls())
+        + &lines("Reply", replies())
+        + &lines("Refusal", refusals())
+        + &lines("Inheritance", inheritances())
+        + &lines("Collect", steps())
+        + &lines("Policy", policies())
+}
+
+pub(crate) fn page() -> Subject {
+    Subject::Page {
+        segment: SegmentId::new(NodeId(1), 2),
+        page: PageIndex(3),
+    }
+}
+
+fn waiter() -> Waiter {
+    Waiter {
+        node: NodeId(2),
+        request: RequestId(300),
+        access: Access::Write,
+        have: Some(Version(4)),
+    }
+}
+
+fn key() -> SyncKey {
+    SyncKey {
+        segment: page().segment(),
+        number: 9,
+    }
+}
+
+fn address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 7450))
+}
+
+fn time() -> VectorTime {
+    VectorTime::from_iter([(NodeId(1), 2), (NodeId(2), 300)])
+}
+
+fn name() -> DiffName {
+    DiffName {
+        page: PageIndex(3),
+        node: NodeId(1),
+        interval: 302,
+    }
+}
+
+fn ask(subject: Subject) -> Ask {
+    Ask {
+        subject,
+        waiter: waiter(),
+        since: Version(5),
+        hops: 1,
+        by_library: false,
+    }
+}
+
+fn pass(subject: Subject, contents: Contents, awaiting: NodeSet) -> Pass {
+    Pass {
+        subject,
+        request: RequestId(300),
+        version: Version(6),
+        contents,
+        pristine: false,
+        recovered: false,
+        awaiting,
+        queue: vec![waiter()],
+    }
+}
+
+pub(crate) fn ask_many() -> Message {
+    let wish = |page, have| Wish {
+        page: PageIndex(page),
+        request: RequestId(300 + u64::from(page)),
+        have,
+        since: Version(6),
+    };
+    Message::AskMany(AskMany {
+        segment: page().segment(),
+        access: Access::Write,
+        wishes: vec![wish(1, None), wish(200, Some(Version(5)))],
+    })
+}
+
+fn pass_ack_many() -> Message {
+    let taken = |page| Taken {
+        page: PageIndex(page),
+        version: Version(6),
+    };
+    Message::PassAckMany(PassAckMany {
+        segment: page().segment(),
+        taken: vec![taken(1), taken(200)],
+    })
+}
+
+fn news() -> News {
+    let time = |node, index| VectorTime::from_iter([(NodeId(node), index)]);
+    News {
+        floor: time(1, 300),
+        goal: time(1, 303),
+        records: vec![IntervalRecord {
+            node: NodeId(1),
+            index: 302,
+            time: time(3, 7),
+            pages: vec![PageRun {
+                first: PageIndex(3),
+                count: 200,
+            }],
+        }],
+    }
+}
+
+fn reduction() -> Reduction {
+    Reduction {
+        offset: 4096,
+        length: 64,
+        merge: Merge::Sum,
+        kind: Kind::F64,
+    }
+}
+
+pub(super) fn credentials() -> Credentials {
+    Credentials {
+        uid: 1000,
+        gid: 100,
+        groups: vec![100, 27],
+    }
+}
+
+pub(super) fn spec() -> SegmentSpec {
+    SegmentSpec {
+        size: ByteLen(5000),
+        mode: 0o640,
+        policy: Policy::default(),
+    }
+}
+
+pub(super) fn info() -> SegmentInfo {
+    SegmentInfo {
+        id: page().segment(),
+        name: "grid".into(),
+        spec: spec(),
+        owner: (1000, 100),
+        removed: true,
+        attached: NodeSet::only(NodeId(2)),
+    }
+}
+
+pub(super) fn member() -> Member {
+    Member {
+        id: NodeId(2),
+        name: "host".into(),
+        address: address(),
+        incarnation: Incarnation(7),
+        key: PublicKey([5; 32]),
+        health: Health::Left,
+    }
+}
+
+fn view() -> MemberView {
+    MemberView {
+        epoch: 300,
+        members: vec![member()],
+    }
+}
+
+fn bucket() -> keys::Bucket {
+    keys::Bucket::of(-300)
+}
+
+pub(super) fn object() -> sysv::Id {
+    sysv::Id::new(NodeId(2), 3, 4)
+}
+
+samples! {
+    pub(crate) fn messages() -> Message {
+        Ask: Message::Ask(ask(page()));
+        Data: Message::Data(Data {
+            segment: page().segment(), page: PageIndex(3), request: RequestId(300), version: Version(5),
+            contents: Contents::Bytes,
+        });
+        Pass: Message::Pass(pass(page(), Contents::Same, NodeSet::only(NodeId(3))));
+        PassAck: Message::PassAck(PassAck { subject: page(), version: Version(6) });
+        Invalidate: Message::Invalidate(Invalidate {
+            segment: page().segment(), page: PageIndex(3), version: Version(6), writer: NodeId(2),
+        });
+        InvalidateAck: Message::InvalidateAck(InvalidateAck {
+            segment: page().segment(), page: PageIndex(3), version: Version(6),
+        });
+        Served: Message::Served(Served {
+            segment: page().segment(), page: PageIndex(3), request: RequestId(300), clock: Some(Version(6)),
+        });
+        Call: Message::Call { call: CallId(9), floor: CallId(8), body: Call::Probe };
+        Reply: Message::Reply { call: CallId(9), body: Reply::Done };
+        CancelCall: Message::CancelCall { call: CallId(9) };
+        Join: Message::Join(Join {
+            name: "host".into(), incarnation: Incarnation(7), page_size: 4096, advertise: None,
+        }), Message::Join(Join {
+            name: "host".into(), incarnation: Incarnation(7), page_size: 4096, advertise: Some(address()),
+        });
+        Welcome: Message::Welcome(Welcome {
+            incarnation: Incarnation(7), node: NodeId(2), cluster: ClusterId(1), view: MemberView::default(),
+        });
+        Unwelcome: Message::Unwelcome { incarnation: Incarnation(7), why: Refusal::ClusterFull };
+        Heartbeat: Message::Heartbeat { epoch: 3 };
+        HeartbeatAck: Message::HeartbeatAck { epoch: 3 };
+        Expelled: Message::Expelled;
+        Locate: Message::Locate(Locate { subject: page(), request: RequestId(300), epoch: 4 });
+        Located: Message::Located(Located {
+            subject: page(), request: RequestId(300), version: Version(6), owner: NodeId(2), spare: Spare::Copy,
+            passing: false,
+        });
+        Lost: Message::Lost(Lost { subject: page(), request: RequestId(300), with: NodeId(2) });
+        Regain: Message::Regain(Regain {
+            subject: page(), version: Version(9), copies: NodeSet::only(NodeId(3)),
+        });
+        Redirect: Message::Redirect { incarnation: Incarnation(7), to: address() };
+        AskMany: ask_many();
+        HaveReply: Message::HaveReply { call: CallId(9) };
+        Acquire: Message::Acquire(Acquire { ask: ask(Subject::Lock(key())), time: time() });
+        Grant: Message::Grant(Grant {
+            pass: pass(Subject::Lock(key()), Contents::None, NodeSet::EMPTY),
+            news: news(),
+            times: vec![(NodeId(2), time())],
+        });
+        Inquire: Message::Inquire(Inquire {
+            segment: page().segment(), request: RequestId(300), time: time(), epoch: 5,
+        });
+        Told: Message::Told(Told { segment: page().segment(), request: RequestId(300), news: news() });
+        Fetch: Message::Fetch(Fetch {
+            segment: page().segment(), page: PageIndex(3), reader: NodeId(2), request: RequestId(300),
+            floor: time(), hops: 1,
+        });
+        Base: Message::Base(Base {
+            segment: page().segment(), page: PageIndex(3), request: RequestId(300), contents: Contents::Bytes,
+            applied: time(),
+        });
+        Want: Message::Want(Want {
+            segment: page().segment(), request: RequestId(300), diffs: vec![name()],
+        });
+        Diffs: Message::Diffs(Diffs {
+            segment: page().segment(), request: RequestId(300), diffs: vec![(name(), 20)],
+        });
+        Absent: Message::Absent(Absent {
+            segment: page().segment(), request: RequestId(300), diffs: vec![name()], floor: time(),
+        });
+        Full: Message::Full { segment: page().segment(), floor: time(), leaving: true };
+        PassAckMany: pass_ack_many();
+    }
+}
+
+samples! {
+    pub(crate) fn calls() -> Call {
+        Probe: Call::Probe;
+        Open: Call::Open {
+            name: "grid".into(), create: Some(spec()), exclusive: true, write: true, credentials: credentials(),
+        }, Call::Open {
+            name: "grid".into(), create: None, exclusive: false, write: false, credentials: credentials(),
+        };
+        Close: Call::Close { segment: page().segment() };
+        Remove: Call::Remove { name: "grid".into(), credentials: credentials() };
+        Stat: Call::Stat { name: "grid".into() };
+        List: Call::List { after: "grid".into() };
+        Members: Call::Members(view());
+        Forget: Call::Forget { segment: page().segment() };
+        Leave: Call::Leave;
+        Barrier: Call::Barrier { key: key(), parties: 4 };
+        CondWait: Call::CondWait { key: key() };
+        CondSignal: Call::CondSignal { key: key(), all: true };
+        Revoke: Call::Revoke { node: NodeId(2) };
+        Inherit: Call::Inherit(Inheritance::Owners(vec![Owner {
+            subject: page(), node: NodeId(2), version: Version(6),
+        }]));
+        Arrive: Call::Arrive { key: key(), parties: 4, news: news() };
+        Collect: Call::Collect { segment: page().segment(), step: Collect::Know };
+        Sysv: Call::Sysv(Box::new(super::sysv::ask()));
+        SysvNews: Call::SysvNews(sysv::News::Exit { client: ClientId(3), pid: 300 });
+        Declare: Call::Declare { segment: page().segment(), reduction: reduction() };
+        Reduce: Call::Reduce { segment: page().segment(), reductions: vec![reduction()] };
+        SysvKey:
+            Call::SysvKey {
+                family: sysv::Family::Sem, key: -300, wish: keys::Wish::Find { offer: Some(object()) },
+            },
+            Call::SysvKey { family: sysv::Family::Sem, key: -300, wish: keys::Wish::Drop { id: object() } };
+        SysvLend: Call::SysvLend { buckets: [bucket()].into_iter().collect() };
+        SysvRecall: Call::SysvRecall { bucket: bucket(), after: Some((sysv::Family::Sem, -300)) };
+    }
+}
+
+samples! {
+    pub(crate) fn replies() -> Reply {
+        Done: Reply::Done;
+        Waiting: Reply::Waiting;
+        Segment: Reply::Segment(info());
+        Segments: Reply::Segments(vec![info()]);
+        Woken: Reply::Woken(3);
+        Refused: Reply::Refused(Refusal::NotFound);
+        Depart: Reply::Depart { segment: page().segment(), news: news() };
+        Reached: Reply::Reached(time());
+        Sysv: Reply::Sysv(sysv::Outcome::Number(7));
+        Reducing: Reply::Reducing(info(), vec![reduction()]);
+        SysvKey: Reply::SysvKey(keys::Word::Theirs(object()));
+        SysvLent: Reply::SysvLent([bucket()].into_iter().collect());
+        SysvEntries: Reply::SysvEntries {
+            entries: vec![keys::Entry { family: sysv::Family::Sem, key: -300, id: object() }],
+            more: true,
+        };
+    }
+}
+
+samples! {
+    fn refusals() -> Refusal {
+        NotFound: Refusal::NotFound;
+        Exists: Refusal::Exists;
+        Permission: Refusal::Permission;
+        BadName: Refusal::BadName;
+        BadSize: Refusal::BadSize;
+        NodeGone: Refusal::NodeGone(NodeId(2));
+        NotMember: Refusal::NotMember;
+        PageSize: Refusal::PageSize { theirs: 16384 };
+        ClusterFull: Refusal::ClusterFull;
+        CannotLeave: Refusal::CannotLeave("why".into());
+        Invalid: Refusal::Invalid("why".into());
+        Cancelled: Refusal::Cancelled;
+        Limit: Refusal::Limit("why".into());
+        Version: Refusal::Version { theirs: 2 };
+        NotYetMember: Refusal::NotYetMember;
+    }
+}
+
+samples! {
+    fn inheritances() -> Inheritance {
+        Owners: Inheritance::Owners(vec![Owner { subject: Subject::Lock(key()), node: NodeId(2), version: Version(6) }]);
+        Arrivals: Inheritance::Arrivals(vec![Arrival { key: key(), parties: 4, node: NodeId(2), call: CallId(9) }]);
+        Waiters: Inheritance::Waiters(vec![(key(), NodeId(2), CallId(9))]);
+        Served: Inheritance::Served(vec![
+            Service { node: NodeId(2), call: CallId(9), reply: Some(Reply::Done), waits: true },
+            Service { node: NodeId(2), call: CallId(10), reply: None, waits: false },
+        ]);
+    }
+}
+
+samples! {
+    fn steps() -> Collect {
+        Know: Collect::Know;
+        Reach: Collect::Reach { time: time(), keepers: NodeSet::only(NodeId(2)) };
+        Drop: Collect::Drop { time: time() };
+    }
+}
+
+samples! {
+    fn policies() -> Policy {
+        Sequential:
+            Policy::Sequential { manager: Manager::Dynamic, window: Window::Auto },
+            Policy::Sequential { manager: Manager::Fixed, window: Window::Nanos(20_000_000) };
+        Release: Policy::Release { spread: Spread::Eager };
+    }
+}

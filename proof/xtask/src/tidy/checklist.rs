@@ -1,0 +1,152 @@
+//! docs/checklist.md: every code has a row, every test that is named exists, and a row that says
+//! "yes" names one.
+
+use super::Repository;
+use std::collections::BTreeSet;
+
+/// What may stand at the beginning of the third column.
+const STATES: [&str; 5] = ["yes", "partly", "not yet", "otherwise", "refused"];
+
+pub fn faults(document: &str, codes: &str, repository: &Repository) -> Vec<String> {
+    let codes: BTreeSet<String> = codes
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty())
+        .flat_map(|line| each(&line.replace('-', " to ")))
+        .collect();
+    let mut missing = codes.clone();
+    let mut faults = Vec::new();
+    for (number, line) in document.lines().enumerate() {
+        let mut say =
+            |what: String| faults.push(format!("docs/checklist.md:{}: {what}", number + 1));
+        let tests = tests_named(line);
+        for name in tests
+            .iter()
+            .filter(|name| !repository.tests.contains(**name))
+        {
+            say(format!("there is no test {name}"));
+        }
+        let [code, _, state, ..] = cells(line)[..] else {
+            continue;
+        };
+        if code == "Code" || code.starts_with("--") {
+            continue;
+        }
+        for code in each(code) {
+            missing.remove(&code);
+            if !codes.contains(&code) {
+                say(format!("{code} is no code of docs/checklist-codes.txt"));
+            }
+        }
+        if !STATES.iter().any(|known| state.starts_with(known)) {
+            say(format!("\"{state}\" is none of {STATES:?}"));
+        }
+        if state.starts_with("yes") && tests.is_empty() {
+            say(format!("{code} says \"{state}\" and names no test"));
+        }
+    }
+    faults.extend(
+        missing
+            .iter()
+            .map(|code| format!("docs/checklist.md: no row for {code}")),
+    );
+    faults
+}
+
+/// The cells of a row of at least four; else nothing.
+fn cells(line: &str) -> Vec<&str> {
+    let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+    match &cells[..] {
+        ["", cells @ .., ""] if cells.len() == 4 => cells.to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+/// The codes of a cell: `M15, M16`, `MR9 to MR17`; nothing for rows without one.
+fn each(cell: &str) -> Vec<String> {
+    let mut codes = Vec::new();
+    for part in cell
+        .split(", ")
+        .filter(|part| !["-", "(none)"].contains(part))
+    {
+        let Some((first, last)) = part.split_once(" to ") else {
+            codes.push(part.to_owned());
+            continue;
+        };
+        let letters = first.trim_end_matches(|c: char| c.is_ascii_digit());
+        let number = |code: &str| code.strip_prefix(letters)?.parse::<u32>().ok();
+        match (number(first), number(last)) {
+            (Some(from), Some(to)) => codes.extend((from..=to).map(|n| format!("{letters}{n}"))),
+            _ => codes.push(part.to_owned()),
+        }
+    }
+    codes
+}
+
+/// Names of tests in a line: words of several parts in backquotes.
+fn tests_named(line: &str) -> Vec<&str> {
+    let quoted = line.split('`').skip(1).step_by(2);
+    let is_name = |word: &&str| {
+        let word = word.rsplit("::").next().unwrap_or(word);
+        let mut parts = word.split('_');
+        word.contains('_')
+            && parts.all(|part| {
+                !part.is_empty()
+                    && part
+                        .chars()
+                        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+            })
+    };
+    let last = |word: &'_ str| word.rfind("::").map_or(0, |at| at + 2);
+    quoted
+        .filter(is_name)
+        .map(|word| &word[last(word)..])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(rows: &str) -> Vec<String> {
+        let repository = Repository {
+            root: ".".into(),
+            files: BTreeSet::new(),
+            tests: ["a_test".to_owned(), "another_one".to_owned()].into(),
+        };
+        let document = format!("| Code | What | State | Covered by |\n|---|---|---|---|\n{rows}");
+        let faults = faults(&document, "# codes\nM1-M3\nX1-X1\n", &repository);
+        let after = |fault: &String| fault.split_once(": ").unwrap().1.to_owned();
+        faults.iter().map(after).collect()
+    }
+
+    #[test]
+    fn a_checklist_without_a_fault_has_none() {
+        let rows = "| M1 to M3 | it | yes | core `a_test` |\n| X1 | it | not yet | later |\n| - | it | yes | `ahead::another_one` |";
+        assert_eq!(judged(rows), [""; 0]);
+    }
+
+    #[test]
+    fn what_a_checklist_lacks_is_named() {
+        assert_eq!(
+            judged("| M1, X1 | it | yes | `a_test` |"),
+            ["no row for M2", "no row for M3"]
+        );
+        let rest = "\n| M2 to M3, X1 | it | not yet | |";
+        let one = |row: &str| judged(&format!("{row}{rest}"));
+        assert_eq!(
+            one("| M1 | it | yes | `no_such_test` |"),
+            ["there is no test no_such_test"]
+        );
+        assert_eq!(
+            one("| M1 | it | yes | sim |"),
+            ["M1 says \"yes\" and names no test"]
+        );
+        assert_eq!(
+            one("| M1, M4 | it | not yet | |"),
+            ["M4 is no code of docs/checklist-codes.txt"]
+        );
+        let state =
+            "\"done\" is none of [\"yes\", \"partly\", \"not yet\", \"otherwise\", \"refused\"]";
+        assert_eq!(one("| M1 | it | done | `a_test` |"), [state]);
+    }
+}
