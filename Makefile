@@ -42,10 +42,9 @@ demo:
 # What a second build would start from takes ten times the room of the rest. Who edits and
 # tests in turn sets it to 1, or calls cargo.
 test: export CARGO_INCREMENTAL ?= 0
-# cargo test comes last, so that its own counts close the output.
-test: lint test-python
-	@scripts/setup --sysv
-	$(CARGO) test --workspace --locked
+# scripts/test ends with the tests that did not run, and a line that counts all.
+test: lint
+	@CARGO="$(CARGO)" TARGET="$(TARGET)" MAKE="$(MAKE)" scripts/test
 
 # The wheel in an environment of its own, as users have it, but for the profile.
 test-python:
@@ -56,7 +55,7 @@ test-python:
 	PAGEMESH_WHEEL_PROFILE=dev PAGEMESH_WHEEL_BUILT=1 CARGO_TARGET_DIR=$(TARGET) \
 		$(VENV)/bin/pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel .
 	$(VENV)/bin/pip install --quiet $(VENV)/wheel/*.whl $(PYTHON_TESTS)
-	PAGEMESH_WHEEL=$$(echo $(VENV)/wheel/*.whl) $(VENV)/bin/python -m pytest
+	PAGEMESH_WHEEL=$$(echo $(VENV)/wheel/*.whl) $(VENV)/bin/python -m pytest -rs
 
 wheel:
 	@scripts/setup --python

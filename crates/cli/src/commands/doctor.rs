@@ -43,6 +43,8 @@ struct Check {
     verdict: Verdict,
     found: String,
     cure: Option<String>,
+    /// The cure is a setting of this host, not another kernel.
+    setting: bool,
 }
 
 impl Check {
@@ -52,6 +54,7 @@ impl Check {
             verdict: Verdict::Ok,
             found: found.into(),
             cure: None,
+            setting: false,
         }
     }
 
@@ -59,6 +62,7 @@ impl Check {
         Self {
             verdict: Verdict::Warning,
             cure: Some(cure.into()),
+            setting: true,
             ..Self::ok(name, found)
         }
     }
@@ -67,6 +71,14 @@ impl Check {
         Self {
             verdict: Verdict::Blocker,
             ..Self::warning(name, found, cure)
+        }
+    }
+
+    /// The cure is another kernel.
+    fn of_the_kernel(self) -> Self {
+        Self {
+            setting: false,
+            ..self
         }
     }
 }
@@ -128,6 +140,7 @@ fn document(checks: &[Check]) -> Value {
                 "verdict": check.verdict.name(),
                 "found": check.found,
                 "cure": check.cure,
+                "setting": check.setting,
             })
         })
         .collect();

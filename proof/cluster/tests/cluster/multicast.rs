@@ -1,6 +1,6 @@
 //! What goes to several nodes at once, as one datagram.
 
-use crate::support::{Cluster, Joiner, eventually, load, store, stress_time};
+use crate::support::{Cluster, Joiner, at_best, eventually, expect, load, store, stress_time};
 use pagemesh::{Access, Mapping, Mesh, Options};
 use pagemesh_cli::sandbox::{Netns, Plan};
 use pagemesh_os::udp::{Group, Udp};
@@ -93,16 +93,19 @@ fn seven_copies_are_taken_back_by_one_datagram() {
             "datagrams_out",
             "circulars_out",
             "circular_parts",
+            "resent",
         ];
-        let [copies, sent, circulars, parts] = stores(&cluster, &maps, ROUNDS, names);
-        let what = format!("{netns:?} {sealed}: {sent} {circulars} {parts}");
-        assert_eq!(copies, 7 * ROUNDS, "{what}");
-        // Now and then a sign of life, or somebody who was slow is told again.
-        assert!(circulars * 10 >= ROUNDS * 9, "{what}");
-        assert!(parts * 10 >= copies * 9, "{what}");
-        assert!(sent < ROUNDS * 3, "{what}");
+        at_best(|| {
+            let [copies, sent, circulars, parts, resent] = stores(&cluster, &maps, ROUNDS, names);
+            let what = format!("{netns:?} {sealed}: {sent} {circulars} {parts} {resent}");
+            let all = 7 * ROUNDS;
+            assert!((all..=all + resent).contains(&copies), "{what}: {copies}");
+            // Now and then a sign of life, or somebody who was slow is told again.
+            let by_circulars = circulars * 10 >= ROUNDS * 9 && parts * 10 >= all * 9;
+            expect(by_circulars && sent < ROUNDS * 3, what)
+        });
         assert!(cluster.counter(7, "circulars_in") > 0);
-        assert_eq!(refused(&cluster), before, "{what}");
+        assert_eq!(refused(&cluster), before, "{netns:?} {sealed}");
     }
 }
 
@@ -114,20 +117,24 @@ fn a_barrier_opens_for_all_by_one_datagram() {
     let maps = cluster.share("met", 1);
     all_hear(&cluster, &maps);
     let count = || ["circulars_out", "circular_parts"].map(|name| cluster.counter(0, name));
-    let before = count();
-    std::thread::scope(|scope| {
-        for memory in &maps {
-            scope.spawn(|| {
-                for _ in 0..ROUNDS {
-                    memory.segment().barrier(1, 4).wait().unwrap();
-                }
-            });
-        }
+    at_best(|| {
+        let before = count();
+        std::thread::scope(|scope| {
+            for memory in &maps {
+                scope.spawn(|| {
+                    for _ in 0..ROUNDS {
+                        memory.segment().barrier(1, 4).wait().unwrap();
+                    }
+                });
+            }
+        });
+        let [circulars, parts] = [0, 1].map(|at| count()[at] - before[at]);
+        // Who arrives last may have its answer alone, with what else it sent.
+        expect(
+            circulars * 2 > ROUNDS && parts > ROUNDS,
+            format!("{circulars} with {parts} parts for {ROUNDS} barriers"),
+        )
     });
-    let [circulars, parts] = [0, 1].map(|at| count()[at] - before[at]);
-    // Who arrives last may have its answer alone, with what else it sent.
-    assert!(circulars * 2 > ROUNDS, "{circulars} for {ROUNDS} barriers");
-    assert!(parts > ROUNDS, "{parts} for {ROUNDS} barriers");
 }
 
 #[test]
@@ -170,13 +177,11 @@ fn circulars_go_with_the_switches_of_experiments() {
     };
     let maps = cluster.share("switched", 1);
     all_hear(&cluster, &maps);
-    let [copies, parts] = stores(
-        &cluster,
-        &maps,
-        ROUNDS,
-        ["invalidations_out", "circular_parts"],
-    );
-    assert!(parts * 2 > copies, "{parts} of {copies}");
+    let names = ["invalidations_out", "circular_parts"];
+    at_best(|| {
+        let [copies, parts] = stores(&cluster, &maps, ROUNDS, names);
+        expect(parts * 2 > copies, format!("{parts} of {copies}"))
+    });
 }
 
 #[test]
@@ -202,13 +207,11 @@ fn a_group_that_leads_nowhere_costs_nothing() {
     }
     let told = "no other node hears";
     eventually("it is said", || cluster.node(0).log().contains(told));
-    let [copies, circulars] = stores(
-        &cluster,
-        &maps,
-        ROUNDS,
-        ["invalidations_out", "circulars_out"],
-    );
-    assert_eq!((copies, circulars), (2 * ROUNDS, 0));
+    let names = ["invalidations_out", "circulars_out", "resent"];
+    let [copies, circulars, resent] = stores(&cluster, &maps, ROUNDS, names);
+    let all = 2 * ROUNDS;
+    assert!((all..=all + resent).contains(&copies), "{copies} {resent}");
+    assert_eq!(circulars, 0);
     assert!(cluster.counter(0, "circulars_unheard") >= 2);
     eventually("several trials are over", || {
         cluster.counter(0, "circulars_unheard") >= 6
@@ -238,13 +241,16 @@ fn a_group_that_falls_silent_costs_one_wait() {
         return;
     }
     let names = ["resent", "circulars_out"];
-    let [resent, lost] = stores(&cluster, &maps, ROUNDS, names);
     // One store finds out, for all who heard.
-    assert!(
-        (1..ROUNDS / 3).contains(&resent),
-        "{resent} were said again"
-    );
+    let [resent, lost] = stores(&cluster, &maps, ROUNDS, names);
+    assert!(resent > 0, "somebody heard");
     assert!((1..ROUNDS / 3).contains(&lost), "{lost} went to nobody");
+    // From then on nothing is lost, and nothing said again but for want of time.
+    at_best(|| {
+        let [resent, lost] = stores(&cluster, &maps, ROUNDS, names);
+        assert_eq!(lost, 0, "nobody hears");
+        expect(resent < ROUNDS / 3, format!("{resent} were said again"))
+    });
 }
 
 #[test]

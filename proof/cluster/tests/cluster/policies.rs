@@ -1,6 +1,6 @@
 //! What a segment's creator may choose.
 
-use crate::support::{Cluster, finish_all, load, store};
+use crate::support::{Cluster, at_best, expect, finish_all, load, store};
 use pagemesh::{Manager, Options, PAGE_SIZE, Policy, Window};
 use pagemesh_cli::sandbox::Plan;
 use std::time::{Duration, Instant};
@@ -93,8 +93,9 @@ fn waits_by_ticks(sleep: &str) -> Option<Vec<f64>> {
     let waits = (1..=10).map(|round| {
         // Until nothing holds the page.
         std::thread::sleep(2 * WINDOW + Duration::from_millis(round * 17));
-        store(&maps[0], 0, round);
+        // The window begins within the first store, so none of it is missed.
         let start = Instant::now();
+        store(&maps[0], 0, round);
         store(&maps[1], 0, round + 100);
         start.elapsed().as_secs_f64() * 1000.0
     });
@@ -103,16 +104,18 @@ fn waits_by_ticks(sleep: &str) -> Option<Vec<f64>> {
 
 #[test]
 fn windows_end_at_ticks_early_or_late() {
-    let Some(early) = waits_by_ticks("early") else {
+    let Some(strict) = waits_by_ticks("strict") else {
         return;
     };
-    let strict = waits_by_ticks("strict").unwrap();
-    // A busy machine makes waits longer, never shorter; a store takes part of a window.
-    let least = early.iter().copied().fold(f64::MAX, f64::min);
-    assert!(least < 40.0, "none is woken early: {early:?}");
-    assert!(strict.iter().all(|wait| *wait > 45.0), "{strict:?}");
+    // A busy machine makes waits longer, never shorter.
+    assert!(strict.iter().all(|wait| *wait > 49.0), "{strict:?}");
     let most = strict.iter().copied().fold(0.0, f64::max);
     assert!(most > 60.0, "all end before the next tick: {strict:?}");
+    at_best(|| {
+        let early = waits_by_ticks("early").unwrap();
+        let least = early.iter().copied().fold(f64::MAX, f64::min);
+        expect(least < 40.0, format!("none is woken early: {early:?}"))
+    });
 }
 
 #[test]

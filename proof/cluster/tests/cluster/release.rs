@@ -3,7 +3,9 @@
 
 use crate::replacement::{kills, lasting, strike};
 use crate::stress::{bad_network, seed};
-use crate::support::{Cluster, Player, eventually, finish_all, load, store, stress_time};
+use crate::support::{
+    Cluster, PAGE, Player, at_best, eventually, expect, finish_all, load, store, stress_time,
+};
 use pagemesh::{Advice, Options, PAGE_SIZE, Policy};
 use pagemesh_cli::sandbox::Plan;
 use pagemesh_tests::dice::Dice;
@@ -125,19 +127,26 @@ fn small_changes_go_along_with_the_lock() {
         return;
     };
     let datagrams = |node| cluster.counter(node, "datagrams_out");
-    let sent_in = |policy: &str| {
-        let maps = cluster.share_with(policy, 1, named(policy));
+    let sent_in = |name: &str, policy: &str| {
+        let maps = cluster.share_with(name, 1, named(policy));
         turns(&maps, 8);
         let before: u64 = (0..2).map(datagrams).sum();
         turns_from(&maps, 8, 40);
         (0..2).map(datagrams).sum::<u64>() - before
     };
-    let (lazy, hybrid) = (sent_in("release"), sent_in("hybrid"));
-    eprintln!("40 turns: {lazy} datagrams lazily, {hybrid} with changes that always go along");
     // A lock takes three datagrams, a wish for the changes and its answer two more. Lazily
     // changes go along once both have asked for each, and are asked for now and then.
-    assert!(hybrid < 40 * 4 + 10, "{hybrid} datagrams");
-    assert!(lazy < 40 * 4 + 20, "{lazy} datagrams lazily");
+    for (policy, most) in [("hybrid", 40 * 4 + 10), ("release", 40 * 4 + 20)] {
+        let mut time = 0;
+        at_best(|| {
+            time += 1;
+            let sent = sent_in(&format!("{policy} {time}"), policy);
+            expect(
+                sent < most,
+                format!("{sent} datagrams in 40 turns, {policy}"),
+            )
+        });
+    }
 }
 
 #[test]
@@ -279,12 +288,12 @@ fn a_store_is_seen_when_its_lock_has_come_and_not_asked_for_before() {
     store(&maps[0], 0, 2);
     third.unlock();
     // No synchronization, no datagram: the copy is still good for node 1.
-    let before = cluster.counter(1, "datagrams_out");
-    assert_eq!(load(&maps[1], 0), 1);
-    assert!(
-        cluster.counter(1, "datagrams_out") <= before + 2,
-        "signs of life only"
-    );
+    at_best(|| {
+        let before = cluster.counter(1, "datagrams_out");
+        assert_eq!(load(&maps[1], 0), 1);
+        let sent = cluster.counter(1, "datagrams_out") - before;
+        expect(sent <= 2, format!("{sent}, not only signs of life"))
+    });
     let fourth = lock(1);
     assert_eq!(load(&maps[1], 0), 2);
     fourth.unlock();
@@ -357,35 +366,39 @@ fn only_what_changed_travels() {
     assert!(sent < 64 * 1024, "{sent} bytes for 64 words");
 }
 
-/// The store of a program that only uses locks, for a long time, stays small.
+/// What a program that only uses locks writes is collected: each node makes more than it may
+/// keep (`NOTICES_KEPT` diffs of a page each, and what comes while they are collected).
 #[test]
 fn a_program_of_locks_alone_does_not_fill_the_memory() {
+    const PAGES: usize = 32;
+    const TURNS: usize = 640;
+    const MOST: u64 = 72 << 20;
     let Some(cluster) = Cluster::start(2) else {
         return;
     };
-    let options = release();
-    let maps = cluster.share_with("day", 32, options);
-    let rounds = (stress_time().as_secs_f64() * 300.0) as u64;
-    std::thread::scope(|scope| {
-        for memory in &maps {
-            scope.spawn(move || {
-                for _ in 0..rounds {
-                    let guard = memory.segment().lock(3).lock().unwrap();
-                    for page in 0..32 {
-                        let at = page * PAGE_SIZE;
-                        store(memory, at, load(memory, at) + 1);
-                    }
-                    guard.unlock();
-                }
-            });
+    let maps = cluster.share_with("day", PAGES as u64, release());
+    let mut most = [0; 2];
+    for turn in 0..2 * TURNS {
+        let memory = &maps[turn % 2];
+        let guard = memory.segment().lock(3).lock().unwrap();
+        for page in 0..PAGES {
+            let mut bytes = [0; PAGE_SIZE];
+            memory.read(page * PAGE_SIZE, &mut bytes).unwrap();
+            assert_eq!(bytes, [turn as u8; PAGE_SIZE], "turn {turn}, page {page}");
+            let next = [(turn + 1) as u8; PAGE_SIZE];
+            memory.write(page * PAGE_SIZE, &next).unwrap();
         }
-    });
-    let guard = maps[0].segment().lock(3).lock().unwrap();
-    assert_eq!(load(&maps[0], 31 * PAGE_SIZE), 2 * rounds);
-    guard.unlock();
-    for node in 0..2 {
-        let held = cluster.counter(node, "diff_bytes_held");
-        assert!(held < 64 << 20, "node {node} holds {held} bytes");
+        guard.unlock();
+        if turn % 16 == 0 {
+            for (node, most) in most.iter_mut().enumerate() {
+                *most = cluster.counter(node, "diff_bytes_held").max(*most);
+            }
+        }
+    }
+    for (node, most) in most.into_iter().enumerate() {
+        let made = cluster.counter(node, "diffs_made") * PAGE;
+        assert!(made > MOST, "{made} bytes of diffs would not show a leak");
+        assert!(most < MOST, "node {node} held {most} bytes of {made}");
     }
 }
 

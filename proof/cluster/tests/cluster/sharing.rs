@@ -43,11 +43,19 @@ fn untouched_memory_is_zero_and_moves_no_bytes() {
         assert_eq!(cluster.counter(node, "pages_in"), 0);
         assert_eq!(cluster.counter(node, "pages_out"), 0);
     }
+    let resent = || {
+        (0..3)
+            .map(|node| cluster.counter(node, "resent"))
+            .sum::<u64>()
+    };
+    let before = resent();
     assert_eq!(load(&maps[0], 15 * PAGE_SIZE), 1);
-    assert_eq!(
-        cluster.counter(0, "pages_in"),
-        1,
-        "now there is something to move"
+    let moved = cluster.counter(0, "pages_in");
+    // More only where somebody had to ask again.
+    let once = 1..=1 + resent() - before;
+    assert!(
+        once.contains(&moved),
+        "now there is something to move: {moved}"
     );
 }
 

@@ -1,7 +1,7 @@
 //! Keys of System V objects, which live where they are made: who says what to whom, who
 //! gets a key that several want, and what becomes of it when its home dies.
 
-use crate::support::{Player, eventually};
+use crate::support::{Player, at_best, eventually, expect};
 use crate::sysv::Stage;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -37,18 +37,19 @@ fn who_stays_on_one_node_sends_no_datagram() {
     for (node, key) in [(0, 21), (1, 0), (1, 21), (2, 0x2100_1234), (0, 22)] {
         let mut player = stage.puppet(node);
         round(&mut player, key);
-        let begun = Instant::now();
-        let before = stage.cluster.counter(node, "datagrams_out");
-        for _ in 0..ROUNDS {
-            round(&mut player, key);
-        }
+        at_best(|| {
+            let begun = Instant::now();
+            let before = stage.cluster.counter(node, "datagrams_out");
+            for _ in 0..ROUNDS {
+                round(&mut player, key);
+            }
+            let sent = stage.cluster.counter(node, "datagrams_out") - before;
+            // Signs of life go on: two a second from each member, and the answers.
+            let signs = 4 + begun.elapsed().as_millis() as u64 / 200;
+            let what = format!("node {node}, key {key}: {sent} datagrams, {signs} signs of life");
+            expect(signs < ROUNDS / 2 && sent <= signs, what)
+        });
         player.end();
-        let sent = stage.cluster.counter(node, "datagrams_out") - before;
-        // Signs of life go on: two a second from each member, and the answers.
-        let signs = 4 + begun.elapsed().as_millis() as u64 / 200;
-        println!("node {node}, key {key}: {sent} datagrams in {ROUNDS} rounds");
-        assert!(signs < ROUNDS / 2, "too slow to tell");
-        assert!(sent <= signs, "node {node}, key {key}: {sent} datagrams");
     }
 }
 

@@ -15,7 +15,12 @@ const POISON: (u32, u32) = (6, 6);
 const BEST: (u32, u32) = (6, 7);
 
 pub(super) fn checks() -> Vec<Check> {
-    vec![version(), page_size(), rights(), features()]
+    vec![
+        version().of_the_kernel(),
+        page_size().of_the_kernel(),
+        rights(),
+        features().of_the_kernel(),
+    ]
 }
 
 fn version() -> Check {
@@ -90,7 +95,8 @@ fn rights() -> Check {
             NAME,
             format!("no userfaultfd: {error}"),
             "use a kernel built with CONFIG_USERFAULTFD=y (gVisor and some hardened kernels have none)",
-        ),
+        )
+        .of_the_kernel(),
     }
 }
 

@@ -170,3 +170,23 @@ pub(crate) fn eventually(what: &str, mut so: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// A slice of processor time that others take makes counts and waits larger, by resends and signs
+/// of life, and never smaller. So what is too much is tried again; a fault makes it too
+/// much every time.
+pub(crate) fn at_best(mut attempt: impl FnMut() -> Result<(), String>) {
+    const ATTEMPTS: usize = 20;
+    let mut said = Vec::new();
+    while said.len() < ATTEMPTS {
+        match attempt() {
+            Ok(()) => return,
+            Err(what) => said.push(what),
+        }
+    }
+    panic!("never as it should be: {said:#?}");
+}
+
+/// For [`at_best`].
+pub(crate) fn expect(so: bool, what: impl Into<String>) -> Result<(), String> {
+    so.then_some(()).ok_or_else(|| what.into())
+}

@@ -5,6 +5,7 @@ use pagemesh_cli::sandbox::Node;
 use pagemesh_os::netns::die_with_parent;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -29,6 +30,7 @@ impl Player {
     pub(crate) fn run(mut command: Command, what: &str) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         die_with_parent(&mut command);
+        hear_ctrl_c(&mut command);
         let mut child = command.spawn().expect("the program starts");
         let output = child.stdout.take().expect("it is a pipe");
         Self {
@@ -188,4 +190,16 @@ fn lines_of(output: ChildStdout) -> Receiver<String> {
         }
     });
     lines
+}
+
+/// Has a program end at Ctrl-C even where the tests run in the background of a script, which
+/// ignores it.
+fn hear_ctrl_c(command: &mut Command) {
+    let default = || {
+        // SAFETY: no handler of this process is touched, and the call is safe after fork.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+        Ok(())
+    };
+    // SAFETY: the closure does nothing but make a system call.
+    unsafe { command.pre_exec(default) };
 }

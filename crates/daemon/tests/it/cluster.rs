@@ -1,8 +1,6 @@
 //! Real daemons on the loopback device, real faults.
 
-mod common;
-
-use common::{Client, Daemon, Segment, permitted};
+use crate::common::{Client, Daemon, Segment, permitted};
 use pagemesh_os::area::LockArea;
 use pagemesh_wire::local::{Reply, Request};
 use pagemesh_wire::lockword::LockWord;

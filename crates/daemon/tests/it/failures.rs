@@ -1,8 +1,6 @@
 //! Nodes and processes that die: what is lost is said, the rest goes on.
 
-mod common;
-
-use common::{Process, permitted, role, socket, wait_for};
+use crate::common::{Process, permitted, socket, wait_for};
 use pagemesh_wire::local::{Reply, Request};
 use pagemesh_wire::peer::Refusal;
 use std::io::Read as _;
@@ -13,16 +11,14 @@ use std::time::{Duration, Instant};
 
 const PAGES: usize = 4;
 
-#[test]
-#[ignore = "not a test, but what other tests start"]
-fn child_process() {
-    let Some((role, socket)) = role() else { return };
+/// What a process that a test started does.
+pub(crate) fn program(role: &str, socket: &Path) {
     if role == "nobody" {
-        return nobody(&socket);
+        return nobody(socket);
     }
-    let mut client = wait_for(&socket);
+    let mut client = wait_for(socket);
     let segment = client.attach("mortal", PAGES, true);
-    match role.as_str() {
+    match role {
         "writer" => {
             segment.store(0, 0, 7);
             segment.store(1, 0, 8);

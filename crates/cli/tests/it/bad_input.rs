@@ -1,8 +1,6 @@
 //! What cannot be done is refused with the reason and the cure, and harms nobody.
 
-mod common;
-
-use common::{Background, at, ends, pagemesh, scratch, small, soon};
+use crate::common::{Background, at, ends, pagemesh, scratch, small, soon};
 use std::fs::File;
 use std::path::Path;
 
@@ -118,7 +116,7 @@ fn a_daemon_without_room_for_its_socket_says_so() {
         script,
         "-",
     ]);
-    command.arg(&directory).arg(common::PROGRAM);
+    command.arg(&directory).arg(crate::common::PROGRAM);
     let (_, err) = ends(&mut command, 1);
     assert!(err.contains("No space left on device"), "{err}");
     assert!(err.contains("s.sock"), "names the path: {err}");

@@ -1,8 +1,6 @@
 //! Pages are taken away while many threads store to them.
 
-mod common;
-
-use common::{Client, Daemon, Segment, permitted};
+use crate::common::{Client, Daemon, Segment, permitted};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};

@@ -1,8 +1,6 @@
 //! Processes that misbehave harm nobody else.
 
-mod common;
-
-use common::{Client, Daemon, permitted};
+use crate::common::{Client, Daemon, permitted};
 use pagemesh_daemon::{Options, run};
 use pagemesh_os::hatch::{Answer, ROOM};
 use pagemesh_os::seqpacket::Socket;

@@ -1,10 +1,7 @@
 //! What is said again where datagrams are lost: soon, if answers come soon, and never
 //! many times.
 
-#[expect(dead_code, reason = "other tests need more of it")]
-mod common;
-
-use common::{Cluster, MAPPING};
+use crate::common::{Cluster, MAPPING};
 use core::time::Duration;
 use pagemesh_core::limits::{RESEND_CEILING, RESEND_FIRST, RESEND_SOONEST};
 use pagemesh_core::{Input, Request};

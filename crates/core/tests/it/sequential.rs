@@ -1,9 +1,6 @@
 //! Exactly which datagrams and effects the sequential policy takes (FR4).
 
-#[expect(dead_code, reason = "other tests need more of it")]
-mod common;
-
-use common::{CLIENT, Cluster};
+use crate::common::{CLIENT, Cluster};
 use core::time::Duration;
 use pagemesh_core::{Effect, Input, Reply, Request, Source};
 use pagemesh_wire::peer::{Access, Call, Contents, Manager, Message, Pass, Refusal, Window};
@@ -115,7 +112,7 @@ fn an_invalidation_that_overtakes_the_copy_is_not_undone_by_it() {
     cluster.input(
         N2,
         Input::Fault {
-            mapping: common::MAPPING,
+            mapping: crate::common::MAPPING,
             page: PageIndex(0),
             access: Access::Read,
         },
@@ -141,7 +138,7 @@ fn a_lost_grant_is_repeated_until_it_is_acknowledged() {
     cluster.input(
         N2,
         Input::Fault {
-            mapping: common::MAPPING,
+            mapping: crate::common::MAPPING,
             page: PageIndex(0),
             access: Access::Write,
         },
@@ -509,7 +506,7 @@ fn what_a_dead_node_alone_held_fails_and_the_rest_goes_on() {
     cluster.input(
         N3,
         Input::Fault {
-            mapping: common::MAPPING,
+            mapping: crate::common::MAPPING,
             page: PageIndex(1),
             access: Access::Read,
         },
@@ -535,7 +532,7 @@ fn what_a_dead_node_alone_held_fails_and_the_rest_goes_on() {
     cluster.input(
         N1,
         Input::Fault {
-            mapping: common::MAPPING,
+            mapping: crate::common::MAPPING,
             page: PageIndex(2),
             access: Access::Write,
         },

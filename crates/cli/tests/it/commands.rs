@@ -1,8 +1,6 @@
 //! The command as people and scripts see it: output, exit codes, what is left behind.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use pagemesh_cli::sandbox::{Netns, Plan, Sandbox};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;

@@ -1,9 +1,6 @@
 //! Pages asked for before they are touched: how many datagrams, and what is mapped.
 
-#[expect(dead_code, reason = "other tests need more of it")]
-mod common;
-
-use common::{Cluster, MAPPING};
+use crate::common::{Cluster, MAPPING};
 use core::time::Duration;
 use pagemesh_core::{Effect, Request};
 use pagemesh_wire::local::Advice;

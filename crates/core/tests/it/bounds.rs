@@ -1,12 +1,11 @@
-//! What nodes remember under policy `release`, and when it is collected (T16).
+//! What nodes remember under policy `release`, and when it is collected (T16); what one write lock
+//! covers.
 
-#[expect(dead_code, reason = "other tests need more of it")]
-mod common;
-
-use common::Cluster;
-use pagemesh_core::{DiffWork, Effect, Pace, Request};
-use pagemesh_wire::peer::{Access, Call, Message, Policy, Spread};
-use pagemesh_wire::{NodeId, SegmentId, SyncKey};
+use crate::common::Cluster;
+use pagemesh_core::limits::PIN_PAGES;
+use pagemesh_core::{DiffWork, Effect, Pace, Reply, Request};
+use pagemesh_wire::peer::{Access, Call, Message, Policy, Refusal, Spread};
+use pagemesh_wire::{NodeId, PageCount, PageIndex, SegmentId, SyncKey};
 
 const N1: NodeId = NodeId(1);
 const N2: NodeId = NodeId(2);
@@ -65,4 +64,30 @@ fn twins_have_a_bound_of_their_own() {
         *to == N2 && matches!(message, Message::Base(base) if base.page.0 == 7)
     });
     assert_eq!(fetched.count(), 1);
+}
+
+#[test]
+fn a_write_lock_covers_so_many_pages_and_no_more() {
+    let mut cluster = Cluster::new(1);
+    let policy = Policy::default();
+    let segment = cluster
+        .segment_of_pages(policy, u64::from(PIN_PAGES) + 1)
+        .id;
+    let mut pin = |count| {
+        let (first, count) = (PageIndex(0), PageCount(count));
+        let request = Request::Pin {
+            segment,
+            first,
+            count,
+        };
+        let ticket = cluster.ask(N1, request);
+        cluster.settle();
+        cluster.reply(ticket).cloned()
+    };
+    assert_eq!(pin(PIN_PAGES), Some(Reply::Done));
+    let refused = pin(PIN_PAGES + 1);
+    assert!(
+        matches!(refused, Some(Reply::Refused(Refusal::Limit(_)))),
+        "{refused:?}"
+    );
 }

@@ -1,9 +1,7 @@
 //! System V calls that no library would make, to a real daemon: each is answered or
 //! ends its own session, limits are errors, and what others have stays as it was.
 
-mod common;
-
-use common::{Client, Daemon};
+use crate::common::{Client, Daemon};
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_sim::Chance;
 use pagemesh_wire::local::{Reply, Request, RequestPacket};

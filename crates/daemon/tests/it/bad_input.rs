@@ -1,9 +1,7 @@
 //! Nonsense from the network, and want of everything a daemon needs: a clear
 //! error, a counter, and nothing else.
 
-mod common;
-
-use common::{Client, Daemon, Process, permitted, role, socket};
+use crate::common::{Client, Daemon, Process, permitted, socket};
 use pagemesh_daemon::{Options, run};
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::header::{Header, MAX_DATAGRAM, PROTOCOL_VERSION};
@@ -18,12 +16,6 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, pr
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-#[test]
-#[ignore = "not a test, but what other tests start"]
-fn child_process() {
-    role();
-}
 
 /// Someone who speaks, or nearly speaks, the daemons' protocol.
 struct Peer {

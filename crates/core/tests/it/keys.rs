@@ -1,9 +1,6 @@
 //! Keys of System V objects: what is said about them, and what is not.
 
-#[expect(dead_code, reason = "other tests need more of it")]
-mod common;
-
-use common::{CLIENT, Cluster};
+use crate::common::{CLIENT, Cluster};
 use core::time::Duration;
 use pagemesh_core::{Reply, Request};
 use pagemesh_wire::peer::{self, Call, Credentials, Message, Refusal};

@@ -1,15 +1,14 @@
 //! How long a remote read fault takes, against a bare exchange of datagrams of
 //! the same size in the same run. Only the ratio means anything.
 //!
-//! `cargo test --release -p pagemesh-daemon --test latency remote -- --ignored --nocapture`
+//! `cargo test --release -p pagemesh-daemon --test it remote -- --ignored --nocapture`
 
-mod common;
-
-use common::{Client, Process, permitted, role, socket, wait_for};
+use crate::common::{Client, Process, permitted, socket, wait_for};
 use pagemesh_os::udp::{Received, Udp};
 use pagemesh_os::{clock, cpu};
 use pagemesh_wire::local::{Reply, Request, StampKind};
 use std::io::Read as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -57,12 +56,10 @@ fn raw() -> Vec<u64> {
     })
 }
 
-#[test]
-#[ignore = "not a test, but what other tests start"]
-fn child_process() {
-    let Some((_, socket)) = role() else { return };
+/// The process whose pages are read, on the other processor.
+pub(crate) fn writer(socket: &Path) {
     let _ = cpu::pin(1);
-    let mut client = wait_for(&socket);
+    let mut client = wait_for(socket);
     let there = client.attach("latency", PAGES, true);
     for page in 0..PAGES {
         there.store(page, 0, page as u64 + 1);
@@ -78,7 +75,7 @@ fn faults(waiting: &str, latency: bool) -> Vec<u64> {
     let address = reader.status().address;
     let (second, mut watcher) = Process::daemon(&far, &["1", waiting, &latency, &address]);
     let here = reader.attach("latency", PAGES, true);
-    let writer = Process::start("writer", &far, &[]);
+    let writer = Process::start("latency", &far, &[]);
     while watcher.counter("ownerships_arrived") < PAGES as u64 {
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -1,0 +1,5 @@
+//! The command, as people and scripts use it.
+
+mod bad_input;
+mod commands;
+mod common;

@@ -1,0 +1,4 @@
+//! Codecs, and when they pay.
+
+mod judging;
+mod packing;

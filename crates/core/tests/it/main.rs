@@ -1,0 +1,8 @@
+//! A node, between a cluster of others and a driver that does as it says.
+
+mod ahead;
+mod bounds;
+mod common;
+mod keys;
+mod patience;
+mod sequential;

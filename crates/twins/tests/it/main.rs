@@ -1,0 +1,4 @@
+//! Twins and diffs, as the daemon uses them.
+
+mod reference;
+mod store;

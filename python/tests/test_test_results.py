@@ -1,0 +1,92 @@
+"""What a run of all tests says at its end."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "test_results.py"
+
+
+@pytest.fixture(scope="module")
+def results():
+    spec = importlib.util.spec_from_file_location("test_results", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+CARGO = """
+running 4 tests
+test one ... ok
+test two ... ok
+test long ... ignored, takes an hour
+test child_process ... ignored, not a test, but what other tests start
+test bad ... FAILED
+
+successes:
+
+---- two stdout ----
+skipped: needs root to become somebody else
+skipped: twice is once
+
+
+successes:
+    one
+    two
+
+failures:
+
+---- bad stdout ----
+skipped: no, it failed
+
+failures:
+    bad
+
+test result: FAILED. 2 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s
+test result: ok. 10 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
+"""
+
+PYTEST = """
+SKIPPED [2] python/tests/test_arrays.py:291: could not import 'torch': No module named 'torch'
+SKIPPED [1] python/tests/conftest.py:72: `pagemesh doctor` says: page faults
+1 failed, 120 passed, 3 skipped, 1 warning in 61.20s (0:01:01)
+"""
+
+
+def test_tests_of_cargo_that_did_nothing_are_named(results):
+    found = results.of_cargo(CARGO)
+    assert found == (11, 1, {"two": "needs root to become somebody else", "long": "takes an hour"})
+
+
+def test_tests_of_python_that_did_not_run_are_counted(results):
+    found = results.of_pytest(PYTEST)
+    assert (found.passed, found.failed, len(found.skipped)) == (120, 1, 3)
+    assert found.skipped["python/tests/conftest.py:72"].endswith("page faults")
+
+
+def doctor(verdict: str, setting: bool) -> str:
+    check = {"check": "page faults", "verdict": verdict, "setting": setting, "found": "forbidden", "cure": "chmod"}
+    return json.dumps({"checks": [check]})
+
+
+@pytest.mark.parametrize(
+    ("said", "lacks"),
+    [(doctor("blocker", True), 1), (doctor("blocker", False), 0), (doctor("warning", True), 0), ("", 0)],
+)
+def test_only_what_a_setting_mends_is_a_failure(results, said, lacks, tmp_path, capsys):
+    assert len(results.settings(said)) == lacks
+    (tmp_path / "cargo").write_text(CARGO.replace("1 failed", "0 failed"))
+    (tmp_path / "doctor").write_text(said)
+    assert results.main(tmp_path) == lacks
+    lines = capsys.readouterr().out.splitlines()
+    assert "skipped: two: needs root to become somebody else" in lines
+    assert ("  cure: chmod" in lines) == bool(lacks)
+    assert lines[-1] == "9 passed, 0 failed, 3 skipped"
+
+
+def test_a_host_that_lacks_a_setting_but_skipped_nothing_is_well(results, tmp_path):
+    (tmp_path / "cargo").write_text("test result: ok. 1 passed; 0 failed; 0 ignored;")
+    (tmp_path / "doctor").write_text(doctor("blocker", True))
+    assert results.main(tmp_path) == 0

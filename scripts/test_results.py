@@ -1,0 +1,92 @@
+"""What the logs of a test run say: which tests did not run, why, and how many there are of each kind.
+
+Reads `python`, `cargo` and `doctor` of a folder. A test that did not run is a failure where
+`pagemesh doctor` knows a setting of this host that keeps it from running.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Results(NamedTuple):
+    """How many tests passed and failed, and why the others did not run, by name."""
+
+    passed: int
+    failed: int
+    skipped: dict[str, str]
+
+    def and_also(self, other: "Results") -> "Results":
+        return Results(self.passed + other.passed, self.failed + other.failed, self.skipped | other.skipped)
+
+
+def of_cargo(log: str) -> Results:
+    """A test that says `skipped: WHY` and passes has not run, nor has one that is ignored."""
+    passed = failed = 0
+    for good, bad in re.findall(r"^test result: \S+ (\d+) passed; (\d+) failed;", log, re.M):
+        passed, failed = passed + int(good), failed + int(bad)
+    said: dict[str, str] = {}
+    name, passing = None, False
+    for line in log.splitlines():
+        if section := re.fullmatch(r"---- (\S+) stdout ----", line):
+            name = section[1] if passing else None
+        elif re.match(r"(successes|failures):$|test result: ", line):
+            name, passing = None, line == "successes:"
+        elif name and line.startswith("skipped: "):
+            said.setdefault(name, line.removeprefix("skipped: "))
+    ignored = {
+        name: why or "ignored"
+        for name, why in re.findall(r"^test (\S+) \.\.\. ignored(?:, (.*))?$", log, re.M)
+        if why != "not a test, but what other tests start"
+    }
+    # A name may occur in several programs: what is counted are names.
+    return Results(passed - len(said), failed, said | ignored)
+
+
+def of_pytest(log: str) -> Results:
+    """Of the line at the end, and of the summary that `-rs` writes."""
+    ends = re.findall(r"^=*\s*((?:\d+ \w+,? ?)+)(?:, \d+ warnings?)? in [\d.]+s", log, re.M)
+    counts = {kind: int(count) for count, kind in re.findall(r"(\d+) (\w+)", ends[-1] if ends else "")}
+    skipped = {}
+    for times, where, why in re.findall(r"^SKIPPED \[(\d+)\] (\S+?): (.*)$", log, re.M):
+        for time in range(int(times)):
+            skipped[where if time == 0 else f"{where} ({time + 1})"] = why
+    bad = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
+    return Results(counts.get("passed", 0), bad, skipped)
+
+
+def settings(doctor: str) -> list[str]:
+    """What this host lacks that a setting would mend."""
+    try:
+        checks = json.loads(doctor)["checks"]
+    except (ValueError, KeyError):
+        return []
+    lacking = [check for check in checks if check["verdict"] == "blocker" and check["setting"]]
+    return [f"{check['check']}: {check['found']}\n  cure: {check['cure']}" for check in lacking]
+
+
+def report(results: Results, lacking: list[str]) -> list[str]:
+    """The lines to end a run with."""
+    lines = [f"skipped: {name}: {why}" for name, why in sorted(results.skipped.items())]
+    if results.skipped and lacking:
+        lines.append("This host could run them, but for what `pagemesh doctor` says:")
+        lines += lacking
+    lines.append(f"{results.passed} passed, {results.failed} failed, {len(results.skipped)} skipped")
+    return lines
+
+
+def main(logs: Path) -> int:
+    def read(name: str) -> str:
+        path = logs / name
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    results = of_pytest(read("python")).and_also(of_cargo(read("cargo")))
+    lacking = settings(read("doctor"))
+    print("\n".join(report(results, lacking)), flush=True)
+    return 1 if results.failed or (results.skipped and lacking) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
