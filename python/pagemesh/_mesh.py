@@ -10,6 +10,10 @@ _mesh = None
 _raises = False
 
 
+def _nothing():
+    """Called to see whether the interpreter calls trace functions."""
+
+
 def _after_fork():
     """The lock may have been held by a thread that the child does not have."""
     global _lock
@@ -25,7 +29,7 @@ def mesh():
     with _lock:
         if not _raises:
             # Classes are made without arguments, by the interpreter.
-            _pagemesh.raise_in_threads(errors.LostPageError, errors.ClosedError)
+            _pagemesh.raise_in_threads(errors.LostPageError, errors.ClosedError, _nothing)
             _raises = True
         if _mesh is None:
             _mesh = _pagemesh.Mesh()

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, final
 
@@ -85,5 +85,7 @@ class Job:
     @property
     def segment(self) -> Segment: ...
 
-def raise_in_threads(lost: type[BaseException], closed: type[BaseException]) -> None: ...
+def raise_in_threads(
+    lost: type[BaseException], closed: type[BaseException], probe: Callable[[], object]
+) -> None: ...
 def take_faults() -> list[tuple[str, int, int, bool]]: ...

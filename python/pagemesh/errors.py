@@ -76,8 +76,9 @@ class CorruptHeaderError(Error, ValueError):
 class LostPageError(Error, OSError):
     """A page that can never be served again: the only node that had it died.
 
-    Raised in the thread that touched it, as soon as the interpreter gets to; until then the
-    bytes are all ``0xFF``. Drop what was computed from them.
+    Raised in the thread that touched it, by the instruction of Python that did. Native code
+    that touched it finishes its call with bytes of ``0xFF`` before: drop what it stored. Where the
+    exception cannot be raised, the process ends with a message (docs/python.md).
     """
 
     def __init__(self, *args):

@@ -33,6 +33,7 @@ READS = """
         pass
     caught = []
     def look():
+        time.sleep(0.3)           # the first thread waits by now
         try:
             caught.append(array[2].sum())
         except errors.LostPageError as error:

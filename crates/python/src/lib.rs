@@ -8,6 +8,8 @@ mod error;
 mod job;
 mod memory;
 mod mesh;
+mod others;
+mod pending;
 mod rescue;
 mod segment;
 mod sync;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pagemesh::{Access, Health, Manager, Options, Policy, SegmentInfo, Window};
+use pagemesh::{Access, Health, Manager, Options, Policy, SegmentInfo, Spread, Window};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -156,11 +156,43 @@ fn parse(policy: &str, manager: &str, window: Option<f64>) -> PyResult<Policy> {
     Ok(Policy::Sequential { manager, window })
 }
 
+/// What a segment promises, by the words that `create` knows.
+fn policy(py: Python<'_>, policy: Policy) -> PyResult<Bound<'_, PyDict>> {
+    let all = PyDict::new(py);
+    match policy {
+        Policy::Sequential { manager, window } => {
+            all.set_item("policy", "sequential")?;
+            all.set_item(
+                "manager",
+                if manager == Manager::Fixed {
+                    "fixed"
+                } else {
+                    "dynamic"
+                },
+            )?;
+            let seconds = match window {
+                Window::Auto => None,
+                Window::Nanos(nanos) => Some(Duration::from_nanos(nanos).as_secs_f64()),
+            };
+            all.set_item("window", seconds)?;
+        }
+        Policy::Release { spread } => {
+            let name = match spread {
+                Spread::Lazy => "release",
+                other => other.name(),
+            };
+            all.set_item("policy", name)?;
+        }
+    }
+    Ok(all)
+}
+
 fn describe<'py>(py: Python<'py>, info: &SegmentInfo) -> PyResult<Bound<'py, PyDict>> {
     let all = PyDict::new(py);
     all.set_item("name", &info.name)?;
     all.set_item("size", info.spec.size.0)?;
     all.set_item("mode", info.spec.mode)?;
+    all.set_item("policy", policy(py, info.spec.policy)?)?;
     all.set_item("home", u32::from(info.id.home().0))?;
     all.set_item("owner", info.owner)?;
     all.set_item("attached", info.attached.len())?;

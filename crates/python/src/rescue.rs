@@ -3,9 +3,12 @@
 //!
 //! The kernel sends SIGBUS or SIGSEGV to the thread. If that is a thread of the
 //! interpreter, it gets other memory for the moment, all bytes 0xFF (so that
-//! nothing looks plausible), and an exception, which the interpreter raises in
-//! it as soon as it gets to. The exception takes the memory away again. Any other
-//! thread ends the process, with a message naming page, segment and node.
+//! nothing looks plausible), and an exception (see `pending`) right after the
+//! instruction of Python that made the access. The exception takes the memory
+//! away again. The memory is within reach of all threads meanwhile, so the others
+//! must sleep for that time. Where an exception cannot be raised, or another thread
+//! may have read the memory, the process ends with a message that names page,
+//! segment and node.
 //!
 //! The handler runs in place of an access to segment memory: the thread is neither
 //! in malloc nor in the interpreter's own locks, so both may be used.
@@ -16,19 +19,16 @@ use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use pagemesh::{Guarded, Mapping, PAGE_SIZE};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
+use crate::pending;
+
 /// Where segments are or were mapped.
 static ROOMS: Guarded<Rooms> = Guarded::new(Rooms::new());
-
-/// The exception classes, for lost pages and for closed segments; from then on
-/// exceptions are raised.
-static EXCEPTIONS: [AtomicPtr<ffi::PyObject>; 2] = [const { AtomicPtr::new(ptr::null_mut()) }; 2];
 
 /// What the signals did before.
 static BEFORE: OnceLock<[libc::sigaction; 2]> = OnceLock::new();
@@ -163,13 +163,17 @@ fn reserve(range: &Range<usize>, how: MapFlags) -> bool {
 }
 
 /// From now on, accesses that nobody can serve raise these classes, made without
-/// arguments, in the threads that make them.
+/// arguments, in the threads that make them. `probe` is a Python function that
+/// does nothing.
 #[pyfunction]
-pub fn raise_in_threads(lost: Bound<'_, PyAny>, closed: Bound<'_, PyAny>) {
-    for (place, class) in EXCEPTIONS.iter().zip([lost, closed]) {
-        place.store(class.into_ptr(), Ordering::Release);
-    }
+pub fn raise_in_threads(
+    lost: Bound<'_, PyAny>,
+    closed: Bound<'_, PyAny>,
+    probe: Bound<'_, PyAny>,
+) -> PyResult<()> {
+    pending::prepare(lost, closed, probe)?;
     BEFORE.get_or_init(|| SIGNALS.map(install));
+    Ok(())
 }
 
 /// What this thread touched in vain since it last asked: segment, page, node,
@@ -207,60 +211,110 @@ fn install(signal: c_int) -> libc::sigaction {
     }
 }
 
+/// Whether this thread touched pages since it last took its faults.
+pub fn has_faults() -> bool {
+    let me = this_thread();
+    ROOMS.lock().faults.iter().any(|fault| fault.thread == me)
+}
+
+/// What this thread touched in vain, for a message.
+pub fn touched() -> String {
+    let me = this_thread();
+    let rooms = ROOMS.lock();
+    let mine = rooms.faults.iter().find(|fault| fault.thread == me);
+    mine.map_or_else(String::new, |fault| {
+        words(&fault.segment, fault.number, fault.node, fault.closed)
+    })
+}
+
+/// Ends the process by a signal: what was touched cannot become an exception.
+pub fn end(touched: &str, why: &str) -> ! {
+    let words = format!("pagemesh: {touched}. There is no exception: {why}\n");
+    default(libc::SIGBUS);
+    // SAFETY: the words are so long; the set is filled in before use.
+    unsafe {
+        libc::write(2, words.as_ptr().cast(), words.len());
+        let mut signals: libc::sigset_t = std::mem::zeroed();
+        libc::sigaddset(&raw mut signals, libc::SIGBUS);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const signals, ptr::null_mut());
+        libc::raise(libc::SIGBUS);
+    }
+    std::process::abort()
+}
+
 extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel gave it.
     let touched = unsafe { (*info).si_addr() } as usize;
-    let mut rooms = ROOMS.lock();
-    let Case::Ours { room, closed } = rooms.case(signal, touched) else {
-        drop(rooms);
+    let case = ROOMS.lock().case(signal, touched);
+    let Case::Ours { room, closed } = case else {
         return pass_on(signal, info, context);
     };
-    let page = page_of(touched);
-    let number = (room.offset + (page - room.range.start) as u64) / PAGE_SIZE as u64;
-    if raises_here() && substitute(page) {
-        if !closed {
-            rooms.lost.insert(page);
-            keep_from_children(page);
-        }
-        rooms.faults.push(Fault {
-            thread: this_thread(),
-            page,
-            segment: room.name,
-            number,
-            node: room.node,
-            closed,
-        });
-        drop(rooms);
-        let class = EXCEPTIONS[usize::from(closed)].load(Ordering::Acquire);
-        // SAFETY: the class is kept for ever. The thread is the interpreter's, and
-        // waits for the interpreter's lock as in a callback, if it has let it go.
-        unsafe {
-            let state = ffi::PyGILState_Ensure();
-            ffi::PyThreadState_SetAsyncExc(this_thread() as _, class);
-            ffi::PyGILState_Release(state);
-        }
-        return;
+    // SAFETY: may be asked in any thread, with or without the interpreter's lock.
+    if unsafe { ffi::PyGILState_GetThisThreadState() }.is_null() {
+        end_in(&room, touched, closed, "the thread is none of Python's");
     }
-    drop(rooms);
+    // SAFETY: the thread is the interpreter's, and waits for the interpreter's lock
+    // as in a callback, if it has let it go.
+    let state = unsafe { ffi::PyGILState_Ensure() };
+    // Waiting for the lock, others may have unmapped it, and mapped something else.
+    let case = ROOMS.lock().case(signal, touched);
+    if let Case::Ours { room, closed } = case
+        && let Err(why) = put_off(&room, touched, closed)
+    {
+        end_in(&room, touched, closed, why);
+    }
+    // SAFETY: as taken above.
+    unsafe { ffi::PyGILState_Release(state) };
+}
+
+/// Lets this thread, which has the interpreter's lock, go on until its exception.
+fn put_off(room: &Room, touched: usize, closed: bool) -> Result<(), &'static str> {
+    let page = page_of(touched);
+    if !pending::prepared() {
+        return Err("this Python cannot trace instructions");
+    }
+    let fault = Fault {
+        thread: this_thread(),
+        page,
+        segment: room.name.clone(),
+        number: room.number(touched),
+        node: room.node,
+        closed,
+    };
+    pending::arm(closed)?;
+    let mut rooms = ROOMS.lock();
+    rooms.faults.push(fault);
+    if !substitute(page) {
+        return Err("no memory is left");
+    }
+    if !closed {
+        rooms.lost.insert(page);
+        keep_from_children(page);
+    }
+    Ok(())
+}
+
+impl Room {
+    /// The page of the segment at an address.
+    fn number(&self, address: usize) -> u64 {
+        (self.offset + (page_of(address) - self.range.start) as u64) / PAGE_SIZE as u64
+    }
+}
+
+fn words(segment: &str, page: u64, node: u32, closed: bool) -> String {
     let why = if closed {
         "the segment is closed"
     } else {
         "the page is lost, or the daemon is gone"
     };
-    end(
-        signal,
-        &format!(
-            "pagemesh: a thread touched page {number} of segment '{}' on node {}: {why}\n",
-            room.name, room.node
-        ),
-    );
+    format!("a thread touched page {page} of segment '{segment}' on node {node}: {why}")
 }
 
-/// Whether this thread can be told by an exception.
-fn raises_here() -> bool {
-    // SAFETY: may be asked in any thread, with or without the interpreter's lock.
-    !EXCEPTIONS[1].load(Ordering::Acquire).is_null()
-        && unsafe { !ffi::PyGILState_GetThisThreadState().is_null() }
+fn end_in(room: &Room, touched: usize, closed: bool, why: &str) -> ! {
+    end(
+        &words(&room.name, room.number(touched), room.node, closed),
+        why,
+    )
 }
 
 /// Puts a page there that can be touched.
@@ -305,16 +359,6 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         },
         // The access is repeated, and ends the process.
         _ => default(signal),
-    }
-}
-
-/// Ends the process by the signal, with these words.
-fn end(signal: c_int, words: &str) {
-    default(signal);
-    // SAFETY: the words are so long; the signal comes when the handler returns.
-    unsafe {
-        libc::write(2, words.as_ptr().cast(), words.len());
-        libc::raise(signal);
     }
 }
 

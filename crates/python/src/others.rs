@@ -1,0 +1,63 @@
+//! What the other threads of this process do.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+/// So long is waited for the other threads: those of Python that are in native
+/// code come to rest when they want the interpreter's lock back.
+const PATIENCE: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_micros(200);
+
+/// How often each other thread has got a processor so far, by its number. All of
+/// them sleep.
+pub type Others = BTreeMap<u32, u64>;
+
+/// Waits until all other threads sleep; `None` if that takes too long, or if nobody
+/// can say. The caller has the interpreter's lock.
+pub fn at_rest() -> Option<Others> {
+    for _ in 0..PATIENCE.as_micros() / LOOK.as_micros() {
+        let resting = others();
+        if resting.is_some() {
+            return resting;
+        }
+        thread::sleep(LOOK);
+    }
+    None
+}
+
+/// `None` if one of them runs, or if nobody can say. Two equal answers mean that
+/// none of them ran in between.
+pub fn others() -> Option<Others> {
+    let me = rustix::thread::gettid()
+        .as_raw_nonzero()
+        .get()
+        .unsigned_abs();
+    let mut all = Others::new();
+    for thread in fs::read_dir("/proc/self/task").ok()? {
+        let number: u32 = thread.ok()?.file_name().to_str()?.parse().ok()?;
+        if number == me {
+            continue;
+        }
+        let Ok(state) = fs::read_to_string(format!("/proc/self/task/{number}/stat")) else {
+            continue; // it has ended
+        };
+        let asleep = sleeps(&state)?;
+        let turns = fs::read_to_string(format!("/proc/self/task/{number}/schedstat")).ok()?;
+        let turns = turns.split_ascii_whitespace().nth(2)?.parse().ok()?;
+        if !asleep {
+            return None;
+        }
+        all.insert(number, turns);
+    }
+    Some(all)
+}
+
+/// Whether a thread with this line in `stat` sleeps. Its name, in brackets, may
+/// contain anything.
+fn sleeps(stat: &str) -> Option<bool> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let state = rest.split_ascii_whitespace().next()?;
+    Some(matches!(state, "S" | "D" | "T" | "t" | "Z" | "X" | "I"))
+}
