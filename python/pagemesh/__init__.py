@@ -85,13 +85,23 @@ def unlink(name):
     retrying(lambda mesh: mesh.remove(name))
 
 
-def segments():
+def segments(*, arrays=False):
     """All segments of the cluster: dictionaries with ``name``, ``size`` in bytes, ``mode``, ``home``,
-    ``owner`` (user and group) and on how many nodes each is ``attached``.
+    ``owner`` (user and group), ``policy`` (its name and parameters) and on how many nodes each is
+    ``attached``.
+
+    With ``arrays``, also ``array``: ``shape``, ``dtype`` and ``order`` of a segment that holds one, else
+    ``None``. That touches the first page of each segment that this process may read.
     """
     from ._mesh import retrying
 
-    return retrying(lambda mesh: mesh.list())
+    listed = retrying(lambda mesh: mesh.list())
+    if arrays:
+        from .arrays import described
+
+        for segment in listed:
+            segment["array"] = described(segment["name"])
+    return listed
 
 
 def counters():

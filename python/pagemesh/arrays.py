@@ -1,59 +1,50 @@
-"""numpy arrays in segments.
+"""numpy arrays in segments, which :mod:`pagemesh._layout` lays out."""
 
-A segment with an array is laid out as a ``.npy`` file: a header of whole pages that says shape,
-dtype and order, then the data. Whoever attaches checks it as if it came from an enemy.
-"""
-
-import io
-from dataclasses import dataclass
+import time
 
 import numpy
-from numpy.lib import format as npy
 
 try:
     from numpy.lib.array_utils import byte_bounds
 except ImportError:  # numpy 1
     from numpy import byte_bounds
 
-from . import errors
+from . import _layout, errors
+from ._layout import bare
 from ._mesh import retrying
 from ._pagemesh import PAGE_SIZE
+from ._policies import Release, Sequential, known_policy, policy_of
 from .sync import OwnLock
 
 __all__ = ["Array", "Release", "Sequential", "array", "attach"]
 
-# Longer headers than this nobody needs: structured dtypes with hundreds of fields.
-_LONGEST_HEADER = 16 * PAGE_SIZE
-
-_MAGIC = npy.magic(1, 0)
-
-
-@dataclass(frozen=True)
-class Sequential:
-    """Every load sees the latest store, wherever it was made.
-
-    ``manager`` is ``"dynamic"`` (who has a page is found along hints) or ``"fixed"`` (the node that
-    made the segment knows). A page stays at least ``window`` seconds where it has come to;
-    ``None`` chooses, 0 is not at all.
-    """
-
-    manager: str = "dynamic"
-    window: float | None = None
-
-    def _keywords(self):
-        return {"policy": "sequential", "manager": self.manager, "window": self.window}
+# So long is waited, in seconds, for the process that has made a segment to describe it, and so long
+# between two looks.
+_HANDOVER, _LOOK = 5.0, 0.01
 
 
-@dataclass(frozen=True)
-class Release:
-    """A load sees what was stored before it by the array's *own* locks and barriers.
-
-    See :meth:`Array.lock` and :meth:`Array.barrier`. Several nodes may write one page at once; only
-    what they changed travels, when somebody touches it who must see it.
-    """
-
-    def _keywords(self):
-        return {"policy": "release"}
+# What computes from an array and may give another one of its class.
+_COMPUTING = (
+    "argpartition",
+    "argsort",
+    "astype",
+    "byteswap",
+    "choose",
+    "clip",
+    "compress",
+    "conj",
+    "conjugate",
+    "cumprod",
+    "cumsum",
+    "diagonal",
+    "flatten",
+    "ravel",
+    "repeat",
+    "reshape",
+    "round",
+    "searchsorted",
+    "take",
+)
 
 
 class Array(numpy.ndarray):
@@ -79,22 +70,37 @@ class Array(numpy.ndarray):
             return array[()]
         return array.view(numpy.ndarray)
 
+    def __array_function__(self, function, types, arguments, keywords):
+        return _honest(super().__array_function__(function, types, arguments, keywords))
+
     def __getitem__(self, index):
-        found = super().__getitem__(index)
-        if isinstance(found, Array) and found._home is None:
-            return found.view(numpy.ndarray)
-        return found
+        return _honest(super().__getitem__(index))
 
     def __setitem__(self, index, value):
         super().__setitem__(index, value)
 
+    def __repr__(self):
+        if self._home is None:
+            return repr(bare(self))
+        home = self._home
+        shown = f"Array({numpy.array2string(bare(self), separator=', ', prefix='Array(')}"
+        return (
+            f"{shown}, name={home.name!r}, shape={self.shape}, dtype={self.dtype}, policy={home.policy})"
+        )
+
     def copy(self, order="C"):
         """An ordinary array with the same contents."""
-        return self.view(numpy.ndarray).copy(order)
+        return bare(self).copy(order)
+
+    def __copy__(self):
+        return self.copy()
+
+    def __deepcopy__(self, memo):
+        return self.copy()
 
     def __reduce__(self):
         if self._home is None:
-            return self.view(numpy.ndarray).__reduce__()
+            return bare(self).__reduce__()
         home = self._home
         place = self.__array_interface__["data"][0] - home.address
         layout = (place, self.shape, self.strides, self.dtype)
@@ -107,6 +113,11 @@ class Array(numpy.ndarray):
     def name(self):
         """The segment's name."""
         return self._known().name
+
+    @property
+    def policy(self):
+        """What the memory promises: a :class:`Sequential` or a :class:`Release`."""
+        return self._known().policy
 
     def unlink(self):
         """Removes the name, in the whole cluster. Who has the array keeps it."""
@@ -202,6 +213,8 @@ class Array(numpy.ndarray):
         arrays in Fortran's order. Where there are enough pages, cuts are between pages, so that
         no two parts share one.
         """
+        if self.ndim == 0:
+            raise ValueError("an array without dimensions has no parts")
         if not 0 <= rank < size:
             raise IndexError(f"part {rank} of {size} does not exist: parts count from 0")
         axis = self._slowest_axis()
@@ -225,14 +238,50 @@ class Array(numpy.ndarray):
         return self._home
 
 
+def _computes(name):
+    """A method of numpy's arrays whose result is an :class:`Array` only if it is in the segment."""
+    method = getattr(numpy.ndarray, name)
+
+    def computed(self, *arguments, **keywords):
+        return _honest(method(self, *arguments, **keywords))
+
+    computed.__name__, computed.__doc__ = name, method.__doc__
+    computed.__qualname__ = f"Array.{name}"
+    return computed
+
+
+for _name in _COMPUTING:
+    setattr(Array, _name, _computes(_name))
+
+
+def _honest(result):
+    """A result, as an ordinary array if it is a copy."""
+    if type(result) is Array and result._home is None:
+        return bare(result)
+    if type(result) in (list, tuple):
+        return type(result)(_honest(one) for one in result)
+    return result
+
+
 class _Home:
     """The segment that an array and its views are in."""
 
     def __init__(self, segment, memory):
         self.name = segment.name
+        self._policy = None
         self.segment = segment
         self.memory = memory
         self.address = numpy.frombuffer(memory, "u1").__array_interface__["data"][0]
+
+    @property
+    def policy(self):
+        """What the memory promises, as the cluster knows it; ``None`` once the name is gone."""
+        if self._policy is None:
+            try:
+                self._policy = known_policy(self.name)
+            except errors.Error:  # a name that is gone must not keep the array from being shown
+                return None
+        return self._policy
 
     def contains(self, array):
         """Whether it is a view of this memory, be it of no items, and no copy."""
@@ -243,12 +292,13 @@ def array(name, shape, dtype=float, *, order="C", policy=None, mode=0o600):
     """The array of that name: made, full of zeros, if there is none, else attached to.
 
     ``shape`` is a number of items or a tuple, ``dtype`` anything but objects, ``order`` ``"C"`` or
-    ``"F"``, ``policy`` what the memory promises (:class:`Sequential`, the default, or :class:`Release`;
-    or their names), ``mode`` who may use it, as for a file. All processes may say the same line; one of
-    them makes it.
+    ``"F"``, ``policy`` what the memory promises (:class:`Sequential`, or :class:`Release`; or their
+    names; without one, :class:`Sequential` of any kind), ``mode`` who may use it, as for a file. All
+    processes may say the same line; one of them makes it.
 
-    Raises :class:`pagemesh.errors.MismatchError` if there is one with another shape, dtype
-    or order; ``TypeError`` for objects.
+    Raises :class:`pagemesh.errors.MismatchError` if there is one with another shape, dtype, order
+    or policy; :class:`pagemesh.errors.CorruptHeaderError` if the segment of that name is no array;
+    ``TypeError`` for objects. Nothing is written, or left behind, in these cases.
     """
     dtype = numpy.dtype(dtype)
     if dtype.hasobject:
@@ -258,23 +308,65 @@ def array(name, shape, dtype=float, *, order="C", policy=None, mode=0o600):
         )
     if order not in ("C", "F"):
         raise ValueError(f"order is 'C' or 'F', not {order!r}")
-    shape = (shape,) if isinstance(shape, (int, numpy.integer)) else tuple(shape)
-    policy = _policy(policy)
-    header = _header(shape, dtype, order)
-    size = len(header) + _bytes(shape, dtype)
-    segment = retrying(
-        lambda mesh: mesh.create(name, size, mode=mode, exclusive=False, **policy._keywords())
-    )
-    made = _open(segment, header)
-    found = (made.shape, made.dtype, "C" if made.flags.c_contiguous else "F")
-    in_order = made.flags.c_contiguous if order == "C" else made.flags.f_contiguous
-    if found[:2] != (shape, dtype) or not in_order:
+    shape = _layout.shape_of(shape, dtype)
+    wanted = policy_of(policy)
+    header = _layout.header_of(shape, dtype, order)
+    size = len(header) + _layout.data_bytes(shape, dtype)
+    made = None
+    while made is None:
+        try:
+            made = _make_new(name, size, header, mode, wanted)
+        except errors.SegmentExistsError:
+            made = _take(name, size)
+    _check_policy(made._home, policy, wanted)
+    if not _layout.agrees(made, shape, dtype, order):
+        found = "C" if made.flags.c_contiguous else "F"
         raise errors.MismatchError(
-            f"the array {name!r} has shape {found[0]}, dtype {found[1]} and order {found[2]!r}, not "
+            f"the array {name!r} has shape {made.shape}, dtype {made.dtype} and order {found!r}, not "
             f"{shape}, {dtype} and {order!r}: attach({name!r}) takes it as it is, "
             "unlink() makes room for another"
         )
     return made
+
+
+def _make_new(name, size, header, mode, policy):
+    """Makes the segment and describes it; whatever goes wrong, it is not left half made."""
+    keywords = policy._keywords()
+    segment = retrying(lambda mesh: mesh.create(name, size, mode=mode, exclusive=True, **keywords))
+    try:
+        memory = segment.map()
+        lock = segment.lock(0)
+        lock.acquire()
+        try:
+            with memoryview(memory) as view:
+                _layout.write_header(view, header)
+                described = _layout.parse(name, view)
+        finally:
+            lock.release()
+        return _in(_Home(segment, memory), *described)
+    except BaseException:
+        retrying(lambda mesh: mesh.remove(name))
+        raise
+
+
+def _take(name, size):
+    """The array that another process has made; ``None`` if its name is gone by now."""
+    try:
+        segment = retrying(lambda mesh: mesh.open(name))
+    except errors.SegmentNotFoundError:
+        return None
+    return _open(segment, size)
+
+
+def _check_policy(home, given, wanted):
+    """Under another policy, what a program relies on would not hold. A name means any kind of it."""
+    found = home.policy
+    loose = given is None or isinstance(given, str)
+    if found is not None and found != wanted and not (loose and type(found) is type(wanted)):
+        raise errors.MismatchError(
+            f"the array {home.name!r} has policy {found}, not {wanted}: say so in every process, or "
+            f"take it as it is, by attach({home.name!r})"
+        )
 
 
 def attach(name, *, dtype=None, shape=None, readonly=False):
@@ -286,14 +378,26 @@ def attach(name, *, dtype=None, shape=None, readonly=False):
     Raises :class:`pagemesh.errors.SegmentNotFoundError`, :class:`~pagemesh.errors.MismatchError`,
     and :class:`~pagemesh.errors.CorruptHeaderError` if the segment is not an array.
     """
-    found = _open(retrying(lambda mesh: mesh.open(name, write=not readonly)), None)
+    found = _open(retrying(lambda mesh: mesh.open(name, write=not readonly)))
     if dtype is not None and numpy.dtype(dtype) != found.dtype:
         raise errors.MismatchError(
             f"the array {name!r} has dtype {found.dtype}, not {numpy.dtype(dtype)}: attach without "
             "dtype, then use .astype() for a converted copy"
         )
-    if shape is not None and tuple(shape) != found.shape:
+    if shape is not None and _layout.shape_of(shape, found.dtype) != found.shape:
         raise errors.MismatchError(f"the array {name!r} has shape {found.shape}, not {shape}")
+    return found
+
+
+def described(name):
+    """What a segment says of the array in it; ``None`` if it holds none or may not be read."""
+    try:
+        segment = retrying(lambda mesh: mesh.open(name, write=False))
+        with memoryview(segment.map()) as view:
+            _, shape, dtype, order = _layout.parse(name, view)
+            found = {"shape": shape, "dtype": dtype, "order": order}
+    except errors.Error:
+        return None
     return found
 
 
@@ -318,82 +422,41 @@ def _number(dtype, merge):
     return f"{kind}{8 * dtype.itemsize}"
 
 
-def _policy(policy):
-    if policy is None or policy == "sequential":
-        return Sequential()
-    if policy == "release":
-        return Release()
-    if not isinstance(policy, (Sequential, Release)):
-        raise ValueError(
-            f"unknown policy {policy!r}; there are pagemesh.Sequential(...) and pagemesh.Release()"
-        )
-    return policy
+def _open(segment, size=None):
+    """The array in a segment that another process has made, and describes.
 
-
-def _open(segment, header):
-    """The array in a segment, which is described now if it is new."""
+    ``size`` is what an array as asked for would have: a segment of another size is not waited for.
+    """
     memory = segment.map()
     lock = segment.lock(0)
-    lock.acquire()
-    try:
-        with memoryview(memory) as view:
-            if header is not None and bytes(view[: len(_MAGIC)]) == bytes(len(_MAGIC)):
-                view[: len(header)] = header
-            start, shape, dtype, order = _parse(segment.name, view)
-    finally:
-        lock.release()
-    return _make(_Home(segment, memory), shape, dtype, start, order=order)
+    until = time.monotonic() + _HANDOVER
+    with memoryview(memory) as view:
+        while True:
+            lock.acquire()
+            try:
+                if not _layout.is_blank(view):
+                    described = _layout.parse(segment.name, view)
+                    break
+            finally:
+                lock.release()
+            if size is not None and size != segment.size:
+                why = f"it begins with zeros, and has {segment.size} bytes where this array needs {size}"
+                raise _layout.not_an_array(segment.name, why)
+            if time.monotonic() >= until:
+                why = f"nobody has described it for {_HANDOVER:.0f} s, unless its maker died before"
+                raise _layout.not_an_array(segment.name, why)
+            time.sleep(_LOOK)
+    return _in(_Home(segment, memory), *described)
+
+
+def _in(home, start, shape, dtype, order):
+    return _make(home, shape, dtype, start, order=order)
 
 
 def _make(home, shape, dtype, start, **layout):
     made = numpy.ndarray.__new__(Array, shape, dtype, home.memory, start, **layout)
     made._home = home
     return made
-
-
-def _parse(name, view):
-    """What a header says, if that can be true."""
-    head = io.BytesIO(bytes(view[:_LONGEST_HEADER]))
-    try:
-        if npy.read_magic(head) != (1, 0):
-            raise ValueError("it is of an unknown version")
-        shape, fortran, dtype = npy.read_array_header_1_0(head, max_header_size=_LONGEST_HEADER)
-        if dtype.hasobject:
-            raise ValueError("its items are objects")
-        if any(length < 0 for length in shape) or len(shape) > 32:
-            raise ValueError(f"its shape {shape} is impossible")
-        if head.tell() % PAGE_SIZE:
-            raise ValueError("its data do not begin with a page")
-        if head.tell() + _bytes(shape, dtype) > len(view):
-            raise ValueError(f"shape {shape} of {dtype} needs more than its {len(view)} bytes")
-    except Exception as error:
-        raise errors.CorruptHeaderError(
-            f"the segment {name!r} is no array: {error}. pagemesh.shared_memory opens segments of "
-            "any kind"
-        ) from None
-    return head.tell(), shape, dtype, "F" if fortran else "C"
-
-
-def _header(shape, dtype, order):
-    """A header of whole pages."""
-    words = {
-        "descr": npy.dtype_to_descr(dtype),
-        "fortran_order": order == "F",
-        "shape": tuple(int(length) for length in shape),
-    }
-    text = repr(words).encode("latin1")
-    length = -(-(len(_MAGIC) + 2 + len(text) + 1) // PAGE_SIZE) * PAGE_SIZE
-    if length > _LONGEST_HEADER:
-        raise ValueError("the dtype has too many fields to be described")
-    padded = text.ljust(length - len(_MAGIC) - 3) + b"\n"
-    return _MAGIC + len(padded).to_bytes(2, "little") + padded
-
-
-def _bytes(shape, dtype):
-    size = dtype.itemsize
-    for length in shape:
-        size *= int(length)
-    return size
 
 
 def _view_of(name, readonly, place, shape, strides, dtype):

@@ -1,14 +1,21 @@
 from dataclasses import dataclass
-from typing import Any, Literal
+from types import EllipsisType
+from typing import Any, Literal, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
+from typing_extensions import TypeVar
 
 from .sync import OwnLock
 
 __all__ = ["Array", "Release", "Sequential", "array", "attach"]
 
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+_DType_co = TypeVar("_DType_co", bound=np.dtype[Any], default=np.dtype[Any], covariant=True)
+
 _Merge = Literal["sum", "min", "max", "or", "replace"]
+_Shape = SupportsIndex | tuple[SupportsIndex, ...]
+_View = slice | EllipsisType | None | tuple[slice | EllipsisType | None, ...]
 
 @dataclass(frozen=True)
 class Sequential:
@@ -18,9 +25,19 @@ class Sequential:
 @dataclass(frozen=True)
 class Release: ...
 
-class Array(np.ndarray[Any, np.dtype[Any]]):
+_Policy = Sequential | Release | Literal["sequential", "release"] | None
+
+class Array(np.ndarray[tuple[Any, ...], _DType_co]):
     @property
     def name(self) -> str: ...
+    @property
+    def policy(self) -> Sequential | Release | None: ...
+    @property
+    def T(self) -> Array[_DType_co]: ...
+    @overload  # type: ignore[override]
+    def __getitem__(self, index: _View) -> Array[_DType_co]: ...
+    @overload
+    def __getitem__(self, index: Any) -> Any: ...
     def unlink(self) -> None: ...
     def advise(
         self, advice: Literal["normal", "sequential", "random", "willneed", "dontneed"]
@@ -29,21 +46,50 @@ class Array(np.ndarray[Any, np.dtype[Any]]):
     def accumulate(self, values: ArrayLike, merge: _Merge = "sum") -> None: ...
     def lock(self, number: int = 1) -> OwnLock: ...
     def barrier(self, parties: int, number: int = 0, timeout: float | None = None) -> None: ...
-    def slice_of(self, rank: int, size: int) -> Array: ...
+    def slice_of(self, rank: int, size: int) -> Array[_DType_co]: ...
 
+@overload
 def array(
     name: str,
-    shape: int | tuple[int, ...],
-    dtype: DTypeLike = ...,
+    shape: _Shape,
     *,
     order: Literal["C", "F"] = "C",
-    policy: Sequential | Release | Literal["sequential", "release"] | None = None,
+    policy: _Policy = None,
+    mode: int = 0o600,
+) -> Array[np.dtype[np.float64]]: ...
+@overload
+def array(
+    name: str,
+    shape: _Shape,
+    dtype: type[_Scalar] | np.dtype[_Scalar],
+    *,
+    order: Literal["C", "F"] = "C",
+    policy: _Policy = None,
+    mode: int = 0o600,
+) -> Array[np.dtype[_Scalar]]: ...
+@overload
+def array(
+    name: str,
+    shape: _Shape,
+    dtype: DTypeLike,
+    *,
+    order: Literal["C", "F"] = "C",
+    policy: _Policy = None,
     mode: int = 0o600,
 ) -> Array: ...
+@overload
+def attach(
+    name: str,
+    *,
+    dtype: type[_Scalar] | np.dtype[_Scalar],
+    shape: _Shape | None = None,
+    readonly: bool = False,
+) -> Array[np.dtype[_Scalar]]: ...
+@overload
 def attach(
     name: str,
     *,
     dtype: DTypeLike | None = None,
-    shape: tuple[int, ...] | None = None,
+    shape: _Shape | None = None,
     readonly: bool = False,
 ) -> Array: ...

@@ -43,7 +43,9 @@ class _Named:
     _kind = ""
 
     def __init__(self, name, mode, parameter=None):
-        self.name = name or secrets.token_hex(8)
+        if name == "":
+            raise ValueError(f"a {self._kind} has no empty name: leave the name out for a new one")
+        self.name = secrets.token_hex(8) if name is None else name
         self._full = f"{self._kind}.{self.name}"
         self._segment = retrying(lambda mesh: mesh.create(self._full, 4096, mode=mode, exclusive=False))
         self._native = self._segment.lock(1)
@@ -206,6 +208,8 @@ class Condition:
     def __init__(self, lock=None, name=None):
         if lock is not None and not isinstance(lock, Lock):
             raise TypeError("the lock of a Condition is a pagemesh.Lock or pagemesh.RLock")
+        if name == "":
+            raise ValueError("a condition has no empty name: leave the name out for a new one")
         self._lock = RLock(name) if lock is None else lock
         self.name = name or secrets.token_hex(8)
         number = hashlib.blake2b(self.name.encode(), digest_size=8).digest()
@@ -444,11 +448,12 @@ class Barrier(_Named):
         with _Held(self._native):
             if self._memory.load(_EPOCH) == epoch:
                 self._memory.store(_EPOCH, epoch | 1)
+                self._memory.store(_STATE, 0)
 
     @property
     def n_waiting(self):
-        """How many parties wait, at this moment."""
-        return self._memory.load(_STATE) % self.parties
+        """How many parties wait, at this moment; none if it is broken."""
+        return 0 if self.broken else self._memory.load(_STATE) % self.parties
 
     @property
     def broken(self):

@@ -171,4 +171,5 @@ def test_unlimited_sizes_are_refused(cluster, name):
     """
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     assert "cannot map the segment" in cluster.run(0, code)
-    pagemesh.unlink(name)
+    with pytest.raises(pagemesh.errors.SegmentNotFoundError):
+        pagemesh.unlink(name)
