@@ -7,7 +7,9 @@ Change the import, and nothing else::
 Names are names of the whole cluster. What the standard library does, this does, down to the
 exceptions; only the end of a segment differs, because processes of other hosts know nothing
 of this host's resource tracker: a segment lives until :meth:`SharedMemory.unlink`, whoever
-exits, and nothing warns.
+exits, and nothing warns. With ``track=True``, or ``PAGEMESH_TRACK=1`` in the environment, it is
+tracked as the standard library does: when all processes of a tree that has tracked it have ended,
+it is removed, with a warning.
 """
 
 import errno
@@ -17,7 +19,7 @@ import os
 import secrets
 from multiprocessing import shared_memory as _standard
 
-from . import errors
+from . import _tracker, errors
 from ._mesh import retrying
 
 __all__ = ["SharedMemory", "ShareableList"]
@@ -39,7 +41,8 @@ class SharedMemory(_standard.SharedMemory):
     """A block of memory, ``size`` bytes, that processes on all nodes share by its name.
 
     ``SharedMemory(create=True, size=...)`` makes one, ``SharedMemory(name)`` attaches to one.
-    ``track`` is accepted and changes nothing: see the module.
+    ``track`` says whether it is removed when this process and its relatives have ended: see the
+    module. ``None`` leaves that to ``PAGEMESH_TRACK``.
 
     Raises what the standard library raises (``FileNotFoundError``, ``FileExistsError``,
     ``PermissionError``, ``ValueError``), and :class:`pagemesh.errors.NoDaemonError` if no daemon
@@ -55,9 +58,10 @@ class SharedMemory(_standard.SharedMemory):
     _track = False
     _prepend_leading_slash = True
 
-    def __init__(self, name=None, create=False, size=0, *, track=True):
+    def __init__(self, name=None, create=False, size=0, *, track=None):
         if not size >= 0:
             raise ValueError("'size' must be a positive integer")
+        self._track = _tracker.wanted(track)
         if create:
             self._flags = _O_CREX | os.O_RDWR
             if size == 0:
@@ -79,6 +83,8 @@ class SharedMemory(_standard.SharedMemory):
             raise errors.plain(errno.ENOMEM, None) from None
         self._size = segment.size
         self._buf = memoryview(self._mmap)
+        if self._track:
+            _tracker.register(self._name, attached=not create)
 
     def _under_new_name(self, size):
         while True:
@@ -131,6 +137,8 @@ class SharedMemory(_standard.SharedMemory):
                 retrying(lambda mesh: mesh.remove(_key(self._name)))
             except (FileNotFoundError, PermissionError) as error:
                 raise errors.plain(error.errno, self._name) from None
+            if self._track:
+                _tracker.unregister(self._name)
 
 
 _LARGEST = (1 << 63) - 1

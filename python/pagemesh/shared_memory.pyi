@@ -4,7 +4,7 @@ __all__ = ["SharedMemory", "ShareableList"]
 
 class SharedMemory(_standard.SharedMemory):
     def __init__(
-        self, name: str | None = None, create: bool = False, size: int = 0, *, track: bool = True
+        self, name: str | None = None, create: bool = False, size: int = 0, *, track: bool | None = None
     ) -> None: ...
 
 class ShareableList(_standard.ShareableList[_standard._SLT]): ...

@@ -4,19 +4,15 @@ They come with most Pythons, but not with Debian's; without them there is nothin
 """
 
 import multiprocessing
+import subprocess
 import sys
+import types
 import unittest
 
 import pytest
 
+script_helper = pytest.importorskip("test.support.script_helper", reason="this Python has no tests")
 suite = pytest.importorskip("test._test_multiprocessing", reason="this Python has no tests")
-
-# About the resource tracker, whose work ours is not.
-OTHERWISE = {
-    "test_shared_memory_cleaned_after_process_termination",
-    "test_shared_memory_untracking",
-    "test_shared_memory_tracking",
-}
 
 
 @pytest.fixture
@@ -31,6 +27,37 @@ def replaced(cluster, monkeypatch):
     monkeypatch.setattr(multiprocessing.managers, "SharedMemoryManager", manager)
 
 
+@pytest.fixture
+def tracked(replaced, monkeypatch):
+    """With tracking as the standard library has it, in programs that the tests start, too."""
+    from pagemesh import _tracker
+
+    monkeypatch.setenv("PAGEMESH_TRACK", "1")
+    monkeypatch.setattr(suite, "resource_tracker", _tracker)
+
+    class Programs(types.SimpleNamespace):
+        def __getattr__(self, name):
+            return getattr(subprocess, name)
+
+        def Popen(self, command, **more):
+            return subprocess.Popen([ours(word) for word in command], **more)
+
+    class Helper:
+        def assert_python_ok(self, *words):
+            return script_helper.assert_python_ok(*map(ours, words))
+
+    monkeypatch.setattr(suite, "subprocess", Programs())
+    monkeypatch.setattr(suite, "script_helper", Helper(), raising=False)
+
+
+def ours(code):
+    """A program that does the same with our module."""
+    code = code.replace("from multiprocessing.shared_memory", "from pagemesh.shared_memory")
+    return code.replace(
+        "from multiprocessing import shared_memory", "from pagemesh import shared_memory"
+    )
+
+
 class _Cases(suite._TestSharedMemory, unittest.TestCase):
     """With processes of the default context."""
 
@@ -39,12 +66,31 @@ class _Cases(suite._TestSharedMemory, unittest.TestCase):
     Process = multiprocessing.Process
 
 
-NAMES = [name for name in unittest.TestLoader().getTestCaseNames(_Cases) if name not in OTHERWISE]
+class _Tracker(suite.TestResourceTracker):
+    __test__ = False
+
+
+NAMES = unittest.TestLoader().getTestCaseNames(_Cases)
+# About the resource tracker. The second is in Python 3.13.
+TRACKED = [name for name in NAMES if name.endswith(("process_termination", "tracking"))]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in TRACKED])
+def test_cpython(replaced, name):
+    run(_Cases(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_cpython(replaced, name):
-    result = _Cases(name).run()
+def test_cpython_with_tracking(tracked, name):
+    run(_Cases(name))
+
+
+def test_cpythons_resource_tracker(tracked):
+    run(_Tracker("test_resource_tracker"))
+
+
+def run(case):
+    result = case.run()
     problems = [text for _, text in result.failures + result.errors]
     assert problems == []
     assert result.testsRun == 1
