@@ -13,7 +13,7 @@ COMPLETIONS := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 PYTHON ?= python3
 VENV := $(TARGET)/venv
 # What the tests of the Python package need beside it.
-PYTHON_TESTS := pytest numpy pandas numba
+PYTHON_TESTS := pytest numpy pandas numba cloudpickle mypy
 
 .PHONY: all build demo test test-python wheel lint install uninstall deny clean help
 

@@ -5,7 +5,9 @@
 - :func:`array`, :func:`attach`: numpy arrays that processes on all nodes share.
 - :class:`Lock`, :class:`RLock`, :class:`Semaphore`, :class:`BoundedSemaphore`, :class:`Barrier`,
   :class:`Event`, :class:`Condition`: as in :mod:`threading`, for the whole cluster.
-- :func:`spawn`, :func:`rank`, :func:`size`, :func:`barrier`: processes that work together.
+- :func:`spawn`, :func:`rank`, :func:`size`, :func:`barrier`: processes that work together;
+  :class:`Executor`: :mod:`concurrent.futures` on the nodes.
+- :class:`Queue` and :class:`Dict`, as :class:`queue.Queue` and ``dict``, for the whole cluster.
 - :mod:`pagemesh.errors`: what goes wrong.
 
 A daemon runs on each host (``pagemesh daemon``); ``pagemesh sandbox 3`` brings up three on one.
@@ -14,7 +16,10 @@ A daemon runs on each host (``pagemesh daemon``); ``pagemesh sandbox 3`` brings 
 from . import errors
 from ._pagemesh import PAGE_SIZE
 from ._pagemesh import VERSION as __version__
+from .dicts import Dict
+from .executor import Executor
 from .jobs import Workers, barrier, nodes, rank, size, spawn
+from .queues import Queue
 from .sync import (
     Barrier,
     BoundedSemaphore,
@@ -33,8 +38,11 @@ __all__ = [
     "BoundedSemaphore",
     "BrokenBarrierError",
     "Condition",
+    "Dict",
     "Event",
+    "Executor",
     "Lock",
+    "Queue",
     "RLock",
     "Release",
     "Semaphore",

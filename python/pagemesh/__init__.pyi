@@ -7,12 +7,15 @@ from .arrays import Release as Release
 from .arrays import Sequential as Sequential
 from .arrays import array as array
 from .arrays import attach as attach
+from .dicts import Dict as Dict
+from .executor import Executor as Executor
 from .jobs import Workers as Workers
 from .jobs import barrier as barrier
 from .jobs import nodes as nodes
 from .jobs import rank as rank
 from .jobs import size as size
 from .jobs import spawn as spawn
+from .queues import Queue as Queue
 from .sync import Barrier as Barrier
 from .sync import BoundedSemaphore as BoundedSemaphore
 from .sync import BrokenBarrierError as BrokenBarrierError

@@ -6,6 +6,7 @@ exception that a program would catch for the same trouble with files.
 
 import errno
 import os
+from concurrent.futures import BrokenExecutor
 
 __all__ = [
     "Error",
@@ -22,6 +23,7 @@ __all__ = [
     "CorruptHeaderError",
     "LostPageError",
     "ClosedError",
+    "BrokenExecutorError",
 ]
 
 
@@ -71,6 +73,10 @@ class MismatchError(Error, ValueError):
 
 class CorruptHeaderError(Error, ValueError):
     """The segment is no array, or what describes the array makes no sense."""
+
+
+class BrokenExecutorError(Error, BrokenExecutor):
+    """A worker of a :class:`pagemesh.Executor` died, or its node. What was submitted is not done."""
 
 
 class LostPageError(Error, OSError):

@@ -9,9 +9,8 @@ import subprocess
 import sys
 import traceback
 from multiprocessing import spawn as _spawn
-from multiprocessing.reduction import ForkingPickler
 
-from . import errors
+from . import _pickling, errors
 from ._mesh import mesh, retrying
 from .shared_memory import SharedMemory
 
@@ -61,7 +60,7 @@ class Workers:
         if self.size < 1:
             raise ValueError("there must be at least one worker")
         self._token = f"spawn.{secrets.token_hex(8)}"
-        work = pickle.dumps((_preparation(), bytes(ForkingPickler.dumps((function, args)))))
+        work = pickle.dumps((_preparation(), _pickling.dumps((function, args))))
         self._work = _put(self._token, work)
         command = [_program(), "run", "-n", str(self.size), "--"]
         command += [sys.executable, "-m", "pagemesh._worker", self._token]
@@ -92,6 +91,10 @@ class Workers:
             )
         return [outcome[1] for outcome in outcomes]
 
+    def poll(self):
+        """The exit code once all workers have ended, else ``None``."""
+        return self._process.poll()
+
     def terminate(self):
         """Ends all workers."""
         self._process.terminate()
@@ -111,7 +114,8 @@ def spawn(fn, n=None, args=(), *, join=True):
 
     One on each node if ``n`` is not given. ``fn`` is importable there, from the same path, as with
     :mod:`multiprocessing` and its method "spawn"; so ``if __name__ == "__main__":`` is needed around
-    the call. Arrays, segments and locks in ``args`` go by name.
+    the call in a file. With cloudpickle, ``fn`` may also be typed interactively, or be a lambda. Arrays,
+    segments and locks in ``args`` go by name.
 
     Returns the results in order, or the :class:`Workers` if not to ``join`` them. An exception in
     a worker is raised here.
@@ -125,6 +129,8 @@ def _preparation():
     data = _spawn.get_preparation_data("worker")
     # A secret of this process and its children, that must not lie in memory of the cluster.
     data.pop("authkey", None)
+    if _pickling.is_interactive():
+        data.pop("init_main_from_path", None)  # of no file
     return data
 
 
@@ -174,7 +180,7 @@ def work(token):
     try:
         _spawn.prepare(preparation)
         function, args = pickle.loads(call)
-        data = bytes(ForkingPickler.dumps((True, function(rank(), *args))))
+        data = _pickling.dumps((True, function(rank(), *args)))
     except Exception as error:
         trace = traceback.format_exc()
         data = _portable(error, trace)
@@ -186,7 +192,7 @@ def work(token):
 def _portable(error, trace):
     """A failure that another process can read, whatever the exception is like."""
     try:
-        data = pickle.dumps((False, error, trace))
+        data = _pickling.dumps((False, error, trace))
         pickle.loads(data)
         return data
     except Exception:

@@ -42,12 +42,13 @@ class _Named:
 
     _kind = ""
 
-    def __init__(self, name, mode, parameter=None):
+    def __init__(self, name, mode, parameter=None, *, size=4096):
         if name == "":
             raise ValueError(f"a {self._kind} has no empty name: leave the name out for a new one")
         self.name = secrets.token_hex(8) if name is None else name
         self._full = f"{self._kind}.{self.name}"
-        self._segment = retrying(lambda mesh: mesh.create(self._full, 4096, mode=mode, exclusive=False))
+        self._segment = retrying(lambda mesh: mesh.create(self._full, size, mode=mode, exclusive=False))
+        self._mode = mode
         self._native = self._segment.lock(1)
         self._memory = None
         if name is None:

@@ -55,7 +55,9 @@ def check(node, function):
     except (TypeError, ValueError):
         return
     args = node.args
-    assert [arg.arg for arg in args.posonlyargs + args.args + args.kwonlyargs] == real, node.name
+    rest = [arg.arg for arg in (args.vararg, args.kwarg) if arg is not None]
+    named = [arg.arg for arg in args.posonlyargs + args.args + args.kwonlyargs]
+    assert sorted(named + rest) == sorted(real), node.name
 
 
 def test_everything_public_is_described():

@@ -67,7 +67,13 @@ def test_tests_of_python_that_did_not_run_are_counted(results):
 
 
 def doctor(verdict: str, setting: bool) -> str:
-    check = {"check": "page faults", "verdict": verdict, "setting": setting, "found": "forbidden", "cure": "chmod"}
+    check = {
+        "check": "page faults",
+        "verdict": verdict,
+        "setting": setting,
+        "found": "forbidden",
+        "cure": "chmod",
+    }
     return json.dumps({"checks": [check]})
 
 
