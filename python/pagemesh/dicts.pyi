@@ -26,7 +26,10 @@ class Dict(_Named, MutableMapping[_K, _V]):
     def update(self, other: Mapping[_K, _V] | Iterable[tuple[_K, _V]] = (), /) -> None: ...
     @overload
     def update(
-        self: Dict[str, _V], other: Mapping[str, _V] | Iterable[tuple[str, _V]] = (), /, **more: _V
+        self: Dict[str, _V] | Dict,
+        other: Mapping[str, _V] | Iterable[tuple[str, _V]] = (),
+        /,
+        **more: _V,
     ) -> None: ...
     def setdefault(self, key: _K, default: _V = ...) -> _V: ...
     @overload

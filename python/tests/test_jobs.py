@@ -1,10 +1,12 @@
 """Workers on the nodes."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from conftest import program
@@ -104,16 +106,28 @@ except KeyboardInterrupt:
 """
 
 
+def workers_of(cluster):
+    """Processes that `spawn` started on nodes of this cluster; others may be on the machine."""
+    sockets = [f"PAGEMESH_SOCKET={node['socket']}".encode() for node in cluster.nodes]
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # ended meanwhile
+            surroundings = (process / "environ").read_bytes().split(b"\0")
+            if b"pagemesh._worker" in (process / "cmdline").read_bytes():
+                found += [process for socket in sockets if socket in surroundings]
+    return found
+
+
 def test_waiting_for_workers_ends_at_ctrl_c_and_so_do_they(cluster, name):
     event = pagemesh.Event(name)
     process = cluster.start(1, SPAWNS, name)
     assert event.wait(60)
+    assert workers_of(cluster)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=30)
     assert out.splitlines()[-1] == "interrupted"
-    time.sleep(0.5)
-    running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
-    assert not [line for line in running.splitlines() if "pagemesh._worker" in line]
+    while workers_of(cluster):
+        time.sleep(0.1)
     event.unlink()
 
 
