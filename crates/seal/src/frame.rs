@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     Data = 6,
     /// "I know no session of this number": a hint, believed by nobody.
     Unknown = 7,
+    /// "Your introduction is not accepted": a hint, which explains and changes nothing.
+    TurnedAway = 8,
 }
 
 /// In front of everything sealed.
@@ -74,6 +76,7 @@ impl Frame {
             5 => Kind::HelloReply,
             6 => Kind::Data,
             7 => Kind::Unknown,
+            8 => Kind::TurnedAway,
             _ => return None,
         };
         let (to, count) = bytes[4..]
@@ -118,7 +121,7 @@ mod tests {
         assert_eq!(bytes, *b"PS\x01\x06\x01\x02\x03\x04\x09\0\0\0\0\0\0\0");
         assert_eq!(Frame::decode(&bytes), Some(frame));
         assert!(Frame::decode(&bytes[..15]).is_none());
-        for (at, wrong) in [(0, b'Q'), (2, 2), (3, 0), (3, 8)] {
+        for (at, wrong) in [(0, b'Q'), (2, 2), (3, 0), (3, 9)] {
             let mut bad = bytes;
             bad[at] = wrong;
             assert!(Frame::decode(&bad).is_none(), "{at}");

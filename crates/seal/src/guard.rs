@@ -12,7 +12,7 @@ use crate::members::Members;
 use crate::peer::Peer;
 use crate::rate::Rate;
 use crate::secret::Ring;
-use crate::token::Token;
+use crate::token::{Grant, Token};
 use core::fmt;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -35,6 +35,7 @@ pub struct Guard {
     handshakes: Rate,
     hints: Rate,
     sealed: Vec<u8>,
+    turned_away: Option<(SocketAddr, Refused)>,
 }
 
 /// How long things last.
@@ -166,6 +167,7 @@ impl Guard {
             handshakes: Rate::full(),
             hints: Rate::full(),
             sealed: Vec::new(),
+            turned_away: None,
         }
     }
 
@@ -181,9 +183,39 @@ impl Guard {
         &self.me
     }
 
-    /// The key file was changed.
+    /// The key file was changed. What rests on a key that is not in it any more ends: handshakes
+    /// at the door, and the sessions they led to. Members agree on new sessions by their own keys.
     pub fn set_ring(&mut self, ring: Ring) {
-        self.ring = ring;
+        let before = std::mem::replace(&mut self.ring, ring);
+        let ring = &self.ring;
+        let void =
+            |grant: &Grant| before.get(grant.secret).is_some() && ring.get(grant.secret).is_none();
+        self.answered.retain(|_, half| !void(&half.grant));
+        for door in self.doors.values_mut() {
+            let begun = door
+                .begun
+                .take_if(|begun| begun.grant.as_ref().is_some_and(void));
+            if let Some(begun) = begun {
+                self.places.remove(&begun.ours);
+            }
+        }
+        for (key, peer) in &mut self.peers {
+            for number in peer.end_sessions(void) {
+                self.places.remove(&number);
+            }
+            if peer.number().is_none() {
+                for door in self.doors.values_mut() {
+                    door.met.take_if(|met| met == key);
+                }
+            }
+        }
+    }
+
+    /// Where this host's introduction was last said to be refused, and why. The answer is not
+    /// authenticated: it may be told to people, and decides nothing.
+    #[must_use]
+    pub const fn turned_away(&self) -> Option<(SocketAddr, Refused)> {
+        self.turned_away
     }
 
     /// The coordinator tells who the members are, and who never shall be again.
@@ -285,6 +317,10 @@ impl Guard {
                 self.unknown(now, source, &frame, outbox);
                 Ok(None)
             }
+            Kind::TurnedAway => {
+                self.turned_away_by(&frame);
+                Ok(None)
+            }
         }
     }
 
@@ -299,7 +335,12 @@ impl Guard {
         let Some(Place::Peer(key)) = self.places.get(&frame.to).copied() else {
             return Err(Refused::Unknown);
         };
+        let is_member = self.members.contains(&key);
         let peer = self.peers.get_mut(&key).ok_or(Refused::Unknown)?;
+        let grant = peer.grant(frame.to);
+        if !is_member && grant.is_some_and(|grant| grant.has_expired(now.unix)) {
+            return Err(Refused::Expired);
+        }
         let (length, displaced) = peer.open(frame, datagram, into, (now.since, &self.pace))?;
         peer.let_go((now.since, &self.pace), source, outbox);
         if let Some(number) = displaced {

@@ -4,6 +4,7 @@ use crate::Now;
 use crate::guard::{Letter, Outbox, Pace};
 use crate::noise::Handshake;
 use crate::session::Session;
+use crate::token::Grant;
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -20,6 +21,8 @@ pub(crate) struct Begun {
     pub(crate) sent: Duration,
     /// When it was made.
     pub(crate) began: Duration,
+    /// The grant it shows; none in a greeting between members.
+    pub(crate) grant: Option<Grant>,
 }
 
 impl Begun {
@@ -51,6 +54,8 @@ pub(crate) struct Answered {
     pub(crate) theirs: u32,
     pub(crate) source: SocketAddr,
     pub(crate) began: Duration,
+    /// The grant the stranger has shown.
+    pub(crate) grant: Grant,
 }
 
 /// Datagrams that wait for a session, the oldest first.

@@ -4,6 +4,7 @@ use crate::frame::Frame;
 use crate::guard::{Outbox, Pace, Refused};
 use crate::half::{Begun, Waiting};
 use crate::session::Session;
+use crate::token::Grant;
 use core::net::SocketAddr;
 use core::time::Duration;
 
@@ -50,6 +51,29 @@ impl Peer {
         self.current
             .as_mut()
             .filter(|session| !is_worn(session, now, pace, 2))
+    }
+
+    /// Ends the sessions whose grant is `void`, and returns their numbers.
+    pub(crate) fn end_sessions(&mut self, void: impl Fn(&Grant) -> bool) -> Vec<u32> {
+        let sessions = [&mut self.current, &mut self.previous, &mut self.next];
+        let ends = |session: &mut Session| session.grant.as_ref().is_some_and(&void);
+        let ended = sessions.map(|session| session.take_if(|session| ends(session)));
+        ended
+            .into_iter()
+            .flatten()
+            .map(|session| session.ours)
+            .collect()
+    }
+
+    /// The grant that the session of this number rests on.
+    pub(crate) fn grant(&self, ours: u32) -> Option<&Grant> {
+        let mut sessions = [&self.current, &self.previous, &self.next]
+            .into_iter()
+            .flatten();
+        sessions
+            .find(|session| session.ours == ours)?
+            .grant
+            .as_ref()
     }
 
     /// Whether it is time for a new session.

@@ -3,6 +3,7 @@
 use crate::frame::{FRAME, Frame, Kind, TAG};
 use crate::guard::Refused;
 use crate::noise::{Handshake, Side};
+use crate::token::Grant;
 use crate::window::Window;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use core::time::Duration;
@@ -16,6 +17,8 @@ pub(crate) struct Session {
     pub(crate) theirs: u32,
     /// When it was made.
     pub(crate) began: Duration,
+    /// The grant whose secret its keys were made with; none between members.
+    pub(crate) grant: Option<Grant>,
     out: LessSafeKey,
     back: LessSafeKey,
     /// Counter of the next datagram; never used twice under one key.
@@ -41,11 +44,18 @@ impl Session {
             ours,
             theirs,
             began,
+            grant: None,
             out: key(&out),
             back: key(&back),
             next: 0,
             window: Window::default(),
         }
+    }
+
+    /// The session of a handshake at the door, which rests on this grant.
+    pub(crate) const fn resting_on(mut self, grant: Grant) -> Self {
+        self.grant = Some(grant);
+        self
     }
 
     /// Datagrams sealed so far.

@@ -27,6 +27,8 @@ const RECORD: usize = 1 << 14;
 /// What two members say to each other from now on.
 #[derive(Debug)]
 pub struct Talk {
+    /// The member at the other end.
+    pub other: PublicKey,
     /// Seals what is written.
     pub out: Half,
     /// Opens what is read.
@@ -58,16 +60,16 @@ pub fn call(
     stream.write_all(&greeting)?;
     stream.read_exact(&mut message)?;
     state.read_message(&message, &mut []).map_err(denied)?;
-    Ok(talk(state, initiator))
+    Ok(talk(state, initiator, *other))
 }
 
-/// Answers a member's call, if the caller is one of these.
+/// Answers a member's call. Who the members are is asked only when somebody has greeted.
 ///
 /// # Errors
 /// As the stream; `PermissionDenied` if the caller is no member.
 pub fn answer(
     me: &Identity,
-    members: &[PublicKey],
+    members: impl FnOnce() -> io::Result<Vec<PublicKey>>,
     dice: &Arc<dyn Dice>,
     stream: &mut (impl Read + Write),
 ) -> io::Result<Talk> {
@@ -75,6 +77,7 @@ pub fn answer(
     let mut message = [0; MESSAGE];
     stream.read_exact(&mut name)?;
     stream.read_exact(&mut message)?;
+    let members = members()?;
     let caller = members.iter().find(|key| members::short(key) == name);
     let caller = caller.ok_or_else(|| denied(snow::Error::Input))?;
     let responder = Side::Responder;
@@ -82,10 +85,10 @@ pub fn answer(
     state.read_message(&message, &mut []).map_err(denied)?;
     state.write_message(&[], &mut message).map_err(denied)?;
     stream.write_all(&message)?;
-    Ok(talk(state, responder))
+    Ok(talk(state, responder, *caller))
 }
 
-fn talk(mut state: Handshake, side: Side) -> Talk {
+fn talk(mut state: Handshake, side: Side, other: PublicKey) -> Talk {
     let (initiator, responder) = state.dangerously_get_raw_split();
     let half = |bytes: &[u8; 32]| Half {
         key: session::key(bytes),
@@ -96,6 +99,7 @@ fn talk(mut state: Handshake, side: Side) -> Talk {
         Side::Responder => (responder, initiator),
     };
     Talk {
+        other,
         out: half(&out),
         back: half(&back),
     }
@@ -238,7 +242,7 @@ mod tests {
         let members = if known { vec![caller.public()] } else { vec![] };
         let name = other.public();
         let answering = thread::spawn(move || {
-            let talk = answer(&other, &members, &dice(), &mut two);
+            let talk = answer(&other, || Ok(members), &dice(), &mut two);
             if talk.is_err() {
                 let _ = two.shutdown(std::net::Shutdown::Both);
             }

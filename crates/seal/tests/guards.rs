@@ -305,17 +305,94 @@ fn wrong_keys_old_keys_and_expired_tokens_stay_outside() {
         dice,
     );
     world.say(1, 0, Whom::Anybody, "old", all);
-    assert_eq!(
-        world.wire.len(),
-        wire + 1,
-        "the old key is not even answered"
-    );
+    let (_, _, greeting) = &world.wire[wire];
+    let (_, _, answer) = &world.wire[wire + 1];
+    assert_eq!(world.wire.len(), wire + 2, "the old key gets a hint");
+    assert!(answer.len() < greeting.len(), "and nothing is amplified");
+    let said = |host: usize| world.hosts[host].turned_away();
+    assert_eq!(said(1), Some((address(0), Refused::WrongKey)));
+    assert_eq!(said(2), Some((address(0), Refused::WrongKey)));
+    assert_eq!(said(4), Some((address(0), Refused::Expired)));
+    assert_eq!((said(0), said(3), said(5)), (None, None, None));
     assert_eq!(world.texts(0).len(), 2);
     let why: Vec<_> = world.refused.iter().map(|(_, why)| *why).collect();
     assert_eq!(
         why,
         [Refused::WrongKey, Refused::Expired, Refused::WrongKey]
     );
+}
+
+/// A member with two keys, somebody with the older one, and a bearer of its token.
+fn two_keys() -> (World, Secret) {
+    let (old, new) = (Secret::new(&*dice(1)), Secret::new(&*dice(2)));
+    let guard = |seed, ring: Ring, token| {
+        let dice = dice(seed);
+        Guard::new(Identity::new(&*dice), ring, token, Pace::default(), dice)
+    };
+    let token = Token::new(&old, 1100, &*dice(3));
+    let world = World::new(vec![
+        guard(10, ring(&old).rotated(new.clone(), 1), None),
+        guard(11, ring(&old), None),
+        guard(12, Ring::default(), Some(token)),
+    ]);
+    (world, new)
+}
+
+#[test]
+fn sessions_end_with_the_key_they_rest_on() {
+    let (mut world, new) = two_keys();
+    world.say(1, 0, Whom::Anybody, "key", all);
+    world.say(2, 0, Whom::Anybody, "token", all);
+    // Half of a handshake: its last message comes after the key is gone.
+    let proof = |number| number != 8;
+    world.hosts[1] = {
+        let dice = dice(20);
+        let old = ring(&Secret::new(&*self::dice(1)));
+        Guard::new(Identity::new(&*dice), old, None, Pace::default(), dice)
+    };
+    world.say(1, 0, Whom::Anybody, "half", proof);
+    assert_eq!(world.texts(0), ["key!", "token!"]);
+    let (from, to, bytes) = world.wire[8].clone();
+    assert_eq!((from, to), (1, 0), "the last message of the handshake");
+    world.hosts[0].set_ring(ring(&new));
+    world.bring(from, to, bytes, all);
+    for round in 0..3 {
+        world.now += 2000 * round;
+        world.say(1, 0, Whom::Anybody, "key", all);
+        world.say(2, 0, Whom::Anybody, "token", all);
+        world.say(0, 1, Whom::Anybody, "are you there?", all);
+    }
+    assert_eq!(world.texts(0).len(), 2, "{:?}", world.texts(0));
+    assert!(world.refused.contains(&(0, Refused::WrongKey)));
+}
+
+#[test]
+fn members_go_on_when_the_key_they_came_with_is_gone() {
+    let (mut world, new) = two_keys();
+    world.say(1, 0, Whom::Anybody, "key", all);
+    world.say(2, 0, Whom::Anybody, "token", all);
+    world.admit_all();
+    world.hosts[0].set_ring(ring(&new));
+    for (from, to) in [(0, 1), (0, 2), (1, 0), (2, 0)] {
+        let whom = Whom::Member(world.key(to));
+        world.now += 2000;
+        world.say(from, to, whom, "member", all);
+    }
+    assert_eq!(world.texts(0), ["key!", "token!", "member!", "member!"]);
+    assert_eq!((world.texts(1).len(), world.texts(2).len()), (1, 1));
+}
+
+#[test]
+fn a_session_does_not_outlive_the_token_of_who_is_no_member() {
+    let (mut world, _) = two_keys();
+    world.say(2, 0, Whom::Anybody, "in time", all);
+    world.now += 100_000;
+    world.say(2, 0, Whom::Anybody, "too late", all);
+    assert_eq!(world.texts(0), ["in time!"]);
+    world.admit_all();
+    let whom = Whom::Member(world.key(0));
+    world.say(2, 0, whom, "a member by now", all);
+    assert_eq!(world.texts(0), ["in time!", "a member by now!"]);
 }
 
 #[test]

@@ -75,6 +75,7 @@ impl Guard {
             greeting,
             sent: now.since,
             began: now.since,
+            grant: Some(token.grant),
         })
     }
 
@@ -91,11 +92,13 @@ impl Guard {
             .split_first_chunk::<GRANT_SIZE>()
             .map(|(grant, _)| Grant::decode(grant));
         let grant = rest.ok_or(Refused::Malformed)?;
-        let secret = self.ring.get(grant.secret).ok_or(Refused::WrongKey)?;
+        let Some(secret) = self.ring.get(grant.secret) else {
+            return Err(self.turn_away(now, source, frame, Refused::WrongKey, outbox));
+        };
         let proof = grant.proof(secret);
         let signed = frame::verified(&door_key(proof), datagram).ok_or(Refused::Forged)?;
         if grant.has_expired(now.unix) {
-            return Err(Refused::Expired);
+            return Err(self.turn_away(now, source, frame, Refused::Expired, outbox));
         }
         let theirs = u32::try_from(frame.count).map_err(|_| Refused::Malformed)?;
         if !self.handshakes.take(now.since) {
@@ -119,6 +122,7 @@ impl Guard {
                 theirs,
                 source,
                 began: now.since,
+                grant,
             },
         );
         let frame = Frame {
@@ -131,6 +135,45 @@ impl Guard {
             bytes: [&frame.encode()[..], &reply[..length]].concat(),
         });
         Ok(())
+    }
+
+    /// Tells a stranger why its introduction is not accepted, in fewer bytes than that has.
+    fn turn_away(
+        &mut self,
+        now: Now,
+        source: SocketAddr,
+        greeting: &Frame,
+        why: Refused,
+        outbox: &mut Outbox,
+    ) -> Refused {
+        if let Ok(theirs) = u32::try_from(greeting.count)
+            && self.hints.take(now.since)
+        {
+            let frame = Frame {
+                kind: Kind::TurnedAway,
+                to: theirs,
+                count: u64::from(why == Refused::Expired),
+            };
+            outbox.push(Letter {
+                to: source,
+                bytes: frame.encode().to_vec(),
+            });
+        }
+        why
+    }
+
+    /// A member says that it does not accept the introduction of this number. The introduction
+    /// is repeated all the same: anybody who has seen it can say so.
+    pub(super) fn turned_away_by(&mut self, frame: &Frame) {
+        let Some(Place::Door(address)) = self.places.get(&frame.to).copied() else {
+            return;
+        };
+        let why = if frame.count == 0 {
+            Refused::WrongKey
+        } else {
+            Refused::Expired
+        };
+        self.turned_away = Some((address, why));
     }
 
     fn make_room(&mut self) {
@@ -166,8 +209,9 @@ impl Guard {
             .and_then(|_| begun.state.write_message(&[], &mut proof))
             .map_err(|_| Refused::Forged)?;
         let key = remote(&begun.state).ok_or(Refused::Forged)?;
-        let ours = begun.ours;
-        let mut session = Session::new(&mut begun.state, Side::Initiator, ours, theirs, now.since);
+        let (ours, grant) = (begun.ours, begun.grant.ok_or(Refused::Unknown)?);
+        let session = Session::new(&mut begun.state, Side::Initiator, ours, theirs, now.since);
+        let mut session = session.resting_on(grant);
         let confirm = Frame {
             kind: Kind::DoorConfirm,
             to: theirs,
@@ -179,6 +223,7 @@ impl Guard {
         });
         door.waiting.leave(&mut session, source, outbox);
         door.begun = None;
+        self.turned_away = None;
         self.meet(address, key, session);
         Ok(())
     }
@@ -209,7 +254,7 @@ impl Guard {
         if self.doors.len() >= DOORS {
             self.doors.retain(|_, door| door.begun.is_some());
         }
-        self.meet(source, key, session);
+        self.meet(source, key, session.resting_on(half.grant));
         Ok(())
     }
 

@@ -75,6 +75,7 @@ impl Guard {
             greeting,
             sent: now.since,
             began: now.since,
+            grant: None,
         })
     }
 
