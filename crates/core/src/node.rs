@@ -160,6 +160,12 @@ impl Node {
         }
     }
 
+    /// Where the node that was asked for admission says that the coordinator is.
+    #[must_use]
+    pub fn redirected_to(&self) -> Option<SocketAddr> {
+        self.rooms.membership.redirected_to()
+    }
+
     /// How long ago the coordinator was heard; zero on the coordinator itself.
     #[must_use]
     pub fn coordinator_silent(&self, now: Time) -> Duration {

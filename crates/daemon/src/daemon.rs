@@ -17,6 +17,7 @@ use pagemesh_os::clock;
 use pagemesh_os::latency::LatencyHold;
 use pagemesh_os::poll::Ready;
 use pagemesh_os::signals::Signals;
+use pagemesh_wire::peer::Health;
 use pagemesh_wire::{ClientId, PublicKey};
 use std::io;
 use std::net::SocketAddr;
@@ -53,7 +54,9 @@ struct Daemon {
     /// How long to ask for admission; zero: for ever.
     join_timeout: Duration,
     _latency: Option<LatencyHold>,
-    _launch: Option<launch::Listening>,
+    launch: Option<launch::Listening>,
+    /// Of the view of members whose revoked ones were cut off.
+    epoch: u64,
     keeping: Option<Keeping>,
     socket: PathBuf,
 }
@@ -78,9 +81,18 @@ const WANTED_BUFFER: usize = 2 << 20;
 /// # Errors
 /// If it cannot start, or its cluster refuses it; the message names the cure.
 pub fn run(options: Options) -> Result<()> {
+    run_announced(options, || Ok(()))
+}
+
+/// As [`run`]; when the daemon's socket is its own, and not before, `started` is called.
+///
+/// # Errors
+/// As [`run`], and those of `started`.
+pub fn run_announced(options: Options, started: impl FnOnce() -> Result<()>) -> Result<()> {
     options.check()?;
     let socket = options.socket.clone();
     let mut daemon = Daemon::start(&options)?;
+    started()?;
     match catch_unwind(AssertUnwindSafe(|| daemon.serve())) {
         Ok(ended) => {
             daemon.end();
@@ -104,6 +116,7 @@ impl Daemon {
             self.mind_absence(now);
             self.driver.due(now);
             self.driver.cut_off();
+            self.cut_off_revoked();
             self.open_door(now)?;
             if self.is_over(now)? {
                 return Ok(());
@@ -194,6 +207,7 @@ impl Daemon {
             Some(Token::Listener) => self.accept(),
             Some(Token::Signals) => self.signal()?,
             Some(Token::Keeper) => self.replace_keeper(),
+            Some(Token::Keys) => self.driver.hands.network.keys_changed(),
             None => {}
         }
         Ok(())
@@ -393,7 +407,7 @@ impl Daemon {
     fn signal(&mut self) -> Result<()> {
         while let Some(number) = self.signals.next()? {
             if number == libc::SIGHUP {
-                self.driver.hands.network.reload_keys();
+                self.driver.hands.network.look_at_keys();
                 continue;
             }
             if self.ending.is_some() {
@@ -419,6 +433,23 @@ impl Daemon {
             door.leave();
         } else {
             driver.hands.keeper.end();
+        }
+    }
+
+    /// What runs here for revoked members ends, and what this node runs there.
+    fn cut_off_revoked(&mut self) {
+        let view = self.driver.node.view();
+        if view.epoch == self.epoch {
+            return;
+        }
+        self.epoch = view.epoch;
+        let revoked = view
+            .members
+            .iter()
+            .filter(|member| member.health == Health::Revoked);
+        let keys: Vec<_> = revoked.map(|member| member.key).collect();
+        if let Some(launch) = &self.launch {
+            launch.cut_off(&keys);
         }
     }
 
@@ -453,17 +484,17 @@ impl Daemon {
         if self.admitted {
             return Ok(());
         }
-        let (about, limit) = (&self.driver.about, self.join_timeout);
-        let asked = Duration::from_nanos(now.saturating_sub(about.started));
+        let limit = self.join_timeout;
+        let asked = Duration::from_nanos(now.saturating_sub(self.driver.about.started));
         if !limit.is_zero() && asked > limit {
             bail!(
                 "gave up after {limit:?} (--join-timeout): {}",
-                about.not_admitted()
+                self.driver.not_admitted()
             );
         }
         if !self.complained && asked > PATIENCE {
             self.complained = true;
-            tracing::warn!("{}", about.not_admitted());
+            tracing::warn!("{}", self.driver.not_admitted());
         }
         Ok(())
     }

@@ -71,11 +71,9 @@ impl Door {
         drop(self.spare.take());
         let accepted = self.listener.accept();
         if let Ok(socket) = &accepted {
-            let why = "the daemon's file descriptors (raise LimitNOFILE= of its unit, or \
-                       `ulimit -n`, and restart it)";
             let packet = ReplyPacket {
                 number: HELLO,
-                reply: Reply::Refused(Refusal::Limit(why.into())),
+                reply: Reply::Refused(no_descriptor()),
             };
             // A process that does not hear it sees the socket close.
             let _ = socket.send_now(&packet.encode(), &[]);
@@ -110,6 +108,16 @@ fn spare() -> Option<File> {
     File::open("/dev/null").ok()
 }
 
-fn is_full(error: &io::Error) -> bool {
+/// Whether no file descriptor was left.
+pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// What a process is told for which this daemon has no file descriptor left.
+pub(crate) fn no_descriptor() -> Refusal {
+    Refusal::Limit(
+        "the daemon's file descriptors (raise LimitNOFILE= of its unit, or `ulimit -n`, and \
+         restart it)"
+            .into(),
+    )
 }

@@ -1,5 +1,6 @@
 //! Node and hands together: what happened goes in, what is to be done gets done.
 
+mod admission;
 mod faults;
 mod processes;
 
@@ -60,21 +61,6 @@ pub(crate) struct About {
     pub(crate) join: Option<SocketAddr>,
     /// What is wrong on this host, each with its cure.
     pub(crate) problems: Vec<String>,
-}
-
-impl About {
-    /// Why this node may not be a member yet, and what to do about it.
-    pub(crate) fn not_admitted(&self) -> String {
-        let Some(join) = self.join else {
-            return "not admitted yet".into();
-        };
-        let (here, port) = (self.address, join.port());
-        format!(
-            "not admitted yet: {join} does not answer; see that its daemon runs, that UDP port \
-             {port} is open in both directions, and that {here} is an address it can reach \
-             (--bind, --advertise)"
-        )
-    }
 }
 
 /// A pause after which others might seem to have been silent.

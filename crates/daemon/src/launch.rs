@@ -17,6 +17,8 @@
 
 mod frame;
 mod line;
+mod lines;
+mod newcomers;
 mod node;
 mod origin;
 mod stranger;
@@ -25,9 +27,13 @@ pub use frame::{Frame, Order, Program, Said, read_frame, write_frame};
 
 use crate::Options;
 use anyhow::{Context, Result};
+use lines::Lines;
+use newcomers::{Newcomer, Newcomers};
 use pagemesh_seal::Identity;
+use pagemesh_wire::PublicKey;
 use std::fs::Permissions;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -35,10 +41,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Programs and orders under way at once; further ones are refused.
+/// Programs under way at once, and as many orders; further ones are refused.
 const BUSY: usize = 512;
 
-/// How long a newcomer may take to say what he wants.
+/// How long another daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long nobody is let in after the kernel refused.
@@ -61,17 +67,33 @@ struct Service {
     socket: PathBuf,
     /// Who this daemon is to others, if it seals.
     identity: Option<Identity>,
-    /// Connections being served.
-    busy: AtomicUsize,
+    /// Who has connected to either socket, and not said yet what shall run.
+    ordering: Newcomers,
+    calling: Newcomers,
+    /// Orders and programs being served.
+    orders: AtomicUsize,
+    programs: AtomicUsize,
+    /// Connections with members.
+    lines: Lines,
 }
 
 /// Takes the socket for orders away when the daemon ends.
 #[derive(Debug)]
-pub struct Listening(PathBuf);
+pub struct Listening {
+    path: PathBuf,
+    lines: Lines,
+}
+
+impl Listening {
+    /// Ends what runs for, and on, the members of these keys.
+    pub(crate) fn cut_off(&self, keys: &[PublicKey]) {
+        self.lines.cut_off(keys);
+    }
+}
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -90,8 +112,12 @@ pub fn serve(
     let _ = std::fs::remove_file(&path);
     let orders =
         UnixListener::bind(&path).with_context(|| format!("binding {}", path.display()))?;
-    let listening = Listening(path);
-    let path = &listening.0;
+    let lines = Lines::default();
+    let listening = Listening {
+        path,
+        lines: lines.clone(),
+    };
+    let path = &listening.path;
     // Whoever connects is asked of the kernel, so anybody may.
     std::fs::set_permissions(path, Permissions::from_mode(options.socket_mode & 0o777))
         .with_context(|| format!("opening {} to its users", path.display()))?;
@@ -100,54 +126,84 @@ pub fn serve(
         address,
         socket: std::path::absolute(&options.socket)?,
         identity,
-        busy: AtomicUsize::new(0),
+        ordering: Newcomers::default(),
+        calling: Newcomers::default(),
+        orders: AtomicUsize::new(0),
+        programs: AtomicUsize::new(0),
+        lines,
     });
     let for_orders = Arc::clone(&service);
     spawn("launch-orders", move || {
         for stream in orders.incoming() {
-            for_orders.admit(stream, |service, stream| service.take_order(stream));
+            for_orders.admit(stream, |service| &service.ordering, Service::take_order);
         }
     })?;
     spawn("launch-peers", move || {
         for stream in peers.incoming() {
-            service.admit(stream, |service, stream| service.run_program(stream));
+            service.admit(stream, |service| &service.calling, Service::run_program);
         }
     })?;
     Ok(listening)
 }
 
 impl Service {
-    /// Serves one connection in a thread of its own, unless there are too many.
-    fn admit<S: Send + 'static>(
+    /// Serves one connection in a thread of its own, as a newcomer at first.
+    fn admit<S: AsFd + Send + 'static>(
         self: &Arc<Self>,
         stream: std::io::Result<S>,
-        serve: impl FnOnce(&Self, S) -> Result<()> + Send + 'static,
+        newcomers: fn(&Self) -> &Newcomers,
+        serve: fn(&Self, S, Newcomer<'_>) -> Result<()>,
     ) {
-        let stream = match stream {
-            Ok(stream) => stream,
+        let entered = stream.and_then(|stream| Ok((newcomers(self).enter(&stream)?, stream)));
+        let (number, stream) = match entered {
+            Ok(entered) => entered,
             Err(error) => {
                 tracing::warn!(%error, "a program or order could not come in");
                 // Out of descriptors it would be said again at once, for ever.
                 return std::thread::sleep(SHUT);
             }
         };
-        if self.busy.fetch_add(1, Ordering::Relaxed) >= BUSY {
-            self.busy.fetch_sub(1, Ordering::Relaxed);
-            tracing::warn!("more than {BUSY} programs and orders at once; refusing one");
-            return;
-        }
         let service = Arc::clone(self);
         let spawned = spawn("launch", move || {
-            if let Err(error) = serve(&service, stream) {
+            let newcomer = newcomers(&service).get(number);
+            if let Err(error) = serve(&service, stream, newcomer) {
                 tracing::debug!("launch: {error:#}");
             }
-            service.busy.fetch_sub(1, Ordering::Relaxed);
         });
         if let Err(error) = spawned {
-            self.busy.fetch_sub(1, Ordering::Relaxed);
+            drop(newcomers(self).get(number));
             tracing::warn!("launch: {error:#}");
         }
     }
+}
+
+/// One of those that are served at once.
+#[derive(Debug)]
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    /// None if there are too many.
+    fn take(busy: &'a AtomicUsize) -> Option<Self> {
+        let place = Self(busy);
+        if busy.fetch_add(1, Ordering::Relaxed) < BUSY {
+            return Some(place);
+        }
+        tracing::warn!("more than {BUSY} programs or orders at once; refusing one");
+        None
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What is said to whom there is no place for.
+fn no_place() -> Said {
+    Said::Refused(format!(
+        "more than {BUSY} programs are under way for `pagemesh run`; try again when some have ended"
+    ))
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {

@@ -27,6 +27,7 @@ mod hatches;
 mod heirs;
 mod in_place;
 pub mod keeper;
+mod key_file;
 mod labels;
 pub mod launch;
 mod letterbox;
@@ -65,7 +66,7 @@ mod turn;
 mod waiter;
 mod waiting_room;
 
-pub use daemon::run;
+pub use daemon::{run, run_announced};
 pub use experiment::{Experiment, ExperimentError};
 #[doc(hidden)]
 pub use fuse::Fuse;

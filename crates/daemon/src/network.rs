@@ -8,7 +8,7 @@ use crate::sealing::Sealing;
 use crate::tally::Tally;
 use pagemesh_os::impair::{Impairer, Impairment};
 use pagemesh_os::udp::Udp;
-use pagemesh_seal::Identity;
+use pagemesh_seal::{Identity, Refused};
 use pagemesh_wire::header::{Header, MAX_DATAGRAM};
 use pagemesh_wire::peer::{MemberView, Message};
 use pagemesh_wire::{NodeId, PublicKey};
@@ -124,11 +124,28 @@ impl Network {
         }
     }
 
-    /// Reads the key file again, if there is one.
-    pub(crate) fn reload_keys(&mut self) {
-        if let Some(sealing) = &mut self.sealing {
-            sealing.reload();
+    /// Becomes readable when the key file has changed; none without one.
+    pub(crate) fn keys_bell(&self) -> Option<BorrowedFd<'_>> {
+        self.sealing.as_ref().and_then(Sealing::bell)
+    }
+
+    /// Has the key file read again at once, if there is one.
+    pub(crate) fn look_at_keys(&self) {
+        if let Some(sealing) = &self.sealing {
+            sealing.look();
         }
+    }
+
+    /// Goes by what the key file has become.
+    pub(crate) fn keys_changed(&mut self) {
+        if let Some(sealing) = &mut self.sealing {
+            sealing.keys_changed();
+        }
+    }
+
+    /// Where, and why, this daemon was last refused when it introduced itself.
+    pub(crate) fn turned_away(&self) -> Option<(SocketAddr, Refused)> {
+        self.sealing.as_ref().and_then(Sealing::turned_away)
     }
 
     /// Whether what goes out leaves as it is.

@@ -1,24 +1,19 @@
 //! The guard at this daemon's network, and the key file it goes by.
 
+use crate::key_file::{KeyFile, read_token};
 use crate::options::Admission;
 use crate::tally::{Count, Tally};
-use anyhow::{Context as _, Result, anyhow, bail};
-use pagemesh_os::clock;
+use anyhow::Result;
 use pagemesh_os::region::{Region, Shape};
-use pagemesh_seal::{
-    Guard, Identity, Now, Opened, Outbox, Pace, Refused, Ring, SystemDice, Token, Whom,
-};
+use pagemesh_seal::{Guard, Identity, Now, Opened, Outbox, Pace, Refused, Ring, SystemDice, Whom};
 use pagemesh_wire::peer::{Health, Member, MemberView};
 use pagemesh_wire::{NodeId, PublicKey};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashSet;
-use std::fs;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Seals and opens datagrams.
 #[derive(Debug)]
@@ -37,18 +32,6 @@ pub(crate) struct Sealing {
     pub(crate) outbox: Outbox,
 }
 
-/// A key file, looked at again when it may have changed.
-#[derive(Debug)]
-struct KeyFile {
-    path: PathBuf,
-    changed: Option<SystemTime>,
-    /// In nanoseconds of the monotonic clock.
-    next_look: u64,
-}
-
-/// How often a key file is looked at, if there is reason to.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-
 /// A private key.
 const PRIVATE: Shape = Shape {
     words: 0,
@@ -60,12 +43,8 @@ impl Sealing {
     pub(crate) fn new(admission: &Admission, before: Option<OwnedFd>) -> Result<Self> {
         let (ring, token, file) = match admission {
             Admission::KeyFile(path) => {
-                let file = KeyFile {
-                    changed: changed(path),
-                    path: path.clone(),
-                    next_look: 0,
-                };
-                (read_ring(path)?, None, Some(file))
+                let (file, ring) = KeyFile::open(path)?;
+                (ring, None, Some(file))
             }
             Admission::Token(path) => (Ring::default(), Some(read_token(path)?), None),
         };
@@ -150,64 +129,73 @@ impl Sealing {
         clear: &mut [u8],
         tally: &mut Tally,
     ) -> Option<Opened> {
-        let mut opened = self.try_open(source, datagram, clear);
-        if opened == Err(Refused::WrongKey) && self.reload() {
-            opened = self.try_open(source, datagram, clear);
-        }
+        let opened = self
+            .guard
+            .open(now(), source, datagram, clear, &mut self.outbox);
         opened.unwrap_or_else(|why| {
             self.refuse(source, why, tally);
             None
         })
     }
 
-    fn try_open(
-        &mut self,
-        source: SocketAddr,
-        datagram: &[u8],
-        clear: &mut [u8],
-    ) -> Result<Option<Opened>, Refused> {
-        self.guard
-            .open(now(), source, datagram, clear, &mut self.outbox)
-    }
-
     fn refuse(&mut self, source: SocketAddr, why: Refused, tally: &mut Tally) {
         tally.add(count(why), 1);
-        if self.told.insert(why) {
-            tracing::warn!(
-                %source, %why,
-                "a datagram was not let in; further ones for this reason are only counted",
-            );
+        if !self.told.insert(why) {
+            return;
+        }
+        let told = "a datagram was not let in; further ones for this reason are only counted";
+        if is_ordinary(why) {
+            tracing::debug!(%source, %why, "{told}");
+        } else {
+            tracing::warn!(%source, %why, "{told}");
         }
     }
 
-    /// Reads the key file again if it has changed: whoever rotates keys need
-    /// not restart daemons.
-    pub(crate) fn reload(&mut self) -> bool {
-        let Some(file) = &mut self.file else {
-            return false;
-        };
-        let now = clock::monotonic();
-        if now < file.next_look {
-            return false;
-        }
-        file.next_look = now + LOOK_EVERY.as_nanos() as u64;
-        let changed = changed(&file.path);
-        if changed == file.changed {
-            return false;
-        }
-        match read_ring(&file.path) {
-            Ok(ring) => {
-                file.changed = changed;
-                self.guard.set_ring(ring);
-                tracing::info!(file = %file.path.display(), "the cluster's keys were read again");
-                true
-            }
-            Err(error) => {
-                tracing::error!("{error:#}; the keys read before are still used");
-                false
-            }
+    /// Becomes readable when the key file has changed; none without a key file.
+    pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(KeyFile::bell)
+    }
+
+    /// Has the key file read again at once.
+    pub(crate) fn look(&self) {
+        if let Some(file) = &self.file {
+            file.look();
         }
     }
+
+    /// Goes by what the key file has become. While it cannot be read, no key is accepted: one of
+    /// those read before may have been taken out.
+    pub(crate) fn keys_changed(&mut self) {
+        let Some((file, found)) = self
+            .file
+            .as_ref()
+            .and_then(|file| Some((file, file.take()?)))
+        else {
+            return;
+        };
+        let name = file.path().display();
+        let ring = found.unwrap_or_else(|why| {
+            tracing::error!("{why}; until it can be read again, this daemon lets no host in");
+            Ring::default()
+        });
+        let accepted: Vec<_> = ring.iter().map(|key| key.id().to_string()).collect();
+        tracing::info!(file = %name, ?accepted, "the cluster's keys were read again");
+        self.guard.set_ring(ring);
+    }
+
+    /// Where, and why, this host was last refused when it introduced itself.
+    pub(crate) fn turned_away(&self) -> Option<(SocketAddr, Refused)> {
+        self.guard.turned_away()
+    }
+}
+
+/// Whether this happens whenever a host joins or comes back, or the network doubles a datagram: a
+/// newcomer greets members that have not heard of it yet.
+const fn is_ordinary(why: Refused) -> bool {
+    matches!(
+        why,
+        Refused::Unknown | Refused::Replayed | Refused::Stranger
+    )
 }
 
 const fn count(why: Refused) -> Count {
@@ -231,32 +219,4 @@ fn now() -> Now {
         since: coarse(ClockId::MonotonicCoarse),
         unix: coarse(ClockId::RealtimeCoarse).as_secs(),
     }
-}
-
-fn changed(path: &Path) -> Option<SystemTime> {
-    fs::metadata(path).and_then(|file| file.modified()).ok()
-}
-
-fn read_ring(path: &Path) -> Result<Ring> {
-    let text = read_private(path)?;
-    Ring::from_text(&text).map_err(|(line, why)| anyhow!("{}, line {line}: {why}", path.display()))
-}
-
-fn read_token(path: &Path) -> Result<Token> {
-    let text = read_private(path)?;
-    Token::from_text(&text).with_context(|| format!("{}", path.display()))
-}
-
-/// A file that only its owner may read.
-fn read_private(path: &Path) -> Result<String> {
-    let name = path.display();
-    let file = fs::metadata(path)
-        .with_context(|| format!("cannot read {name}; `pagemesh key new` makes a key file"))?;
-    if file.mode() & 0o077 != 0 {
-        bail!(
-            "{name} can be read by others than its owner, who could then join the cluster: \
-             chmod 600 {name}"
-        );
-    }
-    fs::read_to_string(path).with_context(|| format!("cannot read {name}"))
 }

@@ -82,8 +82,7 @@ impl Driver {
         let brings = matches!(packet.request, Request::Map { .. } | Request::Fork);
         let expected = usize::from(brings);
         if fds.len() < expected && lost {
-            let why = "the daemon's file descriptors (raise LimitNOFILE= of its unit)";
-            let reply = Reply::Refused(Refusal::Limit(why.into()));
+            let reply = Reply::Refused(crate::door::no_descriptor());
             return self.reply(client, packet.number, reply);
         }
         if fds.len() != expected {

@@ -24,6 +24,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2, read};
 use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
 
 /// Where a process finds the device that makes descriptors.
 pub const DEVICE: &str = "/dev/userfaultfd";
@@ -385,12 +386,17 @@ impl From<Uffd> for OwnedFd {
 }
 
 impl Features {
-    /// All that this kernel has, whether used here or not.
+    /// All that this kernel has, whether used here or not. It is asked once.
     ///
     /// # Errors
     /// If this process can make no descriptor to ask.
     pub fn offered() -> io::Result<Self> {
-        Uffd::create(None)?.0.api(0)
+        static OFFERED: OnceLock<Features> = OnceLock::new();
+        if let Some(offered) = OFFERED.get() {
+            return Ok(*offered);
+        }
+        let offered = Uffd::create(None)?.0.api(0)?;
+        Ok(*OFFERED.get_or_init(|| offered))
     }
 
     /// Whether a lost page can raise SIGBUS.

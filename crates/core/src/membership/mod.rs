@@ -125,6 +125,11 @@ impl Membership {
         }
     }
 
+    /// Whom to ask for admission, as the node that was asked first says.
+    pub(crate) fn redirected_to(&self) -> Option<SocketAddr> {
+        self.ask
+    }
+
     /// We are in.
     pub(crate) fn admitted(&mut self, cx: &mut Cx<'_>, welcome: Welcome) {
         self.standing = Standing::Member;

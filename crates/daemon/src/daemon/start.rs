@@ -162,6 +162,9 @@ impl Daemon {
         if let Some(group) = driver.hands.network.group() {
             poll.add(group, Token::Network.encode())?;
         }
+        if let Some(bell) = driver.hands.network.keys_bell() {
+            poll.add(bell, Token::Keys.encode())?;
+        }
         poll.add(&listener, Token::Listener.encode())?;
         poll.add(&signals, Token::Signals.encode())?;
         for problem in &driver.about.problems {
@@ -185,7 +188,8 @@ impl Daemon {
             complained: false,
             join_timeout: options.join_timeout,
             _latency: options.latency.then(hold_latency).flatten(),
-            _launch: launch,
+            launch,
+            epoch: 0,
             keeping: options.keeping.clone(),
             socket: options.socket.clone(),
         };
@@ -248,8 +252,7 @@ fn listen(options: &Options) -> Result<Listener> {
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
     {
-        std::fs::create_dir_all(directory)
-            .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+        std::fs::create_dir_all(directory).map_err(|error| no_directory(directory, error))?;
     }
     Listener::bind(path, options.socket_mode).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => anyhow!(
@@ -259,6 +262,19 @@ fn listen(options: &Options) -> Result<Listener> {
         ),
         _ => anyhow!(error).context(format!("cannot listen at {}", path.display())),
     })
+}
+
+fn no_directory(directory: &Path, error: io::Error) -> anyhow::Error {
+    let cure = if error.kind() == io::ErrorKind::PermissionDenied {
+        "; set XDG_RUNTIME_DIR to a directory of this user, for the daemon and its programs, or \
+         name a socket in one by --socket (programs: PAGEMESH_SOCKET)"
+    } else {
+        ""
+    };
+    anyhow!(
+        "cannot make the directory {}: {error}{cure}",
+        directory.display()
+    )
 }
 
 fn about(options: &Options, udp: &Udp) -> About {

@@ -17,6 +17,8 @@ pub(crate) enum Token {
     Mapping(MappingId),
     /// The keeper is gone.
     Keeper,
+    /// The key file has changed.
+    Keys,
 }
 
 impl Token {
@@ -31,6 +33,7 @@ impl Token {
             Self::Session(client) => (4, u64::from(client.0)),
             Self::Mapping(mapping) => (5, mapping.0),
             Self::Keeper => (6, 0),
+            Self::Keys => (7, 0),
         };
         (kind << Self::KIND) | number
     }
@@ -46,6 +49,7 @@ impl Token {
                 .map(|n| Self::Session(ClientId(n))),
             5 => Some(Self::Mapping(MappingId(number))),
             6 => Some(Self::Keeper),
+            7 => Some(Self::Keys),
             _ => None,
         }
     }
@@ -64,6 +68,7 @@ mod tests {
             Token::Session(ClientId(u32::MAX)),
             Token::Mapping(MappingId(1 << 40)),
             Token::Keeper,
+            Token::Keys,
         ] {
             assert_eq!(Token::decode(token.encode()), Some(token));
         }

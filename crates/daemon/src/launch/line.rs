@@ -1,6 +1,7 @@
 //! A connection between two daemons, sealed if they have keys.
 
 use super::Service;
+use super::lines::Listed;
 use anyhow::{Context as _, Result};
 use pagemesh_seal::stream::{self, SealedReader, SealedWriter, Talk};
 use pagemesh_seal::{Dice, SystemDice};
@@ -18,6 +19,8 @@ pub(super) struct Line {
     pub(super) mouth: Mouth,
     /// To close it, and to limit its patience.
     pub(super) stream: TcpStream,
+    /// Ended when the other is revoked; of nobody known if nothing is sealed.
+    pub(super) listed: Option<Listed>,
 }
 
 /// What the other says.
@@ -42,23 +45,31 @@ impl Service {
                 Some(talk.context("shaking hands with its daemon")?)
             }
         };
-        Line::new(stream, talk)
+        self.line(stream, talk)
     }
 
     /// The other side: only members are answered.
     pub(super) fn answer(&self, mut stream: TcpStream) -> Result<Line> {
         let talk = match &self.identity {
             None => None,
-            Some(me) => {
-                let members = self.members()?;
-                let alive = members
-                    .iter()
-                    .filter(|member| member.health == Health::Alive);
-                let keys: Vec<_> = alive.map(|member| member.key).collect();
-                Some(stream::answer(me, &keys, &dice(), &mut stream)?)
-            }
+            // Asked when somebody has said something: silence costs the daemon nothing.
+            Some(me) => Some(stream::answer(me, || self.keys(), &dice(), &mut stream)?),
         };
-        Line::new(stream, talk)
+        self.line(stream, talk)
+    }
+
+    fn keys(&self) -> io::Result<Vec<PublicKey>> {
+        let members = self.members().map_err(io::Error::other)?;
+        let alive = members
+            .iter()
+            .filter(|member| member.health == Health::Alive);
+        Ok(alive.map(|member| member.key).collect())
+    }
+
+    fn line(&self, stream: TcpStream, talk: Option<Talk>) -> Result<Line> {
+        let key = talk.as_ref().map(|talk| talk.other);
+        let listed = key.map(|key| self.lines.list(key, &stream)).transpose()?;
+        Line::new(stream, talk, listed)
     }
 }
 
@@ -67,16 +78,21 @@ fn dice() -> Arc<dyn Dice> {
 }
 
 impl Line {
-    fn new(stream: TcpStream, talk: Option<Talk>) -> Result<Self> {
+    fn new(stream: TcpStream, talk: Option<Talk>, listed: Option<Listed>) -> Result<Self> {
         let (one, other) = (stream.try_clone()?, stream.try_clone()?);
         let (ear, mouth) = match talk {
             None => (Ear::Plain(one), Mouth::Plain(other)),
-            Some(Talk { out, back }) => (
+            Some(Talk { out, back, .. }) => (
                 Ear::Sealed(SealedReader::new(one, back)),
                 Mouth::Sealed(SealedWriter::new(other, out)),
             ),
         };
-        Ok(Self { ear, mouth, stream })
+        Ok(Self {
+            ear,
+            mouth,
+            stream,
+            listed,
+        })
     }
 }
 

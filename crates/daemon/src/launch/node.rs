@@ -2,7 +2,8 @@
 
 use super::frame::{Frame, Program, Said, Start, VERSION, read_frame, write_frame};
 use super::line::{Line, Mouth};
-use super::{PATIENCE, Service, spawn, stranger};
+use super::newcomers::{HANDSHAKE, Newcomer};
+use super::{Place, Service, no_place, spawn, stranger};
 use anyhow::{Context, Result, ensure};
 use pagemesh_wire::peer::Credentials;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, geteuid, kill_process_group, waitid};
@@ -24,17 +25,23 @@ const MERCY: Duration = Duration::from_millis(500);
 const AFTERGLOW: Duration = Duration::from_secs(1);
 
 impl Service {
-    pub(super) fn run_program(&self, peer: TcpStream) -> Result<()> {
+    pub(super) fn run_program(&self, peer: TcpStream, newcomer: Newcomer<'_>) -> Result<()> {
         if self.identity.is_none() && self.address.ip().is_loopback() {
             stranger::refuse(peer.peer_addr()?, peer.local_addr()?)?;
         }
         peer.set_nodelay(true)?;
-        peer.set_read_timeout(Some(PATIENCE))?;
+        peer.set_read_timeout(Some(HANDSHAKE))?;
         let mut line = self.answer(peer)?;
+        // Without keys nobody has shown who he is before he says what shall run.
+        let newcomer = self.identity.is_none().then_some(newcomer);
         let Some(start) = read_frame::<Start>(&mut line.ear)? else {
             return Ok(());
         };
+        drop(newcomer);
         line.stream.set_read_timeout(None)?;
+        let Some(_place) = Place::take(&self.programs) else {
+            return Ok(write_frame(&mut line.mouth, &no_place())?);
+        };
         match begin(&start, &self.socket) {
             Ok(child) => look_after(child, line),
             Err(error) => Ok(write_frame(&mut line.mouth, &refusal(&error))?),
@@ -141,6 +148,7 @@ fn look_after(mut child: Child, line: Line) -> Result<()> {
         mut ear,
         mouth,
         stream,
+        listed: _listed,
     } = line;
     let pid = Pid::from_child(&child);
     let group = Group(Arc::new(Mutex::new(Some(pid))));

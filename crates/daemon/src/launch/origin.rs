@@ -2,7 +2,8 @@
 
 use super::frame::{Order, Said, Start, VERSION, read_frame, write_frame};
 use super::line::Line;
-use super::{PATIENCE, Service};
+use super::newcomers::{HANDSHAKE, Newcomer};
+use super::{PATIENCE, Place, Service, no_place};
 use anyhow::{Context, Result, bail};
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::local::{LOCAL_VERSION, MAX_PACKET, Reply, ReplyPacket, Request, RequestPacket};
@@ -13,13 +14,17 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 
 impl Service {
-    pub(super) fn take_order(&self, mut person: UnixStream) -> Result<()> {
+    pub(super) fn take_order(&self, mut person: UnixStream, newcomer: Newcomer<'_>) -> Result<()> {
         let credentials = socket_peercred(&person)?;
-        person.set_read_timeout(Some(PATIENCE))?;
+        person.set_read_timeout(Some(HANDSHAKE))?;
         let Some(order) = read_frame::<Order>(&mut person)? else {
             return Ok(());
         };
+        drop(newcomer);
         person.set_read_timeout(None)?;
+        let Some(_place) = Place::take(&self.orders) else {
+            return Ok(write_frame(&mut person, &no_place())?);
+        };
         let start = Start {
             version: VERSION,
             credentials: Credentials {
@@ -86,6 +91,7 @@ fn carry(person: &UnixStream, line: Line) -> Result<()> {
         mut ear,
         mut mouth,
         stream,
+        listed: _listed,
     } = line;
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -105,7 +105,7 @@ impl Driver {
         if let Some(why) = self.node.out() {
             problems.push(why.to_string());
         } else if self.node.id().is_none() {
-            problems.push(self.about.not_admitted());
+            problems.push(self.not_admitted());
         } else {
             let silent = self.node.coordinator_silent(now);
             if silent > SILENCE {

@@ -1,6 +1,7 @@
 //! Requests about memory: mappings, and the locks that lie beside it.
 
 use super::{Answer, Asked};
+use crate::door::{is_full, no_descriptor};
 use crate::driver::Driver;
 use crate::keeper::Tag;
 use crate::mapping::{Mapping, Place};
@@ -29,6 +30,9 @@ impl Driver {
             return Err(Refusal::Permission);
         }
         let cannot = |what: &str, error: std::io::Error| {
+            if is_full(&error) {
+                return no_descriptor();
+            }
             Refusal::Invalid(format!("the daemon cannot {what} the mapping: {error}"))
         };
         let Some(fd) = fds.into_iter().next() else {
@@ -40,10 +44,14 @@ impl Driver {
         let uffd = Uffd::adopt(fd).map_err(|error| cannot("serve", error))?;
         let shaken = uffd.handshake();
         let (address, length) = place.range();
+        let registered = uffd.register(address, length);
         // Perhaps the daemon before got that far, and nobody knows of it.
-        let ready = match uffd.register(address, length) {
-            Ok(()) if shaken.is_err() && !self.hands.pages.again => shaken.map(drop),
-            done => done,
+        let again = self.hands.pages.again && registered.is_ok();
+        // Without a handshake the kernel registers nothing: then that failed first.
+        let ready = if again {
+            Ok(())
+        } else {
+            shaken.and(registered)
         };
         ready.map_err(|error| cannot("register", error))?;
         let mapping = Mapping {

@@ -35,6 +35,7 @@ mod reductions;
 mod release;
 mod replacement;
 mod sealing;
+mod sealing_keys;
 mod segments;
 mod sharing;
 mod sharing_kinds;

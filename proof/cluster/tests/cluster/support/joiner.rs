@@ -17,6 +17,11 @@ pub(crate) struct Joiner {
 impl Joiner {
     /// With these arguments, and whatever the cluster is.
     pub(crate) fn start(cluster: &Cluster, name: &str, arguments: &[&str]) -> Self {
+        Self::through(cluster, 0, name, arguments)
+    }
+
+    /// As [`Joiner::start`], asking that node.
+    pub(crate) fn through(cluster: &Cluster, node: usize, name: &str, arguments: &[&str]) -> Self {
         let directory = cluster.directory();
         let socket = directory.join(format!("{name}.sock"));
         let log = directory.join(format!("{name}.log"));
@@ -29,7 +34,7 @@ impl Joiner {
                 "--name",
                 name,
             ])
-            .arg(format!("--join={}", cluster.node(0).address()))
+            .arg(format!("--join={}", cluster.node(node).address()))
             .arg("--socket")
             .arg(&socket)
             .args(arguments)

@@ -1,0 +1,51 @@
+//! Why this node may not be a member yet.
+
+use super::Driver;
+use pagemesh_seal::Refused;
+use std::net::SocketAddr;
+
+impl Driver {
+    /// Why this node may not be a member yet, and what to do about it.
+    pub(crate) fn not_admitted(&self) -> String {
+        let Some(join) = self.about.join else {
+            return "not admitted yet".into();
+        };
+        let why = match (self.hands.network.turned_away(), self.node.redirected_to()) {
+            (Some((by, why)), _) => turned_away(by, why),
+            (None, Some(first)) if first != join => no_first_node(join, first),
+            _ => no_answer(join, self.about.address),
+        };
+        format!("not admitted yet: {why}")
+    }
+}
+
+fn turned_away(by: SocketAddr, why: Refused) -> String {
+    if why == Refused::Expired {
+        return format!(
+            "{by} answers that the join token has expired, or the clocks of both hosts differ; \
+             make a new one there (`pagemesh key token`)"
+        );
+    }
+    format!(
+        "{by} answers that it does not accept the key or join token of this daemon: copy the \
+         present key file from a host of the cluster, or make a new token with it. A node that \
+         came by a token itself has no key file and lets nobody in: then name another by --join"
+    )
+}
+
+fn no_first_node(join: SocketAddr, first: SocketAddr) -> String {
+    format!(
+        "{join} answers that {first}, the first node, admits hosts, and that one does not answer; \
+         start its daemon again on its host if it has ended, and see that UDP port {} is open \
+         between it and this host",
+        first.port()
+    )
+}
+
+fn no_answer(join: SocketAddr, here: SocketAddr) -> String {
+    format!(
+        "{join} does not answer; see that its daemon runs, that UDP port {} is open in both \
+         directions, and that {here} is an address it can reach (--bind, --advertise)",
+        join.port()
+    )
+}
