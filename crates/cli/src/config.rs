@@ -3,6 +3,8 @@
 use crate::exit::{Exit, Trouble};
 use anyhow::Result;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The keys of a configuration file. Unknown ones are errors: a misspelt key
@@ -45,6 +47,9 @@ pub(crate) struct Config {
     pub(crate) key: Option<PathBuf>,
     /// A file with a token that lets this node join.
     pub(crate) join_token: Option<PathBuf>,
+    /// File and line of each key that is set.
+    #[serde(skip)]
+    places: BTreeMap<String, String>,
 }
 
 impl Config {
@@ -61,9 +66,26 @@ impl Config {
         Ok(config)
     }
 
+    /// What one file says, which must exist.
+    pub(crate) fn load_from(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|error| bad(path, &error.to_string()))?;
+        parse(path, &text)
+    }
+
+    /// An error about the value of a key, with the place in the file that set it.
+    pub(crate) fn blame(&self, key: &str, error: anyhow::Error) -> anyhow::Error {
+        match self.places.get(key) {
+            Some(place) => Trouble::new(Exit::BAD_CONFIG, format!("{place}: {error:#}")).into(),
+            None => error,
+        }
+    }
+
     /// This configuration, and `other` where it says nothing.
     fn over(self, other: Self) -> Self {
+        let mut places = other.places;
+        places.extend(self.places);
         Self {
+            places,
             bind: self.bind.or(other.bind),
             advertise: self.advertise.or(other.advertise),
             join: if self.join.is_empty() {
@@ -106,7 +128,18 @@ pub(crate) fn home() -> Option<PathBuf> {
 
 fn parse(path: &Path, text: &str) -> Result<Config> {
     // The error names line and column, and shows the line.
-    toml::from_str(text).map_err(|error| bad(path, error.to_string().trim_end()))
+    let wrong = |error: toml::de::Error| bad(path, error.to_string().trim_end());
+    let mut config: Config = toml::from_str(text).map_err(wrong)?;
+    let values: BTreeMap<String, toml::Spanned<IgnoredAny>> =
+        toml::from_str(text).map_err(wrong)?;
+    config.places = values
+        .into_iter()
+        .map(|(key, value)| {
+            let line = text[..value.span().start].matches('\n').count() + 1;
+            (key, format!("{}, line {line}", path.display()))
+        })
+        .collect();
+    Ok(config)
 }
 
 fn bad(path: &Path, why: &str) -> anyhow::Error {
@@ -127,6 +160,18 @@ mod tests {
         assert_eq!(config.node_name.as_deref(), Some("b"));
         assert_eq!(config.join, ["x"]);
         assert_eq!(config.latency, Some(true));
+    }
+
+    #[test]
+    fn a_wrong_value_is_blamed_on_file_and_line() {
+        let weak = parse(Path::new("weak.toml"), "\nwait = 'sometimes'\n").unwrap();
+        let strong = parse(Path::new("strong.toml"), "# mine\njoin = [\n 'x',\n]").unwrap();
+        let config = strong.over(weak);
+        let blame = |key| config.blame(key, anyhow::anyhow!("why"));
+        assert_eq!(blame("wait").to_string(), "weak.toml, line 2: why");
+        assert_eq!(blame("join").to_string(), "strong.toml, line 2: why");
+        assert_eq!(crate::exit::of(&blame("join")), Exit::BAD_CONFIG);
+        assert_eq!(blame("cpu").to_string(), "why");
     }
 
     #[test]

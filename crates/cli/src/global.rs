@@ -4,6 +4,9 @@ use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+/// Under what `--help` lists them, apart from a command's own.
+const HEADING: &str = "Global options";
+
 /// Options of every command of `pagemesh` and of the programs beside it.
 #[derive(Args, Clone, Debug)]
 pub struct Global {
@@ -12,24 +15,32 @@ pub struct Global {
         short,
         long,
         global = true,
+        help_heading = HEADING,
         value_enum,
         default_value_t,
         env = "PAGEMESH_OUTPUT"
     )]
     pub output: Format,
     /// Say more on standard error; twice for everything
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, help_heading = HEADING, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// Say only what went wrong
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    #[arg(short, long, global = true, help_heading = HEADING, conflicts_with = "verbose")]
     pub quiet: bool,
     /// The daemon's socket
-    #[arg(long, global = true, value_name = "PATH", env = "PAGEMESH_SOCKET")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = HEADING,
+        value_name = "PATH",
+        env = "PAGEMESH_SOCKET"
+    )]
     pub socket: Option<PathBuf>,
     /// How to write the log on standard error
     #[arg(
         long,
         global = true,
+        help_heading = HEADING,
         value_enum,
         default_value_t,
         env = "PAGEMESH_LOG_FORMAT"

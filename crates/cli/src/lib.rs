@@ -3,6 +3,8 @@
 //! machine, and the parts that their command lines share with this one.
 
 #![forbid(unsafe_code)]
+// These panic where nothing can be written; `output` has what does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod apps;
 mod cli;
@@ -45,7 +47,7 @@ pub fn run(
     match command(global) {
         Ok(exit) => exit.into(),
         Err(error) => {
-            eprintln!("{program}: {error:#}");
+            output::note(format_args!("{program}: {error:#}"));
             exit::of(&error).into()
         }
     }

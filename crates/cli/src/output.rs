@@ -1,8 +1,11 @@
 //! Results on standard output: columns for people, JSON for programs.
 
 use crate::global::Format;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::{Map, Value};
+use serde_json::{Map, Value};
+use std::fmt::Display;
+use std::fmt::Display;
 use std::io::{self, Write};
 
 /// Version of every JSON document printed here. Raised when a field changes
@@ -64,13 +67,22 @@ where
     I::Item: AsRef<str>,
 {
     let mut out = io::stdout().lock();
-    for line in lines {
-        match writeln!(out, "{}", line.as_ref()) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            result => result?,
-        }
+    let print = |line: I::Item| writeln!(out, "{}", line.as_ref());
+    let printed = lines.into_iter().try_for_each(print);
+    written(printed.and_then(|()| io::stdout().flush()))
+}
+
+fn written(result: io::Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write the result to standard output"),
     }
-    Ok(())
+}
+
+/// Says something on standard error. Where nothing can be written there, nobody is told, and the
+/// command goes on: what it does is more than what it says.
+pub fn note(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Prints a JSON object, with `schema_version`.

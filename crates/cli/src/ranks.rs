@@ -10,8 +10,9 @@ pub(crate) use local::LocalCopy;
 pub(crate) use remote::RemoteCopy;
 
 use crate::exit::Exit;
+use crate::output;
 use crate::units::parse_duration;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{ArgAction, Args};
 use rustix::process::Signal;
 use std::collections::HashMap;
@@ -215,7 +216,7 @@ impl Supervisor<'_> {
         };
         match result {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            result => Ok(result?),
+            result => result.context("cannot write the output of a rank"),
         }
     }
 
@@ -229,7 +230,7 @@ impl Supervisor<'_> {
         let why = why.unwrap_or_else(|| format!("exit code {code}"));
         let others = self.running.iter().filter(|running| **running).count();
         if matches!(self.stop, Stop::No) {
-            eprintln!("pagemesh: rank {rank} failed: {why}");
+            output::note(format_args!("pagemesh: rank {rank} failed: {why}"));
             if others > 0 {
                 self.stop = Stop::Ask(Instant::now() + self.care.grace);
             }
@@ -252,17 +253,17 @@ impl Supervisor<'_> {
         let now = Instant::now();
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.deadline = None;
-            eprintln!("pagemesh: not done in time; ending all ranks");
+            output::note(format_args!("pagemesh: not done in time; ending all ranks"));
             self.worst = self.worst.max(TOO_LONG);
             self.tell(Signal::TERM);
             self.stop = Stop::Kill(now + MERCY);
         }
         match self.stop {
             Stop::Ask(at) if at <= now => {
-                eprintln!(
+                output::note(format_args!(
                     "pagemesh: the other ranks still run {} s later; ending them",
                     self.care.grace.as_secs()
-                );
+                ));
                 self.tell(Signal::TERM);
                 self.stop = Stop::Kill(now + MERCY);
             }

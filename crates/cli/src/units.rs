@@ -30,6 +30,15 @@ pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Parses `on` or `off`, and what else people write for them.
+pub(crate) fn parse_switch(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "on" | "true" | "yes" | "1" => Ok(true),
+        "off" | "false" | "no" | "0" => Ok(false),
+        _ => Err("neither on nor off".to_owned()),
+    }
+}
+
 /// `4 KiB`, `1.5 GiB`.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];

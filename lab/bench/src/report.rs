@@ -274,7 +274,10 @@ impl Report {
             ]);
         }
         for skipped in &self.skipped {
-            eprintln!("{} was not measured: {}", skipped.name, skipped.why);
+            output::note(format_args!(
+                "{} was not measured: {}",
+                skipped.name, skipped.why
+            ));
         }
         table.print()
     }

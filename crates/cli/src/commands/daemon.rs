@@ -6,6 +6,7 @@ mod settings;
 use super::sandbox::{Compress, Wait};
 use crate::exit::Exit;
 use crate::global::Global;
+use crate::units::parse_switch;
 use anyhow::Result;
 use clap::Args;
 use clap::builder::BoolishValueParser;
@@ -18,7 +19,7 @@ use std::path::PathBuf;
 #[derive(Args)]
 #[command(
     after_help = "Flags beat PAGEMESH_* variables, these beat $XDG_CONFIG_HOME/pagemesh/config.toml, \
-                  and that beats /etc/pagemesh/config.toml (keys: bind, advertise, join, node_name, \
+                  and that beats /etc/pagemesh/config.toml; --config reads another file in place of both (keys: bind, advertise, join, node_name, \
                   socket, wait, latency, cpu, compress, multicast, impair, grace, join_timeout, recorder, insecure, key, \
                   join_token)."
 )]
@@ -80,7 +81,7 @@ pub(crate) struct Daemon {
     #[arg(long, env = "PAGEMESH_INSECURE", value_parser = BoolishValueParser::new())]
     insecure: bool,
     /// Record what the node does, for `pagemesh debug dump` [default: on]
-    #[arg(long, value_name = "on|off", env = "PAGEMESH_RECORDER", value_parser = BoolishValueParser::new())]
+    #[arg(long, value_name = "on|off", env = "PAGEMESH_RECORDER", value_parser = parse_switch)]
     recorder: Option<bool>,
     /// Look, in segments of policy `release`, for bytes that two nodes write without
     /// synchronizing; all daemons of a cluster should, or none
@@ -99,6 +100,9 @@ pub(crate) struct Daemon {
     #[cfg(debug_assertions)]
     #[arg(long, hide = true)]
     die_after: Option<pagemesh_daemon::Fuse>,
+    /// Read this configuration file, and no other
+    #[arg(long, value_name = "FILE", env = "PAGEMESH_CONFIG", conflicts_with_all = ["dev", "no_config"])]
+    config: Option<PathBuf>,
     /// Read no configuration file
     #[arg(long, hide = true)]
     no_config: bool,
@@ -109,8 +113,8 @@ impl Daemon {
         let options = settings::options(self, global)?;
         // The announcer must not die of a signal meant for the daemon.
         let _signals = Signals::catch(&[Signal::INT, Signal::TERM].map(Signal::as_raw))?;
-        ready::announce(options.socket.clone())?;
-        pagemesh_daemon::run(options)?;
+        let socket = options.socket.clone();
+        pagemesh_daemon::run_announced(options, || ready::announce(socket))?;
         Ok(Exit::OK)
     }
 }

@@ -72,9 +72,9 @@ impl Ipcs {
                 document.insert(title(family).0.into(), objects.into());
             } else {
                 let wide = global.output == Format::Wide;
-                println!("{}", title(family).1);
+                output::lines([title(family).1])?;
                 table(family, &objects, wide).print()?;
-                println!();
+                output::lines([""])?;
             }
         }
         if global.output == Format::Json {

@@ -13,7 +13,7 @@ use pagemesh_wire::local::Request;
 use serde_json::json;
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,7 +24,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
                   and let others join; copy it over a secure way, readable by its owner only. \
                   Daemons use it by --key FILE, or from its usual place \
                   (/etc/pagemesh/cluster.key, ~/.config/pagemesh/cluster.key), and read it \
-                  again when it changes."
+                  again within a second of a change: a key that is not in it any more lets nobody \
+                  in, nor do tokens made with it. To shut a host out: `key rotate --keep 0`, copy \
+                  the file to the other hosts, then `key revoke NODE`."
 )]
 pub(crate) enum Key {
     /// Make a key file
@@ -172,11 +174,11 @@ impl TokenCommand {
         });
         output::told(global.output, &token, document)?;
         if !global.quiet {
-            eprintln!(
+            output::note(format_args!(
                 "Put it into a file of mode 600 on the joining host, then: \
-                 pagemesh daemon --join-token FILE --join ADDRESS\n\
+                 pagemesh daemon --bind ITS-OWN-ADDRESS --join-token FILE --join ADDRESS\n\
                  ADDRESS must be that of a node with the key file."
-            );
+            ));
         }
         Ok(Exit::OK)
     }
@@ -189,10 +191,12 @@ impl Revoke {
         let sentence = format!("{node} is out of the cluster, and what only it held is lost");
         output::told(global.output, &sentence, json!({"revoked": node.0}))?;
         if !global.quiet {
-            eprintln!(
-                "Its daemon's own key opens nothing any more. If its host has the key file too, \
-                 rotate that: pagemesh key rotate --keep 0"
-            );
+            output::note(format_args!(
+                "Its daemon's own key opens nothing any more. If its host has the key file, or a \
+                 token that has not expired, it can have come back as a new node until the key was \
+                 rotated away: pagemesh key rotate --keep 0, copy the file to the other hosts, and \
+                 look at `pagemesh members` for what is to be revoked then"
+            ));
         }
         Ok(Exit::OK)
     }
@@ -243,12 +247,30 @@ pub(crate) fn write_new(path: &Path, ring: &Ring) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Replaces a key file at once: no daemon ever reads half of it.
+/// Replaces a key file at once: no daemon ever reads half of it. The file keeps its owner, whose
+/// daemon must be able to read it, and a link to it stays one.
 fn replace(path: &Path, ring: &Ring) -> Result<()> {
+    let cannot = || format!("cannot replace {}", path.display());
+    let path = fs::canonicalize(path).with_context(cannot)?;
+    let before = fs::metadata(&path).with_context(cannot)?;
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let new = PathBuf::from(new);
     let _ = fs::remove_file(&new);
-    write_new(&new, ring)?;
-    fs::rename(&new, path).with_context(|| format!("cannot replace {}", path.display()))
+    let replaced = write_new(&new, ring).and_then(|()| {
+        let now = fs::metadata(&new)?;
+        if (now.uid(), now.gid()) != (before.uid(), before.gid()) {
+            chown(&new, Some(before.uid()), Some(before.gid())).with_context(|| {
+                format!(
+                    "{} belongs to uid {}: rotate it as that user, or as root",
+                    path.display(),
+                    before.uid()
+                )
+            })?;
+        }
+        fs::rename(&new, &path).with_context(cannot)
+    });
+    replaced.inspect_err(|_| {
+        let _ = fs::remove_file(&new);
+    })
 }

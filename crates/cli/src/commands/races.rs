@@ -1,6 +1,7 @@
 //! What daemons noticed of races, for people.
 
 use crate::control::{Control, unexpected};
+use crate::output;
 use anyhow::Result;
 use pagemesh_wire::PAGE_SIZE;
 use pagemesh_wire::local::{RaceLine, Reply, Request};
@@ -70,7 +71,7 @@ impl Races {
     /// Says what was noticed.
     pub(crate) fn tell(&self) {
         for line in self.lines() {
-            eprintln!("pagemesh: {line}");
+            output::note(format_args!("pagemesh: {line}"));
         }
     }
 }

@@ -169,7 +169,7 @@ impl SandboxCommand {
         if let Some(notice) = sandbox.notice()
             && !global.quiet
         {
-            eprintln!("pagemesh: {notice}");
+            output::note(format_args!("pagemesh: {notice}"));
         }
         if self.command.is_empty() {
             present(&sandbox, global)?;
@@ -255,14 +255,18 @@ fn present(sandbox: &Sandbox, global: &Global) -> Result<()> {
     }
     table.print()?;
     let socket = sandbox.node(0).socket().display();
-    eprintln!("\nTry, in another terminal:");
-    eprintln!("  export PAGEMESH_SOCKET={socket}");
-    eprintln!("  pagemesh status");
-    eprintln!("  pagemesh segment create hello 1M && pagemesh segment ls -o wide");
+    output::note(format_args!("\nTry, in another terminal:"));
+    output::note(format_args!("  export PAGEMESH_SOCKET={socket}"));
+    output::note(format_args!("  pagemesh status"));
+    output::note(format_args!(
+        "  pagemesh segment create hello 1M && pagemesh segment ls -o wide"
+    ));
     if sandbox.isolated() {
         let pid = sandbox.node(1.min(sandbox.nodes().len() - 1)).pid();
-        eprintln!("  nsenter --net=/proc/{pid}/ns/net ip address");
+        output::note(format_args!(
+            "  nsenter --net=/proc/{pid}/ns/net ip address"
+        ));
     }
-    eprintln!("Ctrl-C takes everything down.");
+    output::note(format_args!("Ctrl-C takes everything down."));
     Ok(())
 }

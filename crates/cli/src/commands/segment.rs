@@ -82,7 +82,7 @@ impl Rm {
             match control.ask(Request::Remove { name: name.clone() }) {
                 Ok(_) => removed.push(name),
                 Err(error) => {
-                    eprintln!("pagemesh: {name}: {error:#}");
+                    output::note(format_args!("pagemesh: {name}: {error:#}"));
                     failure = Some(crate::exit::of(&error));
                 }
             }

@@ -3,6 +3,7 @@
 use crate::control::Control;
 use crate::output;
 use anyhow::{Context, Result};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -34,12 +35,49 @@ fn line(socket: &Path) -> Option<String> {
     let alive = control.alive().ok()?;
     let me = alive.iter().find(|member| member.id == status.node)?;
     Some(format!(
-        "ready: {} ({}) at {}, {} member(s), socket {}; join with: pagemesh daemon --join {}",
+        "ready: {} ({}) at {}, {} member(s), socket {}; join with: {}",
         me.id,
         me.name,
         me.address,
         alive.len(),
         socket.display(),
-        me.address
+        how_to_join(me.address)
     ))
+}
+
+/// What to type, here for one more daemon of this host, else on another host.
+fn how_to_join(address: SocketAddr) -> String {
+    if address.ip().is_loopback() {
+        format!(
+            "pagemesh daemon --bind {}:0 --socket PATH --join {address}",
+            bracketed(address)
+        )
+    } else {
+        format!("pagemesh daemon --bind ITS-OWN-ADDRESS --join {address}")
+    }
+}
+
+fn bracketed(address: SocketAddr) -> String {
+    match address.ip() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_to_join_names_an_address_of_the_newcomer() {
+        let join = |address: &str| how_to_join(address.parse().unwrap());
+        assert_eq!(
+            join("10.0.0.1:7450"),
+            "pagemesh daemon --bind ITS-OWN-ADDRESS --join 10.0.0.1:7450"
+        );
+        assert_eq!(
+            join("[::1]:7450"),
+            "pagemesh daemon --bind [::1]:0 --socket PATH --join [::1]:7450"
+        );
+    }
 }

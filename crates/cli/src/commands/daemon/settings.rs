@@ -10,7 +10,9 @@ use anyhow::Result;
 use clap::ValueEnum;
 use pagemesh_daemon::keeper::Keeping;
 use pagemesh_daemon::{Admission, Options, Waiting};
-use std::net::{SocketAddr, SocketAddrV4, TcpStream, ToSocketAddrs};
+use std::net::{
+    IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, TcpStream, ToSocketAddrs, UdpSocket,
+};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,94 +27,138 @@ const GRACE: Duration = Duration::from_secs(30);
 
 /// Everything decided.
 pub(super) fn options(flags: Daemon, global: &Global) -> Result<Options> {
-    let config = if flags.dev || flags.no_config {
-        Config::default()
-    } else {
-        Config::load()?
+    let config = match &flags.config {
+        Some(path) => Config::load_from(path)?,
+        None if flags.dev || flags.no_config => Config::default(),
+        None => Config::load()?,
     };
     let dev = flags.dev;
-    let options = merge(flags, config, global)?;
+    let options = merge(flags, &config, global)?;
     if dev && !options.bind.ip().is_loopback() {
         return Err(bad(format!(
             "--dev serves loopback only, not {}",
             options.bind
         )));
     }
+    check_reach(&options)?;
     options.check().map_err(|error| bad(error.to_string()))?;
     Ok(options)
 }
 
 /// clap has merged flags and environment already; flags that are missing come
 /// from the configuration, or have a default.
-fn merge(flags: Daemon, config: Config, global: &Global) -> Result<Options> {
+fn merge(flags: Daemon, config: &Config, global: &Global) -> Result<Options> {
     let default = Options::default();
-    let admission = admission(&flags, &config);
-    let bind = flags.bind.or(config.bind);
-    let advertise = flags.advertise.or(config.advertise);
+    let bind = text(config, "bind", &flags.bind, &config.bind, |text| {
+        address("bind", text)
+    })?;
     let join = if flags.join.is_empty() {
-        config.join
+        whom_to_join(&config.join).map_err(|error| config.blame("join", error))?
     } else {
-        flags.join
+        whom_to_join(&flags.join)?
     };
-    let waiting = match (flags.wait, &config.wait) {
-        (Some(wait), _) => wait,
-        (None, Some(name)) => Wait::from_str(name, false)
-            .map_err(|_| bad(format!("wait: {name:?} is none of spin, block, auto")))?,
-        (None, None) => Wait::Auto,
-    };
-    let compress = match (flags.compress, &config.compress) {
-        (Some(compress), _) => compress,
-        (None, Some(name)) => Compress::from_str(name, false).map_err(|_| {
-            bad(format!(
-                "compress: {name:?} is none of off, runs, lz4, auto"
-            ))
-        })?,
-        (None, None) => Compress::Auto,
-    };
-    let multicast = flags.multicast.or(config.multicast);
-    let impair = flags
-        .impair
-        .or(config.impair)
-        .map(|spec| {
-            spec.parse()
-                .map_err(|error| bad(format!("impair: {error}")))
-        })
-        .transpose()?;
-    let grace = duration("grace", flags.grace.or(config.grace))?.unwrap_or(GRACE);
-    let join_timeout = duration("join_timeout", flags.join_timeout.or(config.join_timeout))?;
+    let waiting = chosen(config, "wait", flags.wait, &config.wait)?.unwrap_or(Wait::Auto);
+    let compress = chosen(config, "compress", flags.compress, &config.compress)?;
+    let advertise = text(
+        config,
+        "advertise",
+        &flags.advertise,
+        &config.advertise,
+        |text| address("advertise", text),
+    )?;
+    let multicast = text(
+        config,
+        "multicast",
+        &flags.multicast,
+        &config.multicast,
+        group,
+    )?;
+    let impair = text(config, "impair", &flags.impair, &config.impair, |spec| {
+        spec.parse()
+            .map_err(|error| bad(format!("impair: {error}")))
+    })?;
+    let grace = text(config, "grace", &flags.grace, &config.grace, |text| {
+        duration("grace", text)
+    })?;
+    let join_timeout = text(
+        config,
+        "join_timeout",
+        &flags.join_timeout,
+        &config.join_timeout,
+        |text| duration("join_timeout", text),
+    )?;
     Ok(Options {
-        name: flags.name.or(config.node_name).unwrap_or(default.name),
-        bind: address("bind", bind.as_deref().unwrap_or("127.0.0.1"))?,
-        advertise: advertise
-            .map(|text| address("advertise", &text))
-            .transpose()?,
-        join: whom_to_join(&join)?,
+        bind: bind.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)),
+        advertise,
+        join,
         join_timeout: join_timeout.unwrap_or(default.join_timeout),
-        socket: global
-            .socket
-            .clone()
-            .or(config.socket)
-            .unwrap_or_else(default_socket),
         waiting: waiting.into(),
-        latency: flags.latency || config.latency.unwrap_or(false),
-        compress: compress.into(),
-        multicast: multicast.map(|text| group(&text)).transpose()?,
+        compress: compress.unwrap_or(Compress::Auto).into(),
+        multicast,
         impair,
-        experiment: flags.experiment.unwrap_or_default(),
+        admission: admission(&flags, config),
+        latency: flags.latency || config.latency.unwrap_or(false),
         cpu: flags.cpu.or(config.cpu),
-        admission,
         recorder: flags.recorder.or(config.recorder).unwrap_or(true),
         check_races: flags.check_races,
         keeping: Some(Keeping {
             // Also if its file was replaced since.
             program: "/proc/self/exe".into(),
-            grace,
+            grace: grace.unwrap_or(GRACE),
             replace: flags.replace,
         }),
         insecure: flags.insecure || config.insecure.unwrap_or(false),
         #[cfg(debug_assertions)]
         fuse: flags.die_after,
+        experiment: flags.experiment.unwrap_or_default(),
+        name: flags
+            .name
+            .or_else(|| config.node_name.clone())
+            .unwrap_or(default.name),
+        socket: global
+            .socket
+            .clone()
+            .or_else(|| config.socket.clone())
+            .unwrap_or_else(default_socket),
         ..Options::default()
+    })
+}
+
+/// A value in words: the flag's, else that of the configuration, whose file and line an error
+/// then names.
+fn text<T>(
+    config: &Config,
+    key: &str,
+    flag: &Option<String>,
+    set: &Option<String>,
+    read: impl Fn(&str) -> Result<T>,
+) -> Result<Option<T>> {
+    if let Some(text) = flag {
+        return read(text).map(Some);
+    }
+    let value = set.as_deref().map(read).transpose();
+    value.map_err(|error| config.blame(key, error))
+}
+
+/// One of several words: as [`text`].
+fn chosen<T: ValueEnum>(
+    config: &Config,
+    key: &str,
+    flag: Option<T>,
+    set: &Option<String>,
+) -> Result<Option<T>> {
+    if flag.is_some() {
+        return Ok(flag);
+    }
+    text(config, key, &None, set, |name| {
+        T::from_str(name, false).map_err(|_| {
+            let words: Vec<_> = T::value_variants()
+                .iter()
+                .filter_map(T::to_possible_value)
+                .map(|word| word.get_name().to_owned())
+                .collect();
+            bad(format!("{key}: {name:?} is none of {}", words.join(", ")))
+        })
     })
 }
 
@@ -131,6 +177,33 @@ fn admission(flags: &Daemon, config: &Config) -> Option<Admission> {
     named(&flags.key, &flags.join_token)
         .or_else(|| named(&config.key, &config.join_token))
         .or_else(usual)
+}
+
+/// Refuses to join from where the others cannot answer: that would take a minute to fail.
+fn check_reach(options: &Options) -> Result<()> {
+    let here = options.advertise.unwrap_or(options.bind);
+    match options.join {
+        Some(join) if here.ip().is_loopback() && !join.ip().is_loopback() => {
+            let own = own_address(join).filter(|own| !own.is_loopback());
+            let own = own.map_or("ADDRESS".to_owned(), |own| own.to_string());
+            Err(bad(format!(
+                "{join} is to be joined from {here}, which is a loopback address that other \
+                 hosts cannot reach; name this host's own: --bind {own}"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The address of this host from which the kernel would send to `other`; nothing is sent.
+fn own_address(other: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr = match other {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(other).ok()?;
+    Some(socket.local_addr().ok()?.ip())
 }
 
 impl From<Wait> for Waiting {
@@ -176,12 +249,9 @@ fn default_socket() -> PathBuf {
     PathBuf::from("/run/pagemesh/pagemesh.sock")
 }
 
-/// A length of time, if one is given.
-fn duration(what: &str, text: Option<String>) -> Result<Option<Duration>> {
-    text.map(|text| {
-        humantime::parse_duration(&text).map_err(|error| bad(format!("{what}: {text:?}: {error}")))
-    })
-    .transpose()
+/// A length of time.
+fn duration(what: &str, text: &str) -> Result<Duration> {
+    humantime::parse_duration(text).map_err(|error| bad(format!("{what}: {text:?}: {error}")))
 }
 
 /// An address; without a port it has the usual one.
@@ -229,6 +299,22 @@ mod tests {
         assert_eq!(read("::1").unwrap(), "[::1]:7450");
         assert_eq!(read("[::1]:9").unwrap(), "[::1]:9");
         assert!(read("10.0.0.1:seven").is_err());
+    }
+
+    #[test]
+    fn a_loopback_address_joins_nobody_elsewhere() {
+        let at = |bind: &str, join: &str| Options {
+            bind: bind.parse().unwrap(),
+            join: Some(join.parse().unwrap()),
+            ..Options::default()
+        };
+        let refused = check_reach(&at("127.0.0.1:7450", "192.0.2.1:7450")).unwrap_err();
+        assert!(refused.to_string().contains("--bind"), "{refused}");
+        assert!(check_reach(&at("127.0.0.2:7450", "127.0.0.1:7450")).is_ok());
+        assert!(check_reach(&at("192.0.2.2:7450", "192.0.2.1:7450")).is_ok());
+        let mut behind = at("127.0.0.1:7450", "192.0.2.1:7450");
+        behind.advertise = Some("192.0.2.9:7450".parse().unwrap());
+        assert!(check_reach(&behind).is_ok());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! sees how far the others are by looking at their memory.
 
 use crate::apps::pagerank::Progress;
+use crate::output;
 use crate::sandbox::Sandbox;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -43,7 +44,7 @@ impl Onlooker {
 
     pub(super) fn say(&self, what: String) {
         if self.bar.is_hidden() && !self.quiet {
-            eprintln!("pagemesh: {what}");
+            output::note(format_args!("pagemesh: {what}"));
         }
         self.bar.set_message(what);
         self.bar.tick();

@@ -1,15 +1,16 @@
 //! `pagemesh segment inspect`: where the pages are, as this node knows it.
 
 use super::{sharing, show};
-use crate::control::unexpected;
+use crate::control::{Control, unexpected};
 use crate::exit::Exit;
 use crate::global::{Format, Global};
 use crate::output::{self, Table};
 use crate::units::parse_duration;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use pagemesh_wire::PageIndex;
 use pagemesh_wire::local::{PageLine, PageReport, Reply, Request};
+use pagemesh_wire::peer::SegmentInfo;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -37,28 +38,70 @@ impl Inspect {
     pub(super) fn run(self, global: &Global) -> Result<Exit> {
         let mut control = crate::commands::connect(global)?;
         if self.sharing {
-            sharing::show(&mut control, &self.name, self.time, global.output)?;
-            return Ok(Exit::OK);
+            let shown = sharing::show(&mut control, &self.name, self.time, global.output);
+            return match (shown, open_elsewhere(&mut control, &self.name)) {
+                (Err(_), Some(info)) => bail!(not_here(&info)),
+                (shown, _) => shown.map(|()| Exit::OK),
+            };
         }
-        let reply = control.ask(Request::Inspect {
-            name: self.name,
+        let asked = control.ask(Request::Inspect {
+            name: self.name.clone(),
             first: PageIndex(self.first),
             limit: self.limit,
-        })?;
-        let report = match reply {
-            Reply::Pages(report) => report,
-            other => return unexpected(&other),
+        });
+        let report = match asked {
+            Ok(Reply::Pages(report)) => report,
+            Ok(other) => return unexpected(&other),
+            // The daemon knows its own segments; the cluster may have it all the same.
+            Err(error) => match open_elsewhere(&mut control, &self.name) {
+                Some(info) => nothing_known(info),
+                None => return Err(error),
+            },
         };
         match global.output {
             Format::Json => output::json(document(&report, control.node.0))?,
             Format::Table | Format::Wide => {
                 output::lines([summary(&report)])?;
+                if !report.info.attached.contains(control.node) {
+                    output::lines([not_here(&report.info)])?;
+                }
                 if !report.pages.is_empty() {
                     table(&report.pages).print()?;
                 }
             }
         }
         Ok(Exit::OK)
+    }
+}
+
+/// The segment, if there is one of this name that this node does not take part in.
+fn open_elsewhere(control: &mut Control, name: &str) -> Option<SegmentInfo> {
+    let name = name.to_owned();
+    match control.ask(Request::Stat { name }) {
+        Ok(Reply::Segment(info)) if !info.attached.contains(control.node) => Some(info),
+        _ => None,
+    }
+}
+
+fn not_here(info: &SegmentInfo) -> String {
+    let name = &info.name;
+    if info.attached.is_empty() {
+        return format!("no process has {name} open: no node has pages of it");
+    }
+    format!(
+        "no process of this node has {name} open: run this command on a node that has ({})",
+        show::nodes(info.attached)
+    )
+}
+
+fn nothing_known(info: SegmentInfo) -> PageReport {
+    PageReport {
+        info,
+        known: 0,
+        readable: 0,
+        writable: 0,
+        owned: 0,
+        pages: Vec::new(),
     }
 }
 
