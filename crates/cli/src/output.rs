@@ -3,8 +3,6 @@
 use crate::global::Format;
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value};
-use serde_json::{Map, Value};
-use std::fmt::Display;
 use std::fmt::Display;
 use std::io::{self, Write};
 

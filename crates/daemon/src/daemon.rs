@@ -17,7 +17,6 @@ use pagemesh_os::clock;
 use pagemesh_os::latency::LatencyHold;
 use pagemesh_os::poll::Ready;
 use pagemesh_os::signals::Signals;
-use pagemesh_wire::peer::Health;
 use pagemesh_wire::{ClientId, PublicKey};
 use std::io;
 use std::net::SocketAddr;
@@ -27,6 +26,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 mod awake;
+mod membership;
 mod start;
 mod token;
 
@@ -63,9 +63,6 @@ struct Daemon {
 
 /// Longest time to leave the cluster in order.
 const FAREWELL: Duration = Duration::from_secs(5);
-
-/// How long a daemon to join may take to answer before that is said.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Datagrams handled before others get their turn.
 const DATAGRAMS: usize = 64;
@@ -436,23 +433,6 @@ impl Daemon {
         }
     }
 
-    /// What runs here for revoked members ends, and what this node runs there.
-    fn cut_off_revoked(&mut self) {
-        let view = self.driver.node.view();
-        if view.epoch == self.epoch {
-            return;
-        }
-        self.epoch = view.epoch;
-        let revoked = view
-            .members
-            .iter()
-            .filter(|member| member.health == Health::Revoked);
-        let keys: Vec<_> = revoked.map(|member| member.key).collect();
-        if let Some(launch) = &self.launch {
-            launch.cut_off(&keys);
-        }
-    }
-
     fn is_over(&mut self, now: u64) -> Result<bool> {
         if self.driver.hands.handed_over {
             tracing::info!("making room for another daemon");
@@ -474,28 +454,5 @@ impl Daemon {
             self.complain(now)?;
         }
         Ok(false)
-    }
-}
-
-impl Daemon {
-    /// Nobody answers who could admit this node: says so, once, and asks on, but not
-    /// for ever.
-    fn complain(&mut self, now: u64) -> Result<()> {
-        if self.admitted {
-            return Ok(());
-        }
-        let limit = self.join_timeout;
-        let asked = Duration::from_nanos(now.saturating_sub(self.driver.about.started));
-        if !limit.is_zero() && asked > limit {
-            bail!(
-                "gave up after {limit:?} (--join-timeout): {}",
-                self.driver.not_admitted()
-            );
-        }
-        if !self.complained && asked > PATIENCE {
-            self.complained = true;
-            tracing::warn!("{}", self.driver.not_admitted());
-        }
-        Ok(())
     }
 }

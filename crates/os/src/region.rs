@@ -78,7 +78,11 @@ impl Region {
         // SAFETY: the kernel chooses a free address, so no memory in use changes.
         let base = unsafe { mmap(null_mut(), shape.size(), rights, flags, &fd, 0)? };
         let base = NonNull::new(base.cast()).expect("mmap never gives the null page");
-        Ok(Self { base, shape, fd })
+        let region = Self { base, shape, fd };
+        // A core dump would give memory to every hole, and tell private keys.
+        // SAFETY: the advice concerns only what was just mapped.
+        unsafe { madvise(base.as_ptr().cast(), shape.size(), Advice::LinuxDontDump)? };
+        Ok(region)
     }
 
     /// A word.
@@ -195,6 +199,23 @@ mod tests {
         words: 512,
         bytes: 8192,
     };
+
+    #[test]
+    fn a_core_dump_leaves_it_out() {
+        let shape = Shape {
+            words: 0,
+            bytes: 1 << 40,
+        };
+        let region = Region::create("pagemesh-undumped", shape).unwrap();
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let start = format!("{:x}-", region.base.as_ptr().addr());
+        let mapped = smaps.lines().skip_while(|line| !line.starts_with(&start));
+        let flags = mapped
+            .skip(1)
+            .find(|line| line.starts_with("VmFlags:"))
+            .unwrap();
+        assert!(flags.split_whitespace().any(|flag| flag == "dd"), "{flags}");
+    }
 
     #[test]
     fn what_was_stored_is_there_for_the_next() {

@@ -17,10 +17,15 @@ pub(crate) struct Sealing {
     guard: Option<Guard>,
     /// The view of members it knows.
     epoch: u64,
+    /// How often the cluster's key was rotated away under it.
+    rotations: u64,
 }
 
 /// How often sessions are renewed.
 const DATAGRAMS: u64 = 200;
+
+/// How often the cluster's key is replaced, and what rests on the old one ends: members go on.
+const ROTATE_NS: u64 = 30_000_000;
 
 /// Dice that several rooms of a guard throw.
 struct Shared(Mutex<Dice>);
@@ -38,12 +43,17 @@ fn shared(seed: u64, name: &str) -> Arc<dyn pagemesh_seal::Dice> {
     Arc::new(Shared(Mutex::new(Dice::stream(seed, name))))
 }
 
+/// The only key after so many rotations.
+fn ring(seed: u64, rotations: u64) -> Ring {
+    let secret = Secret::new(&*shared(seed, &format!("cluster key {rotations}")));
+    Ring::default().rotated(secret, 0)
+}
+
 impl Sealing {
     /// The guard of a host, if there are guards.
     pub(crate) fn new(sealed: bool, seed: u64, host: usize) -> Self {
         let guard = sealed.then(|| {
-            let secret = Secret::new(&*shared(seed, "cluster key"));
-            let ring = Ring::default().rotated(secret, 0);
+            let ring = ring(seed, 0);
             let dice = shared(seed, &format!("guard {host}"));
             let pace = Pace {
                 rekey_datagrams: DATAGRAMS,
@@ -53,7 +63,11 @@ impl Sealing {
             };
             Guard::new(Identity::new(&*dice), ring, None, pace, dice)
         });
-        Self { guard, epoch: 0 }
+        Self {
+            guard,
+            epoch: 0,
+            rotations: 0,
+        }
     }
 
     /// Whether there is one.
@@ -71,6 +85,7 @@ impl World {
     /// Seals a datagram and lets the network have it, with whatever must be
     /// said before.
     pub(crate) fn seal(&mut self, at: usize, address: SocketAddr, whom: NodeId, bytes: &[u8]) {
+        self.rotate_key(at);
         let now = self.guards_clock(at);
         let host = &mut self.hosts[at];
         let whom = host.node.key_of(whom).map_or(Whom::Anybody, Whom::Member);
@@ -94,6 +109,7 @@ impl World {
         source: SocketAddr,
         bytes: &'a [u8],
     ) -> Option<(PublicKey, Cow<'a, [u8]>)> {
+        self.rotate_key(at);
         let now = self.guards_clock(at);
         let Some(guard) = &mut self.hosts[at].guard.guard else {
             return Some((PublicKey::NONE, bytes.into()));
@@ -119,6 +135,18 @@ impl World {
             let keys = view.members.iter().map(|member| member.key);
             guard.set_members(keys, std::iter::empty());
             host.guard.epoch = view.epoch;
+        }
+    }
+
+    /// The key file of a host may have been replaced.
+    fn rotate_key(&mut self, at: usize) {
+        let rotations = self.now.0 / ROTATE_NS;
+        let sealing = &mut self.hosts[at].guard;
+        if let Some(guard) = &mut sealing.guard
+            && rotations > sealing.rotations
+        {
+            guard.set_ring(ring(self.setting.seed, rotations));
+            sealing.rotations = rotations;
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a newcomer may be silent before it has said what it wants.
-pub(super) const HANDSHAKE: Duration = Duration::from_secs(1);
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(2);
 
 /// Newcomers at once. One more cuts off the one that has been here longest: a handshake takes a
 /// millisecond, and who is silent must not keep others out.

@@ -57,16 +57,21 @@ fn rotate(cluster: &Cluster) {
 
 /// Tries to join through every node, with key and token; all are told why not.
 fn stays_outside(cluster: &Cluster, who: &str, (old, token): &(PathBuf, PathBuf)) {
-    for node in 0..cluster.nodes().len() {
-        for (flag, file) in [("--key", old), ("--join-token", token)] {
-            let name = format!("{who}{flag}{node}");
-            let joiner = Joiner::through(cluster, node, &name, &[flag, text(file)]);
-            eventually("the host is told why", || {
-                joiner.says("does not accept the key or join token")
-            });
-            assert!(!joiner.is_member(), "{name}");
-        }
+    let start = |node: usize, (flag, file): (&str, &PathBuf)| {
+        let name = format!("{who}{flag}{node}");
+        Joiner::through(cluster, node, &name, &[flag, text(file)])
+    };
+    let nodes = 0..cluster.nodes().len();
+    let joiners: Vec<_> = nodes
+        .flat_map(|node| [(node, ("--key", old)), (node, ("--join-token", token))])
+        .map(|(node, by)| start(node, by))
+        .collect();
+    for joiner in &joiners {
+        eventually("the host is told why", || {
+            joiner.says("does not accept the key or join token")
+        });
     }
+    assert!(!joiners.iter().any(Joiner::is_member));
 }
 
 #[test]

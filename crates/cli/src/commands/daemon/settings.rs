@@ -48,45 +48,28 @@ pub(super) fn options(flags: Daemon, global: &Global) -> Result<Options> {
 /// clap has merged flags and environment already; flags that are missing come
 /// from the configuration, or have a default.
 fn merge(flags: Daemon, config: &Config, global: &Global) -> Result<Options> {
+    /// A setting that flag, variable and file give as text.
+    macro_rules! setting {
+        ($key:ident, $read:expr) => {
+            text(config, stringify!($key), &flags.$key, &config.$key, $read)?
+        };
+    }
     let default = Options::default();
-    let bind = text(config, "bind", &flags.bind, &config.bind, |text| {
-        address("bind", text)
-    })?;
+    let bind = setting!(bind, |text| address("bind", text));
+    let advertise = setting!(advertise, |text| address("advertise", text));
+    let multicast = setting!(multicast, group);
+    let impair = setting!(impair, |spec| spec
+        .parse()
+        .map_err(|error| bad(format!("impair: {error}"))));
+    let grace = setting!(grace, |text| duration("grace", text));
+    let join_timeout = setting!(join_timeout, |text| duration("join_timeout", text));
+    let waiting = chosen(config, "wait", flags.wait, &config.wait)?.unwrap_or(Wait::Auto);
+    let compress = chosen(config, "compress", flags.compress, &config.compress)?;
     let join = if flags.join.is_empty() {
         whom_to_join(&config.join).map_err(|error| config.blame("join", error))?
     } else {
         whom_to_join(&flags.join)?
     };
-    let waiting = chosen(config, "wait", flags.wait, &config.wait)?.unwrap_or(Wait::Auto);
-    let compress = chosen(config, "compress", flags.compress, &config.compress)?;
-    let advertise = text(
-        config,
-        "advertise",
-        &flags.advertise,
-        &config.advertise,
-        |text| address("advertise", text),
-    )?;
-    let multicast = text(
-        config,
-        "multicast",
-        &flags.multicast,
-        &config.multicast,
-        group,
-    )?;
-    let impair = text(config, "impair", &flags.impair, &config.impair, |spec| {
-        spec.parse()
-            .map_err(|error| bad(format!("impair: {error}")))
-    })?;
-    let grace = text(config, "grace", &flags.grace, &config.grace, |text| {
-        duration("grace", text)
-    })?;
-    let join_timeout = text(
-        config,
-        "join_timeout",
-        &flags.join_timeout,
-        &config.join_timeout,
-        |text| duration("join_timeout", text),
-    )?;
     Ok(Options {
         bind: bind.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)),
         advertise,
