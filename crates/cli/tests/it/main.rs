@@ -3,3 +3,5 @@
 mod bad_input;
 mod commands;
 mod common;
+mod culprits;
+mod output;
