@@ -3,7 +3,7 @@
 use crate::support::{Cluster, PAGE, load, store};
 use pagemesh::{Access, Error, Options, PAGE_SIZE};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use std::ptr::null_mut;
 
 /// Free in every process: far from where the kernel puts things by itself.
@@ -232,4 +232,33 @@ fn resident(process: u32) -> u64 {
         .unwrap();
     let kilobytes = line.split_whitespace().nth(1).unwrap();
     kilobytes.parse::<u64>().unwrap() * 1024
+}
+
+#[test]
+fn a_daemon_without_descriptors_says_so() {
+    let Some(cluster) = Cluster::start(1) else {
+        return;
+    };
+    let segment = cluster.make_on(0, "many", 1, Options::default());
+    let mut maps = vec![segment.map().unwrap()];
+    let pid = cluster.node(0).pid();
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let numbers = open.map(|fd| fd.unwrap().file_name().to_str().unwrap().parse::<u64>());
+    let highest = numbers.map(Result::unwrap).max().unwrap();
+    let limit = Rlimit {
+        current: Some(highest + 2),
+        maximum: Some(highest + 2),
+    };
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap());
+    prlimit(pid, Resource::Nofile, limit).unwrap();
+    let refused = loop {
+        match segment.map() {
+            Ok(map) => maps.push(map),
+            Err(error) => break error.to_string(),
+        }
+        assert!(maps.len() < 1000, "every mapping takes a descriptor");
+    };
+    assert!(refused.contains("file descriptors"), "{refused}");
+    store(&maps[0], 0, 5);
+    assert_eq!(load(maps.last().unwrap(), 0), 5);
 }
