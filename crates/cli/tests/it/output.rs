@@ -80,8 +80,10 @@ fn walk(prefix: &str, found: &mut Vec<String>) {
         found.push(prefix.trim().to_owned());
     }
     for name in names {
-        // `help` inside a command says what `--help` does.
-        if name != "help" {
+        // `help` inside a command says what `--help` does; `bench` is a program of its own.
+        if name == "bench" {
+            found.push(name.to_owned());
+        } else if name != "help" {
             walk(&format!("{prefix} {name}"), found);
         } else if prefix.is_empty() {
             found.push("help".to_owned());
