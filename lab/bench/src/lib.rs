@@ -2,6 +2,8 @@
 //! it in the same run. One module a benchmark.
 
 #![forbid(unsafe_code)]
+// These panic where nothing can be written; `pagemesh_cli::output` has what does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod agent;
 mod burn;

@@ -178,7 +178,7 @@ fn a_result_that_cannot_be_written_is_an_error() {
         let arguments: Vec<_> = line.split(' ').collect();
         let mut command = at(sandbox.node(0).socket(), &arguments);
         command.stdout(File::create("/dev/full").unwrap());
-        let (_, err) = ends(&mut command.stderr(Stdio::piped()), 1);
+        let (_, err) = ends(command.stderr(Stdio::piped()), 1);
         assert!(err.contains("No space left on device"), "{line}: {err}");
     }
 }
