@@ -53,7 +53,7 @@ def programs():
     made = [whole(snippet) for snippet in SNIPPETS]
     imports = next(n for n, text in enumerate(SNIPPETS) if text == f"{IMPORT}\n")
     # The change of an import is shown alone; the program is the one before it.
-    made[imports] = f"{IMPORT}\n" + made[0].split("\n\n", 1)[1].replace("board.unlink()\n", "")
+    made[imports] = f"{IMPORT}\n" + SNIPPETS[0].split("\n\n", 1)[1] + "board.buf[0] = 7\n"
     return made
 
 
