@@ -12,6 +12,7 @@ mod calls;
 mod directory;
 mod effect;
 pub mod event;
+mod executor;
 mod input;
 mod leaving;
 pub mod limits;
@@ -34,6 +35,7 @@ mod timers;
 
 pub use effect::{Afterwards, DiffWork, Effect, Effects, Reply, Rights, Source};
 pub use event::Event;
+pub use executor::{At, DiffBatch, DiffExecutor, EffectExecutor, Next, Reclaimed};
 pub use input::{Input, Request};
 pub use node::{Config, Node, Pace, Start};
 pub use policies::Inspection;

@@ -1,16 +1,16 @@
 //! Sequential segments: pages, and the lines between hosts.
 
+mod executor;
+
 use crate::costs::Costs;
-use crate::engine::{Engine, Stuck, World};
+use crate::engine::{Engine, Stuck, Turn, World};
 use crate::host::{Act, Host, Place, Program, State};
-use crate::site::{self, Pending, host_of, nanos};
+use crate::site::{Pending, nanos};
 use core::time::Duration;
-use pagemesh_core::{Effect, Event as Happened, Input, Rights};
-use pagemesh_wire::header::Header;
+use pagemesh_core::{EffectExecutor as _, Effects, Input, Rights};
 use pagemesh_wire::peer::{Access, Manager, Message, Policy, Window};
-use pagemesh_wire::{MappingId, PAGE_SIZE, PageIndex, SegmentId};
-use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use pagemesh_wire::{MappingId, PageIndex, SegmentId};
+use std::collections::BTreeMap;
 
 /// What happened besides time passing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,57 +110,8 @@ impl World for Cluster {
         }
     }
 
-    fn carry_out(
-        &mut self,
-        at: usize,
-        effect: Effect,
-        _bytes: &[u8],
-        end: &mut u64,
-        follow: &mut VecDeque<Pending>,
-    ) -> Result<(), Stuck> {
-        match effect {
-            Effect::Send {
-                address,
-                header,
-                message,
-                page,
-            } => self.send(at, (address, header), &message, page.is_some(), end),
-            Effect::Map {
-                segment,
-                page,
-                rights,
-                ..
-            } => {
-                *end += nanos(self.costs.install);
-                self.hosts[at].rights.insert((segment, page), rights);
-                self.wake(at, (segment, page), *end);
-            }
-            Effect::Protect { segment, page } => {
-                let rights = self.hosts[at].rights.entry((segment, page)).or_default();
-                *rights = (*rights).min(Rights::Read);
-            }
-            Effect::Evict { segment, page, .. } => {
-                *end += nanos(self.costs.evict);
-                self.hosts[at].rights.remove(&(segment, page));
-            }
-            Effect::ConfirmUse { segment, page } => {
-                let used = self.hosts[at].state != State::Woken(segment, page);
-                follow.push_back(Pending::Local(Input::UseConfirmed {
-                    segment,
-                    page,
-                    used,
-                }));
-            }
-            Effect::Reply { ticket, reply } => {
-                self.engine.replies.insert(ticket, *reply);
-            }
-            Effect::Fail { page, why, .. } => {
-                return Err(Stuck(format!("page {} fails: {why}", page.0)));
-            }
-            Effect::Emit(event) => self.count(event),
-            _ => {}
-        }
-        Ok(())
+    fn carry_out(mut turn: Turn<'_, Self>, effects: &mut Effects) -> Result<(), Stuck> {
+        turn.execute_all(effects)
     }
 
     fn go_on(&mut self, at: usize) -> Result<(), Stuck> {
@@ -204,59 +155,6 @@ impl World for Cluster {
             return true;
         };
         matches!(self.hosts[host].state, State::Stopped(_, at, _) if at == *page)
-    }
-}
-
-/// What effects do.
-impl Cluster {
-    fn count(&mut self, event: Happened) {
-        let count = match event {
-            Happened::ReadFault { .. } => &mut self.counts.read_faults,
-            Happened::WriteFault { .. } => &mut self.counts.write_faults,
-            Happened::Upgrade { .. } => &mut self.counts.upgrades,
-            _ => return,
-        };
-        *count += 1;
-    }
-
-    fn send(
-        &mut self,
-        at: usize,
-        (address, header): (SocketAddr, Header),
-        message: &Message,
-        page: bool,
-        end: &mut u64,
-    ) {
-        self.counts.datagrams += 1;
-        self.counts.pages += u64::from(page);
-        let way = if page {
-            self.costs.page
-        } else {
-            self.costs.short
-        };
-        *end += nanos(way / 2);
-        let mut bytes = Vec::new();
-        message.encode(header, &mut bytes);
-        if page {
-            // Contents are nobody's concern here.
-            bytes.resize(bytes.len() + PAGE_SIZE, 0);
-        }
-        let to = host_of(address);
-        let line = self.hosts[at].lines.entry(to).or_default();
-        *line = (*line).max(*end) + nanos(self.costs.on_the_line(page));
-        let arrives = *line;
-        let source = site::address(at);
-        self.engine.arrives_at(to, arrives, source, bytes);
-    }
-
-    fn wake(&mut self, at: usize, page: (SegmentId, PageIndex), end: u64) {
-        let wake = nanos(self.costs.wake);
-        if let State::Stopped(segment, index, _) = self.hosts[at].state
-            && (segment, index) == page
-        {
-            self.hosts[at].state = State::Woken(segment, index);
-            self.engine.resume_at(at, end + wake);
-        }
     }
 }
 

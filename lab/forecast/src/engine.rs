@@ -3,7 +3,7 @@
 
 use crate::site::{self, PATIENCE, Pending, nanos};
 use core::time::Duration;
-use pagemesh_core::{Effect, Effects, Input, Node, Reply, Request};
+use pagemesh_core::{Effects, Input, Node, Reply, Request};
 use pagemesh_wire::peer::{Credentials, Policy, SegmentSpec};
 use pagemesh_wire::{ByteLen, ClientId, MappingId, PAGE_SIZE, SegmentId, Ticket};
 use std::cmp::Reverse;
@@ -138,6 +138,18 @@ impl Engine {
     }
 }
 
+/// A daemon at work on what it heard: the executor of effects of each forecast.
+pub(crate) struct Turn<'a, W> {
+    pub(crate) world: &'a mut W,
+    pub(crate) at: usize,
+    /// Those of the datagram.
+    pub(crate) bytes: &'a [u8],
+    /// When the daemon is done so far.
+    pub(crate) end: &'a mut u64,
+    /// What it hears of in the same turn.
+    pub(crate) follow: &'a mut VecDeque<Pending>,
+}
+
 /// A forecast of some kind: what processes do, what daemons do about effects, and what all
 /// of it takes.
 pub(crate) trait World: Sized {
@@ -153,16 +165,8 @@ pub(crate) trait World: Sized {
     /// A daemon hears of something: what that takes, and deciding.
     fn hearing(&mut self, at: usize, pending: &Pending) -> Duration;
 
-    /// An effect is carried out; `bytes` are those of the datagram, `end` when the daemon is
-    /// done so far, and it hears of what it puts into `follow` in the same turn.
-    fn carry_out(
-        &mut self,
-        at: usize,
-        effect: Effect,
-        bytes: &[u8],
-        end: &mut u64,
-        follow: &mut VecDeque<Pending>,
-    ) -> Result<(), Stuck>;
+    /// The effects of what a daemon heard are carried out.
+    fn carry_out(turn: Turn<'_, Self>, effects: &mut Effects) -> Result<(), Stuck>;
 
     /// A process goes on until something takes time.
     fn go_on(&mut self, at: usize) -> Result<(), Stuck>;
@@ -324,9 +328,14 @@ pub(crate) trait World: Sized {
             let engine = self.engine_mut();
             let mut effects = std::mem::take(&mut engine.effects);
             let bytes = pending.reach(&mut engine.seats[at].node, begin, &mut effects);
-            for effect in effects.drain() {
-                self.carry_out(at, effect, &bytes, &mut end, &mut inputs)?;
-            }
+            let turn = Turn {
+                world: self,
+                at,
+                bytes: &bytes,
+                end: &mut end,
+                follow: &mut inputs,
+            };
+            Self::carry_out(turn, &mut effects)?;
             self.engine_mut().effects = effects;
         }
         let engine = self.engine_mut();

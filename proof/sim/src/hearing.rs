@@ -77,7 +77,7 @@ impl World {
         let result = match hearing.0.is_empty() {
             // Guard or driver kept it all.
             true => Ok(()),
-            false => self.carry_out(at, effects.as_slice(), &hearing),
+            false => self.carry_out(at, &mut effects, &hearing),
         };
         effects.drain();
         self.effects = effects;

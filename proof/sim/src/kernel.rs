@@ -8,7 +8,7 @@ mod words;
 use crate::canary::Canary;
 use crate::check::{Check, ensure};
 use crate::golden::{WORDS, Words};
-use pagemesh_core::{Rights, Source, Time};
+use pagemesh_core::{At, Rights, Source, Time};
 use pagemesh_wire::peer::{Message, Pass, Subject};
 use pagemesh_wire::{ClientId, MappingId, PAGE_SIZE, PageIndex, SegmentId, SyncKey};
 use std::collections::BTreeMap;
@@ -19,6 +19,12 @@ use std::fmt;
 pub(crate) struct PageKey {
     pub(crate) segment: SegmentId,
     pub(crate) page: PageIndex,
+}
+
+impl From<At> for PageKey {
+    fn from((segment, page): At) -> Self {
+        Self { segment, page }
+    }
 }
 
 impl fmt::Display for PageKey {
@@ -87,7 +93,7 @@ impl Slot {
 
 /// What became of a lent token that is wanted back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reclaimed {
+pub(crate) enum Returned {
     /// It was free and is back now.
     Back,
     /// Its holder will tell when it releases.

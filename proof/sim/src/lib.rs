@@ -11,9 +11,9 @@
 mod answer;
 mod campaign;
 mod canary;
-mod carry_out;
 mod check;
 mod dice;
+mod executor;
 mod explore;
 mod fuzz;
 mod golden;

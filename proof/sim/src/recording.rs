@@ -9,11 +9,12 @@
 use crate::canary::Canary;
 use crate::check::{Check, ensure};
 use crate::dice::Dice;
+use crate::executor::Executor;
 use crate::hearing::Hearing;
 use crate::kernel::PageKey;
 use crate::log::Mark;
 use crate::world::{Life, Pending, World};
-use pagemesh_core::{Effect, Input, Node, Time};
+use pagemesh_core::{Effect, EffectExecutor as _, Effects, Input, Node, Time};
 use pagemesh_recorder::{Journal, recover};
 use pagemesh_wire::lockword::LockWord;
 use std::sync::Arc;
@@ -47,11 +48,56 @@ pub(crate) struct Recording {
 pub(crate) struct Remains {
     /// What was heard whose effects these are.
     pub(crate) hearing: Hearing,
-    effects: Vec<Effect>,
+    effects: Effects,
     /// So many effects count as done.
     done: usize,
     /// So many are done.
     truly: usize,
+}
+
+/// Which of the effects of what was heard a daemon carries out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Effort {
+    /// All of them.
+    All,
+    /// It is killed before this one, or after it and before that is noted.
+    Until {
+        /// Which.
+        last: usize,
+        /// That one is carried out.
+        half: bool,
+    },
+    /// Those that the daemon before left, which truly did so many.
+    Again {
+        /// So many.
+        truly: usize,
+    },
+}
+
+/// What an effect is to the journal. Filled frames, and mappings that got what was filled, count
+/// only with what comes of them, as in the daemon, which may do it all at once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Standing {
+    /// It counts with what follows.
+    Begins,
+    /// It counts with what it follows.
+    GoesOn,
+    /// All before it count.
+    #[default]
+    Ends,
+}
+
+impl Standing {
+    pub(crate) fn of(effect: &Effect) -> Self {
+        match effect {
+            Effect::Fill { .. } => Self::Begins,
+            Effect::Emit(_)
+            | Effect::Send { page: None, .. }
+            | Effect::Map { .. }
+            | Effect::DropStash { .. } => Self::GoesOn,
+            _ => Self::Ends,
+        }
+    }
 }
 
 impl Recording {
@@ -78,21 +124,16 @@ impl Recording {
         }
     }
 
-    /// An effect was carried out, with these answers. Filled frames, and mappings that
-    /// got what was filled, count only with what comes of them, as in the daemon, which
-    /// may do it all at once.
-    fn done(&mut self, index: usize, effect: &Effect, answers: &[Input<'static>]) {
+    /// An effect was carried out, with these answers.
+    pub(crate) fn done(&mut self, index: usize, standing: Standing, answers: &[Input<'static>]) {
         for answer in answers {
             self.journal.follow(answer.clone());
         }
-        match effect {
-            Effect::Fill { .. } => self.filling = self.filling.or(Some(index)),
-            Effect::Emit(_)
-            | Effect::Send { page: None, .. }
-            | Effect::Map { .. }
-            | Effect::DropStash { .. } => {}
-            _ => self.filling = None,
-        }
+        self.filling = match standing {
+            Standing::Begins => self.filling.or(Some(index)),
+            Standing::GoesOn => self.filling,
+            Standing::Ends => None,
+        };
         let done = self.filling.unwrap_or(index + 1);
         self.journal.progress(u32::try_from(done).expect("few"));
     }
@@ -120,34 +161,21 @@ impl Recording {
 
 impl World {
     /// Carries out the effects of what was heard, unless the daemon is killed on the way.
-    pub(crate) fn carry_out(&mut self, at: usize, effects: &[Effect], hearing: &Hearing) -> Check {
-        let (last, half) = self.last_moment(at, effects.len());
-        for (index, effect) in effects.iter().enumerate() {
-            if last == Some(index) && !half {
-                break;
-            }
-            let answers = self.answers.len();
-            self.heard = hearing.ask(index);
-            self.execute(at, effect.clone(), hearing.page(index))?;
-            if last == Some(index) {
-                self.answers.truncate(answers);
-                break;
-            }
-            if let Some(recording) = &mut self.hosts[at].recording {
-                recording.done(index, effect, &self.answers[answers..]);
-            }
-        }
+    pub(crate) fn carry_out(
+        &mut self,
+        at: usize,
+        effects: &mut Effects,
+        hearing: &Hearing,
+    ) -> Check {
+        let all = effects.as_slice().len();
+        let effort = self.effort(at, all);
+        Executor::new(self, at, hearing, effort).execute_all(effects)?;
         self.heard = None;
-        if last.is_none() {
-            self.all_done(at, effects.len());
+        if let Effort::Until { last, half } = effort {
+            return self.replace(at, hearing, all.min(last + usize::from(half)));
         }
-        match last {
-            Some(last) => {
-                let truly = effects.len().min(last + usize::from(half));
-                self.replace(at, hearing, truly)
-            }
-            None => Ok(()),
-        }
+        self.all_done(at, all);
+        Ok(())
     }
 
     /// Nothing is left to do of what was heard.
@@ -158,21 +186,20 @@ impl World {
         }
     }
 
-    /// Before which effect the daemon is killed, if it is; and whether that one
-    /// is done all the same.
-    fn last_moment(&mut self, at: usize, effects: usize) -> (Option<usize>, bool) {
+    /// How far the daemon of a host comes with its effects.
+    fn effort(&mut self, at: usize, effects: usize) -> Effort {
         if !self.setting.replace {
-            return (None, false);
+            return Effort::All;
         }
         let Some(recording) = &mut self.hosts[at].recording else {
-            return (None, false);
+            return Effort::All;
         };
         if recording.dice.below(LIVES) != 0 {
-            return (None, false);
+            return Effort::All;
         }
         let last = recording.dice.below(effects as u64 + 1) as usize;
         let half = last < effects && recording.dice.chance(500);
-        (Some(last), half)
+        Effort::Until { last, half }
     }
 
     /// The daemon is killed. The next one has its node from the journal.
@@ -215,7 +242,7 @@ impl World {
         let absence = recording.dice.below(ABSENCE);
         host.remains = Some(Remains {
             hearing: hearing.clone(),
-            effects: found.effects.as_slice().to_vec(),
+            effects: found.effects,
             done,
             truly,
         });
@@ -225,28 +252,19 @@ impl World {
     }
 
     /// The next daemon does what is left of the effects.
-    pub(crate) fn redo(&mut self, at: usize, remains: &Remains) -> Check {
-        for (index, effect) in remains.effects.iter().enumerate().skip(remains.done) {
-            let answers = self.answers.len();
-            if index >= remains.truly || !self.is_done(at, effect) {
-                self.repeats = index < remains.truly;
-                let page = remains.hearing.page(index);
-                let done = self.execute(at, effect.clone(), page);
-                self.repeats = false;
-                done?;
-            }
-            if let Some(recording) = &mut self.hosts[at].recording {
-                recording.done(index, effect, &self.answers[answers..]);
-            }
-        }
-        self.all_done(at, remains.effects.len());
+    pub(crate) fn redo(&mut self, at: usize, remains: &mut Remains) -> Check {
+        let all = remains.effects.as_slice().len();
+        let truly = remains.truly;
+        Executor::new(self, at, &remains.hearing, Effort::Again { truly })
+            .execute_from(remains.done, &mut remains.effects)?;
+        self.all_done(at, all);
         Ok(())
     }
 
     /// Whether the next daemon sees that this was done, or whoever hears of it
     /// twice does not mind. (Counters would count twice; replies and their
     /// repetitions are told apart by their numbers.)
-    fn is_done(&mut self, at: usize, effect: &Effect) -> bool {
+    pub(crate) fn is_done(&mut self, at: usize, effect: &Effect) -> bool {
         let kernel = &self.hosts[at].kernel;
         match effect {
             Effect::Emit(_) | Effect::Reply { .. } => true,

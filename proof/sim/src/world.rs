@@ -293,8 +293,8 @@ impl World {
             self.plan_turn(at);
             return Ok(());
         }
-        if let Some(remains) = host.remains.take() {
-            self.redo(at, &remains)?;
+        if let Some(mut remains) = host.remains.take() {
+            self.redo(at, &mut remains)?;
             self.settle(at, &remains.hearing)?;
             self.check_deadline(at, remains.hearing.is_deadline())?;
             self.plan_turn(at);

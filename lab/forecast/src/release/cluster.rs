@@ -5,13 +5,13 @@ use super::host::{Host, State};
 use super::spent::Doing;
 use super::trace::Trace;
 use super::{Fit, Replayed};
-use crate::engine::{Engine, Stuck, World};
+use crate::engine::{Engine, Stuck, Turn, World};
 use crate::site::Pending;
 use core::time::Duration;
-use pagemesh_core::{Effect, Input};
+use pagemesh_core::{EffectExecutor as _, Effects, Input};
 use pagemesh_wire::peer::{Policy, Spread};
 use pagemesh_wire::{MappingId, SegmentId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 pub(super) const MAPPING: MappingId = MappingId(1);
 
@@ -146,15 +146,8 @@ impl World for Cluster {
         }
     }
 
-    fn carry_out(
-        &mut self,
-        at: usize,
-        effect: Effect,
-        bytes: &[u8],
-        end: &mut u64,
-        follow: &mut VecDeque<Pending>,
-    ) -> Result<(), Stuck> {
-        self.do_effect(at, effect, bytes, end, follow)
+    fn carry_out(mut turn: Turn<'_, Self>, effects: &mut Effects) -> Result<(), Stuck> {
+        turn.execute_all(effects)
     }
 
     fn go_on(&mut self, at: usize) -> Result<(), Stuck> {

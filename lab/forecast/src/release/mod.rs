@@ -8,9 +8,9 @@
 //! the trace says its bytes are. A world of its own, as that of labelled programs in `pagemesh-sim` is:
 //! locks, barriers and diffs, and none of what only sequential segments need.
 
-mod carry_out;
 mod cluster;
 mod costs;
+mod executor;
 mod fit;
 mod host;
 mod program;

@@ -1,7 +1,7 @@
 //! One host: its node, its kernel and its clock. What it does depends on nothing
 //! else, so that every reaction is computed once.
 
-mod carry_out;
+mod executor;
 mod turn;
 
 use self::turn::Turn;
@@ -177,7 +177,8 @@ impl Site {
                 me,
                 outcomes: Vec::new(),
                 answers: VecDeque::new(),
-                letter: None,
+                diffs: None,
+                payload: None,
             };
             turn.take(stimulus)?;
             Ok(turn.outcomes)

@@ -61,7 +61,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// What was stored since the twin was made is written down. True if that is
+    /// What was stored since the twin was made is written down. False if that is
     /// nothing.
     pub(crate) fn diff(
         &mut self,
@@ -83,16 +83,16 @@ impl Kernel {
             self.changes.twins.insert(key, frame);
         }
         let words = (0_u8..).zip(frame.iter().zip(&twin));
-        let changed = words.filter(|(_, (now, before))| now != before);
-        let diff: Diff = changed.map(|(place, (now, _))| (place, *now)).collect();
-        let nothing = diff.is_empty();
+        let stored = words.filter(|(_, (now, before))| now != before);
+        let diff: Diff = stored.map(|(place, (now, _))| (place, *now)).collect();
+        let changed = !diff.is_empty();
         let former = self.changes.diffs.insert((segment, name), diff);
         ensure!(
             former.is_none(),
             Law,
             "INV-diff-is-final: {name:?} is made twice"
         );
-        Ok(nothing)
+        Ok(changed)
     }
 
     /// Diffs that came in a datagram are kept; what is kept already stays.

@@ -129,7 +129,7 @@ fn pages_travel_as_whole_pages() {
 fn a_lock_word_is_swapped_lent_and_reclaimed() {
     let mut kernel = kernel();
     assert!(!kernel.try_lock(lock(), ClientId(1)));
-    assert_eq!(kernel.reclaim(lock()), Reclaimed::UnderWay);
+    assert_eq!(kernel.reclaim(lock()), Returned::UnderWay);
     kernel.lend(lock(), ClientId(1), false).unwrap();
     assert_eq!(
         broken(kernel.lend(lock(), ClientId(2), false)),
@@ -141,7 +141,7 @@ fn a_lock_word_is_swapped_lent_and_reclaimed() {
         Invariant::OneToken
     );
     assert!(kernel.try_lock(lock(), ClientId(2)));
-    assert_eq!(kernel.reclaim(lock()), Reclaimed::Marked);
+    assert_eq!(kernel.reclaim(lock()), Returned::Marked);
     assert_eq!(
         broken(kernel.release(lock(), ClientId(1))),
         Invariant::OneToken
@@ -150,7 +150,7 @@ fn a_lock_word_is_swapped_lent_and_reclaimed() {
     assert_eq!(kernel.lock_word(lock()), LockWord::Absent);
     kernel.lend(lock(), ClientId(1), false).unwrap();
     kernel.release(lock(), ClientId(1)).unwrap();
-    assert_eq!(kernel.reclaim(lock()), Reclaimed::Back);
+    assert_eq!(kernel.reclaim(lock()), Returned::Back);
     kernel.lend(lock(), ClientId(1), true).unwrap();
     assert_eq!(kernel.recover_locks(ClientId(2)), []);
     assert_eq!(kernel.recover_locks(ClientId(1)), [lock()]);

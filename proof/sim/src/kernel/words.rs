@@ -1,6 +1,6 @@
 //! Lock words.
 
-use super::{Kernel, Reclaimed};
+use super::{Kernel, Returned};
 use crate::canary::Canary;
 use crate::check::{Check, ensure};
 use pagemesh_wire::lockword::LockWord;
@@ -65,23 +65,23 @@ impl Kernel {
     }
 
     /// The node wants a token back.
-    pub(crate) fn reclaim(&mut self, key: SyncKey) -> Reclaimed {
+    pub(crate) fn reclaim(&mut self, key: SyncKey) -> Returned {
         match self.lock_word(key) {
-            LockWord::Absent => Reclaimed::UnderWay,
+            LockWord::Absent => Returned::UnderWay,
             LockWord::Free => {
                 *self.word(key) = LockWord::Absent.encode();
-                Reclaimed::Back
+                Returned::Back
             }
             LockWord::Held { .. } if self.canary == Some(Canary::LockStolen) => {
                 *self.word(key) = LockWord::Absent.encode();
-                Reclaimed::Back
+                Returned::Back
             }
             LockWord::Held { .. } if self.canary == Some(Canary::WantedForgotten) => {
-                Reclaimed::Marked
+                Returned::Marked
             }
             LockWord::Held { by, .. } => {
                 *self.word(key) = LockWord::Held { by, wanted: true }.encode();
-                Reclaimed::Marked
+                Returned::Marked
             }
         }
     }

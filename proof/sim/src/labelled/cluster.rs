@@ -1,6 +1,6 @@
 //! Hosts, threads and the network between them, in one queue of events.
 
-mod hands;
+mod executor;
 mod plan;
 mod threads;
 
@@ -10,8 +10,9 @@ use super::program::{Shape, Step};
 use super::{Labelled, Sighted};
 use crate::dice::Dice;
 use crate::network::Network;
+use executor::Executor;
 use pagemesh_core::limits::EARLY;
-use pagemesh_core::{Config, Effects, Input, Node, Pace, Start, Time};
+use pagemesh_core::{Config, EffectExecutor as _, Effects, Input, Node, Pace, Start, Time};
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{Message, Spread};
 use pagemesh_wire::{
@@ -352,11 +353,14 @@ impl Cluster {
         let mut effects = Effects::default();
         let now = self.now;
         self.hosts[host].node.handle(now, input, &mut effects);
-        let mut follow = VecDeque::new();
-        for effect in effects.drain().collect::<Vec<_>>() {
-            self.carry_out(host, effect, tail, &mut follow)?;
-        }
-        for next in follow {
+        let mut executor = Executor {
+            cluster: self,
+            host,
+            tail,
+            follow: Vec::new(),
+        };
+        executor.execute_all(&mut effects)?;
+        for next in executor.follow {
             self.input(host, next, &[])?;
         }
         let due = self.hosts[host].node.next_deadline();

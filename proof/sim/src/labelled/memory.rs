@@ -1,12 +1,12 @@
 //! The memory of one host: frames, twins, diffs, rights, as a driver keeps them, in
 //! whole pages; twins and diffs in the daemon's own store.
 
-use pagemesh_core::{Afterwards, DiffWork, Effect, Rights, Source};
+use pagemesh_core::{Afterwards, Rights, Source};
 use pagemesh_diff::Page;
 use pagemesh_reduce::{capture, merge, update_twin};
 use pagemesh_twins::{At, DiffKey, Keep, Store};
 use pagemesh_wire::peer::{DiffName, Diffs, Rule};
-use pagemesh_wire::{MappingId, PageIndex, SegmentId};
+use pagemesh_wire::{MappingId, PageIndex, SegmentId, VectorTime};
 use std::collections::BTreeMap;
 
 /// What a simulated driver does wrong.
@@ -40,8 +40,6 @@ pub(super) struct Memory {
     changes: Store,
     /// Mappings and pages whose threads may run again.
     pub(super) woken: Vec<(Option<MappingId>, PageIndex)>,
-    /// Refreshed twins that had not changed.
-    pub(super) unchanged: Vec<PageIndex>,
     /// The most diffs there ever were.
     pub(super) most: usize,
     planted: Option<Planted>,
@@ -108,7 +106,7 @@ impl Memory {
         self.contents(page, source, Tail::default())
     }
 
-    fn fill(&mut self, page: PageIndex, contents: Box<Page>) -> Check {
+    fn put(&mut self, page: PageIndex, contents: Box<Page>) -> Check {
         let slot = self.slots.entry(page).or_default();
         if !slot.rights.is_empty() {
             return Err(format!("{page} is filled while {:?}", slot.rights));
@@ -117,97 +115,78 @@ impl Memory {
         Ok(())
     }
 
-    /// Carries out an effect on pages; others are none of its business.
-    pub(super) fn carry_out(&mut self, effect: &Effect, tail: Tail<'_>) -> Check {
-        match effect {
-            Effect::Fill { page, source, .. } => {
-                let contents = self.contents(*page, *source, tail)?;
-                self.fill(*page, contents)
-            }
-            Effect::Map {
-                mapping,
-                page,
-                rights,
-                ..
-            } => {
-                let twin = self.changes.twin_of(at(*page)).is_some();
-                let slot = self.slots.entry(*page).or_default();
-                if slot.frame.is_none() {
-                    return Err(format!("{page} is mapped, but its frame is empty"));
-                }
-                if *rights == Rights::Write && !twin {
-                    return Err(format!("{page} becomes writable without a twin"));
-                }
-                slot.rights.insert(*mapping, *rights);
-                self.woken.push((Some(*mapping), *page));
-                Ok(())
-            }
-            Effect::Protect { page, .. } => {
-                for rights in self.slots.entry(*page).or_default().rights.values_mut() {
-                    *rights = (*rights).min(Rights::Read);
-                }
-                Ok(())
-            }
-            Effect::Evict { page, keep, .. } => {
-                let slot = self.slots.entry(*page).or_default();
-                slot.rights.clear();
-                let frame = slot.frame.take();
-                if *keep {
-                    slot.stash = Some(frame.ok_or(format!("{page} is kept, but is empty"))?);
-                }
-                self.woken.push((None, *page));
-                Ok(())
-            }
-            Effect::DropStash { page, .. } => {
-                self.slots.entry(*page).or_default().stash = None;
-                Ok(())
-            }
-            Effect::Diffs(work) => self.work(work, tail),
-            _ => Ok(()),
+    /// The frame gets contents. No mapping has rights to it now.
+    pub(super) fn fill(&mut self, page: PageIndex, source: Source, tail: Tail<'_>) -> Check {
+        let contents = self.contents(page, source, tail)?;
+        self.put(page, contents)
+    }
+
+    pub(super) fn map(&mut self, mapping: MappingId, page: PageIndex, rights: Rights) -> Check {
+        let twin = self.changes.twin_of(at(page)).is_some();
+        let slot = self.slots.entry(page).or_default();
+        if slot.frame.is_none() {
+            return Err(format!("{page} is mapped, but its frame is empty"));
+        }
+        if rights == Rights::Write && !twin {
+            return Err(format!("{page} becomes writable without a twin"));
+        }
+        slot.rights.insert(mapping, rights);
+        self.woken.push((Some(mapping), page));
+        Ok(())
+    }
+
+    pub(super) fn protect(&mut self, page: PageIndex) {
+        for rights in self.slots.entry(page).or_default().rights.values_mut() {
+            *rights = (*rights).min(Rights::Read);
         }
     }
 
-    fn work(&mut self, work: &DiffWork, tail: Tail<'_>) -> Check {
-        self.most = self.most.max(self.changes.counts().1);
-        match work {
-            DiffWork::Twin { page, .. } => self.twin(*page),
-            DiffWork::Diff {
-                name, then, rules, ..
-            } => self.diff(*name, *then, rules),
-            DiffWork::DropTwin { page, .. } => {
-                self.nobody_writes(*page)?;
-                let twin = self.changes.twin_of(at(*page)).map(|_| ());
-                self.changes.drop_twin(at(*page));
-                twin.ok_or(format!("{page} has no twin to drop"))
-            }
-            DiffWork::Keep { names, .. } => self.keep(names, tail),
-            DiffWork::Merge {
-                page,
-                source,
-                names,
-                rules,
-                ..
-            } => {
-                let mut contents = self.contents(*page, *source, tail)?;
-                self.apply(names, rules, &mut contents)?;
-                self.fill(*page, contents)
-            }
-            DiffWork::Update {
-                page, names, rules, ..
-            } => self.update(*page, names, rules),
-            DiffWork::Forget { upto, .. } => {
-                let through = |node| upto.get(node);
-                self.changes.forget_through(SegmentId::default(), through);
-                Ok(())
-            }
-            DiffWork::Send { .. } => Ok(()),
-            DiffWork::Compare { pairs, .. } => self.compare(pairs),
+    pub(super) fn evict(&mut self, page: PageIndex, keep: bool) -> Check {
+        let slot = self.slots.entry(page).or_default();
+        slot.rights.clear();
+        let frame = slot.frame.take();
+        if keep {
+            slot.stash = Some(frame.ok_or(format!("{page} is kept, but is empty"))?);
         }
+        self.woken.push((None, page));
+        Ok(())
+    }
+
+    pub(super) fn drop_stash(&mut self, page: PageIndex) {
+        self.slots.entry(page).or_default().stash = None;
+    }
+
+    /// Before twins and diffs change: there may be more of them than ever.
+    pub(super) fn count(&mut self) {
+        self.most = self.most.max(self.changes.counts().1);
+    }
+
+    pub(super) fn drop_twin(&mut self, page: PageIndex) -> Check {
+        self.nobody_writes(page)?;
+        let twin = self.changes.twin_of(at(page)).map(|_| ());
+        self.changes.drop_twin(at(page));
+        twin.ok_or(format!("{page} has no twin to drop"))
+    }
+
+    pub(super) fn merge(
+        &mut self,
+        page: PageIndex,
+        (source, tail): (Source, Tail<'_>),
+        (names, rules): (&[DiffName], &[Rule]),
+    ) -> Check {
+        let mut contents = self.contents(page, source, tail)?;
+        self.apply(names, rules, &mut contents)?;
+        self.put(page, contents)
+    }
+
+    pub(super) fn forget(&mut self, upto: &VectorTime) {
+        let through = |node| upto.get(node);
+        self.changes.forget_through(SegmentId::default(), through);
     }
 
     /// These programs are properly labelled: nobody writes what somebody else writes
     /// without knowing of it.
-    fn compare(&self, pairs: &[(DiffName, DiffName)]) -> Check {
+    pub(super) fn compare(&self, pairs: &[(DiffName, DiffName)]) -> Check {
         for (one, other) in pairs {
             let of = |name: &DiffName| {
                 let diff = self.changes.checked(key(name));
@@ -241,7 +220,7 @@ impl Memory {
         self.contents(page, Source::Frame, Tail::default())
     }
 
-    fn twin(&mut self, page: PageIndex) -> Check {
+    pub(super) fn twin(&mut self, page: PageIndex) -> Check {
         self.nobody_writes(page)?;
         let planted = self.planted == Some(Planted::TwinNotMade);
         if planted && self.changes.twin_of(at(page)).is_some() {
@@ -252,7 +231,8 @@ impl Memory {
         made.map_err(|why| why.to_string())
     }
 
-    fn diff(&mut self, name: DiffName, then: Afterwards, rules: &[Rule]) -> Check {
+    /// Writes down what changed since the twin was made; false if nothing did.
+    pub(super) fn diff(&mut self, name: DiffName, then: Afterwards, rules: &[Rule]) -> Check<bool> {
         let page = name.page;
         if self.changes.diff(key(&name)).is_some() {
             return Err(format!("INV-diff-is-final: {name:?} is made twice"));
@@ -269,14 +249,11 @@ impl Memory {
         let how = (keep, self.heeded(rules));
         let made = capture(&mut self.changes, key(&name), &frame, how);
         let changed = made.map_err(|why| why.to_string())?;
-        if then == Afterwards::Refresh && changed == 0 {
-            self.unchanged.push(page);
-        }
         if let Some(twin) = twin.filter(|_| self.planted == Some(Planted::TwinNotMade)) {
             let made = self.changes.twin(at(page), &twin);
             made.map_err(|why| why.to_string())?;
         }
-        Ok(())
+        Ok(changed > 0)
     }
 
     /// The rules, unless it is planted that they are not heeded.
@@ -287,7 +264,7 @@ impl Memory {
         }
     }
 
-    fn keep(&mut self, names: &[DiffName], tail: Tail<'_>) -> Check {
+    pub(super) fn keep(&mut self, names: &[DiffName], tail: Tail<'_>) -> Check {
         let mut rest = tail.bytes;
         for (name, length) in tail.diffs.into_iter().flat_map(|diffs| &diffs.diffs) {
             let (encoded, after) = rest.split_at(usize::from(*length));
@@ -318,7 +295,11 @@ impl Memory {
         merged.map_err(|why| why.to_string())
     }
 
-    fn update(&mut self, page: PageIndex, names: &[DiffName], rules: &[Rule]) -> Check {
+    pub(super) fn update(
+        &mut self,
+        page: PageIndex,
+        (names, rules): (&[DiffName], &[Rule]),
+    ) -> Check {
         let mut frame = self.frame(page)?;
         self.apply(names, rules, &mut frame)?;
         self.slots.entry(page).or_default().frame = Some(frame);

@@ -5,7 +5,7 @@ use super::super::setting::Op;
 use super::{Outcome, Packet, SILENCE, Seat, Sight, Site, Stimulus, TICK};
 use crate::check::{Check, ensure};
 use crate::kernel::{Kernel, PageKey};
-use pagemesh_core::{Effects, Input, Request};
+use pagemesh_core::{EffectExecutor as _, Effects, Input, Request};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Access, Diffs, Message};
@@ -21,7 +21,9 @@ pub(super) struct Turn<'a> {
     pub(super) outcomes: Vec<Outcome<Packet>>,
     pub(super) answers: VecDeque<Input<'static>>,
     /// The diffs that are being heard.
-    pub(super) letter: Option<Diffs>,
+    pub(super) diffs: Option<Diffs>,
+    /// What came behind the message that is being heard.
+    pub(super) payload: Option<Vec<u8>>,
 }
 
 impl Turn<'_> {
@@ -47,8 +49,8 @@ impl Turn<'_> {
         let page = decoded.as_ref().map(|(_, _, page)| *page);
         let payload = page.filter(|page| !page.is_empty());
         let key = PublicKey::NONE;
-        if let Some((_, Message::Diffs(letter), _)) = decoded {
-            self.letter = Some(letter);
+        if let Some((_, Message::Diffs(diffs), _)) = decoded {
+            self.diffs = Some(diffs);
         }
         self.handle(Input::Datagram { source, key, bytes }, payload)
     }
@@ -130,9 +132,8 @@ impl Turn<'_> {
     fn handle(&mut self, input: Input<'_>, payload: Option<&[u8]>) -> Check {
         let mut effects = Effects::default();
         self.site.node.handle(self.site.clock, input, &mut effects);
-        for effect in effects.drain() {
-            self.carry_out(effect, payload)?;
-        }
+        self.payload = payload.map(<[u8]>::to_vec);
+        self.execute_all(&mut effects)?;
         while let Some(answer) = self.answers.pop_front() {
             self.handle(answer, None)?;
         }

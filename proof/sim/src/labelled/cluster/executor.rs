@@ -1,122 +1,226 @@
 //! What a daemon does: it carries out what its node decided.
 
 use super::{Cluster, Event, Thread, address, address_host};
-use crate::labelled::memory::{Check, Tail};
+use crate::labelled::memory::{Check, Memory, Tail};
 use crate::labelled::program::Step;
 use crate::network::{Fate, kind};
-use pagemesh_core::{Afterwards, DiffWork, Effect, Event as Seen, Input, Reply, Time};
+use pagemesh_core::{
+    Afterwards, At, DiffBatch, DiffExecutor, DiffWork, Effect, EffectExecutor, Event as Seen,
+    Input, Next, Reclaimed, Reply, Rights, Source, Time,
+};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::lockword::LockWord;
-use pagemesh_wire::peer::{Diffs, Message, Refusal, Spread};
-use pagemesh_wire::{MappingId, PageIndex, SyncKey, Ticket};
-use std::collections::VecDeque;
+use pagemesh_wire::notice::Notice;
+use pagemesh_wire::peer::{DiffName, Diffs, Message, Refusal, Rule, Spread};
+use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId, SyncKey, Ticket, VectorTime};
 use std::net::SocketAddr;
 
-impl Cluster {
-    pub(super) fn carry_out(
-        &mut self,
-        host: usize,
-        effect: Effect,
-        tail: Tail<'_>,
-        follow: &mut VecDeque<Input<'static>>,
-    ) -> Check {
-        if !matches!(effect, Effect::Emit(_) | Effect::Send { .. }) {
-            self.note(host, || format!("{effect:?}"));
-        }
-        self.hosts[host].memory.carry_out(&effect, tail)?;
-        match effect {
-            Effect::Send {
-                address,
-                header,
-                message,
-                page,
-            } => {
-                let behind = match page {
-                    Some((_, page, source)) => {
-                        self.hosts[host].memory.page_of(page, source)?.to_vec()
-                    }
-                    None => Vec::new(),
-                };
-                self.send(host, address, header, &message, &behind);
-            }
-            Effect::Diffs(work) => self.diff_work(host, work, follow)?,
-            Effect::Emit(Seen::CameAhead { .. }) => self.sighted.ahead += 1,
-            Effect::ConfirmUse { segment, page } => follow.push_back(Input::UseConfirmed {
-                segment,
-                page,
-                used: true,
-            }),
-            Effect::LendLock {
-                key,
-                client,
-                wanted,
-            } => {
-                let by = client;
-                let word = LockWord::Held { by, wanted };
-                self.hosts[host].words.insert(key, word);
-            }
-            Effect::ReclaimLock { key } => self.reclaim(host, key, follow)?,
-            Effect::Reply { ticket, reply } => self.replied(ticket, *reply)?,
-            Effect::Fail {
-                page, why, mapping, ..
-            } => self.fails(host, mapping, page, &why)?,
-            _ => {}
-        }
-        self.wake(host);
-        Ok(())
-    }
+/// Carries out the effects of one input of a host.
+pub(super) struct Executor<'a> {
+    pub(super) cluster: &'a mut Cluster,
+    pub(super) host: usize,
+    pub(super) tail: Tail<'a>,
+    /// Inputs that effects gave rise to.
+    pub(super) follow: Vec<Input<'static>>,
+}
 
-    fn diff_work(
-        &mut self,
-        host: usize,
-        work: DiffWork,
-        follow: &mut VecDeque<Input<'static>>,
-    ) -> Check {
-        match work {
-            DiffWork::Send {
-                address,
-                header,
-                segment,
-                request,
-                names,
-                at_most,
-            } => {
-                self.sighted.pushed += u64::from(request.0 == 0);
-                let lazy = self.spread == Spread::Lazy;
-                self.sighted.regular += u64::from(request.0 == 0 && lazy);
-                let template = Diffs {
-                    segment,
-                    request,
-                    diffs: Vec::new(),
-                };
-                for (message, tail) in self.hosts[host].memory.pack(&names, at_most, &template)? {
-                    self.send(host, address, header, &Message::Diffs(message), &tail);
-                }
-            }
-            DiffWork::Diff { segment, then, .. } => {
-                self.sighted.made += 1;
-                self.sighted.refreshed += u64::from(then == Afterwards::Refresh);
-                let unchanged = std::mem::take(&mut self.hosts[host].memory.unchanged);
-                follow.extend(
-                    unchanged
-                        .into_iter()
-                        .map(|page| Input::Unchanged { segment, page }),
-                );
-            }
-            DiffWork::Merge { names, .. } => self.sighted.merged += names.len() as u64,
-            DiffWork::Compare { pairs, .. } => self.sighted.compared += pairs.len() as u64,
-            DiffWork::Update { .. } => self.sighted.updated += 1,
-            DiffWork::Forget { .. } => self.sighted.collected += 1,
-            _ => {}
-        }
-        Ok(())
+impl Executor<'_> {
+    fn memory(&mut self) -> &mut Memory {
+        &mut self.cluster.hosts[self.host].memory
     }
+}
+
+impl EffectExecutor for Executor<'_> {
+    type Error = String;
 
     fn send(
         &mut self,
-        host: usize,
         address: SocketAddr,
         header: Header,
+        message: Box<Message>,
+        page: Option<(At, Source)>,
+    ) -> Check {
+        let behind = match page {
+            Some(((_, page), source)) => self.memory().page_of(page, source)?.to_vec(),
+            None => Vec::new(),
+        };
+        let to = (address, header);
+        self.cluster.send(self.host, to, &message, &behind);
+        Ok(())
+    }
+
+    /// Strangers, of whom there are none here, get them.
+    fn send_notice(&mut self, _: SocketAddr, _: Notice) -> Check {
+        Ok(())
+    }
+
+    fn fill(&mut self, at: At, source: Source) -> Check {
+        let tail = self.tail;
+        self.memory().fill(at.1, source, tail)
+    }
+
+    fn map(&mut self, mapping: MappingId, at: At, rights: Rights) -> Check {
+        self.memory().map(mapping, at.1, rights)
+    }
+
+    fn protect(&mut self, at: At) -> Check {
+        self.memory().protect(at.1);
+        Ok(())
+    }
+
+    fn evict(&mut self, at: At, keep: bool) -> Check {
+        self.memory().evict(at.1, keep)
+    }
+
+    fn drop_stash(&mut self, at: At) -> Check {
+        self.memory().drop_stash(at.1);
+        Ok(())
+    }
+
+    fn fail(&mut self, mapping: MappingId, at: At, why: Refusal) -> Check {
+        self.cluster.fails(self.host, mapping, at.1, &why)
+    }
+
+    fn has_run(&mut self, _: At) -> Check<bool> {
+        Ok(true)
+    }
+
+    /// There is one segment, which stays.
+    fn forget(&mut self, _: SegmentId) -> Check {
+        Ok(())
+    }
+
+    fn lend_lock(&mut self, key: SyncKey, by: ClientId, wanted: bool) -> Check {
+        let word = LockWord::Held { by, wanted };
+        self.cluster.hosts[self.host].words.insert(key, word);
+        Ok(())
+    }
+
+    fn reclaim_lock(&mut self, key: SyncKey) -> Check<Reclaimed> {
+        match self.cluster.hosts[self.host].words.get_mut(&key) {
+            Some(word @ LockWord::Free) => {
+                *word = LockWord::Absent;
+                Ok(Reclaimed::Back)
+            }
+            Some(LockWord::Held { wanted, .. }) => {
+                *wanted = true;
+                Ok(Reclaimed::Marked)
+            }
+            Some(LockWord::Absent) | None => Err(format!("{key} is reclaimed, but not lent")),
+        }
+    }
+
+    fn reply(&mut self, ticket: Ticket, reply: Reply) -> Check {
+        self.cluster.replied(ticket, reply)
+    }
+
+    fn diff_work(&mut self, work: DiffWork) -> Check {
+        self.memory().count();
+        self.execute_diff_work(work)
+    }
+
+    fn emit(&mut self, event: Seen) -> Check {
+        if matches!(event, Seen::CameAhead { .. }) {
+            self.cluster.sighted.ahead += 1;
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, input: Input<'static>) {
+        self.follow.push(input);
+    }
+
+    fn before(&mut self, _: usize, rest: &[Effect]) -> Next {
+        if let [effect, ..] = rest
+            && !matches!(effect, Effect::Emit(_) | Effect::Send { .. })
+        {
+            self.cluster.note(self.host, || format!("{effect:?}"));
+        }
+        Next::Execute
+    }
+
+    fn after(&mut self, _: usize) {
+        self.cluster.wake(self.host);
+    }
+}
+
+impl DiffExecutor for Executor<'_> {
+    fn twin(&mut self, at: At) -> Check {
+        self.memory().twin(at.1)
+    }
+
+    fn diff(
+        &mut self,
+        _: SegmentId,
+        name: DiffName,
+        then: Afterwards,
+        rules: &[Rule],
+    ) -> Check<bool> {
+        let changed = self.memory().diff(name, then, rules)?;
+        let sighted = &mut self.cluster.sighted;
+        sighted.made += 1;
+        sighted.refreshed += u64::from(then == Afterwards::Refresh);
+        Ok(changed)
+    }
+
+    fn drop_twin(&mut self, at: At) -> Check {
+        self.memory().drop_twin(at.1)
+    }
+
+    fn keep_diffs(&mut self, _: SegmentId, names: &[DiffName]) -> Check {
+        let tail = self.tail;
+        self.memory().keep(names, tail)
+    }
+
+    fn merge(&mut self, at: At, source: Source, diffs: (&[DiffName], &[Rule])) -> Check {
+        let tail = self.tail;
+        self.memory().merge(at.1, (source, tail), diffs)?;
+        self.cluster.sighted.merged += diffs.0.len() as u64;
+        Ok(())
+    }
+
+    fn update(&mut self, at: At, diffs: (&[DiffName], &[Rule])) -> Check {
+        self.memory().update(at.1, diffs)?;
+        self.cluster.sighted.updated += 1;
+        Ok(())
+    }
+
+    fn send_diffs(&mut self, batch: &DiffBatch) -> Check {
+        let cluster = &mut *self.cluster;
+        let unasked = u64::from(batch.request.0 == 0);
+        cluster.sighted.pushed += unasked;
+        cluster.sighted.regular += unasked * u64::from(cluster.spread == Spread::Lazy);
+        let template = Diffs {
+            segment: batch.segment,
+            request: batch.request,
+            diffs: Vec::new(),
+        };
+        let memory = &cluster.hosts[self.host].memory;
+        for (message, tail) in memory.pack(&batch.names, batch.at_most, &template)? {
+            let to = (batch.address, batch.header);
+            cluster.send(self.host, to, &Message::Diffs(message), &tail);
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, _: SegmentId, pairs: &[(DiffName, DiffName)]) -> Check {
+        self.memory().compare(pairs)?;
+        self.cluster.sighted.compared += pairs.len() as u64;
+        Ok(())
+    }
+
+    fn forget_diffs(&mut self, _: SegmentId, upto: &VectorTime) -> Check {
+        self.memory().forget(upto);
+        self.cluster.sighted.collected += 1;
+        Ok(())
+    }
+}
+
+impl Cluster {
+    fn send(
+        &mut self,
+        host: usize,
+        (address, header): (SocketAddr, Header),
         message: &Message,
         behind: &[u8],
     ) {
@@ -185,26 +289,6 @@ impl Cluster {
                 state.faulted = None;
                 state.steps.pop_front();
                 self.run_soon(thread);
-            }
-        }
-        Ok(())
-    }
-
-    fn reclaim(
-        &mut self,
-        host: usize,
-        key: SyncKey,
-        follow: &mut VecDeque<Input<'static>>,
-    ) -> Check {
-        match self.hosts[host].words.get_mut(&key) {
-            Some(word @ LockWord::Free) => {
-                *word = LockWord::Absent;
-                let recovered = false;
-                follow.push_back(Input::LockReturned { key, recovered });
-            }
-            Some(LockWord::Held { wanted, .. }) => *wanted = true,
-            Some(LockWord::Absent) | None => {
-                return Err(format!("{key} is reclaimed, but not lent"));
             }
         }
         Ok(())

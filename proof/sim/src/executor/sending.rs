@@ -1,6 +1,5 @@
 //! Datagrams leave: checked, packed, sealed, and at the mercy of the network.
 
-use super::key;
 use crate::check::{Check, ensure};
 use crate::hints::Hints;
 use crate::kernel::{PageKey, append_page};
@@ -8,20 +7,19 @@ use crate::log::{Mark, fingerprint};
 use crate::network::{Fate, is_sign_of_life, kind};
 use crate::packing;
 use crate::world::{Happening, World};
-use pagemesh_core::{Rights, Source};
+use pagemesh_core::{At, Rights, Source};
 use pagemesh_wire::header::{HEADER_SIZE, Header};
 use pagemesh_wire::peer::Message;
-use pagemesh_wire::{NodeId, PAGE_SIZE, PageIndex, SegmentId};
+use pagemesh_wire::{NodeId, PAGE_SIZE};
 use std::net::SocketAddr;
 
 impl World {
     pub(super) fn send(
         &mut self,
         at: usize,
-        address: SocketAddr,
-        header: Header,
+        (address, header): (SocketAddr, Header),
         message: &Message,
-        page: Option<(SegmentId, PageIndex, Source)>,
+        page: Option<(At, Source)>,
         payload: Option<&[u8]>,
     ) -> Check {
         ensure!(
@@ -44,10 +42,10 @@ impl World {
         let mut bytes = Vec::with_capacity(room);
         message.encode(header, &mut bytes);
         let body = bytes.len();
-        if let Some((segment, page, source)) = page {
+        if let Some((page, source)) = page {
             let words = self.hosts[at]
                 .kernel
-                .contents(key(segment, page), source, payload)?;
+                .contents(page.into(), source, payload)?;
             append_page(&words, &mut bytes);
         }
         if let (Message::Pass(_), Some(granted)) = (message, grants) {
@@ -65,7 +63,7 @@ impl World {
         header: Header,
         message: &Message,
     ) -> Check {
-        self.send(at, address, header, message, None, None)
+        self.send(at, (address, header), message, None, None)
     }
 
     /// Asserts what is said of owners and of those who wait.

@@ -1,0 +1,352 @@
+//! The one interpreter of effects: what each driver of a node implements, and the loop over
+//! effects that all of them share.
+//!
+//! The daemon, the simulator and the forecasts differ in what a page, a datagram or a nanosecond
+//! is; which effect means which step, in which order, and which inputs follow from it, is the
+//! same for all and stands here. The calling order is [the driver's law](crate::Effect).
+
+use core::net::SocketAddr;
+use pagemesh_wire::header::Header;
+use pagemesh_wire::notice::Notice;
+use pagemesh_wire::peer::{DiffName, Message, Refusal, Rule};
+use pagemesh_wire::{
+    ClientId, MappingId, PageIndex, RequestId, SegmentId, SyncKey, Ticket, VectorTime,
+};
+
+use crate::effect::{Afterwards, DiffWork, Effect, Effects, Reply, Rights, Source};
+use crate::event::Event;
+use crate::input::Input;
+
+/// A page of a segment.
+pub type At = (SegmentId, PageIndex);
+
+/// What came of asking for a lent lock token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reclaimed {
+    /// No client held the lock: the token is back.
+    Back,
+    /// A client holds the lock; [`Input::LockReturned`] follows when it releases or dies.
+    Marked,
+    /// The word is destroyed: the token is back, and its last holder is not known.
+    Broken,
+}
+
+/// What [`EffectExecutor::before`] decides about the effect that stands first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Carry it out.
+    Execute,
+    /// It is done already.
+    Skip,
+    /// Carry out neither it nor any behind it.
+    Stop,
+}
+
+/// Diffs of one segment that leave for one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiffBatch {
+    /// Where to.
+    pub address: SocketAddr,
+    /// The header of each datagram; `body` is set when it is encoded.
+    pub header: Header,
+    /// Of which segment.
+    pub segment: SegmentId,
+    /// The request they answer; zero when there was none.
+    pub request: RequestId,
+    /// Which.
+    pub names: Vec<DiffName>,
+    /// Those that have more bytes than this are left out.
+    pub at_most: u16,
+}
+
+/// Carries out the effects of a node.
+///
+/// An implementation says how each step is done; [`EffectExecutor::execute_all`] calls the steps
+/// in order and turns their answers into the inputs that the node expects. What each step must
+/// do, and what holds before and after it, is said at its [`Effect`].
+pub trait EffectExecutor {
+    /// Why a step could not be done, which ends the loop.
+    type Error;
+
+    /// [`Effect::Send`].
+    fn send(
+        &mut self,
+        address: SocketAddr,
+        header: Header,
+        message: Box<Message>,
+        page: Option<(At, Source)>,
+    ) -> Result<(), Self::Error>;
+
+    /// [`Effect::SendNotice`].
+    fn send_notice(&mut self, address: SocketAddr, notice: Notice) -> Result<(), Self::Error>;
+
+    /// [`Effect::Fill`].
+    fn fill(&mut self, at: At, source: Source) -> Result<(), Self::Error>;
+
+    /// [`Effect::Map`].
+    fn map(&mut self, mapping: MappingId, at: At, rights: Rights) -> Result<(), Self::Error>;
+
+    /// [`Effect::Protect`].
+    fn protect(&mut self, at: At) -> Result<(), Self::Error>;
+
+    /// [`Effect::Evict`].
+    fn evict(&mut self, at: At, keep: bool) -> Result<(), Self::Error>;
+
+    /// [`Effect::DropStash`].
+    fn drop_stash(&mut self, at: At) -> Result<(), Self::Error>;
+
+    /// [`Effect::Fail`].
+    fn fail(&mut self, mapping: MappingId, at: At, why: Refusal) -> Result<(), Self::Error>;
+
+    /// [`Effect::ConfirmUse`]: whether the threads that waited for the page have run.
+    fn has_run(&mut self, at: At) -> Result<bool, Self::Error>;
+
+    /// [`Effect::Forget`].
+    fn forget(&mut self, segment: SegmentId) -> Result<(), Self::Error>;
+
+    /// [`Effect::LendLock`].
+    fn lend_lock(
+        &mut self,
+        key: SyncKey,
+        client: ClientId,
+        wanted: bool,
+    ) -> Result<(), Self::Error>;
+
+    /// [`Effect::ReclaimLock`].
+    fn reclaim_lock(&mut self, key: SyncKey) -> Result<Reclaimed, Self::Error>;
+
+    /// [`Effect::Reply`].
+    fn reply(&mut self, ticket: Ticket, reply: Reply) -> Result<(), Self::Error>;
+
+    /// [`Effect::Diffs`]; [`DiffExecutor::execute_diff_work`] where there are twins and diffs.
+    fn diff_work(&mut self, work: DiffWork) -> Result<(), Self::Error>;
+
+    /// [`Effect::Emit`].
+    fn emit(&mut self, event: Event) -> Result<(), Self::Error>;
+
+    /// Keeps an input that an effect gave rise to, for after the effects.
+    fn follow(&mut self, input: Input<'static>);
+
+    /// Called before each effect with its number and with it and all behind it.
+    fn before(&mut self, _index: usize, _rest: &[Effect]) -> Next {
+        Next::Execute
+    }
+
+    /// Called when the effect with that number is done or skipped.
+    fn after(&mut self, _index: usize) {}
+
+    /// Carries out all effects, in order, and empties `effects`.
+    ///
+    /// # Errors
+    /// That of the first step which cannot be done; the effects behind it are dropped.
+    fn execute_all(&mut self, effects: &mut Effects) -> Result<(), Self::Error> {
+        self.execute_from(0, effects)
+    }
+
+    /// As [`EffectExecutor::execute_all`], but the first `done` effects are done already.
+    ///
+    /// # Errors
+    /// As for [`EffectExecutor::execute_all`].
+    fn execute_from(&mut self, done: usize, effects: &mut Effects) -> Result<(), Self::Error> {
+        let mut rest = effects.drain();
+        rest.by_ref().take(done).for_each(drop);
+        for index in done.. {
+            if rest.as_slice().is_empty() {
+                break;
+            }
+            let next = self.before(index, rest.as_slice());
+            if next == Next::Stop {
+                break;
+            }
+            if let Some(effect) = rest.next()
+                && next == Next::Execute
+            {
+                self.execute(effect)?;
+            }
+            self.after(index);
+        }
+        Ok(())
+    }
+
+    /// Carries out one effect.
+    ///
+    /// # Errors
+    /// That of its step.
+    fn execute(&mut self, effect: Effect) -> Result<(), Self::Error> {
+        match effect {
+            Effect::Send {
+                address,
+                header,
+                message,
+                page,
+            } => {
+                let page = page.map(|(segment, page, source)| ((segment, page), source));
+                self.send(address, header, message, page)
+            }
+            Effect::SendNotice { address, notice } => self.send_notice(address, notice),
+            Effect::Fill {
+                segment,
+                page,
+                source,
+            } => self.fill((segment, page), source),
+            Effect::Map {
+                mapping,
+                segment,
+                page,
+                rights,
+            } => self.map(mapping, (segment, page), rights),
+            Effect::Protect { segment, page } => self.protect((segment, page)),
+            Effect::Evict {
+                segment,
+                page,
+                keep,
+            } => self.evict((segment, page), keep),
+            Effect::DropStash { segment, page } => self.drop_stash((segment, page)),
+            Effect::Fail {
+                mapping,
+                segment,
+                page,
+                why,
+            } => self.fail(mapping, (segment, page), why),
+            Effect::ConfirmUse { segment, page } => confirm_use(self, (segment, page)),
+            Effect::Forget { segment } => self.forget(segment),
+            Effect::LendLock {
+                key,
+                client,
+                wanted,
+            } => self.lend_lock(key, client, wanted),
+            Effect::ReclaimLock { key } => take_back(self, key),
+            Effect::Reply { ticket, reply } => self.reply(ticket, *reply),
+            Effect::Diffs(work) => self.diff_work(work),
+            Effect::Emit(event) => self.emit(event),
+        }
+    }
+}
+
+/// Tells the node whether the threads that waited for a page have run.
+fn confirm_use<E: EffectExecutor + ?Sized>(
+    executor: &mut E,
+    (segment, page): At,
+) -> Result<(), E::Error> {
+    let used = executor.has_run((segment, page))?;
+    executor.follow(Input::UseConfirmed {
+        segment,
+        page,
+        used,
+    });
+    Ok(())
+}
+
+/// Takes a lent token back at once, unless a client holds the lock.
+fn take_back<E: EffectExecutor + ?Sized>(executor: &mut E, key: SyncKey) -> Result<(), E::Error> {
+    let reclaimed = executor.reclaim_lock(key)?;
+    if reclaimed != Reclaimed::Marked {
+        let recovered = reclaimed == Reclaimed::Broken;
+        executor.follow(Input::LockReturned { key, recovered });
+    }
+    Ok(())
+}
+
+/// Carries out what concerns twins and diffs: the part of an [`EffectExecutor`] that only
+/// policies with write notices need.
+pub trait DiffExecutor: EffectExecutor {
+    /// [`DiffWork::Twin`].
+    fn twin(&mut self, at: At) -> Result<(), Self::Error>;
+
+    /// [`DiffWork::Diff`]. False if nothing had changed since the twin was made.
+    fn diff(
+        &mut self,
+        segment: SegmentId,
+        name: DiffName,
+        then: Afterwards,
+        rules: &[Rule],
+    ) -> Result<bool, Self::Error>;
+
+    /// [`DiffWork::DropTwin`].
+    fn drop_twin(&mut self, at: At) -> Result<(), Self::Error>;
+
+    /// [`DiffWork::Keep`].
+    fn keep_diffs(&mut self, segment: SegmentId, names: &[DiffName]) -> Result<(), Self::Error>;
+
+    /// [`DiffWork::Merge`]; the names, and the rules of the page.
+    fn merge(
+        &mut self,
+        at: At,
+        source: Source,
+        diffs: (&[DiffName], &[Rule]),
+    ) -> Result<(), Self::Error>;
+
+    /// [`DiffWork::Update`]; the names, and the rules of the page.
+    fn update(&mut self, at: At, diffs: (&[DiffName], &[Rule])) -> Result<(), Self::Error>;
+
+    /// [`DiffWork::Send`].
+    fn send_diffs(&mut self, batch: &DiffBatch) -> Result<(), Self::Error>;
+
+    /// [`DiffWork::Compare`].
+    fn compare(
+        &mut self,
+        segment: SegmentId,
+        pairs: &[(DiffName, DiffName)],
+    ) -> Result<(), Self::Error>;
+
+    /// [`DiffWork::Forget`].
+    fn forget_diffs(&mut self, segment: SegmentId, upto: &VectorTime) -> Result<(), Self::Error>;
+
+    /// Carries out one piece of work.
+    ///
+    /// # Errors
+    /// That of its step.
+    fn execute_diff_work(&mut self, work: DiffWork) -> Result<(), Self::Error> {
+        match work {
+            DiffWork::Twin { segment, page } => self.twin((segment, page)),
+            DiffWork::Diff {
+                segment,
+                name,
+                then,
+                rules,
+            } => {
+                let changed = self.diff(segment, name, then, &rules)?;
+                if then == Afterwards::Refresh && !changed {
+                    let page = name.page;
+                    self.follow(Input::Unchanged { segment, page });
+                }
+                Ok(())
+            }
+            DiffWork::DropTwin { segment, page } => self.drop_twin((segment, page)),
+            DiffWork::Keep { segment, names } => self.keep_diffs(segment, &names),
+            DiffWork::Merge {
+                segment,
+                page,
+                source,
+                names,
+                rules,
+            } => self.merge((segment, page), source, (&names, &rules)),
+            DiffWork::Update {
+                segment,
+                page,
+                names,
+                rules,
+            } => self.update((segment, page), (&names, &rules)),
+            DiffWork::Send {
+                address,
+                header,
+                segment,
+                request,
+                names,
+                at_most,
+            } => self.send_diffs(&DiffBatch {
+                address,
+                header,
+                segment,
+                request,
+                names,
+                at_most,
+            }),
+            DiffWork::Compare { segment, pairs } => self.compare(segment, &pairs),
+            DiffWork::Forget { segment, upto } => self.forget_diffs(segment, &upto),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,354 @@
+//! The simulator's executor of effects: one host at a time, as the driver's law says.
+
+mod sending;
+
+use crate::canary::Canary;
+use crate::check::{Check, Violation, ensure};
+use crate::hearing::Hearing;
+use crate::kernel::{PageKey, Returned, ThreadId};
+use crate::log::Mark;
+use crate::recording::{Effort, Standing};
+use crate::world::{Happening, Life, World};
+use pagemesh_core::limits::USE_GUARD;
+use pagemesh_core::{
+    At, DiffWork, Effect, EffectExecutor, Event, Input, Next, Reclaimed, Reply, Rights, Source,
+};
+use pagemesh_wire::header::Header;
+use pagemesh_wire::notice::Notice;
+use pagemesh_wire::peer::{Message, Refusal};
+use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey, Ticket};
+use std::net::SocketAddr;
+
+fn facts(key: PageKey, more: u64) -> [u64; 3] {
+    [key.segment.0, u64::from(key.page.0), more]
+}
+
+/// Carries out the effects of what the node of one host heard.
+pub(crate) struct Executor<'a> {
+    world: &'a mut World,
+    at: usize,
+    hearing: &'a Hearing,
+    /// Which of the effects this daemon carries out.
+    effort: Effort,
+    /// The page that the present effect means by [`Source::Payload`].
+    payload: Option<&'a [u8]>,
+    /// What the present effect is to the journal.
+    standing: Standing,
+    /// Answers there were before the present effect.
+    answered: usize,
+}
+
+impl<'a> Executor<'a> {
+    /// For the host at `at`.
+    pub(crate) fn new(
+        world: &'a mut World,
+        at: usize,
+        hearing: &'a Hearing,
+        effort: Effort,
+    ) -> Self {
+        Self {
+            world,
+            at,
+            hearing,
+            effort,
+            payload: None,
+            standing: Standing::default(),
+            answered: 0,
+        }
+    }
+
+    fn note(&mut self, mark: Mark, facts: [u64; 3], text: impl FnOnce() -> String) {
+        let world = &mut *self.world;
+        world.log.note(world.now, self.at, mark, facts, text);
+    }
+
+    /// Counts pages that leave before they were used (M12).
+    fn note_unused(&mut self, key: PageKey) {
+        let world = &mut *self.world;
+        let since = world.hosts[self.at].kernel.unused_since(key);
+        if since.is_some_and(|since| world.now.since(since) < USE_GUARD) {
+            world.stats.stolen += 1;
+        }
+    }
+
+    /// Schedules the threads that the last effect woke.
+    fn wake_threads(&mut self) {
+        let mut woken = std::mem::take(&mut self.world.hosts[self.at].kernel.woken);
+        for thread in woken.drain(..) {
+            self.world.wake(thread);
+        }
+        self.world.hosts[self.at].kernel.woken = woken;
+    }
+
+    /// A thread's access can never be served.
+    fn sigbus(&mut self, thread: ThreadId) {
+        self.world.drop_step(thread);
+        self.world.wake(thread);
+    }
+}
+
+impl EffectExecutor for Executor<'_> {
+    type Error = Violation;
+
+    fn send(
+        &mut self,
+        address: SocketAddr,
+        header: Header,
+        mut message: Box<Message>,
+        page: Option<(At, Source)>,
+    ) -> Check {
+        let (world, at) = (&mut *self.world, self.at);
+        if let Some(canary) = world.setting.canary {
+            canary.tamper(&mut message);
+        }
+        if world.keeps_receipt(at, address, header, &message) {
+            return Ok(());
+        }
+        world.send(at, (address, header), &message, page, self.payload)
+    }
+
+    fn send_notice(&mut self, address: SocketAddr, notice: Notice) -> Check {
+        let arrival = Happening::Arrival {
+            to: address,
+            source: self.world.hosts[self.at].address,
+            bytes: notice.encode().to_vec(),
+        };
+        self.world.after(1_000, arrival);
+        Ok(())
+    }
+
+    fn fill(&mut self, at: At, source: Source) -> Check {
+        let key = PageKey::from(at);
+        let kernel = &mut self.world.hosts[self.at].kernel;
+        ensure!(
+            source != Source::Frame,
+            Law,
+            "h{} fills {key} from its own frame",
+            self.at + 1
+        );
+        let words = kernel.contents(key, source, self.payload)?;
+        kernel.fill(key, words)?;
+        self.note(Mark::Fill, facts(key, words[0]), || {
+            format!("{key} from {source:?} {words:x?}")
+        });
+        Ok(())
+    }
+
+    fn map(&mut self, mapping: MappingId, at: At, rights: Rights) -> Check {
+        let key = PageKey::from(at);
+        self.note(Mark::Map, facts(key, rights as u64), || {
+            format!("{key} {rights:?} for {mapping}")
+        });
+        let (world, at) = (&mut *self.world, self.at);
+        let words = world.hosts[at]
+            .kernel
+            .map(world.now, mapping, key, rights)?;
+        if !world.hosts[at].buried {
+            world.check_single_writer(at, key)?;
+            world.golden.mapped(at, key, &words)?;
+        }
+        self.wake_threads();
+        Ok(())
+    }
+
+    fn protect(&mut self, at: At) -> Check {
+        let key = PageKey::from(at);
+        self.note(Mark::Protect, facts(key, 0), || key.to_string());
+        self.note_unused(key);
+        self.world.hosts[self.at].kernel.protect(key);
+        Ok(())
+    }
+
+    fn evict(&mut self, at: At, keep: bool) -> Check {
+        let key = PageKey::from(at);
+        self.note(Mark::Evict, facts(key, u64::from(keep)), || {
+            format!("{key}{}", if keep { " into the stash" } else { "" })
+        });
+        self.note_unused(key);
+        let world = &mut *self.world;
+        world.hosts[self.at].kernel.evict(world.now, key, keep)?;
+        world.contents_dropped(key);
+        self.wake_threads();
+        Ok(())
+    }
+
+    fn drop_stash(&mut self, at: At) -> Check {
+        let key = PageKey::from(at);
+        self.note(Mark::DropStash, facts(key, 0), || key.to_string());
+        self.world.hosts[self.at].kernel.drop_stash(key);
+        self.world.contents_dropped(key);
+        Ok(())
+    }
+
+    fn fail(&mut self, mapping: MappingId, at: At, why: Refusal) -> Check {
+        let key = PageKey::from(at);
+        self.note(Mark::Sigbus, facts(key, 0), || format!("{key}: {why}"));
+        let home_gone = self.world.is_home_gone(key.segment);
+        let host = &self.world.hosts[self.at];
+        ensure!(
+            home_gone || self.world.golden.may_be_lost(key) || host.buried || host.leaves,
+            PageNotLost,
+            "h{} cannot have {key} ({why}), though nobody who held it crashed",
+            self.at + 1
+        );
+        let kernel = &mut self.world.hosts[self.at].kernel;
+        for thread in kernel.sleepers(mapping, key) {
+            self.sigbus(thread);
+        }
+        Ok(())
+    }
+
+    fn has_run(&mut self, at: At) -> Check<bool> {
+        let key = PageKey::from(at);
+        let used = self.world.hosts[self.at].kernel.used(key);
+        self.note(Mark::Use, facts(key, u64::from(used)), || {
+            format!("{key} {}", if used { "used" } else { "not used yet" })
+        });
+        Ok(used)
+    }
+
+    fn forget(&mut self, segment: SegmentId) -> Check {
+        self.note(Mark::Forget, [segment.0, 0, 0], || segment.to_string());
+        self.world.hosts[self.at].kernel.forget(segment)
+    }
+
+    fn lend_lock(&mut self, key: SyncKey, client: ClientId, wanted: bool) -> Check {
+        self.note(Mark::Lock, [key.segment.0, key.number, 1], || {
+            format!(
+                "{key} lent to {client}{}",
+                if wanted { ", wanted" } else { "" }
+            )
+        });
+        let (world, at) = (&mut *self.world, self.at);
+        let client_of_here = world.clients_of(at).any(|other| other.id == client);
+        let dead_but_unknown = world.death_under_way(at, client);
+        ensure!(
+            client_of_here || dead_but_unknown,
+            Law,
+            "h{} lends lock {key} to {client}, which it does not have",
+            at + 1
+        );
+        world.hosts[at].kernel.lend(key, client, wanted)
+    }
+
+    fn reclaim_lock(&mut self, key: SyncKey) -> Check<Reclaimed> {
+        let returned = self.world.hosts[self.at].kernel.reclaim(key);
+        self.note(Mark::Lock, [key.segment.0, key.number, 2], || {
+            format!("{key} reclaimed: {returned:?}")
+        });
+        let invented = self.world.setting.canary == Some(Canary::DeathInvented);
+        match returned {
+            Returned::Back if invented => Ok(Reclaimed::Broken),
+            Returned::Back => Ok(Reclaimed::Back),
+            Returned::Marked => Ok(Reclaimed::Marked),
+            Returned::UnderWay => {
+                ensure!(
+                    self.world.return_under_way(self.at, key),
+                    OneToken,
+                    "h{} reclaims lock {key}, which it has not lent",
+                    self.at + 1
+                );
+                Ok(Reclaimed::Marked)
+            }
+        }
+    }
+
+    fn reply(&mut self, ticket: Ticket, reply: Reply) -> Check {
+        self.world.answer(self.at, ticket, reply)
+    }
+
+    fn diff_work(&mut self, work: DiffWork) -> Check {
+        ensure!(false, Law, "no segment here has policy release: {work:?}");
+        Ok(())
+    }
+
+    fn emit(&mut self, event: Event) -> Check {
+        self.note(Mark::Event, [event.index() as u64, 0, 0], || {
+            format!("{event:?}")
+        });
+        self.world.told(self.at, event)
+    }
+
+    fn follow(&mut self, input: Input<'static>) {
+        self.world.answers.push(input);
+    }
+
+    fn before(&mut self, index: usize, rest: &[Effect]) -> Next {
+        self.standing = Standing::of(&rest[0]);
+        self.answered = self.world.answers.len();
+        self.payload = self.hearing.page(index);
+        match self.effort {
+            Effort::Until { last, half } if index > last || (index == last && !half) => Next::Stop,
+            Effort::All | Effort::Until { .. } => {
+                self.world.heard = self.hearing.ask(index);
+                Next::Execute
+            }
+            Effort::Again { truly } => {
+                let done = index < truly && self.world.is_done(self.at, &rest[0]);
+                self.world.repeats = index < truly;
+                if done { Next::Skip } else { Next::Execute }
+            }
+        }
+    }
+
+    fn after(&mut self, index: usize) {
+        let world = &mut *self.world;
+        world.repeats = false;
+        if matches!(self.effort, Effort::Until { last, .. } if last == index) {
+            // The daemon is killed before it notes what it did.
+            world.answers.truncate(self.answered);
+        } else if let Some(recording) = &mut world.hosts[self.at].recording {
+            recording.done(index, self.standing, &world.answers[self.answered..]);
+        }
+    }
+}
+
+impl World {
+    /// Whether the segment's home is no member any more, and has left no heir.
+    pub(crate) fn is_home_gone(&self, segment: SegmentId) -> bool {
+        let home = self
+            .hosts
+            .iter()
+            .find(|host| host.id == Some(segment.home()));
+        home.is_none_or(|home| !matches!(home.life, Life::Up | Life::Left) || home.buried)
+    }
+
+    /// A node tells something about itself.
+    fn told(&mut self, at: usize, event: Event) -> Check {
+        self.hints.told(&event);
+        self.storms.told(at, &event)?;
+        match event {
+            Event::Owned { .. } if self.hosts[at].buried => Ok(()),
+            Event::Owned {
+                segment,
+                page,
+                version,
+            } => self.golden.owned(at, PageKey { segment, page }, version),
+            Event::Admitted { node } => {
+                self.hosts[at].id = Some(node);
+                self.admitted(at);
+                Ok(())
+            }
+            Event::LockRecovered { key } if self.somebody_left => {
+                // Its token was on its way to the node that left, marked or not.
+                self.processes.bequeathed.insert(key);
+                Ok(())
+            }
+            Event::Left { node } => {
+                self.somebody_left = true;
+                self.lines.gone(node);
+                Ok(())
+            }
+            Event::Died { node } => {
+                self.declared_dead(node);
+                Ok(())
+            }
+            Event::Expelled {} => {
+                // Its last replies stand behind this event.
+                self.departing.push((at, Life::Crashed));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
