@@ -87,10 +87,10 @@ impl Hands {
         match reply {
             Reply::Refused(why) if must_end => {
                 tracing::warn!(%why, "ending without having left in order");
-                self.left = true;
+                self.life.left = true;
             }
             Reply::Refused(_) => {}
-            _ => self.left = true,
+            _ => self.life.left = true,
         }
     }
 }

@@ -1,240 +1,22 @@
-//! Twins and diffs of pages of policy `release`: what the core wants done about
-//! them, which it never sees.
-//!
-//! What cannot be done is never passed over: where stores would be lost, or a page
-//! would have wrong contents, whoever touches it gets SIGBUS.
+//! Contents of pages of policy `release`, as twins and diffs are made of them and go into them.
 
-use crate::hands::Hands;
-use crate::pages::{At, Fresh, Pages};
+use crate::pages::Pages;
 use crate::payload::Payload;
-use crate::shelf::Shelf;
-use crate::tally::{Count, Tally};
-use pagemesh_core::{Afterwards, DiffWork, Input, Source};
+use crate::tally::Tally;
+use pagemesh_core::{At, Source};
 use pagemesh_os::memfd::{PAGE, PageBytes};
-use pagemesh_twins::{DiffKey, Error, Keep, Store};
-use pagemesh_wire::header::{HEADER_SIZE, Header, MAX_DATAGRAM};
-use pagemesh_wire::local::RaceLine;
-use pagemesh_wire::peer::{DiffName, Diffs, Message, Rule};
-use pagemesh_wire::{RequestId, SegmentId};
-use std::net::SocketAddr;
-
-/// Twins and diffs of this node.
-pub(crate) type Changes = Store<Shelf>;
-
-/// Bytes of diffs in one datagram: with the header, the names and a seal they fit.
-const TOGETHER: usize = MAX_DATAGRAM - HEADER_SIZE - 1024;
-
-const _: () = assert!(TOGETHER > pagemesh_diff::LONGEST);
-
-/// Who wants diffs, and which.
-struct Parcel {
-    address: SocketAddr,
-    header: Header,
-    segment: SegmentId,
-    request: RequestId,
-}
-
-impl Hands {
-    /// Does something about twins and diffs.
-    pub(crate) fn diff_work(&mut self, work: DiffWork, payload: Payload<'_>) {
-        let pages = &mut self.pages;
-        match work {
-            DiffWork::Diff {
-                segment,
-                name,
-                then,
-                rules,
-            } => self.diff(key(segment, name), then, &rules),
-            DiffWork::DropTwin { segment, page } => pages.changes.drop_twin((segment, page)),
-            DiffWork::Keep { segment, names } => self.keep_diffs(segment, &names, payload),
-            DiffWork::Update {
-                segment,
-                page,
-                names,
-                rules,
-            } => {
-                let at = (segment, page);
-                self.tally.add(Count::DiffsApplied, names.len() as u64);
-                let updated = pages.update(at, (&names, &rules), &mut self.tally);
-                self.heed(at, "diffs cannot be applied", updated);
-            }
-            DiffWork::Send {
-                address,
-                header,
-                segment,
-                request,
-                names,
-                at_most,
-            } => {
-                let parcel = Parcel {
-                    address,
-                    header,
-                    segment,
-                    request,
-                };
-                self.send_diffs(&parcel, &names, at_most.into());
-            }
-            DiffWork::Forget { segment, upto } => {
-                pages.changes.forget_through(segment, |node| upto.get(node));
-            }
-            DiffWork::Compare { segment, pairs } => self.compare(segment, &pairs),
-            DiffWork::Twin { .. } | DiffWork::Merge { .. } => {
-                unreachable!("carried out by the caller")
-            }
-        }
-    }
-
-    /// Makes a twin of a page: of its frame, or of what is just being put there.
-    pub(crate) fn twin(&mut self, at: At, fresh: Option<&Fresh>, payload: Payload<'_>) {
-        let made = match fresh {
-            Some(Fresh::Merged(bytes)) => self.pages.changes.twin(at, &**bytes),
-            Some(Fresh::From(source)) => self.pages.twin_of(at, *source, payload),
-            None => self.pages.twin_of(at, Source::Frame, payload),
-        };
-        self.tally.add(Count::TwinsMade, 1);
-        self.heed(at, "a twin cannot be made", made);
-    }
-
-    /// What is to be put into a frame, with diffs applied; nothing if that was done
-    /// before or cannot be done.
-    pub(crate) fn merge(
-        &mut self,
-        at: At,
-        source: Source,
-        (names, rules): (&[DiffName], &[Rule]),
-        payload: Payload<'_>,
-    ) -> Option<Fresh> {
-        self.tally.add(Count::DiffsApplied, names.len() as u64);
-        match self.pages.merge(at, source, (names, rules), payload) {
-            Ok(bytes) => Some(Fresh::Merged(bytes)),
-            // The daemon before put it there, and dropped what it was made of.
-            Err(_) if self.pages.again && self.pages.has(at) => None,
-            Err(why) => {
-                self.heed::<()>(at, "diffs cannot be applied", Err(why));
-                None
-            }
-        }
-    }
-
-    fn diff(&mut self, key: DiffKey, then: Afterwards, rules: &[Rule]) {
-        let keep = match then {
-            Afterwards::Drop => Keep::Nothing,
-            Afterwards::Refresh => Keep::Twin,
-        };
-        let made = if keep == Keep::Twin && !rules.is_empty() {
-            self.pages.capture_stopped(key, rules, &mut self.tally)
-        } else {
-            self.pages.capture(key, (keep, rules))
-        };
-        self.tally.add(Count::DiffsMade, 1);
-        if then == Afterwards::Refresh && made == Ok(0) {
-            self.follow(Input::Unchanged {
-                segment: key.segment,
-                page: key.page,
-            });
-        }
-        self.heed(key.at(), "a diff cannot be made", made);
-    }
-
-    /// Diffs of nodes that did not know of each other: what both change is a race.
-    fn compare(&mut self, segment: SegmentId, pairs: &[(DiffName, DiffName)]) {
-        for (one, other) in pairs {
-            let changes = &self.pages.changes;
-            let Ok(ranges) = changes.overlap(key(segment, *one), key(segment, *other)) else {
-                // Forgotten by the daemon before, which compared them.
-                continue;
-            };
-            for range in ranges {
-                let (first, second) = (one.node.min(other.node), one.node.max(other.node));
-                let race = RaceLine {
-                    segment,
-                    page: one.page,
-                    begin: range.start as u16,
-                    end: range.end as u16,
-                    one: first,
-                    other: second,
-                };
-                if self.races.notice(race) {
-                    self.tally.add(Count::RacesFound, 1);
-                }
-            }
-        }
-    }
-
-    fn keep_diffs(&mut self, segment: SegmentId, names: &[DiffName], payload: Payload<'_>) {
-        let diffs = payload.diffs().unwrap_or_default();
-        for name in names {
-            let found = diffs.iter().find(|(other, _)| other == name);
-            let kept = match found {
-                Some((_, encoded)) => self.pages.changes.insert(key(segment, *name), encoded),
-                None => Err(Error::NoDiff(key(segment, *name))),
-            };
-            self.heed((segment, name.page), "a diff cannot be kept", kept);
-        }
-    }
-
-    fn send_diffs(&mut self, parcel: &Parcel, names: &[DiffName], at_most: usize) {
-        let mut batch: Vec<(DiffName, u16)> = Vec::new();
-        let mut bytes = 0;
-        for name in names {
-            let diff = self.pages.changes.diff(key(parcel.segment, *name));
-            let Some(length) = diff.map(<[u8]>::len) else {
-                tracing::error!(segment = %parcel.segment, ?name, "a diff to send is not there");
-                continue;
-            };
-            if length > at_most {
-                continue;
-            }
-            if bytes + length > TOGETHER {
-                self.send_batch(parcel, std::mem::take(&mut batch));
-                bytes = 0;
-            }
-            bytes += length;
-            // The longest has some 4,700 bytes.
-            batch.push((*name, length as u16));
-        }
-        self.send_batch(parcel, batch);
-    }
-
-    fn send_batch(&mut self, parcel: &Parcel, diffs: Vec<(DiffName, u16)>) {
-        if diffs.is_empty() {
-            return;
-        }
-        self.tally.add(Count::DiffsSent, diffs.len() as u64);
-        let names: Vec<_> = diffs.iter().map(|(name, _)| *name).collect();
-        let message = Message::Diffs(Diffs {
-            segment: parcel.segment,
-            request: parcel.request,
-            diffs,
-        });
-        let changes = &self.pages.changes;
-        let append = |datagram: &mut Vec<u8>| {
-            for name in &names {
-                if let Some(diff) = changes.diff(key(parcel.segment, *name)) {
-                    datagram.extend_from_slice(diff);
-                }
-            }
-            true
-        };
-        let (network, tally) = (&mut self.network, &mut self.tally);
-        network.send(parcel.address, parcel.header, &message, append, tally);
-    }
-
-    /// Nothing wrong is ever read: if something failed, the page is lost here.
-    fn heed<T>(&mut self, at: At, what: &str, done: Result<T, Error>) {
-        if let Err(why) = done {
-            tracing::error!(
-                segment = %at.0, page = %at.1, %why,
-                "{what}; processes that use the page get SIGBUS",
-            );
-            self.pages.lose(at);
-        }
-    }
-}
+use pagemesh_twins::{DiffKey, Error, Keep};
+use pagemesh_wire::SegmentId;
+use pagemesh_wire::peer::{DiffName, Rule};
 
 impl Pages {
     /// Copies contents.
-    fn twin_of(&mut self, at: At, source: Source, payload: Payload<'_>) -> Result<(), Error> {
+    pub(crate) fn twin_of(
+        &mut self,
+        at: At,
+        source: Source,
+        payload: Payload<'_>,
+    ) -> Result<(), Error> {
         let page = self.copy(at, source, payload)?;
         self.changes.twin(at, &*page)
     }
@@ -257,7 +39,7 @@ impl Pages {
     }
 
     /// Contents with diffs applied.
-    fn merge(
+    pub(crate) fn merge(
         &self,
         at: At,
         source: Source,
@@ -281,7 +63,7 @@ impl Pages {
     }
 
     /// Nobody can know what should be in the page: accesses fail in all mappings.
-    fn lose(&self, at: At) {
+    pub(crate) fn lose(&self, at: At) {
         let mut tally = Tally::default();
         self.protect(at, &mut tally);
         for id in self.ids_of(at.0) {
@@ -302,6 +84,7 @@ pub(crate) fn key(segment: SegmentId, name: DiffName) -> DiffKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shelf::{Changes, Shelf};
     use crate::stash::Stash;
     use pagemesh_wire::peer::{Kind, Merge};
     use pagemesh_wire::{NodeId, PageIndex};

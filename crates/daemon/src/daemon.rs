@@ -11,6 +11,7 @@ use crate::payload::may_bring_diffs;
 use crate::serve::Descriptors;
 use crate::sessions::Sessions;
 use crate::tally::Count;
+use crate::token::Token;
 use crate::waiter::{Programs, Waiter};
 use anyhow::{Context as _, Result, bail};
 use pagemesh_os::clock;
@@ -28,10 +29,6 @@ use std::time::Duration;
 mod awake;
 mod membership;
 mod start;
-mod token;
-
-pub(crate) use start::raise_limits;
-pub(crate) use token::Token;
 
 use awake::{EXPECTED, Rounds};
 
@@ -409,7 +406,7 @@ impl Daemon {
             }
             if self.ending.is_some() {
                 tracing::warn!(number, "ending at once");
-                self.driver.hands.left = true;
+                self.driver.hands.life.left = true;
                 return Ok(());
             }
             tracing::info!(number, "leaving the cluster");
@@ -426,7 +423,7 @@ impl Daemon {
             mut driver, door, ..
         } = self;
         driver.hands.acknowledge();
-        if driver.hands.handed_over {
+        if driver.hands.life.handed_over {
             door.leave();
         } else {
             driver.hands.keeper.end();
@@ -434,11 +431,11 @@ impl Daemon {
     }
 
     fn is_over(&mut self, now: u64) -> Result<bool> {
-        if self.driver.hands.handed_over {
+        if self.driver.hands.life.handed_over {
             tracing::info!("making room for another daemon");
             return Ok(true);
         }
-        if self.driver.hands.left {
+        if self.driver.hands.life.left {
             tracing::info!("ended");
             return Ok(true);
         }

@@ -4,13 +4,13 @@ mod admission;
 mod faults;
 mod processes;
 
-use crate::daemon::Token;
 use crate::hands::Hands;
 use crate::letterbox::{Letterbox, TURN};
 use crate::payload::Payload;
 use crate::tally::Count;
 use crate::tickets::{Kind, Pending};
 use crate::ticks::Ticks;
+use crate::token::Token;
 use crate::turn::Payloads;
 use pagemesh_core::{Effect, Effects, Input, Node, Request, Time};
 use pagemesh_os::clock;
@@ -72,6 +72,10 @@ const HEARING: u64 = 1_200_000_000;
 /// Effects after which nothing more is heard before they are carried out.
 const ENOUGH: usize = 4096;
 
+fn time_of(ticks: Option<Ticks>, now: Time) -> Time {
+    ticks.map_or(now, |ticks| ticks.time(now.0))
+}
+
 impl Driver {
     /// Starts the node.
     pub(crate) fn new(node: Node, hands: Hands, about: About) -> Self {
@@ -111,23 +115,23 @@ impl Driver {
 
     /// What time it is for the node.
     fn time(&self, now: Time) -> Time {
-        self.ticks.map_or(now, |ticks| ticks.time(now.0))
+        time_of(self.ticks, now)
     }
 
     /// Something happened just now, when the clock was read.
     fn feed_at(&mut self, now: Time, input: Input<'_>, payloads: Payloads<'_>) {
         let now = self.time(now);
         self.hands.recorder.input(now, &input);
-        self.hands.woken = false;
+        self.hands.faults.woken = false;
         self.step(now, input, payloads);
         self.follow_up();
     }
 
     /// Handles what is in line.
     fn follow_up(&mut self) {
-        while let Some(next) = self.hands.next.pop_front() {
-            let now = self.time(Time(clock::monotonic()));
-            self.hands.recorder.next(now);
+        let ticks = self.ticks;
+        let time = || time_of(ticks, Time(clock::monotonic()));
+        while let Some((now, next)) = self.hands.recorder.next(time) {
             self.step(now, next, Payloads::NONE);
         }
         self.hands.settle(&self.node);
@@ -159,7 +163,7 @@ impl Driver {
         let input = Input::Datagram { source, key, bytes };
         if self.heard.is_empty() {
             self.hands.recorder.input(now, &input);
-            self.hands.woken = false;
+            self.hands.faults.woken = false;
         } else {
             self.hands.recorder.join(now, &input);
         }
@@ -201,7 +205,7 @@ impl Driver {
         queue: VecDeque<Input<'static>>,
         payloads: Payloads<'_>,
     ) {
-        self.hands.next = queue;
+        self.hands.recorder.take_over(queue);
         let now = clock::monotonic();
         self.hands.carry_out_from(done, now, &mut effects, payloads);
         self.follow_up();
@@ -225,7 +229,7 @@ impl Driver {
 
     /// Whether a thread got a page in handling what came last.
     pub(crate) fn has_woken(&self) -> bool {
-        self.hands.woken
+        self.hands.faults.woken
     }
 
     /// Does what time demands; what a bad network held back goes out.

@@ -1,33 +1,34 @@
 //! The hands of the node: carry out its effects, in order and completely.
 
-use crate::faults::{Faults, Waiting};
-use crate::fuse::Fuse;
 use crate::keeper::{Kept, Tag};
-use crate::locks::Reclaimed;
 use crate::network::Network;
 use crate::note::Note;
-use crate::pages::{At, Pages};
+use crate::pages::Pages;
 use crate::payload::Payload;
+use crate::process::kill;
 use crate::races::Races;
 use crate::rank::Rank;
 use crate::receipts::Receipts;
 use crate::recorder::Recorder;
 use crate::sessions::Sessions;
 use crate::sharing::Sharing;
-use crate::stamps::Stamps;
 use crate::tally::{Count, Tally};
-use crate::threads::Threads;
 use crate::tickets::Tickets;
-use pagemesh_core::{Effect, Event, Input};
-use pagemesh_os::clock;
+use pagemesh_core::{At, Input, Reclaimed, Source};
 use pagemesh_os::poll::Poll;
-use pagemesh_wire::header::PROTOCOL_VERSION;
-use pagemesh_wire::peer::Refusal;
-use pagemesh_wire::{ClientId, MappingId, NodeId, SegmentId, SyncKey};
-use std::collections::{BTreeSet, HashSet, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use pagemesh_wire::header::Header;
+use pagemesh_wire::peer::{Message, Refusal};
+use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey};
+use std::net::SocketAddr;
 
-pub(crate) mod course;
+mod batch;
+mod diffs;
+mod event_log;
+mod executor;
+mod fault_tracker;
+
+use event_log::EventLog;
+use fault_tracker::FaultTracker;
 
 /// Everything the effects of a node act upon.
 #[derive(Debug)]
@@ -38,72 +39,42 @@ pub(crate) struct Hands {
     pub(crate) network: Network,
     /// Frames, mappings and the stash.
     pub(crate) pages: Pages,
-    /// Faults being served.
-    pub(crate) faults: Faults,
-    /// Threads that waited for pages.
-    pub(crate) threads: Threads,
-    /// The mapping that got the last page, and how often to look there for the
-    /// next fault.
-    latest: Option<(MappingId, u32)>,
-    /// A thread got a page since this was last cleared.
-    pub(crate) woken: bool,
-    /// Faults that are over and were not written down yet, and how long they took.
-    over: Vec<(At, Waiting, u64)>,
+    /// Faults being served, and the threads that wait for them.
+    pub(crate) faults: FaultTracker,
     /// Local processes.
     pub(crate) sessions: Sessions,
     /// Their requests that wait for the core.
     pub(crate) tickets: Tickets,
     /// Counters.
     pub(crate) tally: Tally,
-    /// Time stamps.
-    pub(crate) stamps: Stamps,
+    /// What is said about what happened.
+    pub(crate) events: EventLog,
     /// Who writes what, where somebody wants to know.
     pub(crate) sharing: Sharing,
+    /// Races found.
     pub(crate) races: Races,
     /// Keeps things for the next daemon.
     pub(crate) keeper: Kept,
     /// What the node is told, and how far its effects are carried out.
     pub(crate) recorder: Recorder,
-    /// Inputs that effects gave rise to, for after the effects.
-    pub(crate) next: VecDeque<Input<'static>>,
-    /// This node has left its cluster, or cannot: the daemon may end.
-    pub(crate) left: bool,
-    /// Pages that wait for memory, as far as was noted.
-    pub(crate) waiting: usize,
-    /// How often a daemon has gone on in the place of another.
-    pub(crate) takeovers: u32,
-    /// Another daemon is to go on in the place of this one.
-    pub(crate) handed_over: bool,
-    /// Pages whose loss was logged.
-    lost: HashSet<At>,
-    /// Hosts that speak another version of the protocol.
-    pub(crate) foreigners: BTreeSet<IpAddr>,
-    /// Events of the effects being carried out, and whether each came after
-    /// something that took time.
-    events: Vec<(Event, bool)>,
+    /// How this daemon follows others, and ends.
+    pub(crate) life: Life,
     /// Whether this daemon or who it wakes goes first.
     pub(crate) rank: Rank,
     /// What others are told when there is time.
     pub(crate) receipts: Receipts,
-    /// Ends this daemon between two effects, in tests.
-    pub(crate) fuse: Option<Fuse>,
-    /// Events that were not written down yet, and when they happened: a thread
-    /// that was just woken may want this very processor.
-    later: Vec<(Event, u64)>,
 }
 
-/// Lost pages logged one by one; a whole lost segment need not fill the disk.
-const LOGGED: usize = 1000;
-
-/// Hosts of other protocol versions remembered; anybody can send datagrams.
-const FOREIGNERS: usize = 16;
-
-/// A thread that got a page has come to the next after so many turns, or has
-/// something else to do.
-const LOOKS: u32 = 3;
-
-/// Faults that are over and wait to be written down.
-const LATER: usize = 64;
+/// How a daemon follows others, and ends.
+#[derive(Debug, Default)]
+pub(crate) struct Life {
+    /// This node has left its cluster, or cannot: the daemon may end.
+    pub(crate) left: bool,
+    /// How often a daemon has gone on in the place of another.
+    pub(crate) takeovers: u32,
+    /// Another daemon is to go on in the place of this one.
+    pub(crate) handed_over: bool,
+}
 
 impl Hands {
     /// Hands that have done nothing yet.
@@ -112,136 +83,37 @@ impl Hands {
             poll,
             network,
             pages,
-            faults: Faults::default(),
-            threads: Threads::default(),
-            latest: None,
-            woken: false,
-            over: Vec::new(),
+            faults: FaultTracker::default(),
             sessions: Sessions::default(),
             tickets: Tickets::default(),
             tally: Tally::default(),
-            stamps: Stamps::default(),
+            events: EventLog::default(),
             sharing: Sharing::default(),
             races: Races::default(),
             keeper: Kept::default(),
             recorder,
-            next: VecDeque::new(),
-            left: false,
-            waiting: 0,
-            takeovers: 0,
-            handed_over: false,
-            lost: HashSet::new(),
-            foreigners: BTreeSet::new(),
-            events: Vec::new(),
+            life: Life::default(),
             rank: Rank::default(),
             receipts: Receipts::default(),
-            fuse: None,
-            later: Vec::new(),
         }
-    }
-
-    fn burn(&mut self, kind: &str) {
-        if let Some(fuse) = &mut self.fuse {
-            fuse.burn(kind);
-        }
-    }
-
-    /// Writes the events down, or has it done later if a thread was woken.
-    fn emit_all(&mut self, began: u64, woken: Option<u64>) {
-        if self.events.is_empty() {
-            return;
-        }
-        let now = woken.unwrap_or_else(clock::monotonic);
-        let events = self.events.drain(..);
-        let events = events.map(|(event, acted)| (event, if acted { now } else { began }));
-        self.later.extend(events);
-        if woken.is_none() {
-            self.write_events();
-        }
-    }
-
-    fn write_events(&mut self) {
-        let mut events = std::mem::take(&mut self.later);
-        for (event, nanos) in events.drain(..) {
-            self.emit(&event, nanos);
-        }
-        self.later = events;
     }
 
     /// An input for after the effects.
     pub(crate) fn follow(&mut self, input: Input<'static>) {
-        self.recorder.follow(&input);
-        self.next.push_back(input);
+        self.recorder.follow(input);
     }
 
-    fn one(&mut self, effect: Effect, payload: Payload<'_>) {
-        match effect {
-            Effect::Protect { segment, page } => {
-                self.pages.protect((segment, page), &mut self.tally);
-            }
-            Effect::Evict {
-                segment,
-                page,
-                keep,
-            } => self.evict((segment, page), keep),
-            Effect::Fail {
-                mapping,
-                segment,
-                page,
-                why,
-            } => self.fail(mapping, (segment, page), &why),
-            Effect::ConfirmUse { segment, page } => {
-                self.write_down();
-                let used = self.threads.have_run((segment, page));
-                self.follow(Input::UseConfirmed {
-                    segment,
-                    page,
-                    used,
-                });
-            }
-            Effect::Forget { segment } => self.forget(segment),
-            Effect::LendLock {
-                key,
-                client,
-                wanted,
-            } => self.lend_lock(key, client, wanted),
-            Effect::ReclaimLock { key } => self.reclaim_lock(key),
-            Effect::Reply { ticket, reply } => {
-                // Whoever is woken may take this processor, and what is still to be
-                // sent would wait until it stops.
-                self.network.depart(&mut self.tally);
-                self.rank.before_waking();
-                self.answer(ticket, *reply);
-            }
-            Effect::SendNotice { address, notice } => {
-                self.network
-                    .send_bytes(address, &notice.encode(), &mut self.tally);
-            }
-            send @ Effect::Send { .. } => self.send(send, payload),
-            Effect::Diffs(work) => self.diff_work(work, payload),
-            Effect::Fill { .. }
-            | Effect::Map { .. }
-            | Effect::DropStash { .. }
-            | Effect::Emit(_) => {
-                unreachable!("carried out by the caller")
-            }
-        }
-    }
-
-    fn send(&mut self, effect: Effect, payload: Payload<'_>) {
-        let Effect::Send {
-            address,
-            header,
-            message,
-            page,
-        } = effect
-        else {
-            return;
-        };
+    /// Sends a page.
+    fn send(
+        &mut self,
+        (address, header): (SocketAddr, Header),
+        message: &Message,
+        page: Option<(At, Source)>,
+        payload: Payload<'_>,
+    ) {
         let (pages, sharing) = (&self.pages, &mut self.sharing);
         let append = |datagram: &mut Vec<u8>| match page {
-            Some((segment, page, source)) => {
-                let at = (segment, page);
+            Some((at, source)) => {
                 let there = pages.append(at, source, payload, datagram);
                 if there && sharing.is_on() {
                     sharing.left(at, datagram, header.from);
@@ -251,25 +123,15 @@ impl Hands {
             None => !message.carries_page(),
         };
         let tally = &mut self.tally;
-        if !self.network.send(address, header, &message, append, tally) {
+        if !self.network.send(address, header, message, append, tally) {
             tracing::error!(?page, "contents to send are not there");
         }
     }
 
-    /// The mapping where the next fault may be expected.
-    pub(crate) fn expected(&mut self) -> Option<MappingId> {
-        let (mapping, looks) = self.latest?;
-        self.latest = looks.checked_sub(1).map(|looks| (mapping, looks));
-        Some(mapping)
-    }
-
     /// Writes down what is over.
     pub(crate) fn write_down(&mut self) {
-        self.write_events();
-        for (at, waiting, took) in self.over.drain(..) {
-            self.tally.fault(took, waiting.remote);
-            self.threads.serve(at, waiting.threads());
-        }
+        self.events.write(&mut self.tally, self.life.left);
+        self.faults.write_down(&mut self.tally);
     }
 
     fn evict(&mut self, at: At, keep: bool) {
@@ -280,29 +142,12 @@ impl Hands {
 
     /// A page is gone from here.
     fn taken_away(&mut self, at: At) {
-        self.threads.forget(at);
-        if !self.faults.is_empty() {
-            for id in self.pages.ids_of(at.0) {
-                self.faults.outdate((*id, at.1));
-            }
-        }
+        self.faults.taken_away(at, self.pages.ids_of(at.0));
     }
 
     fn fail(&mut self, mapping: MappingId, at: At, why: &Refusal) {
-        self.faults.end((mapping, at.1));
-        if self.lost.len() < LOGGED && self.lost.insert(at) {
-            let cure = match why {
-                Refusal::NodeGone(NodeId::COORDINATOR) => {
-                    "let the first node's daemon go on, or end all daemons and start anew"
-                }
-                Refusal::NodeGone(_) => "the page is lost: go on without it, or make a new segment",
-                _ => "restart this node's daemon",
-            };
-            tracing::error!(
-                segment = %at.0, home = %at.0.home(), page = %at.1, %why, cure,
-                "an access cannot be served; the process gets SIGBUS",
-            );
-        }
+        self.faults.open.end((mapping, at.1));
+        self.events.cannot_be_served(at, why);
         if self.pages.poison(mapping, at) {
             return;
         }
@@ -359,47 +204,15 @@ impl Hands {
         }
     }
 
-    fn reclaim_lock(&mut self, key: SyncKey) {
+    fn reclaim_lock(&mut self, key: SyncKey) -> Reclaimed {
         let segment = self.pages.segments.get(key.segment);
         let reclaimed = segment.map_or(Reclaimed::Broken, |segment| {
             segment.locks.reclaim(key.number)
         });
         // Back already, which the daemon before could not say any more.
-        let reclaimed = match reclaimed {
+        match reclaimed {
             Reclaimed::Broken if self.pages.again => Reclaimed::Back,
             other => other,
-        };
-        if reclaimed != Reclaimed::Marked {
-            self.follow(Input::LockReturned {
-                key,
-                recovered: reclaimed == Reclaimed::Broken,
-            });
-        }
-    }
-
-    /// Counts, stamps and logs an event.
-    fn emit(&mut self, event: &Event, nanos: u64) {
-        self.tally.event(event);
-        self.stamps.event(event, nanos);
-        match event {
-            Event::ForeignVersion { source, version } => self.foreign(*source, *version),
-            Event::Admitted { node } => tracing::info!(%node, "admitted to the cluster"),
-            Event::Joined { node } => tracing::info!(%node, "joined"),
-            Event::Left { node } => tracing::info!(%node, "left"),
-            Event::Died { node } => tracing::warn!(%node, "does not answer; declared dead"),
-            Event::Expelled {} if self.left => tracing::info!("not a member any more"),
-            Event::Expelled {} => tracing::error!("not a member of the cluster (any more)"),
-            other => tracing::trace!(?other),
-        }
-    }
-
-    /// Somebody speaks another version: said once for each host.
-    fn foreign(&mut self, source: SocketAddr, version: u8) {
-        if self.foreigners.len() < FOREIGNERS && self.foreigners.insert(source.ip()) {
-            tracing::warn!(
-                %source, version, ours = PROTOCOL_VERSION,
-                "a daemon speaks another version of the protocol: install the same release everywhere",
-            );
         }
     }
 
@@ -412,16 +225,13 @@ impl Hands {
         if is_quiet {
             self.pages.changes.slots_mut().look_ahead();
         }
-        if self.faults.has_unseen() {
-            let threads = &mut self.threads;
-            self.faults.look(|thread| threads.look(thread));
-        }
+        self.faults.look();
     }
 
     /// While a page is on its way that a thread waits for: its frame gets its memory, so that it is
     /// placed sooner when it has come.
     pub(crate) fn prepare(&mut self) {
-        if let Some((mapping, page)) = self.faults.wants_memory() {
+        if let Some((mapping, page)) = self.faults.open.wants_memory() {
             self.pages.prepare(mapping, page);
         }
     }
@@ -432,21 +242,24 @@ impl Hands {
             return false;
         };
         let _ = self.poll.remove(&mapping.uffd);
-        self.faults.forget(id);
+        self.faults.open.forget(id);
         true
+    }
+
+    /// Something else is to be done: receipts wait, if they have not for too long.
+    pub(crate) fn acknowledge_if_due(&mut self) {
+        if self.receipts.are_due() {
+            self.acknowledge();
+        }
+    }
+
+    /// Sends all receipts.
+    pub(crate) fn acknowledge(&mut self) {
+        self.receipts.leave(&mut self.network, &mut self.tally);
     }
 
     /// Counts.
     pub(crate) fn count(&mut self, count: Count, amount: u64) {
         self.tally.add(count, amount);
-    }
-}
-
-/// Ends a process by SIGBUS.
-pub(crate) fn kill(process: i32) {
-    if let Some(process) = rustix::process::Pid::from_raw(process)
-        && process.as_raw_nonzero().get() > 0
-    {
-        let _ = rustix::process::kill_process(process, rustix::process::Signal::BUS);
     }
 }

@@ -2,11 +2,11 @@
 //! program that had it, and so has all that was mapped; but what System V is to undo
 //! at the end of the process waits for that end (semop(2)).
 
-use crate::daemon::Token;
 use crate::driver::Driver;
 use crate::keeper::Tag;
 use crate::note::Note;
-use crate::session::Opening;
+use crate::opening::Opening;
+use crate::token::Token;
 use pagemesh_core::Input;
 use pagemesh_os::process::Process;
 use pagemesh_wire::ClientId;

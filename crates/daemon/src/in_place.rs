@@ -1,8 +1,9 @@
 //! Changes of others that go into a frame while threads of this node use it.
 
 use crate::changes::key;
-use crate::pages::{At, Pages};
+use crate::pages::Pages;
 use crate::tally::Tally;
+use pagemesh_core::At;
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_twins::{DiffKey, Error, Keep};
 use pagemesh_wire::peer::{DiffName, Rule};

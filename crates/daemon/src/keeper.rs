@@ -10,6 +10,7 @@
 //! A packet sent to the keeper survives its sender, so nothing is acknowledged.
 
 mod holder;
+mod items;
 mod kept;
 mod link;
 mod mourning;

@@ -1,6 +1,7 @@
 //! The lock words of a segment on this node: who has which slot, where tokens are.
 
 use crate::note::Note;
+use pagemesh_core::Reclaimed;
 use pagemesh_os::area::LockArea;
 use pagemesh_wire::lockword::{LockWord, SLOT_LIMIT};
 use pagemesh_wire::{ClientId, SegmentId, SyncKey};
@@ -13,17 +14,6 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 pub(crate) struct Locks {
     area: LockArea,
     slots: HashMap<u64, u32>,
-}
-
-/// What came of asking for a lent token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reclaimed {
-    /// Nobody held the lock: the token is back.
-    Back,
-    /// Held; the holder will tell when it releases.
-    Marked,
-    /// The word was destroyed by some process: nobody knows who held the lock.
-    Broken,
 }
 
 impl Locks {

@@ -4,7 +4,7 @@
 //! What has a descriptor is not noted; the keeper has it. But whether the node
 //! has heard of a mapping, only the journal knows.
 
-use crate::session::Opening;
+use crate::opening::Opening;
 use crate::tickets::Pending;
 use pagemesh_wire::local::Reply;
 use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey, Ticket};

@@ -6,14 +6,14 @@
 //! every error is followed by a wake; the thread then tries again and its fault
 //! comes anew.
 
-use crate::changes::Changes;
 use crate::mapping::{Mapping, Mappings};
 use crate::payload::Payload;
 use crate::segment::{Segment, Segments};
+use crate::shelf::Changes;
 use crate::stash::Stash;
 use crate::tally::{Count, Tally};
 use crate::waiting_room::WaitingRoom;
-use pagemesh_core::{Rights, Source};
+use pagemesh_core::{At, Rights, Source};
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_os::uffd::{FaultKind, Outcome};
 use pagemesh_wire::{MappingId, PageIndex, SegmentId};
@@ -51,9 +51,6 @@ pub(crate) enum Fresh {
     /// Contents with diffs applied.
     Merged(Box<PageBytes>),
 }
-
-/// One page.
-pub(crate) type At = (SegmentId, PageIndex);
 
 const ZEROS: &PageBytes = &[0; PAGE];
 const LENGTH: u64 = PAGE as u64;

@@ -2,7 +2,8 @@
 //! together, and those for pages of one segment in one message. Sending one takes half as long as the question of a thread that has just
 //! got what it waited for and comes for more at once.
 
-use crate::hands::Hands;
+use crate::network::Network;
+use crate::tally::Tally;
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::Message;
 use std::net::SocketAddr;
@@ -35,38 +36,26 @@ impl Receipts {
         }
     }
 
-    /// Whether they have waited long enough.
-    fn are_due(&mut self) -> bool {
-        self.turns += u32::from(!self.waiting.is_empty());
-        self.turns >= TURNS || self.count >= MOST
-    }
-}
-
-impl Hands {
-    /// Something else is to be done: receipts wait, if they have not for too long.
-    pub(crate) fn acknowledge_if_due(&mut self) {
-        if self.receipts.are_due() {
-            self.acknowledge();
-        }
-    }
-
-    /// Sends all receipts.
-    pub(crate) fn acknowledge(&mut self) {
-        (self.receipts.turns, self.receipts.count) = (0, 0);
-        if self.receipts.waiting.is_empty() {
+    /// All of them leave.
+    pub(crate) fn leave(&mut self, network: &mut Network, tally: &mut Tally) {
+        (self.turns, self.count) = (0, 0);
+        if self.waiting.is_empty() {
             return;
         }
-        let mut waiting = std::mem::take(&mut self.receipts.waiting);
-        let (network, tally) = (&mut self.network, &mut self.tally);
-        for at in 0..waiting.len() {
-            let (to, header, message) = &waiting[at];
-            let next = waiting.get(at + 1);
+        for at in 0..self.waiting.len() {
+            let (to, header, message) = &self.waiting[at];
+            let next = self.waiting.get(at + 1);
             network.expect_more(next.is_some_and(|(next, ..)| next == to));
             network.send(*to, *header, message, |_| true, tally);
         }
         network.depart(tally);
-        waiting.clear();
-        self.receipts.waiting = waiting;
+        self.waiting.clear();
+    }
+
+    /// Whether they have waited long enough.
+    pub(crate) fn are_due(&mut self) -> bool {
+        self.turns += u32::from(!self.waiting.is_empty());
+        self.turns >= TURNS || self.count >= MOST
     }
 }
 

@@ -1,11 +1,13 @@
 //! The flight recorder: what the node did, for those who must find out why, and
 //! for a daemon that takes the place of this one.
 
+use crate::fuse::Fuse;
 use crate::note::Note;
 use anyhow::{Context as _, Result};
 use pagemesh_core::{Input, Node, Time};
 use pagemesh_os::region::{Region, Shape};
 use pagemesh_recorder::{Dump, DumpError, Journal, Recovered, recover};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -23,9 +25,16 @@ const SPACE: Shape = Shape {
     bytes: 0,
 };
 
-/// The journal of the node, if there is one.
-#[derive(Debug)]
-pub(crate) struct Recorder(Option<Journal<Region>>);
+/// What the node is told, and how far its effects are carried out.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    /// The journal of the node, if there is one.
+    journal: Option<Journal<Region>>,
+    /// Inputs that effects gave rise to, for after the effects.
+    next: VecDeque<Input<'static>>,
+    /// Ends this daemon between two effects, in tests.
+    pub(crate) fuse: Option<Fuse>,
+}
 
 impl Recorder {
     /// Starts to record a node.
@@ -35,7 +44,7 @@ impl Recorder {
     pub(crate) fn begin(node: &Node) -> io::Result<Self> {
         let region = Region::create("pagemesh-journal", SPACE)?;
         let journal = Journal::begin(region, LOG, node, &[]).map_err(io::Error::other)?;
-        Ok(Self(Some(journal)))
+        Ok(Self::with(journal))
     }
 
     /// Goes on where the daemon before stopped, and tells where that was.
@@ -46,25 +55,32 @@ impl Recorder {
         let region = Region::map(fd, SPACE).context("the journal cannot be read")?;
         let recovered = recover(region.words())?;
         let journal = Journal::resume(region, LOG, &recovered);
-        Ok((Self(Some(journal)), recovered))
+        Ok((Self::with(journal), recovered))
+    }
+
+    fn with(journal: Journal<Region>) -> Self {
+        Self {
+            journal: Some(journal),
+            ..Self::default()
+        }
     }
 
     /// What to keep for the next daemon.
     pub(crate) fn memory(&self) -> Option<BorrowedFd<'_>> {
-        let journal = self.0.as_ref()?;
+        let journal = self.journal.as_ref()?;
         Some(journal.memory().as_fd())
     }
 
     /// Something to remember; it counts together with what comes next.
     pub(crate) fn note(&mut self, note: &Note) {
-        if let Some(journal) = &mut self.0 {
+        if let Some(journal) = &mut self.journal {
             journal.note(&note.encode());
         }
     }
 
     /// What was noted counts from now on.
     pub(crate) fn publish(&mut self) {
-        if let Some(journal) = &mut self.0 {
+        if let Some(journal) = &mut self.journal {
             journal.publish();
         }
     }
@@ -72,18 +88,18 @@ impl Recorder {
     /// Starts a new log, so that another build of the same format may go on.
     /// False if nothing is recorded.
     pub(crate) fn renew(&mut self, node: &Node, registry: &[u8]) -> bool {
-        let journal = self.0.as_mut();
+        let journal = self.journal.as_mut();
         journal.is_some_and(|journal| journal.snapshot(node, registry).is_ok())
     }
 
     /// Records nothing.
     pub(crate) fn off() -> Self {
-        Self(None)
+        Self::default()
     }
 
     /// The node is about to handle this.
     pub(crate) fn input(&mut self, now: Time, input: &Input<'_>) {
-        if let Some(journal) = &mut self.0 {
+        if let Some(journal) = &mut self.journal {
             journal.input(now, input.clone());
         }
     }
@@ -91,55 +107,71 @@ impl Recorder {
     /// The node is about to handle this, too, which came together with the input
     /// before.
     pub(crate) fn join(&mut self, now: Time, input: &Input<'_>) {
-        if let Some(journal) = &mut self.0 {
+        if let Some(journal) = &mut self.journal {
             journal.join(now, input.clone());
         }
     }
 
-    /// The node is about to handle what is first in line.
-    pub(crate) fn next(&mut self, now: Time) {
-        if let Some(journal) = &mut self.0 {
+    /// The first in line, which the node is about to handle.
+    pub(crate) fn next(&mut self, now: impl FnOnce() -> Time) -> Option<(Time, Input<'static>)> {
+        let next = self.next.pop_front()?;
+        let now = now();
+        if let Some(journal) = &mut self.journal {
             journal.next(now);
         }
+        Some((now, next))
+    }
+
+    /// The daemon before left this line.
+    pub(crate) fn take_over(&mut self, line: VecDeque<Input<'static>>) {
+        self.next = line;
     }
 
     /// An effect gave rise to an input, which gets in line.
-    pub(crate) fn follow(&mut self, input: &Input<'_>) {
-        if let Some(journal) = &mut self.0 {
+    pub(crate) fn follow(&mut self, input: Input<'static>) {
+        if let Some(journal) = &mut self.journal {
             journal.follow(input.clone());
+        }
+        self.next.push_back(input);
+    }
+
+    /// An effect of this kind was carried out, or it was noted that it was.
+    pub(crate) fn burn(&mut self, kind: &str) {
+        if let Some(fuse) = &mut self.fuse {
+            fuse.burn(kind);
         }
     }
 
     /// So many effects of the input have been carried out.
     pub(crate) fn progress(&mut self, done: usize) {
-        if let Some(journal) = &mut self.0 {
+        if let Some(journal) = &mut self.journal {
             journal.progress(u32::try_from(done).unwrap_or(u32::MAX));
         }
     }
 
     /// Nothing is left to do: starts a new log if the present one is long.
-    /// `registry` tells what the daemon has beside the node.
-    pub(crate) fn settle(&mut self, node: &Node, registry: impl FnOnce() -> Vec<u8>) {
+    /// `registry` is what the daemon has beside the node.
+    pub(crate) fn settle(&mut self, node: &Node, registry: &[u8]) {
         if self.is_due()
-            && let Some(journal) = &mut self.0
-            && journal.snapshot(node, &registry()).is_err()
+            && let Some(journal) = &mut self.journal
+            && journal.snapshot(node, registry).is_err()
         {
             tracing::warn!(
                 "this node knows too many pages for its flight recorder, which is off from now on"
             );
-            self.0 = None;
+            self.journal = None;
         }
     }
 
     /// Whether [`Recorder::settle`] has something to do.
     pub(crate) fn is_due(&self) -> bool {
-        let journal = self.0.as_ref();
+        let journal = self.journal.as_ref();
         journal.is_some_and(|journal| journal.is_long() || journal.is_stopped())
     }
 
     /// There is time: gets ready for what comes next.
     pub(crate) fn look_ahead(&self) {
-        if let Some(journal) = &self.0 {
+        if let Some(journal) = &self.journal {
             journal.look_ahead();
         }
     }
@@ -150,7 +182,7 @@ impl Recorder {
     /// # Errors
     /// If nothing is recorded.
     pub(crate) fn dump(&self, node: Option<&Node>, why: &str) -> Result<Vec<u8>, DumpError> {
-        let journal = self.0.as_ref().ok_or(DumpError::Nothing)?;
+        let journal = self.journal.as_ref().ok_or(DumpError::Nothing)?;
         Ok(Dump::take(journal.memory().as_ref(), node, why)?.to_bytes())
     }
 
@@ -240,7 +272,7 @@ mod tests {
     fn a_recorder_that_is_off_has_nothing_to_tell() {
         let mut recorder = Recorder::off();
         recorder.input(Time(1), &Input::Deadline);
-        recorder.settle(&node(), Vec::new);
+        recorder.settle(&node(), &[]);
         assert_eq!(recorder.dump(None, ""), Err(DumpError::Nothing));
     }
 }

@@ -3,8 +3,8 @@
 use crate::hands::Hands;
 use crate::keeper::Tag;
 use crate::note::Note;
-use crate::recorder::Recorder;
-use crate::session::{Opening, Session};
+use crate::opening::Opening;
+use crate::session::Session;
 use crate::tally::Count;
 use pagemesh_core::Node;
 use pagemesh_wire::local::Reply;
@@ -20,12 +20,10 @@ impl Hands {
 
     /// Nothing is left to do for now.
     pub(crate) fn settle(&mut self, node: &Node) {
-        if !self.recorder.is_due() {
-            return;
+        if self.recorder.is_due() {
+            let registry = self.registry();
+            self.recorder.settle(node, &registry);
         }
-        let mut recorder = std::mem::replace(&mut self.recorder, Recorder::off());
-        recorder.settle(node, || self.registry());
-        self.recorder = recorder;
     }
 
     /// Answers a process.
@@ -60,9 +58,7 @@ impl Hands {
     /// Whether contents are where the next daemon will not find them: it must
     /// know, lest it takes their pages for zeros.
     pub(crate) fn note_waiting(&mut self) {
-        let pages = self.pages.waiting.len();
-        if pages != self.waiting {
-            self.waiting = pages;
+        if let Some(pages) = self.pages.waiting.news() {
             self.note(&Note::Waiting { pages });
         }
     }
@@ -175,8 +171,8 @@ impl Hands {
                 self.with(client, |session| session.restore_packet(packet));
             }
             Note::Flushed { client, count } => self.with(client, |session| session.flushed(count)),
-            Note::Waiting { pages } => self.waiting = pages,
-            Note::TakenOver { times } => self.takeovers = times,
+            Note::Waiting { pages } => self.pages.waiting.was_noted(pages),
+            Note::TakenOver { times } => self.life.takeovers = times,
             Note::Numbers {
                 client,
                 mapping,
@@ -203,9 +199,9 @@ impl Hands {
             mapping: self.pages.mappings.last(),
             ticket: self.tickets.last(),
         }];
-        let times = self.takeovers;
+        let times = self.life.takeovers;
         notes.push(Note::TakenOver { times });
-        let pages = self.waiting;
+        let pages = self.pages.waiting.noted();
         notes.push(Note::Waiting { pages });
         let asked = |(ticket, pending)| Note::Asked { ticket, pending };
         notes.extend(self.tickets.iter().map(asked));

@@ -2,7 +2,8 @@
 //! Those that were not need not be named to others.
 
 use crate::driver::Driver;
-use crate::pages::{At, Pages};
+use crate::pages::Pages;
+use pagemesh_core::At;
 use pagemesh_core::Input;
 use pagemesh_os::memfd::PAGE;
 use pagemesh_wire::SegmentId;
@@ -31,8 +32,7 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::changes::Changes;
-    use crate::shelf::Shelf;
+    use crate::shelf::{Changes, Shelf};
     use crate::stash::Stash;
     use pagemesh_wire::PageIndex;
 

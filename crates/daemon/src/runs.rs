@@ -7,7 +7,7 @@
 //! the last page of a run stand only effects that touch neither frames nor the stash,
 //! or that send a page of the run whose turn has come.
 
-use crate::pages::At;
+use pagemesh_core::At;
 use pagemesh_core::Effect;
 use pagemesh_wire::PageIndex;
 

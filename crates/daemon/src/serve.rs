@@ -220,10 +220,12 @@ impl Driver {
             Request::Unlock { key } => self.unlock(Asked { client, number }, key),
             Request::Counters => Ok(Some(Reply::Counters(self.counters()))),
             Request::Stamp { tag } => {
-                self.hands.stamps.push(StampKind::Program, tag);
+                self.hands.events.stamps.push(StampKind::Program, tag);
                 Ok(Some(Reply::Done))
             }
-            Request::Stamps { from } => Ok(Some(Reply::Stamps(self.hands.stamps.since(from)))),
+            Request::Stamps { from } => {
+                Ok(Some(Reply::Stamps(self.hands.events.stamps.since(from))))
+            }
             Request::WatchSharing { name, on } => {
                 self.check_master(client)?;
                 let info = self.node.segment_named(&name).ok_or(Refusal::NotFound)?;
@@ -450,7 +452,7 @@ impl Driver {
         if !self.hands.recorder.renew(&self.node, &registry) {
             return cannot("this daemon has no journal (--recorder off), so nobody can go on");
         }
-        self.hands.handed_over = true;
+        self.hands.life.handed_over = true;
         Ok(Some(Reply::Done))
     }
 }

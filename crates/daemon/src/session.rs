@@ -1,12 +1,12 @@
 //! One connected process.
 
 use crate::note::Note;
+use crate::opening::Opening;
 use pagemesh_os::process::Process;
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::local::{Caller, MAX_PACKET, Reply, ReplyPacket};
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, MappingId, SegmentId};
-use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,17 +36,6 @@ pub(crate) struct Session {
     /// Its parent made its connection.
     child: bool,
     outbox: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
-}
-
-/// How a process has a segment open.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Opening {
-    /// How often.
-    pub(crate) count: u32,
-    /// It may write.
-    pub(crate) write: bool,
-    /// Pages the segment has.
-    pub(crate) size: pagemesh_wire::ByteLen,
 }
 
 /// Packets kept for a process that does not read; then it is cut off.

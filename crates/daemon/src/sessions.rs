@@ -1,9 +1,9 @@
 //! All connected processes.
 
-use crate::daemon::Token;
 use crate::hatches::Hatches;
 use crate::note::Note;
 use crate::session::{Sent, Session};
+use crate::token::Token;
 use pagemesh_os::poll::Poll;
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::ClientId;

@@ -6,7 +6,7 @@
 //! changed was written here. A store of the value that was there is not seen, nor
 //! are loads.
 
-use crate::pages::At;
+use pagemesh_core::At;
 use pagemesh_core::Source;
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_wire::header::HEADER_SIZE;

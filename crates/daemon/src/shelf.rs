@@ -6,12 +6,15 @@
 
 use pagemesh_os::memfd::PAGE;
 use pagemesh_os::region::{Region, Shape};
-use pagemesh_twins::{DiffKey, Full, Label, Slots};
+use pagemesh_twins::{DiffKey, Full, Label, Slots, Store};
 use pagemesh_wire::{NodeId, PageIndex, SegmentId};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Twins and diffs of this node.
+pub(crate) type Changes = Store<Shelf>;
 
 /// Room for labelled bytes.
 #[derive(Debug)]

@@ -5,7 +5,6 @@
 //! waited in line. Then threads that wait for pages are woken: their faults may
 //! have been read by the dead, and come again (docs/design/kernel.md, "A daemon that dies").
 
-use crate::changes::Changes;
 use crate::driver::{About, Driver};
 use crate::forks::WELCOME;
 use crate::hands::Hands;
@@ -19,6 +18,7 @@ use crate::options::Options;
 use crate::pages::Pages;
 use crate::recorder::Recorder;
 use crate::serve::Descriptors;
+use crate::shelf::Changes;
 use crate::shelf::Shelf;
 use crate::stash::Stash;
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -231,13 +231,16 @@ impl Estate {
         if let Some(id) = hands.pages.mappings.missing() {
             bail!("nobody kept mapping {id}");
         }
-        if hands.waiting > 0 {
-            bail!("{} pages waited for memory and are lost", hands.waiting);
+        if hands.pages.waiting.noted() > 0 {
+            bail!(
+                "{} pages waited for memory and are lost",
+                hands.pages.waiting.noted()
+            );
         }
         hands.join_mappings()?;
         hands.drop_needless(&kept);
-        hands.takeovers += 1;
-        let times = hands.takeovers;
+        hands.life.takeovers += 1;
+        let times = hands.life.takeovers;
         hands.note(&Note::TakenOver { times });
         Ok(hands)
     }

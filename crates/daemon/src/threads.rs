@@ -3,7 +3,7 @@
 //! The kernel counts a thread's turns on a processor. The count is read while
 //! the thread waits, when there is time, and again when the core asks.
 
-use crate::pages::At;
+use pagemesh_core::At;
 use pagemesh_os::threadstat::ThreadStat;
 use std::collections::HashMap;
 

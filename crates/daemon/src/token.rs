@@ -38,7 +38,7 @@ impl Token {
         (kind << Self::KIND) | number
     }
 
-    pub(super) fn decode(token: u64) -> Option<Self> {
+    pub(crate) fn decode(token: u64) -> Option<Self> {
         let number = token & ((1 << Self::KIND) - 1);
         match token >> Self::KIND {
             1 => Some(Self::Network),

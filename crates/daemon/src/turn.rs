@@ -2,10 +2,9 @@
 //! the effects of all are carried out, in order. So pages that come one behind the
 //! other are placed by one call of the kernel.
 
-use crate::hands::course::Fill;
-use crate::pages::{At, Fresh};
+use crate::pages::Fresh;
 use crate::payload::Payload;
-use pagemesh_core::{Rights, Source};
+use pagemesh_core::{At, Rights, Source};
 use pagemesh_os::memfd::PageBytes;
 use pagemesh_recorder::Heard;
 use pagemesh_wire::header::HEADER_SIZE;
@@ -57,6 +56,16 @@ impl<'a> Payloads<'a> {
             Self::One(_) => &[],
         }
     }
+}
+
+/// Contents on their way into a frame. If a mapping wants them next, both are
+/// done by one call of the kernel, straight from the receive buffer.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    pub(crate) at: At,
+    pub(crate) fresh: Fresh,
+    /// Which effect asked for it.
+    pub(crate) index: usize,
 }
 
 /// Neighbouring pages that came with neighbouring datagrams and go into one mapping.

@@ -1,7 +1,8 @@
 //! A daemon that stays awake: who goes first, and who is looked at.
 
-use super::{DATAGRAMS, Daemon, Token};
+use super::{DATAGRAMS, Daemon};
 use crate::crowd::GIVEN_WAY;
+use crate::token::Token;
 use crate::waiter::Programs;
 use anyhow::Result;
 use pagemesh_os::{clock, cpu};

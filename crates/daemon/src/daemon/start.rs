@@ -1,8 +1,7 @@
 //! How a daemon starts: as a new node, or in the place of another daemon.
 
 use super::awake::Rounds;
-use super::{Daemon, Token, WANTED_BUFFER};
-use crate::changes::Changes;
+use super::{Daemon, WANTED_BUFFER};
 use crate::circulars::Circulars;
 use crate::door::Door;
 use crate::driver::{About, Driver};
@@ -14,13 +13,16 @@ use crate::letterbox::Letterbox;
 use crate::network::Network;
 use crate::options::Options;
 use crate::pages::Pages;
+use crate::process::raise_limits;
 use crate::rank::Rank;
 use crate::recorder::Recorder;
 use crate::sealing::Sealing;
+use crate::shelf::Changes;
 use crate::shelf::Shelf;
 use crate::stash::Stash;
 use crate::takeover::{self, Estate, Ground};
 use crate::ticks::Ticks;
+use crate::token::Token;
 use crate::waiter::Waiter;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use pagemesh_core::{Config, Node, Pace, Start};
@@ -80,7 +82,7 @@ impl Daemon {
         let mut hands = Hands::new(Poll::new()?, network, pages, recorder);
         hands.pages.unprotected = options.unprotected;
         hands.races.looked_for = options.check_races;
-        hands.fuse.clone_from(&options.fuse);
+        hands.recorder.fuse.clone_from(&options.fuse);
         if let Some(keeping) = &options.keeping {
             keep(keeping, &options.socket, &mut hands, &listener, &letterbox);
         }
@@ -116,7 +118,7 @@ impl Daemon {
         let network = network(options, udp, identity)?;
         let mut hands = estate.hands(Poll::new()?, network, pages, recorder, &mut recovered)?;
         hands.races.looked_for = options.check_races;
-        hands.fuse.clone_from(&options.fuse);
+        hands.recorder.fuse.clone_from(&options.fuse);
         let driver = Driver::go_on(recovered, hands, about, &letterbox)?;
         let mut daemon = Self::assemble(options, signals, listener, letterbox, driver)?;
         // First what came meanwhile: else all others would seem to be silent.
@@ -404,14 +406,4 @@ fn check_pages() -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// Every mapping takes a descriptor.
-pub(crate) fn raise_limits() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::debug!(%error, "the limit of descriptors stays");
-    }
 }

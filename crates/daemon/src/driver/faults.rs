@@ -18,7 +18,7 @@ impl Driver {
     /// there takes less time than asking the kernel where something happened.
     /// Whether that was so.
     pub(crate) fn next_fault(&mut self) -> bool {
-        let expected = self.hands.expected();
+        let expected = self.hands.faults.expected();
         expected.is_some_and(|id| self.faults(id, false))
     }
 
@@ -74,7 +74,7 @@ impl Driver {
             self.feed_at(Time(now), input, Payloads::NONE);
         }
         for (page, _) in faults.drain(..) {
-            self.hands.faults.note_remote((id, page));
+            self.hands.faults.open.note_remote((id, page));
         }
         self.stopped = faults;
     }
@@ -91,12 +91,15 @@ impl Driver {
             Access::Read
         };
         let thread = Thread::new(process, fault.thread);
-        self.hands.faults.note((id, page), fault.kind, thread, now);
+        self.hands
+            .faults
+            .open
+            .note((id, page), fault.kind, thread, now);
         Some((page, access))
     }
 
     /// Whether any thread waits for a page.
     pub(crate) fn is_waited_for(&self) -> bool {
-        !self.hands.faults.is_empty()
+        !self.hands.faults.open.is_empty()
     }
 }

@@ -47,7 +47,7 @@ impl Driver {
             self.hands.unmap(*mapping);
         }
         self.hands.tickets.forget(client);
-        self.hands.threads.bury(session.caller.pid);
+        self.hands.faults.threads.bury(session.caller.pid);
         // All of it or nothing, should we end in between.
         self.hands.note(&Note::Gone { client });
         for key in self.locks_of(client) {
@@ -84,7 +84,7 @@ impl Driver {
 
     /// What the programs of this host are doing.
     pub(crate) fn programs(&self) -> Programs {
-        let (faults, sessions) = (&self.hands.faults, &self.hands.sessions);
+        let (faults, sessions) = (&self.hands.faults.open, &self.hands.sessions);
         let mut sharing = sessions
             .iter()
             .map(|(_, session)| session)

@@ -1,5 +1,6 @@
 //! The keeper's process.
 
+use super::items::{Item, Items};
 use super::mourning::Mourning;
 use super::words::{Answer, Order, PACKET, Tag, VERSION, decode, encode};
 use anyhow::{Context as _, Result};
@@ -12,15 +13,6 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
-
-/// Something kept, and what goes with it.
-pub(super) struct Item {
-    pub(super) note: Vec<u8>,
-    pub(super) fd: OwnedFd,
-}
-
-/// Everything kept, by name.
-pub(super) type Items = BTreeMap<Tag, Item>;
 
 /// How long a new daemon may take to take something.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -70,7 +62,7 @@ fn stand_alone() {
     let _ = std::env::set_current_dir("/");
     // Where it is allowed: small, and everything depends on it.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
-    crate::daemon::raise_limits();
+    crate::process::raise_limits();
 }
 
 struct Holder {

@@ -5,7 +5,7 @@
 //! that is only here may be changed by nobody else, but that others changed a
 //! page which can still be read here, nobody could tell any more.
 
-use super::holder::Items;
+use super::items::Items;
 use super::words::{Tag, Whole, decode};
 use anyhow::Result;
 use pagemesh_os::memfd::{Memfd, PAGE};
@@ -133,7 +133,7 @@ impl Left {
             // Poisoned already, for another thread.
             Outcome::AlreadyThere => drop(self.uffd.wake(address, LENGTH)),
             // Kernels before 6.6 cannot make one page fail; a hang would be worse.
-            _ => crate::hands::kill(self.process),
+            _ => crate::process::kill(self.process),
         }
     }
 }

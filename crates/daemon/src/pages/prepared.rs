@@ -1,7 +1,8 @@
 //! Frames that get their memory while the contents are on their way.
 
-use super::{At, Pages};
+use super::Pages;
 use crate::blank::BLANK;
+use pagemesh_core::At;
 use pagemesh_wire::{MappingId, PageIndex};
 
 impl Pages {
@@ -36,8 +37,8 @@ impl Pages {
 mod tests {
     use super::super::Fresh;
     use super::*;
-    use crate::changes::Changes;
     use crate::payload::Payload;
+    use crate::shelf::Changes;
     use crate::shelf::Shelf;
     use crate::stash::Stash;
     use pagemesh_core::Source;

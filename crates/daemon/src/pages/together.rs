@@ -1,12 +1,13 @@
 //! The same for neighbouring pages at once, in one call of the kernel for all of them
 //! where that can be; else one by one.
 
-use super::{At, Pages};
+use super::Pages;
 use crate::mapping::Mapping;
 use crate::runs::Run;
 use crate::segment::Segment;
 use crate::stash::Stash;
 use crate::tally::{Count, Tally};
+use pagemesh_core::At;
 use pagemesh_core::Rights;
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_os::uffd::Outcome;
@@ -63,7 +64,7 @@ impl Pages {
     /// As [`Pages::evict`]. The pages are all kept, or none is.
     pub(crate) fn evict_run(&mut self, run: &Run, keep: bool, tally: &mut Tally) {
         // What a daemon before may have done by half, or has no frame, needs a closer look.
-        if self.again || self.waiting.len() > 0 {
+        if self.again || !self.waiting.is_empty() {
             return run.pages().for_each(|at| self.evict(at, keep, tally));
         }
         if keep {

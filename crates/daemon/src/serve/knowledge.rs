@@ -72,7 +72,7 @@ impl Driver {
             fault_p99,
             problems: self.problems(Time(now)),
             keeper: keeper.and_then(|id| u32::try_from(id).ok()).unwrap_or(0),
-            takeovers: self.hands.takeovers,
+            takeovers: self.hands.life.takeovers,
         }
     }
 
@@ -113,7 +113,7 @@ impl Driver {
                 problems.push(format!("the first node has been silent for {seconds} s"));
             }
         }
-        for host in &self.hands.foreigners {
+        for host in self.hands.events.foreigners() {
             problems.push(format!(
                 "a daemon on {host} speaks another version of the protocol (this one speaks \
                  {PROTOCOL_VERSION}) and cannot take part: install the same release on all nodes"

@@ -6,7 +6,7 @@ use crate::driver::Driver;
 use crate::keeper::Tag;
 use crate::mapping::{Mapping, Place};
 use crate::note::Note;
-use crate::session::Opening;
+use crate::opening::Opening;
 use pagemesh_core::Input;
 use pagemesh_os::uffd::Uffd;
 use pagemesh_wire::local::Reply;

@@ -1,0 +1,204 @@
+//! Twins and diffs of pages of policy `release`: what the core wants done about
+//! them, which it never sees.
+//!
+//! What cannot be done is never passed over: where stores would be lost, or a page
+//! would have wrong contents, processes that touch it get SIGBUS.
+
+use super::Hands;
+use super::batch::EffectBatch;
+use super::executor::Done;
+use crate::changes::key;
+use crate::pages::Fresh;
+use crate::tally::Count;
+use pagemesh_core::{Afterwards, At, DiffBatch, DiffExecutor, Source};
+use pagemesh_twins::{Error, Keep};
+use pagemesh_wire::header::{HEADER_SIZE, MAX_DATAGRAM};
+use pagemesh_wire::local::RaceLine;
+use pagemesh_wire::peer::{DiffName, Diffs, Message, Rule};
+use pagemesh_wire::{SegmentId, VectorTime};
+
+/// Bytes of diffs in one datagram: with the header, the names and a seal they fit.
+const TOGETHER: usize = MAX_DATAGRAM - HEADER_SIZE - 1024;
+
+const _: () = assert!(TOGETHER > pagemesh_diff::LONGEST);
+
+impl DiffExecutor for EffectBatch<'_> {
+    /// Of the frame, or of what is just being put there.
+    fn twin(&mut self, at: At) -> Done {
+        self.place();
+        let filling = self.filling.as_ref().filter(|fill| fill.at == at);
+        let payload = filling.map_or(self.payload(), |fill| self.payload_of(fill));
+        let pages = &mut self.hands.pages;
+        let made = match filling.map(|fill| &fill.fresh) {
+            Some(Fresh::Merged(bytes)) => pages.changes.twin(at, &**bytes),
+            Some(Fresh::From(source)) => pages.twin_of(at, *source, payload),
+            None => pages.twin_of(at, Source::Frame, payload),
+        };
+        self.hands.tally.add(Count::TwinsMade, 1);
+        self.hands.heed(at, "a twin cannot be made", made);
+        Ok(())
+    }
+
+    fn diff(
+        &mut self,
+        segment: SegmentId,
+        name: DiffName,
+        then: Afterwards,
+        rules: &[Rule],
+    ) -> Done<bool> {
+        self.settle_pages();
+        let key = key(segment, name);
+        let (pages, tally) = (&mut self.hands.pages, &mut self.hands.tally);
+        let made = match then {
+            Afterwards::Drop => pages.capture(key, (Keep::Nothing, rules)),
+            Afterwards::Refresh if rules.is_empty() => pages.capture(key, (Keep::Twin, rules)),
+            Afterwards::Refresh => pages.capture_stopped(key, rules, tally),
+        };
+        tally.add(Count::DiffsMade, 1);
+        let changed = made != Ok(0);
+        self.hands.heed(key.at(), "a diff cannot be made", made);
+        Ok(changed)
+    }
+
+    fn drop_twin(&mut self, at: At) -> Done {
+        self.settle_pages();
+        self.hands.pages.changes.drop_twin(at);
+        Ok(())
+    }
+
+    fn keep_diffs(&mut self, segment: SegmentId, names: &[DiffName]) -> Done {
+        self.settle_pages();
+        let diffs = self.payload().diffs().unwrap_or_default();
+        for name in names {
+            let found = diffs.iter().find(|(other, _)| other == name);
+            let changes = &mut self.hands.pages.changes;
+            let kept = match found {
+                Some((_, encoded)) => changes.insert(key(segment, *name), encoded),
+                None => Err(Error::NoDiff(key(segment, *name))),
+            };
+            let at = (segment, name.page);
+            self.hands.heed(at, "a diff cannot be kept", kept);
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, at: At, source: Source, diffs: (&[DiffName], &[Rule])) -> Done {
+        self.settle_pages();
+        let payload = self.payload();
+        let hands = &mut *self.hands;
+        hands.tally.add(Count::DiffsApplied, diffs.0.len() as u64);
+        match hands.pages.merge(at, source, diffs, payload) {
+            Ok(bytes) => self.begin_fill(at, Fresh::Merged(bytes)),
+            // The daemon before put it there, and dropped what it was made of.
+            Err(_) if hands.pages.again && hands.pages.has(at) => {}
+            Err(why) => hands.heed::<()>(at, "diffs cannot be applied", Err(why)),
+        }
+        Ok(())
+    }
+
+    fn update(&mut self, at: At, diffs: (&[DiffName], &[Rule])) -> Done {
+        self.settle_pages();
+        let hands = &mut *self.hands;
+        hands.tally.add(Count::DiffsApplied, diffs.0.len() as u64);
+        let updated = hands.pages.update(at, diffs, &mut hands.tally);
+        hands.heed(at, "diffs cannot be applied", updated);
+        Ok(())
+    }
+
+    fn send_diffs(&mut self, batch: &DiffBatch) -> Done {
+        self.settle_pages();
+        let mut together: Vec<(DiffName, u16)> = Vec::new();
+        let mut bytes = 0;
+        for name in &batch.names {
+            let diff = self.hands.pages.changes.diff(key(batch.segment, *name));
+            let Some(length) = diff.map(<[u8]>::len) else {
+                tracing::error!(segment = %batch.segment, ?name, "a diff to send is not there");
+                continue;
+            };
+            if length > usize::from(batch.at_most) {
+                continue;
+            }
+            if bytes + length > TOGETHER {
+                self.hands
+                    .send_together(batch, std::mem::take(&mut together));
+                bytes = 0;
+            }
+            bytes += length;
+            // The longest has some 4,700 bytes.
+            together.push((*name, length as u16));
+        }
+        self.hands.send_together(batch, together);
+        Ok(())
+    }
+
+    /// What both of a pair change is a race.
+    fn compare(&mut self, segment: SegmentId, pairs: &[(DiffName, DiffName)]) -> Done {
+        self.settle_pages();
+        for (one, other) in pairs {
+            let changes = &self.hands.pages.changes;
+            let Ok(ranges) = changes.overlap(key(segment, *one), key(segment, *other)) else {
+                // Forgotten by the daemon before, which compared them.
+                continue;
+            };
+            for range in ranges {
+                let race = RaceLine {
+                    segment,
+                    page: one.page,
+                    begin: range.start as u16,
+                    end: range.end as u16,
+                    one: one.node.min(other.node),
+                    other: one.node.max(other.node),
+                };
+                if self.hands.races.notice(race) {
+                    self.hands.tally.add(Count::RacesFound, 1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn forget_diffs(&mut self, segment: SegmentId, upto: &VectorTime) -> Done {
+        self.settle_pages();
+        let changes = &mut self.hands.pages.changes;
+        changes.forget_through(segment, |node| upto.get(node));
+        Ok(())
+    }
+}
+
+impl Hands {
+    /// Sends diffs in one datagram.
+    fn send_together(&mut self, batch: &DiffBatch, diffs: Vec<(DiffName, u16)>) {
+        if diffs.is_empty() {
+            return;
+        }
+        self.tally.add(Count::DiffsSent, diffs.len() as u64);
+        let names: Vec<_> = diffs.iter().map(|(name, _)| *name).collect();
+        let message = Message::Diffs(Diffs {
+            segment: batch.segment,
+            request: batch.request,
+            diffs,
+        });
+        let changes = &self.pages.changes;
+        let append = |datagram: &mut Vec<u8>| {
+            for name in &names {
+                if let Some(diff) = changes.diff(key(batch.segment, *name)) {
+                    datagram.extend_from_slice(diff);
+                }
+            }
+            true
+        };
+        let (network, tally) = (&mut self.network, &mut self.tally);
+        network.send(batch.address, batch.header, &message, append, tally);
+    }
+
+    /// Nothing wrong is ever read: if something failed, the page is lost here.
+    fn heed<T>(&mut self, at: At, what: &str, done: Result<T, Error>) {
+        if let Err(why) = done {
+            tracing::error!(
+                segment = %at.0, page = %at.1, %why,
+                "{what}; processes that use the page get SIGBUS",
+            );
+            self.pages.lose(at);
+        }
+    }
+}
