@@ -27,12 +27,27 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use pagemesh_os::wiped::Wiped;
-use shield::Shield;
+use shield::SHIELD;
 
-use crate::mesh;
+/// What is done about forks, once there is something that children may inherit.
+static HANDLERS: OnceLock<Handlers> = OnceLock::new();
 
-/// Between forks and everybody who changes what children inherit.
-static SHIELD: Shield = Shield::new();
+/// What is done about a fork. Each may only do what is allowed in the child of a process with
+/// threads: system calls and atomics, without memory of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Handlers {
+    /// Before it.
+    pub expect_child: fn(),
+    /// After it, in the parent.
+    pub forget_child: fn(),
+    /// After it, in the child.
+    pub inherit: fn(),
+}
+
+/// From now on these are called at each fork.
+pub fn on_fork(handlers: Handlers) {
+    let _ = HANDLERS.set(handlers);
+}
 
 /// How long a fork waits for those who are changing something.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -122,13 +137,17 @@ extern "C" fn before() {
     let closed = SHIELD.close(PATIENCE);
     FORKING.set(closed);
     if closed {
-        mesh::all(&mesh::ALL.while_forking(), mesh::Inner::expect_child);
+        if let Some(handlers) = HANDLERS.get() {
+            (handlers.expect_child)();
+        }
     }
 }
 
 extern "C" fn in_parent() {
     if FORKING.take() {
-        mesh::all(&mesh::ALL.while_forking(), mesh::Inner::forget_child);
+        if let Some(handlers) = HANDLERS.get() {
+            (handlers.forget_child)();
+        }
         SHIELD.open();
     }
 }
@@ -138,7 +157,9 @@ extern "C" fn in_child() {
     // it belongs to the parent for ever.
     if FORKING.take() {
         Generation::current();
-        mesh::all(&mesh::ALL.while_forking(), mesh::Inner::inherit);
+        if let Some(handlers) = HANDLERS.get() {
+            (handlers.inherit)();
+        }
         SHIELD.open();
     }
 }

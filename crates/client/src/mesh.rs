@@ -17,7 +17,7 @@ use pagemesh_wire::{ByteLen, ClientId, NodeId, PageIndex, SegmentId};
 
 use crate::bell::after;
 use crate::connection::{Answer, Connection, PATIENCE, unexpected};
-use crate::fork::{Guarded, complain};
+use crate::fork::{Guarded, Handlers, complain, on_fork};
 use crate::mapping::Region;
 use crate::segment::{Access, Options, Segment, Shared};
 use crate::{Error, Result, socket_paths};
@@ -41,11 +41,18 @@ pub struct Inner {
 }
 
 /// All of this process, for its forks.
-pub static ALL: Guarded<Vec<Weak<Inner>>> = Guarded::new(Vec::new());
+static ALL: Guarded<Vec<Weak<Inner>>> = Guarded::new(Vec::new());
 
-/// Does something with each of them that still is.
-pub fn all(known: &[Weak<Inner>], work: fn(&Inner)) {
-    for inner in known.iter().filter_map(Weak::upgrade) {
+/// What becomes of all of them in a fork.
+const AT_FORK: Handlers = Handlers {
+    expect_child: || each_while_forking(Inner::expect_child),
+    forget_child: || each_while_forking(Inner::forget_child),
+    inherit: || each_while_forking(Inner::inherit),
+};
+
+/// Does something with each of them that still is, while this thread has closed the shield.
+fn each_while_forking(work: fn(&Inner)) {
+    for inner in ALL.while_forking().iter().filter_map(Weak::upgrade) {
         work(&inner);
     }
 }
@@ -118,6 +125,7 @@ impl Mesh {
             segments: Guarded::default(),
             regions: Guarded::default(),
         });
+        on_fork(AT_FORK);
         let mut all = ALL.lock();
         all.retain(|known| known.strong_count() > 0);
         all.push(Arc::downgrade(&inner));

@@ -1,14 +1,23 @@
-//! One request that has been sent, and its replies.
+//! Requests: each one that has been sent, and its replies.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pagemesh_wire::local::{Refusal, Reply};
+use pagemesh_os::signals::aside;
+use pagemesh_wire::local::{Refusal, Reply, Request, RequestPacket};
 
 use super::hatch::Way;
-use super::{Answer, Connection};
+use super::{Answer, Connection, PATIENCE, room, this_thread};
 use crate::bell::{Bell, after};
 use crate::{Error, Result};
+
+/// Of so many requests whose replies nobody awaits, one is awaited after all,
+/// lest they fill the socket.
+const UNREAD_LIMIT: u64 = 32;
+
+/// How long that may take.
+const TELL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a daemon may take to answer a withdrawal.
 const GRACE: Duration = Duration::from_secs(2);
@@ -32,6 +41,156 @@ enum State {
     Withdrawn,
     /// No reply will come.
     Over,
+}
+
+impl Connection {
+    /// Asks, and waits for the only reply. If time runs out or a signal comes,
+    /// the request is withdrawn; a reply that was faster still counts.
+    pub fn ask(&self, request: Request, until: Option<Instant>) -> Result<Answer> {
+        self.start(request, &[], None)?.finish(until)
+    }
+
+    /// Asks; the replies come from the call.
+    ///
+    /// `undo` gives back what the request may still get after the caller has
+    /// stopped waiting for it.
+    pub fn start(
+        &self,
+        request: Request,
+        fds: &[BorrowedFd<'_>],
+        undo: Option<Request>,
+    ) -> Result<Call<'_>> {
+        if !self.is_ours() {
+            return Err(Error::Forked);
+        }
+        let brief = fds.is_empty() && request.is_brief();
+        if brief && self.hatch.is_wanted() {
+            self.open_hatch()?;
+        }
+        let mut desk = self.desk.lock();
+        let unheard = desk.unheard();
+        let (number, bell) = desk.open(undo)?;
+        drop(desk);
+        let mut call = Call::new(self, number, bell);
+        let packet = RequestPacket { number, request };
+        if brief {
+            call.way = self.hatch.way(number);
+        }
+        let sent = match &call.way {
+            Some(way) if unheard == 0 && way.post(&packet.encode()) => {
+                self.desk.lock().detour(number);
+                if way.must_knock() {
+                    self.knock();
+                }
+                Ok(())
+            }
+            _ => self.send(&packet, fds),
+        };
+        match sent {
+            // A daemon that went may have said why; whoever reads will hear it.
+            Ok(()) | Err(Error::DaemonGone) => Ok(call),
+            Err(error) => {
+                call.forget();
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks for a hatch. Without one everything goes through the socket.
+    fn open_hatch(&self) -> Result<()> {
+        match self.ask(Request::Hatch, after(PATIENCE)) {
+            Ok(mut answer) => {
+                if let Some(memory) = answer.fds.pop() {
+                    // What is no hatch is not used.
+                    let _ = self.hatch.open(memory);
+                }
+                Ok(())
+            }
+            Err(Error::Refused(_)) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The daemon may not look into the hatch.
+    fn knock(&self) {
+        let number = self.number();
+        let request = Request::Knock;
+        self.send_surely(&RequestPacket { number, request });
+    }
+
+    /// Says something whose reply does not matter. A daemon that is gone need
+    /// not be told, and neither may a forked child tell its parent's.
+    pub fn tell(&self, request: Request) {
+        if !self.is_ours() {
+            return;
+        }
+        let mut desk = self.desk.lock();
+        if desk.unheard() + 1 < UNREAD_LIMIT {
+            let number = desk.number();
+            drop(desk);
+            self.send_surely(&RequestPacket { number, request });
+            // Only now: who is answered meanwhile may have asked before this.
+            self.desk.lock().tell();
+        } else {
+            drop(desk);
+            // Whoever waits reads what has come for all.
+            let _ = self.ask(request, after(TELL_PATIENCE));
+        }
+    }
+
+    /// Withdraws a call; there is no reply but the call's own.
+    fn cancel(&self, number: u64) {
+        let own = self.number();
+        self.send_surely(&RequestPacket {
+            number: own,
+            request: Request::Cancel { number },
+        });
+    }
+
+    /// Waits for the next reply to a call.
+    fn next(&self, call: &mut Call<'_>, until: Option<Instant>) -> Result<Answer> {
+        if let Some(way) = call.way.take() {
+            let (came, stop) = way.wait(until);
+            if let Some(bytes) = came {
+                return self.came(call.number(), &bytes);
+            }
+            stop?;
+        }
+        let mut desk = self.desk.lock();
+        let outcome = loop {
+            if let Some(answer) = desk.take(call.number()) {
+                break Ok(answer);
+            }
+            if let Some(gone) = desk.gone {
+                break Err(gone.into());
+            }
+            let result;
+            // A signal handler may be here while the call that it interrupts reads.
+            let outer = desk.reader;
+            if outer.is_some_and(|reader| reader != this_thread()) {
+                let rings = call.bell().rings();
+                desk.sleeps(call.number(), true);
+                drop(desk);
+                result = aside(|| call.bell().wait(rings, until));
+                desk = self.desk.lock();
+                desk.sleeps(call.number(), false);
+            } else {
+                desk.reader = Some(this_thread());
+                let mut buffer = desk.buffer.take().unwrap_or_else(room);
+                drop(desk);
+                let packet = self.read(&mut buffer, until);
+                desk = self.desk.lock();
+                desk.reader = outer;
+                desk.buffer = Some(buffer);
+                result = packet.map(|packet| self.deliver(&mut desk, packet));
+            }
+            if let Err(stop) = result {
+                break desk.take(call.number()).ok_or(stop);
+            }
+        };
+        desk.appoint_reader();
+        outcome
+    }
 }
 
 impl<'c> Call<'c> {

@@ -1,7 +1,6 @@
 //! The connection of a child: made before the fork, so that it has open what its
 //! parent has open at that moment, whatever the parent does next.
 
-use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Instant;
 
@@ -11,27 +10,12 @@ use pagemesh_wire::local::{Reply, ReplyPacket, Request, RequestPacket};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+use super::orphan::{Heir, Orphan};
 use super::{Connection, PATIENCE};
 use crate::bell::left;
 
 /// Room for the short replies a child gets.
 const SHORT: usize = 256;
-
-/// Why a child is without segments.
-#[derive(Clone, Copy, Debug)]
-pub enum Orphan {
-    /// The daemon closed the child's connection.
-    Closed,
-    /// The daemon does not answer.
-    Silent,
-    /// The daemon answered something else.
-    Refused,
-    /// A system call failed: which.
-    System(&'static str, Errno),
-}
-
-/// What a child-to-be will find: its end of a connection, or why there is none.
-pub type Heir = Result<Socket, Orphan>;
 
 impl Connection {
     /// Asks the daemon for a connection for the child, without waiting.
@@ -115,27 +99,6 @@ impl Connection {
             let length = received.ok_or(Orphan::Closed)?.len;
             let packet = ReplyPacket::decode(&buffer[..length]);
             return Ok(packet.map_err(|_| Orphan::Refused)?.reply);
-        }
-    }
-}
-
-impl Orphan {
-    /// A failed system call.
-    pub fn of(call: &'static str, error: &std::io::Error) -> Self {
-        Self::System(call, Errno::from_io_error(error).unwrap_or(Errno::IO))
-    }
-}
-
-impl fmt::Display for Orphan {
-    /// Without memory, so without the system's own words for errors.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed => f.write_str("its daemon is gone"),
-            Self::Silent => f.write_str("its daemon does not answer"),
-            Self::Refused => f.write_str("its daemon refuses"),
-            Self::System(call, errno) => {
-                write!(f, "{call} fails with error {}", errno.raw_os_error())
-            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::SHIELD;
+use super::shield::SHIELD;
 
 /// See the module. Not to be held while anything is waited for.
 #[derive(Debug, Default)]

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::futex::{self, Flags};
 
+/// Between forks and everybody who changes what children inherit.
+pub static SHIELD: Shield = Shield::new();
+
 /// See the module.
 #[derive(Debug)]
 pub struct Shield(AtomicU32);

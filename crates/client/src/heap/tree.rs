@@ -11,7 +11,7 @@
 //! calls in the same order give the same places everywhere: always the leftmost
 //! free part.
 
-use super::HeapError;
+use super::error::HeapError;
 
 /// Bytes of a leaf, and what every place is a multiple of.
 pub const GRAIN: u64 = 16;

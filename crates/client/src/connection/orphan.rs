@@ -1,0 +1,43 @@
+//! Why the child of a fork has no connection, if it has none.
+
+use std::fmt;
+
+use pagemesh_os::seqpacket::Socket;
+use rustix::io::Errno;
+
+/// Why a child is without segments.
+#[derive(Clone, Copy, Debug)]
+pub enum Orphan {
+    /// The daemon closed the child's connection.
+    Closed,
+    /// The daemon does not answer.
+    Silent,
+    /// The daemon answered something else.
+    Refused,
+    /// A system call failed: which.
+    System(&'static str, Errno),
+}
+
+/// What a child-to-be will find: its end of a connection, or why there is none.
+pub type Heir = Result<Socket, Orphan>;
+
+impl Orphan {
+    /// A failed system call.
+    pub fn of(call: &'static str, error: &std::io::Error) -> Self {
+        Self::System(call, Errno::from_io_error(error).unwrap_or(Errno::IO))
+    }
+}
+
+impl fmt::Display for Orphan {
+    /// Without memory, so without the system's own words for errors.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("its daemon is gone"),
+            Self::Silent => f.write_str("its daemon does not answer"),
+            Self::Refused => f.write_str("its daemon refuses"),
+            Self::System(call, errno) => {
+                write!(f, "{call} fails with error {}", errno.raw_os_error())
+            }
+        }
+    }
+}
