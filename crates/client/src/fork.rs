@@ -136,10 +136,8 @@ fn watch() -> Wiped {
 extern "C" fn before() {
     let closed = SHIELD.close(PATIENCE);
     FORKING.set(closed);
-    if closed {
-        if let Some(handlers) = HANDLERS.get() {
-            (handlers.expect_child)();
-        }
+    if closed && let Some(handlers) = HANDLERS.get() {
+        (handlers.expect_child)();
     }
 }
 
