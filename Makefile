@@ -23,7 +23,7 @@ help:
 	@echo 'make demo     bring up four nodes on this machine and run PageRank on them'
 	@echo 'make test     format, lint and every test'
 	@echo 'make build    everything, optimized; the programs of lab/apps/ in lab/apps/build'
-	@echo 'make wheel    the Python package, optimized, into $(TARGET)/wheels'
+	@echo 'make wheel    the Python package, optimized, into $(TARGET)/wheels, and tried'
 	@echo 'make lint     format and lint only'
 	@echo 'make install  into PREFIX=$(PREFIX)'
 	@echo 'make deny     licences and sources of the libraries (installs cargo-deny)'
@@ -59,7 +59,9 @@ test-python:
 
 wheel:
 	@scripts/setup --python
+	rm -f $(TARGET)/wheels/pagemesh-*.whl
 	CARGO_TARGET_DIR=$(TARGET) $(PYTHON) -m pip wheel --no-deps --wheel-dir $(TARGET)/wheels .
+	$(PYTHON) python/build/try_wheel.py $(TARGET)/wheels/pagemesh-*.whl
 
 lint:
 	@scripts/setup --lint

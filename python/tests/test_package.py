@@ -70,6 +70,16 @@ def test_pip_install_and_demo_is_all(cluster, fresh):
 
 
 @needs_wheel
+def test_a_fresh_environment_has_all_and_links_c_programs(able):
+    """What `make wheel` does with its result."""
+    attempt = Path(__file__).resolve().parents[1] / "build" / "try_wheel.py"
+    command = [sys.executable, attempt, WHEEL]
+    tried = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert tried.returncode == 0, tried.stderr
+    assert "share memory" in tried.stdout and "C: is linked" in tried.stdout, tried.stdout
+
+
+@needs_wheel
 def test_one_wheel_is_for_all_later_pythons():
     assert "-cp311-abi3-" in Path(WHEEL).name
 
