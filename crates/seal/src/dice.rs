@@ -1,6 +1,6 @@
 //! Where secrets come from.
 
-use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
+use ring::rand::{SecureRandom as _, SystemRandom};
 
 /// A source of random bytes nobody can guess; in the simulator, of bytes that
 /// come again with the same seed.
@@ -10,8 +10,14 @@ pub trait Dice: Send + Sync {
 }
 
 /// The operating system's.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SystemDice(SystemRandom);
+
+impl Default for SystemDice {
+    fn default() -> Self {
+        Self(SystemRandom::new())
+    }
+}
 
 impl Dice for SystemDice {
     /// # Panics

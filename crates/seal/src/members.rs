@@ -1,6 +1,6 @@
 //! Whose greetings are answered.
 
-use aws_lc_rs::digest::{SHA256, digest};
+use ring::digest::{SHA256, digest};
 use pagemesh_wire::PublicKey;
 use std::collections::{BTreeMap, BTreeSet};
 

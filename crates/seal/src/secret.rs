@@ -2,8 +2,8 @@
 
 use crate::dice::Dice;
 use crate::text::{self, BadText};
-use aws_lc_rs::digest::{SHA256, digest};
-use aws_lc_rs::hmac;
+use ring::digest::{SHA256, digest};
+use ring::hmac;
 use core::fmt;
 
 /// A cluster's key. Whoever knows it may join.

@@ -5,7 +5,7 @@ use crate::guard::Refused;
 use crate::noise::{Handshake, Side};
 use crate::token::Grant;
 use crate::window::Window;
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use core::time::Duration;
 
 /// A key for each direction.
@@ -97,8 +97,9 @@ impl Session {
         let (sealed, tag) = sealed.split_last_chunk::<TAG>().ok_or(Refused::Malformed)?;
         let into = into.get_mut(..sealed.len()).ok_or(Refused::Malformed)?;
         let aad = Aad::from(frame.encode());
+        into.copy_from_slice(sealed);
         self.back
-            .open_separate_gather(nonce(frame.count), aad, sealed, tag, into)
+            .open_in_place_separate_tag(nonce(frame.count), aad, (*tag).into(), into, 0..)
             .map_err(|_| Refused::Forged)?;
         self.window.note(frame.count);
         Ok(into.len())

@@ -11,7 +11,7 @@ use crate::identity::Identity;
 use crate::members::{self, Short};
 use crate::noise::{self, Handshake, Side};
 use crate::session;
-use aws_lc_rs::aead::{Aad, LessSafeKey, Nonce};
+use ring::aead::{Aad, LessSafeKey, Nonce};
 use pagemesh_wire::PublicKey;
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
