@@ -20,7 +20,7 @@ PYTHON_TESTS := pytest numpy pandas numba cloudpickle mypy
 all: build
 
 help:
-	@echo 'make demo     bring up four nodes on this machine and run PageRank on them'
+	@echo 'make demo     bring up four nodes on this machine and have them compute on its packages'
 	@echo 'make test     format, lint and every test'
 	@echo 'make build    everything, optimized; the programs of lab/apps/ in lab/apps/build'
 	@echo 'make wheel    the Python package, optimized, into $(TARGET)/wheels, and tried'

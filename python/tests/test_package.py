@@ -60,7 +60,7 @@ def alone(home, *command, **more):
 def test_pip_install_and_demo_is_all(cluster, fresh):
     demo = alone(fresh, "pagemesh", "demo", "--packages", "400")
     assert demo.returncode == 0, demo.stderr
-    assert "400 packages" in demo.stdout and "4 processes" in demo.stdout
+    assert "400 packages" in demo.stdout and "4 nodes" in demo.stdout
     shared = "from pagemesh.shared_memory import SharedMemory as S; print(S(create=True, size=9).size)"
     run = alone(fresh, "pagemesh", "sandbox", "2", "--", "python", "-c", shared)
     assert (run.returncode, run.stdout.count("9")) == (0, 2), run.stderr

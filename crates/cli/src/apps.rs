@@ -1,3 +1,3 @@
 //! Programs that use PageMesh as any other program would: through the library.
 
-pub(crate) mod pagerank;
+pub(crate) mod centrality;

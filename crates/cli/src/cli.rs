@@ -57,7 +57,7 @@ pub(crate) enum Command {
     Doctor(doctor::Doctor),
     /// Measure this machine and network, with the program pagemesh-bench
     Bench(bench::Bench),
-    /// See it work: PageRank of this machine's packages on four nodes
+    /// See it work: which of this machine's packages lie between the others, on four nodes
     Demo(demo::Demo),
     /// Take part in one of the programs that come with PageMesh
     #[command(subcommand, hide = true)]

@@ -216,6 +216,24 @@ impl Mapping {
         self.atomic(at)
     }
 
+    /// So many times four bytes of the shared memory, from `at` on, in this host's order.
+    ///
+    /// # Errors
+    /// As [`Mapping::atomic_u32`].
+    pub fn atomic_u32s(&self, at: usize, count: usize) -> Result<&[AtomicU32]> {
+        self.check_writable()?;
+        self.atomics(at, count)
+    }
+
+    /// So many times eight bytes of the shared memory, from `at` on, in this host's order.
+    ///
+    /// # Errors
+    /// As [`Mapping::atomic_u64`].
+    pub fn atomic_u64s(&self, at: usize, count: usize) -> Result<&[AtomicU64]> {
+        self.check_writable()?;
+        self.atomics(at, count)
+    }
+
     /// [`Segment::wait_change`] for the byte `at` of this mapping.
     ///
     /// # Errors
@@ -247,13 +265,18 @@ impl Mapping {
     }
 
     fn atomic<T>(&self, at: usize) -> Result<&T> {
-        let place = self.span_of(at, size_of::<T>())?.cast::<T>();
+        Ok(&self.atomics(at, 1)?[0])
+    }
+
+    fn atomics<T>(&self, at: usize, count: usize) -> Result<&[T]> {
+        let length = count.saturating_mul(size_of::<T>());
+        let place = self.span_of(at, length)?.cast::<T>();
         if !place.is_aligned() {
             return Err(Error::Invalid("the place in the mapping is not aligned"));
         }
-        // SAFETY: it is in the mapping and aligned; `T` is an atomic integer, for
+        // SAFETY: they are in the mapping and aligned; `T` is an atomic integer, for
         // which any bytes are valid and which others may change.
-        Ok(unsafe { &*place })
+        Ok(unsafe { slice::from_raw_parts(place, count) })
     }
 
     fn span_of(&self, at: usize, length: usize) -> Result<*mut u8> {

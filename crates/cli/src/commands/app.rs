@@ -1,20 +1,19 @@
 //! `pagemesh app`: take part in one of the programs that come with PageMesh.
 
-use crate::apps::pagerank::PageRank;
+use crate::apps::centrality::Centrality;
 use crate::exit::Exit;
 use anyhow::Result;
 use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub(crate) enum App {
-    #[command(name = "pagerank")]
-    PageRank(PageRank),
+    Centrality(Centrality),
 }
 
 impl App {
     pub(crate) fn run(self) -> Result<Exit> {
         match self {
-            Self::PageRank(app) => app.run()?,
+            Self::Centrality(app) => app.run()?,
         }
         Ok(Exit::OK)
     }

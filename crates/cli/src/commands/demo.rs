@@ -1,10 +1,10 @@
-//! `pagemesh demo`: PageRank of this machine's packages on four nodes.
+//! `pagemesh demo`: betweenness centrality of this machine's packages on four nodes.
 
 mod onlooker;
 mod traffic;
 
 use super::sandbox::{Shape, run_on_all};
-use crate::apps::pagerank::Outcome;
+use crate::apps::centrality::Outcome;
 use crate::exit::Exit;
 use crate::global::{Format, Global};
 use crate::interrupts::Interrupts;
@@ -21,13 +21,13 @@ use std::path::Path;
 use std::time::Duration;
 use traffic::Traffic;
 
-/// See it work: PageRank of this machine's packages on four nodes
+/// See it work: which of this machine's packages lie between the others, on four nodes
 #[derive(Args)]
 #[command(
-    after_help = "Each node has one process; the graph of dependencies and the ranks lie in shared \
-                  segments, a barrier ends each round, and the result is checked against one \
-                  process alone. That one is faster: the graph is small, and what the demo shows \
-                  is the memory, not the speed."
+    after_help = "Betweenness centrality, by Brandes' algorithm. Each node has one process; the graph \
+                  of dependencies lies in one shared segment, each process adds what it finds to \
+                  sums in it, a barrier adds them up, and the result is checked against one \
+                  process alone. Threads of one process show what the machine's processors allow."
 )]
 pub(crate) struct Demo {
     /// How many nodes
@@ -36,12 +36,19 @@ pub(crate) struct Demo {
     /// Use only the first so many packages
     #[arg(long)]
     packages: Option<usize>,
+    /// Follow the paths from so many packages; more take longer
+    #[arg(long)]
+    sources: Option<usize>,
     /// Give up after this long
     #[arg(long, default_value = "100s", value_parser = parse_duration)]
     timeout: Duration,
     #[command(flatten)]
     shape: Shape,
 }
+
+/// What to try after it.
+const NEXT: &str =
+    "Next: `pagemesh sandbox 3` brings up nodes to try things on; README says how to join hosts.";
 
 impl Demo {
     pub(crate) fn run(self, global: &Global) -> Result<Exit> {
@@ -53,7 +60,7 @@ impl Demo {
             onlooker.say(notice.to_owned());
         }
         onlooker.watch(&sandbox);
-        let result = sandbox.directory().join("pagerank.json");
+        let result = sandbox.directory().join("centrality.json");
         let care = Care {
             prefix: true,
             grace: Duration::from_secs(2),
@@ -81,12 +88,15 @@ impl Demo {
         let mut command: Vec<OsString> = vec![
             sandbox.program().into(),
             "app".into(),
-            "pagerank".into(),
+            "centrality".into(),
             "--result".into(),
             result.into(),
         ];
         if let Some(packages) = self.packages {
             command.push(format!("--packages={packages}").into());
+        }
+        if let Some(sources) = self.sources {
+            command.push(format!("--sources={sources}").into());
         }
         command
     }
@@ -95,9 +105,16 @@ impl Demo {
 fn tell(format: Format, outcome: &Outcome, traffic: &[Traffic]) -> Result<()> {
     if format == Format::Json {
         let nodes: Vec<_> = traffic.iter().map(Traffic::document).collect();
-        return output::json(json!({ "demo": "pagerank", "result": outcome, "nodes": nodes }));
+        return output::json(json!({
+            "demo": "centrality",
+            "result": outcome,
+            "speedup": outcome.speedup(),
+            "ideal_speedup": outcome.ideal(),
+            "nodes": nodes,
+        }));
     }
     output::lines(outcome.lines())?;
-    output::lines([""])?;
-    traffic::table(traffic).print()
+    output::lines(["", &traffic::summary(traffic)])?;
+    traffic::table(traffic).print()?;
+    output::lines(["", NEXT])
 }

@@ -290,7 +290,12 @@ fn the_demo_agrees_with_one_process() {
     let arguments = "demo -n 2 --packages 3000 -o json -q";
     let value = json(&mut pagemesh(&arguments.split(' ').collect::<Vec<_>>()));
     assert!(value["result"]["difference"].as_f64().unwrap() < 1e-9);
-    assert_eq!(value["result"]["top"].as_array().unwrap().len(), 10);
+    let top = value["result"]["top"].as_array().unwrap();
+    assert!(
+        top.len() == 5 && top[4]["betweenness"].as_f64().unwrap() > 0.0,
+        "{top:?}"
+    );
+    assert!(value["speedup"].as_f64().unwrap() > 0.0);
     assert!(value["nodes"][1]["pages_in"].as_u64().unwrap() > 0);
 }
 

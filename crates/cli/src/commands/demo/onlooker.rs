@@ -1,7 +1,7 @@
 //! The progress bar: one more process with the job's segment mapped, which
 //! sees how far the others are by looking at their memory.
 
-use crate::apps::pagerank::Progress;
+use crate::apps::centrality::Progress;
 use crate::output;
 use crate::sandbox::Sandbox;
 use anyhow::Result;
@@ -16,9 +16,6 @@ use std::time::Duration;
 /// How often to look.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// The change between rounds falls from 1 to this: powers of ten, in hundredths.
-const LENGTH: u64 = 900;
-
 pub(super) struct Onlooker {
     bar: ProgressBar,
     quiet: bool,
@@ -28,7 +25,7 @@ pub(super) struct Onlooker {
 impl Onlooker {
     /// Draws on standard error if that is a terminal; else only tells what is done.
     pub(super) fn new(quiet: bool) -> Self {
-        let bar = ProgressBar::new(LENGTH);
+        let bar = ProgressBar::new(1);
         if quiet || !std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
@@ -91,11 +88,11 @@ fn look(socket: &PathBuf, segment: &str, bar: &ProgressBar, over: &AtomicBool) -
     };
     let progress = Progress::new(segment.map()?);
     while !over.load(Ordering::Relaxed) {
-        let (round, change) = progress.look();
-        if round > 0 && change > 0.0 {
-            let done = (-change.log10() * 100.0).clamp(0.0, LENGTH as f64);
-            bar.set_position(done as u64);
-            bar.set_message(format!("round {round}, change {change:.1e}"));
+        let (taken, of) = progress.look()?;
+        if taken > 0 {
+            bar.set_length(of);
+            bar.set_position(taken);
+            bar.set_message(format!("{taken} of {of} packages"));
         }
         bar.tick();
         std::thread::sleep(INTERVAL);

@@ -25,14 +25,24 @@ pub(super) fn of(sandbox: &Sandbox) -> Result<Vec<Traffic>> {
         .collect()
 }
 
+/// One line of all nodes together.
+pub(super) fn summary(traffic: &[Traffic]) -> String {
+    let sum = |name| traffic.iter().map(|node| node.count(name)).sum::<u64>();
+    format!(
+        "moved between the nodes: {} in {} datagrams",
+        size(sum("bytes_out")),
+        sum("datagrams_out")
+    )
+}
+
 pub(super) fn table(traffic: &[Traffic]) -> Table {
     let mut table = Table::new(&[
         "NODE",
         "READ FAULTS",
         "WRITE FAULTS",
-        "UPGRADES",
         "PAGES IN",
         "PAGES OUT",
+        "DIFFS IN",
         "SENT",
         "RECEIVED",
         "FAULT P50",
@@ -43,9 +53,9 @@ pub(super) fn table(traffic: &[Traffic]) -> Table {
             node.node.to_string(),
             node.count("faults_read").to_string(),
             node.count("faults_write").to_string(),
-            node.count("faults_upgrade").to_string(),
             node.count("pages_in").to_string(),
             node.count("pages_out").to_string(),
+            node.count("diffs_applied").to_string(),
             size(node.count("bytes_out")),
             size(node.count("bytes_in")),
             nanos(node.fault_p50),
@@ -79,6 +89,8 @@ impl Traffic {
             "faults_upgrade": self.count("faults_upgrade"),
             "pages_in": self.count("pages_in"),
             "pages_out": self.count("pages_out"),
+            "diffs_applied": self.count("diffs_applied"),
+            "datagrams_out": self.count("datagrams_out"),
             "bytes_out": self.count("bytes_out"),
             "bytes_in": self.count("bytes_in"),
             "fault_p50_ns": self.fault_p50,

@@ -19,7 +19,7 @@ const UNPACK: &str = "/usr/lib/apt/apt-helper";
 /// What a package says about others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Package {
-    /// Each with its alternatives.
+    /// What it depends on, recommends or suggests, each with its alternatives.
     pub(super) depends: Vec<Vec<String>>,
     /// Names it also answers to.
     pub(super) provides: Vec<String>,
@@ -83,7 +83,9 @@ fn parse(text: impl BufRead, packages: &mut Packages) -> Result<()> {
         } else if let Some((field, value)) = line.split_once(": ") {
             match field {
                 "Package" => name = Some(value.to_owned()),
-                "Depends" | "Pre-Depends" => package.depends.extend(relations(value)),
+                "Depends" | "Pre-Depends" | "Recommends" | "Suggests" => {
+                    package.depends.extend(relations(value))
+                }
                 "Provides" => package.provides.extend(relations(value).flatten()),
                 _ => {}
             }
@@ -111,12 +113,13 @@ mod tests {
     #[test]
     fn stanzas_are_read() {
         let text = "Package: a\nDepends: b (>= 1) | c:any, d\nDescription: x\n more: y\n\n\
-                    Package: b\nProvides: v (= 2), w\nPre-Depends: a\n\nPackage: a\n";
+                    Package: b\nProvides: v (= 2), w\nPre-Depends: a\nSuggests: x\n\n\
+                    Package: a\n";
         let mut packages = Packages::new();
         parse(text.as_bytes(), &mut packages).unwrap();
         assert_eq!(packages.len(), 2);
         assert_eq!(packages["a"].depends, [vec!["b", "c"], vec!["d"]]);
         assert_eq!(packages["b"].provides, ["v", "w"]);
-        assert_eq!(packages["b"].depends, [["a"]]);
+        assert_eq!(packages["b"].depends, [["a"], ["x"]]);
     }
 }
