@@ -1,7 +1,7 @@
 //! Whose greetings are answered.
 
-use ring::digest::{SHA256, digest};
 use pagemesh_wire::PublicKey;
+use ring::digest::{SHA256, digest};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A key's name in a greeting.

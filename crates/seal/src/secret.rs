@@ -2,9 +2,9 @@
 
 use crate::dice::Dice;
 use crate::text::{self, BadText};
+use core::fmt;
 use ring::digest::{SHA256, digest};
 use ring::hmac;
-use core::fmt;
 
 /// A cluster's key. Whoever knows it may join.
 #[derive(Clone, PartialEq, Eq)]

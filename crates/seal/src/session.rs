@@ -5,8 +5,8 @@ use crate::guard::Refused;
 use crate::noise::{Handshake, Side};
 use crate::token::Grant;
 use crate::window::Window;
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use core::time::Duration;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
 /// A key for each direction.
 #[derive(Debug)]

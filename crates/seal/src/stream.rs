@@ -11,8 +11,8 @@ use crate::identity::Identity;
 use crate::members::{self, Short};
 use crate::noise::{self, Handshake, Side};
 use crate::session;
-use ring::aead::{Aad, LessSafeKey, Nonce};
 use pagemesh_wire::PublicKey;
+use ring::aead::{Aad, LessSafeKey, Nonce};
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 

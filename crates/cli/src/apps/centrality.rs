@@ -2,8 +2,8 @@
 //! processes of a job, in shared memory.
 //!
 //! Rank 0 reads the package lists and writes the graph into a segment of policy `release`.
-//! Each process takes sources under the segment's lock, searches the graph from each and
-//! adds what it finds to the sums of all packages, with plain loads and stores; at a barrier
+//! Each process takes sources off a counter, searches the graph from each and
+//! adds what it finds to the sums of all packages, with atomic operations; at a barrier
 //! the sums of all processes become one. Rank 0 then checks the result against a
 //! computation of its own, without shared memory, and measures what threads reach.
 
@@ -36,7 +36,7 @@ const AGREEMENT: f64 = 1e-9;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Centrality {
     /// Follow the paths from so many packages, evenly chosen; from all if there are fewer
-    #[arg(long, default_value_t = 16_000)]
+    #[arg(long, default_value_t = 12_000)]
     pub(crate) sources: usize,
     /// Use only the first so many packages
     #[arg(long)]
@@ -128,14 +128,14 @@ impl Centrality {
         let (edges, sums) = (shared.edges()?, shared.sums()?);
         let sources = self.sources.clamp(1, edges.count());
         let progress = Progress::new(job.segment().map()?);
+        if job.rank() == 0 {
+            progress.announce(sources)?;
+        }
         let mut search = Search::new(edges.count());
         loop {
-            let taken = shared.take(sources)?;
+            let taken = progress.take(sources)?;
             if taken.is_empty() {
                 return shared.meet();
-            }
-            if job.rank() == 0 {
-                progress.report(taken.start, sources)?;
             }
             for index in taken {
                 search.from(source(index, sources, edges.count()), edges, sums);

@@ -296,7 +296,7 @@ fn the_demo_agrees_with_one_process() {
         "{top:?}"
     );
     assert!(value["speedup"].as_f64().unwrap() > 0.0);
-    assert!(value["nodes"][1]["pages_in"].as_u64().unwrap() > 0);
+    assert!(value["nodes"][1]["bytes_in"].as_u64().unwrap() > 0);
 }
 
 #[test]

@@ -17,9 +17,17 @@ pub(super) fn value(sum: &AtomicU64) -> f64 {
     f64::from_bits(sum.load(Ordering::Relaxed))
 }
 
-/// Adds to a sum to which no other thread of this host adds.
+/// Adds to a sum in one atomic step: in a segment, what other nodes have added may arrive
+/// at any moment.
 pub(super) fn add(sum: &AtomicU64, more: f64) {
-    sum.store((value(sum) + more).to_bits(), Ordering::Relaxed);
+    let mut old = sum.load(Ordering::Relaxed);
+    loop {
+        let new = (f64::from_bits(old) + more).to_bits();
+        match sum.compare_exchange_weak(old, new, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(other) => old = other,
+        }
+    }
 }
 
 /// One search at a time, with its working memory.

@@ -1,4 +1,5 @@
-//! The graph, the sums and the sources that are left, in one segment.
+//! The graph and the sums, in a segment of policy `release`, and the number of the next
+//! source, in the job's own segment, of policy `sequential`.
 
 use super::brandes::Sums;
 use super::graph::{Edges, Graph};
@@ -21,9 +22,8 @@ pub(super) struct Shared {
     parties: u32,
 }
 
-/// Where in the segment things begin, in bytes. The first page has the counts, the second
-/// the number of the next source; sums begin at a page, so that no page has both what is
-/// read by all and what is written by all.
+/// Where in the segment things begin, in bytes. The first page has the counts; sums begin
+/// at a page, so that no page has both what is read by all and what is written by all.
 #[derive(Clone, Copy)]
 struct Layout {
     count: usize,
@@ -33,8 +33,7 @@ struct Layout {
 impl Layout {
     const COUNT: usize = 0;
     const EDGES: usize = 8;
-    const NEXT: usize = PAGE_SIZE;
-    const STARTS: usize = 2 * PAGE_SIZE;
+    const STARTS: usize = PAGE_SIZE;
 
     fn targets(self) -> usize {
         Self::STARTS + 4 * (self.count + 1)
@@ -137,16 +136,6 @@ impl Shared {
         let start = self.layout.sums().start as usize;
         Ok(self.memory.atomic_u64s(start, self.layout.count)?)
     }
-
-    /// Takes the next of so many sources, under the segment's lock; none are left at the end.
-    pub(super) fn take(&self, sources: usize) -> Result<Range<usize>> {
-        let next = self.memory.atomic_u64(Layout::NEXT)?;
-        let _guard = self.segment.lock(0).lock()?;
-        let first = (next.load(Ordering::Relaxed) as usize).min(sources);
-        let end = (first + TAKEN).min(sources);
-        next.store(end as u64, Ordering::Relaxed);
-        Ok(first..end)
-    }
 }
 
 fn fill(words: &[AtomicU32], values: &[AtomicU32]) {
@@ -160,7 +149,8 @@ fn name(job: &Job) -> String {
     format!("centrality.{}", job.segment().name())
 }
 
-/// How far a computation is, in the job's own segment, for a process that takes no part.
+/// How many sources are taken, in the job's own segment: each store to it is seen by the
+/// next load on any node.
 pub(crate) struct Progress(Mapping);
 
 impl Progress {
@@ -169,10 +159,21 @@ impl Progress {
         Self(mapping)
     }
 
-    /// Says that so many sources of so many are taken.
-    pub(super) fn report(&self, taken: usize, of: usize) -> Result<()> {
-        self.0.atomic_u64(0)?.store(taken as u64, Ordering::Relaxed);
-        self.0.atomic_u64(8)?.store(of as u64, Ordering::Relaxed);
+    /// Takes the next of so many sources; none are left at the end.
+    pub(super) fn take(&self, sources: usize) -> Result<Range<usize>> {
+        let taken = self
+            .0
+            .atomic_u64(0)?
+            .fetch_add(TAKEN as u64, Ordering::Relaxed);
+        let first = (taken as usize).min(sources);
+        Ok(first..(first + TAKEN).min(sources))
+    }
+
+    /// Says how many sources there are.
+    pub(super) fn announce(&self, sources: usize) -> Result<()> {
+        self.0
+            .atomic_u64(8)?
+            .store(sources as u64, Ordering::Relaxed);
         Ok(())
     }
 

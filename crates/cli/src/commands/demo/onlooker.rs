@@ -89,10 +89,10 @@ fn look(socket: &PathBuf, segment: &str, bar: &ProgressBar, over: &AtomicBool) -
     let progress = Progress::new(segment.map()?);
     while !over.load(Ordering::Relaxed) {
         let (taken, of) = progress.look()?;
-        if taken > 0 {
+        if of > 0 {
             bar.set_length(of);
-            bar.set_position(taken);
-            bar.set_message(format!("{taken} of {of} packages"));
+            bar.set_position(taken.min(of));
+            bar.set_message(format!("paths from {} of {of} packages", taken.min(of)));
         }
         bar.tick();
         std::thread::sleep(INTERVAL);
