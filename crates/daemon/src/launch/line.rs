@@ -26,13 +26,13 @@ pub(super) struct Line {
 /// What the other says.
 pub(super) enum Ear {
     Plain(TcpStream),
-    Sealed(SealedReader<TcpStream>),
+    Sealed(Box<SealedReader<TcpStream>>),
 }
 
 /// What is said to the other.
 pub(super) enum Mouth {
     Plain(TcpStream),
-    Sealed(SealedWriter<TcpStream>),
+    Sealed(Box<SealedWriter<TcpStream>>),
 }
 
 impl Service {
@@ -83,8 +83,8 @@ impl Line {
         let (ear, mouth) = match talk {
             None => (Ear::Plain(one), Mouth::Plain(other)),
             Some(Talk { out, back, .. }) => (
-                Ear::Sealed(SealedReader::new(one, back)),
-                Mouth::Sealed(SealedWriter::new(other, out)),
+                Ear::Sealed(Box::new(SealedReader::new(one, back))),
+                Mouth::Sealed(Box::new(SealedWriter::new(other, out))),
             ),
         };
         Ok(Self {
