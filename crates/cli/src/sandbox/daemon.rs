@@ -4,6 +4,7 @@ use super::spawner::Spawner;
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -26,6 +27,7 @@ impl DaemonProcess {
         let file = File::options()
             .create(true)
             .append(true)
+            .mode(0o600)
             .open(&log)
             .with_context(|| format!("opening {}", log.display()))?;
         command

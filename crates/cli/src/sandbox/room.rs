@@ -2,12 +2,12 @@
 
 use anyhow::{Context, Result};
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 const PREFIX: &str = "pagemesh-sandbox-";
 
-/// A private directory that is removed in the end.
+/// A directory of its own that is removed in the end.
 pub(super) struct Room(PathBuf);
 
 impl Room {
@@ -25,7 +25,13 @@ impl Room {
             .mode(0o700)
             .create(&path)
             .with_context(|| format!("making {}; is TMPDIR writable?", path.display()))?;
-        Ok(Self(path))
+        let room = Self(path);
+        if rustix::process::geteuid().is_root() {
+            // Programs that root starts may become another user, and ask the daemon as that one,
+            // who judges them as the kernel tells it.
+            fs::set_permissions(room.path(), fs::Permissions::from_mode(0o711))?;
+        }
+        Ok(room)
     }
 
     pub(super) fn path(&self) -> &Path {
