@@ -311,6 +311,10 @@ impl Body for Queue {
     fn ctime(&mut self) -> &mut u64 {
         &mut self.ctime
     }
+
+    fn parts(&self) -> u64 {
+        0
+    }
 }
 
 impl Queue {

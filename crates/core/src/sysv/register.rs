@@ -121,11 +121,14 @@ impl Register {
     /// A node has got a key. If nobody else has any of that bucket it may have the whole
     /// bucket; and if nobody else has any key, everything.
     fn lend(&mut self, node: NodeId, bucket: Bucket, steps: &mut Steps) {
+        if node == NodeId::COORDINATOR {
+            return;
+        }
         let others = |id: &Id| id.home() != Some(node);
         let mut of_others = self.names.iter().filter(|(_, id)| others(id));
         let alone = of_others.clone().next().is_none();
         let shared = of_others.any(|((_, key), _)| Bucket::of(*key) == bucket);
-        if node == NodeId::COORDINATOR || shared {
+        if shared {
             return;
         }
         let buckets = if alone && self.away.is_empty() {

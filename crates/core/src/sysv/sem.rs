@@ -70,8 +70,7 @@ impl Sems {
         if count == 0 {
             return Err(Errno::EINVAL);
         }
-        let taken: u64 = self.0.all().map(|set| set.body.values.len() as u64).sum();
-        if taken + u64::from(count) > u64::from(limits.semmns) {
+        if self.0.parts() + u64::from(count) > u64::from(limits.semmns) {
             return Err(Errno::ENOSPC);
         }
         let set = Set {
@@ -324,6 +323,10 @@ pub(super) fn wanted(asker: &Asker<'_>, count: i32) -> Result<u32, Errno> {
 impl Body for Set {
     fn ctime(&mut self) -> &mut u64 {
         &mut self.ctime
+    }
+
+    fn parts(&self) -> u64 {
+        self.values.len() as u64
     }
 }
 

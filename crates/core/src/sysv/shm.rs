@@ -78,7 +78,7 @@ impl Shms {
             .pages()
             .filter(|_| (1..=limits.shmmax).contains(&size));
         let wanted = u64::from(wanted.ok_or(Errno::EINVAL)?.0);
-        if pages(self.table.all()).saturating_add(wanted) > limits.shmall {
+        if self.table.parts().saturating_add(wanted) > limits.shmall {
             return Err(Errno::ENOSPC);
         }
         self.serial += 1;
@@ -231,6 +231,10 @@ impl Body for Shm {
     fn ctime(&mut self) -> &mut u64 {
         &mut self.ctime
     }
+
+    fn parts(&self) -> u64 {
+        self.size.div_ceil(PAGE_SIZE as u64)
+    }
 }
 
 impl Shm {
@@ -248,8 +252,7 @@ impl Shm {
 }
 
 fn pages<'a>(all: impl Iterator<Item = &'a Object<Shm>>) -> u64 {
-    let size = |shm: &Shm| shm.size.div_ceil(PAGE_SIZE as u64);
-    all.map(|object| size(&object.body)).sum()
+    all.map(|object| object.body.parts()).sum()
 }
 
 fn info(id: Id, perm: Perm, shm: &Shm) -> SegmentInfo {

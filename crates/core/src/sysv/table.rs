@@ -26,6 +26,10 @@ pub(super) struct Table<T> {
     keys: BTreeMap<i32, u16>,
     /// Objects made so far: their numbers come again late.
     made: u16,
+    /// No place before this one is free.
+    full: u16,
+    /// The parts of all of them, offered ones included: they count where there is a limit.
+    parts: u64,
 }
 
 /// One of them.
@@ -40,6 +44,8 @@ pub(super) struct Object<T> {
 pub(super) trait Body {
     /// When they were changed last, in seconds since 1970.
     fn ctime(&mut self) -> &mut u64;
+    /// How many parts they have, as long as they are: pages, semaphores.
+    fn parts(&self) -> u64;
 }
 
 impl<T> Default for Table<T> {
@@ -49,11 +55,13 @@ impl<T> Default for Table<T> {
             offered: BTreeMap::new(),
             keys: BTreeMap::new(),
             made: 0,
+            full: 0,
+            parts: 0,
         }
     }
 }
 
-impl<T> Table<T> {
+impl<T: Body> Table<T> {
     /// The object of this key, if the flags and its mode allow; none if none has it
     /// here. `fits` says whether it is as large as the caller thinks.
     pub(super) fn find(
@@ -89,10 +97,12 @@ impl<T> Table<T> {
             return Err(Errno::ENOSPC);
         }
         let free = |slot: &u16| !self.slots.contains_key(slot) && !self.offered.contains_key(slot);
-        let slot = (0..=u16::MAX).find(free).ok_or(Errno::ENOSPC)?;
+        let slot = (self.full..=u16::MAX).find(free).ok_or(Errno::ENOSPC)?;
+        self.full = slot.saturating_add(1);
         self.made = self.made.wrapping_add(1);
         let id = Id::new(home, slot, self.made);
         let body = body(id);
+        self.parts += body.parts();
         self.offered.insert(slot, Object { id, perm, body });
         Ok(id)
     }
@@ -154,10 +164,7 @@ impl<T> Table<T> {
         id: Id,
         asker: &Asker<'_>,
         change: &Change,
-    ) -> Result<&mut Object<T>, Errno>
-    where
-        T: Body,
-    {
+    ) -> Result<&mut Object<T>, Errno> {
         let object = self.owned(id, asker.who)?;
         change_perm(&mut object.perm, change)?;
         *object.body.ctime() = asker.now;
@@ -183,7 +190,17 @@ impl<T> Table<T> {
     pub(super) fn remove(&mut self, id: Id) -> Option<Object<T>> {
         self.get(id).ok()?;
         self.unname(id);
-        self.slots.remove(&id.slot())
+        let removed = self.slots.remove(&id.slot());
+        self.release(removed)
+    }
+
+    /// Its place is free.
+    fn release(&mut self, removed: Option<Object<T>>) -> Option<Object<T>> {
+        if let Some(object) = &removed {
+            self.full = self.full.min(object.id.slot());
+            self.parts -= object.body.parts();
+        }
+        removed
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Object<T>> {
@@ -194,9 +211,9 @@ impl<T> Table<T> {
         self.slots.values_mut()
     }
 
-    /// With those that nobody knows yet: they count where there is a limit.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Object<T>> {
-        self.slots.values().chain(self.offered.values())
+    /// The parts of all objects, with those that are only offered.
+    pub(super) fn parts(&self) -> u64 {
+        self.parts
     }
 
     pub(super) fn len(&self) -> u32 {
@@ -224,7 +241,7 @@ pub(super) trait Keyed {
     fn discard(&mut self, id: Id);
 }
 
-impl<T> Keyed for Table<T> {
+impl<T: Body> Keyed for Table<T> {
     fn has(&self, key: i32) -> bool {
         self.keys.contains_key(&key)
     }
@@ -251,7 +268,8 @@ impl<T> Keyed for Table<T> {
     }
 
     fn discard(&mut self, id: Id) {
-        self.offered.remove(&id.slot());
+        let discarded = self.offered.remove(&id.slot());
+        self.release(discarded);
     }
 }
 
