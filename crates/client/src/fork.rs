@@ -36,6 +36,8 @@ static HANDLERS: OnceLock<Handlers> = OnceLock::new();
 /// threads: system calls and atomics, without memory of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Handlers {
+    /// First, while other threads go on: it may wait for them and allocate.
+    pub survey: fn(),
     /// Before it.
     pub expect_child: fn(),
     /// After it, in the parent.
@@ -134,9 +136,15 @@ fn watch() -> Wiped {
 }
 
 extern "C" fn before() {
+    let handlers = HANDLERS.get();
+    if !SHIELD.is_inside()
+        && let Some(handlers) = handlers
+    {
+        (handlers.survey)();
+    }
     let closed = SHIELD.close(PATIENCE);
     FORKING.set(closed);
-    if closed && let Some(handlers) = HANDLERS.get() {
+    if closed && let Some(handlers) = handlers {
         (handlers.expect_child)();
     }
 }

@@ -106,6 +106,14 @@ impl Mapping {
         self.0.offset
     }
 
+    /// The parts that are still mapped, in order: all of it, unless the program has unmapped some
+    /// by itself, or has mapped something else over it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn held(&self) -> Vec<Range<usize>> {
+        self.0.held()
+    }
+
     /// Whether `read(2)`, `write(2)` and other system calls may be given this
     /// memory while it is elsewhere. If not, since the kernel serves this user's
     /// own accesses only, they fail with `EFAULT` unless the program has touched every

@@ -45,10 +45,19 @@ static ALL: Guarded<Vec<Weak<Inner>>> = Guarded::new(Vec::new());
 
 /// What becomes of all of them in a fork.
 const AT_FORK: Handlers = Handlers {
+    survey,
     expect_child: || each_while_forking(Inner::expect_child),
     forget_child: || each_while_forking(Inner::forget_child),
     inherit: || each_while_forking(Inner::inherit),
 };
+
+/// Before a fork, while others go on: notes which mappings the program has unmapped by itself.
+fn survey() {
+    let known: Vec<_> = ALL.lock().iter().filter_map(Weak::upgrade).collect();
+    for inner in known.iter().filter(|inner| inner.connection.is_ours()) {
+        inner.regions().iter().for_each(|region| region.survey());
+    }
+}
 
 /// Does something with each of them that still is, while this thread has closed the shield.
 fn each_while_forking(work: fn(&Inner)) {
@@ -403,11 +412,16 @@ impl Mesh {
 
     /// The first mapping, whoever made it, that `fits`.
     pub(crate) fn find(&self, fits: impl FnMut(&Arc<Region>) -> bool) -> Option<Arc<Region>> {
-        let regions = self.0.regions.lock();
-        let known: Vec<_> = regions.iter().filter_map(Weak::upgrade).collect();
-        // What is dropped here may be the last, and tells the daemon.
-        drop(regions);
-        known.into_iter().find(fits)
+        self.0.regions().into_iter().find(fits)
+    }
+}
+
+impl Inner {
+    /// Those there are. One that is dropped may be the last, and tells the daemon: so not while
+    /// the list is locked.
+    fn regions(&self) -> Vec<Arc<Region>> {
+        let regions = self.regions.lock();
+        regions.iter().filter_map(Weak::upgrade).collect()
     }
 }
 

@@ -325,3 +325,56 @@ fn closing_waits_for_the_last_user() {
     assert!(matches!(segment.close(), Err(Error::Invalid(_))));
     drop(lock);
 }
+
+/// What the program has mapped over a mapping of a segment, behind the library's back, is neither
+/// unmapped with that nor barred in a child.
+#[test]
+#[expect(unsafe_code, reason = "it maps memory as programs do")]
+fn what_was_mapped_over_a_mapping_stays() {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    use std::ptr::without_provenance_mut;
+
+    const PAGE: usize = 4096;
+    let (daemon, serving, segment) = start(|_| false);
+    let size = segment.size();
+    let [over, away] = [(); 2].map(|()| segment.map_at(None, 0, size, true).unwrap());
+    let at = |start: usize, page: usize| without_provenance_mut(start + page * PAGE);
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    let [first, second] = [&over, &away].map(|mapping| mapping.as_ptr() as usize);
+    // SAFETY: memory of these two mappings, which nobody else uses.
+    unsafe {
+        mmap_anonymous(at(first, 1), PAGE, rights, flags).unwrap();
+        munmap(at(second, 0), 4 * PAGE).unwrap();
+        mmap_anonymous(at(second, 0), 4 * PAGE, rights, flags).unwrap();
+    }
+    let byte = |start: usize, page: usize| at(start, page).cast::<u8>();
+    let mine = [byte(first, 1), byte(second, 0), byte(second, 3)];
+    for place in mine {
+        // SAFETY: memory that was just mapped.
+        unsafe { place.write(7) };
+    }
+    assert_eq!(over.held().len(), 2);
+    assert_eq!(away.held(), []);
+    // SAFETY: the child looks at its memory by loads, and exits.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: as above; a child in which they are gone ends by a signal.
+        let sevens = mine.map(|place| unsafe { place.read_volatile() });
+        // SAFETY: ends the child without the destructors of its parent.
+        unsafe { libc::_exit(i32::from(sevens != [7; 3])) };
+    }
+    let mut status = -1;
+    // SAFETY: waits for the child just made.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    drop((over, away));
+    for place in mine {
+        // SAFETY: still the memory of this test.
+        assert_eq!(unsafe { place.read_volatile() }, 7);
+    }
+    drop(segment);
+    serving.join().unwrap();
+    let unmaps = daemon.count(|request| matches!(request, Request::Unmap { .. }));
+    assert_eq!(unmaps, 2);
+}

@@ -23,4 +23,5 @@ pub mod signals;
 pub mod threadstat;
 pub mod udp;
 pub mod uffd;
+pub mod vma;
 pub mod wiped;

@@ -14,6 +14,8 @@ pub enum Orphan {
     Silent,
     /// The daemon answered something else.
     Refused,
+    /// The parent has unmapped a part of the memory, or mapped something else over it.
+    Cut,
     /// A system call failed: which.
     System(&'static str, Errno),
 }
@@ -35,6 +37,7 @@ impl fmt::Display for Orphan {
             Self::Closed => f.write_str("its daemon is gone"),
             Self::Silent => f.write_str("its daemon does not answer"),
             Self::Refused => f.write_str("its daemon refuses"),
+            Self::Cut => f.write_str("its parent has unmapped a part of one"),
             Self::System(call, errno) => {
                 write!(f, "{call} fails with error {}", errno.raw_os_error())
             }

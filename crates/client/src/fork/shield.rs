@@ -66,6 +66,11 @@ impl Shield {
         }
     }
 
+    /// Whether this thread is in.
+    pub fn is_inside(&self) -> bool {
+        DEPTH.get() > 0
+    }
+
     /// Closes it when nobody is in any more. Not if this thread itself is in, which
     /// happens to a signal handler that forks; and not if others do not come out.
     pub fn close(&self, patience: Duration) -> bool {

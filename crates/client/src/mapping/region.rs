@@ -1,11 +1,13 @@
 //! The memory of a mapping: mapped, served by the daemon, inherited by children.
 
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::ptr::{self, NonNull, null_mut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use pagemesh_os::kept::Mark;
 use pagemesh_os::uffd::{Kind, Uffd};
+use pagemesh_os::vma::each_mapped;
 use pagemesh_wire::local::{Reply, Request, RequestPacket};
 use pagemesh_wire::{ByteLen, ByteOffset, MappingId, PAGE_SIZE};
 use rustix::io::Errno;
@@ -25,7 +27,19 @@ pub struct Region {
     pub(super) write: bool,
     /// `None` until the daemon serves it.
     served: Option<Served>,
+    /// How much of it was mapped when this process last forked: a [`Held`].
+    held: AtomicU8,
     _claim: Claim,
+}
+
+/// How much of a region's memory still maps the segment. The rest the program has unmapped, or has
+/// put something else there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Held {
+    Whole,
+    Partly,
+    Nothing,
 }
 
 struct Served {
@@ -64,6 +78,7 @@ impl Region {
             offset,
             write,
             served: None,
+            held: AtomicU8::new(Held::Whole as u8),
             _claim: Claim::new(&(start..start + length.next_multiple_of(PAGE_SIZE))),
         };
         region.served = Some(region.attach()?);
@@ -99,12 +114,52 @@ impl Region {
         }
     }
 
+    /// Before a fork: notes how much of it a child can have.
+    pub fn survey(&self) {
+        let mut bytes = 0;
+        let asked = self.each_held(|part| bytes += part.len());
+        let held = match bytes {
+            // Where the kernel does not tell, the child finds out by mapping it.
+            _ if asked.is_err() => Held::Whole,
+            0 => Held::Nothing,
+            bytes if bytes == self.span() => Held::Whole,
+            _ => Held::Partly,
+        };
+        self.held.store(held as u8, Ordering::Relaxed);
+    }
+
+    /// The parts that still map the segment.
+    pub(super) fn held(&self) -> Vec<Range<usize>> {
+        let mut parts = Vec::new();
+        match self.each_held(|part| parts.push(part)) {
+            Ok(()) => parts,
+            Err(_) => vec![self.addresses()],
+        }
+    }
+
+    fn each_held(&self, each: impl FnMut(Range<usize>)) -> std::io::Result<()> {
+        each_mapped(self.segment.memory(), self.offset, &self.addresses(), each)
+    }
+
+    fn addresses(&self) -> Range<usize> {
+        let start = self.base.as_ptr() as usize;
+        start..start + self.span()
+    }
+
     /// In a forked child, by system calls only: the same memory at the same
     /// address, served for this process.
     pub fn inherit(&self) -> std::result::Result<(), Orphan> {
         let Some(served) = &self.served else {
             return Ok(());
         };
+        let held = self.held.load(Ordering::Relaxed);
+        if held == Held::Nothing as u8 {
+            self.disown();
+            return Ok(());
+        }
+        if held == Held::Partly as u8 {
+            return Err(Orphan::Cut);
+        }
         let address = Some(self.base.as_ptr() as usize);
         let Self {
             segment,
@@ -115,7 +170,16 @@ impl Region {
         } = self;
         map_memory(segment, address, *offset, *length, *write)
             .map_err(|error| Orphan::of("mmap", &system(error)))?;
-        let mesh = segment.mesh();
+        let served = self.serve_child(served);
+        if served.is_err() {
+            // SAFETY: exactly what was mapped just now; `renounce` bars the place.
+            let _ = unsafe { munmap(self.base.as_ptr().cast(), self.span()) };
+        }
+        served
+    }
+
+    fn serve_child(&self, served: &Served) -> std::result::Result<(), Orphan> {
+        let mesh = self.segment.mesh();
         let (uffd, _) =
             Uffd::create(mesh.device()).map_err(|error| Orphan::of("userfaultfd", &error))?;
         let reply = mesh.connection().exchange(&served.again, &[uffd.as_fd()])?;
@@ -128,15 +192,19 @@ impl Region {
     }
 
     /// In a forked child that cannot have it: whoever touches it shall crash, and
-    /// not find something else there.
+    /// not find something else there. Where something else is already, it stays.
     pub fn renounce(&self) {
-        let base = self.base.as_ptr().cast();
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: nothing is there but what the parent had, or what `inherit`
-        // has just put there in vain.
-        let barred = unsafe { mmap_anonymous(base, self.span(), ProtFlags::empty(), flags) };
-        debug_assert!(barred.is_ok());
+        if self.held.load(Ordering::Relaxed) != Held::Nothing as u8 {
+            bar(self.base.as_ptr() as usize, self.span(), BARRED_PARTS);
+        }
+        self.disown();
+    }
+
+    /// In a forked child: nothing of it is mapped here.
+    fn disown(&self) {
+        self.held.store(Held::Nothing as u8, Ordering::Relaxed);
         if let Some(served) = &self.served {
+            served.number.store(NO_MAPPING, Ordering::Relaxed);
             // Held here, it would keep the parent's memory alive.
             let _ = served.uffd.supplant(self.segment.memory());
         }
@@ -161,15 +229,40 @@ impl Drop for Region {
             // A child has no such mapping; what is there now is something else.
             return;
         }
-        // First the memory, so that no thread finds it without a server.
-        // SAFETY: exactly what was mapped; nothing that borrows from it is left.
-        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.span()) };
-        debug_assert!(unmapped.is_ok());
-        if let Some(served) = &self.served {
-            connection.tell(Request::Unmap {
-                mapping: MappingId(served.number.load(Ordering::Relaxed)),
-            });
+        // First the memory, so that no thread finds it without a server. The program may have
+        // unmapped it, and have something else there by now.
+        for part in self.held() {
+            let start = ptr::without_provenance_mut(part.start);
+            // SAFETY: what was mapped here; nothing that borrows from it is left.
+            let unmapped = unsafe { munmap(start, part.len()) };
+            debug_assert!(unmapped.is_ok());
         }
+        if let Some(served) = &self.served {
+            let number = served.number.load(Ordering::Relaxed);
+            if number != NO_MAPPING {
+                let mapping = MappingId(number);
+                connection.tell(Request::Unmap { mapping });
+            }
+        }
+    }
+}
+
+/// No mapping of any process has this number.
+const NO_MAPPING: u64 = 0;
+
+/// A place that is taken in part is barred in parts no smaller than one of so many.
+const BARRED_PARTS: usize = 64;
+
+/// Maps inaccessible memory where there is none, in at most so many parts.
+fn bar(start: usize, span: usize, parts: usize) {
+    let place = ptr::without_provenance_mut(start);
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    // SAFETY: replaces nothing.
+    let barred = unsafe { mmap_anonymous(place, span, ProtFlags::empty(), flags) };
+    let half = (span / 2).next_multiple_of(PAGE_SIZE);
+    if barred == Err(Errno::EXIST) && parts > 1 && half < span {
+        bar(start, half, parts / 2);
+        bar(start + half, span - half, parts / 2);
     }
 }
 
