@@ -15,6 +15,7 @@ mod hatch;
 mod hatch_tests;
 mod heir;
 mod orphan;
+mod shown;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +35,7 @@ use pagemesh_os::seqpacket::Socket;
 use pagemesh_os::signals::aside;
 use pagemesh_wire::local::{MAX_PACKET, Reply, ReplyPacket, Request, RequestPacket};
 use rustix::event::{PollFd, PollFlags, poll};
+use shown::Shown;
 
 use crate::bell::left;
 use crate::fork::{Belonging, Guarded};
@@ -51,6 +53,8 @@ pub struct Connection {
     belongs: Belonging,
     desk: Guarded<Desk>,
     hatch: OurHatch,
+    /// As whom this process has last made a System V call through the socket.
+    shown: Shown,
     /// While this process forks: the connection of its child.
     heir: Guarded<Option<Heir>>,
 }
@@ -70,6 +74,7 @@ impl Connection {
             belongs: Belonging::new(),
             desk: Guarded::default(),
             hatch: OurHatch::default(),
+            shown: Shown::default(),
             heir: Guarded::default(),
         }
     }
@@ -77,6 +82,11 @@ impl Connection {
     /// Whether it is this process's own, not that of its parent.
     pub fn is_ours(&self) -> bool {
         self.belongs.is_ours()
+    }
+
+    /// The next System V call goes through the socket, so that the kernel says who makes it.
+    pub fn show_again(&self) {
+        self.shown.forget();
     }
 
     /// A number for a request, never used before.
@@ -189,7 +199,8 @@ impl Connection {
             return Err(Error::Invalid("a name or list is too long for one request"));
         }
         let sent = if matches!(packet.request, Request::Sysv(_)) {
-            self.socket.send_as_me(&bytes)
+            let sent = self.socket.send_as_me(&bytes);
+            sent.inspect(|()| self.shown.now())
         } else {
             self.socket.send(&bytes, fds)
         };

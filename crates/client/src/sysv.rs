@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use pagemesh_wire::local::{Reply, Request};
-use pagemesh_wire::sysv::{Errno, Op, Outcome};
+use pagemesh_wire::sysv::{Errno, Op, Outcome, SemBuf};
 
 use crate::bell::after;
 use crate::connection::unexpected;
@@ -22,6 +22,35 @@ pub enum Attached {
     Failed(Errno),
 }
 
+/// How to take back a call that was withdrawn, but happened nevertheless.
+#[derive(Debug, PartialEq, Eq)]
+enum Undo {
+    /// It changes nothing.
+    Nothing,
+    /// By this one.
+    By(Op),
+    /// What it gave may have been taken already, or it took what has an order.
+    Impossible,
+}
+
+impl Undo {
+    fn of(op: &Op) -> Self {
+        let Op::SemOp { id, ops } = op else {
+            return Self::Impossible;
+        };
+        if ops.iter().any(|op| op.op > 0 || op.op == i16::MIN) {
+            return Self::Impossible;
+        }
+        let taken = ops.iter().filter(|op| op.op < 0);
+        let ops: Vec<_> = taken.map(|op| SemBuf { op: -op.op, ..*op }).collect();
+        if ops.is_empty() {
+            Self::Nothing
+        } else {
+            Self::By(Op::SemOp { id: *id, ops })
+        }
+    }
+}
+
 impl Mesh {
     /// A System V call, in the name of this process as it is now.
     ///
@@ -31,9 +60,21 @@ impl Mesh {
     #[doc(hidden)]
     pub fn sysv(&self, op: Op, until: Option<Instant>) -> Result<Outcome> {
         let until = until.or_else(|| after(FOR_EVER));
-        match self.ask(Request::Sysv(op), until)?.reply {
-            Reply::Sysv(outcome) => Ok(outcome),
-            other => Err(unexpected(&other)),
+        loop {
+            let undo = Undo::of(&op);
+            let back = match &undo {
+                Undo::By(op) => Some(Request::Sysv(op.clone())),
+                Undo::Nothing | Undo::Impossible => None,
+            };
+            let call = self
+                .connection()
+                .start(Request::Sysv(op.clone()), &[], back)?;
+            let call = call.surely(undo != Undo::Impossible);
+            match call.finish(until)?.reply {
+                Reply::Sysv(outcome) => return Ok(outcome),
+                Reply::Unproven => self.connection().show_again(),
+                other => return Err(unexpected(&other)),
+            }
         }
     }
 

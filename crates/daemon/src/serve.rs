@@ -100,9 +100,11 @@ impl Driver {
                 return self.hello(client, number, version, program);
             }
             Request::Dump => self.dump(client, number),
-            Request::Sysv(op) => self
-                .sysv(client, sender, op)
-                .and_then(|(ask, kind)| self.ask(client, number, ask, kind)),
+            Request::Sysv(op) => match self.sysv(client, sender, op) {
+                Ok(Some((ask, kind))) => self.ask(client, number, ask, kind),
+                Ok(None) => Ok(Some(Reply::Unproven)),
+                Err(why) => Err(why),
+            },
             request => self.request(client, number, request, fds),
         };
         match answer {

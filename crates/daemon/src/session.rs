@@ -31,6 +31,8 @@ pub(crate) struct Session {
     /// The number of its last request that was acted upon, with its reply if
     /// that is not the node's business.
     pub(crate) handled: Option<(u64, Option<Reply>)>,
+    /// As whom it made its last System V call that came through the socket.
+    pub(crate) shown: Option<Caller>,
     /// It goes on, but as another program.
     pub(crate) outlived_by: Option<Process>,
     /// Its parent made its connection.
@@ -64,6 +66,7 @@ impl Session {
             mappings: Vec::new(),
             waiting: 0,
             handled: None,
+            shown: None,
             outlived_by: None,
             child: false,
             outbox: VecDeque::new(),

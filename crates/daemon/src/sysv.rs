@@ -6,6 +6,7 @@ use crate::tickets::Kind;
 use pagemesh_core::Request;
 use pagemesh_os::seqpacket::Sender;
 use pagemesh_wire::ClientId;
+use pagemesh_wire::local::Caller;
 use pagemesh_wire::peer::{Credentials, Refusal};
 use pagemesh_wire::sysv::{Ask, Limits, Op, Who};
 use std::fs::File;
@@ -14,16 +15,27 @@ use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 impl Driver {
-    /// What the core needs to know of a System V call.
+    /// What the core needs to know of a System V call. Nothing if it came through the hatch, and
+    /// the kernel has not said yet who makes it.
     pub(crate) fn sysv(
         &mut self,
         client: ClientId,
         sender: Option<Sender>,
         op: Op,
-    ) -> Result<(Request, Kind), Refusal> {
+    ) -> Result<Option<(Request, Kind)>, Refusal> {
         let gone = || Refusal::Invalid("the process is gone".into());
         let session = self.hands.sessions.get_mut(client).ok_or_else(gone)?;
-        let who = judge(session, client, sender);
+        if let Some(sender) = sender {
+            session.shown = Some(judge(session, sender));
+        }
+        let Some(caller) = session.shown.clone() else {
+            return Ok(None);
+        };
+        let who = Who {
+            client,
+            pid: caller.pid,
+            credentials: caller.credentials,
+        };
         let kind = match op {
             Op::ShmAttach { write, .. } => Kind::Open { write },
             _ => Kind::Plain,
@@ -32,24 +44,17 @@ impl Driver {
         let ask = Ask {
             who,
             wall: since.map_or(0, |since| since.as_secs()),
-            limits: limits(),
+            limits: limits(&op),
             op,
         };
-        Ok((Request::Sysv(Box::new(ask)), kind))
+        Ok(Some((Request::Sysv(Box::new(ask)), kind)))
     }
 }
 
 /// The process as the kernel knows it now, which is not always as it was when it
 /// connected: it may have changed its user since.
-fn judge(session: &mut Session, client: ClientId, sender: Option<Sender>) -> Who {
+fn judge(session: &mut Session, sender: Sender) -> Caller {
     let connected = &session.caller.credentials;
-    let Some(sender) = sender else {
-        return Who {
-            client,
-            pid: session.caller.pid,
-            credentials: connected.clone(),
-        };
-    };
     if session.caller.pid == 0 {
         session.caller.pid = sender.pid;
     }
@@ -59,8 +64,7 @@ fn judge(session: &mut Session, client: ClientId, sender: Option<Sender>) -> Who
     } else {
         groups_of(sender.pid).unwrap_or_default()
     };
-    Who {
-        client,
+    Caller {
         pid: sender.pid,
         credentials: Credentials {
             uid: sender.uid,
@@ -83,10 +87,10 @@ fn groups_of(pid: i32) -> Option<Vec<u32>> {
     )
 }
 
-/// The kernel's limits for System V objects, as they are now.
-fn limits() -> Limits {
+/// The kernel's limits for System V objects, as they are now, as far as this call needs them.
+fn limits(op: &Op) -> Limits {
     static FILES: OnceLock<Files> = OnceLock::new();
-    FILES.get_or_init(Files::open).read()
+    FILES.get_or_init(Files::open).read(op)
 }
 
 /// Files of `/proc/sys/kernel`; none where the kernel has no System V objects.
@@ -114,27 +118,68 @@ impl Files {
         }
     }
 
-    fn read(&self) -> Limits {
-        let usual = Limits::default();
-        let [semmsl, semmns, semopm, semmni] = numbers(self.sem.as_ref());
-        let small = |number: Option<u64>, otherwise: u32| {
-            number.map_or(otherwise, |number| {
-                u32::try_from(number).unwrap_or(u32::MAX)
-            })
-        };
-        let one = |file: &Option<File>| numbers::<1>(file.as_ref())[0];
-        Limits {
-            shmmax: one(&self.shmmax).unwrap_or(usual.shmmax),
-            shmall: one(&self.shmall).unwrap_or(usual.shmall),
-            shmmni: small(one(&self.shmmni), usual.shmmni),
-            semmsl: small(semmsl, usual.semmsl),
-            semmns: small(semmns, usual.semmns),
-            semopm: small(semopm, usual.semopm),
-            semmni: small(semmni, usual.semmni),
-            msgmax: small(one(&self.msgmax), usual.msgmax),
-            msgmnb: small(one(&self.msgmnb), usual.msgmnb),
-            msgmni: small(one(&self.msgmni), usual.msgmni),
+    fn read(&self, op: &Op) -> Limits {
+        let mut limits = Limits::default();
+        match op {
+            Op::SemGetOne { .. }
+            | Op::SemGetAll { .. }
+            | Op::SemSetOne { .. }
+            | Op::SemSetAll { .. }
+            | Op::ShmAttach { .. }
+            | Op::ShmLock { .. }
+            | Op::MsgReceive { .. }
+            | Op::Stat { .. }
+            | Op::Remove { .. } => {}
+            // There is no limit that forbids a single operation.
+            Op::SemOp { ops, .. } if ops.len() == 1 => {}
+            Op::SemOp { .. } | Op::SemGet { .. } => self.read_sem(&mut limits),
+            Op::MsgSend { .. } => set_small(&mut limits.msgmax, self.msgmax.as_ref()),
+            Op::MsgGet { .. } => self.read_msg(&mut limits),
+            Op::ShmGet { .. } => self.read_shm(&mut limits),
+            _ => {
+                self.read_sem(&mut limits);
+                self.read_msg(&mut limits);
+                self.read_shm(&mut limits);
+            }
         }
+        limits
+    }
+
+    fn read_sem(&self, limits: &mut Limits) {
+        let fields = [
+            &mut limits.semmsl,
+            &mut limits.semmns,
+            &mut limits.semopm,
+            &mut limits.semmni,
+        ];
+        let read = numbers::<4>(self.sem.as_ref());
+        for (field, number) in fields.into_iter().zip(read) {
+            set(field, number);
+        }
+    }
+
+    fn read_msg(&self, limits: &mut Limits) {
+        set_small(&mut limits.msgmax, self.msgmax.as_ref());
+        set_small(&mut limits.msgmnb, self.msgmnb.as_ref());
+        set_small(&mut limits.msgmni, self.msgmni.as_ref());
+    }
+
+    fn read_shm(&self, limits: &mut Limits) {
+        let one = |file: &Option<File>| numbers::<1>(file.as_ref())[0];
+        limits.shmmax = one(&self.shmmax).unwrap_or(limits.shmmax);
+        limits.shmall = one(&self.shmall).unwrap_or(limits.shmall);
+        set_small(&mut limits.shmmni, self.shmmni.as_ref());
+    }
+}
+
+fn set_small(field: &mut u32, file: Option<&File>) {
+    set(field, numbers::<1>(file)[0]);
+}
+
+/// Sets a limit that was told, as far as it can be meant.
+fn set(field: &mut u32, number: Option<u64>) {
+    if let Some(number) = number {
+        *field = u32::try_from(number).unwrap_or(u32::MAX);
     }
 }
 
@@ -150,13 +195,16 @@ fn numbers<const N: usize>(file: Option<&File>) -> [Option<u64>; N] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagemesh_wire::sysv::Family;
 
     #[test]
     fn limits_are_those_of_the_kernel() {
         let Ok(text) = std::fs::read_to_string("/proc/sys/kernel/sem") else {
             return;
         };
-        let limits = limits();
+        let limits = limits(&Op::Info {
+            family: Family::Sem,
+        });
         let said = format!(
             "{} {} {} {}",
             limits.semmsl, limits.semmns, limits.semopm, limits.semmni

@@ -84,6 +84,15 @@ impl Hatch {
         Region::map(fd, SHAPE).map(Self)
     }
 
+    /// From now on forked children do not have it: what is asked through it is asked in the name
+    /// of one process.
+    ///
+    /// # Errors
+    /// As madvise(2).
+    pub fn hide_from_children(&self) -> io::Result<()> {
+        self.0.hide_from_children()
+    }
+
     fn word(&self, index: usize) -> &AtomicU64 {
         self.0.word(index)
     }
@@ -137,6 +146,14 @@ impl Hatch {
             .store(request.len() as u64, Relaxed);
         self.word(POSTED).store(number, SeqCst);
         true
+    }
+
+    /// Whether the daemon has not answered this request yet, and may do so here.
+    #[must_use]
+    #[inline]
+    pub fn is_to_come(&self, number: u64) -> bool {
+        let seen = self.word(AWAITED).load(Acquire);
+        seen >> BITS == number && seen != number << BITS | WRITTEN
     }
 
     /// The answer to this request, if it is here: it is taken out.

@@ -85,6 +85,19 @@ impl Region {
         Ok(region)
     }
 
+    /// From now on forked children find nothing in its place.
+    ///
+    /// # Errors
+    /// As madvise(2).
+    pub fn hide_from_children(&self) -> io::Result<()> {
+        // SAFETY: the advice concerns this mapping alone, which lives as long as `self`.
+        let hidden = unsafe {
+            let size = self.shape.size();
+            madvise(self.base.as_ptr().cast(), size, Advice::LinuxDontFork)
+        };
+        Ok(hidden?)
+    }
+
     /// A word.
     ///
     /// # Panics

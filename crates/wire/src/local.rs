@@ -30,7 +30,7 @@ pub const MAX_PACKET: usize = 64 * 1024;
 pub const MAX_FDS: usize = 4;
 
 /// Spoken on the Unix socket; both sides must agree.
-pub const LOCAL_VERSION: u32 = 1;
+pub const LOCAL_VERSION: u32 = 2;
 
 /// One packet from a process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -292,18 +292,20 @@ pub enum Request {
 }
 
 impl Request {
-    /// Whether it may go through the hatch: it is short, its only reply is, too, and as a rule
+    /// Whether it may go through the hatch: as a rule it is short, its only reply is, too, and
     /// that comes soon.
     #[must_use]
     pub fn is_brief(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::LockSlot { .. }
-                | Self::Lock { .. }
-                | Self::Unlock { .. }
-                | Self::CondSignal { .. }
-                | Self::Barrier { .. }
-        )
+            | Self::Lock { .. }
+            | Self::Unlock { .. }
+            | Self::CondSignal { .. }
+            | Self::Barrier { .. } => true,
+            // The reply to this one brings descriptors.
+            Self::Sysv(op) => !matches!(op, sysv::Op::ShmAttach { .. }),
+            _ => false,
+        }
     }
 }
 
@@ -409,6 +411,9 @@ pub enum Reply {
     Paths(Vec<PathInfo>),
     /// The hatch is open.
     Hatch,
+    /// A System V call that came through the hatch was not made: this daemon does not know yet in
+    /// whose name. It is to come through the socket, where the kernel says that.
+    Unproven,
 }
 
 /// Who is at the other end of a socket, as the kernel says.

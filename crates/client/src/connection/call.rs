@@ -22,6 +22,21 @@ const TELL_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a daemon may take to answer a withdrawal.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// The same, where what it gave in spite of that is given back. Most answer sooner.
+const SHORT_GRACE: Duration = Duration::from_millis(200);
+
+/// What becomes of a request that was withdrawn while its daemon does not answer, being dead as a
+/// rule and about to be replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Silence {
+    /// An error of its own.
+    Tells,
+    /// The caller hears why it was withdrawn: what it got unseen is nothing, or is given back.
+    Counts,
+    /// It is waited for until somebody answers: only then it is known whether anything happened.
+    Waits,
+}
+
 /// A request under way. Dropping it before its last reply withdraws it.
 #[derive(Debug)]
 pub struct Call<'c> {
@@ -29,8 +44,9 @@ pub struct Call<'c> {
     number: u64,
     bell: Arc<Bell>,
     /// Where the first reply is to come, if not through the socket.
-    pub(super) way: Option<Way<'c>>,
+    pub(super) way: Option<Way>,
     state: State,
+    silence: Silence,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +79,8 @@ impl Connection {
         if !self.is_ours() {
             return Err(Error::Forked);
         }
-        let brief = fds.is_empty() && request.is_brief();
+        let sysv = matches!(request, Request::Sysv(_));
+        let brief = fds.is_empty() && request.is_brief() && (!sysv || self.shown.is_still_so());
         if brief && self.hatch.is_wanted() {
             self.open_hatch()?;
         }
@@ -74,7 +91,7 @@ impl Connection {
         let mut call = Call::new(self, number, bell);
         let packet = RequestPacket { number, request };
         if brief {
-            call.way = self.hatch.way(number);
+            call.way = self.hatch.way(number, sysv);
         }
         let sent = match &call.way {
             Some(way) if unheard == 0 && way.post(&packet.encode()) => {
@@ -201,7 +218,19 @@ impl<'c> Call<'c> {
             bell,
             way: None,
             state: State::Open,
+            silence: Silence::Tells,
         }
+    }
+
+    /// A call that never fails since its daemon is silent: its time limit holds if what it got
+    /// can be given back, and else it waits for a daemon that answers.
+    pub fn surely(mut self, can_be_given_back: bool) -> Self {
+        self.silence = if can_be_given_back {
+            Silence::Counts
+        } else {
+            Silence::Waits
+        };
+        self
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -251,7 +280,11 @@ impl<'c> Call<'c> {
         }
         self.state = State::Withdrawn;
         self.connection.cancel(self.number);
-        let until = after(GRACE);
+        let until = match self.silence {
+            Silence::Tells => after(GRACE),
+            Silence::Counts => after(SHORT_GRACE),
+            Silence::Waits => None,
+        };
         loop {
             match self.connection.next(self, until) {
                 // The first reply to a request with two, overtaken by our wish.
@@ -264,10 +297,12 @@ impl<'c> Call<'c> {
                 }
                 Err(Error::Interrupted) => {}
                 Err(Error::TimedOut) => {
-                    // Withdrawn already; what still comes is nobody's.
-                    self.connection.desk.lock().close(self.number, false);
-                    self.state = State::Over;
-                    return Err(Error::DaemonSilent);
+                    // Withdrawn already; what still comes is given back.
+                    return Err(if self.silence == Silence::Counts {
+                        stop
+                    } else {
+                        Error::DaemonSilent
+                    });
                 }
                 Err(error) => {
                     self.state = State::Over;

@@ -2,20 +2,22 @@
 //! its daemon, one at a time. All others go through the socket, as these do whenever the hatch is
 //! taken, the daemon sleeps, or an answer is long in coming.
 
-use std::sync::OnceLock;
+use std::hint::spin_loop;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use pagemesh_os::clock;
+use pagemesh_os::descriptor::supplant;
 use pagemesh_os::hatch::{Answer, Hatch};
 use pagemesh_os::kept::{Mark, kept};
 use pagemesh_os::signals::aside;
+use pagemesh_os::{clock, cpu};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
-use crate::fork::Generation;
+use crate::fork::{Generation, Guarded};
 use crate::{Error, Result};
 
 /// A process that has asked briefly so often wants a hatch.
@@ -25,11 +27,21 @@ pub const OFTEN: u32 = 3;
 /// end, too.
 const SOON: Duration = Duration::from_millis(20);
 
+/// A daemon of this host that is awake answers a System V call sooner than a thread falls asleep
+/// and is woken: so long the thread looks for the answer itself, where there is a second processor.
+const GLANCE: Duration = Duration::from_micros(8);
+
+/// So often in a row no answer came that soon: then the thread sleeps at once,
+const DISAPPOINTED: u32 = 4;
+
+/// and looks again when it has slept so often.
+const RESIGNED: u32 = 64;
+
 /// The hatch of a connection, once there is one.
 #[derive(Debug, Default)]
 pub struct OurHatch {
     asked: AtomicU32,
-    open: OnceLock<Open>,
+    open: Guarded<Option<Arc<Open>>>,
 }
 
 #[derive(Debug)]
@@ -40,13 +52,19 @@ struct Open {
     of: Generation,
     /// A request is under way.
     taken: AtomicBool,
+    /// Waits since an answer came while it was looked for.
+    vain: AtomicU32,
+    /// The daemon may run while this process does.
+    parallel: bool,
 }
 
 /// The way through the hatch, for one request.
 #[derive(Debug)]
-pub struct Way<'c> {
-    open: &'c Open,
+pub struct Way {
+    open: Arc<Open>,
     number: u64,
+    /// The answer comes at once, if the daemon is awake.
+    soon: bool,
 }
 
 impl OurHatch {
@@ -59,26 +77,42 @@ impl OurHatch {
     /// The daemon lent one.
     pub fn open(&self, memory: OwnedFd) -> io::Result<()> {
         let (mark, memory) = kept(memory);
+        let hatch = Hatch::map(memory)?;
+        hatch.hide_from_children()?;
         let open = Open {
-            hatch: Hatch::map(memory)?,
+            hatch,
             _kept: mark,
             of: Generation::current(),
             taken: AtomicBool::new(false),
+            vain: AtomicU32::new(0),
+            parallel: cpu::available() > 1,
         };
-        // It is asked for once.
-        let _ = self.open.set(open);
+        *self.open.lock() = Some(Arc::new(open));
         Ok(())
     }
 
+    /// In a forked child: the one there was is its parent's. It asks for its own. What leads to
+    /// that memory stands for `other` from now on.
+    pub fn forget(&self, other: impl AsFd) {
+        if let Some(open) = self.open.while_forking().take() {
+            let _ = supplant(&open.hatch, other);
+            // Not freed: its memory is not here, and another thread may have been about to allocate.
+            std::mem::forget(open);
+        }
+        self.asked.store(0, Ordering::Relaxed);
+    }
+
     /// The way for this request, if nobody else is there: its answer is to come here.
-    pub fn way(&self, number: u64) -> Option<Way<'_>> {
-        let open = self.open.get().filter(|open| open.of.is_current())?;
+    pub fn way(&self, number: u64, soon: bool) -> Option<Way> {
+        let open = self.open.lock().clone();
+        let open = open.filter(|open| open.of.is_current())?;
         if open.taken.swap(true, Ordering::Acquire) {
             return None;
         }
-        let way = Way { open, number };
-        if open.hatch.is_free() {
-            open.hatch.expect(number);
+        let way = Way { open, number, soon };
+        let hatch = &way.open.hatch;
+        if hatch.is_free() {
+            hatch.expect(number);
             return Some(way);
         }
         // Dropped, which leaves the place.
@@ -86,7 +120,7 @@ impl OurHatch {
     }
 }
 
-impl Way<'_> {
+impl Way {
     /// Puts the request there; false if it has to go through the socket.
     pub fn post(&self, packet: &[u8]) -> bool {
         let hatch = &self.open.hatch;
@@ -103,6 +137,7 @@ impl Way<'_> {
     pub fn wait(self, until: Option<Instant>) -> (Option<Vec<u8>>, Result<()>) {
         let hatch = &self.open.hatch;
         let moment = latest(until);
+        self.glance();
         loop {
             let rings = hatch.rings();
             match hatch.take(self.number) {
@@ -118,6 +153,39 @@ impl Way<'_> {
         }
     }
 
+    /// Looks for an answer that comes sooner than this thread would be woken.
+    fn glance(&self) {
+        let Open {
+            hatch,
+            vain,
+            parallel,
+            ..
+        } = &*self.open;
+        if !self.soon || !parallel || !hatch.looks() {
+            return;
+        }
+        let in_vain = vain.load(Ordering::Relaxed);
+        if (DISAPPOINTED..RESIGNED).contains(&in_vain) {
+            vain.store(in_vain + 1, Ordering::Relaxed);
+            return;
+        }
+        let end = clock::monotonic() + GLANCE.as_nanos() as u64;
+        while hatch.is_to_come(self.number) {
+            if clock::monotonic() >= end {
+                let more = if in_vain < RESIGNED {
+                    in_vain + 1
+                } else {
+                    DISAPPOINTED
+                };
+                return vain.store(more, Ordering::Relaxed);
+            }
+            for _ in 0..16 {
+                spin_loop();
+            }
+        }
+        vain.store(0, Ordering::Relaxed);
+    }
+
     /// From now on the answer comes through the socket, unless it is here.
     pub fn give_up(&self) -> Option<Vec<u8>> {
         let hatch = &self.open.hatch;
@@ -131,7 +199,7 @@ impl Way<'_> {
     }
 }
 
-impl Drop for Way<'_> {
+impl Drop for Way {
     fn drop(&mut self) {
         if self.open.of.is_current() {
             let _ = self.give_up();

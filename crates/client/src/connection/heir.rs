@@ -59,6 +59,8 @@ impl Connection {
         let supplanted = self.socket.supplant(&heir);
         supplanted.map_err(|error| Orphan::of("dup3", &error))?;
         drop(heir);
+        self.hatch.forget(&self.socket);
+        self.shown.forget();
         let Reply::Welcome { client, .. } = self.hear()? else {
             return Err(Orphan::Refused);
         };

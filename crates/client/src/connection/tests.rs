@@ -383,3 +383,43 @@ fn a_daemon_that_stands_still_is_not_waited_for_for_ever() {
     let silent = crate::Mesh::over_within(connection, Duration::from_millis(20)).unwrap_err();
     assert!(matches!(silent, Error::DaemonSilent), "{silent}");
 }
+
+/// A time limit holds though the daemon is silent; what it gives later goes back.
+#[test]
+fn what_a_silent_daemon_gives_late_is_given_back() {
+    let (connection, peer) = pair();
+    let undo = Request::Unlock { key: key(1) };
+    let daemon = thread::spawn(move || {
+        let lock = peer.request().unwrap().number;
+        let cancel = peer.request().unwrap();
+        assert_eq!(cancel.request, Request::Cancel { number: lock });
+        let next = peer.request().unwrap().number;
+        peer.reply(lock, Reply::Locked { recovered: false });
+        peer.reply(next, Reply::Done);
+        peer.request().unwrap().request
+    });
+    let lock = Request::Lock { key: key(1) };
+    let call = connection.start(lock, &[], Some(undo.clone())).unwrap();
+    let late = call.surely(true).finish(after(Duration::from_millis(5)));
+    assert!(matches!(late, Err(Error::TimedOut)));
+    let answer = connection.ask(probe(1), None).unwrap();
+    assert_eq!(answer.reply, Reply::Done);
+    assert_eq!(daemon.join().unwrap(), undo);
+}
+
+/// What cannot be given back is waited for, until it is known whether it happened.
+#[test]
+fn what_cannot_be_given_back_is_waited_for() {
+    let (connection, peer) = pair();
+    let daemon = thread::spawn(move || {
+        let first = peer.request().unwrap().number;
+        let cancel = peer.request().unwrap();
+        assert_eq!(cancel.request, Request::Cancel { number: first });
+        thread::sleep(Duration::from_millis(300));
+        peer.reply(first, Reply::Done);
+    });
+    let call = connection.start(probe(1), &[], None).unwrap();
+    let answer = call.surely(false).finish(after(Duration::from_millis(5)));
+    assert_eq!(answer.unwrap().reply, Reply::Done);
+    daemon.join().unwrap();
+}

@@ -2,10 +2,11 @@
 
 use crate::common::{Client, Daemon, permitted};
 use pagemesh_daemon::{Options, run};
-use pagemesh_os::hatch::{Answer, ROOM};
+use pagemesh_os::hatch::{Answer, Hatch, ROOM};
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::local::{Reply, ReplyPacket, Request, RequestPacket};
 use pagemesh_wire::peer::Refusal;
+use pagemesh_wire::sysv::{Op, Outcome};
 use pagemesh_wire::{ByteLen, ByteOffset, PageIndex, SegmentId, SyncKey};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -40,6 +41,44 @@ fn nonsense_ends_the_session_and_nothing_else() {
     daemon.end().unwrap();
 }
 
+/// The answer that comes through a hatch.
+fn answer_in(hatch: &Hatch, number: u64) -> ReplyPacket {
+    loop {
+        match hatch.take(number) {
+            Answer::Here(bytes) => return ReplyPacket::decode(&bytes).unwrap(),
+            Answer::ToCome => std::thread::yield_now(),
+            Answer::Elsewhere => panic!("it is to come here"),
+        }
+    }
+}
+
+/// Memory does not say who makes a System V call: that the kernel must have said before.
+#[test]
+fn system_v_calls_through_a_hatch_wait_for_the_kernels_word() {
+    let daemon = Daemon::start(|_| {});
+    let mut client = daemon.client();
+    let hatch = client.hatch();
+    let get = || {
+        Request::Sysv(Op::SemGet {
+            key: 0,
+            count: 1,
+            flags: 0o1600,
+        })
+    };
+    let ask = |client: &mut Client, number| {
+        hatch.expect(number);
+        let request = get();
+        assert!(hatch.post(number, &RequestPacket { number, request }.encode()));
+        client.send(Request::Knock, &[]);
+        answer_in(&hatch, number).reply
+    };
+    let made = |reply: &Reply| matches!(reply, Reply::Sysv(Outcome::Number(_)));
+    assert_eq!(ask(&mut client, 1_001), Reply::Unproven);
+    assert!(made(&client.ask(get())));
+    assert!(made(&ask(&mut client, 1_002)));
+    daemon.end().unwrap();
+}
+
 #[test]
 fn nonsense_in_a_hatch_ends_the_session_and_nothing_else() {
     let daemon = Daemon::start(|_| {});
@@ -64,13 +103,7 @@ fn nonsense_in_a_hatch_ends_the_session_and_nothing_else() {
     hatch.expect(1_000);
     assert!(hatch.post(1_000, &packet(1_000, Request::LockSlot { key })));
     good.send(Request::Knock, &[]);
-    let answer = loop {
-        match hatch.take(1_000) {
-            Answer::Here(bytes) => break ReplyPacket::decode(&bytes).unwrap(),
-            Answer::ToCome => std::thread::yield_now(),
-            Answer::Elsewhere => panic!("it is to come here"),
-        }
-    };
+    let answer = answer_in(&hatch, 1_000);
     assert!(answer.number == 1_000 && matches!(answer.reply, Reply::Refused(_)));
     assert_eq!(good.counter("requests_by_hatch"), before + 1);
     assert_eq!(good.status().clients, 1);

@@ -176,6 +176,7 @@ samples! {
         Races: Reply::Races(races());
         Paths: Reply::Paths(vec![PathInfo { node: NodeId(2), mtu: 1500, found: true }]);
         Hatch: Reply::Hatch;
+        Unproven: Reply::Unproven;
     }
 }
 
