@@ -26,18 +26,18 @@ fn check(address: usize, what: &str) {
 }
 
 /// A function of the C library that this library stands in front of.
-struct Next {
+pub struct Next {
     name: &'static [u8],
     found: AtomicUsize,
 }
 
 impl Next {
-    const fn new(name: &'static [u8]) -> Self {
+    pub const fn new(name: &'static [u8]) -> Self {
         let found = AtomicUsize::new(0);
         Self { name, found }
     }
 
-    fn get(&self) -> usize {
+    pub fn get(&self) -> usize {
         let found = self.found.load(Ordering::Relaxed);
         if found != 0 {
             return found;

@@ -5,7 +5,8 @@
 //! Loaded before a program by `pagemesh run --sysv` or `LD_PRELOAD`. It takes over
 //! `shmget shmat shmdt shmctl semget semop semtimedop semctl msgget msgsnd msgrcv
 //! msgctl`, also when made through `syscall`, and asks the daemon of this host. It also stands in for
-//! `close` and its kin, for programs close what they do not know of.
+//! `close` and its kin, for programs close what they do not know of, and for `munmap` and its kin,
+//! for a segment that is unmapped is attached no more.
 //!
 //! The calls it stands in for are system calls, which may be made anywhere: in
 //! signal handlers, while the program is inside malloc, by children of vfork. So
@@ -17,8 +18,10 @@ mod descriptors;
 mod futex;
 mod heap;
 mod layout;
+mod memory;
 mod msg;
 mod node;
+mod proc;
 mod raw;
 mod sem;
 mod shm;

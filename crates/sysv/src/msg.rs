@@ -1,6 +1,6 @@
 //! Message queues.
 
-use crate::node::{ask, ask_number, ask_usage, strange};
+use crate::node::{ask, ask_number, ask_place, ask_usage, strange};
 use crate::shm::{IPC_64, change};
 use crate::{Result, layout, system_call, user};
 use libc::{c_int, c_long, c_void, size_t, ssize_t};
@@ -89,7 +89,7 @@ pub fn receive(
 
 pub fn control(id: c_int, command: c_int, buffer: usize) -> Result<c_long> {
     let family = Family::Msg;
-    let stat = |pick| match ask(Op::Stat { family, pick }, None)? {
+    let stat = |outcome| match outcome {
         Outcome::Msg(stat) => {
             user::write(buffer, &layout::msg(&stat))?;
             Ok(stat.id)
@@ -106,9 +106,14 @@ pub fn control(id: c_int, command: c_int, buffer: usize) -> Result<c_long> {
             user::write(buffer, &layout::msg_info(&usage, command == libc::MSG_INFO))?;
             Ok(usage.highest.max(0).into())
         }
-        libc::IPC_STAT => stat(Pick::Id(Id(id))).map(|_| 0),
-        libc::MSG_STAT => stat(Pick::Index(id)).map(|id| id.0.into()),
-        MSG_STAT_ANY => stat(Pick::IndexAny(id)).map(|id| id.0.into()),
+        libc::IPC_STAT => {
+            let pick = Pick::Id(Id(id));
+            stat(ask(Op::Stat { family, pick }, None)?).map(|_| 0)
+        }
+        libc::MSG_STAT | MSG_STAT_ANY => {
+            let any = command == MSG_STAT_ANY;
+            stat(ask_place(family, id, any)?).map(|id| id.0.into())
+        }
         libc::IPC_SET => {
             let wanted: libc::msqid_ds = user::read(buffer)?;
             let change = change(&wanted.msg_perm, wanted.msg_qbytes as u64);

@@ -1,9 +1,10 @@
 //! The daemon of this host, which is asked.
 
-use crate::Result;
+use crate::{Result, shm};
 use pagemesh::{Attached, Error, Guarded, Mesh, Refusal, Segment, watch_forks};
 use pagemesh_os::signals::Quiet;
-use pagemesh_wire::sysv::{IPC_NOWAIT, Op, Outcome, Usage};
+use pagemesh_wire::peer::{Health, Member};
+use pagemesh_wire::sysv::{Family, IPC_NOWAIT, Id, Op, Outcome, Pick, Usage};
 use std::cell::Cell;
 use std::fmt::Display;
 use std::io::Write as _;
@@ -29,6 +30,25 @@ pub fn ask(op: Op, until: Option<Instant>) -> Result<Outcome> {
     }
 }
 
+/// The object in a place of the tables, for `SHM_STAT` and its kin; `any` for `SHM_STAT_ANY` and
+/// its. As for the kernel, the number of an object names its place, too.
+pub fn ask_place(family: Family, place: libc::c_int, any: bool) -> Result<Outcome> {
+    /// No object has a lower number.
+    const FIRST: libc::c_int = 1 << 15;
+    let stat = |place| {
+        let pick = if any {
+            Pick::IndexAny(place)
+        } else {
+            Pick::Index(place)
+        };
+        ask(Op::Stat { family, pick }, None)
+    };
+    match stat(place) {
+        Err(libc::EINVAL) if place >= FIRST && Id(place).index() >= 0 => stat(Id(place).index()),
+        done => done,
+    }
+}
+
 /// Asks for something that is simply done; returns its number.
 pub fn ask_number(op: Op) -> Result<libc::c_int> {
     match ask(op, None)? {
@@ -43,6 +63,15 @@ pub fn ask_usage(op: Op) -> Result<Usage> {
         Outcome::Usage(usage) => Ok(usage),
         other => Err(strange(&other)),
     }
+}
+
+/// How many nodes the cluster has that live; one at least.
+pub fn members() -> u64 {
+    let known = mesh().ok().and_then(|mesh| mesh.members().ok());
+    let alive = |member: &&Member| member.health == Health::Alive;
+    known.map_or(1, |known| {
+        known.members.iter().filter(alive).count().max(1) as u64
+    })
 }
 
 /// Opens a segment.
@@ -128,6 +157,7 @@ fn watch() {
     static ONCE: Once = Once::new();
     extern "C" fn before() {
         FORKING.set(Some(Quiet::begin()));
+        shm::reconcile();
     }
     extern "C" fn after() {
         drop(FORKING.take());

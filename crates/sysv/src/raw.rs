@@ -1,7 +1,7 @@
 //! Calls made through `syscall(2)`: those of System V are caught like the named
 //! functions, all others go to the kernel as they are.
 
-use crate::{Result, descriptors, futex, msg, sem, shm, system_call};
+use crate::{Result, descriptors, futex, memory, msg, proc, sem, shm, system_call};
 use libc::{c_int, c_long};
 
 /// See syscall(2). Arguments of a function with any number of them come where
@@ -32,14 +32,27 @@ pub extern "C" fn syscall(
         libc::SYS_msgctl => system_call(|| msg::control(int(a), int(b), c)),
         libc::SYS_close => told(descriptors::shut(int(a))),
         libc::SYS_close_range => told(descriptors::shut_range(a as u32, b as u32, int(c))),
+        libc::SYS_openat => match proc::named(b) {
+            Some(family) => proc::table(family).into(),
+            None => told(pass(number, [a, b, c, d, e, f])),
+        },
+        libc::SYS_munmap => memory::unmap(a, b),
+        libc::SYS_mmap => memory::map([a, b, c, d, e, f]),
+        libc::SYS_mremap => memory::remap([a, b, c, d, e]),
+        libc::SYS_remap_file_pages => memory::remap_pages([a, b, c, d, e]),
         _ => {
             if number == libc::SYS_futex {
                 futex::look(a, int(b));
             }
-            // SAFETY: what the program asks of the kernel is the program's business.
-            told(outcome(unsafe { kernel(number, [a, b, c, d, e, f]) }))
+            told(pass(number, [a, b, c, d, e, f]))
         }
     }
+}
+
+/// Passes a call of the program on to the kernel.
+pub fn pass(number: c_long, arguments: [usize; 6]) -> Result<c_long> {
+    // SAFETY: what the program asks of the kernel is the program's business.
+    outcome(unsafe { kernel(number, arguments) })
 }
 
 /// Asks the kernel something about descriptors.

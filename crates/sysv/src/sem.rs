@@ -1,6 +1,6 @@
 //! Semaphores.
 
-use crate::node::{ask, ask_number, ask_usage, strange};
+use crate::node::{ask, ask_number, ask_place, ask_usage, strange};
 use crate::shm::{IPC_64, change};
 use crate::{Result, layout, system_call, user};
 use libc::{c_int, c_long, size_t};
@@ -52,16 +52,7 @@ pub fn operate(id: c_int, ops: usize, count: usize, timeout: usize) -> Result<c_
     if count > OPERATIONS as usize {
         return Err(libc::E2BIG);
     }
-    let size = size_of::<libc::sembuf>();
-    let read = |at: usize| user::read::<libc::sembuf>(ops.wrapping_add(at * size));
-    let ops = (0..count).map(|at| {
-        read(at).map(|op| SemBuf {
-            number: op.sem_num,
-            op: op.sem_op,
-            flags: op.sem_flg,
-        })
-    });
-    let mut ops = ops.collect::<Result<Vec<_>>>()?;
+    let mut ops = read_ops(ops, count)?;
     if count == 0 || id < 0 {
         return Err(libc::EINVAL);
     }
@@ -91,9 +82,22 @@ pub fn operate(id: c_int, ops: usize, count: usize, timeout: usize) -> Result<c_
     }
 }
 
+fn read_ops(address: usize, count: usize) -> Result<Vec<SemBuf>> {
+    let bytes = user::read_bytes(address, count * size_of::<libc::sembuf>())?;
+    let ops = bytes.chunks_exact(size_of::<libc::sembuf>()).map(|op| {
+        let half = |at: usize| [op[2 * at], op[2 * at + 1]];
+        SemBuf {
+            number: u16::from_ne_bytes(half(0)),
+            op: i16::from_ne_bytes(half(1)),
+            flags: i16::from_ne_bytes(half(2)),
+        }
+    });
+    Ok(ops.collect())
+}
+
 pub fn control(id: c_int, number: c_int, command: c_int, argument: usize) -> Result<c_long> {
     let family = Family::Sem;
-    let stat = |pick| match ask(Op::Stat { family, pick }, None)? {
+    let stat = |outcome| match outcome {
         Outcome::Sem(stat) => {
             user::write(argument, &layout::sem(&stat))?;
             Ok(stat.id)
@@ -118,9 +122,14 @@ pub fn control(id: c_int, number: c_int, command: c_int, argument: usize) -> Res
             user::write(argument, &layout::sem_info(&usage, true))?;
             Ok(usage.highest.max(0).into())
         }
-        libc::IPC_STAT => stat(Pick::Id(Id(id))).map(|_| 0),
-        libc::SEM_STAT => stat(Pick::Index(id)).map(|id| id.0.into()),
-        SEM_STAT_ANY => stat(Pick::IndexAny(id)).map(|id| id.0.into()),
+        libc::IPC_STAT => {
+            let pick = Pick::Id(Id(id));
+            stat(ask(Op::Stat { family, pick }, None)?).map(|_| 0)
+        }
+        libc::SEM_STAT | SEM_STAT_ANY => {
+            let any = command & !IPC_64 == SEM_STAT_ANY;
+            stat(ask_place(family, id, any)?).map(|id| id.0.into())
+        }
         libc::GETVAL => one(SemRead::Value),
         libc::GETPID => one(SemRead::Pid),
         libc::GETNCNT => one(SemRead::Rising),

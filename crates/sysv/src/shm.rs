@@ -1,7 +1,7 @@
 //! Shared memory.
 
-use crate::node::{ask, ask_number, ask_usage, attach, strange};
-use crate::{Result, layout, node, system_call, user};
+use crate::node::{ask, ask_number, ask_place, ask_usage, attach, strange};
+use crate::{Result, layout, node, raw, system_call, user};
 use libc::{c_int, c_long, c_void, size_t};
 use pagemesh::{Error, Guarded, Mapping, PAGE_SIZE, Segment};
 use pagemesh_wire::sysv::{Change, Family, Id, Op, Outcome, Pick};
@@ -127,7 +127,45 @@ pub extern "C" fn shmctl(id: c_int, command: c_int, buffer: *mut libc::shmid_ds)
 
 pub fn get(key: c_int, size: usize, flags: c_int) -> Result<c_long> {
     let size = size as u64;
-    ask_number(Op::ShmGet { key, size, flags }).map(c_long::from)
+    let ask = |flags| ask_number(Op::ShmGet { key, size, flags }).map(c_long::from);
+    let creates = key == libc::IPC_PRIVATE || flags & libc::IPC_CREAT != 0;
+    if !creates || flags & SHM_NORESERVE != 0 || !exceeds_memory(size) {
+        return ask(flags);
+    }
+    if key != libc::IPC_PRIVATE {
+        match ask(flags & !libc::IPC_CREAT) {
+            Err(libc::ENOENT) => {}
+            _ if flags & libc::IPC_EXCL != 0 => return Err(libc::EEXIST),
+            done => return done,
+        }
+    }
+    let family = Family::Shm;
+    let limits = ask_usage(Op::Info { family })?.limits;
+    Err(if size > limits.shmmax {
+        libc::EINVAL
+    } else {
+        libc::ENOMEM
+    })
+}
+
+/// Whether the segment would not find room if each member had as much memory as this host; never
+/// where the kernel lets programs ask for any amount (`vm.overcommit_memory` is 1).
+fn exceeds_memory(size: u64) -> bool {
+    // SAFETY: nothing but integers, which the call fills.
+    let mut host: libc::sysinfo = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    if unsafe { libc::sysinfo(&raw mut host) } != 0 {
+        return false;
+    }
+    let unit = u64::from(host.mem_unit);
+    let here = host.totalram.saturating_add(host.totalswap);
+    let here = here.saturating_mul(unit);
+    size > here && size > here.saturating_mul(node::members()) && !overcommits()
+}
+
+fn overcommits() -> bool {
+    let always = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
+    always.is_ok_and(|always| always.trim() == "1")
 }
 
 pub fn at(id: c_int, address: usize, flags: c_int) -> Result<c_long> {
@@ -205,31 +243,67 @@ fn map(
     Ok(mapping)
 }
 
-/// What is mapped there goes, `SHM_REMAP` wants it so: whole attachments, and parts of
-/// them. What is left of a part is mapped anew, so that its daemon knows where it is.
+/// What is mapped there goes, `SHM_REMAP` wants it so.
 fn make_room(room: Range<usize>) -> Result<()> {
+    take_out(&room)?;
+    // The program asked for it.
+    raw::pass(libc::SYS_munmap, [room.start, room.len(), 0, 0, 0, 0]).map(drop)
+}
+
+/// What is there is no segment any more: the program has unmapped it, or put something else there.
+pub fn forget(room: &Range<usize>) {
+    if let Err(errno) = take_out(room) {
+        node::warn(format_args!(
+            "what is left beside {room:x?} of a segment could not be attached again (error \
+             {errno}): accesses to it end in SIGSEGV"
+        ));
+    }
+}
+
+/// Attachments there go: whole ones, and parts of them. What is left of a part is mapped anew, so
+/// that its daemon knows where it is.
+fn take_out(room: &Range<usize>) -> Result<()> {
     let mut touched = Vec::new();
-    for (base, all) in ATTACHED.lock().iter_mut() {
-        let here = all.extract_if(.., |there| there.touches(&room));
+    let mut attached = ATTACHED.lock();
+    for (base, all) in attached.iter_mut() {
+        let here = all.extract_if(.., |there| there.touches(room));
         touched.extend(here.map(|there| (*base, there)));
     }
+    attached.retain(|_, all| !all.is_empty());
+    drop(attached);
     let mut done = Ok(());
     for (base, mut there) in touched {
-        done = done.and(there.cut(base, &room));
+        done = done.and(there.cut(base, room));
         if there.pieces.is_empty() {
             there.end();
         } else {
             ATTACHED.lock().entry(base).or_default().push(there);
         }
     }
-    done?;
-    // SAFETY: the program asked for it.
-    unsafe { libc::munmap(room.start as *mut c_void, room.len()) };
-    Ok(())
+    done
+}
+
+/// Notices what the program has unmapped by bare system calls, or has mapped something else over.
+pub fn reconcile() {
+    let attached = ATTACHED.lock();
+    let mut lost = Vec::new();
+    for piece in attached.values().flatten().flat_map(|there| &there.pieces) {
+        let mut missing = span(&piece.mapping);
+        for held in piece.mapping.held() {
+            lost.push(missing.start..held.start);
+            missing.start = held.end;
+        }
+        lost.push(missing);
+    }
+    drop(attached);
+    for range in lost.iter().filter(|range| !range.is_empty()) {
+        forget(range);
+    }
 }
 
 /// Of several that began there, the one whose remains come first, as the kernel does.
 pub fn detach(address: usize) -> Result<c_long> {
+    reconcile();
     let mut attached = ATTACHED.lock();
     let all = attached.get_mut(&address).ok_or(libc::EINVAL)?;
     let first = (0..all.len()).min_by_key(|at| all[*at].first());
@@ -242,7 +316,7 @@ pub fn detach(address: usize) -> Result<c_long> {
 
 pub fn control(id: c_int, command: c_int, buffer: usize) -> Result<c_long> {
     let family = Family::Shm;
-    let stat = |pick, buffer| match ask(Op::Stat { family, pick }, None)? {
+    let stat = |outcome, buffer| match outcome {
         Outcome::Shm(stat) => {
             user::write(buffer, &layout::shm(&stat))?;
             Ok(stat.id)
@@ -252,6 +326,7 @@ pub fn control(id: c_int, command: c_int, buffer: usize) -> Result<c_long> {
     if id < 0 {
         return Err(libc::EINVAL);
     }
+    reconcile();
     match command & !IPC_64 {
         libc::IPC_INFO => {
             let usage = ask_usage(Op::Info { family })?;
@@ -263,9 +338,14 @@ pub fn control(id: c_int, command: c_int, buffer: usize) -> Result<c_long> {
             user::write(buffer, &layout::shm_info(&usage))?;
             Ok(usage.highest.max(0).into())
         }
-        libc::IPC_STAT => stat(Pick::Id(Id(id)), buffer).map(|_| 0),
-        SHM_STAT => stat(Pick::Index(id), buffer).map(|id| id.0.into()),
-        SHM_STAT_ANY => stat(Pick::IndexAny(id), buffer).map(|id| id.0.into()),
+        libc::IPC_STAT => {
+            let pick = Pick::Id(Id(id));
+            stat(ask(Op::Stat { family, pick }, None)?, buffer).map(|_| 0)
+        }
+        SHM_STAT | SHM_STAT_ANY => {
+            let any = command & !IPC_64 == SHM_STAT_ANY;
+            stat(ask_place(family, id, any)?, buffer).map(|id| id.0.into())
+        }
         libc::IPC_SET => {
             let wanted: libc::shmid_ds = user::read(buffer)?;
             let change = change(&wanted.shm_perm, 0);
@@ -293,6 +373,7 @@ pub fn change(perm: &libc::ipc_perm, qbytes: u64) -> Change {
 
 /// Says which layout the structures have; there is only one here.
 pub const IPC_64: c_int = 0x100;
+const SHM_NORESERVE: c_int = 0o10000;
 const SHM_STAT: c_int = 13;
 const SHM_INFO: c_int = 14;
 const SHM_STAT_ANY: c_int = 15;

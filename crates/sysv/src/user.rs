@@ -43,7 +43,7 @@ macro_rules! plain {
     )*};
 }
 
-plain!(i64, libc::sembuf, libc::timespec);
+plain!(i64, libc::timespec);
 plain!(libc::shmid_ds, libc::semid_ds, libc::msqid_ds);
 plain!(crate::layout::ShmInfo, crate::layout::ShmLimits);
 plain!(crate::layout::SemInfo, crate::layout::MsgInfo);

@@ -21,7 +21,7 @@ impl Stage {
         Self::of(Plan::new(nodes))
     }
 
-    fn of(plan: Plan) -> Option<Self> {
+    pub(crate) fn of(plan: Plan) -> Option<Self> {
         Self::with_program(plan, env!("CARGO_BIN_EXE_pagemesh-under-test").into())
     }
 

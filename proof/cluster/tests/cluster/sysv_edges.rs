@@ -2,12 +2,14 @@
 //! signals in the middle of each call, removal while all use what is removed, limits
 //! that somebody changes, and what cannot work across hosts.
 
+use crate::replacement::lasting;
 use crate::support::{A_WHILE, Player, eventually};
 use crate::sysv::Stage;
 use pagemesh_cli::sandbox::Plan;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::Command;
 
 /// `SHM_RND`, `SHM_REMAP`, `SHM_EXEC`, `SHM_RDONLY`.
@@ -38,6 +40,111 @@ fn walks_by_index_find_every_object_from_every_node() {
             assert_eq!(found, format!("2 objects, numbers {sum}"), "{family}");
         }
     }
+}
+
+/// `SHM_STAT` and its kin take the number of an object, too, as the kernel does.
+#[test]
+fn objects_are_found_by_their_number_where_a_place_is_asked_for() {
+    let Some(stage) = Stage::set(2) else {
+        return;
+    };
+    let mut players = [stage.puppet(0), stage.puppet(1)];
+    for (family, get) in ["shmget 0 4096 01600", "semget 0 1 01600", "msgget 0 01600"]
+        .into_iter()
+        .enumerate()
+    {
+        for maker in 0..2 {
+            let id = players[maker].ask(get);
+            for player in &mut players {
+                for any in 0..2 {
+                    let found = player.ask(&format!("stat_of {family} {id} {any}"));
+                    assert_eq!(found, id, "{get}");
+                }
+            }
+            assert_eq!(players[0].ask(&format!("rm {family} {id}")), "0");
+            let gone = players[maker].ask(&format!("stat_of {family} {id} 1"));
+            assert_eq!(gone, "EINVAL");
+        }
+    }
+}
+
+/// What no memory could hold is refused as the kernel refuses it, unless there is such a segment.
+#[test]
+fn segments_larger_than_memory_are_refused() {
+    const PAGES: i32 = i32::MAX;
+    let Some(stage) = Stage::set(1) else {
+        return;
+    };
+    let program = stage.program("sysv_puppet");
+    let kernel = Player::run(Command::new(&program), "the kernel's puppet");
+    kernel.expect("ready");
+    let mut players = [kernel, stage.puppet(0)];
+    let [kernel, ours] = players.each_mut().map(|player| {
+        let id = player.ask("shmget 0x5e9a7 4096 01600");
+        let orders = [
+            format!("shmget_pages 0 {PAGES} 01600"),
+            format!("shmget_pages 0x5e9a8 {PAGES} 01600"),
+            format!("shmget_pages 0x5e9a8 {PAGES} 0600"),
+            format!("shmget_pages 0x5e9a7 {PAGES} 01600"),
+            format!("shmget_pages 0x5e9a7 {PAGES} 03600"),
+            format!("rm 0 {id}"),
+        ];
+        orders.map(|order| player.ask(&order))
+    });
+    assert_eq!(kernel, ours);
+}
+
+/// `ipcs(1)` shows the objects of the cluster, wherever they are.
+#[test]
+fn ipcs_shows_the_objects_of_the_cluster() {
+    let Some(stage) = Stage::set(2) else {
+        return;
+    };
+    if !Path::new("/usr/bin/ipcs").exists() {
+        eprintln!("skipped: there is no ipcs(1)");
+        return;
+    }
+    let mut players = [stage.puppet(0), stage.puppet(1)];
+    let gets = [
+        ("-m", "shmget 0x1235813 5000 01640"),
+        ("-s", "semget 0x1235813 3 01640"),
+        ("-q", "msgget 0x1235813 01640"),
+    ];
+    for (option, get) in gets {
+        let id = players[1].ask(get);
+        for node in 0..2 {
+            let mut ipcs = stage.command(node, Path::new("/usr/bin/ipcs"));
+            let output = ipcs.arg(option).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            let line = text.lines().find(|line| line.contains("0x01235813"));
+            let line = line.unwrap_or_else(|| panic!("{text}"));
+            let words: Vec<_> = line.split_whitespace().collect();
+            assert_eq!((words[1], words[3]), (&id[..], "640"), "{line}");
+        }
+    }
+}
+
+/// A time limit holds while the daemon is dead, and nothing has happened then: what the next daemon
+/// would have given is given back.
+#[test]
+fn time_limits_hold_without_a_daemon() {
+    let Some(stage) = Stage::of(lasting(2)) else {
+        return;
+    };
+    let (mut one, mut two, set) = stage.pair(0);
+    assert_eq!(two.ask(&format!("semop {set} 10 0:-1:0")), "EAGAIN");
+    for _ in 0..10 {
+        assert_eq!(two.ask(&format!("semctl {set} 0 12")), "0");
+    }
+    two.tell(&format!("semop {set} 1500 0:-1:0"));
+    eventually("it waits", || one.ask(&format!("semctl {set} 0 14")) == "1");
+    stage.cluster.kill(1).unwrap();
+    two.expect("EAGAIN");
+    stage.cluster.restart(1).unwrap();
+    assert_eq!(one.ask(&format!("semop {set} -1 0:1:0")), "0");
+    assert_eq!(two.ask(&format!("semctl {set} 0 12")), "1");
+    assert_eq!(two.ask(&format!("semop {set} 10000 0:-1:0")), "0");
+    assert_eq!(one.ask(&format!("semctl {set} 0 12")), "0");
 }
 
 #[test]

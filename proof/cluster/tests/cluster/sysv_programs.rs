@@ -22,7 +22,7 @@ fn has(command: &str, arguments: &[&str]) -> bool {
 
 fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("cluster/sysv")
+        .join("tests/cluster/sysv")
         .join(name)
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ipc.h>
+#include <sys/mman.h>
 #include <sys/msg.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
@@ -128,6 +129,44 @@ static long use_up(int family, int id, int rank) {
     }
 }
 
+/* munmap(2) without the C library, which nothing can stand in for. */
+static long bare_munmap(void *address, size_t length) {
+    long result;
+#if defined(__x86_64__)
+    __asm__ volatile("syscall" : "=a"(result) : "a"(SYS_munmap), "D"(address), "S"(length)
+                     : "rcx", "r11", "memory");
+#else
+    register long number __asm__("x8") = SYS_munmap;
+    register long first __asm__("x0") = (long)address;
+    register long second __asm__("x1") = (long)length;
+    __asm__ volatile("svc 0" : "+r"(first) : "r"(number), "r"(second) : "memory");
+    result = first;
+#endif
+    return result;
+}
+
+/* The program's own memory at a place: unmap HOW, and a byte put where something is mapped. */
+static long replace_memory(int how, char *place, size_t length, int byte) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    void *p = place;
+    if (how == 0) return munmap(place, length);
+    if (how == 1) return bare_munmap(place, length);
+    if (how == 2) p = mmap(place, length, PROT_READ | PROT_WRITE, flags | MAP_FIXED, -1, 0);
+    if (how == 3) {
+        p = mmap(NULL, length, PROT_READ | PROT_WRITE, flags, -1, 0);
+        p = mremap(p, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, place);
+    }
+    if (how == 4) return mremap(place, length, byte * 0x1000L, 0) == place ? 0 : -1;
+    if (how == 5) {
+        /* Where nothing is. */
+        if (bare_munmap(place, length)) return -1;
+        p = mmap(place, length, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0);
+    }
+    if (p != place) return -1;
+    memset(place, byte, length);
+    return 0;
+}
+
 static void perform(char *word, char *rest) {
     int a = 0, b = 0, c = 0, d = 0;
     long n = sscanf(rest, "%i %i %i %i", &a, &b, &c, &d);
@@ -145,6 +184,9 @@ static void perform(char *word, char *rest) {
         say(p == (char *)-1 ? -1 : (p - (char *)0x7e0000000000) / 0x1000);
     } else if (!strcmp(word, "shmdt")) say(shmdt(memory));
     else if (!strcmp(word, "shmdt_at")) say(shmdt((void *)(0x7e0000000000 + a * 0x1000L)));
+    else if (!strcmp(word, "replace"))
+        /* replace HOW PAGE PAGES BYTE */
+        say(replace_memory(a, (char *)(0x7e0000000000 + b * 0x1000L), c * 0x1000L, d));
     else if (!strcmp(word, "turn")) {
         /* turn PAGE: what is peeked at and poked is there now. */
         memory = (char *)(0x7e0000000000 + a * 0x1000L);
@@ -181,7 +223,17 @@ static void perform(char *word, char *rest) {
         walk(a, &found, &sum);
         printf("%ld objects, numbers %ld\n", found, sum);
         fflush(stdout);
-    } else if (!strcmp(word, "each_call")) {
+    } else if (!strcmp(word, "stat_of")) {
+        /* stat_of FAMILY ID ANY: SHM_STAT and its kin, given the number of an object. */
+        struct shmid_ds shm;
+        struct msqid_ds msg;
+        struct semid_ds sem;
+        union semun arg = {.buf = &sem};
+        say(a == 0   ? shmctl(b, c ? SHM_STAT_ANY : SHM_STAT, &shm)
+            : a == 1 ? semctl(b, 0, c ? SEM_STAT_ANY : SEM_STAT, arg)
+                     : msgctl(b, c ? MSG_STAT_ANY : MSG_STAT, &msg));
+    } else if (!strcmp(word, "shmget_pages")) say(shmget(a, b * 0x1000UL, c));
+    else if (!strcmp(word, "each_call")) {
         /* each_call KEY TIMES: what failed, or 0. */
         int r = 0;
         for (int i = 0; i < b && r == 0; i++) r = each_call(a);
