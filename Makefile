@@ -15,7 +15,7 @@ VENV := $(TARGET)/venv
 # What the tests of the Python package need beside it.
 PYTHON_TESTS := pytest numpy pandas numba cloudpickle mypy
 
-.PHONY: all build demo test test-python wheel lint install uninstall deny clean help
+.PHONY: all build demo test python-env test-python test-wheel wheel lint install uninstall deny clean help
 
 all: build
 
@@ -42,19 +42,28 @@ demo:
 # What a second build would start from takes ten times the room of the rest. Who edits and
 # tests in turn sets it to 1, or calls cargo.
 test: export CARGO_INCREMENTAL ?= 0
-# scripts/test ends with the tests that did not run, and a line that counts all.
-test: lint
-	@CARGO="$(CARGO)" TARGET="$(TARGET)" MAKE="$(MAKE)" scripts/test
+# scripts/test lints and tests; it ends with the tests that did not run, and a line that counts all.
+test:
+	@CARGO="$(CARGO)" TARGET="$(TARGET)" scripts/test
 
-# The wheel in an environment of its own, as users have it, but for the profile.
-test-python:
+# The environment of the Python package's tests. Most of it is waiting for the network.
+python-env:
 	@scripts/setup --python
-	$(CARGO) build --workspace --locked
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet $(PYTHON_TESTS)
+
+# The wheel in an environment of its own, as users have it, but for the profile. All targets are
+# built: without the tests, libraries would get other features, and be compiled twice.
+test-python: python-env
+	$(CARGO) build --workspace --all-targets --locked
+	$(MAKE) test-wheel
+
+# The same with what has been built, in an environment that is there.
+test-wheel:
 	PAGEMESH_WHEEL_PROFILE=dev PAGEMESH_WHEEL_BUILT=1 CARGO_TARGET_DIR=$(TARGET) \
 		$(VENV)/bin/pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel .
-	$(VENV)/bin/pip install --quiet $(VENV)/wheel/*.whl $(PYTHON_TESTS)
+	$(VENV)/bin/pip install --quiet $(VENV)/wheel/*.whl
 	PAGEMESH_WHEEL=$$(echo $(VENV)/wheel/*.whl) $(VENV)/bin/python -m pytest -rs
 
 wheel:

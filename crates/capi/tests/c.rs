@@ -16,6 +16,9 @@ fn libraries() -> &'static Path {
     DIRECTORY.get_or_init(|| {
         let program = std::env::current_exe().unwrap();
         let directory = program.parent().unwrap().parent().unwrap();
+        if std::env::var_os("PAGEMESH_BUILT").is_some() {
+            return directory.to_path_buf();
+        }
         let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         build
             .args(["build", "--quiet", "--package", "pagemesh-capi"])
