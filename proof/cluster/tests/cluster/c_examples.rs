@@ -146,6 +146,8 @@ pub(crate) fn build_library() -> PathBuf {
     let player = Path::new(env!("CARGO_BIN_EXE_pagemesh-player"));
     let directory = player.parent().unwrap();
     if pagemesh_tests::libraries_are_built() {
+        let library = directory.join("libpagemesh.so");
+        assert!(library.exists(), "PAGEMESH_BUILT, but no {library:?}");
         return directory.to_owned();
     }
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));

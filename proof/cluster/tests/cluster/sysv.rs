@@ -73,8 +73,10 @@ impl Stage {
 fn build_library() -> PathBuf {
     let player = Path::new(env!("CARGO_BIN_EXE_pagemesh-player"));
     let directory = player.parent().unwrap();
+    let library = directory.join("libpagemesh_sysv.so");
     if pagemesh_tests::libraries_are_built() {
-        return directory.join("libpagemesh_sysv.so");
+        assert!(library.exists(), "PAGEMESH_BUILT, but no {library:?}");
+        return library;
     }
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     let target = directory.parent().unwrap();
@@ -92,7 +94,7 @@ fn build_library() -> PathBuf {
         build.arg("--release");
     }
     run(&mut build);
-    directory.join("libpagemesh_sysv.so")
+    library
 }
 
 fn run(command: &mut Command) -> String {

@@ -182,6 +182,8 @@ pub(crate) fn at_best(mut attempt: impl FnMut() -> Result<(), String>) {
             Ok(()) => return,
             Err(what) => said.push(what),
         }
+        // What is learnt of the network (who hears circulars, how soon answers come) is learnt anew.
+        std::thread::sleep(A_WHILE * said.len() as u32);
     }
     panic!("never as it should be: {said:#?}");
 }
