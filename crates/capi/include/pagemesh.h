@@ -252,7 +252,8 @@ int pagemesh_barrier_timedwait(pagemesh_segment_t *segment, uint64_t barrier, ui
                                int64_t timeout_ns);
 
 /* Sleeps, without any traffic, while the byte at offset is expected. Returns its
- * new value, 0 to 255. */
+ * new value, 0 to 255. Segments of policy release refuse it with EINVAL, whatever
+ * the byte is: wait for a lock, a barrier or a condition variable instead. */
 int pagemesh_wait_change(pagemesh_segment_t *segment, uint64_t offset, uint8_t expected,
                          int64_t timeout_ns);
 
