@@ -371,11 +371,13 @@ pagemesh_segment_t *pagemesh_heap_segment(pagemesh_heap_t *heap);
 #define PAGEMESH_ALIVE 0
 #define PAGEMESH_LEFT 1
 #define PAGEMESH_DEAD 2
+#define PAGEMESH_REVOKED 3   /* put out for good */
+#define PAGEMESH_FORGOTTEN 4 /* dead, and missed by nobody any more */
 
 /* A node that ever joined the cluster. */
 typedef struct pagemesh_member {
     uint32_t node;    /* its number */
-    uint32_t health;  /* PAGEMESH_ALIVE, PAGEMESH_LEFT or PAGEMESH_DEAD */
+    uint32_t health;  /* one of the above */
     char name[256];   /* its name */
     char address[64]; /* where its daemon listens */
 } pagemesh_member_t;

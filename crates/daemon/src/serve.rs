@@ -344,12 +344,9 @@ impl Driver {
                 to: Some(node),
                 call: Call::Probe,
             },
-            Request::Revoke { node } => {
+            Request::Revoke { .. } | Request::ForgetMember { .. } => {
                 self.check_master(client)?;
-                Ask::Call {
-                    to: Some(NodeId::COORDINATOR),
-                    call: Call::Revoke { node },
-                }
+                about_member(&request)?
             }
             Request::Leave => {
                 self.check_master(client)?;
@@ -454,4 +451,15 @@ impl Driver {
         self.hands.handed_over = true;
         Ok(Some(Reply::Done))
     }
+}
+
+/// What the coordinator is asked to do about a member.
+fn about_member(request: &Request) -> Result<Ask, Refusal> {
+    let call = match *request {
+        Request::Revoke { node } => Call::Revoke { node },
+        Request::ForgetMember { node } => Call::ForgetMember { node },
+        _ => return Err(Refusal::Invalid("not about a member".into())),
+    };
+    let to = Some(NodeId::COORDINATOR);
+    Ok(Ask::Call { to, call })
 }
