@@ -32,9 +32,10 @@ mod sysv;
 mod time;
 mod timers;
 
+pub use directory::Usage;
 pub use effect::{Afterwards, DiffWork, Effect, Effects, Reply, Rights, Source};
 pub use event::Event;
 pub use input::{Input, Request};
-pub use node::{Config, Node, Pace, Start};
+pub use node::{Config, Node, Pace, Quotas, Start};
 pub use policies::Inspection;
 pub use time::Time;

@@ -73,12 +73,7 @@ impl Door {
         if let Ok(socket) = &accepted {
             let why = "the daemon's file descriptors (raise LimitNOFILE= of its unit, or \
                        `ulimit -n`, and restart it)";
-            let packet = ReplyPacket {
-                number: HELLO,
-                reply: Reply::Refused(Refusal::Limit(why.into())),
-            };
-            // A process that does not hear it sees the socket close.
-            let _ = socket.send_now(&packet.encode(), &[]);
+            refuse(socket, Refusal::Limit(why.into()));
         }
         drop(accepted.ok());
         self.spare = spare();
@@ -104,6 +99,15 @@ impl AsFd for Door {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
+}
+
+/// Tells a process why it is not let in. One that does not hear it sees the socket close.
+pub(crate) fn refuse(socket: &Socket, why: Refusal) {
+    let packet = ReplyPacket {
+        number: HELLO,
+        reply: Reply::Refused(why),
+    };
+    let _ = socket.send_now(&packet.encode(), &[]);
 }
 
 fn spare() -> Option<File> {

@@ -8,6 +8,7 @@ use crate::network::Network;
 use crate::note::Note;
 use crate::pages::{At, Pages};
 use crate::payload::Payload;
+use crate::quota::{LogLines, Quota};
 use crate::races::Races;
 use crate::rank::Rank;
 use crate::receipts::Receipts;
@@ -90,6 +91,10 @@ pub(crate) struct Hands {
     /// Events that were not written down yet, and when they happened: a thread
     /// that was just woken may want this very processor.
     later: Vec<(Event, u64)>,
+    /// What a user may have.
+    pub(crate) quota: Quota,
+    /// What users have had of the log.
+    pub(crate) log: LogLines,
 }
 
 /// Lost pages logged one by one; a whole lost segment need not fill the disk.
@@ -137,6 +142,8 @@ impl Hands {
             receipts: Receipts::default(),
             fuse: None,
             later: Vec::new(),
+            quota: Quota::default(),
+            log: LogLines::default(),
         }
     }
 
@@ -328,14 +335,14 @@ impl Hands {
     }
 
     /// The slot of a lock of a segment that is open here.
-    pub(crate) fn slot(&mut self, key: SyncKey) -> Option<u32> {
+    pub(crate) fn slot(&mut self, key: SyncKey, uid: u32) -> Option<u32> {
         let segment = self.pages.segments.get_mut(key.segment)?;
         let known = segment.locks.known(key.number);
         if known.is_some() {
             return known;
         }
-        let slot = segment.locks.slot(key.number)?;
-        self.note(&Note::Slot { key, slot });
+        let slot = segment.locks.slot(key.number, uid)?;
+        self.note(&Note::Slot { key, slot, uid });
         Some(slot)
     }
 
@@ -347,8 +354,12 @@ impl Hands {
     }
 
     fn lend_lock(&mut self, key: SyncKey, client: ClientId, wanted: bool) {
-        self.slot(key);
-        let segment = self.pages.segments.get_mut(key.segment);
+        let session = self.sessions.get(client);
+        self.slot(
+            key,
+            session.map_or(0, |session| session.caller.credentials.uid),
+        );
+        let segment = self.pages.segments.get(key.segment);
         let lent = segment.is_some_and(|segment| segment.locks.lend(key.number, client, wanted));
         if !lent {
             tracing::error!(lock = %key, "no slot for a lock");

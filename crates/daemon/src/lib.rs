@@ -39,6 +39,7 @@ mod packing;
 mod pages;
 mod parcels;
 mod payload;
+mod quota;
 mod races;
 mod rank;
 mod receipts;
@@ -62,6 +63,7 @@ mod threads;
 mod tickets;
 mod ticks;
 mod turn;
+mod unused;
 mod waiter;
 mod waiting_room;
 
@@ -70,4 +72,5 @@ pub use experiment::{Experiment, ExperimentError};
 #[doc(hidden)]
 pub use fuse::Fuse;
 pub use options::{Admission, Compress, Options, Waiting};
+pub use quota::{Quota, QuotaError};
 pub use ticks::Tick;

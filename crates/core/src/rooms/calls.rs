@@ -144,6 +144,7 @@ impl Rooms {
                     exclusive,
                     write,
                     credentials: &credentials,
+                    quotas: cx.shell.config.quotas,
                 })
                 .map(segment),
             Call::Close { segment } => {

@@ -80,6 +80,7 @@ impl Daemon {
         let mut hands = Hands::new(Poll::new()?, network, pages, recorder);
         hands.pages.unprotected = options.unprotected;
         hands.races.looked_for = options.check_races;
+        hands.quota = options.quota;
         hands.fuse.clone_from(&options.fuse);
         if let Some(keeping) = &options.keeping {
             keep(keeping, &options.socket, &mut hands, &listener, &letterbox);
@@ -116,6 +117,7 @@ impl Daemon {
         let network = network(options, udp, identity)?;
         let mut hands = estate.hands(Poll::new()?, network, pages, recorder, &mut recovered)?;
         hands.races.looked_for = options.check_races;
+        hands.quota = options.quota;
         hands.fuse.clone_from(&options.fuse);
         let driver = Driver::go_on(recovered, hands, about, &letterbox)?;
         let mut daemon = Self::assemble(options, signals, listener, letterbox, driver)?;
@@ -310,6 +312,7 @@ fn config(options: &Options, about: &About, key: PublicKey) -> Result<Config> {
             Some(address) => Start::Join(address),
             None => Start::Found(ClusterId(dice()?)),
         },
+        quotas: options.quota.cluster,
         pace: Pace::default(),
         check_races: options.check_races,
     })
@@ -392,10 +395,20 @@ fn check_pages() -> Result<()> {
 
 /// Every mapping takes a descriptor.
 pub(crate) fn raise_limits() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let before = getrlimit(Resource::Nofile);
+    let to = |limit| Rlimit {
+        current: limit,
+        maximum: limit,
+    };
+    // Whoever may raises the hard limit, too.
+    let most = std::fs::read_to_string("/proc/sys/fs/nr_open");
+    let most = most.ok().and_then(|most| most.trim().parse().ok());
+    let raised = most.filter(|most| before.maximum.is_some_and(|limit| limit < *most));
+    if raised.is_some_and(|most| setrlimit(Resource::Nofile, to(Some(most))).is_ok()) {
+        return;
+    }
+    if let Err(error) = setrlimit(Resource::Nofile, to(before.maximum)) {
         tracing::debug!(%error, "the limit of descriptors stays");
     }
 }

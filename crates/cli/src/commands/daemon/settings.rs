@@ -78,6 +78,13 @@ fn merge(flags: Daemon, config: Config, global: &Global) -> Result<Options> {
                 .map_err(|error| bad(format!("impair: {error}")))
         })
         .transpose()?;
+    let quota = match (flags.quota, config.quota) {
+        (Some(quota), _) => quota,
+        (None, Some(spec)) => spec
+            .parse()
+            .map_err(|error| bad(format!("quota: {error}")))?,
+        (None, None) => default.quota,
+    };
     let grace = duration("grace", flags.grace.or(config.grace))?.unwrap_or(GRACE);
     let join_timeout = duration("join_timeout", flags.join_timeout.or(config.join_timeout))?;
     Ok(Options {
@@ -101,6 +108,7 @@ fn merge(flags: Daemon, config: Config, global: &Global) -> Result<Options> {
         experiment: flags.experiment.unwrap_or_default(),
         cpu: flags.cpu.or(config.cpu),
         admission,
+        quota,
         recorder: flags.recorder.or(config.recorder).unwrap_or(true),
         check_races: flags.check_races,
         keeping: Some(Keeping {
