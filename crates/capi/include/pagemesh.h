@@ -252,7 +252,8 @@ int pagemesh_barrier_timedwait(pagemesh_segment_t *segment, uint64_t barrier, ui
                                int64_t timeout_ns);
 
 /* Sleeps, without any traffic, while the byte at offset is expected. Returns its
- * new value, 0 to 255. */
+ * new value, 0 to 255. Segments of policy release refuse it with EINVAL, whatever
+ * the byte is: wait for a lock, a barrier or a condition variable instead. */
 int pagemesh_wait_change(pagemesh_segment_t *segment, uint64_t offset, uint8_t expected,
                          int64_t timeout_ns);
 
@@ -370,11 +371,13 @@ pagemesh_segment_t *pagemesh_heap_segment(pagemesh_heap_t *heap);
 #define PAGEMESH_ALIVE 0
 #define PAGEMESH_LEFT 1
 #define PAGEMESH_DEAD 2
+#define PAGEMESH_REVOKED 3   /* put out for good */
+#define PAGEMESH_FORGOTTEN 4 /* dead, and missed by nobody any more */
 
 /* A node that ever joined the cluster. */
 typedef struct pagemesh_member {
     uint32_t node;    /* its number */
-    uint32_t health;  /* PAGEMESH_ALIVE, PAGEMESH_LEFT or PAGEMESH_DEAD */
+    uint32_t health;  /* one of the above */
     char name[256];   /* its name */
     char address[64]; /* where its daemon listens */
 } pagemesh_member_t;

@@ -95,6 +95,7 @@ impl From<&Member> for CMember {
                 Health::Left => 1,
                 Health::Dead => 2,
                 Health::Revoked => 3,
+                Health::Forgotten => 4,
             },
             name: array(&member.name),
             address: array(&member.address.to_string()),

@@ -35,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) multicast: Option<String>,
     /// What to do to outgoing datagrams; for tests.
     pub(crate) impair: Option<String>,
+    /// What a user may have, such as `segments=4096,locks=65536`.
+    pub(crate) quota: Option<String>,
     /// Record what the node does.
     pub(crate) recorder: Option<bool>,
     /// How long programs wait for another daemon, such as `30s`.
@@ -101,6 +103,7 @@ impl Config {
             compress: self.compress.or(other.compress),
             multicast: self.multicast.or(other.multicast),
             impair: self.impair.or(other.impair),
+            quota: self.quota.or(other.quota),
             recorder: self.recorder.or(other.recorder),
             grace: self.grace.or(other.grace),
             join_timeout: self.join_timeout.or(other.join_timeout),

@@ -41,8 +41,14 @@ use crate::control::Control;
 /// Names the program `pagemesh` whose daemons a sandbox of another program runs.
 pub const PROGRAM_VARIABLE: &str = "PAGEMESH_PROGRAM";
 
+/// Nodes of a cluster.
+pub(crate) const MOST: usize = pagemesh_wire::NodeId::LIMIT as usize - 1;
+
 /// How long nodes may take to become members.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// And for each of them: every member hears of every other.
+const PATIENCE_EACH: Duration = Duration::from_millis(500);
 
 /// How long one that was asked may take to answer, before it is looked at whether it
 /// still lives: who outlives a daemon keeps its socket open, and says nothing.
@@ -51,7 +57,7 @@ const ANSWER: Duration = Duration::from_millis(500);
 /// What a sandbox shall be like.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How many nodes; 1 to 64.
+    /// How many nodes; 1 to 127.
     pub nodes: usize,
     /// How daemons wait: `spin`, `block` or `auto`; their own default if `None`.
     pub waiting: Option<String>,
@@ -122,8 +128,8 @@ impl Sandbox {
     /// what it logged last.
     pub fn start(plan: &Plan) -> Result<Self> {
         ensure!(
-            (1..=64).contains(&plan.nodes),
-            "a sandbox has 1 to 64 nodes, not {}",
+            (1..=MOST).contains(&plan.nodes),
+            "a sandbox has 1 to {MOST} nodes, as a cluster has, not {}",
             plan.nodes
         );
         let mut sandbox = Self {
@@ -140,7 +146,7 @@ impl Sandbox {
             let ring = Ring::default().rotated(secret, 0);
             key::write_new(&sandbox.key_file(), &ring)?;
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PATIENCE + PATIENCE_EACH * plan.nodes as u32;
         for _ in 0..plan.nodes {
             sandbox.add_node()?;
             sandbox.wait_for_last(deadline)?;
@@ -427,9 +433,8 @@ impl Node {
             };
             if Instant::now() > deadline {
                 bail!(
-                    "node {} {failing} within {} s: {last}{}",
+                    "node {} {failing} in time: {last}{}",
                     self.index,
-                    PATIENCE.as_secs(),
                     self.daemon().tail()
                 );
             }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use pagemesh_os::area::Word;
 use pagemesh_wire::local::{Reply, Request};
-use pagemesh_wire::lockword::LockWord;
+use pagemesh_wire::lockword::{LOCAL_TURNS, LockWord};
 
 use crate::bell::{Gate, after};
 use crate::connection::unexpected;
@@ -31,6 +31,9 @@ pub struct LockState {
     gate: Gate,
     /// Where the word is; [`UNKNOWN`] until it was asked for.
     slot: AtomicU32,
+    /// How often the lock was taken without the daemon since it lent the token. Changed only
+    /// behind the gate.
+    turns: AtomicU32,
 }
 
 /// Beyond every area.
@@ -41,6 +44,7 @@ impl Default for LockState {
         Self {
             gate: Gate::default(),
             slot: AtomicU32::new(UNKNOWN),
+            turns: AtomicU32::new(0),
         }
     }
 }
@@ -127,6 +131,8 @@ impl Lock {
     fn pass(&self, until: Option<Instant>) -> Result<bool> {
         let known = self.state.slot.load(Ordering::Relaxed) != UNKNOWN;
         if known && self.swap(LockWord::Free, self.held(), until)? {
+            let turns = self.state.turns.load(Ordering::Relaxed);
+            self.state.turns.store(turns + 1, Ordering::Relaxed);
             return Ok(false);
         }
         let key = self.segment.key(self.number);
@@ -144,7 +150,10 @@ impl Lock {
         }
         let answer = lock.finish(until)?;
         match answer.reply {
-            Reply::Locked { recovered } => Ok(recovered),
+            Reply::Locked { recovered } => {
+                self.state.turns.store(0, Ordering::Relaxed);
+                Ok(recovered)
+            }
             other => Err(unexpected(&other)),
         }
     }
@@ -166,8 +175,11 @@ impl Lock {
 
     /// Gives the lock back.
     fn release(&self) {
+        // Another node may wait, and our daemon may not have come to say so.
+        let enough = self.state.turns.load(Ordering::Relaxed) >= LOCAL_TURNS;
         // A word that was asked for once is known.
-        if !matches!(self.swap(self.held(), LockWord::Free, None), Ok(true)) {
+        if enough || !matches!(self.swap(self.held(), LockWord::Free, None), Ok(true)) {
+            self.state.turns.store(0, Ordering::Relaxed);
             let key = self.segment.key(self.number);
             // Awaited: if this process ended before the daemon has read it, the
             // next holder would be told that we died with the lock.

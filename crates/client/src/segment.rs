@@ -155,7 +155,8 @@ impl Segment {
     ///
     /// # Errors
     /// [`Error::TimedOut`] after `timeout`, [`Error::Interrupted`],
-    /// [`Error::Invalid`] for an offset outside of the segment.
+    /// [`Error::Invalid`] for an offset outside of the segment; [`Error::Refused`], whatever
+    /// the byte is, for a segment of policy `release`.
     pub fn wait_change(&self, offset: u64, expected: u8, timeout: Option<Duration>) -> Result<u8> {
         wait_change(self, offset, expected, timeout)
     }

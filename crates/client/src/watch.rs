@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use pagemesh_wire::local::Request;
+use pagemesh_wire::peer::{Policy, Refusal};
 use pagemesh_wire::{ByteOffset, PAGE_SIZE};
 
 use crate::bell::after;
@@ -15,6 +16,11 @@ pub fn wait_change(
     expected: u8,
     timeout: Option<Duration>,
 ) -> Result<u8> {
+    // Whatever the byte is: what such a segment's node knows of it may be old, and the program
+    // would find its change or not by the chances of time.
+    if segment.info().spec.policy.sequential().is_none() {
+        return Err(Refusal::Invalid(Policy::NO_WATCH.into()).into());
+    }
     let until = timeout.and_then(after);
     let page = ByteOffset(offset).page();
     let page = page.filter(|_| segment.contains(&(offset..offset + 1)));

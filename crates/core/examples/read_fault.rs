@@ -44,6 +44,7 @@ fn node(index: usize) -> Node {
             ..Pace::default()
         },
         check_races: false,
+        quotas: pagemesh_core::Quotas::default(),
     })
 }
 

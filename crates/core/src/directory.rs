@@ -4,10 +4,11 @@
 //! process that exits never removes anything.
 
 use crate::limits::WINDOW_LIMIT;
+use crate::node::Quotas;
 use pagemesh_wire::peer::{Credentials, Reduction, Refusal, SegmentInfo, SegmentSpec, Window};
 use pagemesh_wire::{ByteLen, CallId, NodeId, NodeSet, SegmentId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// All segments of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -27,6 +28,20 @@ struct Entry {
     reductions: Vec<Reduction>,
 }
 
+/// What a user has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Segments.
+    pub segments: u32,
+    /// Bytes of them all, whether touched or not.
+    pub bytes: u64,
+}
+
+/// Nine tenths of a quota: worth telling before it is reached.
+const fn most(quota: u64) -> u64 {
+    quota - quota / 10
+}
+
 /// A wish to open a segment.
 pub(crate) struct Opening<'a> {
     pub(crate) node: NodeId,
@@ -36,6 +51,7 @@ pub(crate) struct Opening<'a> {
     pub(crate) exclusive: bool,
     pub(crate) write: bool,
     pub(crate) credentials: &'a Credentials,
+    pub(crate) quotas: Quotas,
 }
 
 impl Directory {
@@ -63,6 +79,7 @@ impl Directory {
         let spec = opening.create.ok_or(Refusal::NotFound)?;
         check_name(opening.name)?;
         check_spec(spec)?;
+        self.check_quotas(opening.credentials.uid, spec, opening.quotas)?;
         self.serial += 1;
         let id = SegmentId::new(opening.node, self.serial);
         let info = SegmentInfo {
@@ -83,6 +100,50 @@ impl Directory {
             },
         );
         Ok(id)
+    }
+
+    fn check_quotas(&self, uid: u32, spec: &SegmentSpec, quotas: Quotas) -> Result<(), Refusal> {
+        if uid == 0 {
+            return Ok(());
+        }
+        let Usage { segments, bytes } = self.usage(uid);
+        let cure = "remove some (`pagemesh segment rm`), or raise the first node's `--quota`";
+        if segments >= quotas.segments {
+            let why = format!("user {uid} has {segments} segments, its quota of segments: {cure}");
+            return Err(Refusal::Limit(why));
+        }
+        let ByteLen(quota) = quotas.bytes;
+        if bytes.saturating_add(spec.size.0) > quota {
+            let why = format!(
+                "user {uid} has segments of {bytes} bytes, and {} more exceed its quota of \
+                 {quota} bytes: {cure}",
+                spec.size.0
+            );
+            return Err(Refusal::Limit(why));
+        }
+        Ok(())
+    }
+
+    /// What a user has. Segments that were removed count until every node has closed them.
+    fn usage(&self, uid: u32) -> Usage {
+        let infos = self.segments.values().map(|entry| &entry.info);
+        let of_user = infos.filter(|info| info.owner.0 == uid);
+        of_user.fold(Usage::default(), |usage, info| Usage {
+            segments: usage.segments + 1,
+            bytes: usage.bytes.saturating_add(info.spec.size.0),
+        })
+    }
+
+    /// Users who have most of what their quotas allow, each with that.
+    pub(crate) fn near_quota(&self, quotas: Quotas) -> Vec<(u32, Usage)> {
+        let owners = self.segments.values().map(|entry| entry.info.owner.0);
+        let users: BTreeSet<u32> = owners.filter(|uid| *uid != 0).collect();
+        let near = |usage: &Usage| {
+            usage.segments >= most(u64::from(quotas.segments)) as u32
+                || usage.bytes >= most(quotas.bytes.0)
+        };
+        let usages = users.into_iter().map(|uid| (uid, self.usage(uid)));
+        usages.filter(|(_, usage)| near(usage)).collect()
     }
 
     /// A node has the segment open no more. Returns it if nobody uses it now.
@@ -262,6 +323,10 @@ mod tests {
             exclusive: false,
             write: true,
             credentials: who,
+            quotas: Quotas {
+                segments: 3,
+                bytes: ByteLen(1 << 20),
+            },
         }
     }
 
@@ -375,6 +440,45 @@ mod tests {
         }
         let mut why = |range| directory.declare(summed, range).unwrap_err().to_string();
         assert!(why(range(4088, 8, Merge::Max, Kind::U8)).contains("at most 64"));
+    }
+
+    #[test]
+    fn a_user_has_no_more_than_its_quotas_and_root_has_none() {
+        let mut directory = Directory::default();
+        let (one, other, root) = (user(10), user(11), user(0));
+        let mut open = |name, size, who| {
+            let size = ByteLen(size);
+            let spec = SegmentSpec {
+                size,
+                ..spec(0o600)
+            };
+            let opened = directory.open(&opening(name, Some(&spec), who));
+            opened.map(drop).map_err(|why| why.to_string())
+        };
+        let full = open("a", (1 << 20) + 1, &one).unwrap_err();
+        assert!(full.contains("quota of 1048576 bytes"), "{full}");
+        open("a", (1 << 20) - 1, &one).unwrap();
+        assert!(open("b", 2, &one).unwrap_err().contains("--quota"));
+        for name in ["c", "d", "e"] {
+            open(name, 1, &other).unwrap();
+        }
+        let full = open("f", 1, &other).unwrap_err();
+        assert!(full.contains("user 11 has 3 segments"), "{full}");
+        open("c", 1, &other).expect("it exists");
+        for name in ["g", "h", "i", "j"] {
+            open(name, 1 << 20, &root).unwrap();
+        }
+        let quotas = opening("", None, &one).quotas;
+        let near = directory.near_quota(quotas);
+        let (segments, bytes) = (3, 3);
+        assert_eq!(near[1..], [(11, Usage { segments, bytes })]);
+        assert_eq!(near[0].0, 10);
+        directory.remove("c", &other).unwrap();
+        let id = *directory.names.get("d").unwrap();
+        directory.remove("d", &other).unwrap();
+        assert_eq!(directory.usage(11).segments, 3, "open still");
+        directory.close(NodeId(2), CallId(9), id);
+        assert_eq!(directory.usage(11).segments, 2);
     }
 
     #[test]

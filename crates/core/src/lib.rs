@@ -33,10 +33,11 @@ mod sysv;
 mod time;
 mod timers;
 
+pub use directory::Usage;
 pub use effect::{Afterwards, DiffWork, Effect, Effects, Reply, Rights, Source};
 pub use event::Event;
 pub use executor::{At, DiffBatch, DiffExecutor, EffectExecutor, Next, Reclaimed};
 pub use input::{Input, Request};
-pub use node::{Config, Node, Pace, Start};
+pub use node::{Config, Node, Pace, Quotas, Start};
 pub use policies::Inspection;
 pub use time::Time;

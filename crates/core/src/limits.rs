@@ -1,6 +1,7 @@
 //! Every bound of the protocol, in one place, with its reason.
 
 use core::time::Duration;
+use pagemesh_wire::ByteLen;
 
 /// First wait before a request is sent again. Long enough for a scheduler's
 /// time slice on a busy host, short enough that a lost datagram is a hiccup.
@@ -72,6 +73,15 @@ pub const JOIN_RETRY: Duration = Duration::from_millis(200);
 
 /// Segments in one reply to a list.
 pub const LIST_PAGE: usize = 16;
+
+/// Segments of one user in the whole cluster, unless the first node is told otherwise: as
+/// many as the kernel's `SHMMNI`. Each costs memory of the first node, and a descriptor of
+/// every node where it has pages.
+pub const SEGMENTS_OF_USER: u32 = 4096;
+
+/// Bytes of all segments of one user, unless the first node is told otherwise: four of the
+/// largest. Pages that nobody touches cost nothing, so this bounds page numbers, not memory.
+pub const BYTES_OF_USER: ByteLen = ByteLen(64 << 40);
 
 /// Calls of one node that its server remembers. Far more than a node has open;
 /// one that has more repeats itself until others are answered.

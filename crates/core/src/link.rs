@@ -106,7 +106,7 @@ impl Rooms {
                     == (header.from, header.incarnation, key)
             })
             .map(|member| member.health);
-        if matches!(health, Some(Health::Dead | Health::Left | Health::Revoked)) {
+        if health.is_some_and(|health| health != Health::Alive) {
             let header = cx.header(header.from);
             let message = Box::new(Message::Expelled);
             cx.push(Effect::Send {

@@ -1,5 +1,6 @@
 //! A node: every room of the core, and the corridor between them.
 
+use crate::directory::Usage;
 use crate::effect::Effects;
 use crate::input::Input;
 use crate::membership::Standing;
@@ -10,7 +11,9 @@ use crate::time::Time;
 use core::net::SocketAddr;
 use core::time::Duration;
 use pagemesh_wire::peer::{MemberView, Refusal, SegmentInfo};
-use pagemesh_wire::{ClientId, ClusterId, Incarnation, NodeId, PageIndex, PublicKey, SegmentId};
+use pagemesh_wire::{
+    ByteLen, ClientId, ClusterId, Incarnation, NodeId, PageIndex, PublicKey, SegmentId,
+};
 use serde::{Deserialize, Serialize};
 
 /// What a node is told at its start.
@@ -31,6 +34,26 @@ pub struct Config {
     /// Look, in segments of policy `release`, for bytes that two nodes wrote without
     /// knowing of each other.
     pub check_races: bool,
+    /// What one user may have; the first node's count.
+    pub quotas: Quotas,
+}
+
+/// What one user may have in the whole cluster. The superuser has no quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Quotas {
+    /// See [`crate::limits::SEGMENTS_OF_USER`].
+    pub segments: u32,
+    /// See [`crate::limits::BYTES_OF_USER`].
+    pub bytes: ByteLen,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self {
+            segments: crate::limits::SEGMENTS_OF_USER,
+            bytes: crate::limits::BYTES_OF_USER,
+        }
+    }
 }
 
 /// How a node begins.
@@ -173,6 +196,17 @@ impl Node {
             return Duration::ZERO;
         }
         now - self.rooms.membership.coordinator_heard
+    }
+
+    /// Users who have most of what their quotas allow, each with that; only the coordinator
+    /// counts.
+    #[must_use]
+    pub fn near_quota(&self) -> Vec<(u32, Usage)> {
+        let coordinator = self.rooms.coordinator.as_ref();
+        let quotas = self.shell.config.quotas;
+        coordinator.map_or_else(Vec::new, |coordinator| {
+            coordinator.directory.near_quota(quotas)
+        })
     }
 
     /// Segments this node takes part in.

@@ -125,9 +125,12 @@ impl Cx<'_> {
     /// Whether any member ever went without saying good-bye.
     pub(crate) fn somebody_died(&self) -> bool {
         let members = &self.shell.view.members;
-        members
-            .iter()
-            .any(|member| matches!(member.health, Health::Dead | Health::Revoked))
+        members.iter().any(|member| {
+            matches!(
+                member.health,
+                Health::Dead | Health::Revoked | Health::Forgotten
+            )
+        })
     }
 
     /// Whether the node left in order.

@@ -5,6 +5,7 @@ use crate::note::Note;
 use crate::tickets::{Kind, Pending};
 use anyhow::Context as _;
 use pagemesh_core::{Input, Reply};
+use pagemesh_os::clock;
 use pagemesh_wire::local::{self, MAX_PACKET};
 use pagemesh_wire::peer::{Refusal, SegmentInfo};
 use pagemesh_wire::{ByteLen, ClientId, Ticket};
@@ -52,7 +53,7 @@ impl Hands {
         info: SegmentInfo,
         write: bool,
     ) -> (local::Reply, Vec<OwnedFd>) {
-        match self.lend(&info, write) {
+        match self.lend(client, &info, write) {
             Ok(fds) => {
                 let session = self.sessions.get(client);
                 let opening = session.and_then(|session| session.open.get(&info.id));
@@ -64,16 +65,31 @@ impl Hands {
                 (local::Reply::Opened { info }, fds)
             }
             Err(error) => {
-                tracing::error!(segment = %info.name, "cannot open: {error:#}");
+                if self.may_log(client, clock::monotonic()) {
+                    tracing::error!(segment = %info.name, "cannot open: {error:#}");
+                }
                 let segment = info.id;
                 self.follow(Input::Closed { segment, client });
-                let why = Refusal::Limit(format!("{error:#}"));
+                let why = match error.downcast() {
+                    Ok(refusal) => refusal,
+                    Err(error) => Refusal::Limit(format!("{error:#}")),
+                };
                 (local::Reply::Refused(why), Vec::new())
             }
         }
     }
 
-    fn lend(&mut self, info: &SegmentInfo, write: bool) -> anyhow::Result<Vec<OwnedFd>> {
+    fn lend(
+        &mut self,
+        client: ClientId,
+        info: &SegmentInfo,
+        write: bool,
+    ) -> anyhow::Result<Vec<OwnedFd>> {
+        let session = self.sessions.get(client);
+        let uid = session.map_or(0, |session| session.caller.credentials.uid);
+        if self.pages.segments.get(info.id).is_none() {
+            self.check_descriptors(uid, 2)?;
+        }
         self.pages.segments.open(info)?;
         // Kept before it is lent: else its user and the next daemon would each
         // have one of their own.

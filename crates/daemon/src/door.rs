@@ -71,12 +71,7 @@ impl Door {
         drop(self.spare.take());
         let accepted = self.listener.accept();
         if let Ok(socket) = &accepted {
-            let packet = ReplyPacket {
-                number: HELLO,
-                reply: Reply::Refused(no_descriptor()),
-            };
-            // A process that does not hear it sees the socket close.
-            let _ = socket.send_now(&packet.encode(), &[]);
+            refuse(socket, no_descriptor());
         }
         drop(accepted.ok());
         self.spare = spare();
@@ -102,6 +97,15 @@ impl AsFd for Door {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
+}
+
+/// Tells a process why it is not let in. One that does not hear it sees the socket close.
+pub(crate) fn refuse(socket: &Socket, why: Refusal) {
+    let packet = ReplyPacket {
+        number: HELLO,
+        reply: Reply::Refused(why),
+    };
+    let _ = socket.send_now(&packet.encode(), &[]);
 }
 
 fn spare() -> Option<File> {

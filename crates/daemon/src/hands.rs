@@ -5,6 +5,7 @@ use crate::network::Network;
 use crate::note::Note;
 use crate::pages::Pages;
 use crate::payload::Payload;
+use crate::quota::{LogLines, Quota};
 use crate::process::kill;
 use crate::races::Races;
 use crate::rank::Rank;
@@ -63,6 +64,10 @@ pub(crate) struct Hands {
     pub(crate) rank: Rank,
     /// What others are told when there is time.
     pub(crate) receipts: Receipts,
+    /// What a user may have.
+    pub(crate) quota: Quota,
+    /// What users have had of the log.
+    pub(crate) log: LogLines,
 }
 
 /// How a daemon follows others, and ends.
@@ -95,6 +100,8 @@ impl Hands {
             life: Life::default(),
             rank: Rank::default(),
             receipts: Receipts::default(),
+            quota: Quota::default(),
+            log: LogLines::default(),
         }
     }
 
@@ -173,14 +180,14 @@ impl Hands {
     }
 
     /// The slot of a lock of a segment that is open here.
-    pub(crate) fn slot(&mut self, key: SyncKey) -> Option<u32> {
+    pub(crate) fn slot(&mut self, key: SyncKey, uid: u32) -> Option<u32> {
         let segment = self.pages.segments.get_mut(key.segment)?;
         let known = segment.locks.known(key.number);
         if known.is_some() {
             return known;
         }
-        let slot = segment.locks.slot(key.number)?;
-        self.note(&Note::Slot { key, slot });
+        let slot = segment.locks.slot(key.number, uid)?;
+        self.note(&Note::Slot { key, slot, uid });
         Some(slot)
     }
 
@@ -192,8 +199,12 @@ impl Hands {
     }
 
     fn lend_lock(&mut self, key: SyncKey, client: ClientId, wanted: bool) {
-        self.slot(key);
-        let segment = self.pages.segments.get_mut(key.segment);
+        let session = self.sessions.get(client);
+        self.slot(
+            key,
+            session.map_or(0, |session| session.caller.credentials.uid),
+        );
+        let segment = self.pages.segments.get(key.segment);
         let lent = segment.is_some_and(|segment| segment.locks.lend(key.number, client, wanted));
         if !lent {
             tracing::error!(lock = %key, "no slot for a lock");

@@ -52,6 +52,11 @@ impl Hatches {
             .is_some()
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// All of them, to keep for the next daemon.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ClientId, BorrowedFd<'_>)> {
         self.all

@@ -68,6 +68,7 @@ impl Driver {
                 self.hands.set_opening(client, segment, opening);
                 self.feed(Input::Closed { segment, client });
             }
+            self.closed(segment);
         }
     }
 }

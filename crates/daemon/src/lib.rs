@@ -42,6 +42,7 @@ mod pages;
 mod parcels;
 mod payload;
 mod process;
+mod quota;
 mod races;
 mod rank;
 mod receipts;
@@ -66,6 +67,7 @@ mod tickets;
 mod ticks;
 mod token;
 mod turn;
+mod unused;
 mod waiter;
 mod waiting_room;
 
@@ -74,4 +76,5 @@ pub use experiment::{Experiment, ExperimentError};
 #[doc(hidden)]
 pub use fuse::Fuse;
 pub use options::{Admission, Compress, Options, Waiting};
+pub use quota::{Quota, QuotaError};
 pub use ticks::Tick;

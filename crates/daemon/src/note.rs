@@ -76,6 +76,13 @@ pub(crate) enum Note {
         key: SyncKey,
         /// Which slot.
         slot: u32,
+        /// The user who asked for it.
+        uid: u32,
+    },
+    /// The locks of a segment have no slots any more: nobody here has it open.
+    GivenBack {
+        /// Which.
+        segment: SegmentId,
     },
     /// A packet waits until its process reads.
     Queued {

@@ -3,6 +3,7 @@
 use crate::experiment::Experiment;
 use crate::fuse::Fuse;
 use crate::keeper::Keeping;
+use crate::quota::Quota;
 use anyhow::{Result, bail};
 use pagemesh_os::impair::Impairment;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
@@ -41,6 +42,8 @@ pub struct Options {
     pub experiment: Experiment,
     /// Run on this processor only.
     pub cpu: Option<usize>,
+    /// What a user may have.
+    pub quota: Quota,
     /// Record what the node does, to find out later why.
     pub recorder: bool,
     /// Look for bytes that two nodes write without synchronizing.
@@ -117,6 +120,7 @@ impl Default for Options {
             impair: None,
             experiment: Experiment::default(),
             cpu: None,
+            quota: Quota::default(),
             recorder: true,
             check_races: false,
             unprotected: false,

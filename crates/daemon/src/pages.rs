@@ -88,8 +88,15 @@ impl Pages {
             datagram.extend_from_slice(bytes);
             return true;
         }
-        let Some(segment) = self.segments.get(at.0).filter(|_| source == Source::Frame) else {
+        if source != Source::Frame {
             return false;
+        }
+        let Some(segment) = self.segments.get(at.0) else {
+            let given_back = self.segments.is_given_back(at.0);
+            if given_back {
+                datagram.extend_from_slice(ZEROS);
+            }
+            return given_back;
         };
         segment.append(at.1, datagram).is_ok()
     }
@@ -250,6 +257,9 @@ impl Pages {
             return;
         }
         let Some(segment) = self.segments.get(at.0) else {
+            if keep && self.segments.is_given_back(at.0) {
+                self.keep(at, ZEROS);
+            }
             return;
         };
         // Emptied already: the stash has the contents, the frame only zeros.

@@ -240,6 +240,7 @@ mod tests {
             start: Start::Found(ClusterId(1)),
             pace: Pace::default(),
             check_races: false,
+            quotas: pagemesh_core::Quotas::default(),
         })
     }
 

@@ -78,7 +78,9 @@ impl Hands {
             if let Some(segment) = self.pages.segments.get(id) {
                 let keeper = &self.keeper;
                 keeper.put(Tag::Memory(id), Vec::new(), segment.memory.as_fd());
-                keeper.put(Tag::Locks(id), Vec::new(), segment.locks.area());
+                if let Some(area) = segment.locks.area() {
+                    keeper.put(Tag::Locks(id), Vec::new(), area);
+                }
             }
         }
     }
@@ -101,7 +103,9 @@ impl Hands {
         }
         for (id, segment) in self.pages.segments.iter() {
             put(Tag::Memory(id), segment.memory.as_fd());
-            put(Tag::Locks(id), segment.locks.area());
+            if let Some(area) = segment.locks.area() {
+                put(Tag::Locks(id), area);
+            }
         }
         for (id, _) in self.pages.mappings.iter() {
             self.keep_mapping(id);
@@ -162,9 +166,15 @@ impl Hands {
                 self.tickets.forget(client);
                 self.pages.mappings.forget_all(client);
             }
-            Note::Slot { key, slot } => {
+            Note::Slot { key, slot, uid } => {
                 if let Some(segment) = self.pages.segments.get_mut(key.segment) {
-                    segment.locks.restore(key.number, slot);
+                    segment.locks.restore(key.number, slot, uid);
+                }
+            }
+            Note::GivenBack { segment } => {
+                // Its user since, if there is one, got another area.
+                if let Some(segment) = self.pages.segments.get_mut(segment) {
+                    segment.locks.forget_slots();
                 }
             }
             Note::Queued { client, packet } => {

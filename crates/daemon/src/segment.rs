@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use pagemesh_os::memfd::{Memfd, PAGE, PageBytes};
 use pagemesh_wire::peer::SegmentInfo;
 use pagemesh_wire::{MappingId, PageCount, PageIndex, SegmentId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;
 
@@ -19,6 +19,8 @@ pub(crate) struct Segment {
     pub(crate) locks: Locks,
     /// Mappings of it in processes of this node.
     pub(crate) mappings: Vec<MappingId>,
+    /// Whose it is, as far as that is known here.
+    owner: Option<u32>,
 }
 
 /// All segments that have memory on this node.
@@ -27,6 +29,18 @@ pub(crate) struct Segments {
     by_id: BTreeMap<SegmentId, Segment>,
     /// Made, and not yet kept for the next daemon.
     fresh: Vec<SegmentId>,
+    /// Had no page, and no process here that has it open: its memory was given back, and what
+    /// anybody reads of it is zeros.
+    given_back: BTreeSet<SegmentId>,
+}
+
+/// What a segment that nobody here has open gave back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GivenBack {
+    /// Its lock words. It has pages.
+    Locks,
+    /// Those, and its memory.
+    All,
 }
 
 /// More than any segment has; memory of unknown size costs nothing extra.
@@ -41,6 +55,7 @@ impl Segment {
             memory: Memfd::create(&name, pages.bytes().0).context("no memory for the segment")?,
             locks: Locks::create().context("no memory for the segment's locks")?,
             mappings: Vec::new(),
+            owner: None,
         })
     }
 
@@ -118,7 +133,17 @@ impl Segments {
     /// The segment, which a process here is about to use.
     pub(crate) fn open(&mut self, info: &SegmentInfo) -> Result<&mut Segment> {
         let pages = info.spec.size.pages().unwrap_or(UNKNOWN);
-        self.create(info.id, &info.name, pages)
+        self.create(info.id, &info.name, pages)?;
+        let segment = self.by_id.get_mut(&info.id).expect("just made");
+        segment.owner = Some(info.owner.0);
+        if segment
+            .locks
+            .wake()
+            .context("no memory for the segment's locks")?
+        {
+            self.fresh.push(info.id);
+        }
+        Ok(segment)
     }
 
     /// The segment, whose pages another node pressed on this one: it may have
@@ -134,9 +159,68 @@ impl Segments {
             Entry::Vacant(place) => {
                 let segment = place.insert(Segment::create(name, pages)?);
                 self.fresh.push(id);
+                self.given_back.remove(&id);
                 Ok(segment)
             }
         }
+    }
+
+    /// Gives back what a segment does not need while no process here has it open: the words of
+    /// its locks, no token of which is lent, and its memory if it has no page.
+    pub(crate) fn give_back(&mut self, id: SegmentId) -> Option<GivenBack> {
+        let segment = self.by_id.get_mut(&id)?;
+        if segment.memory.is_empty().unwrap_or(false) {
+            self.by_id.remove(&id);
+            self.fresh.retain(|fresh| *fresh != id);
+            self.given_back.insert(id);
+            return Some(GivenBack::All);
+        }
+        segment.locks.give_back();
+        Some(GivenBack::Locks)
+    }
+
+    /// Segments that the daemon before knew. Those of which it kept no memory have given it back.
+    pub(crate) fn known(&mut self, ids: impl Iterator<Item = SegmentId>) {
+        self.given_back = ids.filter(|id| !self.by_id.contains_key(id)).collect();
+    }
+
+    /// Whether it has given its memory back, and is all zeros.
+    pub(crate) fn is_given_back(&self, id: SegmentId) -> bool {
+        self.given_back.contains(&id)
+    }
+
+    /// Descriptors of them all.
+    pub(crate) fn descriptors(&self) -> u64 {
+        // Most have both; it is a bound.
+        2 * self.by_id.len() as u64
+    }
+
+    /// Descriptors of a user's segments.
+    pub(crate) fn descriptors_of(&self, uid: u32) -> u64 {
+        let of_user = self
+            .by_id
+            .values()
+            .filter(|segment| segment.owner == Some(uid));
+        of_user
+            .map(|segment| 1 + u64::from(segment.locks.area().is_some()))
+            .sum()
+    }
+
+    /// Locks that a user was first to use here.
+    pub(crate) fn locks_of(&self, uid: u32) -> u32 {
+        let locks = self.by_id.values().map(|segment| segment.locks.users());
+        locks.filter_map(|users| users.get(&uid)).sum()
+    }
+
+    /// The same of all users.
+    pub(crate) fn locks_by_user(&self) -> BTreeMap<u32, u32> {
+        let mut all = BTreeMap::new();
+        for segment in self.by_id.values() {
+            for (uid, locks) in segment.locks.users() {
+                *all.entry(*uid).or_default() += locks;
+            }
+        }
+        all
     }
 
     /// What the daemon before had of a segment. Without lock words nobody has
@@ -158,6 +242,7 @@ impl Segments {
             memory,
             locks,
             mappings: Vec::new(),
+            owner: None,
         };
         self.by_id.insert(id, segment);
         Ok(())
@@ -180,6 +265,7 @@ impl Segments {
 
     /// Drops the segment's memory.
     pub(crate) fn forget(&mut self, id: SegmentId) -> Option<Segment> {
+        self.given_back.remove(&id);
         self.by_id.remove(&id)
     }
 

@@ -7,6 +7,7 @@ use crate::note::Note;
 use crate::tally::Count;
 use crate::tickets::{Kind, Pending};
 use pagemesh_core::{Input, Request as Ask};
+use pagemesh_os::clock;
 use pagemesh_os::seqpacket::Sender;
 use pagemesh_wire::local::{LOCAL_VERSION, Reply, Request, RequestPacket, StampKind};
 use pagemesh_wire::peer::{Call, Refusal};
@@ -117,7 +118,10 @@ impl Driver {
     /// Cuts a process off that does not speak the protocol.
     pub(crate) fn refuse_session(&mut self, client: ClientId, why: &str) {
         self.hands.count(Count::SessionsRefused, 1);
-        if let Some(session) = self.hands.sessions.get(client) {
+        let now = clock::monotonic();
+        if self.hands.may_log(client, now)
+            && let Some(session) = self.hands.sessions.get(client)
+        {
             let (process, program) = (session.caller.pid, &session.program);
             tracing::warn!(%client, process, %program, "cut off: {why}");
         }
@@ -197,7 +201,9 @@ impl Driver {
             Request::Fork => {
                 for socket in fds {
                     // The child finds its end closed, and says what that means.
-                    if let Err(error) = self.forked(Asked { client, number }, socket) {
+                    if let Err(error) = self.forked(Asked { client, number }, socket)
+                        && self.hands.may_log(client, clock::monotonic())
+                    {
                         tracing::warn!(%client, %error, "a child cannot be served");
                     }
                 }
@@ -263,7 +269,7 @@ impl Driver {
     }
 
     /// What the core has to answer, in its words.
-    fn translate(&self, client: ClientId, request: Request) -> Result<(Ask, Kind), Refusal> {
+    fn translate(&mut self, client: ClientId, request: Request) -> Result<(Ask, Kind), Refusal> {
         let anybody = |call| Ask::Call { to: None, call };
         let ask = match request {
             Request::Open {
@@ -288,7 +294,7 @@ impl Driver {
             Request::Stat { name } => anybody(Call::Stat { name }),
             Request::List { after } => anybody(Call::List { after }),
             Request::Lock { key } => {
-                self.opening(client, key.segment)?;
+                self.slot_of(client, key)?;
                 Ask::Lock { key }
             }
             Request::CondWait { cond } => anybody(Call::CondWait { key: cond }),
@@ -347,12 +353,9 @@ impl Driver {
                 to: Some(node),
                 call: Call::Probe,
             },
-            Request::Revoke { node } => {
+            Request::Revoke { .. } | Request::ForgetMember { .. } => {
                 self.check_master(client)?;
-                Ask::Call {
-                    to: Some(NodeId::COORDINATOR),
-                    call: Call::Revoke { node },
-                }
+                about_member(&request)?
             }
             Request::Leave => {
                 self.check_master(client)?;
@@ -457,4 +460,15 @@ impl Driver {
         self.hands.life.handed_over = true;
         Ok(Some(Reply::Done))
     }
+}
+
+/// What the coordinator is asked to do about a member.
+fn about_member(request: &Request) -> Result<Ask, Refusal> {
+    let call = match *request {
+        Request::Revoke { node } => Call::Revoke { node },
+        Request::ForgetMember { node } => Call::ForgetMember { node },
+        _ => return Err(Refusal::Invalid("not about a member".into())),
+    };
+    let to = Some(NodeId::COORDINATOR);
+    Ok(Ask::Call { to, call })
 }

@@ -6,9 +6,9 @@ use crate::session::{Sent, Session};
 use crate::token::Token;
 use pagemesh_os::poll::Poll;
 use pagemesh_os::seqpacket::Socket;
-use pagemesh_wire::ClientId;
 use pagemesh_wire::local::{Reply, ReplyPacket};
 use pagemesh_wire::lockword::LockWord;
+use pagemesh_wire::{ClientId, SegmentId};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -127,6 +127,17 @@ impl Sessions {
     /// Gives no number up to this one.
     pub(crate) fn skip_to(&mut self, last: u32) {
         self.last = self.last.max(last);
+    }
+
+    /// Descriptors of their sockets and hatches.
+    pub(crate) fn descriptors(&self) -> u64 {
+        (self.by_id.len() + self.hatches.len()) as u64
+    }
+
+    /// Whether a process here has the segment open.
+    pub(crate) fn has_open(&self, segment: SegmentId) -> bool {
+        let mut sessions = self.by_id.values();
+        sessions.any(|session| session.open.contains_key(&segment))
     }
 
     /// How many there are.

@@ -214,6 +214,8 @@ impl Estate {
             let memory = Memfd::adopt(memory);
             hands.pages.segments.restore(id, memory, locks)?;
         }
+        let known = recovered.node.segments().map(|info| info.id);
+        hands.pages.segments.known(known);
         hands.keep_segments();
         for (id, (whole, uffd)) in self.mappings {
             let mapping =

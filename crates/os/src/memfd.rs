@@ -164,6 +164,18 @@ impl Memfd {
             Err(errno) => Err(errno.into()),
         }
     }
+
+    /// Whether there is no page at all.
+    ///
+    /// # Errors
+    /// As lseek(2).
+    pub fn is_empty(&self) -> io::Result<bool> {
+        match seek(&self.0, SeekFrom::Data(0)) {
+            Ok(_) => Ok(false),
+            Err(Errno::NXIO) => Ok(true),
+            Err(errno) => Err(errno.into()),
+        }
+    }
 }
 
 impl AsFd for Memfd {
@@ -202,12 +214,13 @@ mod tests {
     fn pages_come_and_go() {
         let memory = Memfd::create("test", 4 * PAGE as u64).unwrap();
         let mut page = [9; PAGE];
-        assert!(!memory.has_data(4096).unwrap());
+        assert!(!memory.has_data(4096).unwrap() && memory.is_empty().unwrap());
         memory.read(4096, &mut page).unwrap();
         assert_eq!(page, [0; PAGE]);
         assert!(!memory.has_data(4096).unwrap(), "reading allocates nothing");
         memory.write(4096, &[7; PAGE]).unwrap();
         assert!(memory.has_data(4096).unwrap() && !memory.has_data(0).unwrap());
+        assert!(!memory.is_empty().unwrap());
         memory.read(4096, &mut page).unwrap();
         assert_eq!(page, [7; PAGE]);
         let mut bytes = b"head".to_vec();

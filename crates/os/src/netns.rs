@@ -1,7 +1,9 @@
 //! Network namespaces, and children that live in one and die with their parent.
 //!
 //! A [`Switch`] is a bridge in a namespace of its own and one namespace per
-//! port. They have no names: the kernel removes a namespace, and every device
+//! port. The kernel has one table of neighbours for all namespaces of a host, with room for a
+//! thousand (`gc_thresh3`), and so many ports would fill it for everybody: the ports know each
+//! other from the start, by permanent entries, which do not count. They have no names: the kernel removes a namespace, and every device
 //! in it, when the last process and descriptor that refer to it are gone. So
 //! nothing is left behind, however the program that made them ends.
 
@@ -38,6 +40,9 @@ impl Namespace {
                 // nothing else runs on it.
                 unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
                 let fd = File::open("/proc/thread-self/ns/net")?.into();
+                // Devices to come: routers and neighbours that nobody needs would be looked
+                // for, and remembered. A kernel without IPv6 has nothing to forbid.
+                let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
                 let route = Route::open()?;
                 Ok(Self { fd, route })
             })?
@@ -126,10 +131,15 @@ impl Switch {
         for number in 1..=count {
             let port = Namespace::new()?;
             bridge.route.add_port(number, &port, mtu)?;
-            let address = Ipv4Addr::new(10, 77, 0, number);
+            let address = address(number);
             port.route.add_address(address)?;
             port.route.set_up(PORT)?;
             ports.push((port, address));
+        }
+        for (port, own) in &ports {
+            for (_, other) in ports.iter().filter(|(_, other)| other != own) {
+                port.route.add_neighbour(*other)?;
+            }
         }
         Ok(Self {
             _bridge: bridge,
@@ -143,6 +153,17 @@ impl Switch {
         let (namespace, address) = &self.ports[index];
         (namespace, *address)
     }
+}
+
+/// The address of a port, counted from 1.
+fn address(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 77, 0, number)
+}
+
+/// The hardware address of the port that has this one: locally administered, for one station.
+fn hardware(address: Ipv4Addr) -> [u8; 6] {
+    let [a, b, c, d] = address.octets();
+    [2, 0, a, b, c, d]
 }
 
 // Device numbers are chosen, not asked for. They lie above those that a kernel
@@ -190,6 +211,7 @@ impl Route {
                     peer.device(PORT, 0);
                     peer.attribute(IFLA_IFNAME, b"mesh0\0");
                     peer.attribute(IFLA_MTU, &mtu.to_ne_bytes());
+                    peer.attribute(IFLA_ADDRESS, &hardware(address(number)));
                     peer.attribute(IFLA_NET_NS_FD, &port.fd.as_raw_fd().to_ne_bytes());
                 });
             });
@@ -205,6 +227,19 @@ impl Route {
         request.attribute(IFA_LOCAL, &address.octets());
         request.attribute(IFA_ADDRESS, &address.octets());
         self.carry_out(request, "adding an address")
+    }
+
+    /// Where another port is, for good.
+    fn add_neighbour(&self, other: Ipv4Addr) -> io::Result<()> {
+        let mut request = Request::new(RTM_NEWNEIGH, CREATE);
+        request.0.extend([AF_INET, 0, 0, 0]);
+        request.0.extend(PORT.to_ne_bytes());
+        request.0.extend(NUD_PERMANENT.to_ne_bytes());
+        let (flags, kind) = (0, 0);
+        request.0.extend([flags, kind]);
+        request.attribute(NDA_DST, &other.octets());
+        request.attribute(NDA_LLADDR, &hardware(other));
+        self.carry_out(request, "naming a neighbour")
     }
 
     fn set_up(&self, device: u32) -> io::Result<()> {
@@ -241,12 +276,14 @@ fn verdict(answer: &[u8]) -> Option<i32> {
 const NLMSG_ERROR: u16 = 2;
 const RTM_NEWLINK: u16 = 16;
 const RTM_NEWADDR: u16 = 20;
+const RTM_NEWNEIGH: u16 = 28;
 const NLM_F_REQUEST_ACK: u16 = 0x1 | 0x4;
 const CREATE: u16 = 0x200 | 0x400; // NLM_F_EXCL | NLM_F_CREATE
 const AF_INET: u8 = 2;
 const IFF_UP: u32 = 1;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
+const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_MASTER: u16 = 10;
@@ -255,6 +292,9 @@ const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+const NUD_PERMANENT: u16 = 0x80;
 
 /// A netlink message under construction.
 struct Request(Vec<u8>);
@@ -348,6 +388,58 @@ mod tests {
         two.set_read_timeout(Some(std::time::Duration::from_millis(50)))
             .unwrap();
         assert!(two.recv_from(&mut buffer).is_err());
+    }
+
+    /// The neighbours that a namespace knows, and whether each is permanent.
+    fn neighbours(namespace: &Namespace) -> Vec<(String, bool)> {
+        let mut command = Command::new("cat");
+        command.arg("/proc/net/arp").stdout(Stdio::piped());
+        namespace.confine(&mut command).unwrap();
+        let output = command.output().unwrap();
+        let table = String::from_utf8(output.stdout).unwrap();
+        let words = |line: &str| {
+            line.split_whitespace()
+                .map(String::from)
+                .collect::<Vec<_>>()
+        };
+        let entries = table.lines().skip(1).map(words);
+        // 4 is ATF_PERM of <linux/if_arp.h>.
+        let permanent = |flags: &str| u32::from_str_radix(&flags[2..], 16).unwrap() & 4 != 0;
+        entries
+            .map(|entry| (entry[0].clone(), permanent(&entry[2])))
+            .collect()
+    }
+
+    #[test]
+    fn ports_that_speak_to_all_others_learn_no_neighbour() {
+        const PORTS: usize = 6;
+        let Ok(switch) = Switch::new(PORTS as u8, 1500) else {
+            eprintln!("skipped: needs root");
+            return;
+        };
+        let bound = |index: usize| {
+            let (namespace, address) = switch.port(index);
+            let bind = || {
+                move_into_link_name_space(namespace.as_fd(), None).unwrap();
+                UdpSocket::bind((address, 7450)).unwrap()
+            };
+            std::thread::scope(|scope| scope.spawn(bind).join().unwrap())
+        };
+        let sockets: Vec<_> = (0..PORTS).map(bound).collect();
+        for (index, one) in sockets.iter().enumerate() {
+            for other in sockets.iter().filter(|other| !std::ptr::eq(*other, one)) {
+                let patience = std::time::Duration::from_secs(5);
+                other.set_read_timeout(Some(patience)).unwrap();
+                one.send_to(&[index as u8], other.local_addr().unwrap())
+                    .unwrap();
+                assert_eq!(other.recv(&mut [0; 8]).unwrap(), 1);
+            }
+        }
+        for index in 0..PORTS {
+            let known = neighbours(switch.port(index).0);
+            assert_eq!(known.len(), PORTS - 1, "{known:?}");
+            assert!(known.iter().all(|(_, permanent)| *permanent), "{known:?}");
+        }
     }
 
     #[test]

@@ -289,6 +289,11 @@ pub enum Request {
     Hatch,
     /// A request lies in the hatch, in case the daemon does not look there. No reply.
     Knock,
+    /// A dead node is missed by nobody any more. → [`Reply::Done`].
+    ForgetMember {
+        /// Which.
+        node: NodeId,
+    },
 }
 
 impl Request {

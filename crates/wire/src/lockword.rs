@@ -15,6 +15,13 @@ pub const SLOT_SIZE: usize = 64;
 /// Slots in a new lock area; the area is sparse, so unused slots cost nothing.
 pub const SLOT_LIMIT: u32 = 1 << 22;
 
+/// Times a process takes a lock by itself before it gives the token back to its daemon, which
+/// lends it again at once if no other node waits. A daemon marks the word of a wanted lock as
+/// soon as it hears of the wish, and the next release is the last; but processes that do nothing
+/// but take the lock may keep the processor from their daemon for long. So many empty sections
+/// take some milliseconds, and two requests then are lost among them.
+pub const LOCAL_TURNS: u32 = 1 << 16;
+
 /// A decoded lock word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockWord {

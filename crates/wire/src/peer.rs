@@ -164,6 +164,11 @@ pub enum Call {
         /// Those in order after this one.
         after: Option<keys::Name>,
     },
+    /// To the coordinator: a dead node is missed by nobody any more.
+    ForgetMember {
+        /// Which.
+        node: NodeId,
+    },
 }
 
 impl Call {

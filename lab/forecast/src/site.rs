@@ -39,6 +39,7 @@ pub(crate) fn node(host: usize) -> Node {
         start,
         pace: Pace::default(),
         check_races: false,
+        quotas: pagemesh_core::Quotas::default(),
     })
 }
 

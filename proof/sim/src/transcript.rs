@@ -160,6 +160,7 @@ fn call(call: &Call) -> String {
         Call::Forget { .. } => "Forget".into(),
         Call::Leave => "Leave".into(),
         Call::Revoke { node } => format!("Revoke {node}"),
+        Call::ForgetMember { node } => format!("ForgetMember {node}"),
         Call::Inherit(piece) => inherit(piece),
         Call::Sysv(ask) => format!("System V {:?} of {}", ask.op, ask.who.client),
         Call::SysvNews(news) => format!("System V {news:?}"),

@@ -168,6 +168,7 @@ impl World {
             start,
             pace: self.setting.pace,
             check_races: false,
+            quotas: pagemesh_core::Quotas::default(),
         };
         let starts_at = Time(plan.starts_at.max(self.now.0));
         let node = Node::new(config);

@@ -10,7 +10,7 @@ use crate::units::parse_switch;
 use anyhow::Result;
 use clap::Args;
 use clap::builder::BoolishValueParser;
-use pagemesh_daemon::Experiment;
+use pagemesh_daemon::{Experiment, Quota};
 use pagemesh_os::signals::Signals;
 use rustix::process::Signal;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 #[command(
     after_help = "Flags beat PAGEMESH_* variables, these beat $XDG_CONFIG_HOME/pagemesh/config.toml, \
                   and that beats /etc/pagemesh/config.toml; --config reads another file in place of both (keys: bind, advertise, join, node_name, \
-                  socket, wait, latency, cpu, compress, multicast, impair, grace, join_timeout, recorder, insecure, key, \
+                  socket, wait, latency, cpu, compress, multicast, impair, grace, join_timeout, quota, recorder, insecure, key, \
                   join_token)."
 )]
 pub(crate) struct Daemon {
@@ -80,6 +80,11 @@ pub(crate) struct Daemon {
     /// Serve other hosts without a key: nothing is encrypted, nobody is authenticated
     #[arg(long, env = "PAGEMESH_INSECURE", value_parser = BoolishValueParser::new())]
     insecure: bool,
+    /// What a user other than root may have: segments and their bytes in the cluster (said to
+    /// the first node), locks on this node, lines of its log in a minute [default:
+    /// segments=4096,bytes=64TiB,locks=65536,log=60]
+    #[arg(long, value_name = "SPEC", env = "PAGEMESH_QUOTA")]
+    quota: Option<Quota>,
     /// Record what the node does, for `pagemesh debug dump` [default: on]
     #[arg(long, value_name = "on|off", env = "PAGEMESH_RECORDER", value_parser = parse_switch)]
     recorder: Option<bool>,

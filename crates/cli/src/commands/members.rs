@@ -4,28 +4,54 @@ use crate::exit::Exit;
 use crate::global::{Format, Global};
 use crate::output::{self, Table};
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, Subcommand};
 use pagemesh_wire::NodeId;
-use pagemesh_wire::local::PathInfo;
+use pagemesh_wire::local::{PathInfo, Request};
 use pagemesh_wire::peer::{Health, Member};
 use serde_json::{Value, json};
 
-/// List the nodes of the cluster
+/// List the nodes of the cluster, or forget a dead one
 #[derive(Args)]
 pub(crate) struct Members {
     /// Those who left and those who died, too
     #[arg(short, long)]
     all: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Miss a dead node no more: `status` and `members` do not show it; what only it held
+    /// stays lost. Root and the daemon's user may
+    Forget {
+        /// Number of the node, as in n3 or 3
+        #[arg(value_parser = parse_node)]
+        node: NodeId,
+    },
+}
+
+fn parse_node(text: &str) -> Result<NodeId, String> {
+    let number = text.strip_prefix('n').unwrap_or(text).parse().ok();
+    let node = number.map(NodeId).filter(|node| node.is_valid());
+    node.ok_or_else(|| "a node is named by its number, as in n3".to_owned())
 }
 
 impl Members {
     pub(crate) fn run(self, global: &Global) -> Result<Exit> {
         let mut control = super::connect(global)?;
+        if let Some(Command::Forget { node }) = self.command {
+            control.ask(Request::ForgetMember { node })?;
+            let sentence = format!("{node} is forgotten; what only it held stays lost");
+            output::told(global.output, &sentence, json!({"forgotten": node.0}))?;
+            return Ok(Exit::OK);
+        }
         let here = control.node;
         let (epoch, mut members) = control.members()?;
         let paths = control.paths()?;
         if !self.all {
-            members.retain(|member| member.health != Health::Left);
+            let gone = |health| matches!(health, Health::Left | Health::Forgotten);
+            members.retain(|member| !gone(member.health));
         }
         match global.output {
             Format::Json => output::json(json!({
@@ -86,5 +112,6 @@ fn health(health: Health) -> &'static str {
         Health::Left => "left",
         Health::Dead => "dead",
         Health::Revoked => "revoked",
+        Health::Forgotten => "forgotten",
     }
 }

@@ -26,7 +26,7 @@ use std::time::Duration;
 )]
 pub(crate) struct SandboxCommand {
     /// How many nodes
-    #[arg(value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=127))]
     nodes: u8,
     #[command(flatten)]
     shape: Shape,

@@ -22,13 +22,15 @@ impl Status {
         let status = control.status()?;
         let (_, members) = control.members()?;
         let problems = problems(&status, &members);
-        let health = Health::of(&members, &problems);
+        let health = Health::of(&status, &members, &problems);
         if global.quiet {
             return Ok(health.exit());
         }
         match global.output {
-            Format::Json => output::json(document(&status, health, &problems))?,
-            Format::Table | Format::Wide => output::lines(lines(&status, health, &problems))?,
+            Format::Json => output::json(document(&status, &members, health, &problems))?,
+            Format::Table | Format::Wide => {
+                output::lines(lines(&status, &members, health, &problems))?
+            }
         }
         Ok(health.exit())
     }
@@ -42,11 +44,15 @@ enum Health {
     Hampered,
     /// A member died.
     Degraded,
+    /// This node is no member: nothing works here.
+    Out,
 }
 
 impl Health {
-    fn of(members: &[Member], problems: &[String]) -> Self {
-        if missing(members).next().is_some() {
+    fn of(status: &NodeStatus, members: &[Member], problems: &[String]) -> Self {
+        if status.alive == 0 {
+            Self::Out
+        } else if missing(members).next().is_some() {
             Self::Degraded
         } else if problems.is_empty() {
             Self::Healthy
@@ -60,51 +66,66 @@ impl Health {
             Self::Healthy => "healthy",
             Self::Hampered => "hampered",
             Self::Degraded => "degraded",
+            Self::Out => "out",
         }
     }
 
     fn exit(self) -> Exit {
         match self {
             Self::Healthy | Self::Hampered => Exit::OK,
-            Self::Degraded => Exit::DEGRADED,
+            Self::Degraded | Self::Out => Exit::DEGRADED,
         }
     }
 }
 
-/// The dead, except those whose hosts came back as new nodes of the same name.
+/// The dead that nobody has replaced. A host may have any name, but a daemon that listens where
+/// another one did has taken its place.
 fn missing(members: &[Member]) -> impl Iterator<Item = &Member> {
-    let back = |dead: &Member| {
-        members
-            .iter()
-            .any(|other| other.name == dead.name && other.health == Alive)
-    };
-    members
-        .iter()
-        .filter(move |member| member.health == Dead && !back(member))
+    let dead = members.iter().filter(|member| member.health == Dead);
+    dead.filter(|member| successor(member, members).is_none())
+}
+
+/// The node that has taken the place of a dead one.
+fn successor<'a>(dead: &Member, members: &'a [Member]) -> Option<&'a Member> {
+    members.iter().find(|other| {
+        other.health == Alive && other.id.0 > dead.id.0 && other.address == dead.address
+    })
 }
 
 /// The daemon's own, and one for every missing member; each with its next step.
 fn problems(status: &NodeStatus, members: &[Member]) -> Vec<String> {
     let mut problems = status.problems.clone();
-    for member in members.iter().filter(|member| member.health == Dead) {
+    if status.alive == 0 {
+        // What it knows of the others is old.
+        return problems;
+    }
+    for member in missing(members) {
         problems.push(format!(
-            "{} ({}, {}) is dead, and what only it held is lost: start its daemon again; \
-             it joins as a new node",
-            member.id, member.name, member.address
+            "{} ({}, {}) is dead, and what only it held is lost: start its daemon again, which \
+             joins as a new node, or do without it (`pagemesh members forget {}`)",
+            member.id, member.name, member.address, member.id
         ));
     }
     problems
 }
 
-fn lines(status: &NodeStatus, health: Health, problems: &[String]) -> Vec<String> {
+fn lines(
+    status: &NodeStatus,
+    members: &[Member],
+    health: Health,
+    problems: &[String],
+) -> Vec<String> {
+    let dead = missing(members).count();
     let nodes = if status.alive == 1 { "node" } else { "nodes" };
     let mut lines = vec![
-        format!(
-            "{}: {} {nodes} alive, {} dead",
-            health.name(),
-            status.alive,
-            status.dead
-        ),
+        match health {
+            Health::Out => "out: this node is no member of the cluster".to_owned(),
+            _ => format!(
+                "{}: {} {nodes} alive, {dead} dead",
+                health.name(),
+                status.alive
+            ),
+        },
         format!(
             "this node: {} ({}) at {}, up {}",
             status.node,
@@ -133,7 +154,13 @@ fn lines(status: &NodeStatus, health: Health, problems: &[String]) -> Vec<String
     lines
 }
 
-fn document(status: &NodeStatus, health: Health, problems: &[String]) -> serde_json::Value {
+fn document(
+    status: &NodeStatus,
+    members: &[Member],
+    health: Health,
+    problems: &[String],
+) -> serde_json::Value {
+    let ids = |members: Vec<&Member>| members.iter().map(|member| member.id.0).collect::<Vec<_>>();
     json!({
         "health": health.name(),
         "node": status.node.0,
@@ -141,6 +168,8 @@ fn document(status: &NodeStatus, health: Health, problems: &[String]) -> serde_j
         "address": status.address,
         "alive": status.alive,
         "dead": status.dead,
+        "missing": ids(missing(members).collect()),
+        "member": status.alive > 0,
         "processes": status.clients,
         "segments": status.segments,
         "pages": status.pages,
@@ -151,4 +180,82 @@ fn document(status: &NodeStatus, health: Health, problems: &[String]) -> serde_j
         "keeper": status.keeper,
         "takeovers": status.takeovers,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagemesh_wire::peer::Health as Of;
+    use pagemesh_wire::{Incarnation, NodeId, PublicKey};
+
+    fn member(id: u16, name: &str, host: u8, health: Of) -> Member {
+        Member {
+            id: NodeId(id),
+            name: name.into(),
+            address: ([10, 0, 0, host], 7450).into(),
+            incarnation: Incarnation(u64::from(id)),
+            key: PublicKey::NONE,
+            health,
+        }
+    }
+
+    fn status(alive: u32, problems: &[&str]) -> NodeStatus {
+        NodeStatus {
+            node: NodeId(1),
+            name: "host".into(),
+            address: "10.0.0.1:7450".into(),
+            alive,
+            dead: 0,
+            clients: 0,
+            segments: 0,
+            pages: 0,
+            uptime: 0.0,
+            fault_p50: 0,
+            fault_p99: 0,
+            problems: problems.iter().map(ToString::to_string).collect(),
+            keeper: 0,
+            takeovers: 0,
+        }
+    }
+
+    fn judge(members: &[Member]) -> (Health, usize) {
+        let status = status(3, &[]);
+        let problems = problems(&status, members);
+        (Health::of(&status, members, &problems), problems.len())
+    }
+
+    #[test]
+    fn the_dead_are_counted_by_number_whatever_their_hosts_are_called() {
+        let mut members = vec![
+            member(1, "host", 1, Of::Alive),
+            member(2, "host", 2, Of::Dead),
+            member(3, "host", 3, Of::Dead),
+        ];
+        assert_eq!(judge(&members), (Health::Degraded, 2));
+        members.push(member(4, "other", 2, Of::Alive));
+        assert_eq!(
+            judge(&members),
+            (Health::Degraded, 1),
+            "n4 took the place of n2"
+        );
+        members[2].health = Of::Forgotten;
+        assert_eq!(judge(&members), (Health::Healthy, 0));
+        members[3].health = Of::Dead;
+        assert_eq!(judge(&members), (Health::Degraded, 2), "n2 and n4");
+        members.push(member(5, "host", 2, Of::Alive));
+        assert_eq!(judge(&members), (Health::Healthy, 0), "n5 for both");
+    }
+
+    #[test]
+    fn a_node_that_is_out_says_so_first_and_fails() {
+        let members = [member(1, "a", 1, Of::Alive), member(2, "b", 2, Of::Dead)];
+        let status = status(0, &["this node is not a member"]);
+        let problems = problems(&status, &members);
+        assert_eq!(problems, ["this node is not a member"]);
+        let health = Health::of(&status, &members, &problems);
+        assert_ne!(health.exit(), Exit::OK);
+        let lines = lines(&status, &members, health, &problems);
+        assert!(lines[0].starts_with("out:"), "{lines:?}");
+        assert!(!lines[0].contains("alive"));
+    }
 }

@@ -106,6 +106,7 @@ impl Rooms {
                 return;
             }
             Call::Revoke { node } => self.revoke(cx, node),
+            Call::ForgetMember { node } => self.forget_member(cx, node),
             Call::Open { .. }
             | Call::Close { .. }
             | Call::Remove { .. }
@@ -143,6 +144,7 @@ impl Rooms {
                     exclusive,
                     write,
                     credentials: &credentials,
+                    quotas: cx.shell.config.quotas,
                 })
                 .map(segment),
             Call::Close { segment } => {

@@ -76,6 +76,26 @@ impl Rooms {
         }
     }
 
+    /// A dead node is not missed any more; it stays as dead as it was.
+    pub(super) fn forget_member(&mut self, cx: &mut Cx<'_>, node: NodeId) -> peer::Reply {
+        let no = |why: &str| peer::Reply::Refused(Refusal::Invalid(why.into()));
+        let mut members = cx.shell.view.members.iter();
+        let known = members.find(|member| member.id == node);
+        match known.map(|member| member.health) {
+            _ if self.coordinator.is_none() => no("only the coordinator can forget a node"),
+            None => no("there never was a node of this number"),
+            Some(Health::Alive) => no(
+                "the node is alive: let it leave (`pagemesh leave` there), or put it out \
+                    (`pagemesh key revoke`)",
+            ),
+            Some(Health::Dead) => {
+                self.bury(cx, node, Health::Forgotten);
+                peer::Reply::Done
+            }
+            Some(Health::Left | Health::Revoked | Health::Forgotten) => peer::Reply::Done,
+        }
+    }
+
     pub(super) fn bury(&mut self, cx: &mut Cx<'_>, node: NodeId, health: Health) {
         let Some(coordinator) = &mut self.coordinator else {
             return;

@@ -82,6 +82,7 @@ impl Daemon {
         let mut hands = Hands::new(Poll::new()?, network, pages, recorder);
         hands.pages.unprotected = options.unprotected;
         hands.races.looked_for = options.check_races;
+        hands.quota = options.quota;
         hands.recorder.fuse.clone_from(&options.fuse);
         if let Some(keeping) = &options.keeping {
             keep(keeping, &options.socket, &mut hands, &listener, &letterbox);
@@ -118,6 +119,7 @@ impl Daemon {
         let network = network(options, udp, identity)?;
         let mut hands = estate.hands(Poll::new()?, network, pages, recorder, &mut recovered)?;
         hands.races.looked_for = options.check_races;
+        hands.quota = options.quota;
         hands.recorder.fuse.clone_from(&options.fuse);
         let driver = Driver::go_on(recovered, hands, about, &letterbox)?;
         let mut daemon = Self::assemble(options, signals, listener, letterbox, driver)?;
@@ -328,6 +330,7 @@ fn config(options: &Options, about: &About, key: PublicKey) -> Result<Config> {
             Some(address) => Start::Join(address),
             None => Start::Found(ClusterId(dice()?)),
         },
+        quotas: options.quota.cluster,
         pace: Pace::default(),
         check_races: options.check_races,
     })

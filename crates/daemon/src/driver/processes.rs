@@ -1,6 +1,7 @@
 //! The processes of this host: that they come, what they are doing, that they are gone.
 
 use super::Driver;
+use crate::door;
 use crate::keeper::Tag;
 use crate::note::Note;
 use crate::session::Session;
@@ -19,6 +20,12 @@ const ASKED: usize = 4;
 impl Driver {
     /// A process connected.
     pub(crate) fn connected(&mut self, socket: Socket) -> io::Result<()> {
+        let uid = socket.peer()?.credentials.uid;
+        if let Err(why) = self.hands.check_descriptors(uid, 1) {
+            door::refuse(&socket, why);
+            self.hands.count(Count::SessionsTurnedAway, 1);
+            return Ok(());
+        }
         let client = self.hands.sessions.insert(socket, &self.hands.poll)?;
         if let Some(session) = self.hands.sessions.get(client) {
             let fd = session.socket.as_fd();
@@ -57,6 +64,9 @@ impl Driver {
             });
         }
         self.feed(Input::ClientGone { client });
+        for segment in session.open.into_keys() {
+            self.closed(segment);
+        }
         for mapping in session.mappings {
             self.hands.keeper.drop(Tag::Mapping(mapping));
         }

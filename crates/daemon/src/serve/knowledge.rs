@@ -2,7 +2,7 @@
 
 use super::Answer;
 use crate::driver::Driver;
-use pagemesh_core::Time;
+use pagemesh_core::{Quotas, Time};
 use pagemesh_os::clock;
 use pagemesh_os::memfd;
 use pagemesh_os::udp::headers;
@@ -62,7 +62,11 @@ impl Driver {
             node: self.node.id().unwrap_or(NodeId::NONE),
             name: self.about.name.clone(),
             address: self.about.address.to_string(),
-            alive: count(Health::Alive),
+            alive: if self.out().is_some() {
+                0
+            } else {
+                count(Health::Alive)
+            },
             dead: count(Health::Dead),
             clients: self.hands.sessions.len() as u32,
             segments: self.hands.pages.segments.len() as u32,
@@ -100,18 +104,43 @@ impl Driver {
         counters
     }
 
+    /// Why this node is no member.
+    fn out(&self) -> Option<String> {
+        match self.node.out() {
+            Some(Refusal::NotMember) => Some(
+                "this node is not a member of the cluster any more, and every call of its \
+                 programs fails: end them, and restart its daemon; it joins as a new node"
+                    .into(),
+            ),
+            Some(why) => Some(why.to_string()),
+            None if self.node.id().is_none() => Some(self.not_admitted()),
+            None => None,
+        }
+    }
+
+    /// Users whose segments are about to be refused; the first node knows.
+    fn near_quotas(&self) -> impl Iterator<Item = String> {
+        let Quotas { segments, bytes } = self.hands.quota.cluster;
+        self.node.near_quota().into_iter().map(move |(uid, usage)| {
+            format!(
+                "user {uid} has {} segments of {} bytes, and its quota is {segments} of {}: \
+                 remove some, or raise the first node's --quota",
+                usage.segments, usage.bytes, bytes.0
+            )
+        })
+    }
+
     fn problems(&self, now: Time) -> Vec<String> {
-        let mut problems = self.about.problems.clone();
-        if let Some(why) = self.node.out() {
-            problems.push(why.to_string());
-        } else if self.node.id().is_none() {
-            problems.push(self.not_admitted());
-        } else {
-            let silent = self.node.coordinator_silent(now);
-            if silent > SILENCE {
-                let seconds = silent.as_secs();
-                problems.push(format!("the first node has been silent for {seconds} s"));
-            }
+        let out = self.out();
+        let is_out = out.is_some();
+        let mut problems: Vec<String> = out.into_iter().collect();
+        problems.extend(self.about.problems.iter().cloned());
+        problems.extend(self.hands.near_limits());
+        problems.extend(self.near_quotas());
+        let silent = self.node.coordinator_silent(now);
+        if !is_out && silent > SILENCE {
+            let seconds = silent.as_secs();
+            problems.push(format!("the first node has been silent for {seconds} s"));
         }
         for host in self.hands.events.foreigners() {
             problems.push(format!(

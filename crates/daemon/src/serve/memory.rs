@@ -35,6 +35,8 @@ impl Driver {
             }
             Refusal::Invalid(format!("the daemon cannot {what} the mapping: {error}"))
         };
+        self.hands
+            .check_descriptors(self.credentials(asked.client)?.uid, 1)?;
         let Some(fd) = fds.into_iter().next() else {
             return Err(Refusal::Invalid(
                 "a mapping comes with a userfaultfd".into(),
@@ -121,15 +123,28 @@ impl Driver {
         self.hands.set_opening(client, segment, opening);
         self.handled(asked, &Reply::Done);
         self.feed(Input::Closed { segment, client });
+        self.closed(segment);
         Ok(Some(Reply::Done))
     }
 
     pub(super) fn lock_slot(&mut self, client: ClientId, key: SyncKey) -> Answer {
-        self.opening(client, key.segment)?;
-        let slot = self.hands.slot(key);
+        let index = self.slot_of(client, key)?;
         self.hands.recorder.publish();
-        let index = slot.ok_or_else(|| Refusal::Limit("locks of one segment".into()))?;
         Ok(Some(Reply::Slot { index }))
+    }
+
+    /// The slot of a lock; the first who asks for it has it counted.
+    pub(super) fn slot_of(&mut self, client: ClientId, key: SyncKey) -> Result<u32, Refusal> {
+        self.opening(client, key.segment)?;
+        let uid = self.credentials(client)?.uid;
+        let segment = self.hands.pages.segments.get(key.segment);
+        let known = segment.and_then(|segment| segment.locks.known(key.number));
+        if let Some(index) = known {
+            return Ok(index);
+        }
+        self.hands.check_locks(uid)?;
+        let slot = self.hands.slot(key, uid);
+        slot.ok_or_else(|| Refusal::Limit("locks of one segment".into()))
     }
 
     pub(super) fn unlock(&mut self, asked: Asked, key: SyncKey) -> Answer {

@@ -1,7 +1,7 @@
 //! Nonsense from the network, and want of everything a daemon needs: a clear
 //! error, a counter, and nothing else.
 
-use crate::common::{Client, Daemon, Process, permitted, socket};
+use crate::common::{Client, Daemon, Process, permitted, socket, until};
 use pagemesh_daemon::{Options, run};
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::header::{Header, MAX_DATAGRAM, PROTOCOL_VERSION};
@@ -98,14 +98,6 @@ impl Peer {
         self.header.from = node;
         self.header.to = NodeId::COORDINATOR;
         self.header.cluster = cluster;
-    }
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !done() {
-        assert!(Instant::now() < end, "waited too long: {what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

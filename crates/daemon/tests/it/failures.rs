@@ -1,13 +1,12 @@
 //! Nodes and processes that die: what is lost is said, the rest goes on.
 
-use crate::common::{Process, permitted, socket, wait_for};
+use crate::common::{Process, permitted, socket, until, wait_for};
 use pagemesh_wire::local::{Reply, Request};
 use pagemesh_wire::peer::Refusal;
 use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 const PAGES: usize = 4;
 
@@ -76,14 +75,6 @@ fn anybody_may_share_what_is_his() {
     let mut nobody = Process::start("nobody", &path, &[]);
     let status = nobody.0.wait().unwrap();
     assert!(status.success(), "{status}");
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !done() {
-        assert!(Instant::now() < end, "waited too long: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

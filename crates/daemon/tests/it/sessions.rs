@@ -1,13 +1,16 @@
 //! Processes that misbehave harm nobody else.
 
-use crate::common::{Client, Daemon, permitted};
+use crate::common::{self, Client, Daemon, Process, permitted, until};
 use pagemesh_daemon::{Options, run};
+use pagemesh_os::area::LockArea;
 use pagemesh_os::hatch::{Answer, Hatch, ROOM};
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::local::{Reply, ReplyPacket, Request, RequestPacket};
+use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::sysv::{Op, Outcome};
 use pagemesh_wire::{ByteLen, ByteOffset, PageIndex, SegmentId, SyncKey};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::os::fd::{AsFd, OwnedFd};
 
 fn is_cut_off(socket: &Socket) -> bool {
@@ -199,4 +202,192 @@ fn one_daemon_per_socket() {
     assert!(error.contains("another daemon"), "{error}");
     assert!(daemon.client().status().node.is_valid());
     daemon.end().unwrap();
+}
+
+/// What this thread does meanwhile, another user does.
+fn as_user<T>(uid: u32, act: impl FnOnce() -> T) -> T {
+    use rustix::thread::set_thread_res_uid;
+    let [user, root] = [uid, 0].map(rustix::process::Uid::from_raw);
+    set_thread_res_uid(root, user, root).unwrap();
+    let done = act();
+    set_thread_res_uid(root, root, root).unwrap();
+    done
+}
+
+/// The reason for which a segment cannot be opened, or made.
+fn refusal(client: &mut Client, request: Request) -> Option<String> {
+    match client.ask(request) {
+        Reply::Refused(Refusal::Limit(why)) => Some(why),
+        Reply::Opened { .. } | Reply::Slot { .. } => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn make(name: &str) -> Request {
+    Request::Open {
+        name: name.into(),
+        create: Some(pagemesh_wire::peer::SegmentSpec {
+            size: ByteLen(4096),
+            mode: 0o600,
+            policy: pagemesh_wire::peer::Policy::default(),
+        }),
+        exclusive: false,
+        write: true,
+    }
+}
+
+const STRANGER: u32 = 4242;
+
+#[test]
+fn a_user_has_its_quotas_of_segments_and_locks_and_hears_which_it_has_used_up() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    let daemon = Daemon::start(|options| {
+        options.quota = "segments=3,locks=2".parse().unwrap();
+    });
+    let mut user = as_user(STRANGER, || daemon.client());
+    let mut root = daemon.client();
+    for name in ["a", "b", "c"] {
+        assert_eq!(refusal(&mut user, make(name)), None);
+        assert_eq!(refusal(&mut root, make(&format!("root-{name}"))), None);
+    }
+    let why = refusal(&mut user, make("d")).unwrap();
+    assert!(
+        why.contains("user 4242 has 3 segments") && why.contains("--quota"),
+        "{why}"
+    );
+    assert_eq!(refusal(&mut root, make("root-d")), None, "others go on");
+    let problems = root.status().problems;
+    assert!(
+        problems
+            .iter()
+            .any(|line| line.contains("user 4242 has 3 segments")),
+        "{problems:?}"
+    );
+    let remove = Request::Remove { name: "a".into() };
+    assert_eq!(user.ask(remove), Reply::Done);
+
+    let (info, _memory, _area) = user.open("b", 1, true);
+    let segment = info.id;
+    let slot = |number| Request::LockSlot {
+        key: SyncKey { segment, number },
+    };
+    for number in [1, 2, 1] {
+        assert_eq!(refusal(&mut user, slot(number)), None);
+    }
+    let why = refusal(&mut user, slot(3)).unwrap();
+    assert!(why.contains("quota of locks"), "{why}");
+    let key = SyncKey { segment, number: 4 };
+    let why = refusal(&mut user, Request::Lock { key });
+    assert!(
+        why.is_some_and(|why| why.contains("quota of locks")),
+        "asked for without a slot"
+    );
+    daemon.end().unwrap();
+}
+
+/// Descriptors of a process.
+fn descriptors(process: &std::process::Child) -> usize {
+    let path = format!("/proc/{}/fd", process.id());
+    std::fs::read_dir(path).unwrap().count()
+}
+
+#[test]
+fn a_user_gets_half_of_the_descriptors_and_closed_segments_give_theirs_back() {
+    if !rustix::process::geteuid().is_root() || !permitted() {
+        return;
+    }
+    let path = common::socket("crowded");
+    let (daemon, mut root) = Process::daemon(&path, &["-", "auto", "false"]);
+    let greet = || Client::greet(Socket::connect(&path).unwrap());
+    let mut user = as_user(STRANGER, greet);
+    let pid = Pid::from_child(&daemon.0);
+    let all = Rlimit {
+        current: Some(512),
+        maximum: Some(512),
+    };
+    prlimit(Some(pid), Resource::Nofile, all).unwrap();
+    let before = descriptors(&daemon.0);
+    let full = (0..512).find_map(|number| refusal(&mut user, make(&format!("s{number}"))));
+    let full = full.expect("a quota");
+    assert!(full.contains("no user gets more than half"), "{full}");
+    assert!(full.contains("LimitNOFILE"), "{full}");
+    let mut others = Vec::new();
+    for number in 0..20 {
+        let name = format!("root{number}");
+        others.push(root.attach(&name, 1, true));
+        others[number].store(0, 0, 7);
+    }
+    assert!(descriptors(&daemon.0) > before + 200);
+    drop(others);
+    // A process that ends closes all it has.
+    drop(user);
+    drop(root);
+    let mut root = greet();
+    until("descriptors that come back", || {
+        root.status();
+        // Those of root have a page each; nothing else is left of 140 segments.
+        descriptors(&daemon.0) <= before + 20
+    });
+    let again = root.attach("root3", 1, true);
+    assert_eq!(again.load(0, 0), 7, "what had a page is there still");
+    let (info, _memory, _area) = root.open("root4", 1, true);
+    let key = SyncKey {
+        segment: info.id,
+        number: 9,
+    };
+    let locked = root.ask(Request::Lock { key });
+    assert!(
+        matches!(locked, Reply::Locked { recovered: false }),
+        "{locked:?}"
+    );
+}
+
+#[test]
+fn locks_of_a_segment_that_was_closed_meanwhile_are_free_and_were_held_by_nobody_who_died() {
+    if !permitted() {
+        return;
+    }
+    let one = Daemon::start(|_| {});
+    let other = Daemon::joining(&one, |_| {});
+    let mut stays = other.client();
+    let (info, _memory, area) = stays.open("shared", 1, true);
+    let words_there = LockArea::map(area).unwrap();
+    let key = SyncKey {
+        segment: info.id,
+        number: 9,
+    };
+    for _ in 0..3 {
+        let mut here = one.client();
+        let (_, _memory, area) = here.open("shared", 1, true);
+        assert_eq!(
+            here.ask(Request::Lock { key }),
+            Reply::Locked { recovered: false }
+        );
+        let Reply::Slot { index } = here.ask(Request::LockSlot { key }) else {
+            panic!()
+        };
+        let words = LockArea::map(area).unwrap();
+        let word = words.word(index).unwrap();
+        word.swap(LockWord::Free);
+        assert_eq!(here.ask(Request::Close { segment: info.id }), Reply::Done);
+        assert_eq!(
+            word.load(),
+            LockWord::Absent,
+            "given back when the segment was closed"
+        );
+        // The token is there still, lent to nobody.
+        assert_eq!(
+            stays.ask(Request::Lock { key }),
+            Reply::Locked { recovered: false }
+        );
+        let Reply::Slot { index } = stays.ask(Request::LockSlot { key }) else {
+            panic!()
+        };
+        words_there.word(index).unwrap().swap(LockWord::Free);
+    }
+    other.end().unwrap();
+    one.end().unwrap();
 }

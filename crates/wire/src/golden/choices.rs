@@ -39,6 +39,7 @@ samples! {
         Left: Health::Left;
         Dead: Health::Dead;
         Revoked: Health::Revoked;
+        Forgotten: Health::Forgotten;
     }
 }
 

@@ -148,6 +148,7 @@ samples! {
         Paths: Request::Paths;
         Hatch: Request::Hatch;
         Knock: Request::Knock;
+        ForgetMember: Request::ForgetMember { node: NodeId(2) };
     }
 }
 

@@ -294,6 +294,7 @@ samples! {
             Call::SysvKey { family: sysv::Family::Sem, key: -300, wish: keys::Wish::Drop { id: object() } };
         SysvLend: Call::SysvLend { buckets: [bucket()].into_iter().collect() };
         SysvRecall: Call::SysvRecall { bucket: bucket(), after: Some((sysv::Family::Sem, -300)) };
+        ForgetMember: Call::ForgetMember { node: NodeId(2) };
     }
 }
 

@@ -180,7 +180,8 @@ pub struct NodeStatus {
     pub name: String,
     /// Its address.
     pub address: String,
-    /// Nodes alive, this one included.
+    /// Nodes alive, this one included. None if this node is no member of the cluster any more,
+    /// or not yet: then the first problem says why.
     pub alive: u32,
     /// Nodes that died.
     pub dead: u32,

@@ -32,6 +32,8 @@ pub enum Health {
     Dead,
     /// Put out for good: its key opens nothing any more.
     Revoked,
+    /// Was dead, and its loss has been dealt with.
+    Forgotten,
 }
 
 /// All members, as the coordinator knows them; a larger epoch wins.

@@ -54,6 +54,10 @@ pub enum Policy {
 }
 
 impl Policy {
+    /// Why a byte of a segment of policy `release` is not waited for.
+    pub const NO_WATCH: &str = "pages of policy release change when their node takes a lock or \
+        leaves a barrier; wait for those, or for a condition variable";
+
     /// Manager and window of a sequential segment.
     #[must_use]
     pub fn sequential(self) -> Option<(Manager, Window)> {

@@ -275,3 +275,59 @@ fn without_the_first_node_names_are_errors() {
     let answer = puppet.ask("stat");
     assert!(answer.contains("n1"), "names who is gone: {answer}");
 }
+
+/// What `pagemesh` says on a node, and its exit code.
+fn say(cluster: &Cluster, node: usize, words: &str) -> (Option<i32>, String) {
+    let mut command = cluster.node(node).command(cluster.program());
+    let output = command.args(words.split(' ')).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), said + &why)
+}
+
+#[test]
+fn an_expelled_node_says_so_and_a_dead_one_is_missed_until_it_is_forgotten() {
+    let Some(cluster) = Cluster::start(3) else {
+        return;
+    };
+    let healthy = (Some(0), "healthy: 3 nodes alive, 0 dead");
+    let (code, said) = say(&cluster, 2, "status");
+    assert!(
+        code == healthy.0 && said.starts_with(healthy.1),
+        "{code:?}: {said}"
+    );
+    let (code, why) = say(&cluster, 0, "members forget n3");
+    assert!(
+        code == Some(1) && why.contains("is alive"),
+        "{code:?}: {why}"
+    );
+    cluster.signal(2, Signal::STOP).unwrap();
+    wait_for_the_funeral(&cluster);
+    cluster.signal(2, Signal::CONT).unwrap();
+    let (code, said) = say(&cluster, 0, "status");
+    assert!(
+        code == Some(4) && said.contains("members forget n3"),
+        "{code:?}: {said}"
+    );
+    eventually("the expelled node says so", || {
+        let (code, said) = say(&cluster, 2, "status");
+        code == Some(4) && said.starts_with("out:") && !said.contains("alive")
+    });
+    for _ in 0..2 {
+        // Any node passes it on, and once is enough.
+        let (code, said) = say(&cluster, 1, "members forget 3");
+        assert_eq!(code, Some(0), "{said}");
+    }
+    let (code, said) = say(&cluster, 0, "status");
+    assert!(
+        code == Some(0) && said.starts_with("healthy: 2 nodes alive, 0 dead"),
+        "{said}"
+    );
+    let (_, shown) = say(&cluster, 0, "members");
+    assert!(
+        !shown.contains("forgotten") && !shown.contains("dead"),
+        "{shown}"
+    );
+    let (_, shown) = say(&cluster, 0, "members --all");
+    assert!(shown.contains("forgotten"), "{shown}");
+}

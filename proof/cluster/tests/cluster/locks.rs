@@ -2,6 +2,8 @@
 
 use crate::support::{A_WHILE, Cluster, PATIENCE, finish_all, load};
 use pagemesh::{Error, Options};
+use pagemesh_wire::lockword::LOCAL_TURNS;
+use rustix::process::Signal;
 use std::time::Duration;
 
 #[test]
@@ -142,5 +144,27 @@ fn those_who_wait_on_other_nodes_are_served_in_their_order() {
             other.expect_silence();
         }
         assert_eq!(next.ask("unlock 1"), "done");
+    }
+}
+
+#[test]
+fn a_process_takes_a_lock_so_often_and_no_oftener_without_its_daemon() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let maps = cluster.share("greedy", 1);
+    let lock = |node: usize| maps[node].segment().lock(3);
+    let (greedy, other) = (lock(0), lock(1));
+    drop(greedy.lock().unwrap());
+    // A daemon that gets no processor at all, to the end of the test.
+    cluster.signal(0, Signal::STOP).unwrap();
+    let brief = Duration::from_millis(100);
+    let takes = |_: &u32| greedy.lock_timeout(brief).map(drop).is_ok();
+    let turns = (0..2 * LOCAL_TURNS).take_while(takes).count();
+    cluster.signal(0, Signal::CONT).unwrap();
+    assert_eq!(turns, LOCAL_TURNS as usize);
+    for lock in [&other, &greedy, &other] {
+        let guard = lock.lock_timeout(PATIENCE).unwrap();
+        assert!(!guard.recovered());
     }
 }

@@ -99,6 +99,7 @@ impl Lab {
                 ..pace()
             },
             check_races: false,
+            quotas: pagemesh_core::Quotas::default(),
             key: PublicKey::NONE,
         };
         let site = Site::new(config, self.setting.canary);

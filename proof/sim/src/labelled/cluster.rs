@@ -172,6 +172,7 @@ impl Cluster {
             pace,
             // None of these programs has one.
             check_races: options.seed.is_multiple_of(2),
+            quotas: pagemesh_core::Quotas::default(),
         };
         self.hosts.push(Host {
             number: host,

@@ -134,6 +134,7 @@ impl Cluster {
                     start,
                     pace,
                     check_races: false,
+                    quotas: pagemesh_core::Quotas::default(),
                 }),
                 gone: false,
                 deadline: None,

@@ -70,6 +70,13 @@ fn merge(flags: Daemon, config: &Config, global: &Global) -> Result<Options> {
     } else {
         whom_to_join(&flags.join)?
     };
+    let quota = match (flags.quota, &config.quota) {
+        (Some(quota), _) => quota,
+        (None, Some(spec)) => spec
+            .parse()
+            .map_err(|error| config.blame("quota", bad(format!("quota: {error}"))))?,
+        (None, None) => default.quota,
+    };
     Ok(Options {
         bind: bind.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)),
         advertise,
@@ -82,6 +89,7 @@ fn merge(flags: Daemon, config: &Config, global: &Global) -> Result<Options> {
         admission: admission(&flags, config),
         latency: flags.latency || config.latency.unwrap_or(false),
         cpu: flags.cpu.or(config.cpu),
+        quota,
         recorder: flags.recorder.or(config.recorder).unwrap_or(true),
         check_races: flags.check_races,
         keeping: Some(Keeping {

@@ -240,8 +240,7 @@ impl Release {
     /// woken.
     #[expect(clippy::unused_self, reason = "an entry point of every policy")]
     pub(super) fn watch(&mut self, cx: &mut Cx<'_>, ticket: Ticket, _: PageIndex) {
-        let why = "pages of policy release change when their node takes a lock or leaves a \
-                   barrier; wait for those, or for a condition variable";
+        let why = pagemesh_wire::peer::Policy::NO_WATCH;
         cx.refuse(ticket, Refusal::Invalid(why.into()));
     }
 

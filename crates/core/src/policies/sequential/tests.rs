@@ -49,6 +49,7 @@ impl Bench {
             start: Start::Found(ClusterId(1)),
             pace: Pace::default(),
             check_races: false,
+            quotas: crate::Quotas::default(),
         });
         shell.me = ME;
         let members = (1..=4).map(|id| Member {

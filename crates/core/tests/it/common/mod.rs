@@ -112,6 +112,7 @@ impl Cluster {
                 },
                 pace,
                 check_races: false,
+                quotas: pagemesh_core::Quotas::default(),
             }));
             cluster.input(NodeId(index as u16 + 1), Input::Deadline);
             cluster.settle();

@@ -196,6 +196,15 @@ pub fn wait_for(socket: &Path) -> Client {
     panic!("the daemon did not start");
 }
 
+/// Waits for something that happens soon.
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < end, "waited too long: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// A process, as far as a daemon can tell.
 pub struct Client {
     pub socket: Socket,
