@@ -9,6 +9,7 @@
 
 mod backoff;
 mod calls;
+mod continuation;
 mod directory;
 mod effect;
 pub mod event;
@@ -18,9 +19,9 @@ pub mod limits;
 mod link;
 mod membership;
 mod node;
-mod order;
 mod ownership;
 mod patience;
+mod payloads;
 mod policies;
 mod prefetch;
 mod reductions;
@@ -36,5 +37,5 @@ pub use effect::{Afterwards, DiffWork, Effect, Effects, Reply, Rights, Source};
 pub use event::Event;
 pub use input::{Input, Request};
 pub use node::{Config, Node, Pace, Start};
-pub use policies::Inspection;
+pub use policies::{Inspection, release_messages as release};
 pub use time::Time;

@@ -4,8 +4,9 @@
 mod common;
 
 use common::Cluster;
+use pagemesh_core::release::Body;
 use pagemesh_core::{DiffWork, Effect, Pace, Request};
-use pagemesh_wire::peer::{Access, Call, Message, Policy, Spread};
+use pagemesh_wire::peer::{Access, Call, Message, Policy, PolicyMessage, Spread};
 use pagemesh_wire::{NodeId, SegmentId, SyncKey};
 
 const N1: NodeId = NodeId(1);
@@ -20,7 +21,7 @@ fn phase(cluster: &mut Cluster, segment: SegmentId) -> usize {
     }
     for node in [N1, N2] {
         let key = SyncKey { segment, number: 1 };
-        let call = Call::Barrier { key, parties: 2 };
+        let call = Call::barrier(key, 2);
         cluster.ask(node, Request::Call { to: None, call });
     }
     cluster.settle();
@@ -62,7 +63,11 @@ fn twins_have_a_bound_of_their_own() {
     cluster.forget();
     cluster.touch(N2, 7, Access::Read);
     let fetched = cluster.sent.iter().filter(|(_, to, message)| {
-        *to == N2 && matches!(message, Message::Base(base) if base.page.0 == 7)
+        *to == N2 && matches!(message, Message::PolicyPage(said) if is_page(said, 7))
     });
     assert_eq!(fetched.count(), 1);
+}
+
+fn is_page(said: &PolicyMessage, page: u32) -> bool {
+    matches!(Body::read(&said.body), Some(Body::Base(base)) if base.page.0 == page)
 }

@@ -44,7 +44,7 @@ pub use replay::{Damage, Transition, digest};
 
 /// The format of snapshots. A snapshot without a log may be read by any build
 /// of the same format; raise it whenever the state of a node changes shape.
-pub const FORMAT: u64 = 19;
+pub const FORMAT: u64 = 20;
 
 /// The code that wrote a log: only the same code may replay it.
 pub const FINGERPRINT: u64 = match u64::from_str_radix(env!("PAGEMESH_FINGERPRINT"), 16) {

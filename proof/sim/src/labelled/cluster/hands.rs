@@ -3,11 +3,11 @@
 use super::{Cluster, Event, Thread, address, address_host};
 use crate::labelled::memory::{Check, Tail};
 use crate::labelled::program::Step;
-use crate::network::{Fate, kind};
+use crate::network::{Fate, kind, legible};
 use pagemesh_core::{Afterwards, DiffWork, Effect, Event as Seen, Input, Reply, Time};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::lockword::LockWord;
-use pagemesh_wire::peer::{Diffs, Message, Refusal, Spread};
+use pagemesh_wire::peer::{Diffs, Message, Policy, Refusal, Spread};
 use pagemesh_wire::{MappingId, PageIndex, SyncKey, Ticket};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -82,7 +82,8 @@ impl Cluster {
                 at_most,
             } => {
                 self.sighted.pushed += u64::from(request.0 == 0);
-                let lazy = self.spread == Spread::Lazy;
+                let spread = Spread::Lazy;
+                let lazy = self.policy == Policy::Release { spread };
                 self.sighted.regular += u64::from(request.0 == 0 && lazy);
                 let template = Diffs {
                     segment,
@@ -125,7 +126,7 @@ impl Cluster {
         bytes.extend_from_slice(behind);
         self.sighted.datagrams += 1;
         let to = usize::from(address_host(address));
-        self.note(host, || format!("-> h{} {message:?}", to + 1));
+        self.note(host, || format!("-> h{} {}", to + 1, legible(message)));
         let source = self::address(host);
         if let Fate::Arrives(first, second) = self.network.fate(self.now, host, to, kind(message)) {
             for delay in [Some(first), second].into_iter().flatten() {
