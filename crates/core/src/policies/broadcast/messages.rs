@@ -46,8 +46,9 @@ impl Phases {
 /// What rides on barriers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum Ride {
-    /// To the home: so many phases are applied here, and this is the next one of this node.
-    Arrival { applied: u64, phase: Phase },
+    /// To the home: so many phases are applied here, and these of this node come next. Arrivals
+    /// may overtake each other: each has all that the home has not told of yet.
+    Arrival { applied: u64, phases: Vec<Phase> },
     /// From the home: apply all these, then go on.
     Departure(Phases),
 }

@@ -47,8 +47,9 @@ pub(crate) struct Broadcast {
     filled: BTreeSet<PageIndex>,
     /// Pages with a twin, stored to in the present phase.
     dirty: BTreeSet<PageIndex>,
-    /// How often this node has arrived.
+    /// How often this node has arrived, and its phases of which the home has not told yet.
     arrivals: u64,
+    own: Vec<Phase>,
     /// Diffs that the driver keeps, and those of them that no phase is known to have.
     held: BTreeSet<DiffName>,
     early: BTreeSet<DiffName>,
@@ -60,9 +61,18 @@ pub(crate) struct Broadcast {
     waiting: Vec<(u64, Continuation)>,
     /// Somebody is asked, again and again, for what is lacking.
     asked: Option<Backoff>,
-    /// At the home: all phases, and how many of them each node has applied.
+    /// At the home: all phases, and what the nodes have said.
     phases: Vec<Phase>,
-    heard: BTreeMap<NodeId, u64>,
+    heard: BTreeMap<NodeId, Heard>,
+}
+
+/// What a node has said to the home.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Heard {
+    /// So many phases are applied there.
+    applied: u64,
+    /// Its last phase that is known.
+    last: u64,
 }
 
 impl Open for Broadcast {
@@ -80,6 +90,7 @@ impl Open for Broadcast {
             filled: BTreeSet::new(),
             dirty: BTreeSet::new(),
             arrivals: 0,
+            own: Vec::new(),
             held: BTreeSet::new(),
             early: BTreeSet::new(),
             applied: 0,
@@ -102,7 +113,7 @@ impl Broadcast {
     }
 
     /// The present phase of this node ends: its diffs are made, and sent to all.
-    fn end_phase(&mut self, cx: &mut Cx<'_>) -> Phase {
+    fn end_phase(&mut self, cx: &mut Cx<'_>) {
         let segment = self.segment;
         self.arrivals += 1;
         let mut phase = Phase {
@@ -129,7 +140,9 @@ impl Broadcast {
         for to in cx.shell.peers().iter() {
             self.send_diffs(cx, to, &names);
         }
-        phase
+        if phase.pages != 0 {
+            self.own.push(phase);
+        }
     }
 
     fn send_diffs(&self, cx: &mut Cx<'_>, to: NodeId, names: &[DiffName]) {
@@ -147,6 +160,20 @@ impl Broadcast {
                 at_most: u16::MAX,
             }));
         }
+    }
+
+    /// At the home: a node has arrived, with phases of its own in order.
+    fn arrived(&mut self, from: NodeId, applied: u64, phases: &[Phase]) {
+        let mut heard = self.heard.get(&from).copied().unwrap_or_default();
+        heard.applied = heard.applied.max(applied);
+        for phase in phases {
+            let is_new = phase.node == from && phase.number > heard.last;
+            if is_new && self.is_sound(phase) {
+                heard.last = phase.number;
+                self.phases.push(*phase);
+            }
+        }
+        self.heard.insert(from, heard);
     }
 
     /// At the home: the phases from this place on.
@@ -171,6 +198,7 @@ impl Broadcast {
                 return;
             }
             self.next.push(*phase);
+            self.own.retain(|own| own != phase);
             for name in phase.diffs() {
                 self.early.remove(&name);
             }
@@ -411,9 +439,9 @@ impl SyncHooks for Broadcast {
     }
 
     fn arrive(&mut self, cx: &mut Cx<'_>, _: &[PageIndex]) -> Payload {
-        let phase = self.end_phase(cx);
-        let applied = self.applied;
-        Payload::of(&Ride::Arrival { applied, phase })
+        self.end_phase(cx);
+        let (applied, phases) = (self.applied, self.own.clone());
+        Payload::of(&Ride::Arrival { applied, phases })
     }
 
     fn acquire(
@@ -424,15 +452,7 @@ impl SyncHooks for Broadcast {
         then: Continuation,
     ) -> bool {
         match payload.read() {
-            Some(Ride::Arrival { applied, phase })
-                if phase.node == from && self.is_sound(&phase) =>
-            {
-                let heard = self.heard.entry(from).or_default();
-                *heard = applied.max(*heard);
-                if phase.pages != 0 {
-                    self.phases.push(phase);
-                }
-            }
+            Some(Ride::Arrival { applied, phases }) => self.arrived(from, applied, &phases),
             Some(Ride::Departure(phases)) => {
                 self.told(&phases);
                 self.waiting.push((phases.total, then));
@@ -451,7 +471,7 @@ impl SyncHooks for Broadcast {
     }
 
     fn depart(&mut self, _: &mut Cx<'_>, to: NodeId) -> Payload {
-        let from = self.heard.get(&to).copied().unwrap_or_default();
-        Payload::of(&Ride::Departure(self.phases_from(from)))
+        let heard = self.heard.get(&to).copied().unwrap_or_default();
+        Payload::of(&Ride::Departure(self.phases_from(heard.applied)))
     }
 }

@@ -38,3 +38,22 @@ fn what_the_home_tells_twice_or_too_early_is_remembered_once_and_in_order() {
     let pages: Vec<_> = phase(7).diffs().map(|name| name.page.0).collect();
     assert_eq!(pages, [0, 2]);
 }
+
+#[test]
+fn arrivals_that_overtake_each_other_do_not_change_the_order() {
+    let mut home = broadcast();
+    let node = NodeId(2);
+    let phase = |number, pages| Phase {
+        node,
+        number,
+        pages,
+    };
+    let (first, second) = (phase(1, 0b1), phase(2, 0b11));
+    home.arrived(node, 0, &[first, second]);
+    home.arrived(node, 0, &[first]);
+    assert_eq!(home.phases, [first, second]);
+    // Not of the sender, and beyond the end.
+    home.arrived(NodeId(3), 0, &[phase(3, 0b1)]);
+    home.arrived(node, 0, &[phase(3, 0b1000)]);
+    assert_eq!(home.phases, [first, second]);
+}
