@@ -3,8 +3,8 @@
 use crate::network::{Fate, is_sign_of_life, kind};
 use crate::world::World;
 use pagemesh_core::release::{Collect, News};
-use pagemesh_wire::NodeId;
 use pagemesh_wire::peer::{AskMany, Call, Contents, Inheritance, Message, Reply, Subject};
+use pagemesh_wire::{NodeId, VectorTime};
 
 impl World {
     /// Notes a datagram, if a scenario wants to see them.
@@ -221,6 +221,10 @@ fn reply(reply: &Reply) -> String {
         Reply::Depart(said) => match said.body.read::<News>() {
             Some(news) => format!("Depart knowing {:?}", news.goal),
             None => "Depart".into(),
+        },
+        Reply::Policy(said) => match said.read::<VectorTime>() {
+            Some(time) => format!("Reached({time:?})"),
+            None => "Policy".into(),
         },
         Reply::Segments(infos) => format!("Segments, {}", infos.len()),
         other => format!("{other:?}"),
