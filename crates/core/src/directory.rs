@@ -3,9 +3,9 @@
 //! A segment lives until its name is removed *and* no node has it open. A
 //! process that exits never removes anything.
 
-use crate::limits::WINDOW_LIMIT;
 use crate::node::Quotas;
-use pagemesh_wire::peer::{Credentials, Reduction, Refusal, SegmentInfo, SegmentSpec, Window};
+use crate::policies;
+use pagemesh_wire::peer::{Credentials, Reduction, Refusal, SegmentInfo, SegmentSpec};
 use pagemesh_wire::{ByteLen, CallId, NodeId, NodeSet, SegmentId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -207,11 +207,7 @@ impl Directory {
         let entry = self.segments.get_mut(&id).ok_or(Refusal::NotFound)?;
         let no = |why: String| Err(Refusal::Invalid(why));
         let spec = &entry.info.spec;
-        if spec.policy.sequential().is_some() {
-            let why = "nodes accumulate in segments of policy release; in a sequential one use \
-                       atomic operations";
-            return no(why.into());
-        }
+        policies::Policy::open(id, 0, spec.policy)?.declare(&[reduction])?;
         reduction.check(spec.size.0).map_err(Refusal::Invalid)?;
         if entry.reductions.contains(&reduction) {
             return Ok(entry.reductions.clone());
@@ -259,9 +255,8 @@ fn check_name(name: &str) -> Result<(), Refusal> {
 }
 
 fn check_spec(spec: &SegmentSpec) -> Result<(), Refusal> {
-    if spec.size == ByteLen(0) || spec.size.pages().is_none() {
-        return Err(Refusal::BadSize);
-    }
+    let pages = spec.size.pages().filter(|_| spec.size != ByteLen(0));
+    let pages = pages.ok_or(Refusal::BadSize)?;
     if spec.mode > 0o777 {
         let why = format!(
             "mode {:o}: a segment has permission bits only, up to 777",
@@ -269,13 +264,7 @@ fn check_spec(spec: &SegmentSpec) -> Result<(), Refusal> {
         );
         return Err(Refusal::Invalid(why));
     }
-    let window = spec.policy.sequential().map(|(_, window)| window);
-    let longest = WINDOW_LIMIT.as_nanos();
-    if matches!(window, Some(Window::Nanos(nanos)) if u128::from(nanos) > longest) {
-        let why = format!("a window lasts {WINDOW_LIMIT:?} at most: everybody else waits for it");
-        return Err(Refusal::Invalid(why));
-    }
-    Ok(())
+    policies::Policy::open(SegmentId::default(), pages.0, spec.policy).map(drop)
 }
 
 /// Owner, group, mode: as for a file. The superuser may everything.
@@ -299,8 +288,7 @@ pub(crate) fn allowed(info: &SegmentInfo, who: &Credentials, write: bool) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagemesh_wire::peer::Manager;
-    use pagemesh_wire::peer::Policy;
+    use pagemesh_wire::peer::{Manager, Policy, Window};
 
     fn user(uid: u32) -> Credentials {
         Credentials {

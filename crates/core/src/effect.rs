@@ -211,7 +211,7 @@ impl Effect {
         let Self::Send { message, .. } = self else {
             return false;
         };
-        let depart = |body: &peer::Reply| matches!(body, peer::Reply::Depart { .. });
+        let depart = |body: &peer::Reply| matches!(body, peer::Reply::Depart(_));
         matches!(&**message, Message::Reply { body, .. } if depart(body))
     }
 

@@ -3,12 +3,12 @@
 //! coordinator answers for its segments: `Cx::home` is the acting home.
 
 use crate::calls::{Caller, Redirected, Then};
+use crate::continuation::Continuation;
 use crate::limits::{INHERITED, LEAVE_BURST};
-use crate::policies::After;
 use crate::rooms::Rooms;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Arrival, Call, Inheritance, Owner, Refusal, Reply, Service, Subject};
-use pagemesh_wire::{NodeId, Ticket, VectorTime};
+use pagemesh_wire::{NodeId, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -46,9 +46,6 @@ impl Rooms {
         } else if self.coordinator.is_none() {
             self.sysv_leave(cx);
             self.leaving.begin(ticket);
-            for segment in self.segments.values_mut() {
-                segment.policy.forsake_pins(cx);
-            }
         } else if cx.shell.peers().is_empty() {
             self.leaving.begin(ticket);
             self.leaving.empty = true;
@@ -158,21 +155,20 @@ impl Rooms {
         }
     }
 
-    /// Where barriers keep the order of accesses, what the home knew of those who
-    /// have arrived must be known here before others may leave.
+    /// If something rides on barriers, what the home was told by those who have arrived must be
+    /// known here before others may leave.
     fn inherit_arrival(&mut self, cx: &mut Cx<'_>, arrival: Arrival) {
         let (node, call) = (arrival.node, arrival.call);
         let caller = Caller { node, call };
         self.adopt(arrival.key.segment);
-        match self.order(arrival.key.segment) {
-            Some(order) => {
-                let after = After::Arrive {
+        match self.sync_of(arrival.key.segment) {
+            Some(sync) => {
+                let then = Continuation::Arrive {
                     caller,
                     key: arrival.key,
                     parties: arrival.parties,
-                    time: VectorTime::ZERO,
                 };
-                order.hear_everybody(cx, after);
+                sync.acquire_from_all(cx, then);
             }
             None => self.barriers.inherit(arrival, caller),
         }

@@ -9,6 +9,7 @@
 
 mod backoff;
 mod calls;
+mod continuation;
 mod directory;
 mod effect;
 pub mod event;
@@ -19,9 +20,9 @@ pub mod limits;
 mod link;
 mod membership;
 mod node;
-mod order;
 mod ownership;
 mod patience;
+mod payloads;
 mod policies;
 mod prefetch;
 mod reductions;
@@ -39,5 +40,5 @@ pub use event::Event;
 pub use executor::{At, DiffBatch, DiffExecutor, EffectExecutor, Next, Reclaimed};
 pub use input::{Input, Request};
 pub use node::{Config, Node, Pace, Quotas, Start};
-pub use policies::Inspection;
+pub use policies::{Inspection, release_messages as release};
 pub use time::Time;

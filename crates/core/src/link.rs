@@ -4,18 +4,16 @@ use crate::calls::Caller;
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::membership::Standing;
-use crate::policies::Letter;
 use crate::rooms::Rooms;
 use crate::shell::Cx;
-use crate::sync::LockLetter;
 use core::net::SocketAddr;
 use pagemesh_wire::header::{Header, HeaderError};
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{
-    Absent, AskMany, Base, Contents, DecodeError, Grant, Health, Located, Message, News, PassAck,
-    PassAckMany, Refusal, Spare, Subject, Told,
+    Addressee, AskMany, DecodeError, Grant, Health, Located, Message, PassAck, PassAckMany,
+    Refusal, Spare, Subject,
 };
-use pagemesh_wire::{NodeId, PageIndex, PublicKey, SegmentId, SyncKey, VectorTime, Version};
+use pagemesh_wire::{NodeId, PageIndex, PublicKey, SegmentId, SyncKey, Version};
 
 /// The address a datagram came from, and whose seal it bore.
 pub(crate) type Sender = (SocketAddr, PublicKey);
@@ -127,78 +125,15 @@ impl Rooms {
         if let Some(coordinator) = &mut self.coordinator {
             coordinator.heard(from, cx.now);
         }
-        match message {
-            Message::Ask(ask) => match ask.subject {
-                Subject::Page { segment, page } => {
-                    self.letter(cx, from, segment, page, Letter::Ask(ask));
-                }
-                Subject::Lock(key) => self.lock_letter(cx, from, key, LockLetter::Ask(ask)),
-            },
-            Message::Pass(pass) => match pass.subject {
-                Subject::Page { segment, page } => {
-                    self.letter(cx, from, segment, page, Letter::Pass(pass));
-                }
-                Subject::Lock(key) => self.lock_letter(cx, from, key, LockLetter::Pass(pass)),
-            },
-            Message::PassAck(ack) => match ack.subject {
-                Subject::Page { segment, page } => {
-                    self.letter(cx, from, segment, page, Letter::PassAck(ack));
-                }
-                Subject::Lock(key) => self.lock_letter(cx, from, key, LockLetter::PassAck(ack)),
-            },
-            Message::Locate(locate) => match locate.subject {
-                Subject::Page { segment, page } => {
-                    self.letter(cx, from, segment, page, Letter::Locate(locate));
-                }
-                Subject::Lock(key) => self.lock_letter(cx, from, key, LockLetter::Locate(locate)),
-            },
-            Message::Located(located) => match located.subject {
-                Subject::Page { segment, page } => {
-                    self.letter(cx, from, segment, page, Letter::Located(located));
-                }
-                Subject::Lock(key) => {
-                    self.lock_letter(cx, from, key, LockLetter::Located(located));
-                }
-            },
-            Message::Lost(lost) => match lost.subject {
-                Subject::Page { segment, page } => {
-                    self.letter(cx, from, segment, page, Letter::Lost(lost));
-                }
-                Subject::Lock(key) => self.lock_letter(cx, from, key, LockLetter::Lost(lost)),
-            },
-            message => self.page_message(cx, from, message),
-        }
-    }
-
-    fn page_message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
-        match message {
-            Message::Regain(regain) => {
-                if let Subject::Page { segment, page } = regain.subject {
-                    self.letter(cx, from, segment, page, Letter::Regain(regain));
-                }
+        match message.addressee() {
+            Addressee::Subject(Subject::Page { segment, page }) => {
+                self.policy_message(cx, from, (segment, Some(page)), message);
             }
-            Message::Data(data) => {
-                self.letter(cx, from, data.segment, data.page, Letter::Data(data));
+            Addressee::Subject(Subject::Lock(key)) => self.lock_message(cx, from, key, message),
+            Addressee::Segment(segment) => {
+                self.policy_message(cx, from, (segment, None), message);
             }
-            Message::Invalidate(invalidate) => {
-                let (segment, page) = (invalidate.segment, invalidate.page);
-                self.letter(cx, from, segment, page, Letter::Invalidate(invalidate));
-            }
-            Message::InvalidateAck(ack) => {
-                self.letter(cx, from, ack.segment, ack.page, Letter::InvalidateAck(ack));
-            }
-            Message::AskMany(many) => self.asked_for_many(cx, from, &many),
-            Message::PassAckMany(many) => self.passed_many(cx, from, &many),
-            Message::Served(served) => {
-                self.letter(
-                    cx,
-                    from,
-                    served.segment,
-                    served.page,
-                    Letter::Served(served),
-                );
-            }
-            message => self.control(cx, from, message),
+            Addressee::Node => self.control(cx, from, message),
         }
     }
 
@@ -209,7 +144,7 @@ impl Rooms {
         }
         for ask in many.each(from) {
             if let Subject::Page { segment, page } = ask.subject {
-                self.letter(cx, from, segment, page, Letter::Ask(ask));
+                self.policy_message(cx, from, (segment, Some(page)), Message::Ask(ask));
             }
         }
     }
@@ -221,13 +156,15 @@ impl Rooms {
         }
         for ack in many.each() {
             if let Subject::Page { segment, page } = ack.subject {
-                self.letter(cx, from, segment, page, Letter::PassAck(ack));
+                self.policy_message(cx, from, (segment, Some(page)), Message::PassAck(ack));
             }
         }
     }
 
     fn control(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
         match message {
+            Message::AskMany(many) => self.asked_for_many(cx, from, &many),
+            Message::PassAckMany(many) => self.passed_many(cx, from, &many),
             Message::Call { call, floor, body } => {
                 let caller = Caller { node: from, call };
                 if self.calls.admit(cx, caller, floor, &body) {
@@ -249,46 +186,7 @@ impl Rooms {
             }
             Message::HeartbeatAck { .. } => self.membership.heard(cx.now, from),
             Message::Expelled => self.expelled(cx),
-            message => self.order_message(cx, from, message),
-        }
-    }
-
-    /// What is said about segments whose locks and barriers keep the order.
-    fn order_message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
-        let segment = match &message {
-            Message::Acquire(acquire) => match acquire.ask.subject {
-                Subject::Lock(key) => {
-                    let letter = LockLetter::Acquire(acquire.clone());
-                    return self.lock_letter(cx, from, key, letter);
-                }
-                Subject::Page { .. } => return cx.emit(Event::Malformed {}),
-            },
-            Message::Grant(grant) => match grant.pass.subject {
-                Subject::Lock(key) => {
-                    let letter = LockLetter::Grant(grant.clone());
-                    return self.lock_letter(cx, from, key, letter);
-                }
-                Subject::Page { .. } => return cx.emit(Event::Malformed {}),
-            },
-            Message::Inquire(inquire) => inquire.segment,
-            Message::Told(told) => told.segment,
-            Message::Fetch(fetch) => fetch.segment,
-            Message::Base(base) => base.segment,
-            Message::Want(want) => want.segment,
-            Message::Diffs(diffs) => diffs.segment,
-            Message::Absent(absent) => absent.segment,
-            Message::Full { segment, .. } => *segment,
             other => unreachable!("handled before: {other:?}"),
-        };
-        if self.answers_for(cx, segment) {
-            self.adopt(segment);
-        }
-        let known = self.segments.get_mut(&segment);
-        match known.and_then(|segment| segment.policy.order()) {
-            Some(order) => order.message(cx, from, message),
-            // This node will hear soon that it is the home: whoever asks will ask again.
-            None if segment.home() == cx.me() => cx.emit(Event::Stale {}),
-            None => answer_unordered(cx, from, message),
         }
     }
 
@@ -298,101 +196,70 @@ impl Rooms {
         segment.home() != cx.me() && cx.home(segment) == cx.me()
     }
 
-    /// Something about a page, for the policy of its segment. Segments unknown
+    /// Something for the policy of a segment, perhaps about one page. Segments unknown
     /// here are unknown because this node has forgotten them, or does not know
     /// them yet; whoever asks will ask again. Only the coordinator may have to
     /// answer for a segment it never opened, when the home is gone.
-    fn letter(
+    fn policy_message(
         &mut self,
         cx: &mut Cx<'_>,
         from: NodeId,
-        segment: SegmentId,
-        page: PageIndex,
-        letter: Letter,
+        (segment, page): (SegmentId, Option<PageIndex>),
+        message: Message,
     ) {
-        if self.answers_for(cx, segment) || matches!(letter, Letter::Pass(_)) {
+        if self.answers_for(cx, segment) || matches!(message, Message::Pass(_)) {
             self.adopt(segment);
         }
         let known = self.segments.get_mut(&segment);
-        let known = known.filter(|segment| segment.has(page));
+        let known = known.filter(|segment| page.is_none_or(|page| segment.has(page)));
         match known {
-            Some(segment) => segment.policy.letter(cx, from, page, letter),
-            None => self.answer_blank(cx, from, letter),
+            Some(segment) => segment.policy.message(cx, from, message),
+            None => answer_unknown(cx, from, message),
         }
     }
 
     /// Something about a lock. Locks of segments unknown here are not kept; a
     /// late grant of one is acknowledged, so that it is not repeated for ever.
-    fn lock_letter(&mut self, cx: &mut Cx<'_>, from: NodeId, key: SyncKey, letter: LockLetter) {
+    fn lock_message(&mut self, cx: &mut Cx<'_>, from: NodeId, key: SyncKey, message: Message) {
         if self.answers_for(cx, key.segment)
-            || matches!(letter, LockLetter::Pass(_) | LockLetter::Grant(_))
+            || matches!(message, Message::Pass(_) | Message::Grant(_))
         {
             self.adopt(key.segment);
         }
-        match letter {
-            letter if self.segments.contains_key(&key.segment) => {
+        match message {
+            message if self.segments.contains_key(&key.segment) => {
                 let forsaken = self.membership.forsaken(cx);
                 self.locks
-                    .message(cx, &mut self.segments, from, (key, forsaken), letter);
+                    .message(cx, &mut self.segments, from, (key, forsaken), message);
             }
-            LockLetter::Pass(pass) | LockLetter::Grant(Grant { pass, .. }) => {
+            Message::Pass(pass) | Message::Grant(Grant { pass, .. }) => {
                 let (subject, version) = (pass.subject, pass.version);
                 cx.send(from, Message::PassAck(PassAck { subject, version }));
             }
-            LockLetter::Locate(locate) => self.answer_blank(cx, from, Letter::Locate(locate)),
-            _ => cx.emit(Event::Stale {}),
-        }
-    }
-
-    /// Even who knows nothing of a segment must answer a search.
-    fn answer_blank(&mut self, cx: &mut Cx<'_>, from: NodeId, letter: Letter) {
-        match letter {
-            Letter::Locate(locate) if cx.shell.view.epoch >= locate.epoch => {
-                let located = Located {
-                    subject: locate.subject,
-                    request: locate.request,
-                    version: Version(0),
-                    owner: locate.subject.segment().home(),
-                    spare: Spare::None,
-                    passing: false,
-                };
-                cx.send(from, Message::Located(located));
-            }
-            _ => cx.emit(Event::Stale {}),
+            message => answer_unknown(cx, from, message),
         }
     }
 }
 
-/// Who knows nothing of a segment, or has forgotten it, says so to whoever asks.
-fn answer_unordered(cx: &mut Cx<'_>, from: NodeId, message: Message) {
+/// Even a node that knows nothing of a segment must answer a search. What a policy says to
+/// itself comes back to its sender, whose policy knows what that means.
+fn answer_unknown(cx: &mut Cx<'_>, from: NodeId, message: Message) {
     match message {
-        Message::Inquire(inquire) => cx.send(
-            from,
-            Message::Told(Told {
-                segment: inquire.segment,
-                request: inquire.request,
-                news: News::default(),
-            }),
-        ),
-        Message::Want(want) => cx.send(
-            from,
-            Message::Absent(Absent {
-                segment: want.segment,
-                request: want.request,
-                diffs: want.diffs,
-                floor: VectorTime::ZERO,
-            }),
-        ),
-        Message::Fetch(fetch) if fetch.reader != cx.me() => cx.send(
-            fetch.reader,
-            Message::Base(Base {
-                segment: fetch.segment,
-                page: fetch.page,
-                request: fetch.request,
-                contents: Contents::None,
-                applied: VectorTime::ZERO,
-            }),
-        ),
+        Message::Locate(locate) if cx.shell.view.epoch >= locate.epoch => {
+            let located = Located {
+                subject: locate.subject,
+                request: locate.request,
+                version: Version(0),
+                owner: locate.subject.segment().home(),
+                spare: Spare::None,
+                passing: false,
+            };
+            cx.send(from, Message::Located(located));
+        }
+        // This node will hear soon that it is the home: whoever asks will ask again.
+        Message::Policy(said) if said.segment.home() != cx.me() => {
+            cx.send(from, Message::PolicyUndelivered(said));
+        }
         _ => cx.emit(Event::Stale {}),
     }
 }

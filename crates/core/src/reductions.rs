@@ -79,13 +79,14 @@ impl Rooms {
         }
     }
 
-    /// A segment, if it is here, is told what is declared of it.
+    /// A segment, if it is here, is told what is declared of it. A policy that refuses would have
+    /// refused the coordinator, too, if that had asked.
     pub(crate) fn inform_of_reductions(&mut self, segment: SegmentId) {
         let known = self.reductions.of(segment);
         if let Some(segment) = self.segments.get_mut(&segment)
-            && let Some(order) = segment.policy.order()
+            && !known.is_empty()
         {
-            order.declare(known);
+            let _ = segment.policy.declare(known);
         }
     }
 }

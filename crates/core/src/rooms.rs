@@ -6,8 +6,8 @@ use crate::effect::Effect;
 use crate::input::Input;
 use crate::leaving::Leaving;
 use crate::membership::{Coordinator, Forsaken, Membership, Standing};
-use crate::order::Early;
-use crate::policies::Who;
+use crate::payloads::Early;
+use crate::policies::{Due, Found, Gone, Who};
 use crate::prefetch::gather;
 use crate::reductions::Reductions;
 use crate::segment::Segment;
@@ -90,7 +90,7 @@ impl Rooms {
             } => {
                 self.mappings.insert(mapping, (segment, client));
             }
-            Input::Unmapped { mapping } => self.unmapped(mapping),
+            Input::Unmapped { mapping } => self.unmapped(cx, mapping),
             Input::Closed { segment, client } => self.closed(cx, segment, client),
             Input::Forked { parent, child } => self.forked(cx, parent, child),
             Input::ClientGone { client } => self.client_gone(cx, client),
@@ -105,12 +105,12 @@ impl Rooms {
                 used,
             } => {
                 if let Some(segment) = self.segments.get_mut(&segment) {
-                    segment.policy.use_confirmed(cx, page, used);
+                    segment.policy.found(cx, page, Found::Used(used));
                 }
             }
             Input::Unchanged { segment, page } => {
                 if let Some(segment) = self.segments.get_mut(&segment) {
-                    segment.policy.unchanged(page);
+                    segment.policy.found(cx, page, Found::Unchanged);
                 }
             }
             Input::Deadline => self.deadline(cx),
@@ -133,16 +133,8 @@ impl Rooms {
                 Timer::Suspect(node) => self.suspect(cx, node),
                 Timer::Call(call) => self.call_due(cx, call),
                 Timer::Subject(subject) => self.subject_due(cx, subject),
-                Timer::Order(segment) => {
-                    if let Some(order) = self.order(segment) {
-                        order.due_again(cx);
-                    }
-                }
-                Timer::Ahead(segment) => {
-                    if let Some(segment) = self.segments.get_mut(&segment) {
-                        segment.policy.look_ahead(cx);
-                    }
-                }
+                Timer::Segment(segment) => self.segment_due(cx, segment, Due::Segment),
+                Timer::Ahead(segment) => self.segment_due(cx, segment, Due::Ahead),
             }
         }
     }
@@ -159,14 +151,15 @@ impl Rooms {
                 self.locks.due(cx, &mut self.segments, key);
             }
             Subject::Page { segment, page } => {
-                let Some(segment) = self.segments.get_mut(&segment) else {
-                    return;
-                };
-                if let Some(Forsaken { patience, .. }) = forsaken {
-                    segment.policy.forsake(cx, page, patience);
-                }
-                segment.policy.due(cx, page);
+                let patience = forsaken.map(|Forsaken { patience, .. }| patience);
+                self.segment_due(cx, segment, Due::Page(page, patience));
             }
+        }
+    }
+
+    fn segment_due(&mut self, cx: &mut Cx<'_>, segment: SegmentId, due: Due) {
+        if let Some(segment) = self.segments.get_mut(&segment) {
+            segment.policy.due(cx, due);
         }
     }
 
@@ -216,11 +209,11 @@ impl Rooms {
         }
     }
 
-    fn unmapped(&mut self, mapping: MappingId) {
+    fn unmapped(&mut self, cx: &mut Cx<'_>, mapping: MappingId) {
         if let Some((segment, _)) = self.mappings.remove(&mapping)
             && let Some(segment) = self.segments.get_mut(&segment)
         {
-            segment.policy.unmapped(mapping);
+            segment.policy.gone(cx, Gone::Mapping(mapping));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A segment on this node: who has it open, and what the policy knows of its pages.
 
 use crate::policies::Policy;
-use pagemesh_wire::peer::SegmentInfo;
+use pagemesh_wire::peer::{Refusal, SegmentInfo};
 use pagemesh_wire::{ClientId, PageIndex, SegmentId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,14 +20,18 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    pub(crate) fn new(info: SegmentInfo) -> Self {
+    /// Nothing is known of its pages yet.
+    ///
+    /// # Errors
+    /// If this daemon does not have its policy.
+    pub(crate) fn new(info: SegmentInfo) -> Result<Self, Refusal> {
         let pages = info.spec.size.pages().map_or(0, |pages| pages.0);
-        let policy = Policy::new(info.id, pages, info.spec.policy);
-        Self {
+        let policy = Policy::open(info.id, pages, info.spec.policy)?;
+        Ok(Self {
             info,
             policy,
             opens: BTreeMap::new(),
-        }
+        })
     }
 
     /// Whether the page is inside.
@@ -97,6 +101,7 @@ mod tests {
             removed: false,
             attached: NodeSet::default(),
         })
+        .unwrap()
     }
 
     #[test]

@@ -2,11 +2,11 @@
 //! speak, and a clock that is an argument.
 
 use crate::backoff::Backoff;
+use crate::continuation::Continuation;
 use crate::effect::{Effect, Effects, Reply, Source};
 use crate::event::Event;
 use crate::node::{Config, Pace};
 use crate::patience::{Awaited, Patience};
-use crate::policies::After;
 use crate::time::Time;
 use crate::timers::{Timer, Timers};
 use core::net::SocketAddr;
@@ -33,7 +33,7 @@ pub(crate) struct Shell {
     patience: Patience,
     /// What may go on before the present input is done; empty between inputs.
     #[serde(skip)]
-    pub(crate) ready: VecDeque<After>,
+    pub(crate) ready: VecDeque<Continuation>,
 }
 
 impl Shell {
@@ -139,6 +139,11 @@ impl Cx<'_> {
         members
             .iter()
             .any(|member| member.id == node && member.health == Health::Left)
+    }
+
+    /// Lets something go on before the present input is done.
+    pub(crate) fn ready(&mut self, next: Continuation) {
+        self.shell.ready.push_back(next);
     }
 
     pub(crate) fn push(&mut self, effect: Effect) {

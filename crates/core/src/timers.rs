@@ -24,8 +24,8 @@ pub(crate) enum Timer {
     Subject(Subject),
     /// When to look at what was asked for ahead in this segment and stays out.
     Ahead(SegmentId),
-    /// When something about who knows what in this segment may have to be said again.
-    Order(SegmentId),
+    /// When the policy of this segment has something to look at.
+    Segment(SegmentId),
 }
 
 /// All timers of a node, and how many wait for each.

@@ -299,7 +299,7 @@ impl Driver {
             }
             Request::CondWait { cond } => anybody(Call::CondWait { key: cond }),
             Request::CondSignal { cond, all } => anybody(Call::CondSignal { key: cond, all }),
-            Request::Barrier { key, parties } => anybody(Call::Barrier { key, parties }),
+            Request::Barrier { key, parties } => anybody(Call::barrier(key, parties)),
             Request::Reduce { segment, reduction } => {
                 let opening = self.opening(client, segment)?;
                 if !opening.write {

@@ -4,10 +4,10 @@
 use crate::driver::Driver;
 use crate::hands::Hands;
 use crate::keeper::Tag;
-use pagemesh_core::Reclaimed;
 use crate::note::Note;
 use crate::segment::GivenBack;
 use pagemesh_core::Input;
+use pagemesh_core::Reclaimed;
 use pagemesh_wire::{SegmentId, SyncKey};
 
 impl Driver {

@@ -183,6 +183,7 @@ fn policy(py: Python<'_>, policy: Policy) -> PyResult<Bound<'_, PyDict>> {
             };
             all.set_item("policy", name)?;
         }
+        Policy::Numbered(number) => all.set_item("policy", format!("policy {number}"))?,
     }
     Ok(all)
 }

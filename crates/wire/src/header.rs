@@ -6,7 +6,7 @@ use crate::{ClusterId, Incarnation, NodeId};
 pub const HEADER_SIZE: usize = 32;
 
 /// Spoken here. Another number is refused with a clear error; see `docs/protocol.md`.
-pub const PROTOCOL_VERSION: u8 = 1;
+pub const PROTOCOL_VERSION: u8 = 2;
 
 /// Largest datagram ever sent: header, body and one page.
 pub const MAX_DATAGRAM: usize = 16 * 1024;
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let golden = "504d010003000400887766554433221109000000000000000200000000000000";
+        let golden = "504d020003000400887766554433221109000000000000000200000000000000";
         let hex: String = sample()
             .encode()
             .iter()

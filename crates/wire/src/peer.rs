@@ -7,31 +7,34 @@
 
 use crate::header::{HEADER_SIZE, Header, HeaderError, MAX_DATAGRAM};
 use crate::sysv::{self, keys};
-use crate::{CallId, Incarnation, NodeId, PAGE_SIZE, SegmentId, SyncKey, VectorTime};
+use crate::{CallId, Incarnation, NodeId, PAGE_SIZE, SegmentId, SyncKey};
 use core::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
+mod addressee;
+mod diffs;
 mod inheritance;
 mod member;
 mod page;
+mod payload;
 mod reduction;
 mod refusal;
-mod release;
 mod segment;
+mod token;
 
+pub use addressee::Addressee;
+pub use diffs::{DiffName, Diffs};
 pub use inheritance::{Arrival, Inheritance, Owner, Service};
 pub use member::{Health, Join, Member, MemberView, Welcome};
 pub use page::{
     Access, Ask, AskMany, Contents, Data, Invalidate, InvalidateAck, Locate, Located, Lost, Pass,
     PassAck, PassAckMany, Regain, Served, Spare, Subject, Taken, Waiter, Wish,
 };
+pub use payload::{Payload, PolicyMessage};
 pub use reduction::{Kind, Merge, Reduction, Rule};
 pub use refusal::Refusal;
-pub use release::{
-    Absent, Acquire, Base, Collect, DiffName, Diffs, Fetch, Grant, Inquire, IntervalRecord, News,
-    PageRun, Spread, Told, Want,
-};
-pub use segment::{Credentials, Manager, Policy, SegmentInfo, SegmentSpec, Window};
+pub use segment::{Credentials, Manager, Policy, SegmentInfo, SegmentSpec, Spread, Window};
+pub use token::{Acquire, Grant};
 
 /// A call that some node answers once, however often it arrives.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -88,6 +91,8 @@ pub enum Call {
         key: SyncKey,
         /// How many make it open.
         parties: u32,
+        /// What the policy of the segment on the calling node has to say.
+        payload: Payload,
     },
     /// Wait for a signal; the reply is the wake-up.
     CondWait {
@@ -108,22 +113,8 @@ pub enum Call {
     },
     /// A home that leaves tells the coordinator what it knows.
     Inherit(Inheritance),
-    /// As [`Call::Barrier`], in a segment of policy `release`.
-    Arrive {
-        /// Which barrier.
-        key: SyncKey,
-        /// How many make it open.
-        parties: u32,
-        /// What the caller and those before it did.
-        news: News,
-    },
-    /// From the home: a step of garbage collection.
-    Collect {
-        /// Of which segment.
-        segment: SegmentId,
-        /// Which step.
-        step: Collect,
-    },
+    /// A policy calls itself on another node; the answer is [`Reply::Policy`].
+    Policy(PolicyMessage),
     /// A process wants something of a System V object.
     Sysv(Box<sysv::Ask>),
     /// To the home of System V objects: something happened to a process.
@@ -172,14 +163,24 @@ pub enum Call {
 }
 
 impl Call {
+    /// A process reaches a barrier. What the policy of the segment has to say with it, its node
+    /// adds.
+    #[must_use]
+    pub fn barrier(key: SyncKey, parties: u32) -> Self {
+        Self::Barrier {
+            key,
+            parties,
+            payload: Payload::EMPTY,
+        }
+    }
+
     /// The barrier or condition variable it is about.
     #[must_use]
     pub fn key(&self) -> Option<SyncKey> {
         match self {
-            Self::Barrier { key, .. }
-            | Self::Arrive { key, .. }
-            | Self::CondWait { key }
-            | Self::CondSignal { key, .. } => Some(*key),
+            Self::Barrier { key, .. } | Self::CondWait { key } | Self::CondSignal { key, .. } => {
+                Some(*key)
+            }
             _ => None,
         }
     }
@@ -200,15 +201,10 @@ pub enum Reply {
     Woken(u32),
     /// No, and why.
     Refused(Refusal),
-    /// The barrier is open, and this happened before it.
-    Depart {
-        /// Of this segment.
-        segment: SegmentId,
-        /// What.
-        news: News,
-    },
-    /// So far the caller's server has come.
-    Reached(VectorTime),
+    /// The barrier is open, and the policy of the segment has something to say with it.
+    Depart(PolicyMessage),
+    /// What a policy answers to [`Call::Policy`].
+    Policy(Payload),
     /// What became of a System V call.
     Sysv(sysv::Outcome),
     /// The segment in question, and its declared ranges.
@@ -314,29 +310,15 @@ pub enum Message {
     Acquire(Acquire),
     /// See [`Grant`].
     Grant(Grant),
-    /// See [`Inquire`].
-    Inquire(Inquire),
-    /// See [`Told`].
-    Told(Told),
-    /// See [`Fetch`].
-    Fetch(Fetch),
-    /// See [`Base`].
-    Base(Base),
-    /// See [`Want`].
-    Want(Want),
     /// See [`Diffs`].
     Diffs(Diffs),
-    /// See [`Absent`].
-    Absent(Absent),
-    /// To the home: the sender holds more than it should, it is time to collect.
-    Full {
-        /// Of which segment.
-        segment: SegmentId,
-        /// The floor the sender knows.
-        floor: VectorTime,
-        /// It is about to leave, and is to keep nothing.
-        leaving: bool,
-    },
+    /// Something for the policy of a segment.
+    Policy(PolicyMessage),
+    /// The same, with a page behind it.
+    PolicyPage(PolicyMessage),
+    /// A [`Message::Policy`] comes back to its sender: the segment is not known here, and so
+    /// nobody reads it.
+    PolicyUndelivered(PolicyMessage),
     /// See [`PassAckMany`].
     PassAckMany(PassAckMany),
 }
@@ -357,7 +339,7 @@ pub enum DecodeError {
 
 impl Message {
     /// How the encoding of [`Message::Diffs`] begins.
-    pub const DIFFS: u8 = 30;
+    pub const DIFFS: u8 = 25;
 
     /// Whether exactly one page follows the message.
     #[must_use]
@@ -370,10 +352,7 @@ impl Message {
             }) | Self::Pass(Pass {
                 contents: Contents::Bytes,
                 ..
-            }) | Self::Base(Base {
-                contents: Contents::Bytes,
-                ..
-            })
+            }) | Self::PolicyPage(_)
         )
     }
 

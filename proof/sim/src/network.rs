@@ -3,7 +3,8 @@
 use crate::canary::Canary;
 use crate::dice::Dice;
 use pagemesh_core::Time;
-use pagemesh_wire::peer::Message;
+use pagemesh_core::release::Body;
+use pagemesh_wire::peer::{Message, PolicyMessage};
 
 /// How bad the network is.
 #[derive(Clone, Debug, Default)]
@@ -201,15 +202,23 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::HaveReply { .. } => "HaveReply",
         Message::Acquire(_) => "Acquire",
         Message::Grant(_) => "Grant",
-        Message::Inquire(_) => "Inquire",
-        Message::Told(_) => "Told",
-        Message::Fetch(_) => "Fetch",
-        Message::Base(_) => "Base",
-        Message::Want(_) => "Want",
         Message::Diffs(_) => "Diffs",
-        Message::Absent(_) => "Absent",
-        Message::Full { .. } => "Full",
+        Message::Policy(said) | Message::PolicyPage(said) => {
+            Body::read(&said.body).map_or("Policy", |body| body.name())
+        }
+        Message::PolicyUndelivered(_) => "PolicyUndelivered",
         Message::PassAckMany(_) => "PassAckMany",
+    }
+}
+
+/// A message as a log shows it: what a policy says in words, not in bytes.
+pub(crate) fn legible(message: &Message) -> String {
+    let read = |said: &PolicyMessage| Body::read(&said.body);
+    match message {
+        Message::Policy(said) | Message::PolicyPage(said) | Message::PolicyUndelivered(said) => {
+            read(said).map_or_else(|| format!("{message:?}"), |body| format!("{body:?}"))
+        }
+        other => format!("{other:?}"),
     }
 }
 

@@ -2,8 +2,9 @@
 
 use crate::network::{Fate, is_sign_of_life, kind};
 use crate::world::World;
-use pagemesh_wire::NodeId;
+use pagemesh_core::release::{Collect, News};
 use pagemesh_wire::peer::{AskMany, Call, Contents, Inheritance, Message, Reply, Subject};
+use pagemesh_wire::{NodeId, VectorTime};
 
 impl World {
     /// Notes a datagram, if a scenario wants to see them.
@@ -171,13 +172,23 @@ fn call(call: &Call) -> String {
         Call::SysvRecall { bucket, after } => {
             format!("System V recall bucket {} after {after:?}", bucket.0)
         }
-        Call::Barrier { key, parties } => format!("Barrier {} of {parties}", key.number),
-        Call::Arrive { key, parties, news } => {
-            format!("Arrive {} of {parties} knowing {:?}", key.number, news.goal)
+        Call::Barrier {
+            key,
+            parties,
+            payload,
+        } => {
+            let barrier = format!("Barrier {} of {parties}", key.number);
+            match payload.read::<News>().filter(|_| !payload.is_empty()) {
+                Some(news) => format!("{barrier} knowing {:?}", news.goal),
+                None => barrier,
+            }
         }
         Call::Declare { reduction, .. } => format!("Declare {reduction:?}"),
         Call::Reduce { reductions, .. } => format!("Reduce, {} ranges", reductions.len()),
-        Call::Collect { step, .. } => format!("Collect {step:?}"),
+        Call::Policy(call) => match call.body.read::<Collect>() {
+            Some(step) => format!("Collect {step:?}"),
+            None => "Policy".into(),
+        },
         Call::CondWait { key } => format!("CondWait {}", key.number),
         Call::CondSignal { key, all } => {
             format!(
@@ -208,6 +219,14 @@ fn reply(reply: &Reply) -> String {
             format!("System V {} keys, more: {more}", entries.len())
         }
         Reply::Reducing(info, _) => format!("Segment {} and its ranges", info.name),
+        Reply::Depart(said) => match said.body.read::<News>() {
+            Some(news) => format!("Depart knowing {:?}", news.goal),
+            None => "Depart".into(),
+        },
+        Reply::Policy(said) => match said.read::<VectorTime>() {
+            Some(time) => format!("Reached({time:?})"),
+            None => "Policy".into(),
+        },
         Reply::Segments(infos) => format!("Segments, {}", infos.len()),
         other => format!("{other:?}"),
     }

@@ -102,9 +102,7 @@ impl Calls {
             Call::CondWait { key } if outgoing.cancelled && *reply == Reply::Done => {
                 return Some(Then::WakeAnother(key));
             }
-            Call::Barrier { key, .. } | Call::Arrive { key, .. }
-                if matches!(reply, Reply::Done | Reply::Depart { .. }) =>
-            {
+            Call::Barrier { key, .. } if matches!(reply, Reply::Done | Reply::Depart(_)) => {
                 cx.emit(Event::BarrierPassed { key });
             }
             _ => {}
@@ -180,10 +178,7 @@ impl Calls {
     /// the call was withdrawn or what became of it. False for all other calls.
     fn inquire(&mut self, cx: &mut Cx<'_>, call: CallId) -> bool {
         let outgoing = self.outgoing.get_mut(&call).expect("listed just now");
-        let asks = matches!(
-            outgoing.body,
-            Call::Barrier { .. } | Call::Arrive { .. } | Call::Sysv(_)
-        );
+        let asks = matches!(outgoing.body, Call::Barrier { .. } | Call::Sysv(_));
         // An attachment is given back when it comes, and what a node has nobody misses.
         let spare = matches!(outgoing.then, Then::Open { .. } | Then::Survey(..));
         let inquires = asks && !spare && outgoing.backoff.is_some();

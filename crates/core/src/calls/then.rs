@@ -20,8 +20,8 @@ pub(crate) enum Then {
     Left,
     /// The coordinator has a piece of what this node knew; on to the next.
     Bequeathed,
-    /// A step of a collection of this segment, in this round.
-    Collected(SegmentId, u64),
+    /// Hand it to the policy of this segment, whose call had this number.
+    Policy(SegmentId, u64),
     /// Wake another waiter of this condition variable.
     WakeAnother(SyncKey),
     /// Nothing: it only had to arrive.

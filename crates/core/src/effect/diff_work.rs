@@ -1,6 +1,6 @@
 //! What a driver does with twins and diffs.
 //!
-//! The driver keeps, for each page of a segment of policy `release`, at most one
+//! The driver keeps, for each page of a segment whose policy wants it, at most one
 //! *twin*, and a store of *diffs* by name. The core says which; it never sees them.
 //!
 //! - *INV-twin-before-write*: [`DiffWork::Twin`] stands before the first
@@ -109,7 +109,7 @@ pub enum DiffWork {
         segment: SegmentId,
         /// The wish they answer; zero when nobody asked.
         request: RequestId,
-        /// Which, at most [`Want::LIMIT`](pagemesh_wire::peer::Want::LIMIT).
+        /// Which, at most [`Diffs::LIMIT`](pagemesh_wire::peer::Diffs::LIMIT).
         names: Vec<DiffName>,
         /// Leave out those that have more bytes than this.
         at_most: u16,

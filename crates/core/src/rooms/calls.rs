@@ -7,6 +7,7 @@ use crate::directory::Opening;
 use crate::effect::{Effect, Reply};
 use crate::event::Event;
 use crate::limits::LIST_PAGE;
+use crate::policies::Gone;
 use crate::segment::Segment;
 use crate::shell::Cx;
 use crate::sysv::Why;
@@ -48,12 +49,11 @@ impl Rooms {
     pub(crate) fn execute(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) {
         let reply = match call {
             Call::Probe => peer::Reply::Done,
-            Call::Barrier { key, parties } => {
-                return self.arrived(cx, caller, key, parties, None);
-            }
-            Call::Arrive { key, parties, news } => {
-                return self.arrive(cx, caller, (key, parties), &news);
-            }
+            Call::Barrier {
+                key,
+                parties,
+                payload,
+            } => return self.arrive(cx, caller, (key, parties), payload),
             Call::Declare { segment, reduction } => {
                 return self.declare(cx, caller, segment, reduction);
             }
@@ -64,7 +64,7 @@ impl Rooms {
                 self.reduce(caller.node, segment, reductions);
                 peer::Reply::Done
             }
-            Call::Collect { segment, step } => return self.collect(cx, caller, segment, step),
+            Call::Policy(call) => return self.policy_called(cx, caller, &call),
             Call::CondWait { key } => {
                 self.conditions.wait(caller, key);
                 peer::Reply::Waiting
@@ -187,7 +187,7 @@ impl Rooms {
         if segment.is_open() {
             // Only what a node kept for itself goes while others use it: with that
             // node. Nobody may wait for its pages, or go on with them.
-            segment.policy.expelled(cx);
+            segment.policy.gone(cx, Gone::Membership);
         } else {
             cx.push(Effect::Forget { segment: id });
         }
@@ -221,10 +221,12 @@ impl Rooms {
                 let call = Call::CondSignal { key, all: false };
                 self.call(cx, cx.home(key.segment), call, Then::Nothing);
             }
-            Then::Collected(segment, round) => self.step_done(cx, from, (segment, round), &reply),
+            Then::Policy(segment, number) => {
+                self.policy_answered(cx, from, (segment, number), &reply);
+            }
             Then::Tell(ticket, client) => match reply {
-                peer::Reply::Depart { segment, news } => {
-                    self.depart(cx, from, segment, &news, Then::Tell(ticket, client));
+                peer::Reply::Depart(departure) => {
+                    self.depart(cx, from, &departure, Then::Tell(ticket, client));
                 }
                 reply => cx.reply(ticket, to_local(reply)),
             },
@@ -257,15 +259,18 @@ impl Rooms {
             }
             other => other,
         };
-        if let peer::Reply::Segment(info) = &reply {
-            let segment = self
-                .segments
-                .entry(info.id)
-                .or_insert_with(|| Segment::new(info.clone()));
-            if let Some((_, client)) = client {
-                segment.open(client);
-            }
-        }
+        let reply = match reply {
+            peer::Reply::Segment(info) => match self.take_part(&info) {
+                Ok(segment) => {
+                    if let Some((_, client)) = client {
+                        segment.open(client);
+                    }
+                    peer::Reply::Segment(info)
+                }
+                Err(why) => peer::Reply::Refused(why),
+            },
+            other => other,
+        };
         let opened = client.is_some() && matches!(reply, peer::Reply::Segment(_));
         let known = match &reply {
             peer::Reply::Segment(info) => Some(info.id),
@@ -279,6 +284,15 @@ impl Rooms {
             self.count_early(cx, id);
         }
         self.close_by_name(cx, name, opened);
+    }
+
+    /// The segment, which is here from now on.
+    pub(crate) fn take_part(&mut self, info: &SegmentInfo) -> Result<&mut Segment, Refusal> {
+        use std::collections::btree_map::Entry;
+        Ok(match self.segments.entry(info.id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(Segment::new(info.clone())?),
+        })
     }
 
     /// An opening has ended: a close that waited for it may be due.
@@ -305,8 +319,8 @@ fn to_local(reply: peer::Reply) -> Reply {
         peer::Reply::Segment(info) | peer::Reply::Reducing(info, _) => Reply::Segment(info),
         peer::Reply::Segments(infos) => Reply::Segments(infos),
         peer::Reply::Woken(count) => Reply::Woken(count),
-        peer::Reply::Depart { .. }
-        | peer::Reply::Reached(_)
+        peer::Reply::Depart(_)
+        | peer::Reply::Policy(_)
         | peer::Reply::SysvKey(_)
         | peer::Reply::SysvLent(_)
         | peer::Reply::SysvEntries { .. } => Reply::Done,

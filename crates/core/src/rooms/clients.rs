@@ -2,10 +2,10 @@
 
 use super::Rooms;
 use crate::calls::{Caller, Then};
-use crate::effect::Reply;
 use crate::input::Request;
 use crate::limits::GROUPS;
 use crate::membership::Standing;
+use crate::policies::{Gone, PageRequest};
 use crate::segment::Segment;
 use crate::shell::Cx;
 use crate::sysv::Why;
@@ -60,7 +60,8 @@ impl Rooms {
             Request::Lock { .. } => cx.refuse(ticket, Refusal::NotFound),
             Request::Watch { segment, page } => {
                 self.with_page(cx, ticket, client, segment, page, |segment, cx| {
-                    segment.policy.watch(cx, ticket, page);
+                    let request = PageRequest::Watch(page);
+                    segment.policy.request(cx, (ticket, client), request);
                 });
             }
             Request::Pin {
@@ -70,7 +71,8 @@ impl Rooms {
             } => {
                 let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
                 self.with_page(cx, ticket, client, segment, last, |segment, cx| {
-                    segment.policy.pin(cx, ticket, client, first, count);
+                    let request = PageRequest::Pin(first, count);
+                    segment.policy.request(cx, (ticket, client), request);
                 });
             }
             Request::Unpin {
@@ -79,8 +81,8 @@ impl Rooms {
                 count,
             } => {
                 self.with_page(cx, ticket, client, segment, first, |segment, cx| {
-                    segment.policy.unpin(cx, client, first, count);
-                    cx.reply(ticket, Reply::Done);
+                    let request = PageRequest::Unpin(first, count);
+                    segment.policy.request(cx, (ticket, client), request);
                 });
             }
             Request::Leave => self.leave(cx, ticket),
@@ -116,10 +118,10 @@ impl Rooms {
         let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
         let mut mappings = self.mappings.iter();
         let mapping = mappings.find(|(_, of)| **of == (id, client));
-        let who = (client, mapping.map(|(mapping, _)| *mapping));
+        let mapping = mapping.map(|(mapping, _)| *mapping);
         self.with_page(cx, ticket, client, id, last, |segment, cx| {
-            segment.policy.advise(cx, who, (first, count), advice);
-            cx.reply(ticket, Reply::Done);
+            let request = PageRequest::Advise(first, count, advice, mapping);
+            segment.policy.request(cx, (ticket, client), request);
         });
     }
 
@@ -155,7 +157,7 @@ impl Rooms {
         match server {
             Some(node) if gone(node) => cx.refuse(ticket, Refusal::NodeGone(node)),
             Some(node) => {
-                let call = self.with_news(cx, call);
+                let call = self.with_payload(cx, call);
                 self.call(cx, node, call, Then::Tell(ticket, client));
             }
             None => cx.refuse(ticket, Refusal::Invalid("not for clients".into())),
@@ -275,7 +277,7 @@ impl Rooms {
             .map(|(mapping, _)| *mapping)
             .collect();
         for mapping in gone {
-            self.unmapped(mapping);
+            self.unmapped(cx, mapping);
         }
         for caller in self.calls.client_gone(cx, client) {
             self.forget_caller(caller);
@@ -285,7 +287,7 @@ impl Rooms {
         let ids: Vec<_> = self.segments.keys().copied().collect();
         for id in ids {
             let segment = self.segments.get_mut(&id).expect("listed just now");
-            segment.policy.client_gone(cx, client);
+            segment.policy.gone(cx, Gone::Client(client));
             if segment.close_all(client) {
                 self.close(cx, id);
             }

@@ -6,7 +6,7 @@ use crate::effect::{Effect, Reply};
 use crate::event::Event;
 use crate::link::Sender;
 use crate::membership::{Standing, Verdict};
-use crate::segment::Segment;
+use crate::policies::Gone;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{self, Call, Health, MemberView, Refusal};
 use pagemesh_wire::{NodeId, SegmentId};
@@ -178,7 +178,7 @@ impl Rooms {
         self.locks.member_gone(cx, &mut self.segments, node);
         self.sysv_member_gone(cx, node);
         for segment in self.segments.values_mut() {
-            segment.policy.member_gone(cx, node);
+            segment.policy.gone(cx, Gone::Member(node));
         }
         if let Some(coordinator) = &mut self.coordinator {
             for segment in coordinator.directory.member_gone(node) {
@@ -210,7 +210,7 @@ impl Rooms {
         }
         self.locks.expelled(cx);
         for segment in self.segments.values_mut() {
-            segment.policy.expelled(cx);
+            segment.policy.gone(cx, Gone::Membership);
         }
     }
 
@@ -225,10 +225,9 @@ impl Rooms {
             return;
         };
         if let Some(info) = coordinator.directory.get(id).cloned() {
-            self.segments
-                .entry(id)
-                .or_insert_with(|| Segment::new(info));
-            self.inform_of_reductions(id);
+            if self.take_part(&info).is_ok() {
+                self.inform_of_reductions(id);
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::calls::Caller;
 use pagemesh_wire::peer::{Arrival, Refusal, Reply};
-use pagemesh_wire::{NodeId, SegmentId, SyncKey, VectorTime};
+use pagemesh_wire::{NodeId, SegmentId, SyncKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -15,8 +15,6 @@ pub(crate) struct Barriers(BTreeMap<SyncKey, Gathering>);
 struct Gathering {
     parties: u32,
     arrived: Vec<Caller>,
-    /// What they know, where barriers keep the order of accesses.
-    times: BTreeMap<Caller, VectorTime>,
 }
 
 /// Somebody is answered.
@@ -24,27 +22,14 @@ struct Gathering {
 pub(crate) struct Answer {
     pub(crate) caller: Caller,
     pub(crate) reply: Reply,
-    /// What it knew when it arrived, if it said so.
-    pub(crate) time: Option<VectorTime>,
 }
 
 impl Barriers {
     /// Somebody arrived. Returns whom to answer, and with what.
-    pub(crate) fn arrive(
-        &mut self,
-        caller: Caller,
-        key: SyncKey,
-        parties: u32,
-        time: Option<VectorTime>,
-    ) -> Vec<Answer> {
+    pub(crate) fn arrive(&mut self, caller: Caller, key: SyncKey, parties: u32) -> Vec<Answer> {
         let refuse = |why: String| {
             let reply = Reply::Refused(Refusal::Invalid(why));
-            let time = None;
-            vec![Answer {
-                caller,
-                reply,
-                time,
-            }]
+            vec![Answer { caller, reply }]
         };
         if parties == 0 {
             return refuse("a barrier is for at least one party".into());
@@ -52,7 +37,6 @@ impl Barriers {
         let gathering = self.0.entry(key).or_insert_with(|| Gathering {
             parties,
             arrived: Vec::new(),
-            times: BTreeMap::new(),
         });
         if gathering.parties != parties {
             let others = gathering.parties;
@@ -61,18 +45,16 @@ impl Barriers {
             ));
         }
         gathering.arrived.push(caller);
-        gathering.times.extend(time.map(|time| (caller, time)));
         if (gathering.arrived.len() as u64) < u64::from(parties) {
             return Vec::new();
         }
-        let mut gathering = self.0.remove(&key).expect("it was there just now");
-        gathering
-            .arrived
-            .into_iter()
+        let gathering = self.0.remove(&key).expect("it was there just now");
+        let arrived = gathering.arrived.into_iter();
+        let reply = Reply::Done;
+        arrived
             .map(|caller| Answer {
                 caller,
-                reply: Reply::Done,
-                time: gathering.times.remove(&caller),
+                reply: reply.clone(),
             })
             .collect()
     }
@@ -95,7 +77,6 @@ impl Barriers {
         let gathering = self.0.entry(arrival.key).or_insert_with(|| Gathering {
             parties: arrival.parties,
             arrived: Vec::new(),
-            times: BTreeMap::new(),
         });
         gathering.arrived.push(caller);
     }

@@ -7,23 +7,21 @@
 mod desk;
 
 use crate::effect::Effect;
+use crate::event::Event;
 use crate::membership::Forsaken;
 use crate::ownership::{Extra, Ownership};
 use crate::segment::Segments;
 use crate::shell::Cx;
 use desk::Desk;
-use pagemesh_wire::peer::{
-    Acquire, Ask, Grant, Locate, Located, Lost, Message, News, Owner, Pass, PassAck, Refusal,
-    Spare, Subject,
-};
-use pagemesh_wire::{ClientId, NodeId, SegmentId, SyncKey, Ticket, VectorTime, Version};
+use pagemesh_wire::peer::{Acquire, Ask, Message, Owner, Payload, Refusal, Spare, Subject};
+use pagemesh_wire::{ClientId, NodeId, SegmentId, SyncKey, Ticket, Version};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
 /// One lock as this node knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Lock {
-    own: Ownership<Payload>,
+    own: Ownership<Payloads>,
     /// The token is with this node's clients.
     lent: bool,
     /// They were asked to give it back.
@@ -37,21 +35,22 @@ struct Lock {
     uninformed: bool,
 }
 
-/// What travels with a token where locks keep the order of accesses.
+/// What the policy of the segment lets travel with a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Payload {
-    /// What those know who wish for the token.
-    times: BTreeMap<NodeId, VectorTime>,
+struct Payloads {
+    /// What came with the requests that wait.
+    requests: BTreeMap<NodeId, Payload>,
     /// What goes with the grant under way, to be repeated with it.
-    granted: Option<Box<(News, Times)>>,
+    granted: Option<Box<Granted>>,
 }
 
-type Times = Vec<(NodeId, VectorTime)>;
+/// What goes with a grant: from the policy, and what came with the next requests.
+type Granted = (Payload, Vec<(NodeId, Payload)>);
 
-impl Extra for Payload {
+impl Extra for Payloads {
     fn say(&self, ask: Ask) -> Message {
-        match self.times.get(&ask.waiter.node).cloned() {
-            Some(time) => Message::Acquire(Acquire { ask, time }),
+        match self.requests.get(&ask.waiter.node).cloned() {
+            Some(payload) => Message::Acquire(Acquire { ask, payload }),
             None => Message::Ask(ask),
         }
     }
@@ -66,7 +65,7 @@ impl Lock {
                 let wanted = want.as_ref().is_some_and(|want| want.waiter.node == node);
                 wanted || queue.iter().any(|waiter| waiter.node == node)
             };
-            busy.more.times.retain(|node, _| waits(*node));
+            busy.more.requests.retain(|node, _| waits(*node));
             if busy.passing.is_none() {
                 busy.more.granted = None;
             }
@@ -95,13 +94,13 @@ impl Locks {
             recovered: false,
             uninformed: false,
         });
-        let order = segments.get_mut(&key.segment);
-        let order = order.and_then(|segment| segment.policy.order());
+        let segment = segments.get_mut(&key.segment);
+        let sync = segment.and_then(|segment| segment.policy.sync());
         work(&mut Desk {
             cx,
             key,
             lock,
-            order,
+            sync,
         });
         lock.settle();
     }
@@ -182,27 +181,28 @@ impl Locks {
         segments: &mut Segments,
         from: NodeId,
         (key, forsaken): (SyncKey, Option<Forsaken>),
-        message: Letter,
+        message: Message,
     ) {
         self.at(cx, segments, key, |desk| match message {
-            Letter::Ask(ask) => {
+            Message::Ask(ask) => {
                 desk.asked(&ask);
                 desk.disappoint(&ask, forsaken);
             }
-            Letter::Acquire(acquire) => {
+            Message::Acquire(acquire) => {
                 desk.acquire(&acquire);
                 desk.disappoint(&acquire.ask, forsaken);
             }
-            Letter::Pass(pass) => desk.pass_arrived(from, &pass, None),
-            Letter::Grant(grant) => {
-                desk.pass_arrived(from, &grant.pass, Some((grant.news, grant.times)));
+            Message::Pass(pass) => desk.pass_arrived(from, &pass, None),
+            Message::Grant(grant) => {
+                desk.pass_arrived(from, &grant.pass, Some((grant.payload, grant.waiting)));
             }
-            Letter::PassAck(ack) => {
+            Message::PassAck(ack) => {
                 desk.lock.own.passed(desk.cx, from, ack.version);
             }
-            Letter::Locate(locate) => desk.lock.own.answer(desk.cx, from, &locate, Spare::None),
-            Letter::Located(located) => desk.located(from, &located),
-            Letter::Lost(lost) => desk.lost(&lost, forsaken),
+            Message::Locate(locate) => desk.lock.own.answer(desk.cx, from, &locate, Spare::None),
+            Message::Located(located) => desk.located(from, &located),
+            Message::Lost(lost) => desk.lost(&lost, forsaken),
+            _ => desk.cx.emit(Event::Malformed {}),
         });
     }
 
@@ -280,17 +280,4 @@ impl Locks {
     pub(crate) fn forget(&mut self, segment: SegmentId) {
         self.0.retain(|key, _| key.segment != segment);
     }
-}
-
-/// What arrived about a token.
-#[derive(Clone, Debug)]
-pub(crate) enum Letter {
-    Ask(Ask),
-    Acquire(Acquire),
-    Pass(Pass),
-    Grant(Grant),
-    PassAck(PassAck),
-    Locate(Locate),
-    Located(Located),
-    Lost(Lost),
 }

@@ -6,4 +6,4 @@ mod locks;
 
 pub(crate) use barriers::Barriers;
 pub(crate) use conditions::Conditions;
-pub(crate) use locks::{Letter as LockLetter, Locks};
+pub(crate) use locks::Locks;

@@ -8,7 +8,6 @@ use crate::effect::Reply;
 use crate::limits::GROUPS;
 use crate::membership::Standing;
 use crate::rooms::Rooms;
-use crate::segment::Segment;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{self, Call, Refusal};
 use pagemesh_wire::sysv::{
@@ -224,8 +223,8 @@ impl Rooms {
     pub(super) fn sysv_made(&mut self, cx: &Cx<'_>, id: Id) {
         if let Some(info) = self.sysv.shm.info(id) {
             debug_assert_eq!(info.id.home(), cx.me());
-            let made = self.segments.entry(info.id);
-            made.or_insert_with(|| Segment::new(info));
+            let made = self.take_part(&info);
+            debug_assert!(made.is_ok(), "its policy is the default one");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::common::{Cluster, MAPPING};
 use core::time::Duration;
+use pagemesh_core::release::Body;
 use pagemesh_core::{Effect, Request};
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Access, Call, Manager, Message, Policy, Spread, Window};
@@ -33,8 +34,11 @@ fn kinds(cluster: &Cluster) -> Vec<(usize, &'static str)> {
             Message::Data(_) => "data",
             Message::Pass(_) => "pass",
             Message::PassAck(_) => "ack",
-            Message::Fetch(_) => "fetch",
-            Message::Base(_) => "base",
+            Message::Policy(said) | Message::PolicyPage(said) => match Body::read(&said.body) {
+                Some(Body::Fetch(_)) => "fetch",
+                Some(Body::Base(_)) => "base",
+                _ => continue,
+            },
             // Signs of life.
             _ => continue,
         };
@@ -206,10 +210,7 @@ fn released_pages(pages: u32) -> (Cluster, SegmentId) {
 fn meet(cluster: &mut Cluster, segment: SegmentId) {
     let number = 1;
     for node in [N1, N2] {
-        let call = Call::Barrier {
-            key: SyncKey { segment, number },
-            parties: 2,
-        };
+        let call = Call::barrier(SyncKey { segment, number }, 2);
         cluster.ask(node, Request::Call { to: None, call });
     }
     cluster.settle();
@@ -280,7 +281,12 @@ fn what_is_lost_ahead_under_release_comes_again_and_is_not_asked_for_twice() {
         advice: Advice::WillNeed,
     };
     cluster.ask(N2, request);
-    cluster.deliver(|_, message| !matches!(message, Message::Base(base) if base.page.0 == 4));
+    cluster.deliver(|_, message| {
+        let Message::PolicyPage(said) = message else {
+            return true;
+        };
+        !matches!(Body::read(&said.body), Some(Body::Base(base)) if base.page.0 == 4)
+    });
     assert_eq!(mapped(&cluster, N2), [3, 5, 6]);
     cluster.forget();
     cluster.touch(N2, 4, Access::Read);
@@ -292,7 +298,10 @@ fn what_is_lost_ahead_under_release_comes_again_and_is_not_asked_for_twice() {
 /// How many diffs were asked for, and how many were sent unasked.
 fn diffs(cluster: &Cluster) -> (usize, usize) {
     let count = |message: &Message| match message {
-        Message::Want(want) if want.request != RequestId(0) => (want.diffs.len(), 0),
+        Message::Policy(said) => match Body::read(&said.body) {
+            Some(Body::Want(want)) if want.request != RequestId(0) => (want.diffs.len(), 0),
+            _ => (0, 0),
+        },
         Message::Diffs(sent) if sent.request == RequestId(0) => (0, sent.diffs.len()),
         _ => (0, 0),
     };

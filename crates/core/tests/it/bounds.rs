@@ -3,8 +3,9 @@
 
 use crate::common::Cluster;
 use pagemesh_core::limits::PIN_PAGES;
+use pagemesh_core::release::Body;
 use pagemesh_core::{DiffWork, Effect, Pace, Reply, Request};
-use pagemesh_wire::peer::{Access, Call, Message, Policy, Refusal, Spread};
+use pagemesh_wire::peer::{Access, Call, Message, Policy, PolicyMessage, Refusal, Spread};
 use pagemesh_wire::{NodeId, PageCount, PageIndex, SegmentId, SyncKey};
 
 const N1: NodeId = NodeId(1);
@@ -19,7 +20,7 @@ fn phase(cluster: &mut Cluster, segment: SegmentId) -> usize {
     }
     for node in [N1, N2] {
         let key = SyncKey { segment, number: 1 };
-        let call = Call::Barrier { key, parties: 2 };
+        let call = Call::barrier(key, 2);
         cluster.ask(node, Request::Call { to: None, call });
     }
     cluster.settle();
@@ -61,7 +62,7 @@ fn twins_have_a_bound_of_their_own() {
     cluster.forget();
     cluster.touch(N2, 7, Access::Read);
     let fetched = cluster.sent.iter().filter(|(_, to, message)| {
-        *to == N2 && matches!(message, Message::Base(base) if base.page.0 == 7)
+        *to == N2 && matches!(message, Message::PolicyPage(said) if is_page(said, 7))
     });
     assert_eq!(fetched.count(), 1);
 }
@@ -90,4 +91,8 @@ fn a_write_lock_covers_so_many_pages_and_no_more() {
         matches!(refused, Some(Reply::Refused(Refusal::Limit(_)))),
         "{refused:?}"
     );
+}
+
+fn is_page(said: &PolicyMessage, page: u32) -> bool {
+    matches!(Body::read(&said.body), Some(Body::Base(base)) if base.page.0 == page)
 }

@@ -369,10 +369,7 @@ fn a_barrier_of_n_nodes_takes_2n_minus_2_datagrams() {
             segment: pagemesh_wire::SegmentId::new(N1, 1),
             number: 9,
         };
-        let call = Call::Barrier {
-            key,
-            parties: nodes as u32,
-        };
+        let call = Call::barrier(key, nodes as u32);
         let mut tickets = Vec::new();
         for node in 1..=nodes {
             tickets.push(cluster.ask(
@@ -398,7 +395,7 @@ fn a_barrier_opens_elsewhere_first() {
     let mut cluster = cluster(3);
     let segment = pagemesh_wire::SegmentId::new(N1, 1);
     let key = SyncKey { segment, number: 9 };
-    let call = Call::Barrier { key, parties: 3 };
+    let call = Call::barrier(key, 3);
     for node in [N1, N2, N3] {
         let call = call.clone();
         cluster.ask(node, Request::Call { to: None, call });
@@ -418,7 +415,7 @@ fn who_withdraws_from_a_barrier_hears_whether_it_has_passed() {
         let mut cluster = cluster(2);
         let segment = pagemesh_wire::SegmentId::new(N1, 1);
         let key = SyncKey { segment, number: 9 };
-        let call = Call::Barrier { key, parties: 2 };
+        let call = Call::barrier(key, 2);
         let arrive = Request::Call { to: None, call };
         let remote = cluster.ask(N2, arrive.clone());
         cluster.settle();

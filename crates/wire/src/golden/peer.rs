@@ -12,7 +12,6 @@ pub(super) fn all() -> String {
         + &lines("Reply", replies())
         + &lines("Refusal", refusals())
         + &lines("Inheritance", inheritances())
-        + &lines("Collect", steps())
         + &lines("Policy", policies())
 }
 
@@ -41,10 +40,6 @@ fn key() -> SyncKey {
 
 fn address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 7450))
-}
-
-fn time() -> VectorTime {
-    VectorTime::from_iter([(NodeId(1), 2), (NodeId(2), 300)])
 }
 
 fn name() -> DiffName {
@@ -103,20 +98,15 @@ fn pass_ack_many() -> Message {
     })
 }
 
-fn news() -> News {
-    let time = |node, index| VectorTime::from_iter([(NodeId(node), index)]);
-    News {
-        floor: time(1, 300),
-        goal: time(1, 303),
-        records: vec![IntervalRecord {
-            node: NodeId(1),
-            index: 302,
-            time: time(3, 7),
-            pages: vec![PageRun {
-                first: PageIndex(3),
-                count: 200,
-            }],
-        }],
+/// What a policy says.
+fn payload(bytes: u8) -> Payload {
+    Payload::of(&(0..bytes).collect::<Vec<u8>>())
+}
+
+fn said(bytes: u8) -> PolicyMessage {
+    PolicyMessage {
+        segment: page().segment(),
+        body: payload(bytes),
     }
 }
 
@@ -227,34 +217,18 @@ samples! {
         Redirect: Message::Redirect { incarnation: Incarnation(7), to: address() };
         AskMany: ask_many();
         HaveReply: Message::HaveReply { call: CallId(9) };
-        Acquire: Message::Acquire(Acquire { ask: ask(Subject::Lock(key())), time: time() });
+        Acquire: Message::Acquire(Acquire { ask: ask(Subject::Lock(key())), payload: payload(3) });
         Grant: Message::Grant(Grant {
             pass: pass(Subject::Lock(key()), Contents::None, NodeSet::EMPTY),
-            news: news(),
-            times: vec![(NodeId(2), time())],
-        });
-        Inquire: Message::Inquire(Inquire {
-            segment: page().segment(), request: RequestId(300), time: time(), epoch: 5,
-        });
-        Told: Message::Told(Told { segment: page().segment(), request: RequestId(300), news: news() });
-        Fetch: Message::Fetch(Fetch {
-            segment: page().segment(), page: PageIndex(3), reader: NodeId(2), request: RequestId(300),
-            floor: time(), hops: 1,
-        });
-        Base: Message::Base(Base {
-            segment: page().segment(), page: PageIndex(3), request: RequestId(300), contents: Contents::Bytes,
-            applied: time(),
-        });
-        Want: Message::Want(Want {
-            segment: page().segment(), request: RequestId(300), diffs: vec![name()],
+            payload: payload(3),
+            waiting: vec![(NodeId(2), payload(2))],
         });
         Diffs: Message::Diffs(Diffs {
             segment: page().segment(), request: RequestId(300), diffs: vec![(name(), 20)],
         });
-        Absent: Message::Absent(Absent {
-            segment: page().segment(), request: RequestId(300), diffs: vec![name()], floor: time(),
-        });
-        Full: Message::Full { segment: page().segment(), floor: time(), leaving: true };
+        Policy: Message::Policy(said(3)), Message::Policy(said(200));
+        PolicyPage: Message::PolicyPage(said(3));
+        PolicyUndelivered: Message::PolicyUndelivered(said(3));
         PassAckMany: pass_ack_many();
     }
 }
@@ -274,15 +248,14 @@ samples! {
         Members: Call::Members(view());
         Forget: Call::Forget { segment: page().segment() };
         Leave: Call::Leave;
-        Barrier: Call::Barrier { key: key(), parties: 4 };
+        Barrier: Call::barrier(key(), 4), Call::Barrier { key: key(), parties: 4, payload: payload(3) };
         CondWait: Call::CondWait { key: key() };
         CondSignal: Call::CondSignal { key: key(), all: true };
         Revoke: Call::Revoke { node: NodeId(2) };
         Inherit: Call::Inherit(Inheritance::Owners(vec![Owner {
             subject: page(), node: NodeId(2), version: Version(6),
         }]));
-        Arrive: Call::Arrive { key: key(), parties: 4, news: news() };
-        Collect: Call::Collect { segment: page().segment(), step: Collect::Know };
+        Policy: Call::Policy(said(3));
         Sysv: Call::Sysv(Box::new(super::sysv::ask()));
         SysvNews: Call::SysvNews(sysv::News::Exit { client: ClientId(3), pid: 300 });
         Declare: Call::Declare { segment: page().segment(), reduction: reduction() };
@@ -306,8 +279,8 @@ samples! {
         Segments: Reply::Segments(vec![info()]);
         Woken: Reply::Woken(3);
         Refused: Reply::Refused(Refusal::NotFound);
-        Depart: Reply::Depart { segment: page().segment(), news: news() };
-        Reached: Reply::Reached(time());
+        Depart: Reply::Depart(said(3));
+        Policy: Reply::Policy(payload(3));
         Sysv: Reply::Sysv(sysv::Outcome::Number(7));
         Reducing: Reply::Reducing(info(), vec![reduction()]);
         SysvKey: Reply::SysvKey(keys::Word::Theirs(object()));
@@ -352,18 +325,11 @@ samples! {
 }
 
 samples! {
-    fn steps() -> Collect {
-        Know: Collect::Know;
-        Reach: Collect::Reach { time: time(), keepers: NodeSet::only(NodeId(2)) };
-        Drop: Collect::Drop { time: time() };
-    }
-}
-
-samples! {
     fn policies() -> Policy {
         Sequential:
             Policy::Sequential { manager: Manager::Dynamic, window: Window::Auto },
             Policy::Sequential { manager: Manager::Fixed, window: Window::Nanos(20_000_000) };
         Release: Policy::Release { spread: Spread::Eager };
+        Numbered: Policy::Numbered(7);
     }
 }

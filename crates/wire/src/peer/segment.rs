@@ -1,6 +1,5 @@
 //! What segments are, and how they are kept.
 
-use super::Spread;
 use crate::{ByteLen, NodeSet, SegmentId};
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +34,30 @@ pub enum Window {
     Nanos(u64),
 }
 
+/// When modifications travel in a segment of policy `release`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Spread {
+    /// When somebody touches the page who must see them (T6, T8).
+    #[default]
+    Lazy,
+    /// At every release, to whoever holds the page (T20).
+    Eager,
+    /// Small ones together with the notice that there are any (TB4).
+    Hybrid,
+}
+
+impl Spread {
+    /// As people write it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lazy => "lazy",
+            Self::Eager => "eager",
+            Self::Hybrid => "hybrid",
+        }
+    }
+}
+
 /// What a segment promises, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Policy {
@@ -51,6 +74,9 @@ pub enum Policy {
         /// When changes travel.
         spread: Spread,
     },
+    /// A policy without a name and without settings, which daemons have under a number. The
+    /// product has none: it is how examples and experiments are told apart.
+    Numbered(u8),
 }
 
 impl Policy {
@@ -63,7 +89,7 @@ impl Policy {
     pub fn sequential(self) -> Option<(Manager, Window)> {
         match self {
             Self::Sequential { manager, window } => Some((manager, window)),
-            Self::Release { .. } => None,
+            Self::Release { .. } | Self::Numbered(_) => None,
         }
     }
 }

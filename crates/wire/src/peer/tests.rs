@@ -81,6 +81,22 @@ fn truncation_and_leftovers_are_refused() {
     }
 }
 
+#[test]
+fn the_driver_knows_diffs_by_their_first_byte() {
+    let messages = golden::messages();
+    let (_, diffs) = messages.iter().find(|(name, _)| *name == "Diffs").unwrap();
+    assert_eq!(encode(diffs)[HEADER_SIZE], Message::DIFFS);
+}
+
+#[test]
+fn a_payload_is_read_whole_or_not_at_all() {
+    let said = Payload::of(&(7_u32, 300_u64));
+    assert_eq!(said.read(), Some((7_u32, 300_u64)));
+    assert_eq!(said.read::<u32>(), None, "something is left over");
+    assert_eq!(said.read::<(u32, u64, u8)>(), None, "something lacks");
+    assert!(Payload::EMPTY.is_empty() && Payload::EMPTY.read::<u8>().is_none());
+}
+
 proptest! {
     /// Any bytes at all: an error or a message, never a panic.
     #[test]

@@ -58,7 +58,7 @@ impl Cluster {
             Step::Barrier(number) => {
                 let parties = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
                 let key = self.key(BARRIERS + number);
-                let call = Call::Barrier { key, parties };
+                let call = Call::barrier(key, parties);
                 self.look_at_resting(at);
                 self.ask(at, Asked::Barrier, Request::Call { to: None, call });
                 return Ok(false);

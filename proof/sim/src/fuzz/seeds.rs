@@ -290,7 +290,7 @@ fn requests() -> Vec<Request> {
             name: "a".into(),
             credentials,
         }),
-        call(Call::Barrier { key, parties: 2 }),
+        call(Call::barrier(key, 2)),
         call(Call::CondWait { key }),
         call(Call::CondSignal { key, all: true }),
         call(Call::Probe),

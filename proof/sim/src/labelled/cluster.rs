@@ -9,12 +9,12 @@ use super::memory::{Check, Memory, Tail};
 use super::program::{Shape, Step};
 use super::{Labelled, Sighted};
 use crate::dice::Dice;
-use crate::network::Network;
+use crate::network::{Network, legible};
 use executor::Executor;
 use pagemesh_core::limits::EARLY;
 use pagemesh_core::{Config, EffectExecutor as _, Effects, Input, Node, Pace, Start, Time};
 use pagemesh_wire::lockword::LockWord;
-use pagemesh_wire::peer::{Message, Spread};
+use pagemesh_wire::peer::{Message, Policy};
 use pagemesh_wire::{
     ClientId, ClusterId, Incarnation, MappingId, PAGE_SIZE, PageIndex, PublicKey, SegmentId,
     SyncKey, Ticket,
@@ -81,7 +81,7 @@ pub(super) struct Cluster {
     network: Network,
     dice: Dice,
     shape: Shape,
-    spread: Spread,
+    policy: Policy,
     /// What all have accumulated, by place.
     numbers: BTreeMap<usize, u64>,
     /// What memory would hold if there were one.
@@ -136,7 +136,7 @@ impl Cluster {
             golden: Golden::new(plan.shape.pages * PAGE_SIZE, hosts),
             home: plan.home,
             numbers: BTreeMap::new(),
-            spread: plan.spread,
+            policy: plan.policy,
             shape: plan.shape,
             dice,
             tickets: 0,
@@ -320,7 +320,7 @@ impl Cluster {
                     bytes: &bytes,
                 };
                 let decoded = Message::decode(&bytes).map_err(|why| why.to_string())?;
-                self.note(to, || format!("<- {:?}", decoded.1));
+                self.note(to, || format!("<- {}", legible(&decoded.1)));
                 self.input(to, input, &bytes)
             }
             Event::Deadline(host) => {

@@ -146,6 +146,41 @@ fn pages_that_rest_are_seen_as_they_are() {
     assert!((0..40).any(|seed| lies(seed).is_err()), "goes unnoticed");
 }
 
+fn broadcast(seed: u64, profile: Profile, planted: Option<Planted>) -> Result<Sighted, String> {
+    use super::cluster::{Cluster, Plan};
+    let options = Labelled {
+        seed,
+        profile,
+        planted,
+    };
+    let mut dice = crate::dice::Dice::stream(seed, "broadcast");
+    let plan = Plan::of_broadcast(&mut dice, profile);
+    Cluster::of(plan, dice, options).run()
+}
+
+/// The policy that is an example keeps its promise: what was stored before a barrier is seen
+/// behind it.
+#[test]
+fn what_is_broadcast_at_a_barrier_is_seen_behind_it() {
+    for profile in [Profile::Calm, Profile::Mild, Profile::Harsh] {
+        let mut sum = Sighted::default();
+        for seed in 0..60 {
+            let run = broadcast(seed, profile, None);
+            let run = run.unwrap_or_else(|why| panic!("seed {seed}, {profile:?}: {why}"));
+            sum.loads += run.loads;
+            sum.stores += run.stores;
+            sum.updated += run.updated;
+        }
+        println!("{profile:?}: {sum:?}");
+        assert!(
+            sum.loads > 1000 && sum.stores > 1000 && sum.updated > 1000,
+            "{sum:?}"
+        );
+    }
+    let lies = |seed| broadcast(seed, Profile::Calm, Some(Planted::MergeForgetsLast));
+    assert!((0..20).any(|seed| lies(seed).is_err()), "goes unnoticed");
+}
+
 #[test]
 fn planted_mistakes_are_found() {
     for planted in [

@@ -145,7 +145,7 @@ impl World {
         *self.processes.arrivals.entry((number, id)).or_default() += 1;
         let leak = u32::from(self.setting.canary == Some(Canary::BarrierLeaks));
         let parties = (barrier.parties - leak).max(1);
-        self.call(id, Call::Barrier { key, parties }, step);
+        self.call(id, Call::barrier(key, parties), step);
     }
 
     pub(super) fn try_consume(&mut self, id: ThreadId, number: usize, step: Step) -> Check {

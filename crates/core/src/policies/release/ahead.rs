@@ -104,7 +104,7 @@ impl Release {
     }
 
     /// What was asked for ahead may have stayed out for long.
-    pub(in super::super) fn look_ahead(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn look_ahead(&mut self, cx: &mut Cx<'_>) {
         let given_up = |_| false;
         let (_, next) = self.prefetch.flights.look(cx.now, quiet(cx), given_up);
         if let Some(next) = next {

@@ -1,12 +1,13 @@
 //! The copy that a page is made whole from: whose it is, and what it lacks (T15).
 
 use super::Release;
+use super::messages::{Base, Body, Fetch};
 use super::miss::{Need, is_out_of_reach};
 use super::page::{Copy, Miss, Page};
 use crate::effect::{Effect, Source};
 use crate::event::Event;
 use crate::shell::Cx;
-use pagemesh_wire::peer::{Base, Contents, DiffName, Fetch, Message};
+use pagemesh_wire::peer::{Contents, DiffName};
 use pagemesh_wire::{NodeId, PageIndex, VectorTime};
 
 /// More diffs than this are more than a copy that has them.
@@ -120,7 +121,6 @@ impl Release {
             floor.join(&miss.floor);
         }
         let fetch = Fetch {
-            segment: self.segment,
             page: index,
             reader: cx.me(),
             request,
@@ -130,7 +130,7 @@ impl Release {
         if let Some(miss) = self.miss(index) {
             miss.base = Some((from, request));
         }
-        cx.send(from, Message::Fetch(fetch));
+        self.say(cx, from, &Body::Fetch(fetch));
     }
 
     /// A copy to start from has come, or there is none where we asked.

@@ -3,15 +3,16 @@
 //! The home leads, in rounds ([`super::round`]); here is what every node does in
 //! one.
 
+use super::Release;
 use super::full::Fullness;
 use super::learn::Then;
+use super::messages::Collect;
 use super::page::Copy;
-use super::{Release, ready};
 use crate::calls::Caller;
+use crate::continuation::Continuation;
 use crate::effect::{DiffWork, Effect, Rights};
-use crate::policies::After;
 use crate::shell::Cx;
-use pagemesh_wire::peer::{Collect, Reply};
+use pagemesh_wire::peer::{Payload, Reply};
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, VectorTime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -31,15 +32,16 @@ pub(super) struct Collecting {
 
 impl Release {
     /// A step of the home's collection. Answered when it is done.
-    pub(crate) fn collect(&mut self, cx: &mut Cx<'_>, caller: Caller, step: Collect) {
+    pub(super) fn collect(&mut self, cx: &mut Cx<'_>, caller: Caller, step: Collect) {
         match step {
             Collect::Know => {
-                ready(cx, After::Answer(caller, Reply::Reached(self.time())));
+                let reached = Reply::Policy(Payload::of(&self.history.time));
+                cx.ready(Continuation::Answer(caller, reached));
             }
             Collect::Reach { time, keepers } => self.reach(cx, caller, time, keepers),
             Collect::Drop { time } => {
                 self.forget(cx, &time);
-                ready(cx, After::Answer(caller, Reply::Done));
+                cx.ready(Continuation::Answer(caller, Reply::Done));
             }
         }
     }
@@ -48,13 +50,13 @@ impl Release {
         let late = |led: Caller| led.node == caller.node && led.call > caller.call;
         if self.led.is_some_and(late) {
             // Of a round that was given up: other keepers have been chosen since.
-            return ready(cx, After::Answer(caller, Reply::Done));
+            return cx.ready(Continuation::Answer(caller, Reply::Done));
         }
         self.led = Some(caller);
         if let Some(former) = self.collecting.take()
             && let Some(caller) = former.caller
         {
-            ready(cx, After::Answer(caller, Reply::Done));
+            cx.ready(Continuation::Answer(caller, Reply::Done));
         }
         self.collecting = Some(Collecting {
             time: time.clone(),
@@ -132,8 +134,8 @@ impl Release {
         };
         let done = collecting.todo.as_ref().is_some_and(BTreeSet::is_empty);
         if done && let Some(caller) = collecting.caller.take() {
-            let reached = Reply::Reached(collecting.time.clone());
-            ready(cx, After::Answer(caller, reached));
+            let reached = Reply::Policy(Payload::of(&collecting.time));
+            cx.ready(Continuation::Answer(caller, reached));
         }
     }
 

@@ -1,11 +1,11 @@
 //! When it is time to collect: this node holds too much, or leaves.
 
+use super::messages::{Body, Full};
 use super::{Collecting, Release};
 use crate::backoff::Backoff;
 use crate::limits::PAGES_NAMED;
 use crate::shell::Cx;
 use crate::timers::Timer;
-use pagemesh_wire::peer::Message;
 use serde::{Deserialize, Serialize};
 
 /// Whether the home is being told that something must be collected.
@@ -28,7 +28,7 @@ impl Release {
         }
         let orphaned = |collecting: &Collecting| collecting.led_by_the_dead;
         if self.collecting.as_ref().is_none_or(orphaned) {
-            let backoff = cx.backoff(Timer::Order(self.segment));
+            let backoff = cx.backoff(Timer::Segment(self.segment));
             self.full = Fullness::Said(backoff);
             self.say_full(cx);
         }
@@ -54,12 +54,11 @@ impl Release {
     fn say_full(&self, cx: &mut Cx<'_>) {
         let home = cx.home(self.segment);
         if home != cx.me() {
-            let full = Message::Full {
-                segment: self.segment,
+            let full = Full {
                 floor: self.history.floor.clone(),
                 leaving: self.leaving,
             };
-            cx.send(home, full);
+            self.say(cx, home, &Body::Full(full));
         }
     }
 
@@ -71,11 +70,11 @@ impl Release {
             return;
         };
         if !wanted {
-            cx.end(backoff, Timer::Order(self.segment));
+            cx.end(backoff, Timer::Segment(self.segment));
             self.full = Fullness::No;
             return self.mind_the_bound(cx);
         }
-        if cx.fire(backoff, Timer::Order(self.segment)) {
+        if cx.fire(backoff, Timer::Segment(self.segment)) {
             self.say_full(cx);
         }
     }

@@ -1,6 +1,6 @@
 //! Which intervals this node knows, and what it tells others of them.
 
-use pagemesh_wire::peer::{IntervalRecord, News, PageRun};
+use super::messages::{IntervalRecord, News, PageRun};
 use pagemesh_wire::{NodeId, PageIndex, VectorTime};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;

@@ -1,12 +1,12 @@
 //! How a node comes to know what happened before: news on acquires, and
 //! inquiries when there was more than fits a datagram.
 
-use super::{Greeting, Release, ready};
+use super::messages::{Body, Inquire, News, Told};
+use super::{Greeting, Release};
 use crate::backoff::Backoff;
-use crate::policies::After;
+use crate::continuation::Continuation;
 use crate::shell::Cx;
 use crate::timers::Timer;
-use pagemesh_wire::peer::{Inquire, Message, News, Told};
 use pagemesh_wire::{NodeId, NodeSet, RequestId, VectorTime};
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub(super) struct Goal {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum Then {
     /// Somebody outside.
-    Ready(After),
+    Ready(Continuation),
     /// Making whole what this node is to keep.
     Whole,
     /// A round of collection that this node leads.
@@ -42,33 +42,33 @@ pub(super) struct Inquiry {
 
 impl Release {
     /// An acquire: takes in news from `from`. True if everything up to its goal is
-    /// known now; else `after` becomes ready when it is.
-    pub(crate) fn acquire(
+    /// known now; else `next` becomes ready when it is.
+    pub(super) fn learn_news(
         &mut self,
         cx: &mut Cx<'_>,
         from: NodeId,
         news: &News,
-        after: After,
+        next: Continuation,
     ) -> bool {
         self.take_in(cx, from, news);
         if self.history.time.covers(&news.goal) {
             return true;
         }
-        self.open_goal(cx, Some(news.goal.clone()), from, Then::Ready(after));
+        self.open_goal(cx, Some(news.goal.clone()), from, Then::Ready(next));
         false
     }
 
-    /// Goes on with `after` when all that any member knows is known here: for a
+    /// Goes on with `next` when all that any member knows is known here: for a
     /// token made anew, whose last holders nobody can name.
-    pub(crate) fn hear_everybody(&mut self, cx: &mut Cx<'_>, after: After) {
+    pub(super) fn hear_everybody(&mut self, cx: &mut Cx<'_>, next: Continuation) {
         let hear = cx.shell.peers();
         if hear.is_empty() {
-            return ready(cx, after);
+            return cx.ready(next);
         }
         for node in hear.iter() {
             self.inquire(cx, node);
         }
-        let then = Then::Ready(after);
+        let then = Then::Ready(next);
         let time = None;
         self.goals.push(Goal { time, hear, then });
     }
@@ -111,7 +111,7 @@ impl Release {
     pub(super) fn inquire(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.end_inquiry(cx, node);
         let request = cx.next_request();
-        let backoff = cx.backoff(Timer::Order(self.segment));
+        let backoff = cx.backoff(Timer::Segment(self.segment));
         let inquiry = Inquiry { request, backoff };
         self.inquiries.insert(node, inquiry);
         self.say_inquiry(cx, node, request);
@@ -119,12 +119,11 @@ impl Release {
 
     fn say_inquiry(&self, cx: &mut Cx<'_>, node: NodeId, request: RequestId) {
         let inquire = Inquire {
-            segment: self.segment,
             request,
             time: self.time(),
             epoch: cx.shell.view.epoch,
         };
-        cx.send(node, Message::Inquire(inquire));
+        self.say(cx, node, &Body::Inquire(inquire));
     }
 
     /// Takes in what is new of some news. Nothing of it is taken that rests on
@@ -173,11 +172,10 @@ impl Release {
             return;
         }
         let told = Told {
-            segment: self.segment,
             request: inquire.request,
             news: self.news(&inquire.time),
         };
-        cx.send(from, Message::Told(told));
+        self.say(cx, from, &Body::Told(told));
     }
 
     /// Somebody answers. What did not fit is asked for at once.
@@ -202,7 +200,7 @@ impl Release {
 
     fn end_inquiry(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         if let Some(inquiry) = self.inquiries.remove(&node) {
-            cx.end(&inquiry.backoff, Timer::Order(self.segment));
+            cx.end(&inquiry.backoff, Timer::Segment(self.segment));
         }
     }
 
@@ -216,7 +214,7 @@ impl Release {
         let reached: Vec<_> = self.goals.extract_if(.., reached).collect();
         for goal in reached {
             match goal.then {
-                Then::Ready(after) => ready(cx, after),
+                Then::Ready(next) => cx.ready(next),
                 Then::Whole => self.make_whole(cx),
                 Then::Heard(round) => self.heard_for_round(cx, round),
                 Then::Greeted => {
@@ -252,14 +250,14 @@ impl Release {
     }
 
     /// Something may have to be said again.
-    pub(crate) fn due_again(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn due_again(&mut self, cx: &mut Cx<'_>) {
         self.inquiries_due(cx);
         self.full_due(cx);
     }
 
     /// A question may have to be repeated.
     fn inquiries_due(&mut self, cx: &mut Cx<'_>) {
-        let timer = Timer::Order(self.segment);
+        let timer = Timer::Segment(self.segment);
         let mut again = Vec::new();
         for (node, inquiry) in &mut self.inquiries {
             if cx.fire(&mut inquiry.backoff, timer) {

@@ -20,7 +20,7 @@ impl Release {
 
     /// This node leaves: everything it wrote is collected first, and others keep
     /// what it kept. Returns how much is left to do.
-    pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>) -> usize {
+    pub(super) fn give_up(&mut self, cx: &mut Cx<'_>) -> usize {
         let me = cx.me();
         self.end_interval(cx);
         // Arrivals at barriers may wait for news, too: they are handed over when they count.

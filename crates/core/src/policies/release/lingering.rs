@@ -11,8 +11,9 @@
 //! synchronizes with this node after that.
 
 use super::Release;
+use super::messages::IntervalRecord;
 use pagemesh_wire::PageIndex;
-use pagemesh_wire::peer::{DiffName, IntervalRecord};
+use pagemesh_wire::peer::DiffName;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -53,7 +54,7 @@ impl Staying {
 impl Release {
     /// Pages of which the driver is asked, before a barrier is reached, whether they were
     /// stored to: they stayed writable, and have turned out unchanged before.
-    pub(crate) fn resting(&self) -> Vec<PageIndex> {
+    pub(super) fn to_be_looked_at(&self) -> Vec<PageIndex> {
         let rests = |index: &&PageIndex| {
             let page = self.pages.get(index);
             page.is_some_and(|page| page.staying.looks.is_some())
@@ -65,7 +66,7 @@ impl Release {
     /// A page that stayed writable was named and had not changed. From now on it is looked at
     /// before it is named, if that was a barrier and nobody had looked; else it is protected
     /// next time. It may have been stored to since it was compared, so it keeps its twin.
-    pub(crate) fn unchanged(&mut self, page: PageIndex) {
+    pub(super) fn unchanged(&mut self, page: PageIndex) {
         self.give_back(page);
         let Some(page) = self.pages.get_mut(&page) else {
             return;

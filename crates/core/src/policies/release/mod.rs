@@ -2,7 +2,7 @@
 //! whoever acquires after it released. Decision 0019 says how.
 //!
 //! [`history`] is what the node knows of everybody's intervals, [`learn`] how it
-//! comes to know more, [`page`] one page, [`notices`] its writers, [`memory`] what accesses and notices do
+//! comes to know more, [`page`] one page, [`messages`] what it says to itself on other nodes, [`notices`] its writers, [`memory`] what accesses and notices do
 //! to pages, [`lingering`] which stay writable from interval to interval, [`spread`] what is sent before anybody asks, [`regulars`] who has asked so
 //! often that it need not and [`usage`] how it shows that it still wants them, [`miss`] how a page is made whole, [`ahead`] which before anybody needs it, [`serve`] what others want of this node, [`collect`] how all of it is
 //! forgotten again, led by the home ([`round`]) when somebody holds too much or
@@ -20,6 +20,7 @@ mod learn;
 mod leave;
 mod lingering;
 mod memory;
+pub mod messages;
 mod miss;
 mod notices;
 mod page;
@@ -32,25 +33,30 @@ mod spread;
 mod usage;
 mod wants;
 
-use super::{After, Inspection, Letter, Who};
+use super::Inspection;
+use super::hooks::{Due, Found, Gone, Hooks, Open, PageRequest, SyncHooks, Who};
 use crate::calls::Caller;
-use crate::effect::{Effect, Rights};
-use crate::prefetch::Prefetch;
+use crate::continuation::Continuation;
+use crate::effect::{Effect, Reply, Rights};
+use crate::event::Event;
+use crate::prefetch::{Errands as _, Prefetch};
 use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
 use collect::Collecting;
-use core::time::Duration;
 use full::Fullness;
 use history::History;
 use learn::{Goal, Inquiry};
 use lingering::Lingering;
+use messages::{Absent, Base, Body, Collect, Inquire, News, Told, Want};
 use page::{Copy, Page};
 use pagemesh_wire::local::PageLine;
-use pagemesh_wire::peer::{Access, DiffName, Message, News, Reduction, Refusal, Spread, Subject};
+use pagemesh_wire::peer::{
+    self, Access, Contents, DiffName, Message, Payload, Policy, PolicyMessage, Reduction, Refusal,
+    Spread, Subject,
+};
 use pagemesh_wire::{
-    ClientId, MappingId, NodeId, NodeSet, PageCount, PageIndex, SegmentId, Ticket, VectorTime,
-    Version,
+    ClientId, MappingId, NodeId, NodeSet, PageIndex, SegmentId, Ticket, VectorTime, Version,
 };
 use regulars::Regulars;
 use round::Round;
@@ -111,7 +117,7 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    pub(super) fn new(segment: SegmentId, size: u32, spread: Spread) -> Self {
+    fn new(segment: SegmentId, size: u32, spread: Spread) -> Self {
         Self {
             segment,
             size,
@@ -146,14 +152,14 @@ impl Release {
         }
     }
 
-    /// What this node knows, as a wish for a token says it.
-    pub(crate) fn time(&self) -> VectorTime {
+    /// What this node knows.
+    fn time(&self) -> VectorTime {
         self.history.time.clone()
     }
 
-    /// A lock is released: the interval ends, and somebody who knows `known` is told what
+    /// A lock is released: the interval ends, and the next holder, which knows `known`, is told what
     /// it lacks (T12, T13).
-    pub(crate) fn release(&mut self, cx: &mut Cx<'_>, to: NodeId, known: &VectorTime) -> News {
+    fn end_of_hold(&mut self, cx: &mut Cx<'_>, to: NodeId, known: &VectorTime) -> News {
         self.hears_of(to, known);
         let written = self.written(&[]);
         let named = self.end_interval_of(cx, &written);
@@ -161,17 +167,12 @@ impl Release {
         self.show_use(cx);
         self.push(cx, &named);
         self.push_to_regular(cx, to, &named);
-        self.history.since(known)
-    }
-
-    /// A node has said what it knows.
-    fn hears_of(&mut self, node: NodeId, time: &VectorTime) {
-        self.heard.entry(node).or_default().join(time);
+        self.news(known)
     }
 
     /// A barrier is reached: as a release towards the home (T14). The driver has looked
     /// at pages that stayed writable, and these were `untouched`.
-    pub(crate) fn arrive(&mut self, cx: &mut Cx<'_>, untouched: &[PageIndex]) -> News {
+    fn end_of_phase(&mut self, cx: &mut Cx<'_>, untouched: &[PageIndex]) -> News {
         let (home, known) = (cx.home(self.segment), self.home_time.clone());
         self.hears_of(home, &known);
         let written = self.written(untouched);
@@ -180,51 +181,85 @@ impl Release {
         self.show_use(cx);
         self.push(cx, &named);
         self.push_to_regulars(cx);
-        self.history.since(&known)
+        self.news(&known)
     }
 
-    /// What somebody who knows `known` lacks of what this node knows.
-    pub(crate) fn news(&self, known: &VectorTime) -> News {
+    /// What a node that knows `known` lacks of what this node knows.
+    fn news(&self, known: &VectorTime) -> News {
         self.history.since(known)
     }
 
-    /// What other daemons say about the segment.
-    pub(crate) fn message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
-        match message {
-            Message::Inquire(inquire) => self.inquired(cx, from, &inquire),
-            Message::Told(told) => self.told(cx, from, &told),
-            Message::Fetch(fetch) => self.fetch(cx, fetch),
-            Message::Base(base) => self.base(cx, from, &base),
-            Message::Want(want) => self.wanted(cx, from, &want),
-            Message::Diffs(diffs) => self.diffs(cx, &diffs),
-            Message::Absent(absent) => self.absent(cx, from, &absent),
-            Message::Full { floor, leaving, .. } => {
-                self.somebody_is_full(cx, from, &floor, leaving);
+    /// A node has said what it knows.
+    fn hears_of(&mut self, node: NodeId, time: &VectorTime) {
+        self.heard.entry(node).or_default().join(time);
+    }
+
+    /// Says something to this policy on another node.
+    fn say(&self, cx: &mut Cx<'_>, to: NodeId, body: &Body) {
+        cx.send(to, Message::Policy(self.envelope(body)));
+    }
+
+    fn envelope<T: Serialize>(&self, said: &T) -> PolicyMessage {
+        PolicyMessage {
+            segment: self.segment,
+            body: Payload::of(said),
+        }
+    }
+
+    /// This policy on another node says something, perhaps with a page behind it.
+    fn heard(&mut self, cx: &mut Cx<'_>, from: NodeId, said: &Payload, page: bool) {
+        let body = Body::read(said);
+        let is_page = matches!(&body, Some(Body::Base(base)) if base.contents == Contents::Bytes);
+        match body {
+            // Contents are put into the frame from behind the message: both or none.
+            _ if is_page != page => cx.emit(Event::Malformed {}),
+            None => cx.emit(Event::Malformed {}),
+            Some(Body::Inquire(inquire)) => self.inquired(cx, from, &inquire),
+            Some(Body::Told(told)) => self.told(cx, from, &told),
+            Some(Body::Fetch(fetch)) => self.fetch(cx, fetch),
+            Some(Body::Base(base)) => self.base(cx, from, &base),
+            Some(Body::Want(want)) => self.wanted(cx, from, &want),
+            Some(Body::Absent(absent)) => self.absent(cx, from, &absent),
+            Some(Body::Full(full)) => self.somebody_is_full(cx, from, &full.floor, full.leaving),
+        }
+    }
+
+    /// A node that does not know the segment, or has forgotten it, got this: it has nothing of what
+    /// it was asked for.
+    fn came_back(&mut self, cx: &mut Cx<'_>, from: NodeId, said: &Payload) {
+        match Body::read(said) {
+            Some(Body::Inquire(Inquire { request, .. })) => {
+                let news = News::default();
+                self.told(cx, from, &Told { request, news });
             }
-            other => unreachable!("not for a policy: {other:?}"),
+            Some(Body::Want(Want { request, diffs })) => {
+                let floor = VectorTime::ZERO;
+                let absent = Absent {
+                    request,
+                    diffs,
+                    floor,
+                };
+                self.absent(cx, from, &absent);
+            }
+            Some(Body::Fetch(fetch)) => {
+                let base = Base {
+                    page: fetch.page,
+                    request: fetch.request,
+                    contents: Contents::None,
+                    applied: VectorTime::ZERO,
+                };
+                if fetch.reader == cx.me() {
+                    self.base(cx, from, &base);
+                } else {
+                    self.say(cx, fetch.reader, &Body::Base(base));
+                }
+            }
+            _ => cx.emit(Event::Stale {}),
         }
     }
 
-    pub(super) fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
-        if page.0 < self.size {
-            // Those ahead are expected before this one is asked for, since they do not come
-            // along with it, and asked for behind it.
-            let ahead = self.walk(cx, who, page, access);
-            self.touched(cx, who.mapping, page, access);
-            self.ask_ahead(cx, ahead);
-        }
-    }
-
-    /// What is said of owned pages means nothing here.
-    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
-    pub(super) fn letter(&mut self, cx: &mut Cx<'_>, _: NodeId, _: PageIndex, _: Letter) {
-        cx.emit(crate::Event::Stale {});
-    }
-
-    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
-    pub(super) fn use_confirmed(&mut self, _: &mut Cx<'_>, _: PageIndex, _: bool) {}
-
-    pub(super) fn unmapped(&mut self, mapping: MappingId) {
+    /// A mapping is gone: no thread waits in it.
+    fn unmapped(&mut self, mapping: MappingId) {
         for page in self.pages.values_mut() {
             if let Some(miss) = &mut page.miss {
                 miss.faults.retain(|(waiting, _)| *waiting != mapping);
@@ -236,51 +271,7 @@ impl Release {
         self.prefetch.unmapped(mapping);
     }
 
-    /// A page changes here only when its node acquires, so nobody would ever be
-    /// woken.
-    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
-    pub(super) fn watch(&mut self, cx: &mut Cx<'_>, ticket: Ticket, _: PageIndex) {
-        let why = pagemesh_wire::peer::Policy::NO_WATCH;
-        cx.refuse(ticket, Refusal::Invalid(why.into()));
-    }
-
-    /// Nobody takes a page away, so nobody has to hold on to it.
-    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
-    pub(super) fn pin(
-        &mut self,
-        cx: &mut Cx<'_>,
-        ticket: Ticket,
-        _: ClientId,
-        _: PageIndex,
-        _: PageCount,
-    ) {
-        let why = "pages of policy release have many writers and are never taken away; what must \
-                   not be disturbed needs a lock";
-        cx.refuse(ticket, Refusal::Invalid(why.into()));
-    }
-
-    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
-    pub(super) fn unpin(&mut self, _: &mut Cx<'_>, _: ClientId, _: PageIndex, _: PageCount) {}
-
-    /// What waits for a page has waited in vain for too long, with the first node
-    /// silent.
-    pub(super) fn forsake(&mut self, cx: &mut Cx<'_>, page: PageIndex, patience: Duration) {
-        self.miss_forsaken(cx, page, patience);
-    }
-
-    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
-    pub(super) fn forsake_pins(&mut self, _: &mut Cx<'_>) {}
-
-    #[expect(clippy::unused_self, reason = "an entry point of every policy")]
-    pub(super) fn cancel(&mut self, _: Ticket) -> bool {
-        false
-    }
-
-    pub(super) fn client_gone(&mut self, _: &mut Cx<'_>, client: ClientId) {
-        self.prefetch.client_gone(client);
-    }
-
-    pub(super) fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+    fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.heard.remove(&node);
         self.regulars.retain(|(user, _), _| *user != node);
         self.drop_what_nobody_told(cx);
@@ -296,7 +287,8 @@ impl Release {
         }
     }
 
-    pub(super) fn expelled(&mut self, cx: &mut Cx<'_>) {
+    /// This node is no member any more: nothing of the pages here is true.
+    fn expelled(&mut self, cx: &mut Cx<'_>) {
         let segment = self.segment;
         self.goals.clear();
         self.inquiries.clear();
@@ -329,12 +321,134 @@ impl Release {
         self.lingering = Lingering::default();
     }
 
-    pub(super) fn due(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
-        self.miss_due(cx, page);
+    fn pages_where(&self, pick: impl Fn(&Page) -> bool) -> Vec<PageIndex> {
+        let picked = self.pages.iter().filter(|(_, page)| pick(page));
+        picked.map(|(index, _)| *index).collect()
     }
 
-    /// Who keeps what is collected, for the heir of this home.
-    pub(super) fn legacy(&self, me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
+    fn timer(&self, page: PageIndex) -> Timer {
+        Timer::Subject(Subject::Page {
+            segment: self.segment,
+            page,
+        })
+    }
+}
+
+impl Open for Release {
+    fn open(segment: SegmentId, size: u32, chosen: Policy) -> Option<Result<Self, Refusal>> {
+        match chosen {
+            Policy::Release { spread } => Some(Ok(Self::new(segment, size, spread))),
+            _ => None,
+        }
+    }
+}
+
+impl Hooks for Release {
+    fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
+        if page.0 < self.size {
+            // Those ahead are expected before this one is asked for, since they do not come
+            // along with it, and asked for behind it.
+            let ahead = self.walk(cx, who, page, access);
+            self.touched(cx, who.mapping, page, access);
+            self.ask_ahead(cx, ahead);
+        }
+    }
+
+    fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: PageRequest) {
+        let (ticket, client) = who;
+        let why = match request {
+            // A page changes here only when its node acquires: no watcher would ever be woken.
+            PageRequest::Watch(_) => pagemesh_wire::peer::Policy::NO_WATCH,
+            // No page is taken away, so none has to be held.
+            PageRequest::Pin(..) => {
+                "pages of policy release have many writers and are never taken away; what must not \
+                 be disturbed needs a lock"
+            }
+            PageRequest::Unpin(..) => return cx.reply(ticket, Reply::Done),
+            PageRequest::Advise(first, count, advice, mapping) => {
+                self.advise(cx, (client, mapping), (first, count), advice);
+                return cx.reply(ticket, Reply::Done);
+            }
+        };
+        cx.refuse(ticket, Refusal::Invalid(why.into()));
+    }
+
+    fn message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
+        match message {
+            Message::Policy(said) => self.heard(cx, from, &said.body, false),
+            Message::PolicyPage(said) => self.heard(cx, from, &said.body, true),
+            Message::PolicyUndelivered(said) => self.came_back(cx, from, &said.body),
+            Message::Diffs(diffs) => self.diffs(cx, &diffs),
+            // What is said of owned pages means nothing here.
+            _ => cx.emit(Event::Stale {}),
+        }
+    }
+
+    fn due(&mut self, cx: &mut Cx<'_>, due: Due) {
+        match due {
+            Due::Page(page, patience) => {
+                if let Some(patience) = patience {
+                    self.miss_forsaken(cx, page, patience);
+                }
+                self.miss_due(cx, page);
+            }
+            Due::Ahead => self.look_ahead(cx),
+            Due::Segment => self.due_again(cx),
+        }
+    }
+
+    fn found(&mut self, _: &mut Cx<'_>, page: PageIndex, found: Found) {
+        if let Found::Unchanged = found {
+            self.unchanged(page);
+        }
+    }
+
+    fn gone(&mut self, cx: &mut Cx<'_>, gone: Gone) {
+        match gone {
+            Gone::Mapping(mapping) => self.unmapped(mapping),
+            Gone::Client(client) => self.prefetch.client_gone(client),
+            Gone::Member(node) => self.member_gone(cx, node),
+            Gone::Membership => self.expelled(cx),
+        }
+    }
+
+    fn sync(&mut self) -> Option<&mut dyn SyncHooks> {
+        Some(self)
+    }
+
+    fn resting(&self) -> Vec<PageIndex> {
+        self.to_be_looked_at()
+    }
+
+    fn called(&mut self, cx: &mut Cx<'_>, caller: Caller, body: &Payload) {
+        // A home that is gone leads no collection; its successor does.
+        let leads = cx.home(self.segment) == caller.node;
+        match body.read::<Collect>().filter(|_| leads) {
+            Some(step) => self.collect(cx, caller, step),
+            None => {
+                let refused = peer::Reply::Refused(Refusal::NotFound);
+                cx.ready(Continuation::Answer(caller, refused));
+            }
+        }
+    }
+
+    fn answered(&mut self, cx: &mut Cx<'_>, from: NodeId, number: u64, reply: &peer::Reply) {
+        self.collected(cx, from, number, reply);
+    }
+
+    fn declare(&mut self, reductions: &[Reduction]) -> Result<(), Refusal> {
+        if reductions.len() > self.reductions.len() {
+            self.reductions = reductions.to_vec();
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self, cx: &mut Cx<'_>, _heir: NodeId, _burst: usize) -> usize {
+        self.give_up(cx)
+    }
+
+    /// Who keeps what is collected.
+    fn legacy(&self, me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
         let kept = |(index, page): (&PageIndex, &Page)| {
             let keeper = page.keeper.filter(|keeper| *keeper != me)?;
             Some((*index, Version(0), keeper))
@@ -342,12 +456,12 @@ impl Release {
         self.pages.iter().filter_map(kept).collect()
     }
 
-    pub(super) fn learn(&mut self, page: PageIndex, keeper: NodeId) {
+    fn learn(&mut self, _: &mut Cx<'_>, page: PageIndex, keeper: NodeId, _: Version) {
         let page = self.pages.entry(page).or_default();
         page.keeper = page.keeper.or(Some(keeper));
     }
 
-    pub(super) fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {
+    fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {
         let count =
             |pick: &dyn Fn(&Page) -> bool| self.pages.values().filter(|page| pick(page)).count();
         let line = |(index, page): (&PageIndex, &Page)| PageLine {
@@ -367,17 +481,53 @@ impl Release {
             pages: self.pages.range(first..).take(limit).map(line).collect(),
         }
     }
+}
 
-    fn pages_where(&self, pick: impl Fn(&Page) -> bool) -> Vec<PageIndex> {
-        let picked = self.pages.iter().filter(|(_, page)| pick(page));
-        picked.map(|(index, _)| *index).collect()
+impl SyncHooks for Release {
+    fn request(&self) -> Payload {
+        Payload::of(&self.history.time)
     }
 
-    fn timer(&self, page: PageIndex) -> Timer {
-        Timer::Subject(Subject::Page {
-            segment: self.segment,
-            page,
-        })
+    fn release(&mut self, cx: &mut Cx<'_>, to: NodeId, request: &Payload) -> Payload {
+        let known = request.read().unwrap_or_default();
+        let news = self.end_of_hold(cx, to, &known);
+        self.attach(cx, to, &news);
+        Payload::of(&news)
+    }
+
+    fn arrive(&mut self, cx: &mut Cx<'_>, untouched: &[PageIndex]) -> Payload {
+        Payload::of(&self.end_of_phase(cx, untouched))
+    }
+
+    fn acquire(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        payload: &Payload,
+        then: Continuation,
+    ) -> bool {
+        match payload.read() {
+            Some(news) => self.learn_news(cx, from, &news, then),
+            None => {
+                cx.emit(Event::Malformed {});
+                true
+            }
+        }
+    }
+
+    fn acquire_from_all(&mut self, cx: &mut Cx<'_>, then: Continuation) {
+        self.hear_everybody(cx, then);
+    }
+
+    fn depart(&mut self, cx: &mut Cx<'_>, to: NodeId) -> Payload {
+        let known = self.heard.get(&to).cloned().unwrap_or_default();
+        let news = self.news(&known);
+        self.attach(cx, to, &news);
+        Payload::of(&news)
+    }
+
+    fn opened(&mut self, cx: &mut Cx<'_>, nodes: NodeSet) {
+        self.barrier_opened(cx, nodes);
     }
 }
 
@@ -387,9 +537,4 @@ enum Greeting {
     NotYet,
     UnderWay,
     Done,
-}
-
-/// Tells the corridor what may go on now.
-fn ready(cx: &mut Cx<'_>, after: After) {
-    cx.shell.ready.push_back(after);
 }

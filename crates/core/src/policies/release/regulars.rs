@@ -10,9 +10,10 @@
 //! As with `hybrid`, nothing rests on what travels so.
 
 use super::Release;
+use super::messages::Want;
 use crate::limits::PUSHED;
 use crate::shell::Cx;
-use pagemesh_wire::peer::{DiffName, Spread, Want};
+use pagemesh_wire::peer::{DiffName, Spread};
 use pagemesh_wire::{NodeId, PageIndex, VectorTime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

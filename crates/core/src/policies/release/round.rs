@@ -11,12 +11,13 @@
 //! let things be dropped. It hears everybody first, and lets all drop what
 //! anybody has: *Settle*.
 
+use super::Release;
 use super::full::Fullness;
 use super::learn::{Goal, Then};
-use super::{Release, ready};
-use crate::policies::After;
+use super::messages::Collect;
+use crate::continuation::Continuation;
 use crate::shell::Cx;
-use pagemesh_wire::peer::{Collect, Reply};
+use pagemesh_wire::peer::Reply;
 use pagemesh_wire::{NodeId, NodeSet, VectorTime};
 use serde::{Deserialize, Serialize};
 
@@ -97,7 +98,7 @@ impl Release {
     /// At the home: a barrier has opened, and these nodes have told all they knew. If
     /// that is everybody, a round need not ask them; and better now than soon, in the
     /// middle of what they do next.
-    pub(crate) fn barrier_opened(&mut self, cx: &mut Cx<'_>, nodes: NodeSet) {
+    pub(super) fn barrier_opened(&mut self, cx: &mut Cx<'_>, nodes: NodeSet) {
         let soon = self.remembered(cx) > cx.pace().notices as usize / 2;
         let leads = self.segment.home() == cx.me() && self.round.is_none() && !self.leaving;
         if soon && leads && cx.shell.alive.without(nodes).is_empty() {
@@ -122,16 +123,8 @@ impl Release {
             Step::Drop => Collect::Drop { time },
         };
         for to in cx.shell.alive.iter() {
-            let (segment, step) = (self.segment, step.clone());
-            ready(
-                cx,
-                After::Collect {
-                    to,
-                    segment,
-                    step,
-                    round: number,
-                },
-            );
+            let call = self.envelope(&step);
+            cx.ready(Continuation::Call { to, call, number });
         }
     }
 
@@ -159,12 +152,14 @@ impl Release {
     }
 
     /// At the home: a node has done a step.
-    pub(crate) fn collected(&mut self, cx: &mut Cx<'_>, from: NodeId, number: u64, reply: &Reply) {
+    pub(super) fn collected(&mut self, cx: &mut Cx<'_>, from: NodeId, number: u64, reply: &Reply) {
         let Some(round) = self.round.as_mut().filter(|round| round.number == number) else {
             return;
         };
         match reply {
-            Reply::Reached(time) if round.step == Step::Know => round.time.join(time),
+            Reply::Policy(reached) if round.step == Step::Know => {
+                round.time.join(&reached.read().unwrap_or_default());
+            }
             // It does not know yet that this node leads now.
             Reply::Refused(_) if cx.is_alive(from) => {
                 self.round = None;
@@ -179,7 +174,7 @@ impl Release {
     }
 
     fn begin_round_later(&mut self, cx: &mut Cx<'_>) {
-        let backoff = cx.backoff(crate::timers::Timer::Order(self.segment));
+        let backoff = cx.backoff(crate::timers::Timer::Segment(self.segment));
         self.full = Fullness::Said(backoff);
     }
 

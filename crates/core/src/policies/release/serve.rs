@@ -1,11 +1,12 @@
 //! What other nodes want of this one: diffs and copies.
 
 use super::Release;
+use super::messages::{Absent, Base, Body, Fetch, Want};
 use super::page::Copy;
 use crate::effect::{DiffWork, Effect, Source};
 use crate::event::Event;
 use crate::shell::Cx;
-use pagemesh_wire::peer::{Absent, Base, Contents, DiffName, Fetch, Message, Want};
+use pagemesh_wire::peer::{Contents, DiffName, Message};
 use pagemesh_wire::{NodeId, PageIndex, RequestId};
 
 impl Release {
@@ -37,12 +38,11 @@ impl Release {
             .partition(|name| self.held.contains(name));
         if !absent.is_empty() {
             let absent = Absent {
-                segment: self.segment,
                 request: want.request,
                 diffs: absent,
                 floor: self.history.floor.clone(),
             };
-            cx.send(from, Message::Absent(absent));
+            self.say(cx, from, &Body::Absent(absent));
         }
         if !names.is_empty() {
             self.send_diffs(cx, from, want.request, names, u16::MAX);
@@ -97,7 +97,7 @@ impl Release {
                     && cx.is_alive(keeper) =>
             {
                 let hops = 1;
-                cx.send(keeper, Message::Fetch(Fetch { hops, ..fetch }));
+                self.say(cx, keeper, &Body::Fetch(Fetch { hops, ..fetch }));
             }
             None if home && current => self.send_base(cx, &fetch, Contents::Zero, None),
             _ => self.send_base(cx, &fetch, Contents::None, None),
@@ -137,13 +137,17 @@ impl Release {
             applied.join(page.notices.applied());
         }
         let base = Base {
-            segment: self.segment,
             page: index,
             request: fetch.request,
             contents,
             applied,
         };
         let page = source.map(|source| (self.segment, index, source));
-        cx.send_page(fetch.reader, Message::Base(base), page);
+        let said = self.envelope(&Body::Base(base));
+        let message = match page {
+            Some(_) => Message::PolicyPage(said),
+            None => Message::Policy(said),
+        };
+        cx.send_page(fetch.reader, message, page);
     }
 }

@@ -5,17 +5,18 @@
 //! it, and then goes into the page in place, without a fault.
 
 use super::Release;
+use super::messages::{Body, News, Told, Want};
 use super::page::Copy;
 use crate::effect::{DiffWork, Effect};
 use crate::limits::{ATTACHED, ATTACHED_BYTES, EARLY, PUSHED};
 use crate::shell::Cx;
-use pagemesh_wire::peer::{DiffName, Message, News, Spread, Told, Want};
+use pagemesh_wire::peer::{DiffName, Spread};
 use pagemesh_wire::{NodeId, PageIndex, RequestId};
 
 impl Release {
     /// A node is about to be told of intervals because it acquires. With `hybrid`,
     /// small changes go ahead of the news (TB4).
-    pub(crate) fn attach(&mut self, cx: &mut Cx<'_>, to: NodeId, news: &News) {
+    pub(super) fn attach(&mut self, cx: &mut Cx<'_>, to: NodeId, news: &News) {
         if self.spread != Spread::Hybrid || to == cx.me() {
             return;
         }
@@ -59,11 +60,10 @@ impl Release {
             self.push_diffs(cx, to, names, u16::MAX);
             let known = self.heard.get(&to).cloned().unwrap_or_default();
             let told = Told {
-                segment: self.segment,
                 request: RequestId::NONE,
                 news: self.history.since(&known),
             };
-            cx.send(to, Message::Told(told));
+            self.say(cx, to, &Body::Told(told));
         }
     }
 

@@ -10,12 +10,13 @@
 //! Who writes the page shows its use by that, and is spared the fault.
 
 use super::Release;
+use super::messages::{Body, Want};
 use super::page::Copy;
 use super::regulars::{MOST, allowance};
 use super::wants::LOOK_AROUND;
 use crate::prefetch::Ahead;
 use crate::shell::Cx;
-use pagemesh_wire::peer::{DiffName, Message, Spread, Want};
+use pagemesh_wire::peer::{DiffName, Spread};
 use pagemesh_wire::{MappingId, NodeId, NodeSet, PageIndex, RequestId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -145,11 +146,10 @@ impl Release {
         for (node, names) in by_node {
             for diffs in names.chunks(Want::LIMIT) {
                 let want = Want {
-                    segment: self.segment,
                     request: RequestId::NONE,
                     diffs: diffs.to_vec(),
                 };
-                cx.send(node, Message::Want(want));
+                self.say(cx, node, &Body::Want(want));
             }
         }
     }

@@ -1,11 +1,12 @@
 //! Diffs that a page lacks: who is asked for them, and what comes (T15).
 
 use super::Release;
+use super::messages::{Absent, Body, Want};
 use super::miss::is_out_of_reach;
 use super::page::{Copy, Miss};
 use crate::effect::{DiffWork, Effect};
 use crate::shell::Cx;
-use pagemesh_wire::peer::{Absent, DiffName, Diffs, Message, Spread, Want};
+use pagemesh_wire::peer::{DiffName, Diffs, Spread};
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,15 +45,11 @@ impl Release {
             let request = cx.next_request();
             let mut diffs: Vec<_> = names.iter().copied().collect();
             diffs.extend(self.companions(index, node, Want::LIMIT - names.len()));
-            let want = Want {
-                segment: self.segment,
-                request,
-                diffs,
-            };
+            let want = Want { request, diffs };
             if let Some(miss) = self.miss(index) {
                 miss.asked.insert(request, (node, names));
             }
-            cx.send(node, Message::Want(want));
+            self.say(cx, node, &Body::Want(want));
         }
         None
     }

@@ -71,7 +71,7 @@ impl Sequential {
     }
 
     /// Nothing may have come for a while.
-    pub(in super::super) fn look_ahead(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn look_ahead(&mut self, cx: &mut Cx<'_>) {
         let pages = &self.pages;
         let waits = |page| {
             let page = pages.get(page);

@@ -1,6 +1,5 @@
 //! One page, opened for the length of one input.
 
-use super::super::Letter;
 use super::Rules;
 use super::page::{More, Page};
 use crate::effect::{Effect, Reply, Rights};
@@ -8,7 +7,7 @@ use crate::event::Event;
 use crate::ownership::Busy;
 use crate::shell::Cx;
 use crate::timers::Timer;
-use pagemesh_wire::peer::{Access, Ask, Subject, Waiter};
+use pagemesh_wire::peer::{Access, Ask, Message, Subject, Waiter};
 use pagemesh_wire::{MappingId, NodeId, PageIndex, RequestId, Ticket, Version};
 
 /// A page with everything needed to work on it.
@@ -113,36 +112,36 @@ impl Desk<'_, '_> {
     }
 
     /// A peer said something about the page.
-    pub(super) fn letter(&mut self, from: NodeId, letter: Letter) {
-        match letter {
-            Letter::Ask(ask) => self.asked(&ask),
-            Letter::Data(data) => self.data_arrived(from, &data),
-            Letter::Pass(pass) => self.pass_arrived(from, &pass),
-            Letter::PassAck(ack) => {
+    pub(super) fn message(&mut self, from: NodeId, message: Message) {
+        match message {
+            Message::Ask(ask) => self.asked(&ask),
+            Message::Data(data) => self.data_arrived(from, &data),
+            Message::Pass(pass) => self.pass_arrived(from, &pass),
+            Message::PassAck(ack) => {
                 if self.page.own.passed(self.cx, from, ack.version) {
                     self.drop_stash();
                 } else {
                     self.cx.emit(Event::Stale {});
                 }
             }
-            Letter::Invalidate(invalidate) => self.invalidate_arrived(invalidate),
-            Letter::InvalidateAck(ack) => self.ack_arrived(from, ack.version),
-            Letter::Locate(locate) => {
+            Message::Invalidate(invalidate) => self.invalidate_arrived(invalidate),
+            Message::InvalidateAck(ack) => self.ack_arrived(from, ack.version),
+            Message::Locate(locate) => {
                 let spare = self.spare();
                 self.page.own.answer(self.cx, from, &locate, spare);
             }
-            Letter::Located(located) => {
+            Message::Located(located) => {
                 let reads = self.page.rights > Rights::None;
                 let found = self.page.own.located(self.cx, from, &located, reads);
                 self.found(found);
             }
-            Letter::Regain(regain) => self.regain(&regain),
-            Letter::Lost(lost) => {
+            Message::Regain(regain) => self.regain(&regain),
+            Message::Lost(lost) => {
                 if self.page.own.wants(lost.request) {
                     self.lost(lost.with);
                 }
             }
-            Letter::Served(_) => unreachable!("the library takes these"),
+            _ => self.cx.emit(Event::Stale {}),
         }
     }
 

@@ -22,18 +22,21 @@ mod table;
 mod window;
 mod wish;
 
-use super::{Inspection, Letter, Who};
-use crate::effect::Rights;
+use super::Inspection;
+use super::hooks::{Due, Found, Gone, Hooks, Open, PageRequest, Who};
+use crate::effect::{Reply, Rights};
 use crate::event::Event;
-use crate::prefetch::Prefetch;
+use crate::limits::WINDOW_LIMIT;
+use crate::prefetch::{Errands as _, Prefetch};
 use crate::shell::Cx;
 use crate::timers::Timer;
-use core::time::Duration;
 use desk::{After, Desk};
 use library::Library;
 use page::Page;
 use pagemesh_wire::local::PageLine;
-use pagemesh_wire::peer::{Access, Manager, Refusal, Subject, Window};
+use pagemesh_wire::peer::{
+    Access, Addressee, Manager, Message, Policy, Reduction, Refusal, Subject, Window,
+};
 use pagemesh_wire::{ClientId, MappingId, NodeId, PageIndex, SegmentId, Ticket, Version};
 use pins::PinJob;
 use serde::{Deserialize, Serialize};
@@ -68,9 +71,16 @@ pub(crate) struct Sequential {
     prefetch: Prefetch,
 }
 
-impl Sequential {
-    pub(super) fn new(segment: SegmentId, manager: Manager, window: Window) -> Self {
-        Self {
+impl Open for Sequential {
+    fn open(segment: SegmentId, _pages: u32, chosen: Policy) -> Option<Result<Self, Refusal>> {
+        let (manager, window) = chosen.sequential()?;
+        let longest = WINDOW_LIMIT.as_nanos();
+        if matches!(window, Window::Nanos(nanos) if u128::from(nanos) > longest) {
+            let why =
+                format!("a window lasts {WINDOW_LIMIT:?} at most: everybody else waits for it");
+            return Some(Err(Refusal::Invalid(why)));
+        }
+        Some(Ok(Self {
             rules: Rules {
                 segment,
                 manager,
@@ -80,9 +90,11 @@ impl Sequential {
             libraries: BTreeMap::new(),
             pin_jobs: BTreeMap::new(),
             prefetch: Prefetch::default(),
-        }
+        }))
     }
+}
 
+impl Sequential {
     /// Opens one page, works on it, and settles what the work leaves behind.
     fn at<T>(
         &mut self,
@@ -130,51 +142,8 @@ impl Sequential {
         }
     }
 
-    pub(super) fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
-        if self.at(cx, page, |desk| desk.fault(who.mapping, access)) {
-            self.walk(cx, who, page, access);
-        }
-    }
-
-    pub(super) fn letter(
-        &mut self,
-        cx: &mut Cx<'_>,
-        from: NodeId,
-        page: PageIndex,
-        letter: Letter,
-    ) {
-        match letter {
-            Letter::Ask(ask) if self.goes_to_library(&ask) => {
-                if cx.home(self.rules.segment) == cx.me() {
-                    self.library_ask(cx, page, ask.waiter);
-                } else {
-                    cx.emit(Event::Stale {});
-                }
-            }
-            Letter::Served(served) => {
-                self.library_served(cx, from, page, served.request, served.clock);
-            }
-            letter => self.at(cx, page, |desk| desk.letter(from, letter)),
-        }
-    }
-
-    pub(super) fn due(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
-        self.library_due(cx, page);
-        // Most timers are those of wishes fulfilled long ago.
-        if self
-            .pages
-            .get(page)
-            .is_some_and(|page| page.own.busy().is_some())
-        {
-            self.at(cx, page, |desk| desk.due());
-        }
-    }
-
-    pub(super) fn use_confirmed(&mut self, cx: &mut Cx<'_>, page: PageIndex, used: bool) {
-        self.at(cx, page, |desk| desk.use_confirmed(used));
-    }
-
-    pub(super) fn unmapped(&mut self, mapping: MappingId) {
+    /// A mapping is gone: no thread waits in it.
+    fn unmapped(&mut self, mapping: MappingId) {
         for page in self.pages.pages_mut() {
             if let Some(busy) = page.own.busy_if_any() {
                 busy.more.faults.retain(|(waiting, _)| *waiting != mapping);
@@ -186,27 +155,8 @@ impl Sequential {
         self.prefetch.unmapped(mapping);
     }
 
-    pub(super) fn forsake(&mut self, cx: &mut Cx<'_>, page: PageIndex, patience: Duration) {
-        self.at(cx, page, |desk| desk.forsake(patience));
-    }
-
-    pub(super) fn watch(&mut self, cx: &mut Cx<'_>, ticket: Ticket, page: PageIndex) {
-        self.at(cx, page, |desk| desk.watch(ticket));
-    }
-
-    pub(super) fn cancel(&mut self, ticket: Ticket) -> bool {
-        let mut had = self.pin_jobs.remove(&ticket).is_some();
-        for page in self.pages.pages_mut() {
-            if let Some(busy) = page.own.busy_if_any() {
-                had |= busy.more.watchers.contains(&ticket);
-                busy.more.watchers.retain(|watcher| *watcher != ticket);
-                busy.more.pinning.retain(|waiting| *waiting != ticket);
-            }
-        }
-        had
-    }
-
-    pub(super) fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) {
+    /// A process is gone, with its pins.
+    fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) {
         self.pin_jobs.retain(|_, job| job.client != client);
         self.prefetch.client_gone(client);
         let pinned = self.pages_where(|page| {
@@ -219,14 +169,15 @@ impl Sequential {
         }
     }
 
-    pub(super) fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+    fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.library_forget(cx, node);
         for page in self.pages_where(|_| true) {
             self.at(cx, page, |desk| desk.member_gone(node));
         }
     }
 
-    pub(super) fn expelled(&mut self, cx: &mut Cx<'_>) {
+    /// This node is no member any more: nothing of the pages here is true.
+    fn expelled(&mut self, cx: &mut Cx<'_>) {
         self.libraries.clear();
         self.prefetch = Prefetch::default();
         for page in self.pages_where(|_| true) {
@@ -234,8 +185,120 @@ impl Sequential {
         }
     }
 
-    pub(super) fn hand_over(&mut self, cx: &mut Cx<'_>, to: NodeId, burst: usize) -> usize {
+    fn page_due(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
+        self.library_due(cx, page);
+        // Most timers are those of wishes fulfilled long ago.
+        if self
+            .pages
+            .get(page)
+            .is_some_and(|page| page.own.busy().is_some())
+        {
+            self.at(cx, page, |desk| desk.due());
+        }
+    }
+
+    fn pages_where(&self, pick: impl Fn(&Page) -> bool) -> Vec<PageIndex> {
+        self.pages
+            .iter()
+            .filter(|(_, page)| pick(page))
+            .map(|(index, _)| index)
+            .collect()
+    }
+
+    fn timer(&self, page: PageIndex) -> Timer {
+        Timer::Subject(self.rules.subject(page))
+    }
+}
+
+impl Hooks for Sequential {
+    fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
+        if self.at(cx, page, |desk| desk.fault(who.mapping, access)) {
+            self.walk(cx, who, page, access);
+        }
+    }
+
+    fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: PageRequest) {
+        let (ticket, client) = who;
+        match request {
+            PageRequest::Watch(page) => return self.at(cx, page, |desk| desk.watch(ticket)),
+            PageRequest::Pin(first, count) => return self.pin(cx, who, first, count),
+            PageRequest::Unpin(first, count) => self.unpin(cx, client, first, count),
+            PageRequest::Advise(first, count, advice, mapping) => {
+                self.advise(cx, (client, mapping), (first, count), advice);
+            }
+        }
+        cx.reply(ticket, Reply::Done);
+    }
+
+    fn message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
+        let Addressee::Subject(Subject::Page { page, .. }) = message.addressee() else {
+            return cx.emit(Event::Stale {});
+        };
+        match message {
+            Message::Ask(ask) if self.goes_to_library(&ask) => {
+                if cx.home(self.rules.segment) == cx.me() {
+                    self.library_ask(cx, page, ask.waiter);
+                } else {
+                    cx.emit(Event::Stale {});
+                }
+            }
+            Message::Served(served) => {
+                self.library_served(cx, from, page, served.request, served.clock);
+            }
+            message => self.at(cx, page, |desk| desk.message(from, message)),
+        }
+    }
+
+    fn due(&mut self, cx: &mut Cx<'_>, due: Due) {
+        match due {
+            Due::Page(page, patience) => {
+                if let Some(patience) = patience {
+                    self.at(cx, page, |desk| desk.forsake(patience));
+                }
+                self.page_due(cx, page);
+            }
+            Due::Ahead => self.look_ahead(cx),
+            // Armed by no page.
+            Due::Segment => {}
+        }
+    }
+
+    fn found(&mut self, cx: &mut Cx<'_>, page: PageIndex, found: Found) {
+        if let Found::Used(used) = found {
+            self.at(cx, page, |desk| desk.use_confirmed(used));
+        }
+    }
+
+    fn gone(&mut self, cx: &mut Cx<'_>, gone: Gone) {
+        match gone {
+            Gone::Mapping(mapping) => self.unmapped(mapping),
+            Gone::Client(client) => self.client_gone(cx, client),
+            Gone::Member(node) => self.member_gone(cx, node),
+            Gone::Membership => self.expelled(cx),
+        }
+    }
+
+    fn cancel(&mut self, ticket: Ticket) -> bool {
+        let mut had = self.pin_jobs.remove(&ticket).is_some();
+        for page in self.pages.pages_mut() {
+            if let Some(busy) = page.own.busy_if_any() {
+                had |= busy.more.watchers.contains(&ticket);
+                busy.more.watchers.retain(|watcher| *watcher != ticket);
+                busy.more.pinning.retain(|waiting| *waiting != ticket);
+            }
+        }
+        had
+    }
+
+    fn declare(&mut self, _: &[Reduction]) -> Result<(), Refusal> {
+        let why = "nodes accumulate in segments of policy release; in a sequential one use atomic \
+                   operations";
+        Err(Refusal::Invalid(why.into()))
+    }
+
+    fn hand_over(&mut self, cx: &mut Cx<'_>, to: NodeId, burst: usize) -> usize {
         let me = cx.me();
+        self.forsake_pins(cx);
         self.prefetch.errands.clear();
         // Nobody waits for our acknowledgement once we are gone: copies go first.
         for page in self.pages_where(|page| page.own.hint != me && page.rights > Rights::None) {
@@ -259,23 +322,17 @@ impl Sequential {
         owned.len() + passing + coming
     }
 
-    pub(super) fn legacy(&self, me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
+    fn legacy(&self, me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
         let elsewhere = self.pages.iter().filter(|(_, page)| page.own.hint != me);
         let known = elsewhere.map(|(index, page)| (index, page.own.version, page.own.hint));
         known.collect()
     }
 
-    pub(super) fn learn(
-        &mut self,
-        cx: &mut Cx<'_>,
-        page: PageIndex,
-        owner: NodeId,
-        version: Version,
-    ) {
+    fn learn(&mut self, cx: &mut Cx<'_>, page: PageIndex, owner: NodeId, version: Version) {
         self.at(cx, page, |desk| desk.learn_clock(owner, version));
     }
 
-    pub(super) fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {
+    fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {
         let count = |pick: &dyn Fn(&Page) -> bool| {
             self.pages.iter().filter(|(_, page)| pick(page)).count() as u64
         };
@@ -291,18 +348,6 @@ impl Sequential {
                 .map(|(index, page)| line(me, index, page))
                 .collect(),
         }
-    }
-
-    fn pages_where(&self, pick: impl Fn(&Page) -> bool) -> Vec<PageIndex> {
-        self.pages
-            .iter()
-            .filter(|(_, page)| pick(page))
-            .map(|(index, _)| index)
-            .collect()
-    }
-
-    fn timer(&self, page: PageIndex) -> Timer {
-        Timer::Subject(self.rules.subject(page))
     }
 }
 

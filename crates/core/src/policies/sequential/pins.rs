@@ -24,11 +24,10 @@ pub(super) struct PinJob {
 }
 
 impl Sequential {
-    pub(in super::super) fn pin(
+    pub(super) fn pin(
         &mut self,
         cx: &mut Cx<'_>,
-        ticket: Ticket,
-        client: ClientId,
+        (ticket, client): (Ticket, ClientId),
         first: PageIndex,
         count: PageCount,
     ) {
@@ -125,13 +124,13 @@ impl Sequential {
 
     /// This node leaves: whoever still waits for pages to pin would fetch them for
     /// ever, as they are handed over as soon as they come.
-    pub(in super::super) fn forsake_pins(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn forsake_pins(&mut self, cx: &mut Cx<'_>) {
         for (ticket, _) in std::mem::take(&mut self.pin_jobs) {
             cx.refuse(ticket, Refusal::NotMember);
         }
     }
 
-    pub(in super::super) fn unpin(
+    pub(super) fn unpin(
         &mut self,
         cx: &mut Cx<'_>,
         client: ClientId,

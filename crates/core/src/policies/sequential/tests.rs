@@ -26,6 +26,10 @@ const WHO: Who = Who {
     pages: 1,
 };
 
+fn watch(policy: &mut Sequential, cx: &mut Cx<'_>) {
+    policy.request(cx, (Ticket(1), WHO.client), PageRequest::Watch(PAGE));
+}
+
 fn segment() -> SegmentId {
     SegmentId::new(HOME, 1)
 }
@@ -64,7 +68,9 @@ impl Bench {
             epoch: 1,
             members: members.collect(),
         });
-        let policy = Sequential::new(segment(), Manager::Dynamic, Window::Nanos(0));
+        let (manager, window) = (Manager::Dynamic, Window::Nanos(0));
+        let chosen = Policy::Sequential { manager, window };
+        let policy = Sequential::open(segment(), 16, chosen).unwrap().unwrap();
         Self {
             shell,
             policy,
@@ -87,8 +93,8 @@ impl Bench {
         self.use_up();
     }
 
-    fn letter(&mut self, from: NodeId, letter: Letter) {
-        self.with(|policy, cx| policy.letter(cx, from, PAGE, letter));
+    fn message(&mut self, from: NodeId, message: Message) {
+        self.with(|policy, cx| policy.message(cx, from, message));
     }
 
     /// The thread that waited runs at once.
@@ -124,7 +130,7 @@ impl Bench {
             version,
             contents,
         };
-        self.letter(HOME, Letter::Data(data));
+        self.message(HOME, Message::Data(data));
         self.use_up();
     }
 
@@ -138,7 +144,7 @@ impl Bench {
             awaiting,
             ..crate::ownership::grant(subject, self.request(), self.version().next())
         };
-        self.letter(HOME, Letter::Pass(pass));
+        self.message(HOME, Message::Pass(pass));
         self.use_up();
     }
 
@@ -159,7 +165,7 @@ impl Bench {
             hops: 0,
             by_library: false,
         };
-        self.letter(OTHER, Letter::Ask(ask));
+        self.message(OTHER, Message::Ask(ask));
     }
 }
 
@@ -227,7 +233,7 @@ const STATES: &[Step] = &[
     ("owner, writing", writing),
     ("owner, reading alone", |bench| {
         writing(bench);
-        bench.with(|policy, cx| policy.watch(cx, Ticket(1), PAGE));
+        bench.with(|policy, cx| watch(policy, cx));
     }),
     ("owner, reading with others", |bench| {
         writing(bench);
@@ -269,7 +275,7 @@ fn drop_copy(bench: &mut Bench) {
         version,
         writer: OTHER,
     };
-    bench.letter(HOME, Letter::Invalidate(invalidate));
+    bench.message(HOME, Message::Invalidate(invalidate));
 }
 
 /// Every event.
@@ -291,7 +297,7 @@ const EVENTS: &[Step] = &[
             segment: segment(),
             page: PAGE,
         };
-        bench.letter(OTHER, Letter::PassAck(PassAck { subject, version }));
+        bench.message(OTHER, Message::PassAck(PassAck { subject, version }));
     }),
     ("invalidate", drop_copy),
     ("old invalidate", |bench| {
@@ -302,7 +308,7 @@ const EVENTS: &[Step] = &[
             version,
             writer: OTHER,
         };
-        bench.letter(HOME, Letter::Invalidate(invalidate));
+        bench.message(HOME, Message::Invalidate(invalidate));
     }),
     ("invalidate-ack", |bench| {
         let version = bench.version();
@@ -311,11 +317,11 @@ const EVENTS: &[Step] = &[
             page: PAGE,
             version,
         };
-        bench.letter(OTHER, Letter::InvalidateAck(ack));
+        bench.message(OTHER, Message::InvalidateAck(ack));
     }),
     ("time passes", |bench| {
         bench.now = bench.now + Duration::from_millis(20);
-        bench.with(|policy, cx| policy.due(cx, PAGE));
+        bench.with(|policy, cx| policy.due(cx, Due::Page(PAGE, None)));
     }),
 ];
 

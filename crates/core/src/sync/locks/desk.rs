@@ -1,17 +1,17 @@
 //! One lock: what is done about its token and its queue.
 
-use super::{Lock, Times};
+use super::{Granted, Lock};
+use crate::continuation::Continuation;
 use crate::effect::{Effect, Reply};
 use crate::event::Event;
 use crate::membership::Forsaken;
 use crate::ownership::{ASTRAY, Found, Route, acknowledge, grant};
 use crate::patience::Awaited;
-use crate::policies::{After, Release};
+use crate::policies::SyncHooks;
 use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::peer::{
-    Access, Acquire, Ask, Grant, Located, Lost, Message, News, Pass, Refusal, Spare, Subject,
-    Waiter,
+    Access, Acquire, Ask, Grant, Located, Lost, Message, Pass, Refusal, Spare, Subject, Waiter,
 };
 use pagemesh_wire::{NodeId, SyncKey, Version};
 
@@ -23,8 +23,8 @@ pub(super) struct Desk<'a, 'b> {
     pub(super) cx: &'a mut Cx<'b>,
     pub(super) key: SyncKey,
     pub(super) lock: &'a mut Lock,
-    /// Who keeps the order of accesses to the segment, if the lock does.
-    pub(super) order: Option<&'a mut Release>,
+    /// What the policy of the segment lets ride on its locks, if it does.
+    pub(super) sync: Option<&'a mut dyn SyncHooks>,
 }
 
 impl Desk<'_, '_> {
@@ -47,9 +47,9 @@ impl Desk<'_, '_> {
 
     fn submit(&mut self, waiter: Waiter) {
         let subject = self.subject();
-        if let Some(order) = &self.order {
-            let times = &mut self.lock.own.busy_mut().more.times;
-            times.insert(waiter.node, order.time());
+        if let Some(sync) = &self.sync {
+            let requests = &mut self.lock.own.busy_mut().more.requests;
+            requests.insert(waiter.node, sync.request());
         }
         if self.lock.own.hint == self.cx.me() {
             self.lock.own.enqueue(waiter);
@@ -90,11 +90,14 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// Somebody wishes for the token, and says what it knows.
+    /// A request for the token, with something for the policy of the segment.
     pub(super) fn acquire(&mut self, acquire: &Acquire) {
-        if self.order.is_some() && acquire.ask.waiter.node != self.cx.me() {
-            let times = &mut self.lock.own.busy_mut().more.times;
-            times.insert(acquire.ask.waiter.node, acquire.time.clone());
+        if acquire.payload.len() > Acquire::PAYLOAD {
+            return self.cx.emit(Event::Malformed {});
+        }
+        if self.sync.is_some() && acquire.ask.waiter.node != self.cx.me() {
+            let requests = &mut self.lock.own.busy_mut().more.requests;
+            requests.insert(acquire.ask.waiter.node, acquire.payload.clone());
         }
         self.asked(&acquire.ask);
     }
@@ -141,30 +144,36 @@ impl Desk<'_, '_> {
         let granted = self.lock.own.busy_mut().more.granted.clone();
         let message = match granted {
             Some(granted) => {
-                let (news, times) = *granted;
-                Message::Grant(Grant { pass, news, times })
+                let (payload, waiting) = *granted;
+                Message::Grant(Grant {
+                    pass,
+                    payload,
+                    waiting,
+                })
             }
             None => Message::Pass(pass),
         };
         self.cx.send(to, message);
     }
 
-    pub(super) fn pass_arrived(&mut self, from: NodeId, pass: &Pass, with: Option<(News, Times)>) {
+    pub(super) fn pass_arrived(&mut self, from: NodeId, pass: &Pass, with: Option<Granted>) {
         if !self.lock.own.accept(self.cx, from, pass) {
             self.cx.emit(Event::Stale {});
             return;
         }
         self.cx.emit(Event::TokenArrived { key: self.key });
         self.lock.recovered |= pass.recovered;
-        if let Some((news, times)) = with
-            && let Some(order) = &mut self.order
+        if let Some((payload, waiting)) = with
+            && let Some(sync) = &mut self.sync
         {
             let more = &mut self.lock.own.busy_mut().more;
-            for (node, time) in times {
-                more.times.entry(node).or_insert(time);
+            for (node, request) in waiting {
+                if request.len() <= Acquire::PAYLOAD {
+                    more.requests.entry(node).or_insert(request);
+                }
             }
-            let after = After::Lend(self.key);
-            self.lock.uninformed = !order.acquire(self.cx, from, &news, after);
+            let then = Continuation::Lend(self.key);
+            self.lock.uninformed = !sync.acquire(self.cx, from, &payload, then);
         }
         self.arrived();
         acknowledge(self.cx, from, pass);
@@ -267,17 +276,19 @@ impl Desk<'_, '_> {
 
     /// A release towards another node: what it must know goes with the token (T13).
     fn prepare_payload(&mut self, to: NodeId, pass: &Pass) {
-        let Some(order) = &mut self.order else { return };
+        let Some(sync) = &mut self.sync else { return };
         let more = &mut self.lock.own.busy_mut().more;
-        let known = more.times.remove(&to).unwrap_or_default();
+        let request = more.requests.remove(&to).unwrap_or_default();
+        let mut room = Grant::WAITING_BYTES;
         let next = pass.queue.iter().filter_map(|waiter| {
-            let time = more.times.get(&waiter.node)?;
-            Some((waiter.node, time.clone()))
+            let request = more.requests.get(&waiter.node)?;
+            room = room.checked_sub(request.len())?;
+            Some((waiter.node, request.clone()))
         });
-        let times: Times = next.take(Grant::TIMES).collect();
-        let news = order.release(self.cx, to, &known);
-        order.attach(self.cx, to, &news);
-        more.granted = Some(Box::new((news, times)));
+        let waiting: Vec<_> = next.take(Grant::WAITING).collect();
+        let payload = sync.release(self.cx, to, &request);
+        let says = !payload.is_empty() || !waiting.is_empty();
+        more.granted = says.then(|| Box::new((payload, waiting)));
     }
 
     pub(super) fn hand_over(&mut self) {
@@ -340,10 +351,10 @@ impl Desk<'_, '_> {
         self.lock.own.regain(self.cx, Version(last.0 + REMADE));
         self.lock.recovered = true;
         self.cx.emit(Event::LockRecovered { key: self.key });
-        if let Some(order) = &mut self.order {
-            // Who had the token before cannot be asked what happened.
+        if let Some(sync) = &mut self.sync {
+            // The last holder of the token cannot be asked what happened.
             self.lock.uninformed = true;
-            order.hear_everybody(self.cx, After::Lend(self.key));
+            sync.acquire_from_all(self.cx, Continuation::Lend(self.key));
         }
         self.serve();
     }

@@ -62,7 +62,7 @@ fn sends_before_it_answers(effects: &[Effect]) {
 fn departs_first(effects: &[Effect]) {
     let departs = |effect: &Effect| {
         matches!(effect, Effect::Send { message, .. }
-            if matches!(&**message, Message::Reply { body: peer::Reply::Depart { .. }, .. }))
+            if matches!(&**message, Message::Reply { body: peer::Reply::Depart(_), .. }))
     };
     let sends = |effect: &Effect| {
         let diffs = matches!(effect, Effect::Diffs(DiffWork::Send { .. }));

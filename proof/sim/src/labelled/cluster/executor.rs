@@ -3,7 +3,7 @@
 use super::{Cluster, Event, Thread, address, address_host};
 use crate::labelled::memory::{Check, Memory, Tail};
 use crate::labelled::program::Step;
-use crate::network::{Fate, kind};
+use crate::network::{Fate, kind, legible};
 use pagemesh_core::{
     Afterwards, At, DiffBatch, DiffExecutor, DiffWork, Effect, EffectExecutor, Event as Seen,
     Input, Next, Reclaimed, Reply, Rights, Source, Time,
@@ -11,7 +11,7 @@ use pagemesh_core::{
 use pagemesh_wire::header::Header;
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::notice::Notice;
-use pagemesh_wire::peer::{DiffName, Diffs, Message, Refusal, Rule, Spread};
+use pagemesh_wire::peer::{DiffName, Diffs, Message, Policy, Refusal, Rule, Spread};
 use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId, SyncKey, Ticket, VectorTime};
 use std::net::SocketAddr;
 
@@ -189,7 +189,9 @@ impl DiffExecutor for Executor<'_> {
         let cluster = &mut *self.cluster;
         let unasked = u64::from(batch.request.0 == 0);
         cluster.sighted.pushed += unasked;
-        cluster.sighted.regular += unasked * u64::from(cluster.spread == Spread::Lazy);
+        let spread = Spread::Lazy;
+        let lazy = cluster.policy == Policy::Release { spread };
+        cluster.sighted.regular += unasked * u64::from(lazy);
         let template = Diffs {
             segment: batch.segment,
             request: batch.request,
@@ -229,7 +231,7 @@ impl Cluster {
         bytes.extend_from_slice(behind);
         self.sighted.datagrams += 1;
         let to = usize::from(address_host(address));
-        self.note(host, || format!("-> h{} {message:?}", to + 1));
+        self.note(host, || format!("-> h{} {}", to + 1, legible(message)));
         let source = self::address(host);
         if let Fate::Arrives(first, second) = self.network.fate(self.now, host, to, kind(message)) {
             for delay in [Some(first), second].into_iter().flatten() {

@@ -6,9 +6,15 @@ use crate::labelled::program::{After, Part, Shape, Step};
 use crate::network::Weather;
 use crate::plan::{Profile, pace, weather};
 use pagemesh_core::{Pace, Time};
-use pagemesh_wire::peer::Spread;
+use pagemesh_wire::peer::{Policy, Spread};
 #[cfg(test)]
 use std::time::Duration;
+
+/// Most programs that are not drawn run under this policy.
+#[cfg(test)]
+const LAZY: Policy = Policy::Release {
+    spread: Spread::Lazy,
+};
 
 /// What is run.
 pub(in crate::labelled) struct Plan {
@@ -20,7 +26,7 @@ pub(in crate::labelled) struct Plan {
     pub(super) weather: Weather,
     /// Which host creates the segment.
     pub(super) home: usize,
-    pub(super) spread: Spread,
+    pub(super) policy: Policy,
     /// Something hangs if it takes longer.
     pub(super) patience: Time,
 }
@@ -45,7 +51,9 @@ impl Plan {
         let programs = (0..threads.len()).map(|thread| shape.program(dice, thread));
         Self {
             programs: programs.collect(),
-            spread: *dice.pick(&[Spread::Lazy, Spread::Eager, Spread::Hybrid]),
+            policy: Policy::Release {
+                spread: *dice.pick(&[Spread::Lazy, Spread::Eager, Spread::Hybrid]),
+            },
             threads,
             shape,
             pace,
@@ -61,7 +69,7 @@ impl Plan {
     #[cfg(test)]
     pub(in crate::labelled) fn of_phases(dice: &mut Dice, profile: Profile) -> Self {
         let mut plan = Self::drawn(dice, profile);
-        plan.spread = Spread::Lazy;
+        plan.policy = LAZY;
         plan.shape = Shape::new(dice, plan.threads.len());
         plan.shape.reduces = false;
         plan.shape.phases = 40;
@@ -74,12 +82,27 @@ impl Plan {
         plan
     }
 
+    /// A program of phases that takes no lock, under the policy that is an example.
+    #[cfg(test)]
+    pub(in crate::labelled) fn of_broadcast(dice: &mut Dice, profile: Profile) -> Self {
+        let mut plan = Self::of_phases(dice, profile);
+        plan.policy = Policy::Numbered(1);
+        plan.shape.sections = 0;
+        plan.shape.announced = 0;
+        // It forgets nothing.
+        plan.pace.notices = u32::MAX;
+        let shape = &plan.shape;
+        let threads = 0..plan.threads.len();
+        plan.programs = threads.map(|thread| shape.program(dice, thread)).collect();
+        plan
+    }
+
     /// Two hosts that take turns with a lock every few seconds, for so many days, and
     /// never reach a barrier.
     #[cfg(test)]
     pub(in crate::labelled) fn of_locks(dice: &mut Dice, days: u64) -> Self {
         let mut plan = Self::drawn(dice, Profile::Calm);
-        plan.spread = Spread::Lazy;
+        plan.policy = LAZY;
         plan.threads = vec![0, 1];
         plan.shape = Shape::new(dice, 2);
         plan.shape.locks = 1;

@@ -6,7 +6,7 @@ use crate::labelled::program::{NUMBERS, Step};
 use pagemesh_core::{Input, Request, Time};
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::lockword::LockWord;
-use pagemesh_wire::peer::{Access, Call, Credentials, Kind, Merge, Policy, Reduction, SegmentSpec};
+use pagemesh_wire::peer::{Access, Call, Credentials, Kind, Merge, Reduction, SegmentSpec};
 use pagemesh_wire::{ByteLen, PAGE_SIZE, PageCount, PageIndex, SegmentId, SyncKey, Ticket};
 
 impl Cluster {
@@ -51,9 +51,7 @@ impl Cluster {
         let spec = SegmentSpec {
             size: ByteLen((self.shape.pages * PAGE_SIZE) as u64),
             mode: 0o600,
-            policy: Policy::Release {
-                spread: self.spread,
-            },
+            policy: self.policy,
         };
         let creates = self.threads[thread].host == self.home;
         let request = Request::Open {
@@ -165,7 +163,7 @@ impl Cluster {
                 let passed = self.threads[thread].barriers;
                 self.golden.arrive(passed, host);
                 let key = self.key(host, 1000);
-                let call = Call::Barrier { key, parties };
+                let call = Call::barrier(key, parties);
                 return self.ask(thread, Request::Call { to: None, call });
             }
             Step::Leave => {

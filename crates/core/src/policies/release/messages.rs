@@ -1,31 +1,51 @@
-//! What is said about segments of policy `release`: who wrote which pages
-//! when, and what changed in them.
+//! What the policy says to itself on other nodes: bodies of
+//! [`Message::Policy`](pagemesh_wire::peer::Message::Policy), of
+//! [`Call::Policy`](pagemesh_wire::peer::Call::Policy) and of what rides on locks and barriers.
+//!
+//! A request for a lock says a [`VectorTime`]. Grants, arrivals and departures say [`News`].
 
-use super::{Ask, Contents, Pass};
-use crate::{NodeId, PageIndex, RequestId, SegmentId, VectorTime};
+use pagemesh_wire::peer::{Contents, DiffName, Diffs, Payload};
+use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId, VectorTime};
 use serde::{Deserialize, Serialize};
 
-/// When modifications travel in a segment of policy `release`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub enum Spread {
-    /// When somebody touches the page who must see them (T6, T8).
-    #[default]
-    Lazy,
-    /// At every release, to whoever holds the page (T20).
-    Eager,
-    /// Small ones together with the notice that there are any (TB4).
-    Hybrid,
+/// One message of the policy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Body {
+    /// See [`Inquire`].
+    Inquire(Inquire),
+    /// See [`Told`].
+    Told(Told),
+    /// See [`Fetch`].
+    Fetch(Fetch),
+    /// See [`Base`].
+    Base(Base),
+    /// See [`Want`].
+    Want(Want),
+    /// See [`Absent`].
+    Absent(Absent),
+    /// See [`Full`].
+    Full(Full),
 }
 
-impl Spread {
-    /// As people write it.
+impl Body {
+    /// Its name, for people and for scenarios.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
-            Self::Lazy => "lazy",
-            Self::Eager => "eager",
-            Self::Hybrid => "hybrid",
+            Self::Inquire(_) => "Inquire",
+            Self::Told(_) => "Told",
+            Self::Fetch(_) => "Fetch",
+            Self::Base(_) => "Base",
+            Self::Want(_) => "Want",
+            Self::Absent(_) => "Absent",
+            Self::Full(_) => "Full",
         }
+    }
+
+    /// Reads what a peer sent; none if it is no message of this policy.
+    #[must_use]
+    pub fn read(payload: &Payload) -> Option<Self> {
+        payload.read()
     }
 }
 
@@ -88,36 +108,9 @@ impl News {
     pub const WEIGHT: usize = 6 * 1024;
 }
 
-/// A wish for the token of a lock whose segment has policy `release`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Acquire {
-    /// The wish.
-    pub ask: Ask,
-    /// What its node knows already.
-    pub time: VectorTime,
-}
-
-/// A token passes, with what its receiver must know (T5).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Grant {
-    /// The token.
-    pub pass: Pass,
-    /// What happened before.
-    pub news: News,
-    /// What those know who wait next, as far as there was room for it.
-    pub times: Vec<(NodeId, VectorTime)>,
-}
-
-impl Grant {
-    /// How many times travel at most.
-    pub const TIMES: usize = 4;
-}
-
 /// Whose time is this, and what happened since?
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Inquire {
-    /// In which segment.
-    pub segment: SegmentId,
     /// Echoed in [`Told`].
     pub request: RequestId,
     /// What the sender knows.
@@ -130,8 +123,6 @@ pub struct Inquire {
 /// Answers an [`Inquire`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Told {
-    /// In which segment.
-    pub segment: SegmentId,
     /// As in the question.
     pub request: RequestId,
     /// The goal is all that the sender knows.
@@ -141,8 +132,6 @@ pub struct Told {
 /// Somebody needs the contents of a page to start from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fetch {
-    /// Of which segment.
-    pub segment: SegmentId,
     /// Which page.
     pub page: PageIndex,
     /// Who needs it; not the sender if this was sent on.
@@ -158,8 +147,6 @@ pub struct Fetch {
 /// The contents of a page, or the news that there are none here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Base {
-    /// Of which segment.
-    pub segment: SegmentId,
     /// Which page.
     pub page: PageIndex,
     /// The request it answers.
@@ -171,23 +158,10 @@ pub struct Base {
     pub applied: VectorTime,
 }
 
-/// Names what one node changed in one page in one interval.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct DiffName {
-    /// Which page of the segment.
-    pub page: PageIndex,
-    /// Who changed it.
-    pub node: NodeId,
-    /// In which of its intervals.
-    pub interval: u64,
-}
-
 /// A wish for diffs. Whoever has none of them says so with [`Absent`]. With request 0 it wishes
 /// for none: these came before they were asked for, and have been used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Want {
-    /// Of which segment.
-    pub segment: SegmentId,
     /// Echoed.
     pub request: RequestId,
     /// Which; at most [`Want::LIMIT`].
@@ -195,37 +169,13 @@ pub struct Want {
 }
 
 impl Want {
-    /// Diffs in one wish: at their largest they fill nine datagrams.
-    pub const LIMIT: usize = 24;
-}
-
-/// Some diffs. Behind the message stand their encodings, one after the other.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Diffs {
-    /// Of which segment.
-    pub segment: SegmentId,
-    /// The wish; zero when nobody asked.
-    pub request: RequestId,
-    /// Which, and how many bytes each has.
-    pub diffs: Vec<(DiffName, u16)>,
-}
-
-impl Diffs {
-    /// Bytes of all encodings.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.diffs
-            .iter()
-            .map(|(_, bytes)| usize::from(*bytes))
-            .sum()
-    }
+    /// Diffs in one request.
+    pub const LIMIT: usize = Diffs::LIMIT;
 }
 
 /// The sender does not have these diffs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Absent {
-    /// Of which segment.
-    pub segment: SegmentId,
     /// The wish.
     pub request: RequestId,
     /// Which.
@@ -234,7 +184,17 @@ pub struct Absent {
     pub floor: VectorTime,
 }
 
-/// A step of the garbage collection of one segment (T16), as a call of its home.
+/// To the home: the sender holds more than it should, it is time to collect.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Full {
+    /// The floor the sender knows.
+    pub floor: VectorTime,
+    /// It is about to leave, and is to keep nothing.
+    pub leaving: bool,
+}
+
+/// A step of the garbage collection of one segment (T16), as a call of its home. The answer to the
+/// first is a [`VectorTime`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Collect {
     /// How far are you?
@@ -244,7 +204,7 @@ pub enum Collect {
         /// What will be collected.
         time: VectorTime,
         /// Who may be a keeper of pages.
-        keepers: crate::NodeSet,
+        keepers: NodeSet,
     },
     /// Everybody has reached this: forget it.
     Drop {
@@ -252,3 +212,6 @@ pub enum Collect {
         time: VectorTime,
     },
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+use super::*;
+use pagemesh_wire::VectorTime;
+use std::fmt::Write as _;
+
+fn time() -> VectorTime {
+    VectorTime::from_iter([(NodeId(1), 2), (NodeId(2), 300)])
+}
+
+fn news() -> News {
+    let time = |node, index| VectorTime::from_iter([(NodeId(node), index)]);
+    News {
+        floor: time(1, 300),
+        goal: time(1, 303),
+        records: vec![IntervalRecord {
+            node: NodeId(1),
+            index: 302,
+            time: time(3, 7),
+            pages: vec![PageRun {
+                first: PageIndex(3),
+                count: 200,
+            }],
+        }],
+    }
+}
+
+/// One of each, in order.
+fn bodies() -> Vec<Body> {
+    let (request, page) = (RequestId(300), PageIndex(3));
+    let diffs = vec![DiffName {
+        page,
+        node: NodeId(1),
+        interval: 302,
+    }];
+    let (reader, contents) = (NodeId(2), Contents::Bytes);
+    let (time, news) = (time(), news());
+    let (epoch, hops, leaving) = (5, 1, true);
+    let (floor, applied) = (time.clone(), time.clone());
+    vec![
+        Body::Inquire(Inquire {
+            request,
+            time,
+            epoch,
+        }),
+        Body::Told(Told { request, news }),
+        Body::Fetch(Fetch {
+            page,
+            reader,
+            request,
+            floor: floor.clone(),
+            hops,
+        }),
+        Body::Base(Base {
+            page,
+            request,
+            contents,
+            applied,
+        }),
+        Body::Want(Want {
+            request,
+            diffs: diffs.clone(),
+        }),
+        Body::Absent(Absent {
+            request,
+            diffs,
+            floor: floor.clone(),
+        }),
+        Body::Full(Full { floor, leaving }),
+    ]
+}
+
+fn steps() -> [Collect; 3] {
+    let keepers = NodeSet::only(NodeId(2));
+    [
+        Collect::Know,
+        Collect::Reach {
+            time: time(),
+            keepers,
+        },
+        Collect::Drop { time: time() },
+    ]
+}
+
+fn hex(payload: &Payload) -> String {
+    let mut hex = String::new();
+    for byte in payload.bytes() {
+        write!(hex, "{byte:02x}").unwrap();
+    }
+    hex
+}
+
+#[test]
+fn golden_bytes() {
+    let bodies = bodies();
+    let said = bodies.iter().map(|body| (body.name(), Payload::of(body)));
+    let steps = steps();
+    let called = steps.iter().map(|step| ("Collect", Payload::of(step)));
+    let ride = [
+        ("News", Payload::of(&news())),
+        ("Time", Payload::of(&time())),
+    ];
+    let now: Vec<_> = said
+        .chain(called)
+        .chain(ride)
+        .map(|(name, payload)| format!("{name} {}", hex(&payload)))
+        .collect();
+    let fixed = [
+        "Inquire 00ac0202010202ac0205",
+        "Told 01ac020101ac020101af020101ae020103070103c801",
+        "Fetch 020302ac0202010202ac0201",
+        "Base 0303ac020202010202ac02",
+        "Want 04ac02010301ae02",
+        "Absent 05ac02010301ae0202010202ac02",
+        "Full 0602010202ac0201",
+        "Collect 00",
+        "Collect 0102010202ac020400",
+        "Collect 0202010202ac02",
+        "News 0101ac020101af020101ae020103070103c801",
+        "Time 02010202ac02",
+    ];
+    assert_eq!(now, fixed, "the bytes changed: raise PROTOCOL_VERSION");
+    for body in bodies {
+        assert_eq!(Body::read(&Payload::of(&body)), Some(body));
+    }
+}
+
+/// Every body has its row in docs/protocol.md, with its tag.
+#[test]
+fn the_bodies_are_described() {
+    let text = include_str!("../../../../../../docs/protocol.md");
+    for (tag, body) in bodies().iter().enumerate() {
+        let row = format!("| {tag} | `{}`", body.name());
+        assert!(text.contains(&row), "docs/protocol.md has no row {row}");
+    }
+}

@@ -1,0 +1,41 @@
+//! Diffs by name: what a node changed in a page. The drivers keep them, send them and read them; the
+//! policy of the segment says which.
+
+use crate::{NodeId, PageIndex, RequestId, SegmentId};
+use serde::{Deserialize, Serialize};
+
+/// Names what one node changed in one page in one interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DiffName {
+    /// Which page of the segment.
+    pub page: PageIndex,
+    /// Who changed it.
+    pub node: NodeId,
+    /// In which of its intervals.
+    pub interval: u64,
+}
+
+/// Some diffs. Behind the message stand their encodings, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Diffs {
+    /// Of which segment.
+    pub segment: SegmentId,
+    /// The wish; zero when nobody asked.
+    pub request: RequestId,
+    /// Which, and how many bytes each has.
+    pub diffs: Vec<(DiffName, u16)>,
+}
+
+impl Diffs {
+    /// Diffs that are sent at once: at their largest they fill nine datagrams.
+    pub const LIMIT: usize = 24;
+
+    /// Bytes of all encodings.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.diffs
+            .iter()
+            .map(|(_, bytes)| usize::from(*bytes))
+            .sum()
+    }
+}
