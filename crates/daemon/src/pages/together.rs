@@ -64,7 +64,8 @@ impl Pages {
     /// As [`Pages::evict`]. The pages are all kept, or none is.
     pub(crate) fn evict_run(&mut self, run: &Run, keep: bool, tally: &mut Tally) {
         // What a daemon before may have done by half, or has no frame, needs a closer look.
-        if self.again || !self.waiting.is_empty() {
+        let given_back = self.segments.is_given_back(run.first.0);
+        if self.again || given_back || !self.waiting.is_empty() {
             return run.pages().for_each(|at| self.evict(at, keep, tally));
         }
         if keep {

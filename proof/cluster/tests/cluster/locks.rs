@@ -163,7 +163,9 @@ fn a_process_takes_a_lock_so_often_and_no_oftener_without_its_daemon() {
     let turns = (0..2 * LOCAL_TURNS).take_while(takes).count();
     cluster.signal(0, Signal::CONT).unwrap();
     assert_eq!(turns, LOCAL_TURNS as usize);
-    for lock in [&other, &greedy, &other] {
+    // First who gave up: the daemon may have lent it the lock since, and its next words give
+    // that back.
+    for lock in [&greedy, &other, &greedy] {
         let guard = lock.lock_timeout(PATIENCE).unwrap();
         assert!(!guard.recovered());
     }
