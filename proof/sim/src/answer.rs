@@ -54,7 +54,7 @@ impl World {
             .tickets
             .remove(&ticket)
             .expect("was there three lines ago");
-        self.golden.unwatch(ticket);
+        self.checkers.golden.unwatch(ticket);
         if asked.orphan {
             Ok(())
         } else {
@@ -77,7 +77,7 @@ impl World {
             Step::WatchBriefly(..) => self.rely_on_watch(id, ticket, &step),
             Step::TryConsume(number) => {
                 let lock = self.setting.queues[number].lock;
-                if let Some(key) = self.sync_key(id, lock) {
+                if let Some(key) = self.processes.sync_key(id, lock) {
                     self.release(id, key)?;
                 }
             }
@@ -90,8 +90,8 @@ impl World {
         let (Step::AskWatch(place, _) | Step::WatchBriefly(place, _)) = step else {
             return;
         };
-        if let Some((_, key)) = self.locate(id, *place) {
-            self.golden.watch(key, ticket);
+        if let Some((_, key)) = self.processes.locate(id, *place) {
+            self.checkers.golden.watch(key, ticket);
         }
     }
 
@@ -123,7 +123,7 @@ impl World {
                 self.opened_now(id, seg, name, &info)?;
             }
             (Step::Locked { lock, body, .. }, Reply::Locked { recovered }) => {
-                let key = self.sync_key(id, lock);
+                let key = self.processes.sync_key(id, lock);
                 self.acquired(id, key.expect("a lock that was asked for"), recovered)?;
                 self.enter(id, lock, body);
             }
@@ -171,7 +171,7 @@ impl World {
 
     /// The operation ends with the reply; the thread is woken by it.
     fn done_by_reply(&mut self, id: ThreadId) {
-        let wake = self.hosts[self.host_of(id)].plan.wake;
+        let wake = self.hosts[self.processes.host_of(id)].plan.wake;
         let pause = 200 + self.dice.below(wake);
         self.done_after(id, pause);
     }
@@ -200,7 +200,7 @@ impl World {
             // Whom one node knows another may not have heard of yet.
             (Step::Probe(_), Refusal::NodeGone(_)) => true,
             (_, Refusal::NodeGone(_)) => {
-                self.crashed || leaves || self.doomed.contains(&asked.host)
+                self.losses.crashed || leaves || self.losses.is_expected(asked.host)
             }
             _ => false,
         };
@@ -209,7 +209,7 @@ impl World {
             SensibleReply,
             "t{} on h{} asked {step:?} and is refused: {why}",
             id.0,
-            self.host_of(id) + 1
+            self.processes.host_of(id) + 1
         );
         self.done_by_reply(id);
         Ok(())
@@ -220,7 +220,7 @@ impl World {
     fn orphaned(&self, step: &Step, host: usize) -> Step {
         let mut again = step.clone();
         if let Step::Open { create, .. } = &mut again {
-            *create |= self.casualties && !self.doomed.contains(&host);
+            *create |= self.losses.casualties && !self.losses.is_expected(host);
         }
         again
     }
@@ -231,7 +231,7 @@ impl World {
             segment: info.id,
             mappings: Vec::new(),
         };
-        *self.opened_mut(id, seg) = Some(opened);
+        *self.processes.opened_mut(id, seg) = Some(opened);
         let thread = &self.processes.threads[id.0];
         if let State::Waiting {
             step: Step::Open {
@@ -268,7 +268,7 @@ impl World {
             Barrier,
             "t{} on h{} passes barrier {number} for the {mine}. time when {come} of {parties} have come",
             id.0,
-            self.host_of(id) + 1
+            self.processes.host_of(id) + 1
         );
         Ok(())
     }
@@ -277,7 +277,7 @@ impl World {
     fn consume_again(&mut self, id: ThreadId, number: usize) {
         let lock = self.setting.queues[number].lock;
         let again = vec![Step::TryConsume(number)];
-        let key = self.sync_key(id, lock);
+        let key = self.processes.sync_key(id, lock);
         let thread = &mut self.processes.threads[id.0];
         if thread.holds.is_some() && thread.holds == key {
             thread.steps.push_front(Step::TryConsume(number));
@@ -291,8 +291,12 @@ impl World {
     }
 
     fn pinned(&mut self, id: ThreadId, seg: usize, first: u32, count: u32) {
-        let host = self.host_of(id);
-        let Some(segment) = self.opened(id, Seg::Main(seg)).map(|opened| opened.segment) else {
+        let host = self.processes.host_of(id);
+        let Some(segment) = self
+            .processes
+            .opened(id, Seg::Main(seg))
+            .map(|opened| opened.segment)
+        else {
             return;
         };
         if self.hosts[host].leaves {
@@ -312,9 +316,9 @@ impl World {
 
     /// A host has left in order: its daemon ends.
     fn left(&mut self, id: ThreadId) {
-        let host = self.host_of(id);
+        let host = self.processes.host_of(id);
         self.log
             .note(self.now, host, Mark::Hand, [5; 3], || "has left".into());
-        self.departing.push((host, Life::Left));
+        self.reaction.departing.push((host, Life::Left));
     }
 }

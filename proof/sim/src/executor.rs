@@ -145,7 +145,7 @@ impl EffectExecutor for Executor<'_> {
             .map(world.now, mapping, key, rights)?;
         if !world.hosts[at].buried {
             world.check_single_writer(at, key)?;
-            world.golden.mapped(at, key, &words)?;
+            world.checkers.golden.mapped(at, key, &words)?;
         }
         self.wake_threads();
         Ok(())
@@ -186,7 +186,7 @@ impl EffectExecutor for Executor<'_> {
         let home_gone = self.world.is_home_gone(key.segment);
         let host = &self.world.hosts[self.at];
         ensure!(
-            home_gone || self.world.golden.may_be_lost(key) || host.buried || host.leaves,
+            home_gone || self.world.checkers.golden.may_be_lost(key) || host.buried || host.leaves,
             PageNotLost,
             "h{} cannot have {key} ({why}), though nobody who held it crashed",
             self.at + 1
@@ -270,22 +270,22 @@ impl EffectExecutor for Executor<'_> {
     }
 
     fn follow(&mut self, input: Input<'static>) {
-        self.world.answers.push(input);
+        self.world.reaction.answers.push(input);
     }
 
     fn before(&mut self, index: usize, rest: &[Effect]) -> Next {
         self.standing = Standing::of(&rest[0]);
-        self.answered = self.world.answers.len();
+        self.answered = self.world.reaction.answers.len();
         self.payload = self.hearing.page(index);
         match self.effort {
             Effort::Until { last, half } if index > last || (index == last && !half) => Next::Stop,
             Effort::All | Effort::Until { .. } => {
-                self.world.heard = self.hearing.ask(index);
+                self.world.reaction.heard = self.hearing.ask(index);
                 Next::Execute
             }
             Effort::Again { truly } => {
                 let done = index < truly && self.world.is_done(self.at, &rest[0]);
-                self.world.repeats = index < truly;
+                self.world.reaction.repeats = index < truly;
                 if done { Next::Skip } else { Next::Execute }
             }
         }
@@ -293,12 +293,16 @@ impl EffectExecutor for Executor<'_> {
 
     fn after(&mut self, index: usize) {
         let world = &mut *self.world;
-        world.repeats = false;
+        world.reaction.repeats = false;
         if matches!(self.effort, Effort::Until { last, .. } if last == index) {
             // The daemon is killed before it notes what it did.
-            world.answers.truncate(self.answered);
+            world.reaction.answers.truncate(self.answered);
         } else if let Some(recording) = &mut world.hosts[self.at].recording {
-            recording.done(index, self.standing, &world.answers[self.answered..]);
+            recording.done(
+                index,
+                self.standing,
+                &world.reaction.answers[self.answered..],
+            );
         }
     }
 }
@@ -315,28 +319,30 @@ impl World {
 
     /// A node tells something about itself.
     fn told(&mut self, at: usize, event: Event) -> Check {
-        self.hints.told(&event);
-        self.storms.told(at, &event)?;
+        self.checkers.told(at, &event)?;
         match event {
             Event::Owned { .. } if self.hosts[at].buried => Ok(()),
             Event::Owned {
                 segment,
                 page,
                 version,
-            } => self.golden.owned(at, PageKey { segment, page }, version),
+            } => self
+                .checkers
+                .golden
+                .owned(at, PageKey { segment, page }, version),
             Event::Admitted { node } => {
                 self.hosts[at].id = Some(node);
                 self.admitted(at);
                 Ok(())
             }
-            Event::LockRecovered { key } if self.somebody_left => {
+            Event::LockRecovered { key } if self.losses.somebody_left => {
                 // Its token was on its way to the node that left, marked or not.
                 self.processes.bequeathed.insert(key);
                 Ok(())
             }
             Event::Left { node } => {
-                self.somebody_left = true;
-                self.lines.gone(node);
+                self.losses.somebody_left = true;
+                self.checkers.lines.gone(node);
                 Ok(())
             }
             Event::Died { node } => {
@@ -345,7 +351,7 @@ impl World {
             }
             Event::Expelled {} => {
                 // Its last replies stand behind this event.
-                self.departing.push((at, Life::Crashed));
+                self.reaction.departing.push((at, Life::Crashed));
                 Ok(())
             }
             _ => Ok(()),

@@ -61,7 +61,7 @@ impl World {
     /// A node hears what came, and in some seeds the datagrams that wait behind it;
     /// then all effects are carried out.
     pub(crate) fn handle(&mut self, at: usize, pending: Pending) -> Check {
-        let mut effects = std::mem::take(&mut self.effects);
+        let mut effects = std::mem::take(&mut self.reaction.effects);
         let mut hearing = Hearing::default();
         let mut next = Some(pending);
         while let Some(pending) = next {
@@ -80,7 +80,7 @@ impl World {
             false => self.carry_out(at, &mut effects, &hearing),
         };
         effects.drain();
-        self.effects = effects;
+        self.reaction.effects = effects;
         self.meet_members(at);
         self.learn_ways(at);
         result?;

@@ -12,6 +12,7 @@ mod answer;
 mod campaign;
 mod canary;
 mod check;
+mod checkers;
 mod dice;
 mod executor;
 mod explore;

@@ -63,17 +63,18 @@ impl World {
             "is buried alive".into()
         });
         self.stats.buried_alive += 1;
-        self.casualties |= !self.doomed.contains(&at);
-        self.crashed = true;
+        self.losses.crash(at);
         for client in 0..self.processes.clients.len() {
             if self.processes.clients[client].host == at {
                 self.kill_client(client);
             }
         }
         self.hosts[at].buried = true;
-        self.lines.gone(node);
+        self.checkers.lines.gone(node);
         let hosts = &self.hosts;
-        self.golden.crashed(|key, words| is_kept(hosts, key, words));
+        self.checkers
+            .golden
+            .crashed(|key, words| is_kept(hosts, key, words));
     }
 
     /// A host vanishes with everything on it.
@@ -83,21 +84,22 @@ impl World {
         }
         self.log
             .note(self.now, at, Mark::Hand, [3; 3], || how.to_owned());
-        self.casualties |= !self.doomed.contains(&at);
-        self.crashed = true;
+        self.losses.crash(at);
         self.depart(at, Life::Crashed);
         let hosts = &self.hosts;
-        self.golden.crashed(|key, words| is_kept(hosts, key, words));
+        self.checkers
+            .golden
+            .crashed(|key, words| is_kept(hosts, key, words));
         Ok(())
     }
 
     /// A host dropped its contents of a page: after a crash they may have been the
     /// last. An older stash does not count: it is for somebody else.
     pub(crate) fn contents_dropped(&mut self, key: PageKey) {
-        if self.crashed {
+        if self.losses.crashed {
             let hosts = &self.hosts;
             let gone = |host: usize| hosts[host].life == Life::Crashed || hosts[host].buried;
-            self.golden.dropped(key, gone, |words| {
+            self.checkers.golden.dropped(key, gone, |words| {
                 let counts = |host: &&Host| host.life == Life::Up && !host.buried;
                 let mut up = hosts.iter().filter(counts);
                 up.any(|host| host.kernel.shows(key, words))
@@ -111,7 +113,7 @@ impl World {
         let Some(heir) = self.hosts.iter().position(|host| host.id == Some(to)) else {
             return;
         };
-        self.golden.passed(heir, key);
+        self.checkers.golden.passed(heir, key);
         self.contents_dropped(key);
     }
 
@@ -125,7 +127,7 @@ impl World {
         }
         self.processes.tickets.retain(|_, asked| asked.host != at);
         if let Some(node) = self.hosts[at].id {
-            self.lines.gone(node);
+            self.checkers.lines.gone(node);
         }
         let host = &mut self.hosts[at];
         host.life = how;
@@ -188,7 +190,7 @@ impl World {
     /// Whether the news of a token's return still waits for the node.
     pub(crate) fn return_under_way(&self, at: usize, key: SyncKey) -> bool {
         let returns = |input: &Input<'_>| matches!(input, Input::LockReturned { key: back, .. } if *back == key);
-        self.answers.iter().any(returns)
+        self.reaction.answers.iter().any(returns)
             || self.hosts[at]
                 .inbox
                 .iter()

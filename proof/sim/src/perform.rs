@@ -39,7 +39,7 @@ impl World {
                 }
             }
             Step::Store(place, value) => {
-                let value = value.unwrap_or_else(|| self.golden.fresh_value());
+                let value = value.unwrap_or_else(|| self.checkers.golden.fresh_value());
                 // A store that faults stores the same value when it is tried again.
                 self.store(id, place, value, Step::Store(place, Some(value)))?;
             }
@@ -65,7 +65,7 @@ impl World {
             Step::Locked { .. } | Step::Unlock(_) => self.perform_on_lock(id, step)?,
             Step::Barrier(number) => self.come_to_barrier(id, number, step),
             Step::TryConsume(queue) => self.try_consume(id, queue, step)?,
-            Step::Signal { cond, all } => match self.sync_key(id, cond) {
+            Step::Signal { cond, all } => match self.processes.sync_key(id, cond) {
                 Some(key) => {
                     self.call(id, Call::CondSignal { key, all }, step);
                 }
@@ -99,11 +99,11 @@ impl World {
 
     /// Loads; `None` if the thread had to stop, or cannot.
     fn load(&mut self, id: ThreadId, place: Place, step: &Step) -> Check<Option<u64>> {
-        let Some((mapping, key)) = self.locate(id, place) else {
+        let Some((mapping, key)) = self.processes.locate(id, place) else {
             self.done(id);
             return Ok(None);
         };
-        let host = self.host_of(id);
+        let host = self.processes.host_of(id);
         let Some(value) = self.hosts[host].kernel.load(mapping, key, place.word) else {
             self.stop_at(id, step.clone(), mapping, key, Access::Read)?;
             return Ok(None);
@@ -115,8 +115,9 @@ impl World {
             [id.0 as u64, key.segment.0, value],
             || format!("t{} {key}.{} is {value:#x}", id.0, place.word),
         );
-        self.golden.load(host, key, place.word, value)?;
-        self.witness(id, key, place.word, value, false);
+        self.checkers.golden.load(host, key, place.word, value)?;
+        let span = self.processes.span(id, self.now);
+        self.checkers.witness((key, place.word), value, false, span);
         let thread = &mut self.processes.threads[id.0];
         thread.last = value;
         thread.failed = false;
@@ -125,11 +126,11 @@ impl World {
 
     /// Stores, or stops the thread.
     fn store(&mut self, id: ThreadId, place: Place, value: u64, again: Step) -> Check {
-        let Some((mapping, key)) = self.locate(id, place) else {
+        let Some((mapping, key)) = self.processes.locate(id, place) else {
             self.done(id);
             return Ok(());
         };
-        let host = self.host_of(id);
+        let host = self.processes.host_of(id);
         if !self.hosts[host]
             .kernel
             .store(mapping, key, place.word, value)
@@ -143,8 +144,9 @@ impl World {
             [id.0 as u64, key.segment.0, value],
             || format!("t{} {key}.{} becomes {value:#x}", id.0, place.word),
         );
-        self.golden.store(host, key, place.word, value)?;
-        self.witness(id, key, place.word, value, true);
+        self.checkers.golden.store(host, key, place.word, value)?;
+        let span = self.processes.span(id, self.now);
+        self.checkers.witness((key, place.word), value, true, span);
         self.processes.threads[id.0].failed = false;
         self.done(id);
         Ok(())
@@ -158,14 +160,14 @@ impl World {
         delta: u64,
         step: Step,
     ) -> Check {
-        if let Some((_, key)) = self.locate(id, place) {
-            let now = self.golden.words(key)[place.word];
+        if let Some((_, key)) = self.processes.locate(id, place) {
+            let now = self.checkers.golden.words(key)[place.word];
             ensure!(
-                now == loaded || self.crashed,
+                now == loaded || self.losses.crashed,
                 MutualExclusion,
                 "t{} on h{} loaded {loaded} from {key}.{} under a lock, and now it is {now}",
                 id.0,
-                self.host_of(id) + 1,
+                self.processes.host_of(id) + 1,
                 place.word
             );
         }
@@ -176,7 +178,7 @@ impl World {
 /// Segments.
 impl World {
     fn perform_on_segment(&mut self, id: ThreadId, step: Step) {
-        let host = self.host_of(id);
+        let host = self.processes.host_of(id);
         match step {
             Step::Open {
                 name,
@@ -198,7 +200,7 @@ impl World {
             }
             Step::Map(seg) => self.map_segment(id, seg),
             Step::Unmap(seg) => {
-                let opened = self.opened_mut(id, seg).as_mut();
+                let opened = self.processes.opened_mut(id, seg).as_mut();
                 let mappings = opened.map(|opened| std::mem::take(&mut opened.mappings));
                 for mapping in mappings.unwrap_or_default() {
                     self.input(host, Input::Unmapped { mapping });
@@ -206,7 +208,7 @@ impl World {
             }
             Step::Close(seg) => {
                 let client = self.processes.clients[self.processes.threads[id.0].client].id;
-                if let Some(Opened { segment, .. }) = self.opened_mut(id, seg).take() {
+                if let Some(Opened { segment, .. }) = self.processes.opened_mut(id, seg).take() {
                     self.input(host, Input::Closed { segment, client });
                 }
             }
@@ -216,12 +218,12 @@ impl World {
     }
 
     fn map_segment(&mut self, id: ThreadId, seg: Seg) {
-        let host = self.host_of(id);
+        let host = self.processes.host_of(id);
         let client = self.processes.clients[self.processes.threads[id.0].client].id;
-        let Some(segment) = self.opened(id, seg).map(|opened| opened.segment) else {
+        let Some(segment) = self.processes.opened(id, seg).map(|opened| opened.segment) else {
             return;
         };
-        let mapping = self.next_mapping();
+        let mapping = self.processes.next_mapping();
         self.hosts[host].kernel.mapped(mapping, segment, client);
         self.input(
             host,
@@ -232,6 +234,7 @@ impl World {
             },
         );
         let opened = self
+            .processes
             .opened_mut(id, seg)
             .as_mut()
             .expect("was open a line ago");
@@ -271,7 +274,7 @@ impl World {
                 Request::Call { to: None, call }
             }
             Step::Leave => {
-                let at = self.host_of(id);
+                let at = self.processes.host_of(id);
                 self.hosts[at].leaves = true;
                 self.hosts[at].kernel.unpin_all();
                 Request::Leave
@@ -297,7 +300,7 @@ impl World {
                 }
             }
             Step::AskWatch(place, _) | Step::WatchBriefly(place, _) => {
-                let Some((_, PageKey { segment, page })) = self.locate(id, place) else {
+                let Some((_, PageKey { segment, page })) = self.processes.locate(id, place) else {
                     self.done(id);
                     return Ok(());
                 };
@@ -318,7 +321,7 @@ impl World {
                 let Some(value) = self.load(id, place, &step)? else {
                     return Ok(());
                 };
-                let host = self.host_of(id);
+                let host = self.processes.host_of(id);
                 let thread = &mut self.processes.threads[id.0];
                 if value < target {
                     thread.steps.push_front(Step::WatchFor(place, target));
@@ -346,13 +349,17 @@ impl World {
     }
 
     fn perform_on_pin(&mut self, id: ThreadId, step: Step) {
-        let host = self.host_of(id);
+        let host = self.processes.host_of(id);
         let (pins, seg, first, count) = match step {
             Step::Pin { seg, first, count } => (true, seg, first, count),
             Step::Unpin { seg, first, count } => (false, seg, first, count),
             _ => unreachable!("only pins come here"),
         };
-        let Some(segment) = self.opened(id, Seg::Main(seg)).map(|opened| opened.segment) else {
+        let Some(segment) = self
+            .processes
+            .opened(id, Seg::Main(seg))
+            .map(|opened| opened.segment)
+        else {
             return self.done(id);
         };
         let pages = first..first + count;

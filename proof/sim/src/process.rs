@@ -5,10 +5,9 @@ mod running;
 
 use crate::kernel::{PageKey, ThreadId};
 use crate::step::{Place, Seg, Step, Sync};
-use crate::world::World;
 use pagemesh_core::Time;
 use pagemesh_wire::peer::Access;
-use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey, Ticket};
+use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId, SyncKey, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A segment some process has open, and where it is mapped.
@@ -122,26 +121,31 @@ pub(crate) struct Processes {
 }
 
 /// What names mean to a thread.
-impl World {
+impl Processes {
     /// The host a thread runs on.
     pub(crate) fn host_of(&self, id: ThreadId) -> usize {
-        self.processes.clients[self.processes.threads[id.0].client].host
+        self.clients[self.threads[id.0].client].host
+    }
+
+    /// From when a thread began its present operation until now.
+    pub(crate) fn span(&self, id: ThreadId, now: Time) -> (Time, Time) {
+        (self.threads[id.0].since.unwrap_or(now), now)
     }
 
     /// A segment a thread has open.
     pub(crate) fn opened(&self, id: ThreadId, seg: Seg) -> Option<&Opened> {
-        let thread = &self.processes.threads[id.0];
+        let thread = &self.threads[id.0];
         match seg {
-            Seg::Main(number) => self.processes.clients[thread.client].open[number].as_ref(),
+            Seg::Main(number) => self.clients[thread.client].open[number].as_ref(),
             Seg::Own => thread.own.as_ref(),
         }
     }
 
     /// Where a thread keeps a segment it has open.
     pub(crate) fn opened_mut(&mut self, id: ThreadId, seg: Seg) -> &mut Option<Opened> {
-        let thread = &mut self.processes.threads[id.0];
+        let thread = &mut self.threads[id.0];
         match seg {
-            Seg::Main(number) => &mut self.processes.clients[thread.client].open[number],
+            Seg::Main(number) => &mut self.clients[thread.client].open[number],
             Seg::Own => &mut thread.own,
         }
     }
@@ -152,7 +156,7 @@ impl World {
         let mapping = *opened
             .mappings
             .get(place.mapping % opened.mappings.len().max(1))?;
-        let page = pagemesh_wire::PageIndex(place.page);
+        let page = PageIndex(place.page);
         Some((
             mapping,
             PageKey {
@@ -169,5 +173,43 @@ impl World {
             segment,
             number: sync.number,
         })
+    }
+
+    /// What a thread is at, for reports.
+    pub(crate) fn describe_thread(&self, id: ThreadId) -> String {
+        let thread = &self.threads[id.0];
+        let client = &self.clients[thread.client];
+        let since = thread
+            .since
+            .map_or(String::new(), |since| format!(" since {since}"));
+        let next = thread.steps.front();
+        format!(
+            "t{} of {} on h{}: {:?}{since}, next {next:?}",
+            id.0,
+            client.id,
+            client.host + 1,
+            thread.state
+        )
+    }
+
+    /// A number for a new mapping.
+    pub(crate) fn next_mapping(&mut self) -> MappingId {
+        self.last_mapping.0 += 1;
+        self.last_mapping
+    }
+
+    /// Where threads have stopped in a mapping of a host.
+    pub(crate) fn faults_in(&self, host: usize, of: MappingId) -> Vec<(PageIndex, Access)> {
+        let threads = self.threads.iter().enumerate();
+        let here = threads.filter(|(id, _)| self.host_of(ThreadId(*id)) == host);
+        let faults = here.filter_map(|(_, thread)| match thread.state {
+            State::Faulting {
+                mapping,
+                key,
+                access,
+            } if mapping == of => Some((key.page, access)),
+            _ => None,
+        });
+        faults.collect()
     }
 }

@@ -23,7 +23,7 @@ impl World {
         header: Header,
         message: &Message,
     ) -> bool {
-        if !self.setting.turns || self.repeats || !matches!(message, Message::PassAck(_)) {
+        if !self.setting.turns || self.reaction.repeats || !matches!(message, Message::PassAck(_)) {
             return false;
         }
         if self.hosts[at].receipts.0.is_empty() {

@@ -170,7 +170,7 @@ impl World {
         let all = effects.as_slice().len();
         let effort = self.effort(at, all);
         Executor::new(self, at, hearing, effort).execute_all(effects)?;
-        self.heard = None;
+        self.reaction.heard = None;
         if let Effort::Until { last, half } = effort {
             return self.replace(at, hearing, all.min(last + usize::from(half)));
         }
@@ -236,7 +236,7 @@ impl World {
         for answer in found.queue.iter().rev() {
             host.inbox.push_front(Pending::Local(answer.clone()));
         }
-        self.answers.clear();
+        self.reaction.answers.clear();
         let memory = Arc::clone(recording.journal.memory());
         recording.journal = Journal::resume(memory, LOG, &found);
         let absence = recording.dice.below(ABSENCE);
@@ -280,7 +280,7 @@ impl World {
                 let back = kernel.lock_word(*key) == LockWord::Absent;
                 let key = *key;
                 if back && !self.return_under_way(at, key) {
-                    self.answers.push(Input::LockReturned { key, recovered: false });
+                    self.reaction.answers.push(Input::LockReturned { key, recovered: false });
                 }
                 back
             }

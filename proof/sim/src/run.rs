@@ -59,7 +59,7 @@ pub fn run(options: Options) -> Outcome {
     setting.replace = options.replace || options.canary == Some(Canary::RedoBlind);
     setting.recorded |= setting.replace;
     let mut world = World::new(setting);
-    world.doomed = plan.doomed.clone();
+    world.losses.expected = plan.doomed.clone();
     world.processes.leavers = plan.leavers.clone();
     let result = without_panic(|| phases(&mut world, plan));
     let now = world.now;
@@ -82,7 +82,7 @@ fn phases(world: &mut World, plan: Plan) -> Check {
     world.heal();
     finish(world)?;
     read_out(world, plan.mains)?;
-    world.judge()?;
+    world.checkers.judge()?;
     close_down(world)
 }
 
@@ -126,7 +126,7 @@ fn describe(world: &World) -> String {
     let stuck = world
         .stuck()
         .into_iter()
-        .map(|id| world.describe_thread(id));
+        .map(|id| world.processes.describe_thread(id));
     stuck.collect::<Vec<_>>().join("\n")
 }
 
@@ -186,13 +186,13 @@ fn close_down(world: &mut World) -> Check {
     check_ghosts(world)?;
     world.check_journals()?;
     ensure!(
-        world.last_message <= settled,
+        world.traffic.last_message <= settled,
         Quiet,
         "the last message left at {}, {} after everything was over",
-        world.last_message,
-        Time(world.last_message.0 - settled.0)
+        world.traffic.last_message,
+        Time(world.traffic.last_message.0 - settled.0)
     );
-    if !world.crashed {
+    if !world.losses.crashed {
         for (at, host) in world.hosts.iter().enumerate() {
             let kept: Vec<PageKey> = host.kernel.resident().collect();
             ensure!(kept.is_empty(), NoLeak, "h{} still keeps {kept:?}", at + 1);

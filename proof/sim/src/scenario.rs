@@ -112,7 +112,7 @@ impl Stage {
             log: true,
         };
         let mut world = World::new(setting);
-        world.transcript = Some(Vec::new());
+        world.traffic.transcript = Some(Vec::new());
         world.dice = Dice::stream(0, "scenario");
         Self {
             world,
@@ -133,7 +133,7 @@ impl Stage {
             Command::Barrier(hosts, barrier) => self.barrier(&hosts, &barrier)?,
             Command::Meddle(rule) => self.world.network.add_rule(rule),
             Command::Release => {
-                for (to, source, bytes) in std::mem::take(&mut self.world.held) {
+                for (to, source, bytes) in std::mem::take(&mut self.world.traffic.held) {
                     self.world.arrival(to, source, bytes);
                 }
                 self.run(SETTLE)?;
@@ -151,7 +151,7 @@ impl Stage {
             }
             Command::Rights(page) => self.tell_rights(&page)?,
         }
-        if let Some(transcript) = &mut self.world.transcript {
+        if let Some(transcript) = &mut self.world.traffic.transcript {
             self.caused = std::mem::take(transcript);
         }
         let told = std::mem::take(&mut self.said);
@@ -213,7 +213,7 @@ impl Stage {
 
     /// Setting the stage is not part of the play.
     fn forget_transcript(&mut self) {
-        self.world.transcript = Some(Vec::new());
+        self.world.traffic.transcript = Some(Vec::new());
     }
 
     fn spawn(&mut self, host: usize, steps: Vec<Step>) -> ThreadId {
@@ -305,7 +305,7 @@ impl Stage {
             let thread = &self.world.processes.threads[id.0];
             thread.client == self.actors[host]
                 && thread.holds.is_some()
-                && thread.holds == self.world.sync_key(*id, sync)
+                && thread.holds == self.world.processes.sync_key(*id, sync)
         });
         let Some(holder) = holder else {
             ensure!(false, Scenario, "n{} does not hold that lock", host + 1);
@@ -365,7 +365,7 @@ impl Stage {
         let silence = 2 * self.world.setting.pace.resend_ceiling.as_nanos() as u64;
         let end = self.world.now.0 + PATIENCE;
         loop {
-            let since = self.world.last_message.0;
+            let since = self.world.traffic.last_message.0;
             let quiet = since + silence;
             if self.world.now.0 >= quiet {
                 return Ok(());

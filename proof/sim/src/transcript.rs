@@ -9,7 +9,7 @@ use pagemesh_wire::{NodeId, VectorTime};
 impl World {
     /// Notes a datagram, if a scenario wants to see them.
     pub(crate) fn transcribe(&mut self, from: usize, to: usize, message: &Message, fate: Fate) {
-        if self.transcript.is_none() || is_sign_of_life(kind(message)) {
+        if self.traffic.transcript.is_none() || is_sign_of_life(kind(message)) {
             return;
         }
         let fate = match fate {
@@ -24,7 +24,7 @@ impl World {
             to + 1,
             say(message, &|subject| self.name(subject))
         );
-        if let Some(transcript) = &mut self.transcript {
+        if let Some(transcript) = &mut self.traffic.transcript {
             transcript.push(line);
         }
     }

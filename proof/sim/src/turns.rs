@@ -175,7 +175,7 @@ impl Contest {
             segment: world.processes.clients[0].open[0].as_ref().unwrap().segment,
             page: PageIndex(0),
         };
-        self.contend(&mut world, |world| world.golden.owner(key))
+        self.contend(&mut world, |world| world.checkers.golden.owner(key))
     }
 
     /// How often each host had the lock after another.
@@ -190,7 +190,7 @@ impl Contest {
         self.begin(&mut world, &[hold]);
         self.contend(&mut world, |world| {
             let thread: ThreadId = *world.processes.holders.values().next()?;
-            Some((world.host_of(thread), ()))
+            Some((world.processes.host_of(thread), ()))
         })
     }
 

@@ -2,8 +2,9 @@
 //! nothing of the golden memory: the judge of real runs.
 
 use crate::check::{Check, ensure};
-use crate::kernel::{PageKey, ThreadId};
-use crate::world::World;
+use crate::checkers::Checkers;
+use crate::kernel::PageKey;
+use pagemesh_core::Time;
 use pagemesh_history::{Access, INITIAL, check};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -31,24 +32,21 @@ fn flags(history: &History) -> BTreeSet<Word> {
         .collect()
 }
 
-impl World {
-    /// A thread has just ended an access that it began when its present operation
-    /// began.
+impl Checkers {
+    /// A thread loaded or stored a value in this time.
     pub(crate) fn witness(
         &mut self,
-        id: ThreadId,
-        key: PageKey,
-        word: usize,
+        (key, word): (PageKey, usize),
         value: u64,
         store: bool,
+        (began, ended): (Time, Time),
     ) {
-        let began = self.processes.threads[id.0].since.unwrap_or(self.now);
         self.history.push(Access {
             place: Word(key, word),
             store,
             value,
             began: began.0,
-            ended: Some(self.now.0),
+            ended: Some(ended.0),
         });
     }
 
@@ -63,5 +61,26 @@ impl World {
             ensure!(false, LatestValue, "{contradiction}");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagemesh_wire::{PageIndex, SegmentId};
+
+    #[test]
+    fn a_load_of_what_was_overwritten_before_is_found() {
+        let mut checkers = Checkers::default();
+        let segment = SegmentId(1);
+        let page = PageIndex(2);
+        let place = (PageKey { segment, page }, 3);
+        let time = |began, ended| (Time(began), Time(ended));
+        checkers.witness(place, 5, true, time(1, 2));
+        checkers.witness(place, 6, true, time(3, 4));
+        checkers.witness(place, 6, false, time(5, 6));
+        assert!(checkers.judge().is_ok());
+        checkers.witness(place, 5, false, time(7, 8));
+        assert!(checkers.judge().is_err());
     }
 }

@@ -4,17 +4,18 @@
 //! [`World::step`]. Time passes only between events.
 
 mod host;
+mod losses;
 mod queue;
+mod reaction;
 mod stats;
+mod traffic;
 
 use crate::canary::Canary;
 use crate::check::{Check, ensure};
+use crate::checkers::Checkers;
 use crate::dice::Dice;
-use crate::golden::Golden;
 use crate::hearing::Hearing;
-use crate::hints::Hints;
 use crate::kernel::{Kernel, PageKey};
-use crate::lines::Lines;
 use crate::log::{Log, Mark};
 use crate::network::{Network, Weather};
 use crate::process::{Client, Processes};
@@ -22,19 +23,19 @@ use crate::receipts::Receipts;
 use crate::recording::Recording;
 use crate::sealing::Sealing;
 use crate::step::{BarrierPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
-use crate::storms::Storms;
 use crate::ways::Ways;
-use crate::witness::History;
-use pagemesh_core::{Config, Effects, Input, Node, Pace, Rights, Start, Time};
-use pagemesh_wire::peer::Ask;
+use pagemesh_core::{Config, Input, Node, Pace, Rights, Start, Time};
 use pagemesh_wire::{ClusterId, Incarnation};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 pub(crate) use host::{Host, Life, Pending};
+use losses::Losses;
 pub(crate) use queue::Happening;
 use queue::Queue;
+use reaction::Reaction;
 pub use stats::Stats;
+use traffic::Traffic;
 
 /// What the world is made of; everything a seed decides except programs.
 #[derive(Clone, Debug)]
@@ -70,40 +71,16 @@ pub(crate) struct World {
     queue: Queue,
     pub(crate) hosts: Vec<Host>,
     pub(crate) network: Network,
-    pub(crate) golden: Golden,
-    pub(crate) history: History,
-    pub(crate) hints: Hints,
-    pub(crate) storms: Storms,
-    pub(crate) lines: Lines,
-    /// The ask whose effects are being carried out.
-    pub(crate) heard: Option<Ask>,
+    pub(crate) traffic: Traffic,
+    pub(crate) checkers: Checkers,
+    pub(crate) losses: Losses,
+    pub(crate) reaction: Reaction,
     pub(crate) processes: Processes,
     pub(crate) setting: Setting,
     /// When threads run and how they think.
     pub(crate) dice: Dice,
     pub(crate) log: Log,
     pub(crate) stats: Stats,
-    /// Hosts that are not expected to survive.
-    pub(crate) doomed: Vec<usize>,
-    /// Somebody died who was not expected to: whoever relied on them is excused.
-    pub(crate) casualties: bool,
-    /// Some host has crashed: calls to it may be refused.
-    pub(crate) crashed: bool,
-    pub(crate) last_message: Time,
-    /// Descriptions of datagrams sent, for scenarios.
-    pub(crate) transcript: Option<Vec<String>>,
-    /// Datagrams a scenario holds back.
-    pub(crate) held: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
-    pub(crate) effects: Effects,
-    /// Answers to the effects being carried out.
-    pub(crate) answers: Vec<Input<'static>>,
-    /// Hosts that are gone when the present effects have been carried out.
-    pub(crate) departing: Vec<(usize, Life)>,
-    /// The effect being carried out was done before by a daemon that was killed:
-    /// what it says was said, and is said once more.
-    pub(crate) repeats: bool,
-    /// Some node has heard that another left.
-    pub(crate) somebody_left: bool,
 }
 
 impl World {
@@ -114,27 +91,14 @@ impl World {
             queue: Queue::default(),
             hosts: Vec::new(),
             network: Network::new(setting.seed, setting.weather.clone(), setting.canary),
-            golden: Golden::default(),
-            history: History::default(),
-            hints: Hints::default(),
-            storms: Storms::default(),
-            lines: Lines::default(),
-            heard: None,
+            traffic: Traffic::default(),
+            checkers: Checkers::default(),
+            losses: Losses::default(),
+            reaction: Reaction::default(),
             processes: Processes::default(),
             dice: Dice::stream(setting.seed, "threads"),
             log: Log::new(setting.log),
             stats: Stats::default(),
-            doomed: Vec::new(),
-            casualties: false,
-            crashed: false,
-            last_message: Time(0),
-            transcript: None,
-            held: Vec::new(),
-            effects: Effects::default(),
-            answers: Vec::new(),
-            departing: Vec::new(),
-            repeats: false,
-            somebody_left: false,
             setting,
         };
         for plan in world.setting.hosts.clone() {
@@ -318,7 +282,7 @@ impl World {
     pub(crate) fn settle(&mut self, at: usize, hearing: &Hearing) -> Check {
         // What effects ask is answered at once, before anything that already waits.
         let host = &mut self.hosts[at];
-        for answer in self.answers.drain(..) {
+        for answer in self.reaction.answers.drain(..) {
             host.inbox.insert(host.answers, Pending::Local(answer));
             host.answers += 1;
         }
@@ -328,7 +292,7 @@ impl World {
                 self.return_locks_of_dead(at, *client);
             }
         }
-        for (host, how) in std::mem::take(&mut self.departing) {
+        for (host, how) in std::mem::take(&mut self.reaction.departing) {
             match how {
                 Life::Left => self.depart(host, Life::Left),
                 _ => self.crash(host, "is expelled")?,

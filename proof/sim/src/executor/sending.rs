@@ -1,7 +1,6 @@
 //! Datagrams leave: checked, packed, sealed, and at the mercy of the network.
 
 use crate::check::{Check, ensure};
-use crate::hints::Hints;
 use crate::kernel::{PageKey, append_page};
 use crate::log::{Mark, fingerprint};
 use crate::network::{Fate, is_sign_of_life, kind};
@@ -68,17 +67,13 @@ impl World {
 
     /// Asserts what is said of owners and of those who wait.
     fn check_trail(&mut self, at: usize, header: Header, message: &Message) -> Check {
-        if self.repeats {
+        if self.reaction.repeats {
             return Ok(());
         }
-        self.hints.said(header.from, header.to, message)?;
         let members = &self.hosts[at].node.view().members;
         let knows = |node| members.iter().any(|member| member.id == node);
-        self.lines.said(header.from, header.to, message, knows)?;
-        match (&self.heard, message) {
-            (Some(heard), Message::Ask(said)) => Hints::forwarded(header.from, heard, said),
-            _ => Ok(()),
-        }
+        let heard = self.reaction.heard.as_ref();
+        self.checkers.said(&header, message, heard, knows)
     }
 
     /// A datagram leaves: into the network, whatever that does to it.
@@ -100,7 +95,7 @@ impl World {
         } else {
             self.stats.messages += 1;
             self.stats.pages += u64::from(message.carries_page());
-            self.last_message = now;
+            self.traffic.last_message = now;
             let whom = || to.map_or(address.to_string(), |to| format!("h{}", to + 1));
             let text = || format!("-> {} {message:?}", whom());
             self.log.note(now, at, Mark::Leaves, hash, text);
@@ -149,7 +144,7 @@ impl World {
                     format!("-> h{} {kind}", to + 1)
                 });
             }
-            Fate::Held => self.held.push((address, source, bytes)),
+            Fate::Held => self.traffic.held.push((address, source, bytes)),
             Fate::Arrives(first, second) => {
                 if let Some(second) = second {
                     self.stats.twice += 1;

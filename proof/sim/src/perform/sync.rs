@@ -18,11 +18,11 @@ impl World {
                 patience,
                 body,
             } => {
-                let Some(key) = self.sync_key(id, lock) else {
+                let Some(key) = self.processes.sync_key(id, lock) else {
                     self.done(id);
                     return Ok(());
                 };
-                let host = self.host_of(id);
+                let host = self.processes.host_of(id);
                 let client = self.processes.clients[self.processes.threads[id.0].client].id;
                 if self.hosts[host].kernel.try_lock(key, client) {
                     self.acquired(id, key, false)?;
@@ -40,7 +40,7 @@ impl World {
                 }
             }
             Step::Unlock(lock) => {
-                if let Some(key) = self.sync_key(id, lock) {
+                if let Some(key) = self.processes.sync_key(id, lock) {
                     self.release(id, key)?;
                 }
                 self.done(id);
@@ -62,7 +62,7 @@ impl World {
 
     /// A thread holds a lock now.
     pub(crate) fn acquired(&mut self, id: ThreadId, key: SyncKey, recovered: bool) -> Check {
-        let host = self.host_of(id);
+        let host = self.processes.host_of(id);
         self.log.note(
             self.now,
             host,
@@ -78,19 +78,19 @@ impl World {
                 id.0,
                 host + 1,
                 other.0,
-                self.host_of(*other) + 1
+                self.processes.host_of(*other) + 1
             );
         }
         let orphaned = self.processes.orphaned.remove(&key);
         ensure!(
-            recovered || !orphaned || self.crashed,
+            recovered || !orphaned || self.losses.crashed,
             LockRecovered,
             "t{} on h{} takes lock {key} and is not told that its last holder died",
             id.0,
             host + 1
         );
         ensure!(
-            !recovered || self.processes.bequeathed.remove(&key) || self.crashed,
+            !recovered || self.processes.bequeathed.remove(&key) || self.losses.crashed,
             NobodyDied,
             "t{} on h{} is told that lock {key} was recovered, though nobody died",
             id.0,
@@ -103,7 +103,7 @@ impl World {
 
     /// A thread releases a lock, if it holds it.
     pub(crate) fn release(&mut self, id: ThreadId, key: SyncKey) -> Check {
-        let host = self.host_of(id);
+        let host = self.processes.host_of(id);
         let thread = &mut self.processes.threads[id.0];
         if thread.holds != Some(key) {
             return Ok(());
@@ -139,7 +139,7 @@ impl World {
 
     pub(super) fn come_to_barrier(&mut self, id: ThreadId, number: usize, step: Step) {
         let barrier = self.setting.barriers[number];
-        let Some(key) = self.sync_key(id, barrier.sync) else {
+        let Some(key) = self.processes.sync_key(id, barrier.sync) else {
             return self.done(id);
         };
         *self.processes.arrivals.entry((number, id)).or_default() += 1;
@@ -163,7 +163,7 @@ impl World {
                     delta,
                 },
             );
-        } else if let Some(key) = self.sync_key(id, queue.cond) {
+        } else if let Some(key) = self.processes.sync_key(id, queue.cond) {
             self.call(id, Call::CondWait { key }, step);
         }
         Ok(())

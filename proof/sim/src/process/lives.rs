@@ -172,7 +172,7 @@ impl World {
         for (ticket, asked) in &mut self.processes.tickets {
             if self.processes.threads[asked.thread.0].client == index {
                 asked.orphan = true;
-                self.golden.unwatch(*ticket);
+                self.checkers.golden.unwatch(*ticket);
             }
         }
     }
@@ -180,7 +180,7 @@ impl World {
     /// Threads that have not ended although they should have.
     pub(crate) fn stuck(&self) -> Vec<ThreadId> {
         let excused = |thread: &Thread| {
-            self.casualties
+            self.losses.casualties
                 && match &thread.state {
                     State::Waiting { step, .. } => step.needs_others(),
                     _ => thread.steps.iter().any(Step::needs_others),
@@ -191,22 +191,5 @@ impl World {
             .filter(|(_, thread)| thread.state != State::Ended && !excused(thread))
             .map(|(index, _)| ThreadId(index))
             .collect()
-    }
-
-    /// What a thread is at, for reports.
-    pub(crate) fn describe_thread(&self, id: ThreadId) -> String {
-        let thread = &self.processes.threads[id.0];
-        let client = &self.processes.clients[thread.client];
-        let since = thread
-            .since
-            .map_or(String::new(), |since| format!(" since {since}"));
-        let next = thread.steps.front();
-        format!(
-            "t{} of {} on h{}: {:?}{since}, next {next:?}",
-            id.0,
-            client.id,
-            client.host + 1,
-            thread.state
-        )
     }
 }

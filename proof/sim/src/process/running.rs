@@ -8,7 +8,7 @@ use crate::step::Step;
 use crate::world::{Happening, Life, World};
 use pagemesh_core::{Input, Request};
 use pagemesh_wire::peer::Access;
-use pagemesh_wire::{MappingId, PageIndex, Ticket};
+use pagemesh_wire::{MappingId, Ticket};
 
 /// A thread that is robbed of its page this often in a row does not progress.
 const MOST_STOPS: u32 = 100;
@@ -33,7 +33,7 @@ impl World {
 
     /// A thread that was stopped or waited may run again, when the scheduler likes.
     pub(crate) fn wake(&mut self, id: ThreadId) {
-        let host = self.host_of(id);
+        let host = self.processes.host_of(id);
         let thread = &mut self.processes.threads[id.0];
         if thread.state == State::Ended {
             return;
@@ -49,7 +49,7 @@ impl World {
 
     /// A thread takes its next step, if this wake-up is meant for it.
     pub(crate) fn run_thread(&mut self, id: ThreadId, generation: u64) -> Check {
-        let host = self.host_of(id);
+        let host = self.processes.host_of(id);
         let now = self.now;
         let thread = &mut self.processes.threads[id.0];
         if thread.generation != generation || thread.state != State::Ready {
@@ -90,7 +90,7 @@ impl World {
 
     /// A step of a thread failed and is not tried again.
     pub(crate) fn drop_step(&mut self, id: ThreadId) {
-        let host = self.host_of(id);
+        let host = self.processes.host_of(id);
         let thread = &mut self.processes.threads[id.0];
         thread.failed = true;
         thread.since = None;
@@ -116,7 +116,7 @@ impl World {
         key: PageKey,
         access: Access,
     ) -> Check {
-        let host = self.host_of(id);
+        let host = self.processes.host_of(id);
         let thread = &mut self.processes.threads[id.0];
         thread.stops += 1;
         self.stats.most_stops = self.stats.most_stops.max(thread.stops);
@@ -169,35 +169,20 @@ impl World {
     /// The kernel repeats a fault that is being served (docs/design/kernel.md, "Faults are repeated"). With it
     /// the daemon hears of all others that are not over in this mapping.
     pub(crate) fn fault_again(&mut self, id: ThreadId, generation: u64) {
-        let host = self.host_of(id);
+        let host = self.processes.host_of(id);
         let thread = &self.processes.threads[id.0];
         if thread.generation == generation
             && let State::Faulting { mapping, .. } = thread.state
         {
-            let faults = self.faults_in(host, mapping);
+            let faults = self.processes.faults_in(host, mapping);
             self.input(host, Input::Faults { mapping, faults });
             self.maybe_repeat_fault(id, generation);
         }
     }
 
-    /// Where threads have stopped in a mapping of a host.
-    fn faults_in(&self, host: usize, of: MappingId) -> Vec<(PageIndex, Access)> {
-        let threads = self.processes.threads.iter().enumerate();
-        let here = threads.filter(|(id, _)| self.host_of(ThreadId(*id)) == host);
-        let faults = here.filter_map(|(_, thread)| match thread.state {
-            State::Faulting {
-                mapping,
-                key,
-                access,
-            } if mapping == of => Some((key.page, access)),
-            _ => None,
-        });
-        faults.collect()
-    }
-
     /// A thread asks its node for something and waits for the reply in `step`.
     pub(crate) fn ask(&mut self, id: ThreadId, request: Request, step: Step) -> Ticket {
-        let host = self.host_of(id);
+        let host = self.processes.host_of(id);
         self.processes.last_ticket.0 += 1;
         let ticket = self.processes.last_ticket;
         let client = self.processes.clients[self.processes.threads[id.0].client].id;
@@ -238,7 +223,7 @@ impl World {
     pub(crate) fn impatience(&mut self, id: ThreadId, ticket: Ticket) {
         let waits = |thread: &Thread| matches!(thread.state, State::Waiting { ticket: other, .. } if other == ticket);
         if waits(&self.processes.threads[id.0]) {
-            self.withdraw(self.host_of(id), ticket);
+            self.withdraw(self.processes.host_of(id), ticket);
         }
     }
 
@@ -255,11 +240,5 @@ impl World {
                 ticket.to_string()
             });
         self.input(host, Input::Cancel { ticket });
-    }
-
-    /// A number for a new mapping.
-    pub(crate) fn next_mapping(&mut self) -> MappingId {
-        self.processes.last_mapping.0 += 1;
-        self.processes.last_mapping
     }
 }

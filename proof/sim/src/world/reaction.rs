@@ -1,0 +1,21 @@
+//! What a node decided, while it is carried out.
+
+use super::Life;
+use pagemesh_core::{Effects, Input};
+use pagemesh_wire::peer::Ask;
+
+/// The effects of what one node heard, and what comes of them.
+#[derive(Default)]
+pub(crate) struct Reaction {
+    /// Their memory, from one to the next.
+    pub(crate) effects: Effects,
+    /// Inputs that effects gave rise to.
+    pub(crate) answers: Vec<Input<'static>>,
+    /// The ask whose effects are being carried out.
+    pub(crate) heard: Option<Ask>,
+    /// The effect being carried out was done before by a daemon that was killed:
+    /// what it says was said, and is said once more.
+    pub(crate) repeats: bool,
+    /// Hosts that are gone when the present effects have been carried out.
+    pub(crate) departing: Vec<(usize, Life)>,
+}

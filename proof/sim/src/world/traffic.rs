@@ -1,0 +1,15 @@
+//! What is remembered of datagrams.
+
+use pagemesh_core::Time;
+use std::net::SocketAddr;
+
+/// Datagrams as those see them who look on.
+#[derive(Default)]
+pub(crate) struct Traffic {
+    /// When the last one left that was no sign of life.
+    pub(crate) last_message: Time,
+    /// Descriptions of those sent, for scenarios.
+    pub(crate) transcript: Option<Vec<String>>,
+    /// Those that a scenario holds back: where to, where from, and their bytes.
+    pub(crate) held: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
+}
