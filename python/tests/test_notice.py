@@ -185,6 +185,15 @@ RAISES = {
         assert sys.gettrace() is trace
         sys.settrace(None)
     """,
+    "on the small signal stack of faulthandler": """
+        import faulthandler
+        faulthandler.enable()
+        array = closed()
+        try:
+            say("garbage", array[0])
+        except ClosedError:
+            say("ClosedError")
+    """,
     "at a store": """
         array = closed()
         try:

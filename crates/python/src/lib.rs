@@ -12,6 +12,7 @@ mod others;
 mod pending;
 mod rescue;
 mod segment;
+mod signal_stack;
 mod sync;
 mod wait;
 

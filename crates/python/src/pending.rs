@@ -24,6 +24,7 @@ use pyo3::prelude::*;
 
 use crate::others::{Others, at_rest, others};
 use crate::rescue;
+use crate::signal_stack;
 
 /// What the interpreter calls before instructions.
 type TraceFunction =
@@ -36,9 +37,6 @@ const EXCEPTION: c_int = 1;
 const LINE: c_int = 2;
 const RETURN: c_int = 3;
 const OPCODE: c_int = 7;
-
-/// A signal stack smaller than this has no room for calls of the interpreter.
-const SIGNAL_STACK: usize = 64 << 10;
 
 /// Objects of the interpreter, kept for ever.
 struct Interpreter {
@@ -121,7 +119,7 @@ pub fn prepare(
         probe: keep(probe),
         classes: [keep(lost), keep(closed)],
     };
-    make_room();
+    signal_stack::make_room();
     let _ = INTERPRETER.set(interpreter);
     Ok(())
 }
@@ -142,7 +140,7 @@ pub fn arm(closed: bool) -> Result<(), &'static str> {
     let Some(interpreter) = INTERPRETER.get() else {
         return Err("this Python cannot trace instructions");
     };
-    if on_small_stack() {
+    if signal_stack::is_small() {
         return Err("its signal stack is too small for an exception");
     }
     // SAFETY: the lock is held. An error that is on its way is put back.
@@ -478,36 +476,5 @@ unsafe fn text(object: *mut PyObject, name: &CStr) -> Option<String> {
             return None;
         }
         Some(CStr::from_ptr(text).to_string_lossy().into_owned())
-    }
-}
-
-/// Gives this thread a signal stack on which the interpreter can be called, if
-/// it has a small one: `faulthandler` makes such.
-fn make_room() {
-    let current = signal_stack();
-    if current.ss_flags & libc::SS_DISABLE != 0 || current.ss_size >= SIGNAL_STACK {
-        return;
-    }
-    let room = Box::leak(vec![0_u8; 2 * SIGNAL_STACK].into_boxed_slice());
-    let stack = libc::stack_t {
-        ss_sp: room.as_mut_ptr().cast(),
-        ss_flags: 0,
-        ss_size: room.len(),
-    };
-    // SAFETY: memory that is never freed. In vain, `on_small_stack` notices.
-    unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) };
-}
-
-fn on_small_stack() -> bool {
-    let current = signal_stack();
-    current.ss_flags & libc::SS_ONSTACK != 0 && current.ss_size < SIGNAL_STACK
-}
-
-fn signal_stack() -> libc::stack_t {
-    // SAFETY: all zeros is a valid value, and it is filled in.
-    unsafe {
-        let mut current: libc::stack_t = mem::zeroed();
-        libc::sigaltstack(ptr::null(), &raw mut current);
-        current
     }
 }
