@@ -15,6 +15,9 @@ VENV := $(TARGET)/venv
 # What the tests of the Python package need beside it.
 PYTHON_TESTS := pytest numpy pandas numba cloudpickle mypy
 
+# What a user installs. Built by themselves: the laboratory turns features on that it has not.
+PRODUCT := $(addprefix --package pagemesh-,cli capi sysv python)
+
 .PHONY: all build demo test python-env test-python test-wheel wheel lint install uninstall deny clean help
 
 all: build
@@ -31,7 +34,8 @@ help:
 
 build:
 	@scripts/setup
-	$(CARGO) build --release --workspace --locked
+	$(CARGO) build --release --locked $(PRODUCT)
+	$(CARGO) build --release --locked --package pagemesh-bench
 	$(MAKE) -s -C lab/apps TARGET=$(TARGET)/release
 
 demo:
@@ -76,6 +80,7 @@ lint:
 	@scripts/setup --lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --package pagemesh-cli --locked -- -D warnings
 
 install: build
 	install -D -m 755 $(TARGET)/release/pagemesh $(DESTDIR)$(PREFIX)/bin/pagemesh

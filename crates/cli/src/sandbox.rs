@@ -23,7 +23,6 @@ pub use network::Netns;
 use anyhow::{Context, Result, bail, ensure};
 use daemon::DaemonProcess;
 use network::Network;
-use pagemesh_daemon::Experiment;
 use pagemesh_os::impair::Impairment;
 use pagemesh_seal::{Ring, Secret, SystemDice};
 use room::Room;
@@ -64,8 +63,9 @@ pub struct Plan {
     /// Whether daemons make pages smaller: `off`, `runs`, `lz4` or `auto`; their own
     /// default if `None`.
     pub compress: Option<String>,
-    /// Switches for those who measure.
-    pub experiment: Experiment,
+    /// What is switched for a measurement, as daemons with the feature `experiment` read it;
+    /// nothing if empty.
+    pub experiment: String,
     /// What happens to every datagram a node sends.
     pub impair: Impairment,
     /// Only the daemon of this node has it; every daemon if `None`.
@@ -94,7 +94,7 @@ impl Plan {
             nodes,
             waiting: None,
             compress: None,
-            experiment: Experiment::default(),
+            experiment: String::new(),
             impair: Impairment::default(),
             impaired: None,
             netns: Netns::Auto,
@@ -295,7 +295,7 @@ impl Sandbox {
         if let Some(compress) = &self.plan.compress {
             command.arg(format!("--compress={compress}"));
         }
-        if self.plan.experiment != Experiment::default() {
+        if !self.plan.experiment.is_empty() {
             command.arg(format!("--experiment={}", self.plan.experiment));
         }
         if self.plan.latency {

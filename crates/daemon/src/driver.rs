@@ -4,12 +4,12 @@ mod admission;
 mod faults;
 mod processes;
 
+use crate::experiment::Ticks;
 use crate::hands::Hands;
 use crate::letterbox::{Letterbox, TURN};
 use crate::payload::Payload;
 use crate::tally::Count;
 use crate::tickets::{Kind, Pending};
-use crate::ticks::Ticks;
 use crate::token::Token;
 use crate::turn::Payloads;
 use pagemesh_core::{Effect, Effects, Input, Node, Request, Time};

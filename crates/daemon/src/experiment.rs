@@ -1,123 +1,14 @@
-//! MIRAGE+'s switches that nobody needs but who measures (M25): how pages are cut and
-//! acknowledged, who handles what came in, and when time windows end.
+//! MIRAGE+'s switches for measuring (M25), which only the laboratory's build has: how
+//! pages are cut and acknowledged, the thread that handles what came in, and when time
+//! windows end.
 
-use crate::ticks::Tick;
-use std::fmt;
-use std::str::FromStr;
+mod edge;
+mod handoff;
+mod parcels;
+mod switches;
+mod ticks;
 
-/// Which switches are set, as in `packet=1024,acknowledge=packet,receive=worker,
-/// tick=10ms,sleep=strict`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Experiment {
-    /// Cut pages into packets of so many bytes; all daemons of a cluster or none.
-    pub packet: Option<u16>,
-    /// Acknowledge each packet before the next leaves, not the page at its end.
-    pub handshake: bool,
-    /// Hand what came in to another thread first.
-    pub worker: bool,
-    /// Windows end at ticks only.
-    pub tick: Option<Tick>,
-}
-
-impl fmt::Display for Experiment {
-    /// As it is read.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(size) = self.packet {
-            write!(f, "packet={size},")?;
-        }
-        let acknowledge = if self.handshake { "packet" } else { "page" };
-        let receive = if self.worker { "worker" } else { "inline" };
-        write!(f, "acknowledge={acknowledge},receive={receive}")?;
-        self.tick.map_or(Ok(()), |tick| write!(f, ",{tick}"))
-    }
-}
-
-/// Not a description of an experiment.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}`: an experiment is like `packet=1024,acknowledge=packet,receive=worker,tick=10ms,\
-     sleep=strict`; packets have 64 to 4096 bytes, acknowledge is page or packet (and needs packets), \
-     receive is inline or worker, ticks come every 100us to 1s, sleep is early or strict (and needs ticks)"
-)]
-pub struct ExperimentError(String);
-
-impl FromStr for Experiment {
-    type Err = ExperimentError;
-
-    fn from_str(text: &str) -> Result<Self, ExperimentError> {
-        let mut experiment = Self::default();
-        let mut strict = None;
-        for part in text.split(',').filter(|part| !part.is_empty()) {
-            let set = part.split_once('=').and_then(|(key, value)| {
-                match (key.trim(), value.trim()) {
-                    ("packet", size) => {
-                        let size = size
-                            .parse()
-                            .ok()
-                            .filter(|size| (64..=4096).contains(size))?;
-                        experiment.packet = Some(size);
-                    }
-                    ("acknowledge", "page") => experiment.handshake = false,
-                    ("acknowledge", "packet") => experiment.handshake = true,
-                    ("receive", "inline") => experiment.worker = false,
-                    ("receive", "worker") => experiment.worker = true,
-                    ("tick", length) => experiment.tick = Some(Tick::of(length)?),
-                    ("sleep", "early") => strict = Some(false),
-                    ("sleep", "strict") => strict = Some(true),
-                    _ => return None,
-                }
-                Some(())
-            });
-            set.ok_or_else(|| ExperimentError(part.into()))?;
-        }
-        match (&mut experiment.tick, strict) {
-            (Some(tick), Some(strict)) => tick.strict = strict,
-            (None, Some(_)) => return Err(ExperimentError(text.into())),
-            (_, None) => {}
-        }
-        if experiment.handshake && experiment.packet.is_none() {
-            return Err(ExperimentError(text.into()));
-        }
-        Ok(experiment)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn switches_are_read_and_nonsense_is_not() {
-        let all: Experiment =
-            "packet=1024,acknowledge=packet,receive=worker,sleep=strict,tick=10ms"
-                .parse()
-                .unwrap();
-        let expected = Experiment {
-            packet: Some(1024),
-            handshake: true,
-            worker: true,
-            tick: Some(Tick {
-                length: Duration::from_millis(10),
-                strict: true,
-            }),
-        };
-        assert_eq!(all, expected);
-        assert_eq!(all.to_string().parse(), Ok(all));
-        assert_eq!("".parse(), Ok(Experiment::default()));
-        assert_eq!("receive=inline".parse(), Ok(Experiment::default()));
-        for bad in [
-            "packet=10",
-            "packet=5000",
-            "acknowledge=packet",
-            "x=1",
-            "tick=10",
-            "tick=2s",
-            "sleep=strict",
-            "tick=1ms,sleep=late",
-            "packet",
-        ] {
-            assert!(bad.parse::<Experiment>().is_err(), "{bad}");
-        }
-    }
-}
+pub(crate) use edge::Edge;
+pub use switches::{Experiment, ExperimentError};
+pub use ticks::Tick;
+pub(crate) use ticks::Ticks;

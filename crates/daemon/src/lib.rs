@@ -16,12 +16,14 @@ mod daemon;
 mod door;
 mod driver;
 mod earshot;
-mod edge;
+#[cfg(feature = "experiment")]
+mod experiment;
+#[cfg(not(feature = "experiment"))]
+#[path = "no_experiment.rs"]
 mod experiment;
 mod faults;
 mod forks;
 mod fuse;
-mod handoff;
 mod hands;
 mod hatches;
 mod heirs;
@@ -39,7 +41,6 @@ mod opening;
 mod options;
 mod packing;
 mod pages;
-mod parcels;
 mod payload;
 mod process;
 mod quota;
@@ -64,7 +65,6 @@ mod takeover;
 mod tally;
 mod threads;
 mod tickets;
-mod ticks;
 mod token;
 mod turn;
 mod unused;
@@ -72,9 +72,10 @@ mod waiter;
 mod waiting_room;
 
 pub use daemon::{run, run_announced};
-pub use experiment::{Experiment, ExperimentError};
+pub use experiment::Experiment;
+#[cfg(feature = "experiment")]
+pub use experiment::{ExperimentError, Tick};
 #[doc(hidden)]
 pub use fuse::Fuse;
 pub use options::{Admission, Compress, Options, Waiting};
 pub use quota::{Quota, QuotaError};
-pub use ticks::Tick;

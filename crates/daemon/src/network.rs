@@ -1,7 +1,7 @@
 //! Datagrams in and out, through a bad network if one was asked for.
 
 use crate::circulars::Circulars;
-use crate::edge::Edge;
+use crate::experiment::Edge;
 use crate::options::Compress;
 use crate::packing::Packing;
 use crate::sealing::Sealing;
@@ -156,7 +156,7 @@ impl Network {
     /// Sends the packets of an experiment.
     fn post(&mut self, tally: &mut Tally) {
         if let Some(edge) = &mut self.edge {
-            for (to, packet) in edge.mail.drain(..) {
+            for (to, packet) in edge.packets() {
                 put(&self.udp, to, &packet, tally);
             }
         }

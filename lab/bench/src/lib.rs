@@ -29,6 +29,7 @@ mod walk;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use pagemesh_cli::sandbox::Plan;
 use pagemesh_cli::{Exit, Global};
 use report::Report;
 use std::process::ExitCode;
@@ -43,9 +44,14 @@ struct Bench {
     which: Which,
 }
 
-/// Runs the command line of this process.
+/// Runs the command line of this process. As `daemon` or `keeper` it is that of `pagemesh`:
+/// this program's daemons have the switches of experiments, which those of `pagemesh` lack.
 #[must_use]
 pub fn main() -> ExitCode {
+    let first = std::env::args_os().nth(1);
+    if first.is_some_and(|word| word == "daemon" || word == "keeper") {
+        return pagemesh_cli::main();
+    }
     let bench = Bench::parse();
     pagemesh_cli::run("pagemesh-bench", &bench.global, |global| {
         bench.which.run(global)
@@ -175,6 +181,15 @@ impl Which {
         report.print(global.output)?;
         Ok(Exit::OK)
     }
+}
+
+/// Gives a plan's daemons these switches, if any: then they are this program's.
+fn switch(plan: &mut Plan, switches: &str) -> Result<()> {
+    if !switches.is_empty() {
+        plan.experiment = switches.to_owned();
+        plan.program = Some(std::env::current_exe()?);
+    }
+    Ok(())
 }
 
 fn each_waiting(

@@ -10,7 +10,9 @@ use crate::units::parse_switch;
 use anyhow::Result;
 use clap::Args;
 use clap::builder::BoolishValueParser;
-use pagemesh_daemon::{Experiment, Quota};
+#[cfg(feature = "experiment")]
+use pagemesh_daemon::Experiment;
+use pagemesh_daemon::Quota;
 use pagemesh_os::signals::Signals;
 use rustix::process::Signal;
 use std::path::PathBuf;
@@ -64,6 +66,7 @@ pub(crate) struct Daemon {
     #[arg(long, value_name = "SPEC", env = "PAGEMESH_IMPAIR")]
     impair: Option<String>,
     /// Switches for those who measure: packet=1024,acknowledge=packet,receive=worker
+    #[cfg(feature = "experiment")]
     #[arg(long, value_name = "SPEC", env = "PAGEMESH_EXPERIMENT")]
     experiment: Option<Experiment>,
     /// Seal all datagrams with the keys in this file; `pagemesh key new` makes one

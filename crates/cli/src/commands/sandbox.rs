@@ -11,6 +11,7 @@ use crate::sandbox::{Netns, Plan, Sandbox};
 use crate::units::{parse_duration, parse_share};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+#[cfg(feature = "experiment")]
 use pagemesh_daemon::Experiment;
 use pagemesh_os::impair::Impairment;
 use serde_json::json;
@@ -75,6 +76,7 @@ pub(crate) struct Shape {
     #[arg(long, value_name = "GROUP[:PORT]")]
     multicast: Option<String>,
     /// Switches for those who measure: packet=1024,acknowledge=packet,receive=worker
+    #[cfg(feature = "experiment")]
     #[arg(long, value_name = "SPEC")]
     experiment: Option<Experiment>,
     /// Network namespaces (needs root) or 127.0.0.x
@@ -143,7 +145,10 @@ impl Shape {
         };
         plan.waiting = self.wait.map(|wait| wait.name().to_owned());
         plan.compress = self.compress.map(|compress| compress.name().to_owned());
-        plan.experiment = self.experiment.unwrap_or_default();
+        #[cfg(feature = "experiment")]
+        if let Some(experiment) = self.experiment {
+            plan.experiment = experiment.to_string();
+        }
         plan.sealed = self.sealed;
         plan.netns = self.netns;
         plan.mtu = self.mtu;

@@ -5,7 +5,7 @@ use super::{Daemon, WANTED_BUFFER};
 use crate::circulars::Circulars;
 use crate::door::Door;
 use crate::driver::{About, Driver};
-use crate::edge::Edge;
+use crate::experiment::Edge;
 use crate::hands::Hands;
 use crate::keeper::{Keeper, Keeping, Tag};
 use crate::launch;
@@ -21,7 +21,6 @@ use crate::shelf::Changes;
 use crate::shelf::Shelf;
 use crate::stash::Stash;
 use crate::takeover::{self, Estate, Ground};
-use crate::ticks::Ticks;
 use crate::token::Token;
 use crate::waiter::Waiter;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -141,8 +140,8 @@ impl Daemon {
         letterbox: Letterbox,
         mut driver: Driver,
     ) -> Result<Self> {
-        if let Some(tick) = options.experiment.tick {
-            driver.tick(Ticks::new(tick, clock::monotonic()));
+        if let Some(ticks) = options.experiment.ticks(clock::monotonic()) {
+            driver.tick(ticks);
         }
         let udp = &driver.hands.network.udp;
         let launch = launch::serve(options, udp.address(), driver.hands.network.who())

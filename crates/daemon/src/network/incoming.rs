@@ -2,7 +2,7 @@
 
 use super::Network;
 use super::rest::Rest;
-use crate::edge::Edge;
+use crate::experiment::Edge;
 use crate::packing::Unpacked;
 use crate::tally::{Count, Tally};
 use pagemesh_os::udp::Burst;

@@ -1,6 +1,7 @@
 //! MR12 to MR14: Battleship, two players on one page; and what the time window does to it
 //! and to matrix multiply (MB8).
 
+use super::super::super::switch;
 use super::document::{Document, Section, number, percent};
 use super::literature;
 use super::programs::{Place, alone, counters, on_one_processor, together, words};
@@ -29,7 +30,7 @@ const SOME: f64 = 200.0;
 
 pub(super) fn measure(programs: &Path, rounds: u32, document: &mut Document) -> Result<()> {
     let game = programs.join("battleship-mesh");
-    let sandbox = Sandbox::start(&plan("off", ""))?;
+    let sandbox = Sandbox::start(&plan("off", "")?)?;
     let by_window = turns(&sandbox, &game, Place::Own, rounds)?;
     let free = turns(&sandbox, &game, Place::Anywhere, rounds)?;
     let held = turn(&sandbox, &game, "0", true, rounds)?;
@@ -41,12 +42,12 @@ pub(super) fn measure(programs: &Path, rounds: u32, document: &mut Document) -> 
     compression(&game, rounds, document)
 }
 
-fn plan(compress: &str, experiment: &str) -> Plan {
+fn plan(compress: &str, experiment: &str) -> Result<Plan> {
     let mut plan = Plan::new(2);
     plan.waiting = Some("auto".to_owned());
     plan.compress = Some(compress.to_owned());
-    plan.experiment = experiment.parse().unwrap_or_default();
-    plan
+    switch(&mut plan, experiment)?;
+    Ok(plan)
 }
 
 /// Microseconds of a turn of one player, of several games.
@@ -94,7 +95,7 @@ fn by_ticks(game: &Path, rounds: u32) -> Result<Vec<(&'static str, Games)>> {
         ("strict", "20 ms, ticks, strict minimum"),
     ];
     let slept = sleeps.map(|(sleep, name)| {
-        let sandbox = Sandbox::start(&plan("off", &format!("tick=10ms,sleep={sleep}")))?;
+        let sandbox = Sandbox::start(&plan("off", &format!("tick=10ms,sleep={sleep}"))?)?;
         let games = (0..rounds).map(|_| play(&sandbox, game, Place::Own, ("20000000", false)));
         let mut games = Games(games.collect::<Result<_>>()?);
         games.0.sort_by(f64::total_cmp);
@@ -272,7 +273,7 @@ fn compared(games: &ByWindow, name: &str, document: &mut Document) -> String {
 fn windows(programs: &Path, rounds: u32, document: &mut Document) -> Result<()> {
     const TIMES: u32 = 5;
     let matrix = programs.join("matrix-mesh");
-    let sandbox = Sandbox::start(&plan("off", ""))?;
+    let sandbox = Sandbox::start(&plan("off", "")?)?;
     let arguments = words(&format!("--n=240 --times={TIMES}"));
     let mut notes = Vec::new();
     for (place, name) in [(Place::Own, "pinned"), (Place::Anywhere, "not pinned")] {
@@ -306,7 +307,7 @@ fn windows(programs: &Path, rounds: u32, document: &mut Document) -> Result<()> 
 
 /// Packets a turn and games under each compression, in turn.
 fn compressed(game: &Path, rounds: u32) -> Result<Vec<(&'static str, f64, Games)>> {
-    let raise = |compress| Ok((compress, Sandbox::start(&plan(compress, "packet=1024"))?));
+    let raise = |compress| Ok((compress, Sandbox::start(&plan(compress, "packet=1024")?)?));
     let sides: Result<Vec<_>> = ["off", "runs", "lz4", "auto"]
         .map(raise)
         .into_iter()

@@ -3,7 +3,7 @@
 use super::super::super::agent::Order;
 use super::super::super::report::Samples;
 use super::super::super::stage::Stage;
-use super::super::super::{Waiting, fault, stream};
+use super::super::super::{Waiting, fault, stream, switch};
 use anyhow::Result;
 use pagemesh_cli::sandbox::Plan;
 use pagemesh_wire::local::{Stamp, StampKind};
@@ -51,7 +51,7 @@ impl Pair {
     pub(super) fn raise_waiting(setting: Setting, waiting: Waiting) -> Result<Self> {
         let mut plan = Plan::new(2);
         plan.compress = Some(setting.compress.to_owned());
-        plan.experiment = setting.experiment.parse()?;
+        switch(&mut plan, setting.experiment)?;
         let stage = Stage::raise(&plan, waiting)?;
         if let Some(rate) = setting.rate {
             let bucket = ["rate", rate, "burst", "16kb", "latency", "100ms"];

@@ -1,5 +1,6 @@
 //! MR15 and MR16: matrix multiply on two to seven sites, each with a part of a processor.
 
+use super::super::super::switch;
 use super::super::quota::Quota;
 use super::document::{Document, Section, number};
 use super::literature;
@@ -54,7 +55,7 @@ pub(super) fn measure(programs: &Path, document: &mut Document) -> Result<()> {
             let mut plan = Plan::new(sites);
             plan.waiting = Some("block".to_owned());
             plan.compress = Some(compress.to_owned());
-            plan.experiment = "packet=1024,receive=worker".parse()?;
+            switch(&mut plan, "packet=1024,receive=worker")?;
             let sandbox = Sandbox::start(&plan)?;
             let run = |arguments: String| {
                 let environment = [("PAGEMESH_WINDOW", "0")];

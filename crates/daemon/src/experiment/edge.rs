@@ -1,9 +1,9 @@
 //! Where experiments sit: between seal and socket (M25). A daemon without any has
 //! none of this.
 
-use crate::experiment::Experiment;
-use crate::handoff::Handoff;
-use crate::parcels::{Mail, Parcels};
+use super::handoff::Handoff;
+use super::parcels::{Mail, Parcels};
+use super::switches::Experiment;
 use anyhow::Result;
 use pagemesh_os::clock;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ pub(crate) struct Edge {
     parcels: Option<Parcels>,
     handoff: Option<Handoff>,
     /// Packets to be sent.
-    pub(crate) mail: Mail,
+    mail: Mail,
 }
 
 impl Edge {
@@ -37,6 +37,11 @@ impl Edge {
         let parcels = self.parcels.as_mut();
         parcels
             .is_some_and(|parcels| parcels.send(to, datagram, clock::monotonic(), &mut self.mail))
+    }
+
+    /// The packets that are to be sent now.
+    pub(crate) fn packets(&mut self) -> impl Iterator<Item = (SocketAddr, Vec<u8>)> {
+        self.mail.drain(..)
     }
 
     /// Something came from the socket; what of it is to be handled now.

@@ -1,0 +1,70 @@
+//! What stands for the switches of experiments in a build without them (feature
+//! `experiment`): types that have no value, so that nothing of them is compiled.
+
+use anyhow::Result;
+use pagemesh_core::Time;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+/// No switch is set, for there is none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Experiment;
+
+/// Nothing between seal and socket.
+#[derive(Debug)]
+pub(crate) enum Edge {}
+
+/// No ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ticks {}
+
+impl Experiment {
+    /// No ticks.
+    pub(crate) fn ticks(self, _now: u64) -> Option<Ticks> {
+        None
+    }
+}
+
+impl Edge {
+    pub(crate) fn new(_: Experiment) -> Result<Option<Self>> {
+        Ok(None)
+    }
+
+    pub(crate) fn send(&mut self, _to: SocketAddr, _datagram: &[u8]) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn packets(&mut self) -> std::iter::Empty<(SocketAddr, Vec<u8>)> {
+        match *self {}
+    }
+
+    pub(crate) fn came(&mut self, _from: SocketAddr, _bytes: &[u8]) -> Option<Vec<u8>> {
+        match *self {}
+    }
+
+    pub(crate) fn back(&mut self) -> Option<(SocketAddr, Option<Vec<u8>>)> {
+        match *self {}
+    }
+
+    pub(crate) fn expire(&mut self, _now: u64) {
+        match *self {}
+    }
+
+    pub(crate) fn due(&self) -> Option<u64> {
+        match *self {}
+    }
+
+    pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
+        match *self {}
+    }
+}
+
+impl Ticks {
+    pub(crate) fn time(self, _now: u64) -> Time {
+        match self {}
+    }
+
+    pub(crate) fn due(self, _deadline: u64) -> u64 {
+        match self {}
+    }
+}
