@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 
 /// No switch is set, for there is none.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Experiment;
+pub struct Experiment {}
 
 /// Nothing between seal and socket.
 #[derive(Debug)]

@@ -22,17 +22,7 @@ impl Rooms {
         client: ClientId,
         request: Request,
     ) {
-        match &self.membership.standing {
-            Standing::Member if self.leaving.has_begun() => {
-                return cx.refuse(ticket, Refusal::NotMember);
-            }
-            Standing::Member => {}
-            Standing::Out(why) => return cx.refuse(ticket, why.clone()),
-            Standing::Unborn | Standing::Joining(_) => {
-                return cx.refuse(ticket, Refusal::NotYetMember);
-            }
-        }
-        if let Some(why) = unfit(&request) {
+        if let Some(why) = self.not_taking_part().or_else(|| unfit(&request)) {
             return cx.refuse(ticket, why);
         }
         match request {
@@ -59,10 +49,8 @@ impl Rooms {
             }
             Request::Lock { .. } => cx.refuse(ticket, Refusal::NotFound),
             Request::Watch { segment, page } => {
-                self.with_page(cx, ticket, client, segment, page, |segment, cx| {
-                    let request = PageRequest::Watch(page);
-                    segment.policy.request(cx, (ticket, client), request);
-                });
+                let request = PageRequest::Watch(page);
+                self.page_request(cx, (ticket, client), segment, page, request);
             }
             Request::Pin {
                 segment,
@@ -70,20 +58,16 @@ impl Rooms {
                 count,
             } => {
                 let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
-                self.with_page(cx, ticket, client, segment, last, |segment, cx| {
-                    let request = PageRequest::Pin(first, count);
-                    segment.policy.request(cx, (ticket, client), request);
-                });
+                let request = PageRequest::Pin(first, count);
+                self.page_request(cx, (ticket, client), segment, last, request);
             }
             Request::Unpin {
                 segment,
                 first,
                 count,
             } => {
-                self.with_page(cx, ticket, client, segment, first, |segment, cx| {
-                    let request = PageRequest::Unpin(first, count);
-                    segment.policy.request(cx, (ticket, client), request);
-                });
+                let request = PageRequest::Unpin(first, count);
+                self.page_request(cx, (ticket, client), segment, first, request);
             }
             Request::Leave => self.leave(cx, ticket),
             Request::Advise {
@@ -94,6 +78,31 @@ impl Rooms {
             } => self.advise(cx, (ticket, client), segment, (first, count), advice),
             Request::Sysv(ask) => self.sysv(cx, ticket, client, ask),
         }
+    }
+
+    /// Why this node serves no request, if it serves none.
+    fn not_taking_part(&self) -> Option<Refusal> {
+        match &self.membership.standing {
+            Standing::Member if self.leaving.has_begun() => Some(Refusal::NotMember),
+            Standing::Member => None,
+            Standing::Out(why) => Some(why.clone()),
+            Standing::Unborn | Standing::Joining(_) => Some(Refusal::NotYetMember),
+        }
+    }
+
+    /// A request about pages, the last of which is named: the segment's policy answers it.
+    fn page_request(
+        &mut self,
+        cx: &mut Cx<'_>,
+        who: (Ticket, ClientId),
+        segment: SegmentId,
+        last: PageIndex,
+        request: PageRequest,
+    ) {
+        let (ticket, client) = who;
+        self.with_page(cx, ticket, client, segment, last, |segment, cx| {
+            segment.policy.request(cx, who, request);
+        });
     }
 
     fn open(&mut self, cx: &mut Cx<'_>, client: (Ticket, ClientId), call: Call) {
@@ -119,10 +128,8 @@ impl Rooms {
         let mut mappings = self.mappings.iter();
         let mapping = mappings.find(|(_, of)| **of == (id, client));
         let mapping = mapping.map(|(mapping, _)| *mapping);
-        self.with_page(cx, ticket, client, id, last, |segment, cx| {
-            let request = PageRequest::Advise(first, count, advice, mapping);
-            segment.policy.request(cx, (ticket, client), request);
-        });
+        let request = PageRequest::Advise(first, count, advice, mapping);
+        self.page_request(cx, (ticket, client), id, last, request);
     }
 
     fn is_open_by(&self, segment: SegmentId, client: ClientId) -> bool {

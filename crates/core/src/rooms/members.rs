@@ -224,10 +224,10 @@ impl Rooms {
         let Some(coordinator) = &self.coordinator else {
             return;
         };
-        if let Some(info) = coordinator.directory.get(id).cloned() {
-            if self.take_part(&info).is_ok() {
-                self.inform_of_reductions(id);
-            }
+        if let Some(info) = coordinator.directory.get(id).cloned()
+            && self.take_part(&info).is_ok()
+        {
+            self.inform_of_reductions(id);
         }
     }
 }

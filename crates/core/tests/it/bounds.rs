@@ -91,7 +91,6 @@ fn a_write_lock_covers_so_many_pages_and_no_more() {
 }
 
 #[test]
-#[ignore = "the node calls itself for each page that is here: the stack may end"]
 fn a_write_lock_may_cover_all_pages_it_is_said_to() {
     assert_eq!(pinned(PIN_PAGES), Some(Reply::Done));
 }

@@ -104,7 +104,7 @@ fn merge(flags: Daemon, config: &Config, global: &Global) -> Result<Options> {
         #[cfg(feature = "experiment")]
         experiment: flags.experiment.unwrap_or_default(),
         #[cfg(not(feature = "experiment"))]
-        experiment: pagemesh_daemon::Experiment,
+        experiment: pagemesh_daemon::Experiment {},
         name: flags
             .name
             .or_else(|| config.node_name.clone())

@@ -40,7 +40,7 @@ use pagemesh_wire::peer::{
 use pagemesh_wire::{ClientId, MappingId, NodeId, PageIndex, SegmentId, Ticket, Version};
 use pins::PinJob;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use table::Table;
 
 /// What holds for all pages of a segment.
@@ -68,6 +68,9 @@ pub(crate) struct Sequential {
     /// At the library site of a fixed manager: who is served, who waits.
     libraries: BTreeMap<PageIndex, Library>,
     pin_jobs: BTreeMap<Ticket, PinJob>,
+    /// Pins to go on with before the input is handled completely; empty between inputs.
+    #[serde(skip)]
+    pins_due: VecDeque<Ticket>,
     prefetch: Prefetch,
 }
 
@@ -89,6 +92,7 @@ impl Open for Sequential {
             pages: Table::default(),
             libraries: BTreeMap::new(),
             pin_jobs: BTreeMap::new(),
+            pins_due: VecDeque::new(),
             prefetch: Prefetch::default(),
         }))
     }

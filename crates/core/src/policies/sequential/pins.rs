@@ -53,8 +53,22 @@ impl Sequential {
         self.advance_pin(cx, ticket);
     }
 
-    /// Goes on with a pin as far as pages are here.
+    /// Goes on with a pin as far as pages are here. A page that is granted at once calls this
+    /// for its pin again, from within: such a pin is queued and not followed, as the stack
+    /// would grow with every page.
     pub(super) fn advance_pin(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
+        self.pins_due.push_back(ticket);
+        if self.pins_due.len() > 1 {
+            return;
+        }
+        while let Some(ticket) = self.pins_due.front().copied() {
+            self.pin_pages(cx, ticket);
+            self.pins_due.pop_front();
+        }
+    }
+
+    /// Pins the pages of a job up to the first one that is not here.
+    fn pin_pages(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
         while let Some(job) = self.pin_jobs.get(&ticket) {
             let (page, client) = (job.next, job.client);
             if page == job.end {
@@ -67,38 +81,46 @@ impl Sequential {
                 continue;
             }
             if cx.now >= job.begun + PIN_LEASE {
-                // Whoever keeps pages of a broken run waits for others in a circle.
+                // A run of pages that was interrupted must not be held while it waits for others:
+                // two such runs would wait for each other.
                 self.begin_again(cx, ticket);
                 continue;
             }
-            let here = self.at(cx, page, |desk| {
-                if desk.page.rights == Rights::Write {
-                    let until = desk.cx.now + PIN_LEASE;
-                    desk.pin(Pin {
-                        client,
-                        until,
-                        ticket,
-                    });
-                    return true;
-                }
-                match desk.busy().and_then(|busy| busy.more.lost) {
-                    Some(with) => desk.after.pins_lost.push((ticket, with)),
-                    None => {
-                        desk.more().pinning.push(ticket);
-                        desk.wish();
-                    }
-                }
-                false
-            });
-            if !here {
+            if !self.pin_page(cx, page, (ticket, client)) {
                 return;
             }
-            // `at` may have come back here for the same job; only one goes on.
-            match self.pin_jobs.get_mut(&ticket) {
-                Some(job) if job.next == page => job.next = PageIndex(page.0 + 1),
-                _ => return,
+            if let Some(job) = self.pin_jobs.get_mut(&ticket) {
+                job.next = PageIndex(page.0 + 1);
             }
         }
+    }
+
+    /// Pins one page if it is here, and requests it otherwise.
+    fn pin_page(
+        &mut self,
+        cx: &mut Cx<'_>,
+        page: PageIndex,
+        (ticket, client): (Ticket, ClientId),
+    ) -> bool {
+        self.at(cx, page, |desk| {
+            if desk.page.rights == Rights::Write {
+                let until = desk.cx.now + PIN_LEASE;
+                desk.pin(Pin {
+                    client,
+                    until,
+                    ticket,
+                });
+                return true;
+            }
+            match desk.busy().and_then(|busy| busy.more.lost) {
+                Some(with) => desk.after.pins_lost.push((ticket, with)),
+                None => {
+                    desk.more().pinning.push(ticket);
+                    desk.wish();
+                }
+            }
+            false
+        })
     }
 
     /// Whether every page of the job is still here; if so all leases begin now.

@@ -233,7 +233,7 @@ const STATES: &[Step] = &[
     ("owner, writing", writing),
     ("owner, reading alone", |bench| {
         writing(bench);
-        bench.with(|policy, cx| watch(policy, cx));
+        bench.with(watch);
     }),
     ("owner, reading with others", |bench| {
         writing(bench);
