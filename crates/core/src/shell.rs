@@ -264,3 +264,39 @@ impl Cx<'_> {
         }
     }
 }
+
+#[cfg(test)]
+impl Shell {
+    /// For tests: one of four living members.
+    pub(crate) fn of_four(me: NodeId) -> Self {
+        use crate::node::Start;
+        use pagemesh_wire::peer::{Health, Member};
+        use pagemesh_wire::{ClusterId, Incarnation, PublicKey};
+
+        let address = core::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let mut shell = Self::new(Config {
+            name: "me".into(),
+            address,
+            incarnation: Incarnation(1),
+            key: PublicKey::NONE,
+            start: Start::Found(ClusterId(1)),
+            pace: Pace::default(),
+            check_races: false,
+            quotas: crate::Quotas::default(),
+        });
+        shell.me = me;
+        let members = (1..=4).map(|id| Member {
+            id: NodeId(id),
+            name: String::new(),
+            address,
+            incarnation: Incarnation(id.into()),
+            key: PublicKey::NONE,
+            health: Health::Alive,
+        });
+        shell.set_view(MemberView {
+            epoch: 1,
+            members: members.collect(),
+        });
+        shell
+    }
+}

@@ -113,6 +113,10 @@ impl Calls {
                 },
             );
         }
+        if memory.calls.len() >= CALLS_KEPT && !memory.calls.contains_key(&caller.call) {
+            // As a call that is one too many: the caller repeats what it withdraws.
+            return;
+        }
         let served = memory.calls.entry(caller.call).or_default();
         let body = served
             .reply
@@ -152,5 +156,38 @@ impl Calls {
                 for_home: true,
             },
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effect::Effects;
+    use crate::shell::Shell;
+    use crate::time::Time;
+    use pagemesh_wire::NodeId;
+
+    #[test]
+    fn calls_of_one_node_are_kept_up_to_a_bound_withdrawn_ones_too() {
+        let (me, node) = (NodeId(2), NodeId(3));
+        let mut shell = Shell::of_four(me);
+        let mut effects = Effects::default();
+        let mut cx = Cx {
+            now: Time(1_000_000),
+            shell: &mut shell,
+            effects: &mut effects,
+        };
+        let mut calls = Calls::default();
+        for call in 1..=CALLS_KEPT as u64 + 10 {
+            let call = CallId(call);
+            calls.cancelled(&mut cx, Caller { node, call });
+        }
+        assert_eq!(calls.served[&node].calls.len(), CALLS_KEPT);
+        let call = CallId(CALLS_KEPT as u64 + 11);
+        let caller = Caller { node, call };
+        let admitted = calls.admit(&mut cx, caller, CallId(1), &Call::Probe);
+        assert!(!admitted, "the memory of node {node} is full");
+        let admitted = calls.admit(&mut cx, caller, call, &Call::Probe);
+        assert!(admitted, "the caller has all earlier replies");
     }
 }

@@ -4,16 +4,14 @@
 
 use super::*;
 use crate::effect::{Effect, Effects};
-use crate::node::{Config, Pace, Start};
 use crate::shell::Shell;
 use crate::time::Time;
 use core::fmt::Write as _;
 use core::time::Duration;
 use pagemesh_wire::peer::{
-    Ask, Contents, Data, Health, Invalidate, InvalidateAck, Member, MemberView, Message, Pass,
-    PassAck, Waiter,
+    Ask, Contents, Data, Invalidate, InvalidateAck, Message, Pass, PassAck, Waiter,
 };
-use pagemesh_wire::{ClusterId, Incarnation, NodeSet, PublicKey, RequestId, Version};
+use pagemesh_wire::{NodeSet, RequestId, Version};
 
 const ME: NodeId = NodeId(2);
 const HOME: NodeId = NodeId(1);
@@ -44,35 +42,11 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let address = core::net::SocketAddr::from(([127, 0, 0, 1], 1));
-        let mut shell = Shell::new(Config {
-            name: "me".into(),
-            address,
-            incarnation: Incarnation(1),
-            key: PublicKey::NONE,
-            start: Start::Found(ClusterId(1)),
-            pace: Pace::default(),
-            check_races: false,
-            quotas: crate::Quotas::default(),
-        });
-        shell.me = ME;
-        let members = (1..=4).map(|id| Member {
-            id: NodeId(id),
-            name: String::new(),
-            address,
-            incarnation: Incarnation(id.into()),
-            key: PublicKey::NONE,
-            health: Health::Alive,
-        });
-        shell.set_view(MemberView {
-            epoch: 1,
-            members: members.collect(),
-        });
         let (manager, window) = (Manager::Dynamic, Window::Nanos(0));
         let chosen = Policy::Sequential { manager, window };
         let policy = Sequential::open(segment(), 16, chosen).unwrap().unwrap();
         Self {
-            shell,
+            shell: Shell::of_four(ME),
             policy,
             now: Time(1_000_000),
             effects: Effects::default(),
