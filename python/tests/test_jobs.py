@@ -145,8 +145,16 @@ def test_the_barrier_of_a_job_ends_at_ctrl_c(cluster):
 
 
 def test_nothing_is_left(cluster):
-    left = [segment["name"] for segment in pagemesh.segments()]
-    assert not [name for name in left if name.startswith("spawn.") or ".executor." in name]
+    """A removed segment is listed until the daemon has noticed the end of the last worker."""
+
+    def left():
+        names = [segment["name"] for segment in pagemesh.segments()]
+        return [name for name in names if name.startswith("spawn.") or ".executor." in name]
+
+    patience = time.monotonic() + 20
+    while left() and time.monotonic() < patience:
+        time.sleep(0.1)
+    assert not left()
 
 
 def test_run_starts_python_programs(cluster):

@@ -204,6 +204,8 @@ mod tests {
         assert_eq!(locks.held_by(one), [5, 77]);
         locks.take_back(77);
         assert_eq!(locks.held_by(one), [5]);
+        assert_eq!(locks.idle(), None, "two are held");
+        locks.take_back(5);
         assert_eq!(locks.idle(), None, "one is held");
         let word = locks.word(9).unwrap();
         word.swap(LockWord::Free);

@@ -9,9 +9,10 @@ use std::process::{Command, Stdio};
 
 /// The ends of a walk through all commands: each with arguments by which it prints something.
 /// `{f}` is a key file, `{n}` a new file.
-const COMMANDS: [(&str, &str); 27] = [
+const COMMANDS: [(&str, &str); 28] = [
     ("daemon", "daemon --no-config --bind 127.0.0.1:0"),
     ("members", "members"),
+    ("members forget", "members forget 2"),
     ("status", "status"),
     ("key new", "key new {n}"),
     ("key show", "key show {f}"),
