@@ -147,7 +147,7 @@ pub struct Fetch {
 /// The contents of a page, or the answer that the sender has none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Base {
-    /// Which page.
+    /// The page.
     pub page: PageIndex,
     /// The request that this answers.
     pub request: RequestId,
