@@ -1,13 +1,12 @@
-//! What moves from node to node, one owner at a time: pages and lock tokens.
+//! Ownership of subjects: pages and lock tokens move from node to node, one owner at a time.
 //!
-//! Every subject has exactly one owner, or is on its way in exactly one
-//! [`Pass`] (*INV-one-owner*). Everyone else holds an owner *hint* together with
-//! the version since which that node owned it. Versions only rise along the
-//! chain of owners, so each hop of a forwarded [`Ask`] knows more than the one
-//! before (*INV-hint-nearer*): hints cannot form a circle.
+//! Every subject has exactly one owner, or is on its way in exactly one [`Pass`] (*INV-one-owner*).
+//! Every other node holds an owner *hint* together with the version since which that node owned the
+//! subject. Versions only rise along the chain of owners, so each node that forwards an [`Ask`]
+//! sends it to a node that knows more (*INV-hint-nearer*): hints cannot form a circle.
 //!
-//! Whoever is not served at once waits in the owner's queue, first come first
-//! served, and the queue travels with ownership (*INV-queue-travels*).
+//! A request that is not served at once waits in the owner's queue, first come first served, and
+//! the queue travels with ownership (*INV-queue-travels*).
 
 use crate::backoff::Backoff;
 use crate::shell::Cx;
@@ -23,14 +22,14 @@ mod search;
 
 pub(crate) use search::{Found, Search};
 
-/// What a subject adds to what is under way about it.
+/// What a kind of subject adds to the state of operations under way.
 pub(crate) trait Extra: Default + PartialEq {
     /// Whether nothing is under way.
     fn is_idle(&self) -> bool {
         *self == Self::default()
     }
 
-    /// How a wish is said to others.
+    /// The message that carries a request to another node.
     fn say(&self, ask: Ask) -> Message {
         Message::Ask(ask)
     }
@@ -43,22 +42,22 @@ pub(crate) struct Ownership<X> {
     pub(crate) version: Version,
     /// The probable owner since that version; this node itself if it is the owner.
     pub(crate) hint: NodeId,
-    /// Everything under way; most subjects have nothing under way.
+    /// Everything under way; `None` for most subjects.
     busy: Option<Box<Busy<X>>>,
 }
 
 /// What is under way about a subject on one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Busy<X> {
-    /// Who waits here; on a node that awaits ownership, who will wait then.
+    /// Requests that wait here. On a node that awaits ownership: requests that it will serve then.
     pub(crate) queue: VecDeque<Waiter>,
-    /// This node's own wish.
+    /// This node's own request.
     pub(crate) want: Option<Want>,
-    /// Given away, not acknowledged yet.
+    /// Ownership that was given away and is not acknowledged yet.
     pub(crate) passing: Option<Passing>,
-    /// At the home: the owner is being looked for.
+    /// At the home: the search for the owner.
     pub(crate) search: Option<Search>,
-    /// What the policy or the lock adds.
+    /// State that the policy or the lock adds.
     pub(crate) more: X,
 }
 
@@ -84,13 +83,14 @@ impl<X: Extra> Busy<X> {
     }
 }
 
-/// This node's wish for a subject.
+/// This node's own request for a subject.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Want {
     pub(crate) waiter: Waiter,
     pub(crate) since: Time,
     pub(crate) backoff: Backoff,
-    /// Invalidations already acknowledged for a version whose grant is still on its way.
+    /// The version of a grant that has not arrived yet, and the readers that have already
+    /// acknowledged its invalidations.
     pub(crate) early: Option<(Version, NodeSet)>,
 }
 
@@ -102,24 +102,24 @@ pub(crate) struct Passing {
     pub(crate) backoff: Backoff,
 }
 
-/// Hop count of an [`Ask`] whose trail went cold: the home must search.
+/// Hop count of an [`Ask`] for which no node knows the way to the owner: the home must search.
 pub(crate) const ASTRAY: u8 = u8::MAX;
 
-/// What became of an [`Ask`] that arrived.
+/// What was done with an [`Ask`] that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// It waits here now (or did before): see whether it can be served.
+    /// It is in the queue here, perhaps since before: the caller checks whether it can be served.
     Queued,
-    /// Its sender is the receiver of a grant that may have been lost: repeat it.
+    /// The requesting node is the receiver of a grant that may have been lost: repeat the grant.
     PassAgain,
-    /// It went on to a node that knows more, or need not be answered.
+    /// It was forwarded to a node that knows more, or needs no answer.
     Gone,
-    /// The trail ends at a node that is gone; the home must search.
+    /// The owner hint names a node that is gone; the home must search.
     Astray,
 }
 
 impl<X: Extra> Ownership<X> {
-    /// Before anything happened, the home owns the subject.
+    /// The initial state: the home owns the subject.
     pub(crate) fn new(home: NodeId) -> Self {
         Self {
             version: Version(0),
@@ -140,7 +140,7 @@ impl<X: Extra> Ownership<X> {
         self.busy.get_or_insert_default()
     }
 
-    /// Frees what nothing needs any more.
+    /// Frees the state of operations under way if there are none.
     pub(crate) fn settle(&mut self) {
         if self.busy.as_ref().is_some_and(|busy| busy.is_idle()) {
             self.busy = None;
@@ -151,7 +151,7 @@ impl<X: Extra> Ownership<X> {
         self.busy.as_ref()?.want.as_ref()
     }
 
-    /// Whether this is the wish of this node that is open.
+    /// Whether `request` is this node's open request.
     pub(crate) fn wants(&self, request: RequestId) -> bool {
         self.want()
             .is_some_and(|want| want.waiter.request == request)
@@ -165,8 +165,8 @@ impl<X: Extra> Ownership<X> {
         self.busy.as_ref().map_or(0, |busy| busy.queue.len())
     }
 
-    /// This node wishes for the subject; it has no other wish open. The wish is repeated
-    /// as `backoff` says.
+    /// Opens this node's request for the subject, of which no other may be open. The request is
+    /// repeated as `backoff` says.
     pub(crate) fn wish(
         &mut self,
         cx: &mut Cx<'_>,
@@ -192,10 +192,9 @@ impl<X: Extra> Ownership<X> {
         waiter
     }
 
-    /// Sends `waiter` towards the owner; if the trail is cold, to the home, which
-    /// searches. False if nobody can help: the home, too, is gone or is this
-    /// node. A node we have not heard of yet will be heard of: the wish is
-    /// repeated anyway.
+    /// Forwards `waiter` towards the owner; if the hint is of no use, to the home, which searches.
+    /// Returns false if neither is possible: the home, too, is gone or is this node. A node that
+    /// this node does not know yet will become known: the request is repeated anyway.
     pub(crate) fn forward(
         &self,
         cx: &mut Cx<'_>,
@@ -205,8 +204,8 @@ impl<X: Extra> Ownership<X> {
         by_library: bool,
     ) -> bool {
         let home = cx.home(subject.segment());
-        // Who is said to own it asks for it: the grant is on its way, unless the
-        // granter has died and it was lost with him.
+        // The presumed owner itself asks: its grant is on its way, unless the granting node has
+        // died and the grant was lost with it.
         let orphaned = self.hint == waiter.node && !by_library && cx.somebody_died();
         let trail = self.hint != cx.me() && !cx.is_gone(self.hint) && !orphaned;
         let (to, since, hops) = if trail && hops < ASTRAY {
@@ -216,8 +215,8 @@ impl<X: Extra> Ownership<X> {
         } else {
             return false;
         };
-        // A wish goes back to its own node only to be served there on the word of
-        // the library, or to be searched for because that node is the home.
+        // A request returns to its own node only if the library site says that this node is the
+        // owner, or if that node is the home, which must search.
         if to != waiter.node || by_library || hops == ASTRAY {
             let ask = Ask {
                 subject,
@@ -232,8 +231,8 @@ impl<X: Extra> Ownership<X> {
         true
     }
 
-    /// Puts a waiter into the queue, unless its node stands there already; a
-    /// newer wish of the same node takes the old one's place.
+    /// Puts a waiter into the queue, unless its node is in the queue already; a newer request of
+    /// the same node replaces the older one.
     pub(crate) fn enqueue(&mut self, waiter: Waiter) {
         let queue = &mut self.busy_mut().queue;
         match queue.iter_mut().find(|other| other.node == waiter.node) {
@@ -243,12 +242,13 @@ impl<X: Extra> Ownership<X> {
         }
     }
 
-    /// An [`Ask`] of another node arrived.
+    /// Handles an [`Ask`] of another node.
     pub(crate) fn route(&mut self, cx: &mut Cx<'_>, ask: &Ask) -> Route {
         let waiter = ask.waiter;
         if !cx.is_alive(waiter.node) {
-            // Forwarded by one that has not heard of its end, or to one that has not
-            // heard of its beginning and could not send it anything: it asks again.
+            // The requesting node is dead for this node; the forwarding node does not know that
+            // yet. Or it is so new that this node does not know it, and could send it nothing: it
+            // repeats its request.
             return Route::Gone;
         }
         if let Some(passing) = self.passing()
@@ -267,9 +267,9 @@ impl<X: Extra> Ownership<X> {
         let awaits_ownership = self
             .want()
             .is_some_and(|want| want.waiter.access == Access::Write);
-        // Whoever names a newer version than this node knows is right: a grant to
-        // this node is on its way. If it did not ask for it, its own hint leads
-        // back to where that comes from, so that only the home can help.
+        // If the sender names a newer version than this node knows, a grant to this node is on its
+        // way. If this node did not ask for ownership, its own hint leads back to where that grant
+        // comes from, so only the home can help.
         let grant_comes = ask.since > self.version;
         if grant_comes && awaits_ownership {
             self.enqueue(waiter);
@@ -283,7 +283,7 @@ impl<X: Extra> Ownership<X> {
         }
     }
 
-    /// Passes ownership to `to`, with everyone who still waits.
+    /// Passes ownership and the queue to `to`.
     pub(crate) fn pass(&mut self, cx: &mut Cx<'_>, to: NodeId, pass: Pass) {
         assert_eq!(
             self.hint,
@@ -303,13 +303,13 @@ impl<X: Extra> Ownership<X> {
         busy.passing = Some(Passing { to, pass, backoff });
     }
 
-    /// A grant arrived. True if it is news: this node is the owner now, and the
-    /// queue has those who waited at its predecessor before those who came here. Then
-    /// [`acknowledge`] is to follow, behind what threads here wait for; otherwise that
-    /// is done.
+    /// A grant arrived. Returns true if it is new: this node is the owner now, and its queue has
+    /// the requests that waited at the previous owner before those that arrived here. The caller
+    /// must then [`acknowledge`] it, after it has done what threads here wait for. If it is not
+    /// new, it is acknowledged here.
     pub(crate) fn accept(&mut self, cx: &mut Cx<'_>, from: NodeId, pass: &Pass) -> bool {
         if self.hint == cx.me() && pass.version > self.version {
-            // Two owners: only a confused or hostile peer says so.
+            // Two owners: only a faulty or hostile peer says so.
             return false;
         }
         if pass.version <= self.version {
@@ -320,7 +320,7 @@ impl<X: Extra> Ownership<X> {
         self.version = pass.version;
         self.hint = me;
         let busy = self.busy_mut();
-        // Ownership came back, so whoever got the last grant from here has it.
+        // Ownership came back, so the receiver of the last grant from here has got that grant.
         busy.passing = None;
         busy.search = None;
         let early = core::mem::take(&mut busy.queue);
@@ -332,7 +332,7 @@ impl<X: Extra> Ownership<X> {
         true
     }
 
-    /// The receiver has the grant. True if that was news.
+    /// The receiver of a grant acknowledged it. Returns true if the grant was still unacknowledged.
     pub(crate) fn passed(&mut self, cx: &mut Cx<'_>, from: NodeId, version: Version) -> bool {
         let passing = self.busy_if_any().and_then(|busy| {
             busy.passing
@@ -344,8 +344,8 @@ impl<X: Extra> Ownership<X> {
         passing.is_some()
     }
 
-    /// This node awaits nothing any more: whoever hoped it would own the
-    /// subject is sent on to the owner.
+    /// This node awaits ownership no longer: forwards the requests that waited for that to the
+    /// owner.
     pub(crate) fn send_on(&mut self, cx: &mut Cx<'_>, subject: Subject) {
         if self.hint == cx.me() {
             return;
@@ -358,18 +358,18 @@ impl<X: Extra> Ownership<X> {
         }
     }
 
-    /// A member is gone: it waits for nothing, and a search begins anew.
+    /// A member is gone: removes its request from the queue, and restarts a search.
     pub(crate) fn forget_node(&mut self, node: NodeId) {
         if let Some(busy) = self.busy_if_any() {
             busy.queue.retain(|waiter| waiter.node != node);
-            // A search under way asks again: what it heard may rest on this node.
+            // Answers that the search has received may depend on that node.
             if let Some(search) = &mut busy.search {
                 search.begin_anew();
             }
         }
     }
 
-    /// A home that leaves knew who owns the subject.
+    /// Takes over what a leaving home knew of the owner, if it is newer.
     pub(crate) fn learn(&mut self, cx: &Cx<'_>, node: NodeId, version: Version) {
         if version > self.version && self.hint != cx.me() && node != cx.me() {
             self.version = version;
@@ -377,13 +377,13 @@ impl<X: Extra> Ownership<X> {
         }
     }
 
-    /// Whether nobody ever had the subject but its home, which has left and has
-    /// told its heir all it knew: then it is as it was in the beginning.
+    /// True if ownership never left the home, and the home left gracefully and handed its directory
+    /// over to its successor: the page is in its initial state.
     pub(crate) fn is_untouched(&self, cx: &Cx<'_>, last: NodeId, version: Version) -> bool {
         version == Version(0) && self.version == Version(0) && cx.has_left(last)
     }
 
-    /// This node owns the subject again, by the home's word.
+    /// The home made this node the owner again.
     pub(crate) fn regain(&mut self, cx: &Cx<'_>, version: Version) {
         self.version = version;
         self.hint = cx.me();
@@ -391,13 +391,13 @@ impl<X: Extra> Ownership<X> {
     }
 }
 
-/// Tells who granted that the grant has come.
+/// Tells the granting node that the grant has arrived.
 pub(crate) fn acknowledge(cx: &mut Cx<'_>, from: NodeId, pass: &Pass) {
     let (subject, version) = (pass.subject, pass.version);
     cx.send(from, Message::PassAck(PassAck { subject, version }));
 }
 
-/// A grant without contents that nobody asked for, to be filled in.
+/// A grant with neither contents nor readers nor a queue, for the caller to complete.
 pub(crate) fn grant(subject: Subject, request: RequestId, version: Version) -> Pass {
     Pass {
         subject,

@@ -1,4 +1,4 @@
-//! The home looks for the owner of a subject whose trail is cold.
+//! The home searches for the owner of a subject to which no owner hint leads.
 
 use super::{Extra, Ownership};
 use crate::backoff::Backoff;
@@ -8,50 +8,50 @@ use pagemesh_wire::peer::{Locate, Located, Message, Regain, Spare, Subject, Wait
 use pagemesh_wire::{NodeId, NodeSet, RequestId, Version};
 use serde::{Deserialize, Serialize};
 
-/// The home asks everyone what they know of a subject, since the trail to its
-/// owner is cold. It decides when all have answered, and all answers come from
-/// nodes that know at least the member view of the question: nobody can accept
-/// a grant from a gone node any more. Versions rise along the chain of owners,
-/// so the newest version anybody knows names the last owner anybody can name.
-/// If that one is gone, nobody owns the subject; nor if that one denies that version in two
-/// rounds running while nobody repeats a grant to it: the grant was lost with
-/// its sender.
+/// The home asks all members what they know of a subject, because no owner hint leads to its owner.
+/// It decides when all have answered, and all answers come from nodes that know at least the member
+/// view of the question: none of them can accept a grant from a gone node any more. Versions rise
+/// along the chain of owners, so the newest version in the answers names the last owner that any
+/// member knows. If that node is gone, the subject has no owner. It has none either if that node
+/// denies that version in two consecutive rounds while no node repeats a grant to it: the grant was
+/// lost with its sender.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Search {
     request: RequestId,
     missing: NodeSet,
     /// The newest version known, and its owner.
     best: (Version, NodeId),
-    /// Who holds copies, and could start again from one.
+    /// Nodes with copies; each could become owner from its copy.
     copies: NodeSet,
-    /// Who could start again from the newest grant that nobody took.
+    /// The node that could become owner from the stash of the newest grant that was not taken, and
+    /// that version.
     stash: Option<(Version, NodeId)>,
-    /// Who said it does not own the newest version it knows.
+    /// Nodes that said that they do not own the newest version they know.
     denying: NodeSet,
     /// A grant of the newest version known is being repeated.
     passing: bool,
-    /// The newest version known when its owner denied it last, and in how many rounds
-    /// running that was so. Another version has another owner, who may have answered
-    /// just before it came.
+    /// The newest version known when its owner denied it last, and in how many consecutive rounds
+    /// it did. A newer version restarts the count: its owner may have answered just before the
+    /// grant arrived.
     denials: (Version, u32),
     backoff: Backoff,
 }
 
-/// What became of a search.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Go on waiting.
+    /// The search goes on.
     NotYet,
-    /// The owner is known again; everyone who waited was sent there.
+    /// The owner is known again; all waiting requests were forwarded to it.
     Owner,
-    /// Nobody owns it, but this node may start again from what it has.
+    /// The subject has no owner, but this node may become owner from what it has.
     Regain(NodeId, Regain),
-    /// Nobody has it: it was lost with this node, which owned this version.
+    /// The subject is lost: this node owned this version last, and no survivor has a copy.
     Nobody(NodeId, Version),
 }
 
 impl<X: Extra> Ownership<X> {
-    /// The home looks for the owner on behalf of `waiter`.
+    /// The home searches for the owner on behalf of `waiter`.
     pub(crate) fn search_for(
         &mut self,
         cx: &mut Cx<'_>,
@@ -73,7 +73,7 @@ impl<X: Extra> Ownership<X> {
         self.search_round(cx, subject, spare)
     }
 
-    /// Asks everyone, beginning with what this node itself knows.
+    /// Starts a round: notes what this node itself knows, and asks all other members.
     fn search_round(&mut self, cx: &mut Cx<'_>, subject: Subject, spare: Spare) -> Found {
         let request = cx.next_request();
         let here = self.known(subject, request, spare);
@@ -107,7 +107,7 @@ impl<X: Extra> Ownership<X> {
         cx.send(from, Message::Located(located));
     }
 
-    /// What this node says in a round of a search.
+    /// This node's answer in a round of a search.
     fn known(&self, subject: Subject, request: RequestId, spare: Spare) -> Located {
         Located {
             subject,
@@ -119,8 +119,8 @@ impl<X: Extra> Ownership<X> {
         }
     }
 
-    /// Somebody answered the search. `reads`: this node holds a copy, so its
-    /// version stays that of the copy; the invalidation is yet to come.
+    /// Handles a member's answer. `reads`: this node holds a copy, so its version stays that of the
+    /// copy, because the invalidation is yet to come.
     pub(crate) fn located(
         &mut self,
         cx: &mut Cx<'_>,
@@ -138,7 +138,7 @@ impl<X: Extra> Ownership<X> {
         self.conclude(cx, located.subject, reads)
     }
 
-    /// Decides, once everyone has answered.
+    /// Decides, once all members have answered.
     fn conclude(&mut self, cx: &mut Cx<'_>, subject: Subject, reads: bool) -> Found {
         let (known, hint) = (self.version, self.hint);
         let Some(search) = self.busy_if_any().and_then(|busy| busy.search.as_mut()) else {
@@ -150,8 +150,8 @@ impl<X: Extra> Ownership<X> {
         let (version, owner) = search.best;
         let me = cx.me();
         if known > version && hint != me {
-            // Since this round began it has heard of a newer owner, which it must not
-            // forget: a copy that the others' answers allow may be outdated.
+            // Since this round began, this node has heard of a newer owner, which it must not
+            // forget: a copy that the answers allow may be outdated.
             if cx.is_gone(hint) {
                 search.begin_anew();
                 return Found::NotYet;
@@ -168,11 +168,11 @@ impl<X: Extra> Ownership<X> {
             _ => (version, 1),
         };
         if !cx.is_gone(owner) && denies && search.denials.1 <= 1 {
-            // Its grant is on its way, or may have arrived just after it answered.
+            // The grant is on its way to the owner, or may have arrived just after it answered.
             return Found::NotYet;
         }
         if owner == me && !denied {
-            // A grant to this very node is on its way.
+            // A grant to this node is on its way.
             return Found::NotYet;
         }
         if !cx.is_gone(owner) && !denied {
@@ -201,7 +201,7 @@ impl<X: Extra> Ownership<X> {
         Found::Nobody(owner, version)
     }
 
-    /// Looks at the search when its time has come.
+    /// Ends the search if this node is the owner; starts the next round if that is due.
     pub(crate) fn search_due(&mut self, cx: &mut Cx<'_>, subject: Subject, spare: Spare) -> Found {
         let owner = self.hint == cx.me();
         let Some(busy) = self.busy_if_any() else {
@@ -236,13 +236,13 @@ impl Search {
         }
     }
 
-    /// Asks again: what it heard does not hold any more.
+    /// Makes the next round ask all members again, because answers received so far no longer hold.
     pub(super) fn begin_anew(&mut self) {
         self.request = RequestId::NONE;
     }
 
-    /// Who can start again. A copy that nobody invalidated is current; a grant is,
-    /// if nobody knows of a newer owner: else it was taken and passed on.
+    /// The node that can become owner. A copy that was not invalidated is current. A stashed grant
+    /// is current only if no node knows a newer version: otherwise it was taken and passed on.
     fn start(&self) -> Option<NodeId> {
         let copy = self.copies.iter().last();
         let stash = self.stash.filter(|(version, _)| *version == self.best.0);

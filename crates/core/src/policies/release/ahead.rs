@@ -1,11 +1,13 @@
-//! Asking for pages before they are touched, where a process has announced that it will need
-//! them or that it goes from front to back. Nobody guesses here, as policy `sequential` does
-//! (`policies/sequential/ahead.rs`): whoever is asked makes its diff of a page at once, and stops at
-//! that page for the next store, so that guesses beyond the end of a walk cost those who compute there.
+//! Asking for pages before they are touched, where a process has announced that it will need them
+//! or that it walks from front to back. Unlike policy `sequential`
+//! (`policies/sequential/ahead.rs`), this policy does not guess: the node that is asked makes its
+//! diff of the page at once, and its next store to that page faults, so that guesses beyond the end
+//! of a walk would cost the programs there.
 //!
-//! A page asked for ahead is made whole like any other, though nobody waits for it; then it may be
-//! read where it is expected to be touched. It is repeated like any other, too, so what was
-//! overtaken is not asked for again at once: a page may need a copy first and then diffs.
+//! A page asked for ahead is made whole like any other, though no thread waits for it; then it may
+//! be read where it is expected to be touched. Its requests are repeated like any other, too: a
+//! page that later ones have overtaken is not requested again at once, because it may need a copy
+//! first and then diffs.
 
 use super::Release;
 use super::page::{Copy, Miss, Page};
@@ -18,8 +20,8 @@ use pagemesh_wire::peer::Access;
 use pagemesh_wire::{MappingId, PageIndex, SegmentId};
 
 impl Release {
-    /// A thread stopped at a page. Returns the pages it will come to, if it has announced that it
-    /// goes from front to back; they are to be asked for as soon as that one was.
+    /// A thread faulted. Returns the pages it will come to, if it has announced that it walks from
+    /// front to back; the caller requests them after the page of the fault.
     pub(super) fn walk(
         &mut self,
         cx: &mut Cx<'_>,
@@ -35,9 +37,9 @@ impl Release {
         burst.map_or_else(Vec::new, |burst| self.open_burst(cx, who.mapping, burst))
     }
 
-    /// Begins to make the pages of a burst whole; those for which that is to be done.
+    /// Begins to make the pages of a burst whole. Returns those for which that is necessary.
     fn open_burst(&mut self, cx: &mut Cx<'_>, mapping: MappingId, burst: Burst) -> Vec<PageIndex> {
-        // A store stops at its page anyway, for a twin.
+        // A store faults anyway, for a twin.
         let stops = burst.access == Access::Write;
         let mut opened = Vec::new();
         for (at, page) in burst.pages().enumerate() {
@@ -49,12 +51,13 @@ impl Release {
         opened
     }
 
-    /// Begins to make a page whole of which nobody has need yet, unless it is, or is being made.
+    /// Begins to make a page whole for which no thread waits. Returns false if it is whole, or
+    /// being made whole, or not to be asked for.
     pub(super) fn open_ahead(&mut self, cx: &mut Cx<'_>, index: PageIndex, ahead: Ahead) -> bool {
         if index.0 >= self.size || self.leaving {
             return false;
         }
-        // Zeros nobody has to be asked for, and nothing is remembered of them.
+        // Zeros need no request and no state.
         let is_zeros = |page: &Page| page.copy == Copy::None && page.notices.is_empty();
         if self.history.floor.is_empty() && self.pages.get(&index).is_none_or(is_zeros) {
             return false;
@@ -67,12 +70,12 @@ impl Release {
         let mut miss = Miss::new(cx.backoff(timer), cx.now);
         miss.ahead = Some(ahead);
         page.miss = Some(Box::new(miss));
-        // Who announces a page says that it is used, and so does who used those before it.
+        // The process has announced the page, or has used the pages before it: the page is used.
         self.believe(index);
         true
     }
 
-    /// Asks for what these pages lack.
+    /// Requests what these pages lack.
     pub(super) fn ask_ahead(&mut self, cx: &mut Cx<'_>, pages: Vec<PageIndex>) {
         let segment = self.segment;
         for page in pages {
@@ -88,7 +91,7 @@ impl Release {
         }
     }
 
-    /// A page is whole that was asked for ahead, perhaps.
+    /// A page is whole; if it was asked for ahead, maps it and goes on with the willneed ranges.
     pub(super) fn came_ahead(&mut self, cx: &mut Cx<'_>, page: PageIndex, miss: &Miss) {
         let Some(ahead) = miss.ahead else { return };
         if miss.faults.is_empty() {
@@ -103,7 +106,8 @@ impl Release {
         }
     }
 
-    /// What was asked for ahead may have stayed out for long.
+    /// The timer for requests ahead fired: gives up what stays out too long, and goes on with the
+    /// willneed ranges.
     pub(super) fn look_ahead(&mut self, cx: &mut Cx<'_>) {
         let given_up = |_| false;
         let (_, next) = self.prefetch.flights.look(cx.now, quiet(cx), given_up);
@@ -114,7 +118,7 @@ impl Release {
     }
 }
 
-/// What a process does not need stays: nobody else waits for it.
+/// `DontNeed` drops nothing here: no other node waits for the pages.
 impl Errands for Release {
     fn segment(&self) -> SegmentId {
         self.segment

@@ -1,4 +1,4 @@
-//! The copy that a page is made whole from: whose it is, and what it lacks (T15).
+//! The base copy of a page: which node is asked for it, and what it lacks (T15).
 
 use super::Release;
 use super::messages::{Base, Body, Fetch};
@@ -10,12 +10,12 @@ use crate::shell::Cx;
 use pagemesh_wire::peer::{Contents, DiffName};
 use pagemesh_wire::{NodeId, PageIndex, VectorTime};
 
-/// More diffs than this are more than a copy that has them.
+/// With more pending diffs than this, a whole copy that has them costs less.
 const DIFFS_WORTH: usize = 6;
 
 impl Release {
-    /// Where a page without any copy here starts: at its last writer, who has what
-    /// came before; else at its keeper; else, it being untouched, at zeros.
+    /// Where a page without a copy here starts: at its last writer, which has what came before;
+    /// else at its keeper; else, if nothing is collected, at zeros.
     pub(super) fn need_base(
         &self,
         cx: &Cx<'_>,
@@ -54,7 +54,8 @@ impl Release {
         }
     }
 
-    /// Many diffs are more than one copy that has them: the last writer's.
+    /// If many diffs are pending, the node to ask for a whole copy instead: the last writer, if it
+    /// has all of them.
     pub(super) fn prefers_copy(
         &self,
         cx: &Cx<'_>,
@@ -90,7 +91,7 @@ impl Release {
         if pending.iter().all(|name| self.held.contains(name)) {
             return self.finish(cx, index, source, pending);
         }
-        // The stash is where copies wait for what they lack.
+        // A copy that lacks diffs waits in the stash.
         let page = index;
         cx.push(Effect::Fill {
             segment,
@@ -100,7 +101,7 @@ impl Release {
         self.keep_as_base(cx, index, VectorTime::ZERO);
     }
 
-    /// The frame has contents that nobody may see yet.
+    /// Moves contents from the frame to the stash, because they must not be seen yet.
     fn keep_as_base(&mut self, cx: &mut Cx<'_>, index: PageIndex, applied: VectorTime) {
         cx.push(Effect::Evict {
             segment: self.segment,
@@ -133,7 +134,7 @@ impl Release {
         self.say(cx, from, &Body::Fetch(fetch));
     }
 
-    /// A copy to start from has come, or there is none where we asked.
+    /// A base copy has arrived, or the news that the asked node has none.
     pub(super) fn base(&mut self, cx: &mut Cx<'_>, from: NodeId, base: &Base) {
         let (segment, index) = (self.segment, base.page);
         let floor = self.history.floor.clone();
@@ -145,8 +146,8 @@ impl Release {
         };
         miss.base = None;
         if self.has_what_is_unknown(cx, &base.applied) {
-            // Perhaps the other one knows; if not, it will have no such copy when it has
-            // heard who is gone. Either way it is asked again.
+            // Perhaps the asked node knows more; if not, it will not have this copy any more once
+            // it knows which node is gone. Either way the copy is requested again.
             return self.inquire(cx, from);
         }
         let Some(miss) = self.miss(index) else { return };
@@ -155,7 +156,7 @@ impl Release {
             miss.baseless.insert(asked);
             return self.go_on(cx, index);
         }
-        // A copy that was here goes: what the new one lacks is pending again.
+        // A copy that was here is dropped: what the new one lacks is pending again.
         self.drop_copy(cx, index);
         let source = if base.contents == Contents::Bytes {
             Source::Payload
@@ -181,7 +182,7 @@ impl Release {
         self.keep_as_base(cx, index, applied);
     }
 
-    /// What this node has of a page is of no use: it starts anew from a copy.
+    /// Drops a copy in the stash that is of no use: the page starts again from a base copy.
     pub(super) fn drop_copy(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
         let segment = self.segment;
         let Some(page) = self.pages.get_mut(&index) else {

@@ -1,7 +1,6 @@
-//! Garbage collection (T16): what everybody has need not be remembered.
+//! Garbage collection (T16): records that all nodes have need not be kept.
 //!
-//! The home leads, in rounds ([`super::round`]); here is what every node does in
-//! one.
+//! The home leads, in rounds ([`super::round`]); this file has what every node does in one.
 
 use super::Release;
 use super::full::Fullness;
@@ -22,16 +21,16 @@ use std::collections::BTreeSet;
 pub(super) struct Collecting {
     pub(super) time: VectorTime,
     keepers: NodeSet,
-    /// Who is to hear that this node is ready.
+    /// The call to answer when this node is ready.
     caller: Option<Caller>,
-    /// Pages that are being made whole; none while not even everything is known.
+    /// Pages that are being made whole; `None` until everything up to `time` is known.
     todo: Option<BTreeSet<PageIndex>>,
-    /// Who leads now has yet to say what comes of it.
+    /// The leading home is gone, and its successor has yet to say what comes of the round.
     pub(super) led_by_the_dead: bool,
 }
 
 impl Release {
-    /// A step of the home's collection. Answered when it is done.
+    /// A step of the home's collection; its call is answered when it is done.
     pub(super) fn collect(&mut self, cx: &mut Cx<'_>, caller: Caller, step: Collect) {
         match step {
             Collect::Know => {
@@ -49,7 +48,7 @@ impl Release {
     fn reach(&mut self, cx: &mut Cx<'_>, caller: Caller, time: VectorTime, keepers: NodeSet) {
         let late = |led: Caller| led.node == caller.node && led.call > caller.call;
         if self.led.is_some_and(late) {
-            // Of a round that was given up: other keepers have been chosen since.
+            // The call is of a round that was given up: other keepers have been chosen since.
             return cx.ready(Continuation::Answer(caller, Reply::Done));
         }
         self.led = Some(caller);
@@ -68,8 +67,8 @@ impl Release {
         self.open_goal(cx, Some(time), caller.node, Then::Whole);
     }
 
-    /// Everything that will be collected is known: what this node keeps of it must
-    /// be whole.
+    /// Everything that will be collected is known here: makes the pages whole that this node is to
+    /// keep.
     pub(super) fn make_whole(&mut self, cx: &mut Cx<'_>) {
         let Some(collecting) = &mut self.collecting else {
             return;
@@ -100,16 +99,16 @@ impl Release {
         self.say_reached(cx);
     }
 
-    /// Who keeps what nobody who stays has written: the home, and if that leaves
-    /// the first of those who stay. Everybody who collects knows this.
+    /// The keeper of pages that no remaining node has written: the home or, if the home leaves, the
+    /// first of those that remain. All nodes that collect choose the same.
     fn keeper_of_rest(&self, cx: &Cx<'_>, keepers: NodeSet) -> NodeId {
         let home = cx.home(self.segment);
         let first = keepers.iter().next().unwrap_or(home);
         if keepers.contains(home) { home } else { first }
     }
 
-    /// The home is gone, and nobody will say what is to be dropped, unless it was
-    /// dropped somewhere.
+    /// A node is gone. If it was the home, no node will say what is to be dropped, unless some node
+    /// has dropped it already.
     pub(super) fn leader_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         if node == self.segment.home()
             && let Some(collecting) = &mut self.collecting
@@ -120,7 +119,7 @@ impl Release {
         }
     }
 
-    /// A page is whole now, or never will be.
+    /// A page is whole now, or lost.
     pub(super) fn is_whole(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
         let todo = self.collecting.as_mut().and_then(|c| c.todo.as_mut());
         if todo.is_some_and(|todo| todo.remove(&page)) {
@@ -139,7 +138,8 @@ impl Release {
         }
     }
 
-    /// Everybody has come so far: nobody will ask for any of it again.
+    /// All nodes have reached `upto`: drops what it covers, as no node will request any of it
+    /// again.
     pub(super) fn forget(&mut self, cx: &mut Cx<'_>, upto: &VectorTime) {
         self.full = Fullness::No;
         if !self.history.time.covers(upto) {
@@ -157,8 +157,8 @@ impl Release {
         self.begin_misses_anew(cx);
     }
 
-    /// The floor has risen: a copy that was asked for before may lack what is not
-    /// known to be lacking any more.
+    /// The floor has risen: a copy that was requested before may lack what no write notice names
+    /// any more.
     fn begin_misses_anew(&mut self, cx: &mut Cx<'_>) {
         for index in self.pages_where(|page| page.miss.is_some()) {
             if let Some(miss) = self.miss(index) {
@@ -188,7 +188,7 @@ impl Release {
         let useless =
             page.copy == Copy::Stash && page.notices.lacks(upto) && page.keeper != Some(me);
         if page.undiffed.is_some_and(|interval| upto.has(me, interval)) {
-            // Nobody asked for its diff, so nobody needs it.
+            // The diff was not requested, so no node needs it.
             page.undiffed = None;
             self.undiffed -= 1;
             page.twin = false;
@@ -231,7 +231,7 @@ impl Release {
         self.check_goals(cx);
     }
 
-    /// Others have collected what this node never heard of, since it took no part:
+    /// Other nodes have collected intervals that this node never heard of, since it took no part:
     /// no copy here can be trusted.
     pub(super) fn skip_to(&mut self, cx: &mut Cx<'_>, floor: &VectorTime) {
         self.end_interval(cx);

@@ -1,8 +1,8 @@
 //! What becomes of copies when a node is gone.
 //!
-//! *INV-dead-tell-nothing*: what nobody alive knows of a node that is gone never
-//! happened, for anybody. So nobody hears it any more who has told what it knows
-//! ([`inquired`](Release::inquired)), and no copy has any of it.
+//! *INV-dead-tell-nothing*: intervals of a gone node that no survivor knows are discarded by all
+//! nodes. So a node that has told what it knows of that node ([`inquired`](Release::inquired))
+//! takes nothing from it any more, and no copy has any of those intervals.
 
 use super::Release;
 use super::page::Copy;
@@ -10,17 +10,16 @@ use crate::shell::Cx;
 use pagemesh_wire::VectorTime;
 
 impl Release {
-    /// Whether a copy has modifications of somebody who is gone, that this node does not
-    /// know of.
+    /// Whether a copy has modifications of a gone node that this node does not know of.
     pub(super) fn has_what_is_unknown(&self, cx: &Cx<'_>, applied: &VectorTime) -> bool {
         let known = &self.history.time;
         let mut all = applied.iter();
         all.any(|(node, index)| cx.is_gone(node) && index > known.get(node))
     }
 
-    /// A copy may have come from somebody who knew more than this node, and nobody may
-    /// be left who knows it: such copies are made anew. What was stored here since is
-    /// written down first.
+    /// A copy may have come from a node that knew more than this node, and perhaps no survivor
+    /// knows it: such copies are dropped and made whole anew. The diff of what was stored here
+    /// since is made first.
     pub(super) fn drop_what_nobody_told(&mut self, cx: &mut Cx<'_>) {
         let doubtful = self.pages_where(|page| {
             page.copy != Copy::None && self.has_what_is_unknown(cx, page.notices.applied())

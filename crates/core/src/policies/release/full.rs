@@ -8,17 +8,18 @@ use crate::shell::Cx;
 use crate::timers::Timer;
 use serde::{Deserialize, Serialize};
 
-/// Whether the home is being told that something must be collected.
+/// Whether this node is reporting to the home that it is time to collect.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum Fullness {
     #[default]
     No,
-    /// It was told, and is told again at ever longer intervals.
+    /// The home was told, and is told again at ever longer intervals.
     Said(Backoff),
 }
 
 impl Release {
-    /// More is remembered than should be, or only here: it is time to collect.
+    /// Starts a round of collection, or asks the home for one, if this node holds too much or
+    /// leaves.
     pub(super) fn mind_the_bound(&mut self, cx: &mut Cx<'_>) {
         if self.full != Fullness::No || self.round.is_some() || !self.wants_round(cx) {
             return;
@@ -39,11 +40,11 @@ impl Release {
         much || self.leaving && self.is_needed(cx.me())
     }
 
-    /// What counts against the bound. A page's first notice does not, as long as nobody has asked for its
-    /// diff: of that a twin is kept, which it needs for the next store in any case. Were it
-    /// counted, a program that writes more pages than the bound in each of its phases would have
-    /// all of them collected at each barrier, and stop at each of them again. Twins have a bound of
-    /// their own, since they take as much memory as their pages.
+    /// What counts against the bound. A page's first notice does not, as long as its diff was not
+    /// requested: only a twin is kept for it, which the page needs for the next store in any case.
+    /// If it counted, a program that writes more pages than the bound in each of its phases would
+    /// have all of them collected at each barrier, and fault on each of them again. Twins have a
+    /// bound of their own, since they take as much memory as their pages.
     pub(super) fn remembered(&self, cx: &Cx<'_>) -> usize {
         let again = self.notices - self.named;
         let named = self.named.saturating_sub(PAGES_NAMED);
@@ -62,8 +63,8 @@ impl Release {
         }
     }
 
-    /// The home may not have heard that this node is full; it is told for as long
-    /// as that is so. A home that answers nothing is asked ever more rarely.
+    /// The home may not have received the report: it is repeated as long as this node is full, at
+    /// ever longer intervals.
     pub(super) fn full_due(&mut self, cx: &mut Cx<'_>) {
         let wanted = self.wants_round(cx) && cx.home(self.segment) != cx.me();
         let Fullness::Said(backoff) = &mut self.full else {

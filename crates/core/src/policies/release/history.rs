@@ -1,4 +1,4 @@
-//! Which intervals this node knows, and what it tells others of them.
+//! The intervals that this node knows, and what it tells other nodes of them.
 
 use super::messages::{IntervalRecord, News, PageRun};
 use pagemesh_wire::{NodeId, PageIndex, VectorTime};
@@ -7,10 +7,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Bound;
 
-/// The records of all intervals this node knows and has not collected.
+/// The records of all intervals that this node knows and has not collected.
 ///
-/// *INV-time-has-records*: of every interval in `time` there is a record, or it is
-/// in `floor`; and with an interval everything that happened before it is known.
+/// *INV-time-has-records*: every interval in `time` has a record or is in `floor`; and with an
+/// interval everything that happened before it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct History {
     /// What this node knows.
@@ -20,10 +20,10 @@ pub(super) struct History {
     records: BTreeMap<(NodeId, u64), Known>,
 }
 
-/// An interval that is known.
+/// A known interval.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Known {
-    /// How many intervals happened before and with it.
+    /// How many intervals happened before it, and it: its place in a total order.
     rank: u64,
     record: IntervalRecord,
 }
@@ -36,8 +36,8 @@ impl Known {
 }
 
 impl History {
-    /// Ends intervals of `me`, in which these pages were written, as many as records
-    /// are needed. Returns for each page the interval that names it.
+    /// Ends as many intervals of `me` as are needed for records of these written pages. Returns for
+    /// each page the interval that names it.
     pub(super) fn end(
         &mut self,
         me: NodeId,
@@ -59,8 +59,8 @@ impl History {
         named
     }
 
-    /// A record came. True if it is news and everything before it is known: then
-    /// it is known, too.
+    /// Takes a record. Returns true if it is new and everything before it is known: then it is
+    /// known, too.
     pub(super) fn take(&mut self, me: NodeId, pages: u32, record: &IntervalRecord) -> bool {
         let IntervalRecord { node, index, .. } = *record;
         let next = node != me && index == self.time.get(node).saturating_add(1);
@@ -73,7 +73,7 @@ impl History {
         true
     }
 
-    /// Whether there is anything in these records that is not known here.
+    /// Whether there is an interval in these records that is not known here.
     pub(super) fn lacks_any(&self, me: NodeId, records: &[IntervalRecord]) -> bool {
         let lacks = |record: &IntervalRecord| !self.time.has(record.node, record.index);
         records
@@ -81,9 +81,9 @@ impl History {
             .any(|record| record.node != me && lacks(record))
     }
 
-    /// What somebody who knows `known` has to know of what this node knows: as much as fits,
-    /// nothing before what happened before it. Only what is told is looked at, since who
-    /// lacks much asks again and again.
+    /// What a node that knows `known` lacks of what this node knows: as many records as fit, none
+    /// before a record that happened before it. Only the records returned are looked at, because a
+    /// node that lacks much asks again and again.
     pub(super) fn since(&self, known: &VectorTime) -> News {
         let nodes = self.time.iter();
         let lacking = nodes.filter(|(node, last)| *last > known.get(*node));
@@ -108,7 +108,7 @@ impl History {
         }
     }
 
-    /// The next record of a node, with its rank: a node's later intervals have higher ones.
+    /// The next record of a node, with its rank: later intervals of a node have higher ranks.
     fn behind(&self, node: NodeId, index: u64) -> Option<Reverse<(u64, NodeId, u64)>> {
         let behind = (
             Bound::Excluded((node, index)),
@@ -118,8 +118,8 @@ impl History {
         Some(Reverse((known.rank, node, *index)))
     }
 
-    /// The place of an interval in an order in which nothing stands before what
-    /// happened before it; of those with the same place that of the first node comes first.
+    /// The rank of an interval. No interval has a rank below that of one that happened before it;
+    /// equal ranks are ordered by node.
     pub(super) fn rank(&self, node: NodeId, index: u64) -> u64 {
         let known = self.records.get(&(node, index));
         known.map_or(index, |known| known.rank)
@@ -131,8 +131,8 @@ impl History {
         known.is_some_and(|known| known.record.time.has(early.0, early.1))
     }
 
-    /// Whether nobody can have synchronized from one to the other. Of collected ones
-    /// that is not known any more, and so it is not said.
+    /// Whether neither interval happened before the other. False if one of them is collected,
+    /// because that is not known any more.
     pub(super) fn is_concurrent(&self, one: (NodeId, u64), other: (NodeId, u64)) -> bool {
         let known = |of| self.records.contains_key(&of);
         one.0 != other.0
@@ -142,12 +142,12 @@ impl History {
             && !self.is_after(other, one)
     }
 
-    /// How many records there are.
+    /// Number of records.
     pub(super) fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// What is in this time is collected.
+    /// Everything in this time is collected: drops its records.
     pub(super) fn collect(&mut self, upto: &VectorTime) {
         self.time.join(upto);
         self.floor.join(upto);
@@ -157,7 +157,7 @@ impl History {
     }
 }
 
-/// Whether a record is as records are: it comes from anybody.
+/// Whether a record is well formed; peers may send anything.
 fn is_sound(record: &IntervalRecord, pages: u32) -> bool {
     let IntervalRecord { node, time, .. } = record;
     let mut end = 0;
@@ -169,7 +169,7 @@ fn is_sound(record: &IntervalRecord, pages: u32) -> bool {
     node.is_valid() && time.get(*node) == 0 && rising && record.pages.len() <= IntervalRecord::RUNS
 }
 
-/// Neighbours together.
+/// Joins neighbouring pages into runs.
 fn runs(pages: &BTreeSet<PageIndex>) -> Vec<PageRun> {
     let mut runs: Vec<PageRun> = Vec::new();
     for page in pages {
@@ -255,7 +255,7 @@ mod tests {
         assert!(rounds > 1);
     }
 
-    /// As if all that is lacking were put in order first.
+    /// The result is the same as if all lacking records were sorted first.
     #[test]
     fn what_fits_is_told_in_the_order_of_all() {
         let mut all = [History::default(), History::default(), History::default()];

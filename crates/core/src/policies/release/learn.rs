@@ -1,5 +1,5 @@
-//! How a node comes to know what happened before: news on acquires, and
-//! inquiries when there was more than fits a datagram.
+//! How a node learns what happened before: news on acquires, and inquiries when there was more than
+//! fits a datagram.
 
 use super::messages::{Body, Inquire, News, Told};
 use super::{Greeting, Release};
@@ -10,30 +10,30 @@ use crate::timers::Timer;
 use pagemesh_wire::{NodeId, NodeSet, RequestId, VectorTime};
 use serde::{Deserialize, Serialize};
 
-/// Something may go on when enough is known.
+/// Something that goes on when enough is known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Goal {
-    /// Enough is this, if it is known how much that is ...
+    /// It is enough to know this, if that is known ...
     pub(super) time: Option<VectorTime>,
     /// ... or all that these nodes know.
     pub(super) hear: NodeSet,
     pub(super) then: Then,
 }
 
-/// What goes on.
+/// What goes on when a goal is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum Then {
-    /// Somebody outside.
+    /// A continuation of another service.
     Ready(Continuation),
-    /// Making whole what this node is to keep.
+    /// Making the pages whole that this node is to keep.
     Whole,
-    /// A round of collection that this node leads.
+    /// The round of collection with this number, which this node leads.
     Heard(u64),
-    /// The first accesses.
+    /// This node's first accesses.
     Greeted,
 }
 
-/// A question under way, repeated until it is answered.
+/// An inquiry under way, repeated until it is answered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Inquiry {
     request: RequestId,
@@ -41,8 +41,8 @@ pub(super) struct Inquiry {
 }
 
 impl Release {
-    /// An acquire: takes in news from `from`. True if everything up to its goal is
-    /// known now; else `next` becomes ready when it is.
+    /// An acquire: takes in news from `from`. Returns true if everything up to its goal is known
+    /// now; else `next` becomes ready when it is.
     pub(super) fn learn_news(
         &mut self,
         cx: &mut Cx<'_>,
@@ -58,8 +58,8 @@ impl Release {
         false
     }
 
-    /// Goes on with `next` when all that any member knows is known here: for a
-    /// token made anew, whose last holders nobody can name.
+    /// `next` becomes ready when all that any member knows is known here. For a token that was made
+    /// anew, because its last holders are not known.
     pub(super) fn hear_everybody(&mut self, cx: &mut Cx<'_>, next: Continuation) {
         let hear = cx.shell.peers();
         if hear.is_empty() {
@@ -73,7 +73,7 @@ impl Release {
         self.goals.push(Goal { time, hear, then });
     }
 
-    /// `then` goes on when `from` has told all it knows, or all up to a time.
+    /// `then` goes on when `from` has told all it knows, or all of `time` is known.
     pub(super) fn open_goal(
         &mut self,
         cx: &mut Cx<'_>,
@@ -93,7 +93,7 @@ impl Release {
         self.check_goals(cx);
     }
 
-    /// Whoever comes first asks the home what happened before: it may read what was
+    /// Before its first access, this node asks the home what happened before: it may read what was
     /// written before it came.
     pub(super) fn greet(&mut self, cx: &mut Cx<'_>) {
         if self.greeted != Greeting::NotYet {
@@ -126,8 +126,8 @@ impl Release {
         self.say(cx, node, &Body::Inquire(inquire));
     }
 
-    /// Takes in what is new of some news. Nothing of it is taken that rests on
-    /// what is not known.
+    /// Takes in the intervals that are new in some news. A record that depends on an unknown
+    /// interval is not taken.
     pub(super) fn take_in(&mut self, cx: &mut Cx<'_>, from: NodeId, news: &News) {
         let me = cx.me();
         self.hears_of(from, &news.goal);
@@ -151,8 +151,8 @@ impl Release {
         self.mind_the_bound(cx);
     }
 
-    /// This much is collected somewhere. What this node was about to drop it drops
-    /// now: its home may be gone before it says so.
+    /// This much is collected at some node. If it is what this node is about to drop, this node
+    /// drops it now: the home may be gone before it says so.
     fn heed_floor(&mut self, cx: &mut Cx<'_>, floor: &VectorTime) {
         self.rumoured.join(floor);
         let due = |collecting: &super::Collecting| collecting.time == *floor;
@@ -163,9 +163,9 @@ impl Release {
         }
     }
 
-    /// Somebody inquires. What this node says is all it will ever know of those that the
-    /// asker knows to be gone: it must not hear them any more itself
-    /// (*INV-dead-tell-nothing*).
+    /// Another node inquires. The answer is all that the asking node will ever learn of the nodes
+    /// that it knows to be gone: so this node must not take anything from them any more
+    /// (*INV-dead-tell-nothing*), and does not answer while it has an older member view.
     pub(super) fn inquired(&mut self, cx: &mut Cx<'_>, from: NodeId, inquire: &Inquire) {
         self.hears_of(from, &inquire.time);
         if cx.shell.view.epoch < inquire.epoch {
@@ -178,7 +178,7 @@ impl Release {
         self.say(cx, from, &Body::Told(told));
     }
 
-    /// Somebody answers. What did not fit is asked for at once.
+    /// The answer to an inquiry. What did not fit is asked for at once.
     pub(super) fn told(&mut self, cx: &mut Cx<'_>, from: NodeId, told: &Told) {
         let before = self.history.time.intervals();
         self.take_in(cx, from, &told.news);
@@ -204,7 +204,7 @@ impl Release {
         }
     }
 
-    /// Whoever waited for what is known now goes on.
+    /// Lets everything go on whose goal is reached now.
     pub(super) fn check_goals(&mut self, cx: &mut Cx<'_>) {
         let time = &self.history.time;
         let reached = |goal: &mut Goal| {
@@ -227,8 +227,8 @@ impl Release {
         }
     }
 
-    /// Who was to tell what happened is gone: everybody else is asked. What nobody
-    /// knows any more never happened.
+    /// The inquired node is gone: ask all live members. Intervals that no survivor knows are
+    /// discarded.
     pub(super) fn source_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.end_inquiry(cx, node);
         let mut orphans = false;
@@ -249,13 +249,13 @@ impl Release {
         self.check_goals(cx);
     }
 
-    /// Something may have to be said again.
+    /// Repeats inquiries and reports of fullness that are due.
     pub(super) fn due_again(&mut self, cx: &mut Cx<'_>) {
         self.inquiries_due(cx);
         self.full_due(cx);
     }
 
-    /// A question may have to be repeated.
+    /// Repeats inquiries that are due.
     fn inquiries_due(&mut self, cx: &mut Cx<'_>) {
         let timer = Timer::Segment(self.segment);
         let mut again = Vec::new();

@@ -1,5 +1,5 @@
-//! This node leaves: what it wrote is collected first, and others keep what it
-//! kept.
+//! This node leaves: its intervals are collected first, and other nodes become the keepers of its
+//! pages.
 
 use super::Release;
 use super::page::Copy;
@@ -8,7 +8,7 @@ use crate::shell::Cx;
 use pagemesh_wire::NodeId;
 
 impl Release {
-    /// Whether somebody may need what only this node has.
+    /// Whether another node may need what only this node has.
     pub(super) fn is_needed(&self, me: NodeId) -> bool {
         let kept = |page: &super::page::Page| page.keeper == Some(me) && page.copy != Copy::None;
         let keeps = self
@@ -18,8 +18,8 @@ impl Release {
         keeps || self.history.time.get(me) > self.history.floor.get(me)
     }
 
-    /// This node leaves: everything it wrote is collected first, and others keep
-    /// what it kept. Returns how much is left to do.
+    /// This node leaves: all its intervals are collected first, and other nodes become the keepers
+    /// of its pages. Returns how much is left to do.
     pub(super) fn give_up(&mut self, cx: &mut Cx<'_>) -> usize {
         let me = cx.me();
         self.end_interval(cx);
@@ -40,8 +40,8 @@ impl Release {
         waiting + 1
     }
 
-    /// Names the pages that this node keeps as if it had written them: so the next
-    /// round finds somebody else to keep them.
+    /// Names the pages that this node keeps as if it had written them: so the next round finds
+    /// another keeper for each.
     pub(super) fn give_up_pages(&mut self, cx: &mut Cx<'_>, me: NodeId) {
         let segment = self.segment;
         let stowed = self.pages_where(|page| {

@@ -1,14 +1,15 @@
-//! Pages that stay writable from one interval to the next, with a twin that was
-//! refreshed when their diff was made: comparing costs less than a fault.
+//! Pages that are kept writable from one interval to the next, with a twin that was refreshed when
+//! their diff was made: comparing costs less than a fault.
 //!
-//! Whether they were stored to since nobody knows without looking. So an interval names
-//! them all, unless the driver has looked just before a barrier is reached: then it
-//! names those that have changed. A program of phases writes a page in every other
-//! interval, say, and would else name it in all of them, for others to ask in vain.
+//! Whether they were stored to since is not known without a look at them. So an interval names them
+//! all, unless the driver has looked at them just before a barrier is reached: then it names those
+//! that have changed. A program of phases writes a page in every other interval, say; without that
+//! look, its node would name the page in every interval, and other nodes would request diffs in
+//! vain.
 //!
-//! News that goes into such a page in place ends no interval for it: what was stored
-//! before is named later, as if it had been stored later, and whoever must see it
-//! synchronizes with this node after that.
+//! A diff that is applied in place to such a page ends no interval for it: what was stored before
+//! is named later, as if it had been stored later. A node that must see it synchronizes with this
+//! node after that.
 
 use super::Release;
 use super::messages::IntervalRecord;
@@ -17,43 +18,45 @@ use pagemesh_wire::peer::DiffName;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// See the module.
+/// The pages that are kept writable and that the present interval has to name; see the module.
 pub(super) type Lingering = BTreeSet<PageIndex>;
 
-/// Looked at in vain so often in a row, a page is protected: the next store is a fault.
+/// After this many consecutive looks that found a page unchanged it is protected: the next store
+/// faults.
 const IN_VAIN: u8 = 8;
 
-/// A page that a lock named in vain is not looked at before it was named at so many barriers.
+/// After a page was named at a lock and had not changed, the number of barriers at which it is
+/// named before it is looked at again.
 const NOT_BEFORE: u8 = 4;
 
-/// Pages looked at before a barrier. Those beyond are named without.
+/// Pages looked at before one barrier at most. The other ones are named without a look.
 const LOOKED_AT: usize = 64;
 
-/// Why a page may stay writable, or may not.
+/// Whether a page may be kept writable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Staying {
-    /// What others wrote last came in time to go into it in place.
+    /// The last change of another node arrived in time to be applied in place.
     pub(super) in_place: bool,
     /// It was last named at a barrier, where it could have been looked at.
     at_barrier: bool,
-    /// It was named at a lock and had not changed, and is named at so many barriers before it
-    /// is looked at again. Nobody looks at pages for every lock.
+    /// It was named at a lock and had not changed: barriers at which it is still named before it is
+    /// looked at again. Pages are not looked at for locks.
     for_locks: u8,
-    /// The driver looks at it before each barrier, and has said so often in a row that it
-    /// had not changed.
+    /// Set if the driver looks at the page before each barrier: the number of consecutive looks
+    /// that found it unchanged.
     looks: Option<u8>,
 }
 
 impl Staying {
-    /// Whether what others write puts it out of sight sooner or later.
+    /// Whether changes of other nodes put the page out of sight sooner or later.
     pub(super) fn is_put_out_of_sight(self) -> bool {
         !self.in_place || self.for_locks > 0
     }
 }
 
 impl Release {
-    /// Pages of which the driver is asked, before a barrier is reached, whether they were
-    /// stored to: they stayed writable, and have turned out unchanged before.
+    /// Pages of which the driver is asked, before a barrier is reached, whether they were stored
+    /// to: they were kept writable, and have turned out unchanged before.
     pub(super) fn to_be_looked_at(&self) -> Vec<PageIndex> {
         let rests = |index: &&PageIndex| {
             let page = self.pages.get(index);
@@ -63,9 +66,9 @@ impl Release {
         resting.take(LOOKED_AT).copied().collect()
     }
 
-    /// A page that stayed writable was named and had not changed. From now on it is looked at
-    /// before it is named, if that was a barrier and nobody had looked; else it is protected
-    /// next time. It may have been stored to since it was compared, so it keeps its twin.
+    /// A page kept writable was named and had not changed. From now on it is looked at before it is
+    /// named, if that was a barrier and it was not looked at; otherwise it is protected next time.
+    /// It may have been stored to since it was compared, so it keeps its twin.
     pub(super) fn unchanged(&mut self, page: PageIndex) {
         self.give_back(page);
         let Some(page) = self.pages.get_mut(&page) else {
@@ -83,7 +86,7 @@ impl Release {
         }
     }
 
-    /// The interval that names these pages ended at a barrier, or not.
+    /// Notes whether the interval that names these pages ended at a barrier.
     pub(super) fn named_at(&mut self, barrier: bool, named: &[(PageIndex, u64)]) {
         for (index, _) in named {
             if let Some(page) = self.pages.get_mut(index) {
@@ -95,8 +98,8 @@ impl Release {
         }
     }
 
-    /// Takes what the present interval is going to name: all that may have been written
-    /// in it, but what is known to be untouched.
+    /// Takes the pages that the present interval has to name: all that may have been written in it,
+    /// except those known to be untouched.
     pub(super) fn written(&mut self, untouched: &[PageIndex]) -> BTreeSet<PageIndex> {
         let mut written = core::mem::take(&mut self.dirty);
         let lingering = core::mem::take(&mut self.lingering);
@@ -110,8 +113,8 @@ impl Release {
         written
     }
 
-    /// Whether a page that lingers was looked at and had not changed. Not if that was so too
-    /// often: it is named once more, and protected with that.
+    /// Whether a page kept writable was looked at and had not changed. False after too many such
+    /// looks: it is named once more, and then protected.
     fn is_spared(&mut self, index: PageIndex, untouched: &[PageIndex]) -> bool {
         let Some(page) = self.pages.get_mut(&index) else {
             return false;
@@ -132,15 +135,15 @@ impl Release {
         true
     }
 
-    /// Takes what an interval has to name that ends before this news is taken in: what was
-    /// written, and what lingers and is about to be put out of sight.
+    /// Takes the pages that an interval has to name that ends before this news is taken in: those
+    /// written, and those kept writable that the news is about to put out of sight.
     pub(super) fn written_before(&mut self, news: &[IntervalRecord]) -> BTreeSet<PageIndex> {
         let mut written = core::mem::take(&mut self.dirty);
         if self.lingering.is_empty() {
             return written;
         }
         for record in news {
-            // Nothing of it is checked yet.
+            // The records are not checked yet.
             let runs = record.pages.iter().map(|run| {
                 let end = run.first.0.saturating_add(run.count);
                 run.first..PageIndex(end).max(run.first)

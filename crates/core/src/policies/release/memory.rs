@@ -9,12 +9,12 @@ use pagemesh_wire::peer::{Access, DiffName, Refusal};
 use pagemesh_wire::{MappingId, NodeId, PageIndex};
 use std::collections::BTreeSet;
 
-/// A page that was written anew so often after its diff had been asked for stays
-/// writable from then on: comparing it costs less than a fault.
+/// A page that was written again this many times after its diff had been made is kept writable from
+/// then on, because comparing it costs less than a fault.
 const HABIT: u8 = 1;
 
 impl Release {
-    /// A thread stopped at a page.
+    /// A thread faulted.
     pub(super) fn touched(
         &mut self,
         cx: &mut Cx<'_>,
@@ -81,7 +81,8 @@ impl Release {
         self.go_on(cx, index);
     }
 
-    /// Lets accesses happen to a page in its frame (T7: a twin before the first store).
+    /// Gives the right to these accesses to a page in its frame (T7: a twin before the first
+    /// store).
     pub(super) fn map(
         &mut self,
         cx: &mut Cx<'_>,
@@ -121,14 +122,14 @@ impl Release {
         }
     }
 
-    /// The present interval ends, if anything may have been written in it (T12).
+    /// Ends the present interval, if anything may have been written in it (T12).
     pub(super) fn end_interval(&mut self, cx: &mut Cx<'_>) {
         let written = self.written(&[]);
         self.end_interval_of(cx, &written);
     }
 
-    /// An interval ends in which these pages were written. Pages stay
-    /// writable; they are named again only when their diff was made (T8). Returns which interval names which page.
+    /// Ends an interval in which these pages were written. The pages stay writable; they are named
+    /// again only after their diff was made (T8). Returns which interval names which page.
     pub(super) fn end_interval_of(
         &mut self,
         cx: &mut Cx<'_>,
@@ -196,8 +197,8 @@ impl Release {
         self.held.insert(name);
     }
 
-    /// Another node wrote a page (T5), in an interval that has this rank: it must not be
-    /// seen as it is.
+    /// Another node wrote a page (T5), in an interval that has this rank: the page must not be seen
+    /// as it is.
     pub(super) fn noticed(
         &mut self,
         cx: &mut Cx<'_>,
@@ -213,9 +214,9 @@ impl Release {
         page.notices.add(by, rank);
         self.notices += 1;
         if page.notices.applied().has(by.0, by.1) && page.copy != Copy::None {
-            // It came with the copy, before this node knew. What is stored from now on
-            // knows of it, and must not be in a diff whose name does not: others may
-            // apply that one first.
+            // The modification came with the copy, before this node knew of the interval. Stores
+            // from now on happen after it, and must not be in a diff whose interval happened before
+            // it: other nodes may apply that one first.
             self.make_diff(cx, index, true);
             return;
         }
@@ -239,7 +240,8 @@ impl Release {
         self.suspect(cx, index, by);
     }
 
-    /// Puts a page out of sight: its own changes written down, contents kept.
+    /// Takes a page away from all mappings: makes the diff of its own changes, and keeps the
+    /// contents in the stash.
     pub(super) fn stow(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
         let segment = self.segment;
         self.make_diff(cx, index, true);
@@ -264,7 +266,7 @@ impl Release {
     }
 }
 
-/// An access that can never be served.
+/// Fails an access that can never be served.
 pub(super) fn fail(
     cx: &mut Cx<'_>,
     mapping: MappingId,

@@ -1,14 +1,15 @@
-//! What the policy says to itself on other nodes: bodies of
-//! [`Message::Policy`](pagemesh_wire::peer::Message::Policy), of
-//! [`Call::Policy`](pagemesh_wire::peer::Call::Policy) and of what rides on locks and barriers.
+//! The messages of the policy: bodies of [`Message::Policy`](pagemesh_wire::peer::Message::Policy),
+//! of [`Call::Policy`](pagemesh_wire::peer::Call::Policy) and of the payloads of locks and
+//! barriers.
 //!
-//! A request for a lock says a [`VectorTime`]. Grants, arrivals and departures say [`News`].
+//! The payload of a request for a lock is a [`VectorTime`]. That of grants, arrivals and departures
+//! is [`News`].
 
 use pagemesh_wire::peer::{Contents, DiffName, Diffs, Payload};
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId, VectorTime};
 use serde::{Deserialize, Serialize};
 
-/// One message of the policy.
+/// A message of the policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Body {
     /// See [`Inquire`].
@@ -28,7 +29,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// Its name, for people and for scenarios.
+    /// The name of the message, for people and for scenarios.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -42,7 +43,7 @@ impl Body {
         }
     }
 
-    /// Reads what a peer sent; none if it is no message of this policy.
+    /// Reads what a peer sent; `None` if it is no message of this policy.
     #[must_use]
     pub fn read(payload: &Payload) -> Option<Self> {
         payload.read()
@@ -52,31 +53,31 @@ impl Body {
 /// Neighbouring pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PageRun {
-    /// The first.
+    /// The first page.
     pub first: PageIndex,
-    /// How many.
+    /// Number of pages.
     pub count: u32,
 }
 
 /// One interval of one node, and the write notices in it (T5, T10).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct IntervalRecord {
-    /// Whose.
+    /// The node.
     pub node: NodeId,
-    /// Which of its intervals, from one.
+    /// The number of its interval, from one.
     pub index: u64,
-    /// What its node knew of others when the interval ended; nothing of itself.
+    /// What the node knew of other nodes when the interval ended; nothing of itself.
     pub time: VectorTime,
     /// The pages that were written, in order; at most [`IntervalRecord::RUNS`] runs.
     pub pages: Vec<PageRun>,
 }
 
 impl IntervalRecord {
-    /// Runs of one record, so that any record fits a datagram. A node that wrote
-    /// more ends several intervals at once.
+    /// Runs of one record at most, so that every record fits a datagram. A node that wrote more
+    /// ends several intervals at once.
     pub const RUNS: usize = 256;
 
-    /// Bytes it takes at most on the wire.
+    /// Upper bound of its size on the wire, in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
         16 + 13 * self.time.len() + 10 * self.pages.len()
@@ -89,17 +90,16 @@ impl IntervalRecord {
     }
 }
 
-/// What somebody knows that another lacks: the payload of every acquire.
+/// What one node knows that another lacks: the payload of every acquire.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct News {
-    /// Intervals that are collected everywhere: their records are gone, and
-    /// their modifications are in every copy.
+    /// Intervals that are collected everywhere: their records are gone, and their modifications are
+    /// in every copy.
     pub floor: VectorTime,
-    /// What the receiver must know before it goes on; it inquires after what
-    /// is not among the records.
+    /// What the receiver must know before it goes on; it inquires after what is not among the
+    /// records.
     pub goal: VectorTime,
-    /// Records, none before one that happened before it; at most
-    /// [`News::WEIGHT`] bytes of them.
+    /// Records, none before one that happened before it; at most [`News::WEIGHT`] bytes of them.
     pub records: Vec<IntervalRecord>,
 }
 
@@ -108,63 +108,62 @@ impl News {
     pub const WEIGHT: usize = 6 * 1024;
 }
 
-/// Whose time is this, and what happened since?
+/// An inquiry: asks for the intervals that the sender does not know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Inquire {
     /// Echoed in [`Told`].
     pub request: RequestId,
     /// What the sender knows.
     pub time: VectorTime,
-    /// The view the sender has. Who has an older one may still hear those who are
-    /// gone, and does not answer.
+    /// The epoch of the sender's member view. A node with an older view may still take messages of
+    /// nodes that are gone, and does not answer.
     pub epoch: u64,
 }
 
 /// Answers an [`Inquire`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Told {
-    /// As in the question.
+    /// As in the inquiry.
     pub request: RequestId,
-    /// The goal is all that the sender knows.
+    /// The news that the asking node lacks; its goal is all that the sender knows.
     pub news: News,
 }
 
-/// Somebody needs the contents of a page to start from.
+/// A request for a base copy of a page.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fetch {
-    /// Which page.
+    /// The page.
     pub page: PageIndex,
-    /// Who needs it; not the sender if this was sent on.
+    /// The node that needs the copy; not the sender if the request was forwarded.
     pub reader: NodeId,
-    /// Which of its requests.
+    /// The request's number at that node.
     pub request: RequestId,
-    /// The copy must have all that is collected by then.
+    /// The copy must have everything in this time.
     pub floor: VectorTime,
-    /// How often it was sent on.
+    /// How often the request was forwarded.
     pub hops: u8,
 }
 
-/// The contents of a page, or the news that there are none here.
+/// The contents of a page, or the answer that the sender has none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Base {
-    /// Which page.
+    /// The page.
     pub page: PageIndex,
-    /// The request it answers.
+    /// The request that this answers.
     pub request: RequestId,
     /// [`Contents::None`]: the sender has no copy.
     pub contents: Contents,
-    /// Which intervals' modifications of this page are in the copy, or are
-    /// collected.
+    /// The intervals whose modifications of this page are in the copy, or are collected.
     pub applied: VectorTime,
 }
 
-/// A wish for diffs. Whoever has none of them says so with [`Absent`]. With request 0 it wishes
-/// for none: these came before they were asked for, and have been used.
+/// A request for diffs. A node that lacks some of them answers with [`Absent`]. Request 0 requests
+/// nothing: it says that these diffs were pushed, and have been used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Want {
-    /// Echoed.
+    /// Echoed in the answer.
     pub request: RequestId,
-    /// Which; at most [`Want::LIMIT`].
+    /// The diffs; at most [`Want::LIMIT`].
     pub diffs: Vec<DiffName>,
 }
 
@@ -176,37 +175,38 @@ impl Want {
 /// The sender does not have these diffs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Absent {
-    /// The wish.
+    /// The number of the request.
     pub request: RequestId,
-    /// Which.
+    /// The diffs.
     pub diffs: Vec<DiffName>,
-    /// Up to here they are collected: whoever needs them takes the page instead.
+    /// Up to here they are collected at the sender: a node that needs them requests the whole page
+    /// instead.
     pub floor: VectorTime,
 }
 
 /// To the home: the sender holds more than it should, it is time to collect.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Full {
-    /// The floor the sender knows.
+    /// The floor that the sender knows.
     pub floor: VectorTime,
-    /// It is about to leave, and is to keep nothing.
+    /// The sender is about to leave, and must not keep pages.
     pub leaving: bool,
 }
 
-/// A step of the garbage collection of one segment (T16), as a call of its home. The answer to the
-/// first is a [`VectorTime`].
+/// A step of the garbage collection of one segment (T16), as a call of its home. The answer to
+/// [`Collect::Know`] is a [`VectorTime`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Collect {
-    /// How far are you?
+    /// Asks what the node knows.
     Know,
-    /// Know all this; make whole the pages that you are to keep.
+    /// The node is to learn all of `time`, and to make the pages whole that it is to keep.
     Reach {
         /// What will be collected.
         time: VectorTime,
-        /// Who may be a keeper of pages.
+        /// The nodes that may be keepers of pages.
         keepers: NodeSet,
     },
-    /// Everybody has reached this: forget it.
+    /// All nodes have reached `time`: drop what it covers.
     Drop {
         /// What is collected.
         time: VectorTime,

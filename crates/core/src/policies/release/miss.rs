@@ -1,5 +1,5 @@
-//! Making a page whole: what it needs next, until accesses may happen (T15). The copy it
-//! starts from is in `base.rs`, the diffs it lacks are in `wants.rs`.
+//! Making a page whole: what it needs next, until accesses may happen (T15). The base copy is in
+//! `base.rs`, the diffs it lacks are in `wants.rs`.
 
 use super::memory::fail;
 use super::page::{Copy, Miss, Page};
@@ -9,29 +9,29 @@ use crate::shell::Cx;
 use pagemesh_wire::peer::DiffName;
 use pagemesh_wire::{NodeId, PageIndex};
 
-/// Whether this node has not heard yet that there is such a member.
+/// Whether this node does not know yet that there is such a member.
 pub(super) fn is_out_of_reach(cx: &Cx<'_>, node: NodeId) -> bool {
     !cx.is_alive(node) && !cx.is_gone(node)
 }
 
 /// What a page needs next.
 pub(super) enum Need {
-    /// Nothing of it was ever collected: it starts from zeros.
+    /// Nothing: no modification of it was ever collected, so it starts from zeros.
     Zeros,
-    /// A copy of somebody, asked for here.
+    /// A base copy of this node.
     Base(NodeId),
-    /// Who was asked has not answered yet.
+    /// An answer that has not arrived yet.
     Patience,
     /// These diffs.
     Diffs(Vec<DiffName>),
-    /// Nothing: these are to be merged.
+    /// Nothing from other nodes: these diffs are to be merged.
     Merge(Vec<DiffName>),
-    /// Nobody has what it needs.
+    /// Something that no node has: the page is lost with this node.
     Lost(NodeId),
 }
 
 impl Release {
-    /// Does what can be done for a page that is being made whole.
+    /// Does the next step for a page that is being made whole.
     pub(super) fn go_on(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
         let Some(page) = self.pages.get(&index) else {
             return;
@@ -94,7 +94,7 @@ impl Release {
         cx.push(Effect::DropStash { segment, page });
     }
 
-    /// The page is whole: into the frame with it, and accesses may happen.
+    /// The page is whole: fills its frame, and serves the accesses.
     pub(super) fn finish(
         &mut self,
         cx: &mut Cx<'_>,
@@ -144,7 +144,7 @@ impl Release {
         self.is_whole(cx, index);
     }
 
-    /// Some of it is gone for ever.
+    /// A modification of the page is lost with a node.
     fn is_lost(&mut self, cx: &mut Cx<'_>, index: PageIndex, with: NodeId) {
         let (segment, timer) = (self.segment, self.timer(index));
         let Some(page) = self.pages.get_mut(&index) else {
@@ -162,7 +162,7 @@ impl Release {
         self.is_whole(cx, index);
     }
 
-    /// A page that is being made whole may have to ask again.
+    /// Repeats the requests for a page that is being made whole, if that is due.
     pub(super) fn miss_due(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
         let timer = self.timer(index);
         let Some(miss) = self.miss(index) else { return };
@@ -173,8 +173,8 @@ impl Release {
         }
     }
 
-    /// Accesses that have waited so long fail; the page is still made whole, for
-    /// whoever comes later.
+    /// Accesses that have waited longer than `patience` fail; the page is still made whole, for
+    /// later accesses.
     pub(super) fn miss_forsaken(
         &mut self,
         cx: &mut Cx<'_>,
@@ -191,7 +191,7 @@ impl Release {
         }
     }
 
-    /// A node is gone, which may have been asked.
+    /// A node is gone, which may have been asked: another node is asked.
     pub(super) fn helper_gone(&mut self, cx: &mut Cx<'_>, index: PageIndex, node: NodeId) {
         if let Some(miss) = self.miss(index) {
             miss.base = miss.base.filter(|(asked, _)| *asked != node);

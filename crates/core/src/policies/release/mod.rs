@@ -1,14 +1,16 @@
-//! Lazy release consistency (TreadMarks): what a node wrote becomes visible to
-//! whoever acquires after it released. Decision 0019 says how.
+//! Lazy release consistency (TreadMarks): what a node wrote before a release becomes visible to the
+//! node that acquires after it. Decision 0019 says how.
 //!
-//! [`history`] is what the node knows of everybody's intervals, [`learn`] how it
-//! comes to know more, [`page`] one page, [`messages`] what it says to itself on other nodes, [`notices`] its writers, [`memory`] what accesses and notices do
-//! to pages, [`lingering`] which stay writable from interval to interval, [`spread`] what is sent before anybody asks, [`regulars`] who has asked so
-//! often that it need not and [`usage`] how it shows that it still wants them, [`miss`] how a page is made whole, [`ahead`] which before anybody needs it, [`serve`] what others want of this node, [`collect`] how all of it is
-//! forgotten again, led by the home ([`round`]) when somebody holds too much or
-//! leaves ([`full`], [`leave`]), [`death`] what becomes of copies when a node is gone,
-//! [`reductions`] where nodes accumulate, [`races`] who wrote the same bytes without
-//! knowing of each other.
+//! [`history`] is what the node knows of all nodes' intervals, [`learn`] how it comes to know more,
+//! [`page`] one page, [`messages`] the messages of the policy, [`notices`] the write notices of a
+//! page, [`memory`] what accesses and notices do to pages, [`lingering`] the pages that are kept
+//! writable from interval to interval, [`spread`] the pushes, [`regulars`] the push subscribers
+//! with their credit and [`usage`] how a node shows that it still uses pushed diffs, [`miss`] how a
+//! page is made whole, [`ahead`] how pages are made whole before they are touched, [`serve`] how
+//! requests of other nodes are served, [`collect`] the garbage collection, led by the home
+//! ([`round`]) when a node holds too much or leaves ([`full`], [`leave`]), [`death`] what becomes
+//! of copies when a node is gone, [`reductions`] where nodes accumulate, [`races`] finds bytes that
+//! two nodes wrote concurrently.
 
 mod ahead;
 mod base;
@@ -74,42 +76,41 @@ pub(crate) struct Release {
     reductions: Vec<Reduction>,
     history: History,
     pages: BTreeMap<PageIndex, Page>,
-    /// Pages that were used until somebody else wrote them.
+    /// Pages that were in use here until another node wrote them.
     habits: BTreeSet<PageIndex>,
-    /// What is asked for before it is touched.
+    /// Requests for pages that were not touched yet.
     prefetch: Prefetch,
-    /// Who uses the changes that this node makes, and gets some unasked.
+    /// Nodes that use the diffs that this node makes, and their push credit.
     regulars: Regulars,
-    /// Pages whose changes came unasked and were used, of which their writers are not told yet.
+    /// Pages whose pushed diffs were used, which their writers were not told yet.
     used: BTreeSet<PageIndex>,
     /// Pages with a twin that the present interval is going to name.
     dirty: BTreeSet<PageIndex>,
-    /// Pages that stayed writable, of which it is not known whether they were written
-    /// since.
+    /// Pages kept writable; whether they were stored to since is not known.
     lingering: Lingering,
-    /// Diffs that the driver keeps, and those of them whose notices have not come.
+    /// Diffs in the driver's diff store, and those of them whose notices have not arrived.
     held: BTreeSet<DiffName>,
     early: BTreeSet<DiffName>,
-    /// What others have said that they know.
+    /// What other nodes have said that they know.
     heard: BTreeMap<NodeId, VectorTime>,
-    /// Notices that pages have, and how many pages have any.
+    /// Notices of all pages, and how many pages have any.
     notices: usize,
     named: usize,
-    /// Pages whose diff this node has named and nobody has asked for.
+    /// Pages with a named interval of this node whose diff was not requested yet.
     undiffed: usize,
     /// What the home is known to know.
     home_time: VectorTime,
     goals: Vec<Goal>,
     inquiries: BTreeMap<NodeId, Inquiry>,
     collecting: Option<Collecting>,
-    /// Whose round this node took part in last.
+    /// The call of the last round in which this node took part.
     led: Option<Caller>,
-    /// At the home: a collection under way, when the last one ended, and who
-    /// may keep nothing any more.
+    /// At the home: the collection under way, when the last one ended, and the nodes that must not
+    /// keep pages because they leave.
     round: Option<Round>,
     round_ended: Option<Time>,
     leavers: NodeSet,
-    /// What is collected somewhere, as far as this node has heard.
+    /// The floors of other nodes, as far as this node has heard.
     rumoured: VectorTime,
     full: Fullness,
     leaving: bool,
@@ -157,7 +158,7 @@ impl Release {
         self.history.time.clone()
     }
 
-    /// A lock is released: the interval ends, and the next holder, which knows `known`, is told what
+    /// A lock is released: the interval ends, and the next holder, which knows `known`, gets what
     /// it lacks (T12, T13).
     fn end_of_hold(&mut self, cx: &mut Cx<'_>, to: NodeId, known: &VectorTime) -> News {
         self.hears_of(to, known);
@@ -170,8 +171,8 @@ impl Release {
         self.news(known)
     }
 
-    /// A barrier is reached: as a release towards the home (T14). The driver has looked
-    /// at pages that stayed writable, and these were `untouched`.
+    /// A process reaches a barrier: like a release towards the home (T14). The driver has looked at
+    /// pages kept writable, and the pages in `untouched` had not changed.
     fn end_of_phase(&mut self, cx: &mut Cx<'_>, untouched: &[PageIndex]) -> News {
         let (home, known) = (cx.home(self.segment), self.home_time.clone());
         self.hears_of(home, &known);
@@ -194,7 +195,7 @@ impl Release {
         self.heard.entry(node).or_default().join(time);
     }
 
-    /// Says something to this policy on another node.
+    /// Sends a message to this policy on another node.
     fn say(&self, cx: &mut Cx<'_>, to: NodeId, body: &Body) {
         cx.send(to, Message::Policy(self.envelope(body)));
     }
@@ -206,12 +207,13 @@ impl Release {
         }
     }
 
-    /// This policy on another node says something, perhaps with a page behind it.
+    /// A message of this policy on another node arrived, perhaps with the contents of a page.
     fn heard(&mut self, cx: &mut Cx<'_>, from: NodeId, said: &Payload, page: bool) {
         let body = Body::read(said);
         let is_page = matches!(&body, Some(Body::Base(base)) if base.contents == Contents::Bytes);
         match body {
-            // Contents are put into the frame from behind the message: both or none.
+            // Contents that follow the message are put into the frame: both must be there, or
+            // neither.
             _ if is_page != page => cx.emit(Event::Malformed {}),
             None => cx.emit(Event::Malformed {}),
             Some(Body::Inquire(inquire)) => self.inquired(cx, from, &inquire),
@@ -224,8 +226,8 @@ impl Release {
         }
     }
 
-    /// A node that does not know the segment, or has forgotten it, got this: it has nothing of what
-    /// it was asked for.
+    /// A node that does not know the segment, or has forgotten it, returns a message: it has
+    /// nothing of what was requested.
     fn came_back(&mut self, cx: &mut Cx<'_>, from: NodeId, said: &Payload) {
         match Body::read(said) {
             Some(Body::Inquire(Inquire { request, .. })) => {
@@ -258,7 +260,7 @@ impl Release {
         }
     }
 
-    /// A mapping is gone: no thread waits in it.
+    /// A mapping is gone: forgets the threads that waited in it.
     fn unmapped(&mut self, mapping: MappingId) {
         for page in self.pages.values_mut() {
             if let Some(miss) = &mut page.miss {
@@ -287,7 +289,7 @@ impl Release {
         }
     }
 
-    /// This node is no member any more: nothing of the pages here is true.
+    /// This node is no member any more: its pages are invalid.
     fn expelled(&mut self, cx: &mut Cx<'_>) {
         let segment = self.segment;
         self.goals.clear();
@@ -346,8 +348,8 @@ impl Open for Release {
 impl Hooks for Release {
     fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
         if page.0 < self.size {
-            // Those ahead are expected before this one is asked for, since they do not come
-            // along with it, and asked for behind it.
+            // The pages ahead are marked before this page is requested, so that they do not come
+            // along with it, and requested after it.
             let ahead = self.walk(cx, who, page, access);
             self.touched(cx, who.mapping, page, access);
             self.ask_ahead(cx, ahead);
@@ -357,9 +359,9 @@ impl Hooks for Release {
     fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: PageRequest) {
         let (ticket, client) = who;
         let why = match request {
-            // A page changes here only when its node acquires: no watcher would ever be woken.
+            // A page changes here only when this node acquires: a watcher would never be woken.
             PageRequest::Watch(_) => pagemesh_wire::peer::Policy::NO_WATCH,
-            // No page is taken away, so none has to be held.
+            // Pages are never taken away, so none has to be held.
             PageRequest::Pin(..) => {
                 "pages of policy release have many writers and are never taken away; what must not \
                  be disturbed needs a lock"
@@ -379,7 +381,7 @@ impl Hooks for Release {
             Message::PolicyPage(said) => self.heard(cx, from, &said.body, true),
             Message::PolicyUndelivered(said) => self.came_back(cx, from, &said.body),
             Message::Diffs(diffs) => self.diffs(cx, &diffs),
-            // What is said of owned pages means nothing here.
+            // Messages about owned pages mean nothing here.
             _ => cx.emit(Event::Stale {}),
         }
     }
@@ -447,7 +449,7 @@ impl Hooks for Release {
         self.give_up(cx)
     }
 
-    /// Who keeps what is collected.
+    /// The keepers of collected pages.
     fn legacy(&self, me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
         let kept = |(index, page): (&PageIndex, &Page)| {
             let keeper = page.keeper.filter(|keeper| *keeper != me)?;
@@ -531,7 +533,7 @@ impl SyncHooks for Release {
     }
 }
 
-/// Whether this node has asked what happened before it came.
+/// Whether this node has asked what happened before it first used the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Greeting {
     NotYet,

@@ -1,4 +1,4 @@
-//! The intervals in which a page was written, and which of them its copy has.
+//! The write notices of a page, and which of them its copy has.
 
 use pagemesh_wire::peer::DiffName;
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, VectorTime};
@@ -23,17 +23,17 @@ impl Notice {
     }
 }
 
-/// What is known of a page's writers, but for what is collected.
+/// The write notices of a page that are not collected.
 ///
-/// A page of a lock that many nodes take has thousands of notices, of which its copy lacks
-/// a few. These are looked at whenever something of the page comes, so they stand apart:
-/// behind the others, in order. Of one node the earlier interval always stands first.
+/// A page of a lock that many nodes take has thousands of notices, of which its copy lacks a few.
+/// The lacking ones are looked at whenever a diff or a notice of the page arrives, so they are kept
+/// apart: behind the others, in order. Of one node the earlier interval always comes first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Notices {
     all: Vec<Notice>,
-    /// So many of them are in the copy.
+    /// The first `merged` of them are in the copy.
     merged: usize,
-    /// What the copy has, if there is one.
+    /// The intervals that the copy has, if there is a copy.
     applied: VectorTime,
 }
 
@@ -79,14 +79,15 @@ impl Notices {
         self.merged = divide(&mut self.all, self.merged, &self.applied);
     }
 
-    /// There is another copy, which has this, or none, which has nothing.
+    /// There is another copy, which has `applied`, or none, which has nothing.
     pub(super) fn restart(&mut self, applied: VectorTime) {
         self.applied = applied;
         self.merged = divide(&mut self.all, 0, &self.applied);
         self.all[self.merged..].sort_by_key(Notice::place);
     }
 
-    /// What is in this time is collected. Whether the copy has it is for others to know.
+    /// Everything in this time is collected: drops its notices. Whether the copy has them is for
+    /// the caller to decide.
     pub(super) fn forget(&mut self, upto: &VectorTime) {
         let kept = |notice: &&Notice| !notice.is_in(upto);
         let merged = self.all[..self.merged].iter().filter(kept).count();
@@ -110,17 +111,17 @@ impl Notices {
         lacking.any(|notice| (notice.node, notice.interval) == (node, interval))
     }
 
-    /// Whether something in this time is not in the copy.
+    /// Whether an interval in this time is not in the copy.
     pub(super) fn lacks(&self, upto: &VectorTime) -> bool {
         self.lacking().iter().any(|notice| notice.is_in(upto))
     }
 
-    /// Whether any of it is in this time.
+    /// Whether any notice is in this time.
     pub(super) fn any_in(&self, upto: &VectorTime) -> bool {
         self.all.iter().any(|notice| notice.is_in(upto))
     }
 
-    /// Whether anybody else wrote the page.
+    /// Whether any other node wrote the page.
     pub(super) fn any_but(&self, node: NodeId) -> bool {
         self.all.iter().any(|notice| notice.node != node)
     }
@@ -131,7 +132,7 @@ impl Notices {
         of_node.map(|notice| notice.interval)
     }
 
-    /// Who wrote the page last before `upto`, of those in `among`.
+    /// The node that wrote the page last before `upto`, of those in `among`.
     pub(super) fn last_writer(&self, upto: &VectorTime, among: NodeSet) -> Option<NodeId> {
         let in_question = |one: &&Notice| one.is_in(upto) && among.contains(one.node);
         let last = self
@@ -147,8 +148,8 @@ impl Notices {
     }
 }
 
-/// Puts notices that are in a time before those that are not, each in the order they have,
-/// where those before `from` need not be looked at. Returns how many are in front.
+/// Puts notices that are in a time before those that are not, and keeps the order of both; those
+/// before `from` are in front already. Returns how many are in front.
 fn divide(notices: &mut [Notice], from: usize, time: &VectorTime) -> usize {
     let mut behind = Vec::new();
     let mut front = from;

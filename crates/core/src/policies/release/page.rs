@@ -12,13 +12,13 @@ use pagemesh_wire::{MappingId, NodeId, NodeSet, RequestId, VectorTime};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where the contents of a page are that this node has.
+/// Where this node has the contents of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum Copy {
     /// Nowhere.
     #[default]
     None,
-    /// In the stash: something is to be merged before it may be seen.
+    /// In the stash: diffs must be merged before the page may be seen.
     Stash,
     /// In the frame, with everything this node must see.
     Frame,
@@ -26,64 +26,64 @@ pub(super) enum Copy {
 
 /// One page on one node.
 ///
-/// *INV-frame-is-current*: a page in its frame has all modifications this node
-/// knows of.
+/// *INV-frame-is-current*: a page in its frame has all modifications this node knows of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Page {
     pub(super) copy: Copy,
-    /// What the mappings of this node may have.
+    /// The rights of this node's mappings.
     pub(super) rights: Rights,
     /// There is a twin: mappings may store.
     pub(super) twin: bool,
     /// The interval of this node that names the page and whose diff is not made yet.
     pub(super) undiffed: Option<u64>,
-    /// How often it was written anew after its diff had been asked for.
+    /// How often the page was written again after its diff had been made.
     pub(super) returns: u8,
-    /// Why it may stay writable, or may not.
+    /// Whether the page may be kept writable.
     pub(super) staying: Staying,
-    /// What came of it before it was asked for.
+    /// The pushed diffs of the page.
     pub(super) unasked: Unasked,
-    /// Who wrote it, and what of that is in the copy.
+    /// Its write notices, and which of them are in the copy.
     pub(super) notices: Notices,
-    /// Who has all that is collected; none if nothing is, or if it is not known here.
+    /// The node whose copy has all that is collected; `None` if nothing is collected, or if this
+    /// node does not know it.
     pub(super) keeper: Option<NodeId>,
-    /// Who has asked for it or written it, as far as is known here.
+    /// Nodes that have requested or written the page, as far as this node knows.
     pub(super) users: NodeSet,
-    /// The page is being made whole.
+    /// Set while the page is being made whole.
     pub(super) miss: Option<Box<Miss>>,
-    /// Modifications of it were lost with this node.
+    /// The page is lost: modifications of it were lost with this node.
     pub(super) lost: Option<NodeId>,
-    /// It was mapped because pages before it were used, or since it was announced, and nobody
-    /// has stopped at it since.
+    /// The page was mapped without a fault, because pages before it were used or because it was
+    /// announced, and has not faulted since.
     pub(super) believed: bool,
 }
 
 impl Page {
-    /// Nothing is being done about it.
+    /// Whether the page is neither being made whole nor lost.
     pub(super) fn is_idle(&self) -> bool {
         self.miss.is_none() && self.lost.is_none()
     }
 }
 
-/// A page being made whole.
+/// A page that is being made whole.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Miss {
-    /// Accesses that wait, each mapping and kind once.
+    /// Faults that wait; each mapping and kind of access once.
     pub(super) faults: Vec<(MappingId, Access)>,
-    /// It was asked for before anybody touched it.
+    /// Set if the page was requested before a thread touched it.
     pub(super) ahead: Option<Ahead>,
-    /// Who was asked for a copy to start from.
+    /// The node that was asked for a base copy, and the request.
     pub(super) base: Option<(NodeId, RequestId)>,
-    /// Who said that it has no copy.
+    /// Nodes that said that they have no copy.
     pub(super) baseless: NodeSet,
-    /// Who was asked for which diffs.
+    /// Requests for diffs that are not answered: the node that was asked, and the diffs.
     pub(super) asked: BTreeMap<RequestId, (NodeId, BTreeSet<DiffName>)>,
-    /// Who does not have which diff.
+    /// Nodes that said that they do not have a diff.
     pub(super) absent: BTreeMap<DiffName, NodeSet>,
-    /// Elsewhere this much is collected: a copy to start from must have it.
+    /// This much is collected elsewhere: a base copy must have it.
     pub(super) floor: VectorTime,
     pub(super) backoff: Backoff,
-    /// Since when.
+    /// When the miss began.
     pub(super) since: Time,
 }
 
@@ -102,13 +102,13 @@ impl Miss {
         }
     }
 
-    /// Who was asked for something that has not come, or one of them.
+    /// A node that was asked for something that has not come, if there is one.
     pub(super) fn asks(&self) -> Option<NodeId> {
         let base = self.base.map(|(node, _)| node);
         base.or_else(|| self.asked.values().next().map(|(node, _)| *node))
     }
 
-    /// Whether this diff is on its way, as far as one can know.
+    /// Whether this diff is requested and not answered.
     pub(super) fn awaits(&self, name: &DiffName) -> bool {
         self.asked.values().any(|(_, names)| names.contains(name))
     }

@@ -1,10 +1,10 @@
 //! Bytes that two nodes wrote without knowing of each other (`Config::check_races`).
 //!
-//! Intervals are compared by their vector times, contents by the driver. A diff may
-//! have stores of later intervals than the one that names it; none of them was made
-//! by a node that knew of the other's interval, since learning of that makes the diff
-//! first. So what is told is a race. Not told is a race with what was collected
-//! before the two diffs met, or with what came as part of a copy.
+//! Intervals are compared by their vector times, contents by the driver. A diff may have stores of
+//! later intervals than the one that names it; none of them was made by a node that knew of the
+//! other's interval, since learning of that makes the diff first. So every reported race is one. A
+//! race is not reported if one of its diffs was collected before the two met, or came as part of a
+//! copy.
 
 use super::Release;
 use super::page::Page;
@@ -13,12 +13,12 @@ use crate::shell::Cx;
 use pagemesh_wire::peer::DiffName;
 use pagemesh_wire::{NodeId, PageIndex};
 
-/// The longest list of pairs for one look at a page.
+/// The longest list of pairs of diffs to compare for one page.
 const PAIRS: usize = 1024;
 
 impl Release {
-    /// Diffs are about to be applied to a page.
-    /// Where nodes accumulate they write the same bytes, and mean to.
+    /// Diffs are about to be applied to a page: compares them with concurrent ones. Pages in which
+    /// nodes accumulate are exempt, because nodes write the same bytes of them on purpose.
     pub(super) fn compare(&self, cx: &mut Cx<'_>, index: PageIndex, fresh: &[DiffName]) {
         if !cx.checks_races() || !self.rules(index).is_empty() {
             return;
@@ -44,8 +44,8 @@ impl Release {
         }
     }
 
-    /// Another node wrote a page that this one wrote, too: if neither knew of the
-    /// other, its diff is asked for, though nobody may touch the page here again.
+    /// Another node wrote a page that this node wrote, too. If their intervals are concurrent, the
+    /// diff is requested, though the page may never be touched here again.
     pub(super) fn suspect(&mut self, cx: &mut Cx<'_>, index: PageIndex, by: (NodeId, u64)) {
         if !cx.checks_races() {
             return;
@@ -60,7 +60,7 @@ impl Release {
         }
     }
 
-    /// Diffs of a page that the driver has.
+    /// Diffs of a page in the driver's diff store.
     fn held_of(&self, page: PageIndex) -> impl Iterator<Item = DiffName> {
         let name = |node, interval| DiffName {
             page,

@@ -1,13 +1,14 @@
-//! Who asks for every change of a page gets the next ones without asking (`lazy`):
-//! the neighbour of a band of rows, the next holder of a lock.
+//! Push subscribers (`lazy`): a node that requests every diff of a page gets the next ones without
+//! a request, as the neighbour of a band of rows or the next holder of a lock does.
 //!
-//! A node that asked for the whole page, or for one interval's change of it, may want the next
-//! ones: two go ahead of its lock or barrier. If it uses them, or asks for one change after the
-//! other, it gets eight, then 32, then 64. Before they are used up it must say that it still wants them
-//! ([`super::usage`]), since a page changed in place is used without a fault. Who writes the page
-//! itself shows it by that. Whoever let changes pass is told nothing more until it asks in a row again.
+//! A node that requested the whole page, or one interval's diff of it, may want the next ones: it
+//! gets a credit of two, sent ahead of its lock or barrier. If it uses them, or requests one diff
+//! after the other, its credit rises to eight, then 32, then 64. Before the credit is used up it
+//! must show that it still uses the page ([`super::usage`]), since a page changed in place is used
+//! without a fault. A node that writes the page shows its use by that. A node that requests several
+//! diffs at once has skipped some: it gets no push until it again requests one diff at a time.
 //!
-//! As with `hybrid`, nothing rests on what travels so.
+//! As with `hybrid`, correctness does not depend on pushes.
 
 use super::Release;
 use super::messages::Want;
@@ -18,30 +19,30 @@ use pagemesh_wire::{NodeId, PageIndex, VectorTime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// So often in a row it is counted: it gets two, eight, then 32, then 64 before it must ask
-/// again. Asking costs a fault, and both nodes the time until the other's daemon gets its
-/// processor: as much as dozens of changes that nobody uses.
+/// The longest request streak that is counted: a node gets a credit of two, eight, then 32, then 64
+/// diffs before it must show its use again. A request costs a fault, and both nodes the time until
+/// the other's daemon gets its processor: as much as dozens of diffs that are not used.
 pub(super) const MOST: u8 = 4;
 
-/// Changes sent unasked to a node at once: as many as an earlier push left it without
-/// (at a lock that somebody else took) and one.
+/// Diffs of one page pushed to a node at once: one that an earlier push did not send (at a lock
+/// that another node took), and the new one.
 const AT_ONCE: usize = 2;
 
-/// How a node uses the changes that this one makes in a page.
+/// How a node uses the diffs that this one makes of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Regular {
-    /// How often it asked for each change.
+    /// Its request streak: consecutive requests for one diff each.
     row: u8,
-    /// So many it gets unasked.
+    /// Its credit: diffs that may still be pushed to it.
     left: u8,
-    /// The last interval of this node that it asked for or was sent.
+    /// The last interval of this node whose diff it requested or was sent.
     seen: u64,
 }
 
-/// By node, since a grant is for one.
+/// Ordered by node, since a grant is for one node.
 pub(super) type Regulars = BTreeMap<(NodeId, PageIndex), Regular>;
 
-/// How many changes somebody gets unasked who has asked for so many in a row.
+/// The credit of a node with this request streak.
 pub(super) fn allowance(row: u8) -> u8 {
     match row {
         0 => 0,
@@ -50,12 +51,12 @@ pub(super) fn allowance(row: u8) -> u8 {
 }
 
 impl Release {
-    /// Somebody asks for changes.
+    /// A node requests diffs: updates its streaks and credits.
     pub(super) fn note_regulars(&mut self, me: NodeId, from: NodeId, want: &Want) {
         if self.spread != Spread::Lazy {
             return;
         }
-        // Of each page: how many changes, and the last of them.
+        // Of each page: how many diffs, and the last of their intervals.
         let mut asked: BTreeMap<PageIndex, (usize, u64)> = BTreeMap::new();
         let made_here = |name: &&DiffName| name.node == me && self.pages.contains_key(&name.page);
         for name in want.diffs.iter().filter(made_here) {
@@ -78,7 +79,7 @@ impl Release {
         }
     }
 
-    /// Somebody has used what it got unasked.
+    /// A node has used diffs that were pushed to it: raises its streaks and credits.
     pub(super) fn note_renewal(&mut self, me: NodeId, from: NodeId, want: &Want) {
         for name in want.diffs.iter().filter(|name| name.node == me) {
             let regular = self.regulars.get_mut(&(from, name.page));
@@ -89,8 +90,8 @@ impl Release {
         }
     }
 
-    /// Somebody gets a whole page that was written here: it uses what was written, as if it
-    /// had asked for that.
+    /// A node gets a whole page that was written here: that counts like a request for the last
+    /// diff.
     pub(super) fn note_fetch(&mut self, me: NodeId, from: NodeId, index: PageIndex) {
         let page = self.pages.get(&index);
         let last = page.and_then(|page| page.notices.of(me).next());
@@ -105,7 +106,7 @@ impl Release {
         }
     }
 
-    /// A node has written a page: it uses it, and need not ask to show that.
+    /// A node has written a page: that shows that it uses the page, so its credit is restored.
     pub(super) fn note_use(&mut self, by: NodeId, page: PageIndex) {
         let regular = self.regulars.get_mut(&(by, page));
         if let Some(regular) = regular.filter(|regular| regular.left > 0) {
@@ -113,8 +114,7 @@ impl Release {
         }
     }
 
-    /// A lock goes to a node: what was just written in a page that it uses goes
-    /// ahead.
+    /// A lock goes to a node: pushes the changes just made in the pages that it subscribes to.
     pub(super) fn push_to_regular(
         &mut self,
         cx: &mut Cx<'_>,
@@ -129,7 +129,7 @@ impl Release {
         self.push_changes(cx, to, due);
     }
 
-    /// A barrier is reached: so are all that others use and have not got.
+    /// A barrier is reached: pushes to all subscribers what they have not got.
     pub(super) fn push_to_regulars(&mut self, cx: &mut Cx<'_>) {
         let mut due: BTreeMap<NodeId, Vec<PageIndex>> = BTreeMap::new();
         for ((to, page), regular) in &self.regulars {
@@ -142,7 +142,7 @@ impl Release {
         }
     }
 
-    /// The last change of a page turned out to be none: nobody got anything unasked.
+    /// The last diff of a page turned out to be empty: gives its credit back.
     pub(super) fn give_back(&mut self, page: PageIndex) {
         for node in self.heard.keys() {
             let regular = self.regulars.get_mut(&(*node, page));
@@ -174,8 +174,8 @@ impl Release {
                 regular.left -= 1;
                 regular.seen = last;
             }
-            // What others write, too, is about to change here. Unless their changes come
-            // in time the page is put out of sight then, and staying writable would only
+            // Other nodes write this page, too, and their changes are about to arrive. Unless they
+            // arrive in time, the page is put out of sight then, and keeping it writable would only
             // name it once more.
             if self.is_put_out_of_sight_by_others(cx.me(), page) {
                 self.make_diff(cx, page, true);
@@ -192,7 +192,7 @@ impl Release {
         page.is_some_and(|page| page.staying.is_put_out_of_sight() && page.notices.any_but(me))
     }
 
-    /// Changes of this node in a page that a regular user of it has not got.
+    /// Diffs of this node of a page that a subscriber has not got.
     fn news_for(&self, me: NodeId, to: NodeId, index: PageIndex) -> Vec<DiffName> {
         let seen = self.regulars.get(&(to, index)).map_or(0, |one| one.seen);
         let page = self.pages.get(&index).into_iter();
@@ -208,7 +208,7 @@ impl Release {
         names
     }
 
-    /// What nobody got unasked is not remembered longer than the changes themselves.
+    /// Drops subscribers without credit whose last diff is collected.
     pub(super) fn forget_regulars(&mut self, me: NodeId, upto: &VectorTime) {
         let collected = |regular: &Regular| upto.has(me, regular.seen);
         self.regulars

@@ -1,15 +1,14 @@
 //! A round of garbage collection, at the home that leads it (T16).
 //!
-//! *Know*: how far is everybody? *Gather*: the home learns all of that itself, so
-//! that whoever asks it is told everything at once. *Reach*: know all of that,
-//! and make whole the pages that you are to keep. *Drop*: forget it. Every step is
-//! a call, repeated until it is answered. If a member dies before anything is
-//! forgotten, the round begins anew. At a barrier of everybody the first two steps are
-//! done already.
+//! *Know*: each member says what it knows. *Gather*: the home learns all of that itself, so that it
+//! can answer every inquiry completely. *Reach*: each member learns all of that, and makes the
+//! pages whole that it is to keep. *Drop*: each member drops it. Every step is a call, repeated
+//! until it is answered. If a member dies before anything is dropped, the round begins anew. At a
+//! barrier that all members reach the first two steps are done already.
 //!
-//! Who leads in place of a home that is gone cannot know whether that had begun to
-//! let things be dropped. It hears everybody first, and lets all drop what
-//! anybody has: *Settle*.
+//! The successor of a home that is gone cannot know whether members had begun to drop. It inquires
+//! of all members first (*Hear*), and lets all of them drop what any of them has dropped
+//! (*Settle*).
 
 use super::Release;
 use super::full::Fullness;
@@ -26,9 +25,9 @@ use serde::{Deserialize, Serialize};
 pub(super) struct Round {
     number: u64,
     step: Step,
-    /// Who has not done the step yet.
+    /// The members that have not done the step yet.
     missing: NodeSet,
-    /// Who may keep pages.
+    /// The members that may keep pages.
     keepers: NodeSet,
     /// What is collected.
     time: VectorTime,
@@ -59,7 +58,7 @@ impl Release {
         if leaving {
             self.leavers.insert(from);
         }
-        // Said before the last round, and heard after it.
+        // The report was sent before the last round, and has arrived after it.
         let late = !leaving && !floor.covers(&self.history.floor) && self.round_was_just_now(cx);
         if self.round.is_none() && !late {
             self.begin_round(cx);
@@ -71,7 +70,7 @@ impl Release {
         ended.is_some_and(|ended| cx.now - ended < cx.pace().resend_ceiling)
     }
 
-    /// A round in which those who are about to leave keep nothing.
+    /// Begins a round in which nodes that are about to leave keep nothing.
     pub(super) fn begin_round(&mut self, cx: &mut Cx<'_>) {
         if self.leaving {
             let me = cx.me();
@@ -95,9 +94,9 @@ impl Release {
         self.begin_step(cx);
     }
 
-    /// At the home: a barrier has opened, and these nodes have told all they knew. If
-    /// that is everybody, a round need not ask them; and better now than soon, in the
-    /// middle of what they do next.
+    /// At the home: a barrier has opened, and these nodes have told all they knew. If these are all
+    /// members, a round need not ask them; and if one is due soon, now is better than in the middle
+    /// of the next phase.
     pub(super) fn barrier_opened(&mut self, cx: &mut Cx<'_>, nodes: NodeSet) {
         let soon = self.remembered(cx) > cx.pace().notices as usize / 2;
         let leads = self.segment.home() == cx.me() && self.round.is_none() && !self.leaving;
@@ -128,8 +127,8 @@ impl Release {
         }
     }
 
-    /// Goes on with the round when everybody has told all it knows, or all up to
-    /// this time is known.
+    /// Goes on with the round when all members have told all they know, or everything in `time` is
+    /// known.
     fn hear_for_round(&mut self, cx: &mut Cx<'_>, time: Option<VectorTime>, number: u64) {
         let hear = cx.shell.peers();
         for node in hear.iter() {
@@ -140,7 +139,7 @@ impl Release {
         self.check_goals(cx);
     }
 
-    /// Everybody was heard.
+    /// All members have told what they know.
     pub(super) fn heard_for_round(&mut self, cx: &mut Cx<'_>, number: u64) {
         let current = self.round.as_mut().filter(|round| round.number == number);
         if let Some(round) = current
@@ -151,7 +150,7 @@ impl Release {
         }
     }
 
-    /// At the home: a node has done a step.
+    /// At the home: a member has done a step.
     pub(super) fn collected(&mut self, cx: &mut Cx<'_>, from: NodeId, number: u64, reply: &Reply) {
         let Some(round) = self.round.as_mut().filter(|round| round.number == number) else {
             return;
@@ -160,7 +159,7 @@ impl Release {
             Reply::Policy(reached) if round.step == Step::Know => {
                 round.time.join(&reached.read().unwrap_or_default());
             }
-            // It does not know yet that this node leads now.
+            // That member does not know yet that this node leads now.
             Reply::Refused(_) if cx.is_alive(from) => {
                 self.round = None;
                 return self.begin_round_later(cx);
@@ -197,8 +196,8 @@ impl Release {
         self.begin_step(cx);
     }
 
-    /// A member is gone. Before anything is forgotten there is time to choose
-    /// others to keep pages, and to do without what only it knew.
+    /// A member is gone. As long as nothing is dropped, the round begins anew, with other keepers
+    /// and without what only that member knew.
     pub(super) fn round_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.leavers.remove(node);
         let Some(round) = &mut self.round else { return };

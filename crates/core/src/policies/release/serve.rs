@@ -1,4 +1,4 @@
-//! What other nodes want of this one: diffs and copies.
+//! Serves requests of other nodes for diffs and copies.
 
 use super::Release;
 use super::messages::{Absent, Base, Body, Fetch, Want};
@@ -10,7 +10,7 @@ use pagemesh_wire::peer::{Contents, DiffName, Message};
 use pagemesh_wire::{NodeId, PageIndex, RequestId};
 
 impl Release {
-    /// Somebody wants diffs: those of this node are made now (T8).
+    /// A node requests diffs: those of this node are made now (T8).
     pub(super) fn wanted(&mut self, cx: &mut Cx<'_>, from: NodeId, want: &Want) {
         if want.diffs.len() > Want::LIMIT {
             return cx.emit(Event::Malformed {});
@@ -49,7 +49,7 @@ impl Release {
         }
     }
 
-    /// Sends diffs that the driver has.
+    /// Sends diffs that are in the driver's diff store.
     pub(super) fn send_diffs(
         &self,
         cx: &mut Cx<'_>,
@@ -72,7 +72,7 @@ impl Release {
         }));
     }
 
-    /// Somebody needs a copy to start from. The home sends it on to the keeper.
+    /// A node requests a base copy. A node without one forwards the request to the page's keeper.
     pub(super) fn fetch(&mut self, cx: &mut Cx<'_>, fetch: Fetch) {
         let (me, index) = (cx.me(), fetch.page);
         if index.0 >= self.size || fetch.reader == me || !cx.is_alive(fetch.reader) {
@@ -89,7 +89,7 @@ impl Release {
         }
         let home = cx.home(self.segment) == me;
         match keeper {
-            // One that asks for what it is said to keep has lost it with somebody.
+            // A keeper that requests its own page has lost it together with a node.
             Some(keeper)
                 if keeper != me
                     && keeper != fetch.reader
@@ -104,8 +104,8 @@ impl Release {
         }
     }
 
-    /// Sends what this node has of a page, with all its own ended intervals in it
-    /// and nothing of the present one.
+    /// Sends this node's copy of a page, with all its own ended intervals in it and nothing of the
+    /// present one.
     fn send_copy(&mut self, cx: &mut Cx<'_>, fetch: &Fetch) {
         if let Some(page) = self.pages.get_mut(&fetch.page) {
             page.users.insert(fetch.reader);

@@ -1,8 +1,8 @@
-//! Changes that travel before anybody asks for them (`eager`, `hybrid`).
+//! Pushes: diffs that are sent before they are requested (`eager`, `hybrid`).
 //!
-//! Nothing rests on them: what does not arrive is asked for when its page is
-//! touched. What arrives before the notice that there is such a change waits for
-//! it, and then goes into the page in place, without a fault.
+//! Correctness does not depend on them: a diff that does not arrive is requested when its page is
+//! touched. A diff that arrives before its write notice is kept until then, and is applied in
+//! place, without a fault.
 
 use super::Release;
 use super::messages::{Body, News, Told, Want};
@@ -14,8 +14,8 @@ use pagemesh_wire::peer::{DiffName, Spread};
 use pagemesh_wire::{NodeId, PageIndex, RequestId};
 
 impl Release {
-    /// A node is about to be told of intervals because it acquires. With `hybrid`,
-    /// small changes go ahead of the news (TB4).
+    /// A node is about to get news because it acquires. With `hybrid`, small diffs are sent ahead
+    /// of the news (TB4).
     pub(super) fn attach(&mut self, cx: &mut Cx<'_>, to: NodeId, news: &News) {
         if self.spread != Spread::Hybrid || to == cx.me() {
             return;
@@ -35,8 +35,8 @@ impl Release {
         self.push_diffs(cx, to, named, ATTACHED_BYTES);
     }
 
-    /// An interval has ended because something was released. With `eager`, whoever
-    /// uses a page that was written in it gets the changes now (T20).
+    /// An interval has ended because of a release. With `eager`, the nodes that use a page written
+    /// in it get the diffs now (T20).
     pub(super) fn push(&mut self, cx: &mut Cx<'_>, named: &[(PageIndex, u64)]) {
         if self.spread != Spread::Eager {
             return;
@@ -67,13 +67,13 @@ impl Release {
         }
     }
 
-    /// Whether a node has used a page, as far as this one can know.
+    /// Whether a node has used a page, as far as this node knows.
     fn is_used_by(&self, page: PageIndex, node: NodeId) -> bool {
         let page = self.pages.get(&page);
         page.is_some_and(|page| page.users.contains(node))
     }
 
-    /// Sends what is here of some diffs, or can be made here.
+    /// Pushes those of the diffs that are here or can be made here.
     pub(super) fn push_diffs(
         &mut self,
         cx: &mut Cx<'_>,
@@ -95,7 +95,7 @@ impl Release {
         }
     }
 
-    /// Whether a diff that nobody asked for and nobody has named yet is kept.
+    /// Whether a pushed diff is kept although its write notice has not arrived.
     pub(super) fn is_welcome(&self, name: &DiffName) -> bool {
         let page = self.pages.get(&name.page);
         page.is_some_and(|page| page.copy != Copy::None)
@@ -103,14 +103,14 @@ impl Release {
             && self.early.len() < EARLY
     }
 
-    /// Whether a change of somebody else came before its notice, and can go into the page
-    /// while threads use it.
+    /// Whether a diff of another node arrived before its write notice, and can be applied while
+    /// threads use the page.
     pub(super) fn goes_in_place(&self, name: &DiffName) -> bool {
         self.early.contains(name) && !self.is_in_doubt(name.page)
     }
 
-    /// A page was written elsewhere, and the change is here already: it goes into
-    /// the page while its threads go on. True if nothing else is missing.
+    /// A page was written elsewhere. Applies the diff in place if it is here already. Returns true
+    /// if nothing else is missing.
     pub(super) fn update(&mut self, cx: &mut Cx<'_>, index: PageIndex, by: (NodeId, u64)) -> bool {
         let name = DiffName {
             page: index,
@@ -122,8 +122,8 @@ impl Release {
             return false;
         }
         self.early.remove(&name);
-        // What this node has named is written down first, and is its own. The next
-        // store is one of the next interval.
+        // The diff of what this node has named is made first, so that it has only this node's
+        // changes. Later stores belong to the next interval.
         self.make_diff(cx, index, true);
         self.compare(cx, index, &[name]);
         let rules = self.rules(index);
@@ -141,8 +141,7 @@ impl Release {
         true
     }
 
-    /// Changes came that nobody asked for. With `eager` they are merged at once if
-    /// nothing else is missing.
+    /// Diffs were pushed. With `eager` they are merged at once if nothing else is missing.
     pub(super) fn merge_pushed(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
         let Some(page) = self.pages.get(&index) else {
             return;

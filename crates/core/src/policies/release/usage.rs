@@ -1,13 +1,13 @@
-//! Whether this node still uses a page whose changes come unasked (`lazy`).
+//! Whether this node still uses a page whose diffs are pushed (`lazy`).
 //!
-//! Such changes go into the page in place, and threads see them without a fault; but its
-//! writer sends only so many ([`super::regulars`]) to somebody of whom it hears nothing.
-//! To ask it for the next one takes until its daemon gets its processor, which its program
-//! has: as long as half a phase. So just before they are used up the page is put out of
-//! sight once, though nothing is missing. The next access stops at a fault that this node
-//! serves alone, and the writer is told at the next barrier or lock.
+//! Pushed diffs are applied in place, and threads see them without a fault; but the page's writer
+//! sends only so many ([`super::regulars`]) to a node that does not show its use. To request the
+//! next one would take until the writer's daemon gets its processor, on which its program runs: as
+//! long as half a phase. So just before the credit is used up the page is put out of sight once,
+//! though nothing is missing. The next access causes a fault that this node serves alone, and the
+//! writer is told at the next barrier or lock.
 //!
-//! Who writes the page shows its use by that, and is spared the fault.
+//! A node that writes the page shows its use by that, and needs no such fault.
 
 use super::Release;
 use super::messages::{Body, Want};
@@ -21,45 +21,45 @@ use pagemesh_wire::{MappingId, NodeId, NodeSet, PageIndex, RequestId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The fault comes so many changes before the last.
+/// The fault is caused this many diffs before the credit is used up.
 const BEFORE_THE_LAST: u8 = 2;
 
-/// What came unasked since this node last showed that it uses the page.
+/// The pushed diffs of a page since this node last showed that it uses the page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Unasked {
-    /// So many changes.
+    /// Number of diffs.
     came: u8,
-    /// From these nodes.
+    /// The nodes that sent them.
     from: NodeSet,
-    /// How often it was shown in a row, as its writers count.
+    /// This node's request streak, as the page's writers count it.
     row: u8,
 }
 
 impl Unasked {
-    /// Whether a writer may be about to send its last change.
+    /// Whether a writer may be about to send the last diff of its credit.
     fn is_running_out(self) -> bool {
         self.came > 0 && self.came + BEFORE_THE_LAST >= allowance(self.row.max(1))
     }
 
-    /// The page came whole.
+    /// The whole page was fetched.
     pub(super) fn is_fetched(&mut self) {
         self.row = self.row.max(1);
         self.is_shown();
     }
 
-    /// Its writers are asked for so many changes.
+    /// This many diffs of the page were requested.
     pub(super) fn is_asked_for(&mut self, changes: usize) {
         self.row = if changes > 1 { 0 } else { self.row + 1 }.min(MOST);
         self.is_shown();
     }
 
-    /// A change came.
+    /// A pushed diff arrived.
     pub(super) fn came(&mut self, from: NodeId) {
         self.came = self.came.saturating_add(1).min(allowance(MOST));
         self.from.insert(from);
     }
 
-    /// Its writers hear in another way that the page is used.
+    /// The writers learn in another way that the page is used.
     pub(super) fn is_shown(&mut self) {
         self.came = 0;
         self.from = NodeSet::EMPTY;
@@ -67,14 +67,14 @@ impl Unasked {
 }
 
 impl Release {
-    /// Whether a page is to be put out of sight, so that its use shows.
+    /// Whether a page is to be put out of sight, so that its next use causes a fault.
     pub(super) fn is_in_doubt(&self, index: PageIndex) -> bool {
         let page = self.pages.get(&index);
         self.spread == Spread::Lazy && page.is_some_and(|page| page.unasked.is_running_out())
     }
 
-    /// A thread stopped at a page. If all that it lacks came unasked, nobody else would
-    /// hear of it. Returns whether that is so.
+    /// A thread faulted. If all that the page lacks was pushed, its writers would not learn of the
+    /// use: notes it for them. Returns whether that is so.
     pub(super) fn note_own_use(&mut self, index: PageIndex) -> bool {
         let waits = self.waits_to_show(index);
         if waits {
@@ -83,7 +83,7 @@ impl Release {
         waits
     }
 
-    /// Whether a page is out of sight for no other reason than that its use is to show.
+    /// Whether a page is out of sight only so that its use causes a fault.
     fn waits_to_show(&self, index: PageIndex) -> bool {
         let Some(page) = self.pages.get(&index) else {
             return false;
@@ -93,8 +93,8 @@ impl Release {
         ready && pending.iter().all(|name| self.held.contains(name))
     }
 
-    /// The use of a page is known without a fault, if it was to show. Once: then it is to
-    /// show by itself.
+    /// The page is known to be used without a fault, though it is out of sight to cause one: notes
+    /// the use. This is valid once: the next time the use must show by a fault.
     pub(super) fn believe(&mut self, index: PageIndex) {
         let waits = self.note_own_use(index);
         if let Some(page) = self.pages.get_mut(&index).filter(|_| waits) {
@@ -102,8 +102,8 @@ impl Release {
         }
     }
 
-    /// Of pages that were used until they were put out of sight together with the one at
-    /// which a thread stopped, the use shows by that, too: each would cost a fault.
+    /// Pages that were in use until they were put out of sight together with the page of this fault
+    /// count as used, too, because each would cost a fault of its own.
     pub(super) fn show_companions(
         &mut self,
         cx: &mut Cx<'_>,
@@ -123,7 +123,7 @@ impl Release {
         }
     }
 
-    /// Tells those who sent changes unasked which of them are used.
+    /// Tells the nodes that pushed diffs which of them are used.
     pub(super) fn show_use(&mut self, cx: &mut Cx<'_>) {
         let mut by_node: BTreeMap<NodeId, Vec<DiffName>> = BTreeMap::new();
         for page in core::mem::take(&mut self.used) {

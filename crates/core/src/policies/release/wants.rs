@@ -1,4 +1,4 @@
-//! Diffs that a page lacks: who is asked for them, and what comes (T15).
+//! Diffs that a page lacks: which nodes are asked for them, and what arrives (T15).
 
 use super::Release;
 use super::messages::{Absent, Body, Want};
@@ -10,12 +10,12 @@ use pagemesh_wire::peer::{DiffName, Diffs, Spread};
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So many pages behind one that is needed are considered, too.
+/// Pages that are considered after one that is needed, at most.
 pub(super) const LOOK_AROUND: usize = 64;
 
 impl Release {
-    /// Asks for diffs, each of the fewest nodes together. Returns who took one
-    /// with it that nobody has.
+    /// Requests diffs, together from as few nodes as possible. If no node has one of them, returns
+    /// the node with which it was lost.
     pub(super) fn ask_diffs(
         &mut self,
         cx: &mut Cx<'_>,
@@ -54,10 +54,11 @@ impl Release {
         None
     }
 
-    /// Diffs of pages behind this one that the same node wrote, and that will be asked for
-    /// soon if the program goes on as before: each page was used until it was put out of
-    /// sight. They come with what is waited for and rest until they are needed. Nobody
-    /// waits for them, and until the page is used again none are asked for ahead.
+    /// Diffs of later pages that the same node wrote, and that will be requested soon if the
+    /// program goes on as before: each page was in use until it was put out of sight. They are
+    /// requested together with the needed ones and kept until their pages are touched. No thread
+    /// waits for them, and until such a page is used again no more of its diffs are requested in
+    /// this way.
     fn companions(&mut self, index: PageIndex, node: NodeId, most: usize) -> Vec<DiffName> {
         let mut found = Vec::new();
         let mut asked = Vec::new();
@@ -85,8 +86,8 @@ impl Release {
         found
     }
 
-    /// Who is asked for a diff: the last who wrote the page after it, and so had it;
-    /// else its writer; else, that one being gone, anybody.
+    /// The node that is asked for a diff: the last that wrote the page after it, and so had it;
+    /// else its writer; else, if that node is gone, any member.
     fn helper(
         &self,
         cx: &Cx<'_>,
@@ -111,7 +112,7 @@ impl Release {
         cx.shell.peers().iter().find(|node| may(*node))
     }
 
-    /// Diffs have come.
+    /// Diffs have arrived.
     pub(super) fn diffs(&mut self, cx: &mut Cx<'_>, diffs: &Diffs) {
         let segment = self.segment;
         let unasked = diffs.request == RequestId::NONE;
@@ -132,7 +133,7 @@ impl Release {
                 miss.asked.retain(|_, (_, names)| !names.is_empty());
                 pages.insert(name.page);
             }
-            // With `lazy`, who made it sent it.
+            // With `lazy`, the sender of a push is the writer.
             if unasked && self.spread == Spread::Lazy && name.node != cx.me() {
                 page.unasked.came(name.node);
             }
@@ -156,7 +157,7 @@ impl Release {
         }
     }
 
-    /// Who was asked does not have these.
+    /// The asked node does not have these diffs.
     pub(super) fn absent(&mut self, cx: &mut Cx<'_>, from: NodeId, absent: &Absent) {
         let mut pages = BTreeSet::new();
         for name in &absent.diffs {
@@ -175,7 +176,7 @@ impl Release {
             miss.absent.entry(*name).or_default().insert(from);
             pages.insert(name.page);
             if absent.floor.has(name.node, name.interval) {
-                // It is collected there, so whoever keeps the page has it.
+                // The diff is collected there, so the keeper of the page has it.
                 miss.floor.join(&absent.floor);
                 self.drop_copy(cx, name.page);
             }

@@ -1,6 +1,6 @@
-//! Asking for pages before they are touched. A page asked for ahead is wished for
-//! like any other; it is mapped where it is expected to be touched when it
-//! comes, and may leave at once, since nobody waits for it.
+//! Asking for pages before they are touched. A page asked for ahead is requested like any other;
+//! when it arrives, it is mapped where it is expected to be touched, and may leave at once, since
+//! no thread waits for it.
 
 use super::Sequential;
 use super::desk::Desk;
@@ -13,11 +13,11 @@ use crate::timers::Timer;
 use pagemesh_wire::peer::{Access, Manager};
 use pagemesh_wire::{MappingId, NodeId, PageIndex, SegmentId};
 
-/// A wish ahead is given up after this many times the first wait for an answer.
+/// A request ahead is given up after this many times the first wait for an answer.
 const PATIENCE: u32 = 5;
 
 impl Sequential {
-    /// A thread stopped at a page: perhaps it walks.
+    /// A thread faulted: asks ahead if the process walks.
     pub(super) fn walk(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
         let limit = cx.pace().ahead;
         if limit == 0 {
@@ -40,7 +40,7 @@ impl Sequential {
         gather(cx.effects, start);
     }
 
-    /// Asks for a page unless it is here, or something is under way about it.
+    /// Asks for a page ahead unless it is here, or something is under way about it.
     fn ask_ahead(&mut self, cx: &mut Cx<'_>, page: PageIndex, access: Access, ahead: Ahead) {
         let asked = self.at(cx, page, |desk| desk.ask_ahead(access, ahead));
         if let Some(node) = asked
@@ -50,8 +50,7 @@ impl Sequential {
         }
     }
 
-    /// A page asked for ahead has come: what was asked for before it and has not
-    /// come is asked for again.
+    /// A page asked for ahead has arrived: pages that it has overtaken are asked for again.
     pub(super) fn came_ahead(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
         if let Some(again) = self.prefetch.flights.came(cx.now, page) {
             self.repair(cx, again);
@@ -70,7 +69,7 @@ impl Sequential {
         gather(cx.effects, start);
     }
 
-    /// Nothing may have come for a while.
+    /// The timer for requests ahead fired: asks again for pages that stay out too long.
     pub(super) fn look_ahead(&mut self, cx: &mut Cx<'_>) {
         let pages = &self.pages;
         let waits = |page| {
@@ -99,7 +98,7 @@ impl Errands for Sequential {
         self.ask_ahead(cx, page, Access::Read, ahead);
     }
 
-    /// Drops the copies of pages that others own.
+    /// Drops the copies of pages that other nodes own.
     fn do_without(&mut self, cx: &mut Cx<'_>, first: PageIndex, end: PageIndex) {
         let me = cx.me();
         let known = self.pages.from(first);
@@ -114,7 +113,7 @@ impl Errands for Sequential {
 }
 
 impl Desk<'_, '_> {
-    /// Wishes for the page though nobody waits for it. Returns who was asked.
+    /// Requests the page though no thread waits for it. Returns the node that was asked.
     fn ask_ahead(&mut self, access: Access, ahead: Ahead) -> Option<NodeId> {
         let (segment, page) = (self.rules.segment, self.index);
         if self.page.allows(access) {
@@ -135,7 +134,7 @@ impl Desk<'_, '_> {
         open.then_some(owner)
     }
 
-    /// The wish may have been lost, or its answer.
+    /// Repeats the request: it or its answer may have been lost.
     fn ask_again(&mut self) {
         let (segment, page) = (self.rules.segment, self.index);
         if let Some(want) = self.page.own.want() {
@@ -145,9 +144,9 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// What was asked for ahead does not come: whoever needs it will ask for it. Its
-    /// wish is not repeated as others are: many of them at once would keep a slow
-    /// node busy with nothing else.
+    /// A page asked for ahead does not arrive: its request is given up in time, and a thread that
+    /// needs the page will request it. Such a request is not repeated as others are, because many
+    /// of them at once would occupy a slow node.
     pub(super) fn give_up_ahead(&mut self) {
         let timer = self.timer();
         let (now, patience) = (self.cx.now, self.cx.pace().resend_first * PATIENCE);
@@ -170,7 +169,7 @@ impl Desk<'_, '_> {
         self.page.own.send_on(self.cx, subject);
     }
 
-    /// Rights rose: maps the page where it is expected to be touched. True if it was
+    /// Rights rose: maps the page where it is expected to be touched. Returns true if the page was
     /// asked for ahead.
     pub(super) fn show_ahead(&mut self) -> bool {
         let Some(ahead) = self.more_if_any().and_then(|more| more.ahead.take()) else {

@@ -1,4 +1,4 @@
-//! What arrives at a page: copies, ownership, invalidations; and what is due.
+//! What arrives at a page (copies, ownership, invalidations) and what its timers do.
 
 use super::desk::Desk;
 use super::page::Pin;
@@ -12,7 +12,7 @@ use pagemesh_wire::peer::{
 use pagemesh_wire::{ClientId, NodeId, NodeSet, RequestId, Ticket};
 
 impl Desk<'_, '_> {
-    /// A read copy.
+    /// A read copy arrived.
     pub(super) fn data_arrived(&mut self, from: NodeId, data: &Data) {
         let (segment, page) = (self.rules.segment, self.index);
         let want = self.page.own.want().map(|want| want.waiter);
@@ -24,7 +24,7 @@ impl Desk<'_, '_> {
             return;
         };
         if data.version < self.page.own.version || self.is_owner() {
-            // An invalidation overtook it: ask whoever owns the page now.
+            // An invalidation overtook the copy: ask the present owner.
             self.cx.emit(Event::Stale {});
             self.submit(waiter);
             return;
@@ -61,7 +61,7 @@ impl Desk<'_, '_> {
         self.page.filled = true;
     }
 
-    /// Ownership.
+    /// Ownership arrived.
     pub(super) fn pass_arrived(&mut self, from: NodeId, pass: &Pass) {
         let (segment, page) = (self.rules.segment, self.index);
         if pass.contents == Contents::None || (pass.contents == Contents::Zero) != pass.pristine {
@@ -95,14 +95,15 @@ impl Desk<'_, '_> {
         self.await_acks(pass.awaiting.without(acked).without(me));
         acknowledge(self.cx, from, pass);
         if !wanted {
-            // What said so before was lost, and who leaves gives the page back before
-            // anybody asks: the library would hand it out for this wish for ever.
+            // An earlier report that the request was served may have been lost, and a leaving node
+            // gives the page back before it is asked: without this report the library site would
+            // serve this request for ever.
             self.tell_served(pass.request);
         }
     }
 
-    /// A grant that relies on a copy we do not hold (a late repetition of an
-    /// old wish can cause one) is not taken: we ask its sender for the bytes.
+    /// A grant that relies on a copy that this node does not hold (a late repetition of an old
+    /// request can cause one) is not taken: this node asks its sender for the bytes.
     fn can_take(&mut self, from: NodeId, pass: &Pass) -> bool {
         if pass.contents != Contents::Same || self.page.filled {
             return true;
@@ -151,7 +152,7 @@ impl Desk<'_, '_> {
             return;
         }
         if self.is_owner() {
-            // Only a confused or hostile peer invalidates the owner.
+            // Only a faulty or hostile peer invalidates the owner.
             self.cx.emit(Event::Stale {});
             return;
         }
@@ -174,7 +175,8 @@ impl Desk<'_, '_> {
         self.acknowledge(invalidate);
     }
 
-    /// The page lives on elsewhere, so whoever got the last grant from here has it.
+    /// The page was granted or written elsewhere since, so the receiver of the last grant from here
+    /// has got it: the stash is not needed any more.
     fn passing_settled(&mut self) {
         if let Some(busy) = self.page.own.busy_if_any()
             && busy.passing.take().is_some()
@@ -183,8 +185,8 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// The page is lost: a grant to a node that left was taken and passed on, to one
-    /// that died. Who has it still will acknowledge it.
+    /// The page is lost. A grant to a node that left was taken and passed on to a node that died:
+    /// drops it. A receiver that is still a member will acknowledge its grant.
     pub(super) fn forget_orphaned_grant(&mut self) {
         let passing = self.page.own.passing();
         if passing.is_some_and(|passing| self.cx.is_gone(passing.to)) {
@@ -209,7 +211,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// Looks at everything about the page that may be due.
+    /// Does everything about the page that is due.
     pub(super) fn due(&mut self) {
         self.wish_due();
         self.pass_due();
@@ -226,7 +228,8 @@ impl Desk<'_, '_> {
             return;
         };
         let Some(want) = &mut busy.want else { return };
-        // A grant to a node that left waits for what the wish will find out.
+        // While a grant to a node that left is unacknowledged, the request must stay open: its
+        // answer shows whether the grant was taken.
         let orphaned = busy.passing.as_ref();
         let orphaned = orphaned.is_some_and(|passing| self.cx.has_left(passing.to));
         if busy.more.nobody_waits() && !orphaned {
@@ -274,8 +277,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// A client lets the page go: one of its pins, since its threads pin for
-    /// themselves.
+    /// A client releases one of its pins of the page; others may be pins of its other threads.
     pub(super) fn unpin(&mut self, client: ClientId) {
         if let Some(more) = self.more_if_any()
             && let Some(at) = more.pins.iter().position(|pin| pin.client == client)
@@ -285,7 +287,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// A request lets the page go.
+    /// Removes the pin that this request made.
     pub(super) fn unpin_of(&mut self, ticket: Ticket) {
         if let Some(more) = self.more_if_any() {
             more.pins.retain(|pin| pin.ticket != ticket);
@@ -293,7 +295,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// A client is gone, with all its pins.
+    /// A client is gone: removes all its pins.
     pub(super) fn unpin_all(&mut self, client: ClientId) {
         if let Some(more) = self.more_if_any() {
             more.pins.retain(|pin| pin.client != client);
@@ -301,7 +303,8 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// A client keeps the page; again, if it lost it before it had all.
+    /// Adds a pin; replaces the pin of the same request, which may have lost the page before it had
+    /// all pages.
     pub(super) fn pin(&mut self, pin: Pin) {
         let timer = self.timer();
         self.cx.arm(pin.until, timer);
@@ -310,7 +313,7 @@ impl Desk<'_, '_> {
         pins.push(pin);
     }
 
-    /// Begins the lease of a pin anew. False if the page is not here any more.
+    /// Restarts the lease of a pin. Returns false if this node cannot write the page any more.
     pub(super) fn renew(&mut self, ticket: Ticket) -> bool {
         let until = self.cx.now + PIN_LEASE;
         let writes = self.page.rights == Rights::Write;
@@ -328,7 +331,7 @@ impl Desk<'_, '_> {
         writes
     }
 
-    /// A member is gone: nobody waits for it, and it holds no copy.
+    /// A member is gone: it holds no copy, and no acknowledgement of it will come.
     pub(super) fn member_gone(&mut self, node: NodeId) {
         self.page.copies.remove(node);
         self.page.own.forget_node(node);
@@ -348,9 +351,9 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// A node that died may have taken the page and stored into it: what it was
-    /// given is lost with it. One that left in order has taken the page and
-    /// handed it on, or has not taken it: wishing for the page finds out.
+    /// A node that died may have taken the page and stored into it: its contents are lost. A node
+    /// that left gracefully has taken the page and handed it over, or has not taken it: requesting
+    /// the page shows which.
     fn passing_gone(&mut self, node: NodeId) {
         let left = self.cx.has_left(node);
         let subject = self.subject();

@@ -19,21 +19,21 @@ pub(super) struct Desk<'a, 'b> {
     pub(super) after: After,
 }
 
-/// What is to be done at the segment when the page is closed again.
+/// What the segment must do when the page is closed again.
 #[derive(Debug, Default)]
 pub(super) struct After {
-    /// This node is the library site and wants the page itself.
+    /// Requests of this node for the library site, which is this node.
     pub(super) to_library: Vec<Waiter>,
-    /// This node is the library site, and knows without a message that this wish
-    /// of this node is fulfilled, or never will be.
+    /// A request of this node that is served, or never will be. This node is the library site, so
+    /// no message is needed.
     pub(super) served_here: Option<(NodeId, RequestId, Option<Version>)>,
     /// Pins that got this page.
     pub(super) pinned: Vec<Ticket>,
-    /// Pins that never will, and with whom the page was lost.
+    /// Pins for which the page is lost, each with the node that had it.
     pub(super) pins_lost: Vec<(Ticket, NodeId)>,
-    /// What was asked for ahead has come.
+    /// The page was asked for ahead and has arrived.
     pub(super) came_ahead: bool,
-    /// What was asked for ahead will not come.
+    /// The page was asked for ahead and will not arrive.
     pub(super) stays_out: bool,
 }
 
@@ -66,7 +66,7 @@ impl Desk<'_, '_> {
         self.page.own.busy()
     }
 
-    /// A thread stopped here. False if that was known.
+    /// A thread faulted. Returns false if that fault is known already, or if the page is lost.
     pub(super) fn fault(&mut self, mapping: MappingId, access: Access) -> bool {
         let (segment, page) = (self.rules.segment, self.index);
         if access == Access::Write {
@@ -97,7 +97,7 @@ impl Desk<'_, '_> {
         true
     }
 
-    /// Hands a waiter of the library to the clock site (M8, M9).
+    /// The library site hands a request to the clock site (M8, M9).
     pub(super) fn check_out(&mut self, waiter: Waiter) {
         let subject = self.subject();
         if let Some(with) = self.busy().and_then(|busy| busy.more.lost) {
@@ -111,7 +111,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// A peer said something about the page.
+    /// A message of another node about the page.
     pub(super) fn message(&mut self, from: NodeId, message: Message) {
         match message {
             Message::Ask(ask) => self.asked(&ask),
@@ -167,7 +167,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// Tells whoever watches that the page may change from now on (F7).
+    /// Tells all watchers that the page may change from now on (F7).
     pub(super) fn wake_watchers(&mut self) {
         let Some(more) = self.more_if_any() else {
             return;

@@ -1,13 +1,13 @@
-//! What a node learns of how its threads use a page, where Δ is `auto`: that who loads
-//! from it stores to it next. Then the right to store is asked for with the page, the
-//! second fault and its round trip are saved, and nobody goes on loading from a copy
-//! that is about to be invalidated, which would take the processor from the daemon that
-//! has to bring it the next one.
+//! The read-modify-write predictor of one node, where Δ is `auto`: it learns that a load of a page
+//! is followed by a store to it. Then the node requests the right to store with the page. That
+//! saves the second fault and its round trip, and keeps threads from loading from a copy that is
+//! about to be invalidated, which would take the processor from the daemon that must fetch the next
+//! one.
 //!
-//! That is wrong for pages that many load from. So it takes some stays in a row in
-//! which a store followed the load that brought the page, and is looked into now and
-//! then: the page comes with the right to store, but is mapped for loading only. Whether
-//! a store follows shows by a fault that needs no datagram.
+//! For pages that many nodes load from, that prediction is wrong. So it takes [`PROVEN`]
+//! consecutive stays in which a store followed the load that brought the page, and it is checked
+//! every [`CHECKED`] stays: the page comes with the right to store, but is mapped for loads only. A
+//! fault that needs no datagram then shows whether a store follows.
 
 use super::desk::Desk;
 use crate::effect::Rights;
@@ -15,30 +15,31 @@ use crate::event::Event;
 use pagemesh_wire::peer::{Access, Window};
 use serde::{Deserialize, Serialize};
 
-/// Stays in a row in which a store followed a load, after which that is a habit.
+/// Consecutive stays in which a store followed a load, after which a store is predicted.
 const PROVEN: u8 = 3;
 
-/// Every so many stays it is looked into whether the habit lasts.
+/// Stays from one check of the prediction to the next.
 const CHECKED: u8 = 16;
 
 /// What is known of the present stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stay {
-    /// Nothing that teaches anything.
+    /// Nothing can be learned from it.
     Plain,
-    /// A load brought the page, and nobody has stored to it yet.
+    /// A load brought the page, and no store has followed yet.
     Loaded,
-    /// It came with the right to store for a load. Nobody hears of the store, unless the
-    /// page leaves before: then that stops at a page which is not here.
+    /// A load brought the page with the right to store. The store causes no fault, unless the page
+    /// leaves before it: then the store faults on an absent page.
     Trusted,
-    /// It did, and nobody has stored to it yet.
+    /// A load brought the page with the right to store, but it is mapped for loads only, and no
+    /// store has followed yet.
     Checked,
 }
 
-/// One byte: there are millions of pages.
+/// The predictor of one page: a single byte, because there are millions of pages.
 ///
-/// Bits 0 and 1: stays in a row in which a store followed a load, at most [`PROVEN`].
-/// Bits 2 and 3: the present [`Stay`]. Bits 4 to 7: stays until the next look.
+/// Bits 0 and 1: consecutive stays in which a store followed a load, at most [`PROVEN`]. Bits 2 and
+/// 3: the present [`Stay`]. Bits 4 to 7: stays until the next check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Habit(u8);
 
@@ -72,22 +73,23 @@ impl Habit {
         self.0 = run.min(PROVEN) | (stay as u8) << 2 | left.min(CHECKED - 1) << 4;
     }
 
-    /// Whether who loads will store.
+    /// Whether a load is predicted to be followed by a store.
     pub(super) fn stores(self) -> bool {
         self.run() == PROVEN
     }
 
-    /// Whether the present stay, or the last one, is one of those.
+    /// Whether the present stay, or the last one, is [`Stay::Trusted`].
     pub(super) fn trusts(self) -> bool {
         self.stay() == Stay::Trusted
     }
 
-    /// A load brought the page, which may be loaded from only.
+    /// A load brought the page with the right to load only.
     fn loaded(&mut self) {
         self.put(self.run(), Stay::Loaded, self.left());
     }
 
-    /// A load brought the page with the right to store. What the load's mapping may do.
+    /// A load brought the page with the right to store. Returns the rights of the mapping that
+    /// loaded.
     fn hoped(&mut self) -> Rights {
         match self.left() {
             0 => {
@@ -101,7 +103,7 @@ impl Habit {
         }
     }
 
-    /// A thread is about to store to the page, which is here at least to be loaded from.
+    /// A thread is about to store to the page, which is readable here.
     fn stored(&mut self) {
         match self.stay() {
             Stay::Loaded if self.run() + 1 == PROVEN => {
@@ -113,7 +115,7 @@ impl Habit {
         }
     }
 
-    /// A thread is about to store to the page, which is not here.
+    /// A thread is about to store to the page, which is not readable here.
     fn missed(&mut self) {
         if self.stay() == Stay::Trusted {
             self.put(0, Stay::Plain, 0);
@@ -133,7 +135,7 @@ impl Desk<'_, '_> {
         self.rules.window == Window::Auto
     }
 
-    /// What to ask for, for a load: more, if it is known what follows.
+    /// The access to request for a load: a store, if one is predicted to follow.
     pub(super) fn expected(&mut self) -> Access {
         if !self.learns() || !self.page.habit().stores() {
             return Access::Read;
@@ -149,12 +151,12 @@ impl Desk<'_, '_> {
         self.teach(if here { Habit::stored } else { Habit::missed });
     }
 
-    /// Rights fell.
+    /// The rights of the page fell.
     pub(super) fn note_end(&mut self) {
         self.teach(Habit::ends);
     }
 
-    /// A wish of threads that load only is fulfilled. What their mappings may do.
+    /// A request of threads that only load is served. Returns the rights of their mappings.
     pub(super) fn note_load(&mut self) -> Rights {
         if !self.learns() {
             return self.page.rights;
@@ -225,7 +227,7 @@ mod tests {
             assert_eq!(habit.hoped(), Rights::Write);
             habit.ends();
         }
-        // Nobody stores any more.
+        // No store follows any more.
         assert_eq!(habit.hoped(), Rights::Read);
         habit.ends();
         assert!(!habit.stores());

@@ -1,7 +1,6 @@
-//! The library site of a fixed manager (MIRAGE+, M7-M9): every request for a
-//! page of the segment comes here, is queued, and is served in its turn. The
-//! clock site, which owns the page, sends it straight to the requester; the
-//! requester tells the library, which then serves the next.
+//! The library site of a fixed manager (MIRAGE+, M7-M9): every request for a page of the segment
+//! comes here, is queued, and is served in its turn. The clock site, which owns the page, sends it
+//! straight to the requester; the requester tells the library site, which then serves the next.
 
 use super::Sequential;
 use super::desk::Desk;
@@ -14,7 +13,7 @@ use pagemesh_wire::{NodeId, PageIndex, RequestId, Version};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// Who is served and who waits for one page.
+/// The request that is being served and those that wait, for one page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Library {
     queue: VecDeque<Waiter>,
@@ -32,7 +31,7 @@ impl Library {
             if current.request > waiter.request {
                 return false;
             }
-            // A newer wish: the older one is fulfilled, its notice was lost.
+            // A newer request: the older one was served, and the report of that was lost.
             self.checked_out = None;
         }
         match self
@@ -53,7 +52,7 @@ impl Sequential {
         self.rules.manager == pagemesh_wire::peer::Manager::Fixed && !ask.by_library
     }
 
-    /// A request comes in (or comes again, since something got lost).
+    /// A request arrives, for the first time or repeated.
     pub(super) fn library_ask(&mut self, cx: &mut Cx<'_>, page: PageIndex, waiter: Waiter) {
         let again = self.libraries.entry(page).or_default().admit(waiter);
         if again {
@@ -79,7 +78,7 @@ impl Sequential {
         self.at(cx, page, |desk| desk.check_out(waiter));
     }
 
-    /// The requester has the page; `clock` says since when it owns it.
+    /// The requester has the page; `clock` is the version since which it owns the page.
     pub(super) fn library_served(
         &mut self,
         cx: &mut Cx<'_>,
@@ -101,7 +100,7 @@ impl Sequential {
         }
     }
 
-    /// Repeats the hand-out whose end nobody reported.
+    /// Repeats the handing out of a request that was not reported as served.
     pub(super) fn library_due(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
         let timer = self.timer(page);
         let Some(library) = self.libraries.get_mut(&page) else {
@@ -116,7 +115,7 @@ impl Sequential {
         }
     }
 
-    /// A member is gone: it is served no more.
+    /// A member is gone: its requests are removed.
     pub(super) fn library_forget(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         for library in self.libraries.values_mut() {
             library.queue.retain(|waiter| waiter.node != node);
@@ -135,8 +134,8 @@ impl Sequential {
 }
 
 impl Desk<'_, '_> {
-    /// The library site learns who the clock site is (M9). While it still reads
-    /// a copy, the invalidation is yet to come and will tell it.
+    /// The library site learns which node is the clock site (M9). While it still holds a copy, the
+    /// invalidation is yet to come and will tell it.
     pub(super) fn learn_clock(&mut self, node: NodeId, version: Version) {
         if self.page.rights == Rights::None {
             self.page.own.learn(self.cx, node, version);

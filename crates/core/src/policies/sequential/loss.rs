@@ -1,4 +1,4 @@
-//! A page that will not come: whoever waits for it is told.
+//! Pages that will not come: all who wait are told.
 
 use super::desk::Desk;
 use crate::effect::Effect;
@@ -8,7 +8,7 @@ use pagemesh_wire::peer::{Lost, Message, Refusal, Waiter};
 use pagemesh_wire::{MappingId, NodeId};
 
 impl Desk<'_, '_> {
-    /// The page will never come.
+    /// The page is lost: fails everything that waits for it.
     pub(super) fn lost(&mut self, with: NodeId) {
         let busy = self.page.own.busy_mut();
         busy.want = None;
@@ -79,12 +79,12 @@ impl Desk<'_, '_> {
         });
     }
 
-    /// This node is no member any more: nothing here is the truth any more.
+    /// This node is no member any more: its pages are invalid.
     pub(super) fn expelled(&mut self) {
         let with = self.cx.me();
         self.evict(false);
-        // Who waits here for others' pages asks on: what is nothing to this node any
-        // more is not lost.
+        // Other nodes that wait here repeat their requests elsewhere: a page that this node has
+        // dropped is not lost.
         if let Some(busy) = self.page.own.busy_if_any() {
             busy.queue.clear();
             busy.search = None;

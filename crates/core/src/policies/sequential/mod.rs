@@ -1,12 +1,11 @@
-//! Sequential consistency by write-invalidate: many readers or one writer
-//! (M5, M6, F15). Every load sees the latest store made anywhere.
+//! Sequential consistency by write-invalidate: many readers or one writer (M5, M6, F15). Every load
+//! sees the latest store made anywhere.
 //!
-//! [`page`] is what a node knows of one page; a [`desk::Desk`] opens it for the
-//! length of one input. [`owner`] serves the queue, [`copies`] handles what
-//! arrives, [`window`] decides how long a page stays, [`library`] keeps the
-//! order where the manager is fixed, [`pins`] holds ranges for explicit write
-//! locks, [`ahead`] asks for pages before they are touched, [`habit`] learns who
-//! stores to what it loads.
+//! [`page`] is what a node knows of one page; a [`desk::Desk`] opens it for the length of one
+//! input. [`owner`] serves the queue, [`copies`] handles what arrives, [`window`] decides how long
+//! a page stays, [`library`] keeps the order where the manager is fixed, [`pins`] holds ranges for
+//! explicit write locks, [`ahead`] asks for pages before they are touched, [`habit`] is the
+//! read-modify-write predictor.
 
 mod ahead;
 mod copies;
@@ -43,7 +42,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use table::Table;
 
-/// What holds for all pages of a segment.
+/// Settings that hold for all pages of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Rules {
     segment: SegmentId,
@@ -65,10 +64,10 @@ impl Rules {
 pub(crate) struct Sequential {
     rules: Rules,
     pages: Table,
-    /// At the library site of a fixed manager: who is served, who waits.
+    /// At the library site of a fixed manager: the request being served and those that wait.
     libraries: BTreeMap<PageIndex, Library>,
     pin_jobs: BTreeMap<Ticket, PinJob>,
-    /// Pins to go on with before the input is handled completely; empty between inputs.
+    /// Pins that must advance before the handling of the current input ends; empty between inputs.
     #[serde(skip)]
     pins_due: VecDeque<Ticket>,
     prefetch: Prefetch,
@@ -99,7 +98,7 @@ impl Open for Sequential {
 }
 
 impl Sequential {
-    /// Opens one page, works on it, and settles what the work leaves behind.
+    /// Opens one page, works on it, and does what the work leaves for the segment to do.
     fn at<T>(
         &mut self,
         cx: &mut Cx<'_>,
@@ -146,7 +145,7 @@ impl Sequential {
         }
     }
 
-    /// A mapping is gone: no thread waits in it.
+    /// A mapping is gone: forgets the threads that waited in it.
     fn unmapped(&mut self, mapping: MappingId) {
         for page in self.pages.pages_mut() {
             if let Some(busy) = page.own.busy_if_any() {
@@ -159,7 +158,7 @@ impl Sequential {
         self.prefetch.unmapped(mapping);
     }
 
-    /// A process is gone, with its pins.
+    /// A process is gone: removes its pins.
     fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) {
         self.pin_jobs.retain(|_, job| job.client != client);
         self.prefetch.client_gone(client);
@@ -180,7 +179,7 @@ impl Sequential {
         }
     }
 
-    /// This node is no member any more: nothing of the pages here is true.
+    /// This node is no member any more: its pages are invalid.
     fn expelled(&mut self, cx: &mut Cx<'_>) {
         self.libraries.clear();
         self.prefetch = Prefetch::default();
@@ -191,7 +190,7 @@ impl Sequential {
 
     fn page_due(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
         self.library_due(cx, page);
-        // Most timers are those of wishes fulfilled long ago.
+        // Most timers belong to requests that were served long ago.
         if self
             .pages
             .get(page)
@@ -262,7 +261,7 @@ impl Hooks for Sequential {
                 self.page_due(cx, page);
             }
             Due::Ahead => self.look_ahead(cx),
-            // Armed by no page.
+            // No page arms this timer.
             Due::Segment => {}
         }
     }
@@ -304,7 +303,7 @@ impl Hooks for Sequential {
         let me = cx.me();
         self.forsake_pins(cx);
         self.prefetch.errands.clear();
-        // Nobody waits for our acknowledgement once we are gone: copies go first.
+        // After this node has left, it cannot acknowledge invalidations: it drops its copies first.
         for page in self.pages_where(|page| page.own.hint != me && page.rights > Rights::None) {
             self.at(cx, page, |desk| desk.evict(false));
         }
@@ -314,7 +313,8 @@ impl Hooks for Sequential {
             .iter()
             .filter(|(_, page)| page.own.passing().is_some())
             .count();
-        // What is wished for comes yet, and others may wait for it here already.
+        // Pages that this node has requested still arrive, and requests of others may wait for them
+        // here.
         let coming = self
             .pages
             .iter()

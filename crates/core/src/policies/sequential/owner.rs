@@ -11,7 +11,7 @@ use pagemesh_wire::peer::{Access, Contents, Data, Invalidate, Message, Pass, Wai
 use pagemesh_wire::{NodeId, NodeSet, RequestId, Version};
 
 impl Desk<'_, '_> {
-    /// Serves whoever waits, until the queue is empty or the next one must wait.
+    /// Serves the queue until it is empty or the next request must wait.
     pub(super) fn serve(&mut self) {
         while let Some(waiter) = self.next_waiter() {
             let served = if waiter.node == self.cx.me() {
@@ -31,8 +31,8 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// Serves a reader elsewhere without having it stand in the queue, where nobody
-    /// else does and nothing is under way. False if it is none.
+    /// Serves a reader elsewhere without the queue, if nothing is under way about the page. Returns
+    /// false if that is not possible.
     pub(super) fn serve_at_once(&mut self, waiter: Waiter) -> bool {
         let free = self.busy().is_none() && self.is_owner();
         if !free || waiter.access != Access::Read || !self.cx.is_alive(waiter.node) {
@@ -56,7 +56,7 @@ impl Desk<'_, '_> {
         self.page.own.busy_mut().queue.pop_front();
     }
 
-    /// Our own wish. False if copies elsewhere must go first.
+    /// Serves this node's own request. Returns false if copies elsewhere must be invalidated first.
     fn serve_self(&mut self, waiter: Waiter) -> bool {
         if !self.page.own.wants(waiter.request) {
             self.pop();
@@ -81,8 +81,8 @@ impl Desk<'_, '_> {
         true
     }
 
-    /// An owner whose frame is empty owns zeros: whatever else it owned came
-    /// with contents, and leaves only with ownership.
+    /// An owner whose frame is empty owns zeros: all other pages it owned arrived with contents,
+    /// which leave only with ownership.
     fn fill_if_empty(&mut self) {
         if !self.page.filled {
             assert!(
@@ -100,7 +100,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// A reader elsewhere. False if the writer here may go on first.
+    /// Serves a reader elsewhere. Returns false if the writer here may keep the page for now.
     fn serve_reader(&mut self, waiter: Waiter) -> bool {
         if self.page.rights == Rights::Write {
             if !self.may_leave() {
@@ -127,8 +127,8 @@ impl Desk<'_, '_> {
         true
     }
 
-    /// A writer elsewhere: ownership and the rest of the queue go there. False
-    /// if the page may not leave yet.
+    /// Serves a writer elsewhere: ownership and the rest of the queue go there. Returns false if
+    /// the page may not leave yet.
     fn serve_writer(&mut self, waiter: Waiter) -> bool {
         if self.page.rights > Rights::None && !self.may_leave() {
             return false;
@@ -138,7 +138,7 @@ impl Desk<'_, '_> {
         true
     }
 
-    /// Gives ownership to `to`, who holds a copy of version `have`.
+    /// Gives ownership to `to`, which holds a copy of version `have`.
     fn give(&mut self, to: NodeId, request: RequestId, have: Option<Version>) {
         let (segment, page) = (self.rules.segment, self.index);
         let version = self.page.own.version.next();
@@ -170,7 +170,8 @@ impl Desk<'_, '_> {
         });
     }
 
-    /// The receiver may have missed the grant, or the copy it should have.
+    /// Repeats a grant: its receiver may have missed it, or may lack the copy that the grant relies
+    /// on.
     pub(super) fn pass_again(&mut self, waiter: Waiter) {
         let passing = self
             .page
@@ -189,7 +190,7 @@ impl Desk<'_, '_> {
         self.send_contents(to, Message::Pass(pass), Source::Stash);
     }
 
-    /// This node leaves: ownership goes to `to`, who did not ask.
+    /// This node leaves: ownership goes to `to`, which did not request it.
     pub(super) fn hand_over(&mut self, to: NodeId) {
         if self.is_owner() && self.busy().is_none_or(|busy| busy.more.gather.is_none()) {
             self.page.own.busy_mut().want = None;
@@ -206,7 +207,7 @@ impl Desk<'_, '_> {
         self.cx.send_page(to, message, contents);
     }
 
-    /// Asks every reader to drop its copy and tell `writer` (M18).
+    /// Asks all readers to drop their copies and to acknowledge to `writer` (M18).
     pub(super) fn tell_invalid(&mut self, readers: NodeSet, version: Version, writer: NodeId) {
         let (segment, page) = (self.rules.segment, self.index);
         for reader in readers.iter() {
@@ -221,14 +222,15 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// About to write here: first every copy elsewhere must go.
+    /// This node is about to write: invalidates all copies elsewhere.
     fn gather(&mut self, copies: NodeSet) {
         let me = self.cx.me();
         self.tell_invalid(copies, self.page.own.version, me);
         self.await_acks(copies);
     }
 
-    /// Waits for these readers to acknowledge; nobody to wait for is the end of it.
+    /// Waits for acknowledgements of these readers. If none of them is left, this node becomes the
+    /// writer at once.
     pub(super) fn await_acks(&mut self, missing: NodeSet) {
         let missing: NodeSet = missing
             .iter()
@@ -243,7 +245,7 @@ impl Desk<'_, '_> {
         self.more().gather = Some(Gather { missing, backoff });
     }
 
-    /// A reader has dropped its copy.
+    /// A reader acknowledged that it dropped its copy.
     pub(super) fn ack_arrived(&mut self, from: NodeId, version: Version) {
         let known = self.page.own.version;
         let Some(busy) = self.page.own.busy_if_any() else {
@@ -271,7 +273,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// No copy is left elsewhere.
+    /// No copy is left elsewhere: this node may write.
     pub(super) fn become_writer(&mut self) {
         let me = self.cx.me();
         let wanted = self
@@ -296,7 +298,7 @@ impl Desk<'_, '_> {
         self.serve();
     }
 
-    /// Rights rose: lets the waiting accesses go on, and fulfils the wish.
+    /// Rights rose: lets the waiting accesses go on, and closes this node's request.
     pub(super) fn grant(&mut self) {
         let (segment, page, rights) = (self.rules.segment, self.index, self.page.rights);
         let allowed = |access: Access| match access {
@@ -333,7 +335,7 @@ impl Desk<'_, '_> {
             self.cx.answered(Awaited::Page, want.since, &want.backoff);
             self.open_window(waited, served);
             if ahead && !served {
-                // Nobody waits for it: it may leave at once.
+                // No thread waits for the page: it may leave at once.
                 self.page.hold_for(Duration::ZERO);
             }
             self.tell_served(want.waiter.request);

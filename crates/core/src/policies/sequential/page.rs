@@ -12,7 +12,7 @@ use pagemesh_wire::peer::{Access, Invalidate};
 use pagemesh_wire::{ClientId, MappingId, NodeId, NodeSet, Ticket};
 use serde::{Deserialize, Serialize};
 
-/// Bits of a window, and the longest they can say, in microseconds.
+/// Bits of a time window, and the longest window they can express, in microseconds.
 const WINDOW_BITS: u32 = 24;
 const LONGEST: u32 = (1 << WINDOW_BITS) - 1;
 
@@ -20,8 +20,8 @@ const _: () = assert!(WINDOW_LIMIT.as_micros() < LONGEST as u128);
 
 /// One page on one node.
 ///
-/// *INV-single-writer*: at most one node has `rights` Write, and then no other
-/// node has Read. Only the owner can have Write.
+/// *INV-single-writer*: at most one node has `rights` Write, and then no other node has Read. Only
+/// the owner can have Write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Page {
     pub(super) own: Ownership<More>,
@@ -29,12 +29,12 @@ pub(super) struct Page {
     pub(super) copies: NodeSet,
     /// When the present rights were granted.
     pub(super) granted: Time,
-    /// How long they last at least (Δ), in microseconds, in the lower bits; above them
-    /// what was learnt of the page.
+    /// In the lower bits, how long the rights last at least (Δ), in microseconds; above them the
+    /// state of the read-modify-write predictor.
     window_and_habit: u32,
-    /// What the mappings of this node may have.
+    /// The rights of this node's mappings.
     pub(super) rights: Rights,
-    /// At the owner: nobody ever wrote the page, so it moves no bytes.
+    /// At the owner: the page was never written, so no bytes are sent for it.
     pub(super) pristine: bool,
     /// The frame has the page's current contents.
     pub(super) filled: bool,
@@ -45,25 +45,25 @@ pub(super) struct Page {
 /// What is under way about a page, beside its ownership.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct More {
-    /// Accesses that wait, each mapping and kind once.
+    /// Faults that wait; each mapping and kind of access once.
     pub(super) faults: Vec<(MappingId, Access)>,
-    /// Owner, about to write: copies are being invalidated.
+    /// At the owner, before it writes: invalidations of copies under way.
     pub(super) gather: Option<Gather>,
-    /// Reader, told to drop its copy while its window still runs.
+    /// At a reader: an invalidation that waits for the end of the time window.
     pub(super) deferred: Option<Invalidate>,
-    /// Clients to be told when the page may change.
+    /// Requests to be answered when the page may change.
     pub(super) watchers: Vec<Ticket>,
-    /// Clients that keep the page here.
+    /// Pins of clients that keep the page here.
     pub(super) pins: Vec<Pin>,
     /// Pins that wait for the right to write.
     pub(super) pinning: Vec<Ticket>,
     /// The driver was asked whether the page has been used.
     pub(super) confirming: bool,
-    /// The driver has said at least once that it has not.
+    /// The driver has answered at least once that the page has not been used.
     pub(super) seen_unused: bool,
-    /// The page existed only on this node, which died.
+    /// The page is lost: only this node, which died, had its contents.
     pub(super) lost: Option<NodeId>,
-    /// It was asked for before anybody touched it.
+    /// Set if the page was requested before a thread touched it.
     pub(super) ahead: Option<Ahead>,
 }
 
@@ -74,20 +74,20 @@ pub(super) struct Gather {
     pub(super) backoff: Backoff,
 }
 
-/// A client keeps the page until it lets go or its lease ends. A pin whose lease
-/// has ended stays here without effect until its client lets go of it.
+/// A client keeps the page until it releases it or the lease ends. A pin whose lease has ended
+/// stays here without effect until its client releases it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Pin {
     pub(super) client: ClientId,
-    /// The request that made it.
+    /// The request that made the pin.
     pub(super) ticket: Ticket,
     pub(super) until: Time,
 }
 
 impl Extra for More {
     fn is_idle(&self) -> bool {
-        // Every page is asked this after every input, and by name, so that nothing
-        // that is added is forgotten.
+        // This runs for every page after every input. All fields are named, so that a new field
+        // cannot be forgotten here.
         let Self {
             faults,
             gather,
@@ -108,14 +108,14 @@ impl Extra for More {
 }
 
 impl More {
-    /// Whether the page was only asked for ahead.
+    /// Whether the page was only asked for ahead, and no fault or pin waits for it.
     pub(super) fn nobody_waits(&self) -> bool {
         self.ahead.is_some() && self.faults.is_empty() && self.pinning.is_empty()
     }
 }
 
 impl Page {
-    /// Before anything happened, the home owns the page and nobody wrote it.
+    /// The initial state: the home owns the page, and it was never written.
     pub(super) fn new(home: NodeId) -> Self {
         Self {
             own: Ownership::new(home),
@@ -129,13 +129,13 @@ impl Page {
         }
     }
 
-    /// When the window ends.
+    /// When the time window ends.
     pub(super) fn held_until(&self) -> Time {
         let micros = self.window_and_habit & LONGEST;
         self.granted + Duration::from_micros(micros.into())
     }
 
-    /// Sets the end of the window, counted from the grant.
+    /// Sets the length of the time window, counted from the grant.
     pub(super) fn hold_for(&mut self, window: Duration) {
         let micros = u32::try_from(window.as_micros()).unwrap_or(LONGEST);
         self.window_and_habit = self.window_and_habit & !LONGEST | micros.min(LONGEST);
@@ -150,7 +150,7 @@ impl Page {
         self.window_and_habit = self.window_and_habit & LONGEST | bits;
     }
 
-    /// Whether mappings may do this.
+    /// Whether mappings have the right to this access.
     pub(super) fn allows(&self, access: Access) -> bool {
         self.rights
             >= match access {

@@ -1,6 +1,6 @@
-//! Explicit write locks around a run of stores (M14): pages are fetched for
-//! writing in ascending order, so that two such locks cannot wait for each
-//! other, and stay until they are let go or their lease ends.
+//! Explicit write locks around a run of stores (M14). Pages are fetched for writing in ascending
+//! order, so that two such locks cannot wait for each other, and stay until they are released or
+//! their lease ends.
 
 use super::Sequential;
 use super::page::Pin;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub(super) struct PinJob {
     pub(super) client: ClientId,
     first: PageIndex,
-    /// When the first page was pinned: its lease must not end before the last is.
+    /// When the first page was pinned: its lease must not end before the last page is pinned.
     begun: Time,
     next: PageIndex,
     end: PageIndex,
@@ -53,9 +53,9 @@ impl Sequential {
         self.advance_pin(cx, ticket);
     }
 
-    /// Goes on with a pin as far as pages are here. A page that is granted at once calls this
-    /// for its pin again, from within: such a pin is queued and not followed, as the stack
-    /// would grow with every page.
+    /// Advances a pin as far as its pages are here. A page that is granted at once calls this for
+    /// its pin again, from within: such a pin is queued instead of advanced, as the stack would
+    /// grow with every page.
     pub(super) fn advance_pin(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
         self.pins_due.push_back(ticket);
         if self.pins_due.len() > 1 {
@@ -81,8 +81,8 @@ impl Sequential {
                 continue;
             }
             if cx.now >= job.begun + PIN_LEASE {
-                // A run of pages that was interrupted must not be held while it waits for others:
-                // two such runs would wait for each other.
+                // A range whose pinning took too long must not be held while it waits for more
+                // pages: two such ranges would wait for each other.
                 self.begin_again(cx, ticket);
                 continue;
             }
@@ -123,15 +123,15 @@ impl Sequential {
         })
     }
 
-    /// Whether every page of the job is still here; if so all leases begin now.
+    /// Whether every page of the job is still here; if so, all leases start now.
     fn all_pinned(&mut self, cx: &mut Cx<'_>, ticket: Ticket) -> bool {
         let job = &self.pin_jobs[&ticket];
         let mut pages = (job.first.0..job.end.0).map(PageIndex);
         pages.all(|page| self.at(cx, page, |desk| desk.renew(ticket)))
     }
 
-    /// The lease of the first page ended before the last page came: lets all go
-    /// and begins again, so that every job takes its pages in ascending order.
+    /// The lease of the first page ended before the last page arrived: unpins all pages and starts
+    /// again, so that every job takes its pages in ascending order.
     fn begin_again(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
         let Some(job) = self.pin_jobs.get_mut(&ticket) else {
             return;
@@ -144,8 +144,8 @@ impl Sequential {
         }
     }
 
-    /// This node leaves: whoever still waits for pages to pin would fetch them for
-    /// ever, as they are handed over as soon as they come.
+    /// This node leaves: refuses pins that still wait for pages. They would wait for ever, as pages
+    /// are handed over as soon as they arrive.
     pub(super) fn forsake_pins(&mut self, cx: &mut Cx<'_>) {
         for (ticket, _) in std::mem::take(&mut self.pin_jobs) {
             cx.refuse(ticket, Refusal::NotMember);

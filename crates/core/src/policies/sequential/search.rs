@@ -1,4 +1,5 @@
-//! A page whose owner cannot be found: its home searches, and somebody starts it again.
+//! Pages whose owner cannot be found: the home searches, and a node with a copy or a stashed grant
+//! becomes the owner again.
 
 use super::desk::Desk;
 use crate::effect::{Effect, Rights, Source};
@@ -8,8 +9,8 @@ use pagemesh_wire::Version;
 use pagemesh_wire::peer::{Message, Regain, Spare, Waiter};
 
 impl Desk<'_, '_> {
-    /// The trail to the owner is cold: the home searches. If there is no home
-    /// any more, nobody can.
+    /// No owner hint leads to the owner: the home searches. If the home is gone, too, the page is
+    /// lost.
     pub(super) fn astray(&mut self, waiter: Waiter) {
         let home = self.home();
         let subject = self.subject();
@@ -22,7 +23,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// What this node could start from again if nobody owned the page.
+    /// What this node could become owner from if the page had no owner.
     pub(super) fn spare(&self) -> Spare {
         if self.page.rights > Rights::None {
             return Spare::Copy;
@@ -33,7 +34,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// The search ended or goes on.
+    /// Acts on the result of a search.
     pub(super) fn found(&mut self, found: Found) {
         match found {
             Found::NotYet | Found::Owner => {}
@@ -47,7 +48,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// Nobody ever touched the page, and its home has left: it begins here.
+    /// The page is in its initial state, and its home has left: this node becomes its first owner.
     fn begin(&mut self, version: Version) {
         self.page.own.regain(self.cx, version);
         self.page.pristine = true;
@@ -58,7 +59,7 @@ impl Desk<'_, '_> {
         self.serve();
     }
 
-    /// Nobody owns the page any more; this node does from now on.
+    /// The page has no owner any more: this node becomes its owner.
     pub(super) fn regain(&mut self, regain: &Regain) {
         let (segment, page) = (self.rules.segment, self.index);
         if self.is_owner() || regain.version <= self.page.own.version {
@@ -93,7 +94,7 @@ impl Desk<'_, '_> {
         self.serve();
     }
 
-    /// The search may be due for another round.
+    /// Starts another round of the search if that is due.
     pub(super) fn search_due(&mut self) {
         let (subject, spare) = (self.subject(), self.spare());
         let found = self.page.own.search_due(self.cx, subject, spare);

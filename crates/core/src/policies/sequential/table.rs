@@ -1,25 +1,25 @@
-//! The pages a node knows, in order, in blocks of neighbours: a page of
-//! thousands is found with few looks into memory that is not at hand.
+//! The pages that a node knows, in order, in blocks of neighbours: finding one of thousands touches
+//! little memory outside the caches.
 
 use super::page::Page;
 use pagemesh_wire::PageIndex;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Pages ever touched here or asked for here; the others cost nothing.
+/// Pages that were ever touched or requested here; other pages take no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Table {
     blocks: BTreeMap<u32, Block>,
 }
 
-/// Neighbours: those that are known, without gaps.
+/// Neighbouring pages: those that are known, without gaps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Block {
     known: u64,
     pages: Vec<Page>,
 }
 
-/// Pages of one block, as many as a word has bits.
+/// Pages of one block: the bits of a word.
 const BLOCK: u32 = u64::BITS;
 
 impl Block {
@@ -27,7 +27,7 @@ impl Block {
         self.known & (1 << offset) != 0
     }
 
-    /// How many known pages stand before this one.
+    /// How many known pages of the block come before this one.
     fn place(&self, offset: u32) -> usize {
         (self.known & ((1 << offset) - 1)).count_ones() as usize
     }
@@ -39,7 +39,7 @@ impl Block {
 }
 
 impl Table {
-    /// The page, as `new` makes it if it is not known yet.
+    /// The page; made by `new` if it is not known yet.
     pub(super) fn page(&mut self, index: PageIndex, new: impl FnOnce() -> Page) -> &mut Page {
         let (number, offset) = split(index);
         let block = self.blocks.entry(number).or_default();
@@ -60,17 +60,17 @@ impl Table {
             .then(|| &block.pages[block.place(offset)])
     }
 
-    /// How many are known.
+    /// How many pages are known.
     pub(super) fn len(&self) -> usize {
         self.blocks.values().map(|block| block.pages.len()).sum()
     }
 
-    /// All of them, in order.
+    /// All pages, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (PageIndex, &Page)> {
         self.from(PageIndex(0))
     }
 
-    /// All from this one on, in order.
+    /// All pages from this one on, in order.
     pub(super) fn from(&self, first: PageIndex) -> impl Iterator<Item = (PageIndex, &Page)> {
         self.blocks
             .range(split(first).0..)
@@ -81,13 +81,13 @@ impl Table {
             .skip_while(move |(index, _)| *index < first)
     }
 
-    /// All of them, in order.
+    /// All pages, in order.
     pub(super) fn pages_mut(&mut self) -> impl Iterator<Item = &mut Page> {
         self.blocks.values_mut().flat_map(|block| &mut block.pages)
     }
 }
 
-/// Block and place in it.
+/// The number of the block, and the offset in it.
 fn split(index: PageIndex) -> (u32, u32) {
     (index.0 / BLOCK, index.0 % BLOCK)
 }

@@ -143,7 +143,7 @@ impl Bench {
     }
 }
 
-/// A name for what the page is in.
+/// The name of the page's state.
 fn state(bench: &Bench) -> &'static str {
     let page = bench.page();
     let busy = page.own.busy();
@@ -299,7 +299,7 @@ const EVENTS: &[Step] = &[
     }),
 ];
 
-/// What was done, in a few words.
+/// The effects of the last input, in a few words.
 fn deeds(bench: &mut Bench) -> String {
     let words: Vec<String> = bench
         .effects

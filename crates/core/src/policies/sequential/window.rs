@@ -1,5 +1,5 @@
-//! How long a page stays where it was granted: the time window Δ (M10), the
-//! rule that every page is used before it leaves (M12), and pins (M14).
+//! How long a page stays where it was granted: the time window Δ (M10), the rule that every page is
+//! used before it leaves (M12), and pins (M14).
 
 use super::Rules;
 use super::desk::Desk;
@@ -14,7 +14,7 @@ use core::time::Duration;
 use pagemesh_wire::peer::Window;
 
 impl Rules {
-    /// How long a node may keep a page that others want.
+    /// How long a node may keep a page that other nodes request.
     pub(super) fn longest_window(self) -> Duration {
         match self.window {
             Window::Auto => WINDOW_MAX,
@@ -24,7 +24,7 @@ impl Rules {
 }
 
 impl Desk<'_, '_> {
-    /// Rights were granted now, `waited` after they were wished for.
+    /// Starts the time window: rights were granted now, `waited` after they were requested.
     pub(super) fn open_window(&mut self, waited: Duration, for_fault: bool) {
         self.page.granted = self.cx.now;
         self.page.unused = for_fault;
@@ -35,8 +35,8 @@ impl Desk<'_, '_> {
         });
     }
 
-    /// Whether the page may leave now. If not, a timer or the driver's answer
-    /// will bring us back here.
+    /// Whether the page may leave now. If not, a timer or the driver's answer leads to another
+    /// call.
     pub(super) fn may_leave(&mut self) -> bool {
         let (segment, page, now) = (self.rules.segment, self.index, self.cx.now);
         let held = self.page.held_until().max(self.pinned_until());
@@ -75,7 +75,7 @@ impl Desk<'_, '_> {
             .unwrap_or(Time::ZERO)
     }
 
-    /// The driver says whether the threads that waited here have run since.
+    /// The driver answers whether the threads that waited here have run since.
     pub(super) fn use_confirmed(&mut self, used: bool) {
         let (segment, page) = (self.rules.segment, self.index);
         let asked = self
@@ -97,7 +97,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// Lets go what was only waiting for the window to end.
+    /// Serves requests and an invalidation that waited for the window to end.
     pub(super) fn leave_if_due(&mut self) {
         if let Some(More {
             deferred: Some(invalidate),

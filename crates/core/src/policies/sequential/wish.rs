@@ -1,4 +1,4 @@
-//! What this node wants of a page: wished for once, and brought before whoever decides.
+//! This node's requests for a page: opened once, and sent to the node that decides.
 
 use super::desk::Desk;
 use crate::effect::Rights;
@@ -9,7 +9,7 @@ use pagemesh_wire::peer::{Access, Ask, Manager, Message, Served, Waiter};
 use pagemesh_wire::{RequestId, Version};
 
 impl Desk<'_, '_> {
-    /// Wishes for what the waiting accesses and pins need, unless a wish is open.
+    /// Opens a request for what the waiting accesses and pins need, unless one is open.
     pub(super) fn wish(&mut self) {
         let Some(busy) = self.busy() else { return };
         if busy.want.is_some() {
@@ -39,13 +39,14 @@ impl Desk<'_, '_> {
         self.open_wish(access);
     }
 
-    /// Wishes for the page; no wish is open.
+    /// Opens a request for the page; none may be open.
     pub(super) fn open_wish(&mut self, access: Access) {
         let readable = self.page.rights >= Rights::Read;
         let have = readable.then_some(self.page.own.version);
         let (subject, timer) = (self.subject(), self.timer());
         let ahead = self.more_if_any().is_some_and(|more| more.ahead.is_some());
-        // What is asked for ahead is missed in other ways, and stands behind many of its kind.
+        // Pages asked for ahead have a repair of their own, and their requests wait behind many
+        // others: no prompt repetition.
         let backoff = match ahead {
             true => self.cx.backoff(timer),
             false => self.cx.prompt_backoff(Awaited::Page, timer),
@@ -55,7 +56,7 @@ impl Desk<'_, '_> {
         self.submit(waiter);
     }
 
-    /// Brings this node's wish before whoever decides.
+    /// Sends this node's request to the node that decides.
     pub(super) fn submit(&mut self, waiter: Waiter) {
         let (segment, page, home) = (self.rules.segment, self.index, self.home());
         let subject = self.subject();
@@ -88,8 +89,8 @@ impl Desk<'_, '_> {
         self.cx.emit(Event::Asked { segment, page });
     }
 
-    /// Our own wish came back to us: we are the clock site, or the library
-    /// thinks so, or it is an old one.
+    /// This node's own request came back: this node is the clock site, or the library site believes
+    /// so, or the request is an old one.
     pub(super) fn asked_by_self(&mut self, ask: &Ask) {
         let waiter = ask.waiter;
         if !self.page.own.wants(waiter.request) {
@@ -100,9 +101,9 @@ impl Desk<'_, '_> {
         } else if ask.hops == ASTRAY {
             self.astray(waiter);
         } else if ask.by_library {
-            // Whoever names a newer version is right: a grant is on its way here,
-            // unless its sender died and it was lost with him. This node's own
-            // hint would only lead back to where the ask comes from.
+            // If the request names a newer version, a grant is on its way here, unless its sender
+            // died and it was lost with that node. This node's own hint would only lead back to
+            // where the request comes from.
             let grant_comes = ask.since > self.page.own.version;
             if grant_comes && !self.cx.somebody_died() {
                 return;
@@ -115,7 +116,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// Tells the library site, if there is one, that a wish of ours is fulfilled.
+    /// Tells the library site, if there is one, that a request of this node is served.
     pub(super) fn tell_served(&mut self, request: RequestId) {
         if self.rules.manager != Manager::Fixed {
             return;
