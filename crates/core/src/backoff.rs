@@ -1,11 +1,11 @@
-//! When to say something again: waits that double up to a ceiling (F20).
+//! When to resend: waits that double up to a ceiling (F20).
 
 use crate::node::Pace;
 use crate::time::Time;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
-/// The schedule of one repeated message.
+/// The resend schedule of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Backoff {
     due: Time,
@@ -13,7 +13,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Said for the first time now.
+    /// The schedule of a message that is first sent now.
     pub(crate) fn start(now: Time, wait: Duration) -> Self {
         Self {
             due: now + wait,
@@ -21,17 +21,17 @@ impl Backoff {
         }
     }
 
-    /// When it is to be said again.
+    /// When the next resend is due.
     pub(crate) fn due(&self) -> Time {
         self.due
     }
 
-    /// When it was said last.
+    /// When the message was last sent.
     pub(crate) fn said(&self) -> Time {
         Time(self.due.0.saturating_sub(self.wait.as_nanos() as u64))
     }
 
-    /// If it is time to say it again: true, and the next wait is twice as long.
+    /// Returns true if a resend is due, and doubles the next wait.
     pub(crate) fn fire(&mut self, now: Time, pace: &Pace) -> bool {
         if now < self.due {
             return false;

@@ -1,11 +1,10 @@
 //! Remote procedure calls over lossy datagrams, each executed at most once.
 //!
-//! The caller repeats a call until its reply comes. The server remembers every
-//! call until the caller's *floor* has passed it, and answers a repetition from
-//! memory. A call that waits long is set aside: once the caller knows that it
-//! waits, its floor goes on without it, and the server remembers the reply
-//! until the caller says it has it. Calls to this very node take the same way
-//! without a datagram.
+//! The caller repeats a call until its reply comes. The server remembers every call until the
+//! caller's *floor* has passed it, and answers a repetition from memory. A call that waits long
+//! does not hold back the floor: once the caller knows that the call waits, its floor passes the
+//! call, and the server remembers the reply until the caller acknowledges it. Calls of a node to
+//! itself take the same path without a datagram.
 
 mod made;
 mod served;
@@ -21,21 +20,21 @@ use serde::{Deserialize, Serialize};
 use served::Memory;
 use std::collections::BTreeMap;
 
-/// Who called, and which of its calls it is.
+/// The calling node and the number of its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Caller {
     pub(crate) node: NodeId,
     pub(crate) call: CallId,
 }
 
-/// A call to a home that has left, which this node is to serve itself.
+/// A call to a home that has left; this node must serve it itself.
 #[derive(Debug)]
 pub(crate) struct Redirected {
     pub(crate) caller: Caller,
     pub(crate) body: Call,
-    /// The home had executed it already, with this reply; none while it waits.
+    /// If the home had executed the call: its reply, or none while the call waits.
     pub(crate) served: Option<Option<Reply>>,
-    /// The client does not want it any more.
+    /// The client has withdrawn the call.
     pub(crate) cancelled: bool,
 }
 
@@ -48,7 +47,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Whether a call is still to be answered.
+    /// Whether a call has not been answered.
     pub(crate) fn waits(&self, me: NodeId, caller: Caller) -> bool {
         if caller.node == me {
             return self.outgoing.contains_key(&caller.call);
@@ -58,7 +57,8 @@ impl Calls {
         served.is_some_and(|served| served.reply.is_none())
     }
 
-    /// This node is no member any more: nobody will answer. Returns who waits.
+    /// This node is no member any more, so no call will be answered. Returns how to go on with each
+    /// open call.
     pub(crate) fn expelled(&mut self) -> Vec<Then> {
         self.served.clear();
         core::mem::take(&mut self.outgoing)
@@ -67,9 +67,9 @@ impl Calls {
             .collect()
     }
 
-    /// Calls to a home that has left go to its heir, under their old numbers, so
-    /// that what was executed is not executed again. Returns those that this
-    /// node, being the heir, must serve itself.
+    /// Sends open calls to a home that has left to its successor, under their old numbers, so that
+    /// no call is executed twice. Returns those that this node must serve itself because it is the
+    /// successor.
     pub(crate) fn redirect(
         &mut self,
         cx: &mut Cx<'_>,
@@ -103,8 +103,8 @@ impl Calls {
         here
     }
 
-    /// What homes had executed for this node concerns nobody any more, but for
-    /// calls to a home that is still about to leave.
+    /// Drops what homes had executed for this node, except for calls that are still open: their
+    /// home is about to leave.
     pub(crate) fn forget_own(&mut self, me: NodeId) {
         let Some(memory) = self.served.get_mut(&me) else {
             return;
@@ -117,7 +117,8 @@ impl Calls {
         }
     }
 
-    /// A member is gone: its calls are void, and calls to it fail.
+    /// A member is gone: drops its calls, and fails calls to it. Returns how to go on with the
+    /// latter.
     pub(crate) fn member_gone(&mut self, node: NodeId) -> Vec<Then> {
         self.served.remove(&node);
         let calls: Vec<_> = self

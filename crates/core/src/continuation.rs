@@ -1,27 +1,28 @@
-//! What goes on when the policy of a segment knows enough, or wants something of other nodes.
+//! Continuations: work that waits until the policy of a segment knows enough, and calls that a
+//! policy makes.
 
 use crate::calls::{Caller, Then};
 use pagemesh_wire::peer::{PolicyMessage, Reply};
 use pagemesh_wire::{NodeId, SyncKey};
 use serde::{Deserialize, Serialize};
 
-/// Something that a policy lets go on: it is put into `Shell::ready` and done before the present
-/// input is.
+/// Work that a policy allows to go on. It is put into `Shell::ready` and done before the present
+/// input is finished.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Continuation {
-    /// A token that is here may be lent and given.
+    /// Lend or pass on a token that is here.
     Lend(SyncKey),
-    /// Somebody arrives at a barrier of which this node is the home.
+    /// Count an arrival at a barrier of which this node is the home.
     Arrive {
         caller: Caller,
         key: SyncKey,
         parties: u32,
     },
-    /// A barrier is left.
+    /// Depart from a barrier.
     Depart(Then),
-    /// A call is answered.
+    /// Answer a call.
     Answer(Caller, Reply),
-    /// A policy calls itself on another node. The answer comes with the same number.
+    /// Call the same policy on another node. The reply comes with the same number.
     Call {
         to: NodeId,
         call: PolicyMessage,

@@ -1,7 +1,7 @@
-//! Names of segments, kept by the coordinator (F1, F12).
+//! The directory: names of segments, kept by the coordinator (F1, F12).
 //!
-//! A segment lives until its name is removed *and* no node has it open. A
-//! process that exits never removes anything.
+//! A segment lives until its name is removed *and* no node has it open. The exit of a process never
+//! removes a segment.
 
 use crate::node::Quotas;
 use crate::policies;
@@ -21,28 +21,28 @@ pub(crate) struct Directory {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Entry {
     info: SegmentInfo,
-    /// The last call by which each node changed its attachment: calls of one
-    /// node may overtake each other.
+    /// The newest call by which each node changed its attachment: calls of one node may overtake
+    /// each other.
     changed: BTreeMap<NodeId, CallId>,
-    /// Ranges in which nodes accumulate.
+    /// Ranges declared for reductions.
     reductions: Vec<Reduction>,
 }
 
-/// What a user has.
+/// The resources that a user has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Segments.
+    /// Number of segments.
     pub segments: u32,
-    /// Bytes of them all, whether touched or not.
+    /// Bytes of all these segments, whether touched or not.
     pub bytes: u64,
 }
 
-/// Nine tenths of a quota: worth telling before it is reached.
+/// Nine tenths of a quota: from here on a user is reported as near the quota.
 const fn most(quota: u64) -> u64 {
     quota - quota / 10
 }
 
-/// A wish to open a segment.
+/// A request to open a segment.
 pub(crate) struct Opening<'a> {
     pub(crate) node: NodeId,
     pub(crate) call: CallId,
@@ -55,7 +55,7 @@ pub(crate) struct Opening<'a> {
 }
 
 impl Directory {
-    /// Creates or opens a segment, and counts the node as attached.
+    /// Creates or opens a segment, and records the node as attached.
     pub(crate) fn open(&mut self, opening: &Opening<'_>) -> Result<SegmentInfo, Refusal> {
         let id = match self.names.get(opening.name) {
             Some(_) if opening.exclusive => return Err(Refusal::Exists),

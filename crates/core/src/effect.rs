@@ -1,29 +1,28 @@
-//! The one way out: everything a node can make happen.
+//! Effects of a node: everything it can make happen.
 //!
 //! # The driver's law
-//! Effects of one call are carried out **in order and completely** before the
-//! next input. Datagrams that came together may be handled first, all of them, as long
-//! as every effect may wait ([`Effect::may_wait`]); then the effects of all are carried
-//! out like those of one call, each [`Source::Payload`] meaning the page of its own
-//! datagram. That makes three promises of the protocol hold:
+//! Effects of one call are carried out **in order and completely** before the next input. A driver
+//! may hand several received datagrams to the node in a row as long as every effect may wait
+//! ([`Effect::may_wait`]); then it carries out the effects of all of them like those of one call,
+//! where each [`Source::Payload`] means the page of its own datagram. The order makes three
+//! invariants of the protocol hold:
 //!
-//! - *INV-protect-before-grant*: [`Effect::Protect`] and [`Effect::Evict`] stand
-//!   before the [`Effect::Send`] that gives the page away, so no local store can
-//!   slip in between.
-//! - *INV-fill-before-map*: [`Effect::Fill`] stands before the first
-//!   [`Effect::Map`] of a page.
-//! - *INV-stash-before-send*: contents that only a datagram would carry rest in
-//!   the stash until the receiver has acknowledged them.
+//! - *INV-protect-before-grant*: [`Effect::Protect`] and [`Effect::Evict`] stand before the
+//!   [`Effect::Send`] that gives the page away, so that no local store happens in between.
+//! - *INV-fill-before-map*: [`Effect::Fill`] stands before the first [`Effect::Map`] of a page.
+//! - *INV-stash-before-send*: contents that only a datagram carries stay in the stash until the
+//!   receiver has acknowledged them.
 //!
-//! One more is about speed: *INV-send-before-reply*: an [`Effect::Reply`] stands behind
-//! every [`Effect::Send`] of its call that anybody waits for. Whoever is answered may take the
-//! processor at once and compute, and all other nodes would wait for what was still to be
-//! sent. Receipts, for which nobody waits, are sent afterwards: sending takes as long as
-//! answering. Answers to a watch stay where they are: it must know before anybody may store.
+//! Two more are about speed. *INV-send-before-reply*: an [`Effect::Reply`] stands behind every
+//! [`Effect::Send`] of its call that another node waits for. The answered program may take the
+//! processor at once and compute, and other nodes would wait for the datagrams still to be sent.
+//! Acknowledgements, which no node waits for, are sent after the replies, because sending takes as
+//! long as replying. Replies to a watch keep their place: the watching program must be told before
+//! any program may store.
 //!
-//! And another: *INV-depart-first*: the [`Effect::Send`] by which another node leaves a
-//! barrier stands before all that the last arrival makes of pages here, for which nobody
-//! elsewhere waits; datagrams keep their order.
+//! *INV-depart-first*: the [`Effect::Send`] by which another node leaves a barrier stands before
+//! all that the last arrival changes about pages here, because no other node waits for that;
+//! datagrams keep their order.
 
 use core::net::SocketAddr;
 use pagemesh_wire::header::Header;
@@ -38,160 +37,158 @@ mod diff_work;
 
 pub use diff_work::{Afterwards, DiffWork};
 
-/// What the mappings of a page may do with it.
+/// The rights of a mapping to a page.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub enum Rights {
-    /// Nothing: the next access faults.
+    /// No rights: the next access faults.
     #[default]
     None,
-    /// Load.
+    /// Loads.
     Read,
-    /// Load and store.
+    /// Loads and stores.
     Write,
 }
 
-/// Where the bytes of a page come from.
+/// The source of a page's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// The page behind the message of the datagram being handled.
+    /// The page behind the message of the datagram that is being handled.
     Payload,
     /// Zeros.
     Zero,
-    /// The frame: the segment's memory on this node.
+    /// The frame: the page's memory on this node.
     Frame,
-    /// The stash: what [`Effect::Evict`] kept.
+    /// The stash: contents that [`Effect::Evict`] kept.
     Stash,
-    /// The twin: what [`DiffWork::Twin`] kept, as the last diff left it.
+    /// The twin that [`DiffWork::Twin`] made, as the last diff left it.
     Twin,
 }
 
-/// Something to do.
+/// A step that the driver carries out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Send a datagram. May get lost; the core repeats what matters.
+    /// Send a datagram. It may get lost; the core resends what matters.
     Send {
-        /// Where to.
+        /// The destination.
         address: SocketAddr,
-        /// Its header; the driver sets `body` when it encodes.
+        /// The header; the driver sets `body` when it encodes the datagram.
         header: Header,
-        /// Its message; apart, since effects are moved often and most are small.
+        /// The message. It is boxed, because effects are moved often and most are small.
         message: Box<Message>,
-        /// The page behind it, exactly if [`Message::carries_page`].
+        /// The page behind the message; present exactly if [`Message::carries_page`].
         page: Option<(SegmentId, PageIndex, Source)>,
     },
-    /// Tell a host that wants to join that it speaks another version. May get
-    /// lost; the host asks again.
+    /// Tell a host that wants to join that it speaks another version. The notice may get lost; the
+    /// host asks again.
     SendNotice {
-        /// Where to.
+        /// The destination.
         address: SocketAddr,
-        /// What.
+        /// The notice.
         notice: Notice,
     },
-    /// Put contents into a page's frame. No mapping has rights to it now.
+    /// Put contents into a page's frame. No mapping has rights to the page now.
     Fill {
-        /// Of which segment.
+        /// The segment.
         segment: SegmentId,
-        /// Which page.
+        /// The page.
         page: PageIndex,
-        /// From where: payload, zeros or stash.
+        /// The source of the contents: payload, zeros or stash.
         source: Source,
     },
-    /// Let one mapping have the page, and wake its threads. The frame has its
-    /// contents. Rights of other mappings do not change.
+    /// Give one mapping rights to the page, and wake its threads. The frame has its contents.
+    /// Rights of other mappings do not change.
     Map {
-        /// Which mapping.
+        /// The mapping.
         mapping: MappingId,
-        /// Of which segment.
+        /// The segment.
         segment: SegmentId,
-        /// Which page.
+        /// The page.
         page: PageIndex,
-        /// Read or write.
+        /// The rights: read or write.
         rights: Rights,
     },
-    /// Take away the right to store, in all mappings. Loads go on.
+    /// Take away the right to store in all mappings. Loads go on.
     Protect {
-        /// Of which segment.
+        /// The segment.
         segment: SegmentId,
-        /// Which page.
+        /// The page.
         page: PageIndex,
     },
-    /// Take away all rights in all mappings and empty the frame. Never loses a
-    /// store: first stop stores, then copy if `keep`, then empty, then wake.
+    /// Take away all rights in all mappings and empty the frame. No store gets lost: the driver
+    /// first stops stores, then copies the frame if `keep`, then empties it, then wakes threads.
     Evict {
-        /// Of which segment.
+        /// The segment.
         segment: SegmentId,
-        /// Which page.
+        /// The page.
         page: PageIndex,
-        /// Put the contents into the stash first.
+        /// Whether to put the contents into the stash first.
         keep: bool,
     },
-    /// The stash of this page is not needed any more.
+    /// Drop the stash of a page.
     DropStash {
-        /// Of which segment.
+        /// The segment.
         segment: SegmentId,
-        /// Which page.
+        /// The page.
         page: PageIndex,
     },
-    /// The access waiting in this mapping can never be served: raise SIGBUS
-    /// there and say why.
+    /// The access that waits in this mapping can never be served: raise SIGBUS there and say why.
     Fail {
-        /// In which mapping.
+        /// The mapping.
         mapping: MappingId,
-        /// Of which segment.
+        /// The segment.
         segment: SegmentId,
-        /// Which page.
+        /// The page.
         page: PageIndex,
-        /// Why.
+        /// The reason.
         why: Refusal,
     },
-    /// Find out whether the threads that waited for this page have run since it
-    /// was mapped, and answer with `Input::UseConfirmed` (M12).
+    /// Find out whether the threads that waited for this page have run since it was mapped, and
+    /// report it by `Input::UseConfirmed` (M12).
     ConfirmUse {
-        /// Of which segment.
+        /// The segment.
         segment: SegmentId,
-        /// Which page.
+        /// The page.
         page: PageIndex,
     },
-    /// Drop all memory of a segment: nobody uses it.
+    /// Drop all memory of a segment that is not used any more.
     Forget {
-        /// Which.
+        /// The segment.
         segment: SegmentId,
     },
-    /// Write a lock's shared word: held by `client`. Its mark for waiters is
-    /// set if `wanted`.
+    /// Write a lock word: `client` holds the lock. The mark for waiters is set if `wanted`.
     LendLock {
-        /// Which lock.
+        /// The lock.
         key: SyncKey,
-        /// Who holds it now.
+        /// The client that holds it now.
         client: ClientId,
-        /// Others wait already.
+        /// Whether others wait already.
         wanted: bool,
     },
-    /// Get a lent token back: swap a free word to absent and answer at once with
-    /// `Input::LockReturned`, or mark the held word as wanted, so that
-    /// `LockReturned` follows when its holder releases or dies.
+    /// Get a lent token back. If the lock word is free, swap it to absent and report
+    /// `Input::LockReturned` at once; otherwise mark it as wanted, so that `LockReturned` follows
+    /// when its holder releases or dies.
     ReclaimLock {
-        /// Which lock.
+        /// The lock.
         key: SyncKey,
     },
     /// Answer a request.
     Reply {
-        /// Which.
+        /// The ticket of the request.
         ticket: Ticket,
-        /// With what.
+        /// The answer.
         reply: Box<Reply>,
     },
-    /// Something about twins and diffs of a segment of policy `release`.
+    /// Work on twins and diffs of a segment of policy `release`.
     Diffs(DiffWork),
-    /// For the counters, the log and the dashboard.
+    /// Record an event for the counters, the log and the dashboard.
     Emit(Event),
 }
 
 impl Effect {
-    /// Whether the node may hear more datagrams before this is carried out: it gives
-    /// rise to no input, and no program is answered by it.
+    /// Whether the node may be given more datagrams before this effect is carried out: the effect
+    /// causes no input and answers no program.
     #[must_use]
     pub const fn may_wait(&self) -> bool {
         matches!(
@@ -206,7 +203,7 @@ impl Effect {
         )
     }
 
-    /// Whether somebody elsewhere leaves a barrier by it.
+    /// Whether this is a datagram by which another node leaves a barrier.
     fn is_departure(&self) -> bool {
         let Self::Send { message, .. } = self else {
             return false;
@@ -215,7 +212,7 @@ impl Effect {
         matches!(&**message, Message::Reply { body, .. } if depart(body))
     }
 
-    /// Where a datagram of the protocol goes to that leaves by it.
+    /// The destination, if this sends a datagram of the protocol.
     #[must_use]
     pub const fn destination(&self) -> Option<SocketAddr> {
         match self {
@@ -226,12 +223,12 @@ impl Effect {
         }
     }
 
-    /// Whether a datagram leaves by it.
+    /// Whether this sends a datagram.
     const fn sends(&self) -> bool {
         self.destination().is_some()
     }
 
-    /// Whether it lets a program go on.
+    /// Whether this lets a program go on.
     fn is_answer(&self) -> bool {
         match self {
             Self::Reply { reply, .. } => !matches!(**reply, Reply::Waiting | Reply::Changed),
@@ -239,40 +236,40 @@ impl Effect {
         }
     }
 
-    /// Whether it is a datagram that nobody waits for.
+    /// Whether this is a datagram that no node waits for.
     fn is_receipt(&self) -> bool {
         matches!(self, Self::Send { message, .. } if message.is_receipt())
     }
 }
 
-/// An answer to a local request.
+/// An answer to a request of a local process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Done.
+    /// The request has succeeded.
     Done,
     /// A segment was opened or described.
     Segment(SegmentInfo),
     /// Segments in order of their names.
     Segments(Vec<SegmentInfo>),
-    /// So many were woken.
+    /// The number of processes that were woken.
     Woken(u32),
-    /// The lock is the client's; an [`Effect::LendLock`] stands before this.
+    /// The client has the lock; an [`Effect::LendLock`] stands before this reply.
     Locked {
-        /// Its last holder died holding it.
+        /// True if the last holder died holding it.
         recovered: bool,
     },
-    /// First of two replies, to a watch or a wait for a signal: nothing that
-    /// happens from now on is missed.
+    /// First of two replies, to a watch or to a wait for a signal: nothing that happens from now on
+    /// is missed.
     Waiting,
     /// Last reply to a watch: the page may change from now on.
     Changed,
-    /// No, and why.
+    /// The request was refused, with the reason.
     Refused(Refusal),
-    /// What became of a System V call.
+    /// The outcome of a System V call.
     Sysv(pagemesh_wire::sysv::Outcome),
 }
 
-/// The effects of one call, in order. Reused from call to call.
+/// The effects of one call, in order. Drivers reuse it, to save allocations.
 #[derive(Debug, Default)]
 pub struct Effects(Vec<Effect>);
 
@@ -287,29 +284,29 @@ impl Effects {
         self.0.push(Effect::Emit(event));
     }
 
-    /// Takes the effects out, in order, keeping the memory.
+    /// Takes out all effects in order and keeps the allocated memory.
     pub fn drain(&mut self) -> std::vec::Drain<'_, Effect> {
         self.0.drain(..)
     }
 
-    /// The effects so far.
+    /// The effects appended so far.
     #[must_use]
     pub fn as_slice(&self) -> &[Effect] {
         &self.0
     }
 
-    /// How many there are so far.
+    /// The number of effects appended so far.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The effect with that number.
+    /// The effect at this index.
     pub(crate) fn at(&mut self, index: usize) -> &mut Effect {
         &mut self.0[index]
     }
 
-    /// Of those from `start` on, puts the answers to programs behind all datagrams that
-    /// anybody waits for, and receipts behind the answers.
+    /// Reorders effects from `start` on: replies to programs stand behind all datagrams that
+    /// another node waits for, and acknowledgements behind the replies.
     pub(crate) fn answer_last(&mut self, start: usize) {
         let Some(first) = self.0[start..].iter().position(Effect::is_answer) else {
             return;
@@ -330,7 +327,8 @@ impl Effects {
         self.0.extend(receipts);
     }
 
-    /// Of those from `start` on, puts departures from barriers before all that is no datagram.
+    /// Reorders effects from `start` on: departures from barriers stand before all effects that are
+    /// no datagrams.
     pub(crate) fn depart_first(&mut self, start: usize) {
         let mut left = start;
         for index in start..self.0.len() {
@@ -343,7 +341,7 @@ impl Effects {
         }
     }
 
-    /// Takes out those from `start` on.
+    /// Takes out the effects from `start` on.
     pub(crate) fn split_off(&mut self, start: usize) -> Vec<Effect> {
         self.0.split_off(start)
     }
@@ -361,7 +359,7 @@ mod tests {
 
     #[test]
     fn effects_are_small() {
-        // Some thirty of them are moved for each fault.
+        // Some thirty effects are moved for each fault.
         let size = size_of::<Effect>();
         assert!(
             size <= 112,

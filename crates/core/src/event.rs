@@ -1,11 +1,11 @@
-//! The one list of events: counters, logs, time stamps and the dashboard all read it.
+//! The list of all events, which counters, logs, time stamps and the dashboard share.
 
 use core::net::SocketAddr;
 use pagemesh_wire::{NodeId, PageIndex, SegmentId, SyncKey, Version};
 
 macro_rules! events {
     ($( $(#[$doc:meta])* $name:ident { $($field:ident : $type:ty),* } => $counter:literal ),* $(,)?) => {
-        /// Something worth counting happened.
+        /// An event that is counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Event {
             $( $(#[$doc])* $name {

@@ -1,9 +1,9 @@
-//! The one interpreter of effects: what each driver of a node implements, and the loop over
-//! effects that all of them share.
+//! The interpreter of effects: the trait that each driver of a node implements, and the loop over
+//! effects that all drivers share.
 //!
-//! The daemon, the simulator and the forecasts differ in what a page, a datagram or a nanosecond
-//! is; which effect means which step, in which order, and which inputs follow from it, is the
-//! same for all and stands here. The calling order is [the driver's law](crate::Effect).
+//! The daemon, the simulator and the forecasts differ in how they hold pages, send datagrams and
+//! count time. Which effect means which step, in which order, and which inputs follow from it, is
+//! the same for all and stands here. The calling order is [the driver's law](crate::Effect).
 
 use core::net::SocketAddr;
 use pagemesh_wire::header::Header;
@@ -20,7 +20,7 @@ use crate::input::Input;
 /// A page of a segment.
 pub type At = (SegmentId, PageIndex);
 
-/// What came of asking for a lent lock token.
+/// The outcome of asking for a lent lock token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reclaimed {
     /// No client held the lock: the token is back.
@@ -31,41 +31,41 @@ pub enum Reclaimed {
     Broken,
 }
 
-/// What [`EffectExecutor::before`] decides about the effect that stands first.
+/// The decision of [`EffectExecutor::before`] on the first of the remaining effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Carry it out.
+    /// Carry out the effect.
     Execute,
-    /// It is done already.
+    /// Skip the effect: it has been carried out already.
     Skip,
-    /// Carry out neither it nor any behind it.
+    /// Carry out neither this effect nor any behind it.
     Stop,
 }
 
-/// Diffs of one segment that leave for one node.
+/// Diffs of one segment for one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiffBatch {
-    /// Where to.
+    /// The destination.
     pub address: SocketAddr,
     /// The header of each datagram; `body` is set when it is encoded.
     pub header: Header,
-    /// Of which segment.
+    /// The segment.
     pub segment: SegmentId,
-    /// The request they answer; zero when there was none.
+    /// The request that the diffs answer; zero if they are pushed.
     pub request: RequestId,
-    /// Which.
+    /// The names of the diffs.
     pub names: Vec<DiffName>,
-    /// Those that have more bytes than this are left out.
+    /// Diffs with more bytes than this are left out.
     pub at_most: u16,
 }
 
 /// Carries out the effects of a node.
 ///
-/// An implementation says how each step is done; [`EffectExecutor::execute_all`] calls the steps
-/// in order and turns their answers into the inputs that the node expects. What each step must
-/// do, and what holds before and after it, is said at its [`Effect`].
+/// An implementation says how each step is done; [`EffectExecutor::execute_all`] calls the steps in
+/// order and turns their results into the inputs that the node expects. Each [`Effect`] documents
+/// what its step must do, and what holds before and after it.
 pub trait EffectExecutor {
-    /// Why a step could not be done, which ends the loop.
+    /// The error of a step, which ends the loop.
     type Error;
 
     /// [`Effect::Send`].
@@ -98,7 +98,7 @@ pub trait EffectExecutor {
     /// [`Effect::Fail`].
     fn fail(&mut self, mapping: MappingId, at: At, why: Refusal) -> Result<(), Self::Error>;
 
-    /// [`Effect::ConfirmUse`]: whether the threads that waited for the page have run.
+    /// [`Effect::ConfirmUse`]. True if the threads that waited for the page have run.
     fn has_run(&mut self, at: At) -> Result<bool, Self::Error>;
 
     /// [`Effect::Forget`].
@@ -118,32 +118,33 @@ pub trait EffectExecutor {
     /// [`Effect::Reply`].
     fn reply(&mut self, ticket: Ticket, reply: Reply) -> Result<(), Self::Error>;
 
-    /// [`Effect::Diffs`]; [`DiffExecutor::execute_diff_work`] where there are twins and diffs.
+    /// [`Effect::Diffs`]; executors with twins and diffs call [`DiffExecutor::execute_diff_work`].
     fn diff_work(&mut self, work: DiffWork) -> Result<(), Self::Error>;
 
     /// [`Effect::Emit`].
     fn emit(&mut self, event: Event) -> Result<(), Self::Error>;
 
-    /// Keeps an input that an effect gave rise to, for after the effects.
+    /// Keeps an input that an effect caused until all effects are carried out.
     fn follow(&mut self, input: Input<'static>);
 
-    /// Called before each effect with its number and with it and all behind it.
+    /// Called before each effect, with the effect's index, the effect and all effects behind it.
     fn before(&mut self, _index: usize, _rest: &[Effect]) -> Next {
         Next::Execute
     }
 
-    /// Called when the effect with that number is done or skipped.
+    /// Called when the effect with this index is carried out or skipped.
     fn after(&mut self, _index: usize) {}
 
-    /// Carries out all effects, in order, and empties `effects`.
+    /// Carries out all effects in order and empties `effects`.
     ///
     /// # Errors
-    /// That of the first step which cannot be done; the effects behind it are dropped.
+    /// The error of the first step that fails; the effects behind it are dropped.
     fn execute_all(&mut self, effects: &mut Effects) -> Result<(), Self::Error> {
         self.execute_from(0, effects)
     }
 
-    /// As [`EffectExecutor::execute_all`], but the first `done` effects are done already.
+    /// As [`EffectExecutor::execute_all`], but the first `done` effects have been carried out
+    /// already.
     ///
     /// # Errors
     /// As for [`EffectExecutor::execute_all`].
@@ -171,7 +172,7 @@ pub trait EffectExecutor {
     /// Carries out one effect.
     ///
     /// # Errors
-    /// That of its step.
+    /// The error of its step.
     fn execute(&mut self, effect: Effect) -> Result<(), Self::Error> {
         match effect {
             Effect::Send {
@@ -247,8 +248,8 @@ fn take_back<E: EffectExecutor + ?Sized>(executor: &mut E, key: SyncKey) -> Resu
     Ok(())
 }
 
-/// Carries out what concerns twins and diffs: the part of an [`EffectExecutor`] that only
-/// policies with write notices need.
+/// Carries out work on twins and diffs: the part of an [`EffectExecutor`] that only policies with
+/// write notices need.
 pub trait DiffExecutor: EffectExecutor {
     /// [`DiffWork::Twin`].
     fn twin(&mut self, at: At) -> Result<(), Self::Error>;
@@ -268,7 +269,7 @@ pub trait DiffExecutor: EffectExecutor {
     /// [`DiffWork::Keep`].
     fn keep_diffs(&mut self, segment: SegmentId, names: &[DiffName]) -> Result<(), Self::Error>;
 
-    /// [`DiffWork::Merge`]; the names, and the rules of the page.
+    /// [`DiffWork::Merge`], with the names of the diffs and the rules of the page.
     fn merge(
         &mut self,
         at: At,
@@ -276,7 +277,7 @@ pub trait DiffExecutor: EffectExecutor {
         diffs: (&[DiffName], &[Rule]),
     ) -> Result<(), Self::Error>;
 
-    /// [`DiffWork::Update`]; the names, and the rules of the page.
+    /// [`DiffWork::Update`], with the names of the diffs and the rules of the page.
     fn update(&mut self, at: At, diffs: (&[DiffName], &[Rule])) -> Result<(), Self::Error>;
 
     /// [`DiffWork::Send`].
@@ -292,10 +293,10 @@ pub trait DiffExecutor: EffectExecutor {
     /// [`DiffWork::Forget`].
     fn forget_diffs(&mut self, segment: SegmentId, upto: &VectorTime) -> Result<(), Self::Error>;
 
-    /// Carries out one piece of work.
+    /// Carries out one piece of work on diffs.
     ///
     /// # Errors
-    /// That of its step.
+    /// The error of its step.
     fn execute_diff_work(&mut self, work: DiffWork) -> Result<(), Self::Error> {
         match work {
             DiffWork::Twin { segment, page } => self.twin((segment, page)),

@@ -1,4 +1,4 @@
-//! The one way in: everything that can happen to a node.
+//! Inputs of a node: everything that can happen to it.
 
 use core::net::SocketAddr;
 use pagemesh_wire::local::Advice;
@@ -8,129 +8,128 @@ use pagemesh_wire::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Something happened.
+/// An input of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Input<'a> {
-    /// A datagram arrived. Hostile until its header and message were checked.
+    /// A datagram arrived. It is untrusted until its header and message have been checked.
     Datagram {
-        /// Where it came from.
+        /// The address it came from.
         source: SocketAddr,
-        /// Whose seal it bore; none where nothing is sealed.
+        /// The public key of the seal it bore; none if datagrams are not sealed.
         #[serde(with = "if_any")]
         key: PublicKey,
-        /// All of it, without the seal. Effects of this very call may name its page as
+        /// The whole datagram without its seal. Effects of this input may name its page as
         /// [`Source::Payload`](crate::Source::Payload).
         #[serde(serialize_with = "at_once")]
         bytes: &'a [u8],
     },
-    /// A thread of a local process stopped at a page. May come again and again
-    /// for one access (docs/design/kernel.md, "Faults are repeated"); repetitions cost nothing.
+    /// A thread of a local process faulted at a page. The input may come many times for one access
+    /// (docs/design/kernel.md, "Faults are repeated"); repetitions change nothing.
     Fault {
-        /// In which mapping.
+        /// The mapping that the thread accessed.
         mapping: MappingId,
-        /// At which page of its segment.
+        /// The page of the segment.
         page: PageIndex,
-        /// Loading or storing.
+        /// Whether the access is a load or a store.
         access: Access,
     },
-    /// Several threads of a local process stopped, each as in [`Input::Fault`]: what
-    /// they need from one node is asked for together.
+    /// Several threads of a local process faulted, each as in [`Input::Fault`]. The node sends the
+    /// requests to one owner together.
     Faults {
-        /// In which mapping.
+        /// The mapping that the threads accessed.
         mapping: MappingId,
-        /// At which pages of its segment, and whether loading or storing.
+        /// The pages of the segment, each with load or store.
         faults: Vec<(PageIndex, Access)>,
     },
-    /// A local process wants something. Answered by
-    /// [`Effect::Reply`](crate::Effect::Reply) with the same ticket, at once or later.
+    /// A request of a local process. The node answers it by [`Effect::Reply`](crate::Effect::Reply)
+    /// with the same ticket, at once or later.
     Request {
-        /// Names the request in its reply. Never used twice.
+        /// Names the request in its reply. A ticket is never used twice.
         ticket: Ticket,
-        /// Which process.
+        /// The process that asks.
         client: ClientId,
-        /// What it wants.
+        /// The request.
         request: Request,
     },
-    /// The process withdraws a request that still waits.
+    /// The process withdraws a request that has not been answered.
     Cancel {
-        /// Which.
+        /// The ticket of the request.
         ticket: Ticket,
     },
-    /// A mapping of a segment exists; faults of it may follow.
+    /// A process has mapped a segment; faults of the mapping may follow.
     Mapped {
-        /// Its number. Never used twice.
+        /// The mapping's number, which is never used twice.
         mapping: MappingId,
-        /// Of which segment; open on this node.
+        /// The mapped segment, which is open on this node.
         segment: SegmentId,
-        /// In which process.
+        /// The process that has the mapping.
         client: ClientId,
     },
-    /// The mapping is gone.
+    /// A mapping was removed.
     Unmapped {
-        /// Which.
+        /// The mapping.
         mapping: MappingId,
     },
-    /// A process closed a segment it had opened; as often as it opened it.
+    /// A process closed a segment. This input comes once for each time the process opened it.
     Closed {
-        /// Which segment.
+        /// The segment.
         segment: SegmentId,
-        /// Which process.
+        /// The process.
         client: ClientId,
     },
-    /// A process forked: the child has open what its parent has open now.
+    /// A process forked: the child has the same segments open as its parent has now.
     Forked {
-        /// The process.
+        /// The parent process.
         parent: ClientId,
-        /// Its child.
+        /// The child process.
         child: ClientId,
     },
-    /// A process is gone, with its mappings, open segments and requests.
+    /// A process ended, with its mappings, open segments and requests.
     ClientGone {
-        /// Which.
+        /// The process.
         client: ClientId,
     },
-    /// The token that [`Effect::LendLock`](crate::Effect::LendLock) lent to
-    /// the clients of this node is back: swapped out of a free word, or given
-    /// back by its holder, or taken from a dead one.
+    /// The token that [`Effect::LendLock`](crate::Effect::LendLock) lent to the clients of this
+    /// node is back: the daemon swapped it out of a free word, its holder gave it back, or it was
+    /// taken from a dead holder.
     LockReturned {
-        /// Which lock.
+        /// The lock.
         key: SyncKey,
-        /// Its holder died holding it.
+        /// True if its holder died holding it.
         recovered: bool,
     },
     /// The answer to [`Effect::ConfirmUse`](crate::Effect::ConfirmUse).
     UseConfirmed {
-        /// Of which segment.
+        /// The segment.
         segment: SegmentId,
-        /// Which page.
+        /// The page.
         page: PageIndex,
-        /// Whether every thread that waited for the page has run since.
+        /// Whether every thread that waited for the page has run since it was mapped.
         used: bool,
     },
     /// [`DiffWork::Diff`](crate::DiffWork::Diff) with
-    /// [`Afterwards::Refresh`](crate::Afterwards::Refresh) found no change: the page
-    /// is not written in every interval any more. Comes at once.
+    /// [`Afterwards::Refresh`](crate::Afterwards::Refresh) found no change: the page is not written
+    /// in every interval any more. This input comes directly after the effects of that call.
     Unchanged {
-        /// Of which segment.
+        /// The segment.
         segment: SegmentId,
-        /// Which page.
+        /// The page.
         page: PageIndex,
     },
     /// A deadline of [`Node::next_deadline`](crate::Node::next_deadline) has come.
     Deadline,
-    /// The frames of these pages equal their twins. Means something only for the request
-    /// that is the very next input: what is stored afterwards happens after that.
+    /// The frames of these pages equal their twins. The node uses this only if the very next input
+    /// is a request: stores that happen later belong to a later interval.
     Untouched {
-        /// Of which segment.
+        /// The segment.
         segment: SegmentId,
-        /// Of [`Node::resting`](crate::Node::resting).
+        /// The pages, a part of [`Node::resting`](crate::Node::resting).
         pages: Vec<PageIndex>,
     },
 }
 
 impl Input<'_> {
-    /// The input for as long as anybody likes; nothing if it is a datagram,
-    /// whose bytes are somebody else's.
+    /// The input without a borrow; none if it is a datagram, because its bytes are borrowed.
     #[must_use]
     pub fn detach(self) -> Option<Input<'static>> {
         Some(match self {
@@ -185,7 +184,7 @@ impl Input<'_> {
     }
 }
 
-/// A key as serde should see it: nothing, where nothing is sealed.
+/// Serializes a key, or nothing if datagrams are not sealed.
 mod if_any {
     use pagemesh_wire::PublicKey;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -200,76 +199,75 @@ mod if_any {
     }
 }
 
-/// Bytes as serde should see them: at once, not one by one.
+/// Serializes a byte slice as bytes, not as a sequence of numbers.
 fn at_once<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_bytes(bytes)
 }
 
-/// What a local process can want of its node.
+/// A request of a local process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Request {
-    /// Create or open a segment; counts as one opening until `Input::Closed`.
+    /// Create or open a segment. A success counts as one opening until `Input::Closed`.
     Open {
-        /// Its name.
+        /// The segment's name.
         name: String,
-        /// Create it if it does not exist.
+        /// What to create if the segment does not exist; none to open only.
         create: Option<pagemesh_wire::peer::SegmentSpec>,
-        /// Fail if it exists.
+        /// Fail if the segment exists.
         exclusive: bool,
-        /// The process wants to write.
+        /// Whether the process wants to write.
         write: bool,
-        /// The process.
+        /// The credentials of the process.
         credentials: Credentials,
     },
-    /// Something some node answers: remove, stat, list, barrier, condition
-    /// variable, probe.
+    /// A call that some node answers: remove, stat, list, barrier, condition variable, probe.
     Call {
-        /// Who answers; `None` means whoever the call belongs to.
+        /// The node that answers; `None` means the node that is responsible for such a call.
         to: Option<NodeId>,
-        /// What.
+        /// The call.
         call: Call,
     },
-    /// Take a lock whose shared word could not be swapped.
+    /// Take a lock whose lock word the process could not swap.
     Lock {
-        /// Which.
+        /// The lock.
         key: SyncKey,
     },
     /// Watch a page (F7).
     Watch {
-        /// Of which segment.
+        /// The segment.
         segment: SegmentId,
-        /// Which page.
+        /// The page.
         page: PageIndex,
     },
-    /// Keep pages here, writable (M14).
+    /// Keep pages on this node, writable (M14).
     Pin {
-        /// Of which segment.
+        /// The segment.
         segment: SegmentId,
-        /// From which page.
+        /// The first page.
         first: PageIndex,
-        /// How many.
+        /// The number of pages.
         count: PageCount,
     },
-    /// Let them go.
+    /// Release pinned pages.
     Unpin {
-        /// Of which segment.
+        /// The segment.
         segment: SegmentId,
-        /// From which page.
+        /// The first page.
         first: PageIndex,
-        /// How many.
+        /// The number of pages.
         count: PageCount,
     },
     /// Hand over all pages and leave the cluster.
     Leave,
-    /// Says how the process will use pages of a segment.
+    /// Announce how the process will use pages of a segment.
     Advise {
-        /// Of which segment.
+        /// The segment.
         segment: SegmentId,
-        /// From which page.
+        /// The first page.
         first: PageIndex,
-        /// How many.
+        /// The number of pages.
         count: PageCount,
-        /// What it will do.
+        /// The announced use.
         advice: Advice,
     },
     /// A System V call.

@@ -1,6 +1,6 @@
-//! A node leaves in order: it hands over every page and token it owns, then what
-//! it knows as the home of segments, and then says good-bye. From then on the
-//! coordinator answers for its segments: `Cx::home` is the acting home.
+//! A node leaves gracefully: it hands over every page and token that it owns, then its state as the
+//! home of segments, and then ends its membership. From then on the coordinator answers for its
+//! segments: `Cx::home` is the acting home.
 
 use crate::calls::{Caller, Redirected, Then};
 use crate::continuation::Continuation;
@@ -12,16 +12,16 @@ use pagemesh_wire::{NodeId, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// How far a node has come.
+/// The progress of a node that leaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Leaving {
-    /// It has begun.
+    /// Leaving has begun.
     begun: bool,
-    /// A client asked for it, and waits.
+    /// The request of the client that waits for the end.
     pub(crate) asked: Option<Ticket>,
-    /// Everything is handed over: nothing more may be taken.
+    /// All pages and tokens are handed over: this node must not take any more.
     pub(crate) empty: bool,
-    /// What the coordinator has yet to be told, in this order.
+    /// Pieces of the handover that the coordinator has not been sent yet, in this order.
     will: VecDeque<Inheritance>,
 }
 
@@ -31,14 +31,14 @@ impl Leaving {
         self.asked = Some(ticket);
     }
 
-    /// Whether this node is about to leave, or has left.
+    /// Whether this node is leaving or has left.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun
     }
 }
 
 impl Rooms {
-    /// A client wants this node to leave.
+    /// A client asks this node to leave.
     pub(crate) fn leave(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
         if self.membership.coordinator_silent(cx) {
             let why = "the first node does not answer; let this node leave when it does, or end it";
@@ -56,8 +56,8 @@ impl Rooms {
         }
     }
 
-    /// Nobody waits for ever for a coordinator that went silent meanwhile: whoever
-    /// asked is told. This node goes on handing over, and leaves if it ever can.
+    /// The coordinator went silent while this node leaves: refuses the client's request, so that it
+    /// does not wait forever. This node goes on handing over, and leaves if it ever can.
     pub(crate) fn despair_of_leaving(&mut self, cx: &mut Cx<'_>) {
         if self.membership.coordinator_silent(cx)
             && let Some(ticket) = self.leaving.asked.take()
@@ -67,7 +67,7 @@ impl Rooms {
         }
     }
 
-    /// Something happened while this node leaves: more may be handed over.
+    /// Hands over more while this node leaves; called after each input.
     pub(crate) fn go_on_leaving(&mut self, cx: &mut Cx<'_>) {
         if !self.leaving.has_begun() || self.leaving.empty {
             return;
@@ -84,7 +84,7 @@ impl Rooms {
         }
     }
 
-    /// What this node knows as a home, in pieces.
+    /// The state of this node as a home, in pieces.
     fn make_will(&self, me: NodeId) -> VecDeque<Inheritance> {
         let mut owners = self.locks.legacy(me);
         for segment in self.segments.values() {
@@ -105,7 +105,8 @@ impl Rooms {
         let arrivals = arrivals.chunks(INHERITED).map(|part| part.to_vec());
         let waiters = waiters.chunks(INHERITED).map(|part| part.to_vec());
         let served = served.chunks(INHERITED).map(|part| part.to_vec());
-        // An arrival counts only if its call is known to wait.
+        // Served calls go before arrivals, because an arrival counts only if its call is known to
+        // wait.
         owners
             .map(Inheritance::Owners)
             .chain(served.map(Inheritance::Served))
@@ -114,7 +115,7 @@ impl Rooms {
             .collect()
     }
 
-    /// Tells the coordinator the next piece; after the last, good-bye.
+    /// Sends the coordinator the next piece; after the last, ends the membership.
     pub(crate) fn bequeath(&mut self, cx: &mut Cx<'_>) {
         let (call, then) = match self.leaving.will.pop_front() {
             Some(piece) => (Call::Inherit(piece), Then::Bequeathed),
@@ -123,7 +124,7 @@ impl Rooms {
         self.call(cx, NodeId::COORDINATOR, call, then);
     }
 
-    /// The coordinator learns what the home of segments knew.
+    /// The coordinator takes over a piece of a leaving home's state.
     pub(crate) fn inherit(&mut self, cx: &mut Cx<'_>, piece: Inheritance) {
         match piece {
             Inheritance::Owners(owners) => {
@@ -155,8 +156,8 @@ impl Rooms {
         }
     }
 
-    /// If something rides on barriers, what the home was told by those who have arrived must be
-    /// known here before others may leave.
+    /// If a policy sends payloads with barriers, this node must learn what the arrived nodes told
+    /// the home before it lets any of them depart.
     fn inherit_arrival(&mut self, cx: &mut Cx<'_>, arrival: Arrival) {
         let (node, call) = (arrival.node, arrival.call);
         let caller = Caller { node, call };
@@ -196,8 +197,7 @@ impl Rooms {
         }
     }
 
-    /// The home of segments has left: the coordinator answers in its place what
-    /// it was asked.
+    /// The home of segments has left: sends open calls to it to its successor.
     pub(crate) fn ask_heir(&mut self, cx: &mut Cx<'_>, home: NodeId) {
         for call in self.calls.redirect(cx, home, NodeId::COORDINATOR) {
             self.serve_own(cx, call);
@@ -205,7 +205,7 @@ impl Rooms {
         self.calls.forget_own(cx.me());
     }
 
-    /// A call of this very node that it must serve itself now.
+    /// Serves a call of this node that went to the home before.
     fn serve_own(&mut self, cx: &mut Cx<'_>, redirected: Redirected) {
         let Redirected {
             caller,

@@ -1,9 +1,9 @@
 //! A node of PageMesh as a pure state machine.
 //!
-//! One way in, one way out: [`Node::handle`] takes an [`Input`] and appends
-//! [`Effects`]. No clock, thread, socket, dice or page contents live here; time
-//! is an argument and bytes are named, not held. The same code runs in the
-//! daemon, in the deterministic simulator and in exhaustive exploration.
+//! There is one entry point: [`Node::handle`] takes an [`Input`] and appends [`Effects`]. The core
+//! has no clock, thread, socket, random numbers or page contents: time is an argument and bytes are
+//! named, not held. The same code runs in the daemon, in the deterministic simulator and in
+//! exhaustive exploration.
 
 #![forbid(unsafe_code)]
 

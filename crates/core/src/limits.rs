@@ -3,119 +3,123 @@
 use core::time::Duration;
 use pagemesh_wire::ByteLen;
 
-/// First wait before a request is sent again. Long enough for a scheduler's
-/// time slice on a busy host, short enough that a lost datagram is a hiccup.
+/// First wait before a request is sent again. It is longer than a scheduler's time slice on a busy
+/// host, and short enough that a lost datagram delays a program only a little.
 pub const RESEND_FIRST: Duration = Duration::from_millis(10);
 
-/// The same for a page or a lock, where answers have lately come sooner than that: a
-/// multiple of this, as `patience.rs` has learnt. A hundred times what an exchange takes,
-/// so that a daemon that is kept from its processor for a moment is not asked again.
+/// First wait for a page or a lock where answers have lately come sooner: a multiple of this, as
+/// `patience.rs` has learnt. It is a hundred times as long as an exchange takes, so that no request
+/// is sent again to a daemon that waits for its processor for a moment.
 pub const RESEND_SOONEST: Duration = Duration::from_millis(2);
 
-/// Waits double up to this (F20).
+/// The longest wait between two resends; waits double up to this (F20).
 pub const RESEND_CEILING: Duration = Duration::from_secs(1);
 
-/// Δ of `auto` never falls below this: the woken thread must get to its access,
-/// else re-revocation beats it and nobody progresses (docs/design/kernel.md, "Giving it back too soon").
+/// The shortest Δ of `auto`. The woken thread must get to its access, otherwise the page is revoked
+/// again before the access and no thread progresses (docs/design/kernel.md, "Giving it back too
+/// soon").
 pub const WINDOW_MIN: Duration = Duration::from_micros(30);
 
-/// Δ of `auto` is this part of the time it took to get the page. That time includes the
-/// windows of those who had it before: with all of it, two who contend would teach each
-/// other to hold on longer and longer. With half of it they come to hold the page as long
-/// as it takes to come. More who contend hold it longer, up to the bound below, which
-/// gives the slow among them the time to ask again (`turns.rs` of the simulator).
+/// Δ of `auto` is the time it took to get the page, divided by this. That time includes the windows
+/// of the nodes that had the page before: if Δ were all of it, two contending nodes would make each
+/// other hold the page longer and longer. With half of it each holds the page for as long as the
+/// page takes to come. With more contending nodes Δ grows up to [`WINDOW_MAX`], which gives slow
+/// nodes the time to ask again (`turns.rs` of the simulator).
 pub const WINDOW_SHARE: u32 = 2;
 
-/// Δ of `auto` where it is known that who loads will store: that long a woken thread
-/// needs until it has done both.
+/// Δ of `auto` for a page of which it is known that a load is followed by a store: a woken thread
+/// needs this time to do both.
 pub const WINDOW_BURST: Duration = Duration::from_micros(20);
 
-/// Δ of `auto` never rises above this, however many contend.
+/// The longest Δ of `auto`, however many nodes contend.
 pub const WINDOW_MAX: Duration = Duration::from_micros(300);
 
-/// The longest Δ a segment may ask for; everybody else waits for it.
+/// The longest Δ that a segment may ask for; all other nodes wait for it.
 pub const WINDOW_LIMIT: Duration = Duration::from_secs(10);
 
-/// How soon to look again whether a page has been used (M12).
+/// Time between two checks whether a page has been used (M12).
 pub const USE_RECHECK: Duration = Duration::from_micros(100);
 
-/// A page that was not used after this long leaves anyway: its thread is
-/// stopped or starved, and nobody may wait for ever.
+/// A page that has not been used after this time leaves anyway: its thread is stopped or starved,
+/// and other nodes must not wait forever.
 pub const USE_GUARD: Duration = Duration::from_millis(20);
 
-/// The longest a process keeps pages by pinning them (M14).
+/// The longest time for which a process keeps pages by pinning them (M14).
 pub const PIN_LEASE: Duration = Duration::from_secs(1);
 
-/// Pages one pin may name.
+/// Pages that one pin may name.
 pub const PIN_PAGES: u32 = 4096;
 
-/// Pages of one segment asked for ahead and still under way. Their answers must find
-/// room in the socket's buffer, which the driver knows and may lower this for.
+/// Pages of one segment that are asked for ahead and still under way. Their answers must fit into
+/// the socket's receive buffer, whose size the driver knows; it may lower this for that reason.
 pub const AHEAD: u32 = 512;
 
-/// Pages that a program's announcement keeps under way: others want to be served, too.
+/// Pages of a willneed range that are under way at once; fewer than [`AHEAD`], because other
+/// accesses must be served, too.
 pub const ERRAND: u32 = 128;
 
-/// Members send a sign of life this often.
+/// Time between two heartbeats of a member.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
 
-/// A member that gave none for this long is dead. Generous: hosts that share
-/// two cores with seven others must not be buried alive.
+/// A member that has been silent for this long is declared dead. The time is generous, because a
+/// host that runs eight nodes on two cores must not lose any of them.
 pub const DEAD_AFTER: Duration = Duration::from_secs(5);
 
-/// Nobody buries the first node, since it may come back. When it has been silent for
-/// so many times the above, accesses that have waited as long are given up: longer
-/// than a daemon that died waits for another to take its place (30 s).
+/// The first node is never declared dead, since it may come back. When it has been silent for this
+/// many times [`DEAD_AFTER`], accesses that have waited as long fail. That is longer than the 30 s
+/// for which the keeper of a dead daemon waits for a successor.
 pub const FORSAKEN: u32 = 12;
 
-/// A host that wants to join repeats itself this often.
+/// Time between two requests of a host that wants to join.
 pub const JOIN_RETRY: Duration = Duration::from_millis(200);
 
 /// Segments in one reply to a list.
 pub const LIST_PAGE: usize = 16;
 
-/// Segments of one user in the whole cluster, unless the first node is told otherwise: as
-/// many as the kernel's `SHMMNI`. Each costs memory of the first node, and a descriptor of
-/// every node where it has pages.
+/// Segments of one user in the whole cluster, unless the first node is told otherwise: as many as
+/// the kernel's `SHMMNI`. Each segment costs memory of the first node, and a descriptor on every
+/// node that has pages of it.
 pub const SEGMENTS_OF_USER: u32 = 4096;
 
-/// Bytes of all segments of one user, unless the first node is told otherwise: four of the
-/// largest. Pages that nobody touches cost nothing, so this bounds page numbers, not memory.
+/// Bytes of all segments of one user, unless the first node is told otherwise: four segments of the
+/// largest size. Pages that are never touched cost nothing, so this bounds page numbers, not
+/// memory.
 pub const BYTES_OF_USER: ByteLen = ByteLen(64 << 40);
 
-/// Calls of one node that its server remembers. Far more than a node has open;
-/// one that has more repeats itself until others are answered.
+/// Calls of one node that its server remembers. A node has far fewer open; a node with more repeats
+/// the rest until others are answered.
 pub const CALLS_KEPT: usize = 1 << 16;
 
-/// Groups of a process that travel with its requests.
+/// Supplementary groups of a process that travel with its requests.
 pub const GROUPS: usize = 64;
 
-/// Pieces of a leaving home's knowledge in one call: they must fit a datagram.
+/// Entries of a leaving home's state in one call: they must fit into one datagram.
 pub const INHERITED: usize = 32;
 
-/// Write notices and interval records of one segment that a node remembers before it
-/// wants them collected: with a diff of a page for each, some 70 MB. A page's first one is free.
+/// Write notices and interval records of one segment that a node remembers before it asks for a
+/// collection: with a diff of a page for each, some 70 MB. The first notice of each page does not
+/// count.
 pub const NOTICES_KEPT: u32 = 1 << 14;
 
-/// Pages of one segment whose first notice does not count for that. These fill a quarter of a
-/// GB where the pages themselves fill sixteen.
+/// Pages of one segment whose first notice does not count towards [`NOTICES_KEPT`]. Their records
+/// fill a quarter of a GB; the pages themselves fill sixteen.
 pub const PAGES_NAMED: usize = 1 << 22;
 
-/// Pages of one segment that this node has written and whose diff nobody has asked for: their
-/// twins fill a GB. A daemon takes an eighth of its host's memory if that is more.
+/// Pages of one segment that this node has written and whose diff no node has asked for: their
+/// twins fill one GB. A daemon takes an eighth of its host's memory if that is more.
 pub const TWINS_KEPT: u32 = 1 << 18;
 
-/// Diffs that go along with a token or the opening of a barrier (`hybrid`), and the
-/// largest of them: together they fill one datagram.
+/// Diffs that travel with a token or with the departure from a barrier (`hybrid`): this many of the
+/// largest size fill one datagram.
 pub const ATTACHED: usize = 24;
-/// Bytes of the largest diff that goes along.
+/// Bytes of the largest diff that travels with a token or departure.
 pub const ATTACHED_BYTES: u16 = 512;
 
-/// Diffs pushed to one node at one release (`eager`): more at once would not find
-/// room in its socket's buffer. The rest is asked for.
+/// Diffs pushed to one node at one release (`eager`): more at once would not fit into the
+/// receiver's socket buffer. The receiver asks for the rest.
 pub const PUSHED: usize = 96;
 
-/// Diffs kept although their notices have not come yet.
+/// Diffs that are kept although their notices have not come yet.
 pub const EARLY: usize = 256;
 
 /// Page ownerships under way at once when a node leaves.

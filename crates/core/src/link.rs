@@ -1,4 +1,4 @@
-//! What comes in from the network: checked first, then brought to its room.
+//! Input from the network: datagrams are checked first, then dispatched to their service.
 
 use crate::calls::Caller;
 use crate::effect::Effect;
@@ -15,11 +15,11 @@ use pagemesh_wire::peer::{
 };
 use pagemesh_wire::{NodeId, PageIndex, PublicKey, SegmentId, SyncKey, Version};
 
-/// The address a datagram came from, and whose seal it bore.
+/// The source address of a datagram and the public key of its seal.
 pub(crate) type Sender = (SocketAddr, PublicKey);
 
 impl Rooms {
-    /// A datagram arrived. Nothing of it is believed before it is checked.
+    /// A datagram arrived. Nothing in it is trusted before it is checked.
     pub(crate) fn datagram(
         &mut self,
         cx: &mut Cx<'_>,
@@ -37,8 +37,8 @@ impl Rooms {
         }
     }
 
-    /// A datagram of another version: whoever wants to join is told, and if that
-    /// is us, we give up.
+    /// A datagram of another protocol version. A host that wants to join is sent a notice; a node
+    /// that is joining and receives such a notice gives up.
     fn foreign(&mut self, cx: &mut Cx<'_>, source: SocketAddr, bytes: &[u8]) {
         if let Some(notice) = Notice::decode(bytes) {
             let joining = matches!(self.membership.standing, Standing::Joining(_));
@@ -84,8 +84,8 @@ impl Rooms {
         }
     }
 
-    /// Whether the sender is a living member speaking to us in this cluster. A
-    /// member that was given up is told so: it must not go on alone.
+    /// Whether the sender is a living member that addresses this node in this cluster. A member
+    /// that was declared dead is told so, because it must not go on alone.
     fn is_member(&mut self, cx: &mut Cx<'_>, (source, key): Sender, header: &Header) -> bool {
         if self.membership.standing != Standing::Member
             || header.cluster != cx.shell.cluster
@@ -119,7 +119,7 @@ impl Rooms {
 
     fn message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
         if self.has_left() && !matches!(message, Message::Reply { .. } | Message::Expelled) {
-            // Whoever takes something now would take it out of the cluster.
+            // A subject or call taken now would leave the cluster with this node.
             return cx.emit(Event::Stale {});
         }
         if let Some(coordinator) = &mut self.coordinator {
@@ -137,7 +137,7 @@ impl Rooms {
         }
     }
 
-    /// Many wishes at once, each like one that came alone.
+    /// Many requests in one message, each handled like one that came alone.
     fn asked_for_many(&mut self, cx: &mut Cx<'_>, from: NodeId, many: &AskMany) {
         if many.wishes.len() > AskMany::LIMIT {
             return cx.emit(Event::Malformed {});
@@ -149,7 +149,7 @@ impl Rooms {
         }
     }
 
-    /// Many receipts at once, each like one that came alone.
+    /// Many acknowledgements in one message, each handled like one that came alone.
     fn passed_many(&mut self, cx: &mut Cx<'_>, from: NodeId, many: &PassAckMany) {
         if many.taken.len() > PassAckMany::LIMIT {
             return cx.emit(Event::Malformed {});
@@ -190,16 +190,15 @@ impl Rooms {
         }
     }
 
-    /// Whether this node is the acting home of a segment, its home being gone. A
-    /// home that leaves presses on it what it owns even before.
+    /// Whether this node is the acting home of a segment because its home is gone. A leaving home
+    /// passes what it owns to this node even before.
     fn answers_for(&self, cx: &Cx<'_>, segment: SegmentId) -> bool {
         segment.home() != cx.me() && cx.home(segment) == cx.me()
     }
 
-    /// Something for the policy of a segment, perhaps about one page. Segments unknown
-    /// here are unknown because this node has forgotten them, or does not know
-    /// them yet; whoever asks will ask again. Only the coordinator may have to
-    /// answer for a segment it never opened, when the home is gone.
+    /// A message for the policy of a segment, perhaps about one page. A segment is unknown here if
+    /// this node has forgotten it or has not heard of it yet; requests are resent. Only the
+    /// coordinator may have to answer for a segment that it never opened, when the home is gone.
     fn policy_message(
         &mut self,
         cx: &mut Cx<'_>,
@@ -218,8 +217,8 @@ impl Rooms {
         }
     }
 
-    /// Something about a lock. Locks of segments unknown here are not kept; a
-    /// late grant of one is acknowledged, so that it is not repeated for ever.
+    /// A message about a lock. Locks of unknown segments are not kept; a late grant of one is
+    /// acknowledged, so that it is not resent forever.
     fn lock_message(&mut self, cx: &mut Cx<'_>, from: NodeId, key: SyncKey, message: Message) {
         if self.answers_for(cx, key.segment)
             || matches!(message, Message::Pass(_) | Message::Grant(_))
@@ -241,8 +240,8 @@ impl Rooms {
     }
 }
 
-/// Even a node that knows nothing of a segment must answer a search. What a policy says to
-/// itself comes back to its sender, whose policy knows what that means.
+/// A node answers a search even if it does not know the segment. A message from a policy is
+/// returned to its sender, whose policy knows what that means.
 fn answer_unknown(cx: &mut Cx<'_>, from: NodeId, message: Message) {
     match message {
         Message::Locate(locate) if cx.shell.view.epoch >= locate.epoch => {
@@ -256,7 +255,7 @@ fn answer_unknown(cx: &mut Cx<'_>, from: NodeId, message: Message) {
             };
             cx.send(from, Message::Located(located));
         }
-        // This node will hear soon that it is the home: whoever asks will ask again.
+        // This node will soon learn that it is the home; until then the sender resends.
         Message::Policy(said) if said.segment.home() != cx.me() => {
             cx.send(from, Message::PolicyUndelivered(said));
         }

@@ -1,4 +1,4 @@
-//! A node: every room of the core, and the corridor between them.
+//! A node: all services of the core behind one entry point.
 
 use crate::directory::Usage;
 use crate::effect::Effects;
@@ -16,29 +16,29 @@ use pagemesh_wire::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What a node is told at its start.
+/// The configuration that a node is started with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Config {
-    /// Its name, by default the host name.
+    /// The node's name, by default the host name.
     pub name: String,
-    /// Where its own datagrams come from, as peers see it.
+    /// The source address of the node's datagrams, as peers see it.
     pub address: SocketAddr,
-    /// Drawn at random for this life.
+    /// The node's incarnation, drawn at random for this life of the daemon.
     pub incarnation: Incarnation,
-    /// What its datagrams are sealed by; none where nothing is sealed.
+    /// The public key for the seal of this node's datagrams; none if datagrams are not sealed.
     pub key: PublicKey,
-    /// Join the cluster of a daemon here, or be the first node of a new one.
+    /// Whether the node joins the cluster of a daemon or is the first node of a new one.
     pub start: Start,
-    /// Resend, suspicion and use-guard times; the simulator shortens them.
+    /// Resend, heartbeat and death times and some bounds; the simulator shortens them.
     pub pace: Pace,
-    /// Look, in segments of policy `release`, for bytes that two nodes wrote without
-    /// knowing of each other.
+    /// Whether to look, in segments of policy `release`, for bytes that two nodes wrote without a
+    /// lock or barrier between them.
     pub check_races: bool,
-    /// What one user may have; the first node's count.
+    /// Quotas of one user; only the first node's count.
     pub quotas: Quotas,
 }
 
-/// What one user may have in the whole cluster. The superuser has no quota.
+/// Quotas of one user in the whole cluster. The superuser has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Quotas {
     /// See [`crate::limits::SEGMENTS_OF_USER`].
@@ -61,16 +61,17 @@ impl Default for Quotas {
 pub enum Start {
     /// Found a cluster and be its coordinator.
     Found(ClusterId),
-    /// Ask the daemon at this address for admission.
+    /// Join the cluster of the daemon at this address.
     Join(SocketAddr),
 }
 
-/// Times that depend on the network, not on the protocol.
+/// Times and bounds that depend on the network and the host, not on the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pace {
     /// See [`crate::limits::RESEND_FIRST`].
     pub resend_first: Duration,
-    /// See [`crate::limits::RESEND_SOONEST`]; not below the first wait: all waits are alike.
+    /// See [`crate::limits::RESEND_SOONEST`]. If this is not below `resend_first`, all first waits
+    /// are the same.
     pub resend_soonest: Duration,
     /// See [`crate::limits::RESEND_CEILING`].
     pub resend_ceiling: Duration,
@@ -78,7 +79,7 @@ pub struct Pace {
     pub heartbeat: Duration,
     /// See [`crate::limits::DEAD_AFTER`].
     pub dead_after: Duration,
-    /// See [`crate::limits::AHEAD`]; zero to ask for nothing ahead.
+    /// See [`crate::limits::AHEAD`]; zero if no page is to be asked for ahead.
     pub ahead: u32,
     /// See [`crate::limits::NOTICES_KEPT`].
     pub notices: u32,
@@ -104,10 +105,10 @@ impl Default for Pace {
 
 /// One node of the cluster.
 ///
-/// # The caller's law
-/// Inputs come one at a time; the effects of each are carried out in order and
-/// completely before the next (see the module of [`crate::Effect`]). The first
-/// input is [`Input::Deadline`]. `now` never goes back.
+/// # Calling order
+/// Inputs come one at a time; the effects of each are carried out in order and completely before
+/// the next input (see the module of [`crate::Effect`]). The first input is [`Input::Deadline`].
+/// `now` never goes back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Node {
     shell: Shell,
@@ -115,7 +116,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node about to start; its first input should be [`Input::Deadline`].
+    /// A node that has not started; its first input should be [`Input::Deadline`].
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -124,8 +125,8 @@ impl Node {
         }
     }
 
-    /// Something happened at `now`. What is to be done about it is appended to
-    /// `effects`, in the order in which it must be done.
+    /// Handles an input that happened at `now`, and appends to `effects` the steps to carry out, in
+    /// their order.
     pub fn handle(&mut self, now: Time, input: Input<'_>, effects: &mut Effects) {
         let before = effects.len();
         let mut cx = Cx {
@@ -138,7 +139,7 @@ impl Node {
         effects.depart_first(before);
     }
 
-    /// When [`Input::Deadline`] is due next, if nothing happens before.
+    /// When the next [`Input::Deadline`] is due if no other input comes before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         if self.rooms.membership.standing == Standing::Unborn {
@@ -147,19 +148,19 @@ impl Node {
         self.shell.timers.next()
     }
 
-    /// This node's number, once it was admitted.
+    /// This node's number, after it was admitted.
     #[must_use]
     pub fn id(&self) -> Option<NodeId> {
         (self.shell.me != NodeId::NONE).then_some(self.shell.me)
     }
 
-    /// All members as far as this node knows.
+    /// All members that this node knows of.
     #[must_use]
     pub fn view(&self) -> &MemberView {
         &self.shell.view
     }
 
-    /// What a member's datagrams are sealed by.
+    /// The public key of a member's datagrams.
     #[must_use]
     pub fn key_of(&self, node: NodeId) -> Option<PublicKey> {
         let members = &self.shell.view.members;
@@ -167,14 +168,14 @@ impl Node {
         Some(member.key)
     }
 
-    /// The process of this client, if something is to be undone when it ends
+    /// The process number of this client if some home has something to undo when the process ends
     /// (`SEM_UNDO`).
     #[must_use]
     pub fn to_undo(&self, client: ClientId) -> Option<i32> {
         self.rooms.sysv.to_undo(client)
     }
 
-    /// Why this node is no member, if it was refused, expelled or has left.
+    /// Why this node is no member: it was refused, expelled or has left.
     #[must_use]
     pub fn out(&self) -> Option<&Refusal> {
         match &self.rooms.membership.standing {
@@ -183,13 +184,13 @@ impl Node {
         }
     }
 
-    /// Where the node that was asked for admission says that the coordinator is.
+    /// The coordinator's address, as told by the node that was asked for admission.
     #[must_use]
     pub fn redirected_to(&self) -> Option<SocketAddr> {
         self.rooms.membership.redirected_to()
     }
 
-    /// How long ago the coordinator was heard; zero on the coordinator itself.
+    /// Time since the coordinator was last heard; zero on the coordinator itself.
     #[must_use]
     pub fn coordinator_silent(&self, now: Time) -> Duration {
         if self.rooms.coordinator.is_some() {
@@ -198,8 +199,7 @@ impl Node {
         now - self.rooms.membership.coordinator_heard
     }
 
-    /// Users who have most of what their quotas allow, each with that; only the coordinator
-    /// counts.
+    /// Users who have used most of their quotas, each with the usage; only the coordinator knows.
     #[must_use]
     pub fn near_quota(&self) -> Vec<(u32, Usage)> {
         let coordinator = self.rooms.coordinator.as_ref();
@@ -209,7 +209,7 @@ impl Node {
         })
     }
 
-    /// Segments this node takes part in.
+    /// Segments that this node takes part in.
     pub fn segments(&self) -> impl Iterator<Item = &SegmentInfo> {
         self.rooms.segments.values().map(|segment| &segment.info)
     }
@@ -220,17 +220,18 @@ impl Node {
         self.segments().find(|info| info.name == name)
     }
 
-    /// Pages of a segment of policy `release` that stayed writable and are perhaps not
-    /// written in every interval. A driver that looks at them before it hands over a
-    /// request for a barrier, and says so by
-    /// [`Input::Untouched`](crate::Input::Untouched), spares others to hear of those that have not changed.
+    /// Pages of a segment of policy `release` that were kept writable and are perhaps not written
+    /// in every interval. A driver that compares them with their twins before it hands over a
+    /// request for a barrier, and reports the equal ones by
+    /// [`Input::Untouched`](crate::Input::Untouched), spares other nodes the write notices of pages
+    /// that have not changed.
     #[must_use]
     pub fn resting(&self, id: SegmentId) -> Vec<PageIndex> {
         let segment = self.rooms.segments.get(&id);
         segment.map_or_else(Vec::new, |segment| segment.policy.resting())
     }
 
-    /// What this node knows of the pages of a segment.
+    /// The state of some pages of a segment on this node.
     #[must_use]
     pub fn inspect(&self, id: SegmentId, first: PageIndex, limit: usize) -> Option<Inspection> {
         let segment = self.rooms.segments.get(&id)?;

@@ -1,62 +1,62 @@
-//! How long to wait for an answer before it counts as lost: as long as answers lately
-//! took at most, as TCP estimates it (Jacobson: the usual time and four times how much
-//! it varies). What comes as soon after a repetition as answers come answers that, and
-//! says nothing new (Karn). What comes later answers what was said first: it looked lost too
-//! early, and that teaches to wait longer.
+//! How long to wait for an answer before it counts as lost: the longest time that answers took
+//! lately, as TCP estimates it (Jacobson: the mean and four times its deviation). An answer that
+//! follows a resend as soon as answers usually come belongs to that resend, and teaches nothing
+//! (Karn). A later one belongs to the first request: it was resent too early, and the estimate
+//! grows.
 
 use crate::node::Pace;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
-/// Of what is waited for.
+/// The kind of answer that a node waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
-    /// A page of policy `sequential`. Under `release` nodes that compute are asked for many at
-    /// once, and answer when they get a processor: there nothing is hurried.
+    /// A page of policy `sequential`. Pages of `release` are not in here: computing nodes are asked
+    /// for many at once and answer when they get a processor, so early resends would not help.
     Page,
-    /// The token of a lock, which others may hold for as long as they like.
+    /// The token of a lock, which other nodes may hold for any time.
     Token,
 }
 
-/// How long answers take, by what is waited for.
+/// Estimates of how long answers take, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Patience {
     pages: Answers,
     tokens: Answers,
 }
 
-/// How long answers of one kind take, in microseconds.
+/// The estimate for one kind of answer, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Answers {
-    /// Eight times the usual time.
+    /// Eight times the mean.
     usual: u32,
-    /// Four times how much it varies.
+    /// Four times the mean deviation.
     varies: u32,
-    /// Whether any has come.
+    /// Whether any answer has come.
     known: bool,
 }
 
-/// No answer counts for more than this: one second tells all there is to tell.
+/// Longest time, in microseconds, that enters the estimate; longer ones count as this.
 const LONGEST: u32 = 1_000_000;
 
 impl Patience {
-    /// An answer came after so long, and, if it had to be asked for again, so long after
-    /// that.
+    /// An answer came `took` after the request was first sent, and `again` after its last resend,
+    /// if there was one.
     pub(crate) fn answered(
         &mut self,
         awaited: Awaited,
         (took, again): (Duration, Option<Duration>),
         pace: &Pace,
     ) {
-        // What was here at once says nothing of others. Where the wait is fixed, nothing is
-        // learnt: explorations would never end.
+        // An answer without any delay came from this node and says nothing of others. If the first
+        // wait is fixed, nothing is learnt, because explorations would never end.
         if !took.is_zero() && pace.resend_soonest < pace.resend_first {
             self.of_mut(awaited).answered(took, again);
         }
     }
 
-    /// How long to wait before something is said again for the first time: in steps, so
-    /// that what is asked for together is due together.
+    /// The wait before the first resend, rounded up to steps, so that requests sent together are
+    /// due together.
     pub(crate) fn first_wait(&self, awaited: Awaited, pace: &Pace) -> Duration {
         let answers = match awaited {
             Awaited::Page => &self.pages,

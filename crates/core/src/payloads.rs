@@ -1,5 +1,5 @@
-//! What policies let ride on barriers, and their own calls: from the policy of one node to that of
-//! another. Nothing here looks inside.
+//! Payloads that policies send with barriers, and calls from the policy on one node to that on
+//! another. Nothing here reads the payloads.
 
 use crate::calls::{Caller, Then};
 use crate::continuation::Continuation;
@@ -10,7 +10,7 @@ use pagemesh_wire::peer::{Call, Payload, PolicyMessage, Refusal, Reply};
 use pagemesh_wire::{NodeId, NodeSet, SegmentId, SyncKey};
 use serde::{Deserialize, Serialize};
 
-/// An arrival at a barrier that came before its home knew of the segment.
+/// An arrival at a barrier that came before its home knew the segment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Early {
     pub(crate) caller: Caller,
@@ -20,7 +20,7 @@ pub(crate) struct Early {
 }
 
 impl Rooms {
-    /// A segment is known now: arrivals that came before that are counted.
+    /// The segment is known now: counts arrivals that came before.
     pub(crate) fn count_early(&mut self, cx: &mut Cx<'_>, segment: SegmentId) {
         let came = |early: &mut Early| early.key.segment == segment;
         let came: Vec<_> = self.early.extract_if(.., came).collect();
@@ -29,12 +29,12 @@ impl Rooms {
         }
     }
 
-    /// What the policy of a segment lets ride on locks and barriers, if it does.
+    /// The hooks of a segment's policy for locks and barriers, if it has any.
     pub(crate) fn sync_of(&mut self, segment: SegmentId) -> Option<&mut dyn SyncHooks> {
         self.segments.get_mut(&segment)?.policy.sync()
     }
 
-    /// A barrier is reached here: what its home must know goes with the call (T14).
+    /// Adds to a barrier call what the policy has to tell the barrier's home (T14).
     pub(crate) fn with_payload(&mut self, cx: &mut Cx<'_>, mut call: Call) -> Call {
         if let Call::Barrier { key, payload, .. } = &mut call {
             let looked_at = |(segment, _): &mut (SegmentId, _)| *segment == key.segment;
@@ -46,7 +46,7 @@ impl Rooms {
         call
     }
 
-    /// An arrival at a barrier of this home.
+    /// A call arrived at a barrier of this home.
     pub(crate) fn arrive(
         &mut self,
         cx: &mut Cx<'_>,
@@ -81,7 +81,7 @@ impl Rooms {
         }
     }
 
-    /// An arrival counts.
+    /// Counts an arrival whose payload the policy has taken in.
     fn arrived(&mut self, cx: &mut Cx<'_>, caller: Caller, key: SyncKey, parties: u32) {
         let segment = key.segment;
         let answers = self.barriers.arrive(caller, key, parties);
@@ -106,7 +106,7 @@ impl Rooms {
         }
     }
 
-    /// A barrier is open, and this happened before it.
+    /// A barrier has opened: the policy takes in the payload of the departure.
     pub(crate) fn depart(
         &mut self,
         cx: &mut Cx<'_>,
@@ -124,7 +124,8 @@ impl Rooms {
         }
     }
 
-    /// The policy of another node calls. Where its segment is not known there is nothing to do.
+    /// A call from the policy of another node. If the segment is not known here, there is nothing
+    /// to do.
     pub(crate) fn policy_called(&mut self, cx: &mut Cx<'_>, caller: Caller, call: &PolicyMessage) {
         match self.segments.get_mut(&call.segment) {
             Some(segment) => segment.policy.called(cx, caller, &call.body),
@@ -132,7 +133,7 @@ impl Rooms {
         }
     }
 
-    /// The answer to a call of a policy here.
+    /// The reply to a call that a policy here has made.
     pub(crate) fn policy_answered(
         &mut self,
         cx: &mut Cx<'_>,
@@ -145,7 +146,7 @@ impl Rooms {
         }
     }
 
-    /// Lets everything go on that has become ready.
+    /// Runs all continuations that are ready.
     pub(crate) fn go_on(&mut self, cx: &mut Cx<'_>) {
         while let Some(next) = cx.shell.ready.pop_front() {
             match next {
@@ -155,7 +156,7 @@ impl Rooms {
                     key,
                     parties,
                 } => {
-                    // Whoever waits no more has not arrived.
+                    // A caller that does not wait any more has not arrived.
                     if self.calls.waits(cx.me(), caller) {
                         self.arrived(cx, caller, key, parties);
                     }

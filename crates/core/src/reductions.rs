@@ -1,6 +1,6 @@
-//! Declaring ranges in which nodes accumulate. The coordinator keeps them with the
-//! names of segments, and answers when every member knows: from then on nobody
-//! makes or merges a change there in another way.
+//! Declarations of ranges for reductions. The coordinator keeps them with the names of segments,
+//! and answers a declaration when every member knows it: from then on no node makes or merges a
+//! change in the range in another way.
 
 use crate::calls::{Caller, Then};
 use crate::rooms::Rooms;
@@ -10,7 +10,7 @@ use pagemesh_wire::{NodeId, NodeSet, SegmentId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is declared, and at the coordinator who has yet to hear of it.
+/// The declared ranges, and at the coordinator the members that do not know one yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Reductions {
     known: BTreeMap<SegmentId, Vec<Reduction>>,
@@ -28,7 +28,7 @@ impl Reductions {
 }
 
 impl Rooms {
-    /// At the coordinator: somebody declares a range.
+    /// At the coordinator: a node declares a range.
     pub(crate) fn declare(
         &mut self,
         cx: &mut Cx<'_>,
@@ -56,7 +56,7 @@ impl Rooms {
         }
     }
 
-    /// At the coordinator: a member knows, or is gone.
+    /// At the coordinator: a member knows the range, or is gone.
     pub(crate) fn declared(&mut self, cx: &mut Cx<'_>, caller: Caller, node: NodeId) {
         let Some(missing) = self.reductions.spreading.get_mut(&caller) else {
             return;
@@ -68,7 +68,7 @@ impl Rooms {
         }
     }
 
-    /// The coordinator says which ranges of a segment are declared.
+    /// The coordinator tells which ranges of a segment are declared.
     pub(crate) fn reduce(&mut self, from: NodeId, segment: SegmentId, reductions: Vec<Reduction>) {
         let sound = |reduction: &Reduction| reduction.check(u64::MAX).is_ok();
         let fits = reductions.len() <= Reduction::LIMIT && reductions.iter().all(sound);
@@ -79,8 +79,8 @@ impl Rooms {
         }
     }
 
-    /// A segment, if it is here, is told what is declared of it. A policy that refuses would have
-    /// refused the coordinator, too, if that had asked.
+    /// Tells a segment that is here its declared ranges. A policy that refuses them refused the
+    /// coordinator as well.
     pub(crate) fn inform_of_reductions(&mut self, segment: SegmentId) {
         let known = self.reductions.of(segment);
         if let Some(segment) = self.segments.get_mut(&segment)

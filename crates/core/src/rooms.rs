@@ -1,5 +1,5 @@
-//! The corridor between the rooms of a node: who gets which input, and which
-//! room answers which call. Rooms never call each other; they meet here.
+//! The dispatch between the services of a node: which service gets an input, and which answers a
+//! call. Services never call each other; they meet here.
 
 use crate::calls::Calls;
 use crate::effect::Effect;
@@ -24,7 +24,7 @@ mod calls;
 mod clients;
 mod members;
 
-/// Every room of a node.
+/// All services of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Rooms {
     pub(crate) membership: Membership,
@@ -39,7 +39,7 @@ pub(crate) struct Rooms {
     pub(crate) sysv: Sysv,
     pub(crate) early: Vec<Early>,
     pub(crate) reductions: Reductions,
-    /// What the input just before this one said.
+    /// The untouched pages that the input directly before this one reported.
     pub(crate) untouched: Option<(SegmentId, Vec<PageIndex>)>,
 }
 
@@ -139,8 +139,8 @@ impl Rooms {
         }
     }
 
-    /// Something about a page or a token is due. Nobody waits for ever for a first
-    /// node that is silent.
+    /// A timer of a page or a token is due. If the first node has been silent for too long,
+    /// accesses and lock requests that have waited as long fail.
     fn subject_due(&mut self, cx: &mut Cx<'_>, subject: Subject) {
         let forsaken = self.membership.forsaken(cx);
         match subject {
@@ -177,7 +177,7 @@ impl Rooms {
         };
         let why = match &self.membership.standing {
             Standing::Out(why) => Some(why.clone()),
-            // What came now would have to be handed over at once.
+            // A page that came now would have to be handed over at once.
             _ => self.leaving.has_begun().then_some(Refusal::NotMember),
         };
         if let Some(why) = why {
@@ -198,7 +198,7 @@ impl Rooms {
             };
             segment.policy.fault(cx, who, page, access);
         } else {
-            // It went with the node that kept it for itself.
+            // The pages were lost with the node that kept the segment.
             let why = Refusal::NodeGone(id.home());
             cx.push(Effect::Fail {
                 mapping,

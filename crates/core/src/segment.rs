@@ -1,4 +1,4 @@
-//! A segment on this node: who has it open, and what the policy knows of its pages.
+//! A segment on this node: which processes have it open, and the policy's state of its pages.
 
 use crate::policies::Policy;
 use pagemesh_wire::peer::{Refusal, SegmentInfo};
@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 /// All segments of a node.
 pub(crate) type Segments = BTreeMap<SegmentId, Segment>;
 
-/// One segment that this node takes part in, or took part in: its pages may
-/// still be here when the last process has closed it.
+/// One segment that this node takes part in. Its pages may still be here after the last process has
+/// closed it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Segment {
     pub(crate) info: SegmentInfo,
@@ -20,7 +20,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Nothing is known of its pages yet.
+    /// A segment of whose pages nothing is known yet.
     ///
     /// # Errors
     /// If this daemon does not have its policy.
@@ -34,7 +34,7 @@ impl Segment {
         })
     }
 
-    /// Whether the page is inside.
+    /// Whether the page is inside the segment.
     pub(crate) fn has(&self, page: PageIndex) -> bool {
         let pages = self.info.spec.size.pages();
         pages.is_some_and(|pages| page.0 < pages.0)
@@ -48,7 +48,7 @@ impl Segment {
         self.opens.contains_key(&client)
     }
 
-    /// How often processes here have it open, all together.
+    /// The number of openings by all processes here.
     pub(crate) fn openings(&self) -> u32 {
         self.opens.values().sum()
     }
@@ -57,14 +57,14 @@ impl Segment {
         *self.opens.entry(client).or_default() += 1;
     }
 
-    /// The child has it open as often as its parent.
+    /// The child has the segment open as often as its parent.
     pub(crate) fn inherit(&mut self, parent: ClientId, child: ClientId) {
         if let Some(count) = self.opens.get(&parent).copied() {
             self.opens.insert(child, count);
         }
     }
 
-    /// True if that was the last opening on this node.
+    /// Closes one opening. Returns true if it was the last on this node.
     pub(crate) fn close(&mut self, client: ClientId) -> bool {
         let Some(count) = self.opens.get_mut(&client) else {
             return false;
@@ -76,7 +76,7 @@ impl Segment {
         self.opens.is_empty()
     }
 
-    /// The process is gone. True if it had the last opening on this node.
+    /// A process ended. Returns true if it had the last opening on this node.
     pub(crate) fn close_all(&mut self, client: ClientId) -> bool {
         self.opens.remove(&client).is_some() && self.opens.is_empty()
     }

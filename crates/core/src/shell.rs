@@ -1,5 +1,5 @@
-//! What every room of a node needs: who we are, who the others are, a way to
-//! speak, and a clock that is an argument.
+//! What every service of a node needs: its identity, the members, a way to send, and time as an
+//! argument.
 
 use crate::backoff::Backoff;
 use crate::continuation::Continuation;
@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Shell {
     pub(crate) config: Config,
-    /// [`NodeId::NONE`] until admitted.
+    /// This node's number; [`NodeId::NONE`] until admitted.
     pub(crate) me: NodeId,
     pub(crate) cluster: ClusterId,
     pub(crate) view: MemberView,
@@ -29,9 +29,9 @@ pub(crate) struct Shell {
     pub(crate) alive: NodeSet,
     pub(crate) timers: Timers,
     last_request: RequestId,
-    /// How long to wait for answers.
+    /// Estimates of how long answers take.
     patience: Patience,
-    /// What may go on before the present input is done; empty between inputs.
+    /// Continuations to run before the present input is finished; empty between inputs.
     #[serde(skip)]
     pub(crate) ready: VecDeque<Continuation>,
 }
@@ -68,7 +68,7 @@ impl Shell {
     }
 }
 
-/// One call of [`crate::Node::handle`]: the shell, the time, and what to do.
+/// The context of one call of [`crate::Node::handle`]: the shell, the time, and the effects.
 pub(crate) struct Cx<'a> {
     pub(crate) now: Time,
     pub(crate) shell: &'a mut Shell,
@@ -92,8 +92,8 @@ impl Cx<'_> {
         self.shell.alive.contains(node)
     }
 
-    /// Whether the node was a member and is none any more. A node that is
-    /// neither alive nor gone is one we have not heard of yet.
+    /// Whether the node was a member and is none any more. A node that is neither alive nor gone is
+    /// one that this node has not heard of yet.
     pub(crate) fn is_gone(&self, node: NodeId) -> bool {
         let members = &self.shell.view.members;
         members
@@ -101,7 +101,7 @@ impl Cx<'_> {
             .any(|member| member.id == node && member.health != Health::Alive)
     }
 
-    /// Who answers for a segment: its home, and the coordinator when that is gone.
+    /// The acting home of a segment: its home, or the coordinator if the home is gone.
     pub(crate) fn home(&self, segment: SegmentId) -> NodeId {
         let home = segment.home();
         if self.is_gone(home) {
@@ -111,8 +111,8 @@ impl Cx<'_> {
         }
     }
 
-    /// Who gets what this node owns of a segment when it leaves: the acting home,
-    /// and the coordinator if this node is the home.
+    /// The node that gets what this node owns of a segment when it leaves: the acting home, or the
+    /// coordinator if this node is the home.
     pub(crate) fn heir(&self, segment: SegmentId) -> NodeId {
         let home = self.home(segment);
         if home == self.me() {
@@ -122,7 +122,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Whether any member ever went without saying good-bye.
+    /// Whether any member was declared dead or revoked.
     pub(crate) fn somebody_died(&self) -> bool {
         let members = &self.shell.view.members;
         members.iter().any(|member| {
@@ -133,7 +133,7 @@ impl Cx<'_> {
         })
     }
 
-    /// Whether the node left in order.
+    /// Whether the node left gracefully.
     pub(crate) fn has_left(&self, node: NodeId) -> bool {
         let members = &self.shell.view.members;
         members
@@ -141,7 +141,7 @@ impl Cx<'_> {
             .any(|member| member.id == node && member.health == Health::Left)
     }
 
-    /// Lets something go on before the present input is done.
+    /// Runs a continuation before the present input is finished.
     pub(crate) fn ready(&mut self, next: Continuation) {
         self.shell.ready.push_back(next);
     }
@@ -172,12 +172,13 @@ impl Cx<'_> {
         self.shell.last_request
     }
 
-    /// Starts a schedule of repetitions and the timer that goes with it.
+    /// Starts a schedule of resends and arms its timer.
     pub(crate) fn backoff(&mut self, timer: Timer) -> Backoff {
         self.backoff_from(self.pace().resend_first, timer)
     }
 
-    /// The same for what is mostly answered soon: how soon, [`Cx::answered`] has told.
+    /// As [`Cx::backoff`], for requests that are mostly answered soon; the first wait is what
+    /// [`Cx::answered`] has learnt.
     pub(crate) fn prompt_backoff(&mut self, awaited: Awaited, timer: Timer) -> Backoff {
         let wait = self.shell.patience.first_wait(awaited, self.pace());
         self.backoff_from(wait, timer)
@@ -189,7 +190,7 @@ impl Cx<'_> {
         backoff
     }
 
-    /// What was asked for at `since`, and repeated as `backoff` says, has come.
+    /// An answer came to a request that was first sent at `since` and resent as `backoff` says.
     pub(crate) fn answered(&mut self, awaited: Awaited, since: Time, backoff: &Backoff) {
         let again = Some(backoff.said()).filter(|said| *said > since);
         let took = (self.now - since, again.map(|said| self.now - said));
@@ -197,12 +198,12 @@ impl Cx<'_> {
         self.shell.patience.answered(awaited, took, pace);
     }
 
-    /// Ends a schedule of repetitions: what it waited for has come.
+    /// Ends a schedule of resends, because the answer has come.
     pub(crate) fn end(&mut self, backoff: &Backoff, timer: Timer) {
         self.shell.timers.disarm(backoff.due(), timer);
     }
 
-    /// Whether `backoff` is due now; if so its next timer is set.
+    /// Whether a resend is due now; if so, arms the next timer.
     pub(crate) fn fire(&mut self, backoff: &mut Backoff, timer: Timer) -> bool {
         let due = backoff.fire(self.now, &self.shell.config.pace);
         if due {
@@ -212,12 +213,12 @@ impl Cx<'_> {
         due
     }
 
-    /// Says something to a member. Members that are gone hear nothing.
+    /// Sends a message to a member; drops it if the member is gone.
     pub(crate) fn send(&mut self, to: NodeId, message: Message) {
         self.send_page(to, message, None);
     }
 
-    /// Says something to a member, with a page behind it.
+    /// Sends a message to a member, with a page behind it.
     pub(crate) fn send_page(
         &mut self,
         to: NodeId,
@@ -246,7 +247,7 @@ impl Cx<'_> {
         });
     }
 
-    /// Where a living member listens.
+    /// The address of a living member.
     pub(crate) fn address_of(&self, node: NodeId) -> Option<SocketAddr> {
         let mut members = self.shell.view.members.iter();
         let member = members.find(|member| member.id == node)?;

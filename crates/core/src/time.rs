@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Time(pub u64);
 
-/// A time hashes as a signed number, and nothing else in a node does: a hasher
-/// can tell times from all the rest and measure them from its own now.
+/// A time hashes as a signed number, and nothing else in a node does: so a hasher can recognise
+/// times and hash them relative to its own now.
 impl Hash for Time {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_i64(self.0 as i64);
@@ -22,7 +22,7 @@ impl Time {
     /// The start.
     pub const ZERO: Self = Self(0);
 
-    /// How long ago `earlier` was; zero if it was not.
+    /// Time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

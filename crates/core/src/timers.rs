@@ -1,4 +1,4 @@
-//! Timers are data: a set of times and what to look at then.
+//! Timers are data: a set of times, each with what is due then.
 
 use crate::time::Time;
 use pagemesh_wire::peer::Subject;
@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What to look at when its time comes. A stale timer is harmless: whoever is
-/// looked at knows what is due.
+/// What may be due at a time. A stale timer is harmless: the service that it concerns checks what
+/// is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Timer {
-    /// When to repeat the wish to join.
+    /// When to repeat the request to join.
     Join,
-    /// When to give the next sign of life.
+    /// When to send the next heartbeat.
     Heartbeat,
-    /// When to check whether this member still lives.
+    /// When to check whether this member is still alive.
     Suspect(NodeId),
     /// When to repeat a call.
     Call(CallId),
-    /// When something about a page or lock is due: a repetition, the end of a
-    /// time window, of a pin, of a search.
+    /// When something about a page or lock is due: a resend, or the end of a time window, of a pin,
+    /// of a search.
     Subject(Subject),
-    /// When to look at what was asked for ahead in this segment and stays out.
+    /// When to check pages of this segment that were asked for ahead and have not come.
     Ahead(SegmentId),
-    /// When the policy of this segment has something to look at.
+    /// When the policy of this segment has something due.
     Segment(SegmentId),
 }
 
-/// All timers of a node, and how many wait for each.
+/// All timers of a node, each with the number of times it was armed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Timers(BTreeMap<Time, Moment>);
 
-/// What to look at when one moment comes, in order. Pages asked for together are due
-/// together, are armed in order and come in order: at the back and from the front
-/// nothing has to be searched for.
+/// The timers of one moment, in order. Pages that are asked for together are due together, and are
+/// armed and come in order; so most insertions at the back and removals at the front need no
+/// search.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Moment(VecDeque<(Timer, u32)>);
 
@@ -65,12 +65,12 @@ impl Moment {
 }
 
 impl Timers {
-    /// Look at `timer` at `at`.
+    /// Arms `timer` for `at`.
     pub(crate) fn arm(&mut self, at: Time, timer: Timer) {
         self.0.entry(at).or_default().arm(timer);
     }
 
-    /// One who armed `timer` at `at` needs it no more.
+    /// Takes back one arming of `timer` for `at`.
     pub(crate) fn disarm(&mut self, at: Time, timer: Timer) {
         if let Entry::Occupied(mut moment) = self.0.entry(at) {
             moment.get_mut().disarm(timer);
@@ -80,12 +80,12 @@ impl Timers {
         }
     }
 
-    /// The earliest time at which something may be due.
+    /// The earliest time at which a timer is due.
     pub(crate) fn next(&self) -> Option<Time> {
         self.0.first_key_value().map(|(at, _)| *at)
     }
 
-    /// Takes out one timer whose time has come.
+    /// Takes out one timer that is due.
     pub(crate) fn pop_due(&mut self, now: Time) -> Option<Timer> {
         let mut first = self.0.first_entry()?;
         if *first.key() > now {

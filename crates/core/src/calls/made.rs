@@ -1,4 +1,4 @@
-//! Calls that this node makes: repeated until their replies come, withdrawn, given up.
+//! Calls that this node makes: repeated until their replies come, withdrawn, or given up.
 
 use super::{Caller, Calls, Then};
 use crate::backoff::Backoff;
@@ -16,14 +16,14 @@ pub(super) struct Outgoing {
     pub(super) then: Then,
     /// None for calls to this node itself.
     pub(super) backoff: Option<Backoff>,
-    /// The caller was told that the call waits at the server.
+    /// The caller has been told that the call waits at the server.
     waiting_told: bool,
-    /// The caller has withdrawn it; the server is told until it says it knows.
+    /// The caller has withdrawn the call; the server is told until it acknowledges that.
     pub(super) cancelled: bool,
 }
 
 impl Outgoing {
-    /// As it is said again and again.
+    /// The message of the call, as each resend carries it.
     pub(super) fn message(&self, call: CallId, floor: CallId) -> Message {
         if self.cancelled {
             return Message::CancelCall { call };
@@ -34,7 +34,7 @@ impl Outgoing {
 }
 
 impl Calls {
-    /// Calls `to`. If that is this node, the caller of this function serves it.
+    /// Calls `to`. If that is this node, the caller of this function must execute the call.
     pub(crate) fn call(&mut self, cx: &mut Cx<'_>, to: NodeId, body: Call, then: Then) -> Caller {
         self.last.0 += 1;
         let call = self.last;
@@ -61,7 +61,7 @@ impl Calls {
         }
     }
 
-    /// Every call below this was answered, or its server knows that it waits.
+    /// The floor: every call below it was answered, or its server knows that the call waits.
     pub(super) fn floor(&self) -> CallId {
         let open = self
             .outgoing
@@ -70,8 +70,7 @@ impl Calls {
         open.map_or(self.last, |(call, _)| *call)
     }
 
-    /// A reply arrived. Returns what to do with it, if the call was still open
-    /// and this is news.
+    /// A reply arrived. Returns how to go on with it, if the call is open and the reply is new.
     pub(crate) fn replied(
         &mut self,
         cx: &mut Cx<'_>,
@@ -94,11 +93,11 @@ impl Calls {
             cx.end(backoff, Timer::Call(call));
         }
         if (outgoing.waiting_told || outgoing.cancelled) && from != cx.me() {
-            // The server may forget it; our floor no longer says so.
+            // The server may forget the reply; the floor no longer tells it so.
             cx.send(from, Message::HaveReply { call });
         }
         match outgoing.body {
-            // It was woken after its client had gone: somebody else must wake.
+            // The waiter was woken after its client had gone: another waiter must be woken.
             Call::CondWait { key } if outgoing.cancelled && *reply == Reply::Done => {
                 return Some(Then::WakeAnother(key));
             }
@@ -110,8 +109,8 @@ impl Calls {
         Some(outgoing.then)
     }
 
-    /// Gives up a client's call to a server that has been silent for too long. Returns
-    /// the server and whom to tell. It is withdrawn: the server may yet hear of it.
+    /// Gives up a client's call to a server that has been silent for too long. Returns the server
+    /// and how to go on. The call is withdrawn, because the server may still receive it.
     pub(crate) fn give_up(
         &mut self,
         cx: &mut Cx<'_>,
@@ -125,7 +124,7 @@ impl Calls {
             return None;
         }
         let then = match (&outgoing.then, client?) {
-            // What was begun comes to an end without it.
+            // The get that was begun is finished without this client.
             (Then::Register(_) | Then::Visit(_), (ticket, client)) => Then::Tell(ticket, client),
             (then, _) => then.clone(),
         };
@@ -133,7 +132,7 @@ impl Calls {
         Some((server, then))
     }
 
-    /// A call may be due to be repeated.
+    /// Resends a call if its resend is due.
     pub(crate) fn due(&mut self, cx: &mut Cx<'_>, call: CallId) {
         let floor = self.floor();
         let Some(outgoing) = self.outgoing.get_mut(&call) else {
@@ -161,25 +160,24 @@ impl Calls {
         self.outgoing.values().filter(opens).count() as u32
     }
 
-    /// A client withdraws a request. Returns the calls this node must serve
-    /// the withdrawal of itself, or nothing if no call belonged to the ticket, or
-    /// one whose server answers the client.
+    /// A client withdraws a request. Returns the calls whose withdrawal this node must serve
+    /// itself; none if no call belongs to the ticket, or if a server answers the withdrawal.
     pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, ticket: Ticket) -> Option<Vec<Caller>> {
         let mut calls = self.calls_of(|of, _| of == ticket);
-        // A get is over soon, and its word comes then.
+        // A get ends soon, and its answer comes then.
         calls
             .retain(|call| !matches!(self.outgoing[call].then, Then::Register(_) | Then::Visit(_)));
         calls.retain(|call| !self.inquire(cx, *call));
         (!calls.is_empty()).then(|| self.withdraw(cx, calls))
     }
 
-    /// Whether others have passed a barrier with this party, or a semaphore was
-    /// taken, only its home can say: the withdrawal is answered with its word, that
-    /// the call was withdrawn or what became of it. False for all other calls.
+    /// Asks the server whether a call was withdrawn in time. Only the home knows whether a barrier
+    /// has opened with this party or a semaphore was taken; it answers either that the call was
+    /// withdrawn or with the call's reply. False for calls of other kinds.
     fn inquire(&mut self, cx: &mut Cx<'_>, call: CallId) -> bool {
         let outgoing = self.outgoing.get_mut(&call).expect("listed just now");
         let asks = matches!(outgoing.body, Call::Barrier { .. } | Call::Sysv(_));
-        // An attachment is given back when it comes, and what a node has nobody misses.
+        // An attachment is given back when its reply comes; the reply to a survey is not needed.
         let spare = matches!(outgoing.then, Then::Open { .. } | Then::Survey(..));
         let inquires = asks && !spare && outgoing.backoff.is_some();
         if inquires {
@@ -189,12 +187,13 @@ impl Calls {
         inquires
     }
 
-    /// A client is gone, with everything it waited for.
+    /// Withdraws all calls of a client that has gone.
     pub(crate) fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) -> Vec<Caller> {
         let calls = self.calls_of(|_, of| of == client);
         let here = self.withdraw(cx, calls.clone());
         for call in calls {
-            // What it did on its way out is known when these are answered.
+            // The effects of these calls are known when they are answered; only then is the exit of
+            // the process complete.
             if let Some(outgoing) = self.outgoing.get_mut(&call)
                 && matches!(outgoing.body, Call::Sysv(_))
                 && outgoing.then == Then::Nothing
@@ -205,13 +204,13 @@ impl Calls {
         here
     }
 
-    /// Whether a home is still being told of processes of this node.
+    /// Whether a home has not yet acknowledged news of processes of this node.
     pub(crate) fn tells(&self, home: NodeId) -> bool {
         let mut outgoing = self.outgoing.values();
         outgoing.any(|outgoing| outgoing.to == home && outgoing.then == Then::Told)
     }
 
-    /// Whether calls of a process that is gone are still under way.
+    /// Whether calls of a process that has ended are still under way.
     pub(crate) fn mourns(&self, client: ClientId) -> bool {
         let mut outgoing = self.outgoing.values();
         outgoing.any(|outgoing| outgoing.then == Then::Mourn(client))
@@ -234,7 +233,7 @@ impl Calls {
         for call in calls {
             let outgoing = self.outgoing.get_mut(&call).expect("listed just now");
             match &mut outgoing.then {
-                // The segment will be opened; it is closed again then.
+                // The segment will be opened, and is closed again then.
                 Then::Open { client, .. } => {
                     *client = None;
                     continue;

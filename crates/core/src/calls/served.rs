@@ -1,4 +1,4 @@
-//! Calls that others made here: executed once, and answered as often as they are repeated.
+//! Calls of other nodes to this one: executed once, and answered as often as they are repeated.
 
 use super::{Caller, Calls};
 use crate::limits::CALLS_KEPT;
@@ -8,7 +8,7 @@ use pagemesh_wire::peer::{Call, Message, Refusal, Reply, Service};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a server remembers of one caller.
+/// The calls of one node that this server remembers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Memory {
     floor: CallId,
@@ -18,17 +18,17 @@ pub(super) struct Memory {
 /// A call that arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Served {
-    /// None while the call waits.
+    /// The reply; none while the call waits.
     pub(super) reply: Option<Reply>,
-    /// The caller was told that it waits, so its floor has passed it by: it is
-    /// remembered until the caller says it has the reply.
+    /// The caller knows that the call waits, so its floor has passed the call: the reply is
+    /// remembered until the caller acknowledges it.
     waits: bool,
-    /// It came to this node as the home of a segment: an heir must know of it.
+    /// The call came to this node as the home of a segment; a successor must know of it.
     for_home: bool,
 }
 
 impl Calls {
-    /// A call arrived. True if it is new and is to be executed.
+    /// A call arrived. Returns true if it is new and must be executed.
     pub(crate) fn admit(
         &mut self,
         cx: &mut Cx<'_>,
@@ -68,7 +68,7 @@ impl Calls {
         false
     }
 
-    /// Answers a remote call, now and whenever it is repeated.
+    /// Answers a call of another node, now and whenever the call is repeated.
     pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, caller: Caller, body: Reply) {
         let memory = self.served.get_mut(&caller.node);
         let Some(served) = memory.and_then(|memory| memory.calls.get_mut(&caller.call)) else {
@@ -88,8 +88,8 @@ impl Calls {
         );
     }
 
-    /// A remote caller has the reply to a call, which need not be remembered for
-    /// its sake any more.
+    /// The caller has acknowledged the reply to a call, which need no longer be remembered for
+    /// that.
     pub(crate) fn acknowledged(&mut self, caller: Caller) {
         let memory = self.served.get_mut(&caller.node);
         let served = memory.and_then(|memory| memory.calls.get_mut(&caller.call));
@@ -98,9 +98,9 @@ impl Calls {
         }
     }
 
-    /// A remote caller has withdrawn a call, which may not even have arrived yet.
-    /// It is told that this is known, or the answer it had missed, and that is
-    /// remembered until the caller has it.
+    /// The caller has withdrawn a call, which may not even have arrived. Tells the caller that the
+    /// call is withdrawn, or the reply that the caller has missed, and remembers that until the
+    /// caller has it.
     pub(crate) fn cancelled(&mut self, cx: &mut Cx<'_>, caller: Caller) {
         let memory = self.served.entry(caller.node).or_default();
         if caller.call < memory.floor && !memory.calls.contains_key(&caller.call) {
@@ -131,7 +131,7 @@ impl Calls {
         );
     }
 
-    /// What this node has executed, for its heir.
+    /// The calls that this node has executed as a home, for its successor.
     pub(crate) fn legacy(&self) -> Vec<Service> {
         let served = self.served.iter().flat_map(|(node, memory)| {
             let for_home = memory.calls.iter().filter(|(_, served)| served.for_home);
@@ -145,7 +145,7 @@ impl Calls {
         served.collect()
     }
 
-    /// A home that leaves has executed this call, and will not answer any more.
+    /// Takes over the memory of a call that a leaving home has executed.
     pub(crate) fn inherit(&mut self, service: Service) {
         let memory = self.served.entry(service.node).or_default();
         memory.calls.insert(

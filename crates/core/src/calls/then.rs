@@ -1,4 +1,4 @@
-//! What becomes of a reply.
+//! How a node goes on with a reply.
 
 use super::Caller;
 use crate::sysv::Get;
@@ -6,48 +6,48 @@ use pagemesh_wire::sysv::keys::{Bucket, Buckets, Name};
 use pagemesh_wire::{ClientId, SegmentId, SyncKey, Ticket};
 use serde::{Deserialize, Serialize};
 
-/// What to do with the reply.
+/// How to go on with the reply to a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Then {
-    /// Hand it to a client.
+    /// Pass it to a client.
     Tell(Ticket, ClientId),
-    /// A client opens a segment of this name; nobody, if it has withdrawn.
+    /// A client opens a segment of this name; `client` is none if the client has withdrawn.
     Open {
         client: Option<(Ticket, ClientId)>,
         name: String,
     },
     /// This node has left.
     Left,
-    /// The coordinator has a piece of what this node knew; on to the next.
+    /// The coordinator has one piece of this node's handover; send the next.
     Bequeathed,
-    /// Hand it to the policy of this segment, whose call had this number.
+    /// Pass it to the policy of this segment, whose call had this number.
     Policy(SegmentId, u64),
     /// Wake another waiter of this condition variable.
     WakeAnother(SyncKey),
-    /// Nothing: it only had to arrive.
+    /// Do nothing: the call only had to arrive.
     Nothing,
-    /// Its process is gone; when its last call is over, more is to be done.
+    /// The call's process has ended; after the last of its calls, finish its exit.
     Mourn(ClientId),
-    /// A member knows a range that somebody declared.
+    /// A member knows a declared range.
     Declared(Caller),
-    /// What processes ask this home next, it answers knowing what it was told.
+    /// The home knows the news it was told; calls that were held back for that go on.
     Told,
-    /// A process wants the object of a key: the register says who has it.
+    /// A process asks for the object of a key: the register says which node has it.
     Register(Box<Get>),
-    /// A process wants the object of a key: its home says what it is like.
+    /// A process asks for the object of a key: the home of the object describes it.
     Visit(Box<Get>),
-    /// The register knows that an object here does not have this key any more.
+    /// The register knows that an object here has lost this key.
     Struck(Name),
-    /// A node decides upon these keys.
+    /// A node has taken over the decision about these keys.
     Lent(Buckets),
-    /// A node does not decide upon these keys any more.
+    /// A node has given back the decision about these keys.
     Returned(Bucket),
-    /// A process wants to know what all nodes have.
+    /// A process asks for the totals of all nodes.
     Survey(Ticket, ClientId),
 }
 
 impl Then {
-    /// The process that waits, and for which of its requests.
+    /// The process that waits for this call, and the ticket of its request.
     pub(super) fn client(&self) -> Option<(Ticket, ClientId)> {
         match self {
             Self::Tell(ticket, client) | Self::Survey(ticket, client) => Some((*ticket, *client)),

@@ -1,4 +1,4 @@
-//! The coordinator's side: admission, signs of life, burial.
+//! The coordinator's side of membership: admission, heartbeats, declaring members dead.
 
 use crate::directory::Directory;
 use crate::effect::Effect;
@@ -12,7 +12,7 @@ use pagemesh_wire::{NodeId, PAGE_SIZE, PublicKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What only the first node knows.
+/// State that only the first node has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Coordinator {
     pub(crate) directory: Directory,
@@ -20,16 +20,16 @@ pub(crate) struct Coordinator {
     heard: BTreeMap<NodeId, Time>,
 }
 
-/// What follows from a wish to join.
+/// The result of a request to join.
 pub(crate) enum Verdict {
-    /// The view has a new member; everyone must be told.
+    /// The view has a new member; all members must be told.
     Changed(MemberView),
-    /// Answered; nothing changed.
+    /// The host was answered; nothing changed.
     Same,
 }
 
 impl Coordinator {
-    /// A host asks for admission, perhaps again.
+    /// A host asks for admission, perhaps not for the first time.
     pub(crate) fn join(
         &mut self,
         cx: &mut Cx<'_>,
@@ -107,14 +107,14 @@ impl Coordinator {
         cx.arm(suspect, Timer::Suspect(node));
     }
 
-    /// A member gave a sign of life.
+    /// A message from a member shows that it is alive.
     pub(crate) fn heard(&mut self, node: NodeId, now: Time) {
         if let Some(heard) = self.heard.get_mut(&node) {
             *heard = now;
         }
     }
 
-    /// Whether the member must be given up. If not, it is looked at again.
+    /// Whether the member must be declared dead. If not, arms the timer for the next check.
     pub(crate) fn suspect(&mut self, cx: &mut Cx<'_>, node: NodeId) -> bool {
         let Some(heard) = self.heard.get(&node) else {
             return false;
@@ -128,7 +128,7 @@ impl Coordinator {
         true
     }
 
-    /// The view without this member.
+    /// The view in which this member has the state `health`.
     pub(crate) fn without(&mut self, cx: &Cx<'_>, node: NodeId, health: Health) -> MemberView {
         self.heard.remove(&node);
         let mut view = cx.shell.view.clone();
@@ -142,7 +142,7 @@ impl Coordinator {
     }
 }
 
-/// Longest name of a node, in bytes: the names of all must fit one datagram.
+/// Bytes of the longest node name: the names of all nodes must fit into one datagram.
 const NAME: usize = 32;
 
 fn shorten(name: &str) -> String {

@@ -1,6 +1,5 @@
-//! Who belongs to the cluster. The first node is the coordinator: it admits,
-//! watches and buries members, and tells everyone; the data path never waits
-//! for it (decision 9).
+//! Membership of the cluster. The first node is the coordinator: it admits members, watches them,
+//! declares them dead, and tells all others; the data path never waits for it (decision 9).
 
 mod coordinator;
 
@@ -21,26 +20,25 @@ use pagemesh_wire::{NodeId, NodeSet, PAGE_SIZE};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// This node's own standing.
+/// This node's own state of membership.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Standing {
-    /// Not started yet.
+    /// The node has not started.
     Unborn,
-    /// Asking for admission.
+    /// The node has asked for admission.
     Joining(Backoff),
-    /// A member.
+    /// The node is a member.
     Member,
-    /// Refused, expelled or gone; for this reason.
+    /// The node was refused, was expelled or has left, for this reason.
     Out(Refusal),
 }
 
-/// The coordinator has been silent for so long that whoever depends on it alone is
-/// refused.
+/// The coordinator has been silent for so long that requests which depend on it alone are refused.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Forsaken {
-    /// How long that is.
+    /// The length of that silence.
     pub(crate) patience: Duration,
-    /// It, and whoever else does not answer.
+    /// The coordinator and all other nodes that do not answer.
     pub(crate) silent: NodeSet,
 }
 
@@ -50,9 +48,9 @@ pub(crate) struct Membership {
     pub(crate) standing: Standing,
     /// When the coordinator was last heard.
     pub(crate) coordinator_heard: Time,
-    /// While it is silent: when the others answered last, or were asked first.
+    /// While the coordinator is silent: when each other node last answered, or was first asked.
     echoes: BTreeMap<NodeId, Time>,
-    /// Whom to ask for admission, if not the node that was named.
+    /// The address to ask for admission, if not the one that was configured.
     ask: Option<SocketAddr>,
 }
 
@@ -66,7 +64,7 @@ impl Membership {
         }
     }
 
-    /// The node's first moment. Returns a coordinator if it founds a cluster.
+    /// Starts the node. Returns a coordinator if the node founds a cluster.
     pub(crate) fn start(&mut self, cx: &mut Cx<'_>) -> Option<Coordinator> {
         if self.standing != Standing::Unborn {
             return None;
@@ -106,7 +104,7 @@ impl Membership {
         }
     }
 
-    /// It may be time to ask for admission again.
+    /// Asks for admission again.
     pub(crate) fn join_due(&mut self, cx: &mut Cx<'_>) {
         let (Standing::Joining(_), Start::Join(address)) = (&self.standing, &cx.shell.config.start)
         else {
@@ -117,7 +115,7 @@ impl Membership {
         say_join(cx, address);
     }
 
-    /// The node we asked says whom to ask.
+    /// The asked node tells the coordinator's address.
     pub(crate) fn redirected(&mut self, cx: &mut Cx<'_>, to: SocketAddr) {
         if matches!(self.standing, Standing::Joining(_)) && self.ask != Some(to) {
             self.ask = Some(to);
@@ -125,12 +123,12 @@ impl Membership {
         }
     }
 
-    /// Whom to ask for admission, as the node that was asked first says.
+    /// The coordinator's address as told by the node that was asked first.
     pub(crate) fn redirected_to(&self) -> Option<SocketAddr> {
         self.ask
     }
 
-    /// We are in.
+    /// This node is admitted.
     pub(crate) fn admitted(&mut self, cx: &mut Cx<'_>, welcome: Welcome) {
         self.standing = Standing::Member;
         self.coordinator_heard = cx.now;
@@ -143,20 +141,20 @@ impl Membership {
         }
     }
 
-    /// We are out.
+    /// This node is no member any more.
     pub(crate) fn out(&mut self, cx: &mut Cx<'_>, why: Refusal) {
         self.standing = Standing::Out(why);
         cx.emit(Event::Expelled {});
     }
 
-    /// Whether the coordinator has been silent so long that it would be dead if
-    /// it were anybody else. Nobody buries the coordinator: it may come back.
+    /// Whether the coordinator has been silent for so long that any other member would be declared
+    /// dead. The coordinator never is, because it may come back.
     pub(crate) fn coordinator_silent(&self, cx: &Cx<'_>) -> bool {
         cx.me() != NodeId::COORDINATOR && cx.now - self.coordinator_heard > cx.pace().dead_after
     }
 
-    /// How long what only others can end may take, if the coordinator has been silent
-    /// for as long: it, or somebody whose death it would have told, may be gone.
+    /// How long an operation may wait for other nodes, if the coordinator has been silent for as
+    /// long: the coordinator, or a node whose death it would have announced, may be gone.
     pub(crate) fn forsaken(&self, cx: &Cx<'_>) -> Option<Forsaken> {
         let patience = patience(cx);
         let silence = cx.now - self.coordinator_heard;
@@ -165,8 +163,8 @@ impl Membership {
         (cx.me() != NodeId::COORDINATOR && silence > patience).then_some(forsaken)
     }
 
-    /// Who would be dead by now if anybody could say so: the coordinator cannot, being
-    /// silent itself. The others have more time, since they may not know that it is.
+    /// The nodes that would be declared dead if the coordinator were not silent itself. They are
+    /// given more time than usual, because they may not know that it is silent.
     pub(crate) fn silent(&self, cx: &Cx<'_>) -> NodeSet {
         if !self.coordinator_silent(cx) {
             return NodeSet::EMPTY;
@@ -181,7 +179,7 @@ impl Membership {
         silent
     }
 
-    /// Somebody gave a sign of life.
+    /// A heartbeat of another node was answered.
     pub(crate) fn heard(&mut self, now: Time, from: NodeId) {
         if from == NodeId::COORDINATOR {
             self.coordinator_heard = now;
@@ -191,7 +189,7 @@ impl Membership {
         }
     }
 
-    /// It is time to give a sign of life.
+    /// Sends a heartbeat.
     pub(crate) fn heartbeat(&mut self, cx: &mut Cx<'_>) {
         if self.standing != Standing::Member {
             return;
@@ -231,7 +229,7 @@ fn say_join(cx: &mut Cx<'_>, address: SocketAddr) {
     });
 }
 
-/// How long others may be silent while the coordinator is, too.
+/// How long other nodes may be silent while the coordinator is silent, too.
 fn patience(cx: &Cx<'_>) -> Duration {
     cx.pace().dead_after * FORSAKEN
 }

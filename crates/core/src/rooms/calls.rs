@@ -1,5 +1,5 @@
-//! Calls of one node to another, or to itself: which room answers, and who goes on with
-//! the answer.
+//! Calls of one node to another, or to itself: which service answers, and how the caller goes on
+//! with the reply.
 
 use super::Rooms;
 use crate::calls::{Caller, Then};
@@ -22,8 +22,8 @@ impl Rooms {
         }
     }
 
-    /// Nobody waits for ever for names that nobody keeps any more, nor for a home that
-    /// nobody buries.
+    /// Resends a call, or gives it up if its server has been silent for too long while the
+    /// coordinator is silent: then no node would declare the server dead.
     pub(super) fn call_due(&mut self, cx: &mut Cx<'_>, call: CallId) {
         let silent = self.membership.silent(cx);
         if silent.contains(NodeId::COORDINATOR) {
@@ -36,7 +36,7 @@ impl Rooms {
         self.calls.due(cx, call);
     }
 
-    /// Answers a call, wherever it came from.
+    /// Answers a call of this node or of another.
     pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, caller: Caller, reply: peer::Reply) {
         if caller.node == cx.me() {
             self.replied(cx, caller.node, caller.call, reply);
@@ -45,7 +45,7 @@ impl Rooms {
         }
     }
 
-    /// Executes a call once.
+    /// Executes a call; it is called once for each call.
     pub(crate) fn execute(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) {
         let reply = match call {
             Call::Probe => peer::Reply::Done,
@@ -169,7 +169,7 @@ impl Rooms {
         result.unwrap_or_else(peer::Reply::Refused)
     }
 
-    /// Nobody uses a segment any more: every node may drop what it has of it.
+    /// No node has the segment open any more: tells every node to drop its memory of it.
     pub(super) fn spread_forget(&mut self, cx: &mut Cx<'_>, segment: SegmentId) {
         for node in cx.shell.alive.iter() {
             self.call(cx, node, Call::Forget { segment }, Then::Nothing);
@@ -185,8 +185,8 @@ impl Rooms {
             return;
         };
         if segment.is_open() {
-            // Only what a node kept for itself goes while others use it: with that
-            // node. Nobody may wait for its pages, or go on with them.
+            // A segment that processes have open is forgotten only if its keeper node is gone.
+            // Accesses to its pages must fail, neither wait nor go on.
             segment.policy.gone(cx, Gone::Membership);
         } else {
             cx.push(Effect::Forget { segment: id });
@@ -286,7 +286,7 @@ impl Rooms {
         self.close_by_name(cx, name, opened);
     }
 
-    /// The segment, which is here from now on.
+    /// The segment, which is added here if it is new.
     pub(crate) fn take_part(&mut self, info: &SegmentInfo) -> Result<&mut Segment, Refusal> {
         use std::collections::btree_map::Entry;
         Ok(match self.segments.entry(info.id) {
@@ -295,7 +295,7 @@ impl Rooms {
         })
     }
 
-    /// An opening has ended: a close that waited for it may be due.
+    /// An opening has ended: performs a close that waited for it.
     fn close_by_name(&mut self, cx: &mut Cx<'_>, name: &str, opened: bool) {
         let named = self
             .segments
@@ -304,7 +304,7 @@ impl Rooms {
         for id in named.map(|segment| segment.info.id).collect::<Vec<_>>() {
             self.close(cx, id);
             if !opened {
-                // It was counted as one that is on its way.
+                // The opening was counted as one under way.
                 let (client, detached) = (None, true);
                 self.sysv_attached(cx, id, Why { client, detached });
             }

@@ -1,4 +1,4 @@
-//! What processes of this node ask for, and what is left of them when they are gone.
+//! Requests of this node's processes, and the cleanup after a process ends.
 
 use super::Rooms;
 use crate::calls::{Caller, Then};
@@ -80,7 +80,7 @@ impl Rooms {
         }
     }
 
-    /// Why this node serves no request, if it serves none.
+    /// The reason why this node serves no requests, if it does not.
     fn not_taking_part(&self) -> Option<Refusal> {
         match &self.membership.standing {
             Standing::Member if self.leaving.has_begun() => Some(Refusal::NotMember),
@@ -90,7 +90,7 @@ impl Rooms {
         }
     }
 
-    /// A request about pages, the last of which is named: the segment's policy answers it.
+    /// A request about pages: the segment's policy answers it. `last` is the last of the pages.
     fn page_request(
         &mut self,
         cx: &mut Cx<'_>,
@@ -151,8 +151,8 @@ impl Rooms {
         {
             return cx.refuse(ticket, Refusal::NotFound);
         }
-        // A node named by a person must exist; the home of a segment does,
-        // though we may not have heard of it yet.
+        // A node that a person names must exist. The home of a segment exists, though this node may
+        // not have heard of it yet.
         let gone = |node| {
             if to.is_some() {
                 !cx.is_alive(node)
@@ -171,7 +171,7 @@ impl Rooms {
         }
     }
 
-    /// Does `work` on a segment the client has open, if the page is inside it.
+    /// Runs `work` on a segment that the client has open, if the page is inside it.
     fn with_page(
         &mut self,
         cx: &mut Cx<'_>,
@@ -203,7 +203,7 @@ impl Rooms {
         work(segment, cx);
     }
 
-    /// Withdraws a request; one that was answered already needs no answer.
+    /// Withdraws a request; if it was answered already, nothing happens.
     pub(super) fn cancel(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
         let calls = self.calls.cancel(cx, ticket);
         let mut had = calls.is_some();
@@ -240,7 +240,7 @@ impl Rooms {
         }
     }
 
-    /// Nobody here has the segment open; its pages stay where they are.
+    /// No process here has the segment open; its pages stay where they are.
     pub(super) fn close(&mut self, cx: &mut Cx<'_>, id: SegmentId) {
         let Some(segment) = self.segments.get(&id) else {
             return;
@@ -308,11 +308,11 @@ impl Rooms {
     }
 }
 
-/// Which node answers a call that names none.
+/// The node that answers a call which names none.
 fn home_of(cx: &Cx<'_>, call: &Call) -> Option<NodeId> {
     if let Some(key) = call.key() {
         let home = key.segment.home();
-        // One that died took with it who had arrived and who waited.
+        // If the home died, its arrivals and waiters are lost, and no successor is asked.
         let heir = cx.has_left(home).then(|| cx.home(key.segment));
         return Some(heir.unwrap_or(home));
     }
@@ -323,7 +323,7 @@ fn home_of(cx: &Cx<'_>, call: &Call) -> Option<NodeId> {
     names.then_some(NodeId::COORDINATOR)
 }
 
-/// Why a request cannot even be sent: whatever travels has bounded size.
+/// The reason why a request cannot be sent: all that travels has bounded size.
 fn unfit(request: &Request) -> Option<Refusal> {
     let (name, groups) = match request {
         Request::Open {

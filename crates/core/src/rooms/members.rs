@@ -1,4 +1,4 @@
-//! Who comes and goes, and what every room has to know of it.
+//! Changes of membership, and what each service must know of them.
 
 use super::Rooms;
 use crate::calls::Then;
@@ -21,7 +21,7 @@ impl Rooms {
         }
     }
 
-    /// We are not the one who admits; but we know who is.
+    /// This node does not admit hosts: it tells the host the coordinator's address.
     fn redirect(&mut self, cx: &mut Cx<'_>, source: core::net::SocketAddr, join: &peer::Join) {
         let members = &cx.shell.view.members;
         let coordinator = members
@@ -52,7 +52,8 @@ impl Rooms {
         }
     }
 
-    /// Puts a node out, whatever it says; dead ones too, lest they come back.
+    /// Ends a node's membership for good. That is possible for dead nodes, too, so that they cannot
+    /// come back.
     pub(super) fn revoke(&mut self, cx: &mut Cx<'_>, node: NodeId) -> peer::Reply {
         let no = |why: &str| peer::Reply::Refused(Refusal::Invalid(why.into()));
         let known = cx
@@ -76,7 +77,7 @@ impl Rooms {
         }
     }
 
-    /// A dead node is not missed any more; it stays as dead as it was.
+    /// Marks a dead node as forgotten: its loss has been dealt with.
     pub(super) fn forget_member(&mut self, cx: &mut Cx<'_>, node: NodeId) -> peer::Reply {
         let no = |why: &str| peer::Reply::Refused(Refusal::Invalid(why.into()));
         let mut members = cx.shell.view.members.iter();
@@ -115,8 +116,8 @@ impl Rooms {
         if view.epoch <= cx.shell.view.epoch {
             return;
         }
-        // Those, too, of whom this node had not heard that they ever came: others
-        // have, and grants name them.
+        // This includes nodes of which this node had never heard: other nodes have, and grants name
+        // them.
         let gone: Vec<_> = view
             .members
             .iter()
@@ -187,9 +188,9 @@ impl Rooms {
         }
     }
 
-    /// We are no member any more. If we were leaving, that is the answer to our
-    /// leave-taking. Nothing here is the truth any more: local processes must
-    /// not go on with it, and nobody may wait for what will never come.
+    /// This node is no member any more. If it was leaving, that answers its leave request. Its
+    /// state may be out of date: local processes must not go on with it, and no request may wait
+    /// for an answer that never comes.
     pub(crate) fn expelled(&mut self, cx: &mut Cx<'_>) {
         if matches!(self.membership.standing, Standing::Out(_)) {
             return;
@@ -214,12 +215,12 @@ impl Rooms {
         }
     }
 
-    /// Everything is handed over: nothing more may be taken.
+    /// Whether all is handed over, so that this node must not take any more.
     pub(crate) fn has_left(&self) -> bool {
         self.leaving.empty
     }
 
-    /// The home of a segment is gone and this node answers for it now.
+    /// Takes part in a segment whose home is gone, because this node answers for it now.
     pub(crate) fn adopt(&mut self, id: SegmentId) {
         let Some(coordinator) = &self.coordinator else {
             return;

@@ -1,5 +1,5 @@
-//! Barriers (T14): arrivals are counted at the home of the segment; arrival is
-//! a call, departure its reply, so n nodes exchange 2(n-1) datagrams.
+//! Barriers (T14): arrivals are counted at the home of the segment. An arrival is a call and the
+//! departure its reply, so n nodes exchange 2(n-1) datagrams.
 
 use crate::calls::Caller;
 use pagemesh_wire::peer::{Arrival, Refusal, Reply};
@@ -7,7 +7,7 @@ use pagemesh_wire::{NodeId, SegmentId, SyncKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Barriers at which somebody waits, at their home.
+/// The barriers of this home at which at least one party has arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Barriers(BTreeMap<SyncKey, Gathering>);
 
@@ -17,7 +17,7 @@ struct Gathering {
     arrived: Vec<Caller>,
 }
 
-/// Somebody is answered.
+/// A reply to a caller.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) caller: Caller,
@@ -25,7 +25,7 @@ pub(crate) struct Answer {
 }
 
 impl Barriers {
-    /// Somebody arrived. Returns whom to answer, and with what.
+    /// A party arrives. Returns the replies that follow.
     pub(crate) fn arrive(&mut self, caller: Caller, key: SyncKey, parties: u32) -> Vec<Answer> {
         let refuse = |why: String| {
             let reply = Reply::Refused(Refusal::Invalid(why));
@@ -59,7 +59,7 @@ impl Barriers {
             .collect()
     }
 
-    /// Who has arrived where, for the heir of this home.
+    /// All arrivals, for the successor of this home.
     pub(crate) fn legacy(&self) -> Vec<Arrival> {
         let arrivals = self.0.iter().flat_map(|(key, gathering)| {
             gathering.arrived.iter().map(|caller| Arrival {
@@ -72,7 +72,7 @@ impl Barriers {
         arrivals.collect()
     }
 
-    /// Somebody had arrived at a home that leaves.
+    /// Takes over an arrival from a home that leaves.
     pub(crate) fn inherit(&mut self, arrival: Arrival, caller: Caller) {
         let gathering = self.0.entry(arrival.key).or_insert_with(|| Gathering {
             parties: arrival.parties,
@@ -81,22 +81,22 @@ impl Barriers {
         gathering.arrived.push(caller);
     }
 
-    /// The home died, and with it who had arrived.
+    /// The home died: drops the arrivals at its barriers.
     pub(crate) fn home_died(&mut self, home: NodeId) {
         self.0.retain(|key, _| key.segment.home() != home);
     }
 
-    /// A caller waits no more.
+    /// A caller has withdrawn its arrival.
     pub(crate) fn cancel(&mut self, caller: Caller) {
         self.retain(|waiting| *waiting != caller);
     }
 
-    /// A node is gone.
+    /// A node is gone: drops its arrivals.
     pub(crate) fn member_gone(&mut self, node: NodeId) {
         self.retain(|waiting| waiting.node != node);
     }
 
-    /// A segment is gone, with its barriers.
+    /// A segment is gone: drops its barriers.
     pub(crate) fn forget(&mut self, segment: SegmentId) {
         self.0.retain(|key, _| key.segment != segment);
     }

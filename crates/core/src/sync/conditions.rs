@@ -1,21 +1,21 @@
-//! Condition variables: waiters stand in line at the home of the segment.
+//! Condition variables: waiters stand in a queue at the home of the segment.
 
 use crate::calls::Caller;
 use pagemesh_wire::{CallId, NodeId, SegmentId, SyncKey};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Condition variables somebody waits for, at their home.
+/// The condition variables of this home that have waiters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Conditions(BTreeMap<SyncKey, VecDeque<Caller>>);
 
 impl Conditions {
-    /// Somebody waits from now on.
+    /// A caller waits from now on.
     pub(crate) fn wait(&mut self, caller: Caller, key: SyncKey) {
         self.0.entry(key).or_default().push_back(caller);
     }
 
-    /// Takes out whoever is to be woken.
+    /// Takes out the waiters to be woken: one or all.
     pub(crate) fn signal(&mut self, key: SyncKey, all: bool) -> Vec<Caller> {
         let Some(line) = self.0.get_mut(&key) else {
             return Vec::new();
@@ -28,7 +28,7 @@ impl Conditions {
         woken
     }
 
-    /// Who waits for what, for the heir of this home.
+    /// All waiters in their order, for the successor of this home.
     pub(crate) fn legacy(&self) -> Vec<(SyncKey, NodeId, CallId)> {
         let waiters = self.0.iter().flat_map(|(key, line)| {
             line.iter()
@@ -37,22 +37,22 @@ impl Conditions {
         waiters.collect()
     }
 
-    /// The home died, and with it who waited.
+    /// The home died: drops the waiters of its condition variables.
     pub(crate) fn home_died(&mut self, home: NodeId) {
         self.0.retain(|key, _| key.segment.home() != home);
     }
 
-    /// A caller waits no more.
+    /// A caller has withdrawn its wait.
     pub(crate) fn cancel(&mut self, caller: Caller) {
         self.retain(|waiting| *waiting != caller);
     }
 
-    /// A node is gone.
+    /// A node is gone: drops its waiters.
     pub(crate) fn member_gone(&mut self, node: NodeId) {
         self.retain(|waiting| waiting.node != node);
     }
 
-    /// A segment is gone, with its condition variables.
+    /// A segment is gone: drops its condition variables.
     pub(crate) fn forget(&mut self, segment: SegmentId) {
         self.0.retain(|key, _| key.segment != segment);
     }

@@ -1,8 +1,8 @@
-//! Queue locks. The token of a lock moves like a page without bytes: it stays
-//! where it was last used, and the queue of waiting nodes travels with it.
+//! Queue locks. The token of a lock moves like a page without bytes: it stays where it was last
+//! used, and the queue of waiting nodes travels with it.
 //!
-//! While the token is on this node it can be *lent* to the node's clients, who
-//! take and release it through a shared word without the daemon (decision 6).
+//! While the token is on this node it can be *lent* to the node's clients, which take and release
+//! it through a lock word without the daemon (decision 6).
 
 mod desk;
 
@@ -18,33 +18,33 @@ use pagemesh_wire::{ClientId, NodeId, SegmentId, SyncKey, Ticket, Version};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
-/// One lock as this node knows it.
+/// The state of one lock on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Lock {
     own: Ownership<Payloads>,
-    /// The token is with this node's clients.
+    /// The token is lent to this node's clients.
     lent: bool,
-    /// They were asked to give it back.
+    /// The clients have been asked to give the token back.
     reclaiming: bool,
-    /// Clients here that wait.
+    /// Clients here that wait for the lock.
     waiting: VecDeque<(Ticket, ClientId)>,
-    /// A holder died; whoever comes next is told.
+    /// A holder died; the next holder is told.
     recovered: bool,
-    /// The token is here, but not all that happened before it is known: it is
-    /// neither lent nor given.
+    /// The token is here, but this node does not yet know all that happened before it: the token is
+    /// neither lent nor granted.
     uninformed: bool,
 }
 
-/// What the policy of the segment lets travel with a token.
+/// Payloads of the segment's policy that travel with the token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Payloads {
-    /// What came with the requests that wait.
+    /// Payloads of the requests that wait.
     requests: BTreeMap<NodeId, Payload>,
-    /// What goes with the grant under way, to be repeated with it.
+    /// Payloads of the grant under way, to be resent with it.
     granted: Option<Box<Granted>>,
 }
 
-/// What goes with a grant: from the policy, and what came with the next requests.
+/// Payloads of a grant: the policy's own, and those of the next requests.
 type Granted = (Payload, Vec<(NodeId, Payload)>);
 
 impl Extra for Payloads {
@@ -57,7 +57,7 @@ impl Extra for Payloads {
 }
 
 impl Lock {
-    /// Frees what nothing needs any more.
+    /// Drops payloads that are not needed any more.
     fn settle(&mut self) {
         if let Some(busy) = self.own.busy_if_any() {
             let (queue, want) = (&busy.queue, &busy.want);
@@ -74,7 +74,7 @@ impl Lock {
     }
 }
 
-/// All locks this node has ever dealt with.
+/// All locks that this node has ever dealt with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Locks(BTreeMap<SyncKey, Lock>);
 
@@ -105,7 +105,7 @@ impl Locks {
         lock.settle();
     }
 
-    /// A client could not take the lock by itself.
+    /// A client asks for a lock, because it could not swap the lock word.
     pub(crate) fn lock(
         &mut self,
         cx: &mut Cx<'_>,
@@ -119,9 +119,9 @@ impl Locks {
         });
     }
 
-    /// Who should have the token has been silent for so long, and so has the first node,
-    /// which would bury it: who has waited as long is refused. A lock that anybody else
-    /// holds may take as long as it likes.
+    /// The probable owner of the token has been silent for too long, and so has the first node,
+    /// which would declare it dead: refuses clients that have waited as long. A lock that a living
+    /// node holds may take any time.
     pub(crate) fn forsake(&mut self, cx: &mut Cx<'_>, key: SyncKey, forsaken: Forsaken) {
         let Some(lock) = self.0.get_mut(&key) else {
             return;
@@ -147,7 +147,7 @@ impl Locks {
         self.at(cx, segments, key, |desk| desk.returned(recovered));
     }
 
-    /// All that happened before the token came is known now.
+    /// This node has learnt all that happened before the token came.
     pub(crate) fn informed(&mut self, cx: &mut Cx<'_>, segments: &mut Segments, key: SyncKey) {
         self.at(cx, segments, key, |desk| {
             desk.lock.uninformed = false;
@@ -155,7 +155,7 @@ impl Locks {
         });
     }
 
-    /// A client withdraws a request. True if it waited here.
+    /// A client withdraws a request. Returns true if it waited here.
     pub(crate) fn cancel(&mut self, ticket: Ticket) -> bool {
         let mut had = false;
         for lock in self.0.values_mut() {
@@ -167,14 +167,14 @@ impl Locks {
         had
     }
 
-    /// A client is gone.
+    /// A client is gone: drops its requests.
     pub(crate) fn client_gone(&mut self, client: ClientId) {
         for lock in self.0.values_mut() {
             lock.waiting.retain(|(_, waiting)| *waiting != client);
         }
     }
 
-    /// A peer said something about a token.
+    /// A message of another node about a token.
     pub(crate) fn message(
         &mut self,
         cx: &mut Cx<'_>,
@@ -206,7 +206,7 @@ impl Locks {
         });
     }
 
-    /// Something about a token may be due.
+    /// A timer of a token is due.
     pub(crate) fn due(&mut self, cx: &mut Cx<'_>, segments: &mut Segments, key: SyncKey) {
         if self.0.contains_key(&key) {
             self.at(cx, segments, key, |desk| desk.due());
@@ -220,8 +220,8 @@ impl Locks {
         }
     }
 
-    /// This node is no member any more: nobody here gets a lock, and free ones
-    /// can no longer be taken without asking.
+    /// This node is no member any more: refuses all waiting clients, and reclaims lent tokens, so
+    /// that clients cannot take free locks without asking.
     pub(crate) fn expelled(&mut self, cx: &mut Cx<'_>) {
         for (key, lock) in &mut self.0 {
             for (ticket, _) in core::mem::take(&mut lock.waiting) {
@@ -234,8 +234,8 @@ impl Locks {
         }
     }
 
-    /// This node leaves: every free token goes to its home. Returns how many
-    /// are still here or on their way.
+    /// This node leaves: sends every free token to its home. Returns how many tokens are still here
+    /// or under way.
     pub(crate) fn hand_over(&mut self, cx: &mut Cx<'_>, segments: &mut Segments) -> usize {
         let me = cx.me();
         let mut left = 0;
@@ -252,7 +252,7 @@ impl Locks {
         left
     }
 
-    /// Who has which tokens, as far as this home knows, for its heir.
+    /// The probable owners of all tokens, as this home knows them, for its successor.
     pub(crate) fn legacy(&self, me: NodeId) -> Vec<Owner> {
         let mine = self.0.iter().filter(|(key, _)| key.segment.home() == me);
         let owners = mine.map(|(key, lock)| Owner {
@@ -263,7 +263,7 @@ impl Locks {
         owners.filter(|owner| owner.node != me).collect()
     }
 
-    /// A home that leaves knew who has the token.
+    /// Learns from a leaving home which node has the token.
     pub(crate) fn learn(
         &mut self,
         cx: &mut Cx<'_>,
@@ -276,7 +276,7 @@ impl Locks {
         });
     }
 
-    /// A segment is gone, with its locks.
+    /// A segment is gone: drops its locks.
     pub(crate) fn forget(&mut self, segment: SegmentId) {
         self.0.retain(|key, _| key.segment != segment);
     }

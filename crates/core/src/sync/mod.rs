@@ -1,4 +1,4 @@
-//! Locks, barriers, condition variables. They know nothing of policies.
+//! Locks, barriers, condition variables. They do not depend on policies.
 
 mod barriers;
 mod conditions;

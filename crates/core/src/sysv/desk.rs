@@ -1,5 +1,4 @@
-//! System V calls on their way: from a process of this node to the home of the
-//! object, and back.
+//! Dispatch of System V calls: from a process of this node to the home of the object, and back.
 
 use super::getting::name_of;
 use super::{Answers, Held, Unused};
@@ -49,7 +48,7 @@ impl Rooms {
         }
         let home = match home(&ask.op, cx.me()) {
             Some(home) if cx.is_alive(home) => home,
-            // It went with its node, or never was.
+            // The object is gone with its node, or never existed.
             _ => return cx.reply(ticket, failed(Errno::EINVAL)),
         };
         if home != cx.me() && self.calls.tells(home) {
@@ -71,7 +70,7 @@ impl Rooms {
         self.call(cx, home, Call::Sysv(ask), then);
     }
 
-    /// A home knows what it was told: calls that waited for that go on.
+    /// A home has acknowledged news: calls that were held back for that go on.
     pub(crate) fn sysv_told(&mut self, cx: &mut Cx<'_>) {
         let member = self.membership.standing == Standing::Member;
         for held in core::mem::take(&mut self.sysv.held) {
@@ -88,7 +87,7 @@ impl Rooms {
         }
     }
 
-    /// A call of another node, or of this one, about System V objects.
+    /// A call about System V objects, of another node or of this one.
     pub(crate) fn sysv_call(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) {
         let lends = caller.node == NodeId::COORDINATOR;
         let reply = match call {
@@ -110,7 +109,7 @@ impl Rooms {
         self.answer(cx, caller, reply);
     }
 
-    /// A System V call has come home.
+    /// A System V call has reached the home of its object.
     pub(super) fn sysv_serve(&mut self, cx: &mut Cx<'_>, caller: Caller, ask: &Ask) {
         if let Some(name) = name_of(&ask.op)
             && caller.node != cx.me()
@@ -122,7 +121,7 @@ impl Rooms {
         self.sysv_answer(cx, answers);
     }
 
-    /// A node tells of its processes.
+    /// A node sends news of its processes.
     fn sysv_news(&mut self, cx: &mut Cx<'_>, caller: Caller, news: News) {
         let answers = self.sysv.told(cx.now, caller, news);
         self.sysv_answer(cx, answers);
@@ -143,7 +142,8 @@ impl Rooms {
         }
     }
 
-    /// Only who had it attached, or answers for its pages, knows of it.
+    /// Tells the nodes that attached a segment, and this node, which answers for its pages, to drop
+    /// it.
     fn sysv_forget(&mut self, cx: &mut Cx<'_>, unused: Unused) {
         let Unused { segment, mut there } = unused;
         there.insert(cx.me());
@@ -152,14 +152,14 @@ impl Rooms {
         }
     }
 
-    /// This node leaves: the objects that are at home here go with it.
+    /// This node leaves: the objects whose home it is are removed.
     pub(crate) fn sysv_leave(&mut self, cx: &mut Cx<'_>) {
         for unused in self.sysv.shm.all() {
             self.sysv_forget(cx, unused);
         }
     }
 
-    /// How many attachments of a segment this node has, or will have.
+    /// Tells the home how many attachments of a segment this node has or will have.
     pub(crate) fn sysv_attached(&mut self, cx: &mut Cx<'_>, segment: SegmentId, why: Why) {
         let (Some(keeper), Some(known)) = (sysv::keeper(segment), self.segments.get(&segment))
         else {
@@ -181,8 +181,8 @@ impl Rooms {
         }
     }
 
-    /// A process of this node is gone, and no call of its is under way any more:
-    /// what it wanted undone is undone.
+    /// A process of this node has ended. When none of its calls is under way any more, tells the
+    /// homes to undo what it left to be undone.
     pub(crate) fn sysv_exit(&mut self, cx: &mut Cx<'_>, client: ClientId) {
         self.sysv.held.retain(|held| held.client != client);
         self.sysv.keys.client_gone(client);
@@ -202,7 +202,7 @@ impl Rooms {
         }
     }
 
-    /// A node is gone: its processes are, and so are the objects that were at home there.
+    /// A node is gone, with its processes and the objects whose home it was.
     pub(crate) fn sysv_member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         let answers = self.sysv.member_gone(cx.now, node);
         self.sysv_answer(cx, answers);
@@ -213,13 +213,13 @@ impl Rooms {
         }
     }
 
-    /// Whether this call is the last word on a segment.
+    /// Whether this node decides about the end of a segment.
     pub(crate) fn keeps(&self, node: NodeId, segment: SegmentId) -> bool {
         node == sysv::keeper(segment).unwrap_or(NodeId::COORDINATOR)
     }
 
-    /// This node answers for the pages of what a process here has made, whether or
-    /// not anybody attaches it here.
+    /// Takes part in the segment of a new object, because this node answers for its pages whether
+    /// or not any process attaches it here.
     pub(super) fn sysv_made(&mut self, cx: &Cx<'_>, id: Id) {
         if let Some(info) = self.sysv.shm.info(id) {
             debug_assert_eq!(info.id.home(), cx.me());
@@ -232,13 +232,13 @@ impl Rooms {
 /// Why the attachments of a segment are counted anew.
 #[derive(Clone, Copy)]
 pub(crate) struct Why {
-    /// A process did something.
+    /// The process that attached or detached, if any.
     pub(crate) client: Option<ClientId>,
-    /// It detached.
+    /// Whether it was a detachment.
     pub(crate) detached: bool,
 }
 
-/// The home of the object that this is about.
+/// The home of the object that a call is about.
 fn home(op: &Op, me: NodeId) -> Option<NodeId> {
     match op {
         Op::ShmGet { .. } | Op::SemGet { .. } | Op::MsgGet { .. } | Op::Info { .. } => None,
@@ -261,7 +261,7 @@ fn home(op: &Op, me: NodeId) -> Option<NodeId> {
     }
 }
 
-/// What would not fit a datagram.
+/// The error of a call that would not fit into a datagram.
 fn too_large(op: &Op) -> Option<Errno> {
     match op {
         Op::SemOp { ops, .. } if ops.len() > OPERATIONS as usize => Some(Errno::E2BIG),
@@ -273,7 +273,7 @@ fn too_large(op: &Op) -> Option<Errno> {
     }
 }
 
-/// The object whose segment goes by this name.
+/// The object whose segment has this name.
 fn id_of(name: &str) -> Option<Id> {
     let number = name.strip_prefix(sysv::SEGMENT_NAME)?;
     number.parse().ok().map(Id)

@@ -1,11 +1,11 @@
-//! The way of a get: from a process of this node to an object that has the key, on
-//! whichever node that is, or to a new one here.
+//! How a get finds its object: an object with the key, on whichever node that is, or a new one
+//! here.
 //!
-//! A node finds its own objects by itself, and decides alone upon keys it was lent. Of
-//! others it asks the register, with an object that it has made already and that nobody
-//! knows: if nobody has the key that is the one, else it is discarded and the home of
-//! the other one is asked. As long as a node and the register are about a key, whoever
-//! else asks this node about it waits.
+//! A node finds its own objects by itself, and decides alone upon keys it was lent. For other keys
+//! it asks the register and offers an object that it has made already but has not published: if no
+//! object has the key, the offered one gets it; otherwise the offer is discarded and the home of
+//! the other object is asked. While a node and the register negotiate about a key, all other gets
+//! for it on this node wait.
 
 use super::register::Steps;
 use crate::calls::{Caller, Then};
@@ -19,18 +19,18 @@ use pagemesh_wire::{ClientId, NodeId, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// What a home says of a key that no object there has: the register is to be asked
-/// again. No get fails like this.
+/// The answer of a home that has no object with the key: the register must be asked again. No get
+/// fails with this error.
 pub(super) const NOT_HERE: Outcome = Outcome::Failed(Errno::EIDRM);
 
-/// What a node knows of keys beside those of its objects.
+/// What a node knows of keys besides those of its objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Keys {
-    /// Upon these this node decides alone.
+    /// Buckets in which this node decides alone.
     lent: Buckets,
-    /// About these it talks with the register.
+    /// Keys about which this node negotiates with the register.
     busy: BTreeSet<Name>,
-    /// Who waits for the end of that, in the order of arrival.
+    /// Gets that wait for the end of such a negotiation, in the order of arrival.
     waiting: Vec<Waiting>,
 }
 
@@ -43,36 +43,36 @@ struct Waiting {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Of {
-    /// A process of this node.
+    /// The get of a process of this node.
     Process(Ticket, ClientId),
-    /// Another node.
+    /// The get of another node.
     Node(Caller),
 }
 
 /// A get under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Get {
-    /// Who wants to know; nobody, if the process has ended.
+    /// The waiting process; none if it has ended.
     pub(crate) client: Option<(Ticket, ClientId)>,
     ask: Box<Ask>,
-    /// What is to be the object, if no other has the key.
+    /// The offered object, which gets the key if no other object has it.
     offer: Option<Id>,
-    /// Why nothing is offered.
+    /// The error of the get if nothing is offered and no object has the key.
     why: Errno,
 }
 
 impl Keys {
-    /// Whether this node decides alone who gets a key.
+    /// Whether this node decides alone which object gets a key.
     pub(super) fn decides(&self, key: i32) -> bool {
         key == IPC_PRIVATE || self.lent.contains(Bucket::of(key))
     }
 
-    /// Whether whoever asks about this key has to wait.
+    /// Whether a get for this key has to wait.
     pub(super) fn is_busy(&self, name: Name) -> bool {
         self.busy.contains(&name)
     }
 
-    /// Another node asks about a key that is busy.
+    /// Another node asks for a busy key: it waits.
     pub(super) fn wait(&mut self, name: Name, caller: Caller, ask: &Ask) {
         self.waiting.push(Waiting {
             name,
@@ -106,7 +106,7 @@ impl Keys {
 }
 
 impl Rooms {
-    /// A process wants the object of a key.
+    /// A process asks for the object of a key.
     pub(super) fn sysv_get(&mut self, cx: &mut Cx<'_>, client: (Ticket, ClientId), ask: Box<Ask>) {
         let Some(name) = name_of(&ask.op) else {
             return;
@@ -169,7 +169,7 @@ impl Rooms {
         self.sysv_free(cx, name);
     }
 
-    /// An object of this node has got its key.
+    /// Publishes an object of this node that has got its key.
     pub(super) fn sysv_show(&mut self, cx: &Cx<'_>, family: Family, id: Id) {
         self.sysv.table_mut(family).show(id);
         if family == Family::Shm {
@@ -177,7 +177,7 @@ impl Rooms {
         }
     }
 
-    /// The object of a key is at home on another node, which knows what it is like.
+    /// Asks the home of the object that has the key, which is another node.
     fn sysv_visit(&mut self, cx: &mut Cx<'_>, home: NodeId, get: Box<Get>) {
         if cx.is_gone(home) {
             return self.sysv_get_again(cx, *get);
@@ -186,7 +186,7 @@ impl Rooms {
         self.call(cx, home, call, Then::Visit(get));
     }
 
-    /// The home of an object has answered; or has gone, and the object with it.
+    /// The home of an object has answered, or is gone with the object.
     pub(crate) fn sysv_visited(&mut self, cx: &mut Cx<'_>, get: Get, reply: Reply) {
         match (reply, get.client) {
             (Reply::Sysv(NOT_HERE), _) => self.sysv_get_again(cx, get),
@@ -208,7 +208,7 @@ impl Rooms {
         }
     }
 
-    /// An object of this node has lost its key, or is gone.
+    /// An object of this node has lost its key or is gone: tells the register.
     pub(super) fn sysv_strike(&mut self, cx: &mut Cx<'_>, name: Name, id: Id) {
         if self.sysv.keys.decides(name.1) {
             return;
@@ -222,7 +222,7 @@ impl Rooms {
         self.call(cx, NodeId::COORDINATOR, call, Then::Struck(name));
     }
 
-    /// This node and the register are done with a key: whoever waited for that goes on.
+    /// The negotiation about a key has ended: gets that waited for that go on.
     pub(crate) fn sysv_free(&mut self, cx: &mut Cx<'_>, name: Name) {
         self.sysv.keys.busy.remove(&name);
         let member = self.membership.standing == Standing::Member;
@@ -243,8 +243,7 @@ impl Rooms {
         }
     }
 
-    /// The first node has been silent for too long: nobody waits for ever for what it
-    /// says of a key.
+    /// The first node has been silent for too long: refuses gets that wait for its answer.
     pub(crate) fn sysv_despair(&mut self, cx: &mut Cx<'_>) {
         let why = Refusal::NodeGone(NodeId::COORDINATOR);
         for Waiting { of, .. } in core::mem::take(&mut self.sysv.keys.waiting) {
@@ -279,7 +278,7 @@ impl Rooms {
         }
     }
 
-    /// A node has said what it takes of what it was lent.
+    /// A node has answered which of the lent buckets it takes.
     pub(crate) fn sysv_lent(
         &mut self,
         cx: &mut Cx<'_>,
@@ -309,8 +308,8 @@ impl Rooms {
         self.sysv_step(cx, steps);
     }
 
-    /// The coordinator lends buckets to this node. Where a key is being talked about the
-    /// register must go on deciding.
+    /// The coordinator lends buckets to this node. Buckets with busy keys are not taken: the
+    /// register must go on deciding about those.
     pub(super) fn sysv_take(&mut self, buckets: Buckets) -> Reply {
         let keys = &mut self.sysv.keys;
         let busy: Buckets = keys.busy.iter().map(|(_, key)| Bucket::of(*key)).collect();
@@ -336,7 +335,7 @@ impl Rooms {
     }
 }
 
-/// The name that a get asks for; none if the call is no get.
+/// The key that a get asks for, with its family; none if the call is no get.
 pub(super) fn name_of(op: &Op) -> Option<Name> {
     match op {
         Op::ShmGet { key, .. } => Some((Family::Shm, *key)),

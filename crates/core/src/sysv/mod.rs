@@ -1,13 +1,13 @@
 //! System V shared memory, semaphores and message queues (M2, M3).
 //!
-//! An object has a *home*, which answers for it: the node of its creator, so that what
-//! never leaves a node sends no datagram (M4). The number of an object says which. The
-//! pages of a segment are those of an ordinary segment created there (M7); this room
-//! only knows who may attach it and how many do. Which object has which key the
-//! coordinator knows, or the node that it lent the key to ([`register`], [`getting`]).
+//! An object has a *home*, which answers for it: the node of its creator, so that an object used on
+//! one node only causes no datagrams (M4). The number of an object names its home. The pages of a
+//! segment are those of an ordinary segment created there (M7); this service only knows which
+//! processes may attach it and how many attachments there are. The coordinator, or the node that it
+//! lent the key to, knows which object has which key ([`register`], [`getting`]).
 //!
-//! Objects go with their home. Everything here is decided from the requests alone:
-//! credentials, limits and the time of day come with them.
+//! Objects are lost with their home. Every decision depends on the requests alone: credentials,
+//! limits and the time of day come with them.
 
 mod desk;
 mod getting;
@@ -48,7 +48,7 @@ struct Process {
     client: ClientId,
 }
 
-/// Objects that are at home here, and what this node's processes left elsewhere.
+/// The objects whose home is this node, and what its processes did at other homes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Sysv {
     shm: Shms,
@@ -56,10 +56,10 @@ pub(crate) struct Sysv {
     msg: Queues,
     wall: Wall,
     here: BTreeMap<ClientId, Here>,
-    /// Calls whose home does not know yet what happened before them.
+    /// Calls that are held back until their home has acknowledged earlier news.
     held: Vec<Held>,
     keys: Keys,
-    /// Empty, but at the coordinator.
+    /// Empty except at the coordinator.
     register: Register,
     surveys: BTreeMap<Ticket, Survey>,
 }
@@ -71,15 +71,15 @@ struct Held {
     ask: Box<Ask>,
 }
 
-/// A process of this node that has asked for something.
+/// A process of this node that has made a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Here {
     pid: i32,
-    /// Homes that have something to undo when it ends.
+    /// Homes that have something to undo when the process ends.
     undo: BTreeSet<NodeId>,
 }
 
-/// The time of day, as a request told it last.
+/// The time of day, as the last request told it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Wall {
     at: Time,
@@ -93,7 +93,7 @@ impl Wall {
     }
 }
 
-/// Who asks, and in what circumstances.
+/// The caller of a request, with its credentials, limits and time.
 struct Asker<'a> {
     me: NodeId,
     caller: Caller,
@@ -122,19 +122,19 @@ impl<'a> Asker<'a> {
     }
 }
 
-/// Whom to answer what, now that something has happened.
+/// The replies and other consequences of a call or news.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     replies: Vec<(Caller, Reply)>,
-    /// Segments that nobody can use any more.
+    /// Segments that no process can use any more.
     unused: Vec<Unused>,
-    /// Segments that are new here.
+    /// New segments of this home.
     made: Vec<Id>,
-    /// Keys that objects here do not have any more.
+    /// Keys that objects here have lost.
     struck: Vec<(Name, Id)>,
 }
 
-/// A segment that nobody can use any more.
+/// A segment that no process can use any more.
 #[derive(Clone, Copy, Debug)]
 struct Unused {
     segment: SegmentId,
@@ -156,13 +156,13 @@ impl Answers {
     }
 }
 
-/// The highest place that is taken; objects, their parts, and bytes.
+/// The highest slot in use; the number of objects, of their parts, and of bytes.
 type Count = (i32, u32, u64, u64);
 
 type Result<T> = std::result::Result<T, Errno>;
 
 impl Sysv {
-    /// A process of the cluster asks this home for something.
+    /// A process of the cluster makes a call to this home.
     pub(crate) fn serve(&mut self, now: Time, me: NodeId, caller: Caller, ask: &Ask) -> Answers {
         self.wall = Wall {
             at: now,
@@ -215,8 +215,8 @@ impl Sysv {
         answers
     }
 
-    /// An object for somebody who has a key, or wants a new one. Processes of this node
-    /// come here only if what is not here is nowhere.
+    /// The object of a key, or a new one. A get of this node comes here only if an object that is
+    /// not here is nowhere else.
     fn get(&mut self, asker: &Asker<'_>, op: &Op, answers: &mut Answers) -> Result<Outcome> {
         let (name, flags, found) = match *op {
             Op::ShmGet { key, size, flags } => {
@@ -251,7 +251,7 @@ impl Sysv {
         Ok(Outcome::Number(id.0))
     }
 
-    /// A new object that nobody knows yet.
+    /// Makes a new object that is not published.
     fn make(&mut self, asker: &Asker<'_>, op: &Op) -> Result<Id> {
         match *op {
             Op::ShmGet { key, size, flags } => self.shm.offer(asker, (key, size, flags)),
@@ -261,8 +261,8 @@ impl Sysv {
         }
     }
 
-    /// What a process of this node offers the register; or what its get ends with if
-    /// nobody has the key.
+    /// The object that a get offers to the register; or the error of the get if no object has the
+    /// key.
     fn offer(&mut self, me: NodeId, ask: &Ask) -> Result<Id> {
         let (Op::ShmGet { flags, .. } | Op::SemGet { flags, .. } | Op::MsgGet { flags, .. }) =
             ask.op
@@ -272,7 +272,7 @@ impl Sysv {
         let call = pagemesh_wire::CallId(0);
         let asker = Asker::new(me, Caller { node: me, call }, ask);
         if let Op::SemGet { count, .. } = ask.op {
-            // The kernel judges that before it looks for the key.
+            // The kernel checks the count before it looks for the key.
             sem::wanted(&asker, count)?;
         }
         if flags & IPC_CREAT == 0 {
@@ -361,7 +361,7 @@ impl Sysv {
         }
     }
 
-    /// What there is here.
+    /// The totals of this home.
     fn usage(&self, asker: &Asker<'_>, family: Family) -> Usage {
         let (highest, objects, parts, bytes) = match family {
             Family::Shm => self.shm.count(),
@@ -378,7 +378,7 @@ impl Sysv {
         }
     }
 
-    /// A node tells of its processes.
+    /// A node sends news of its processes.
     pub(crate) fn told(&mut self, now: Time, from: Caller, news: News) -> Answers {
         let mut answers = Answers::default();
         let seconds = self.wall.at(now);
@@ -411,7 +411,7 @@ impl Sysv {
         answers
     }
 
-    /// A caller waits no more.
+    /// A caller has withdrawn its call.
     pub(crate) fn cancel(&mut self, caller: Caller) {
         self.sem.cancel(caller);
         self.msg.cancel(caller);
@@ -419,7 +419,7 @@ impl Sysv {
         self.register.cancel(caller);
     }
 
-    /// A process wants no answer any more. True if it was to get one.
+    /// A process withdraws a request. Returns true if the request waited here.
     pub(crate) fn withdraw(&mut self, ticket: Ticket) -> bool {
         let count = |room: &Self| room.held.len() + room.keys.len() + room.surveys.len();
         let before = count(self);
@@ -439,12 +439,12 @@ impl Sysv {
         answers
     }
 
-    /// What nodes lose that are gone concerns the register before all else.
+    /// Strikes all keys of a node that is gone out of the register, before anything else is done.
     pub(crate) fn strike_all_of(&mut self, node: NodeId) {
         self.register.member_gone(node);
     }
 
-    /// Notes what a process of this node is about to do at `home`.
+    /// Notes the call that a process of this node makes to `home`.
     fn begins(&mut self, home: NodeId, ask: &Ask) {
         let here = self.here.entry(ask.who.client).or_default();
         here.pid = ask.who.pid;
@@ -457,7 +457,7 @@ impl Sysv {
         }
     }
 
-    /// The number of a process of this node that may have something to undo.
+    /// The process number of a client that may have something to undo.
     pub(crate) fn to_undo(&self, client: ClientId) -> Option<i32> {
         let here = self.here.get(&client)?;
         (!here.undo.is_empty()).then_some(here.pid)

@@ -12,7 +12,7 @@ use pagemesh_wire::sysv::{
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// All queues that are at home here.
+/// All queues whose home is this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Queues(Table<Queue>);
 
@@ -36,7 +36,7 @@ struct Message {
     text: Vec<u8>,
 }
 
-/// Waits for room.
+/// A process that waits for room to send.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Sender {
     caller: Caller,
@@ -46,7 +46,7 @@ struct Sender {
     message: Message,
 }
 
-/// Waits for a message.
+/// A process that waits for a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Receiver {
     caller: Caller,
@@ -56,7 +56,7 @@ struct Receiver {
     wish: Wish,
 }
 
-/// What somebody wants to receive.
+/// Which message a process wants to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Wish {
     pub(super) room: u64,
@@ -101,7 +101,7 @@ impl Queues {
         self.0.find(key, flags, asker.who, |_| true)
     }
 
-    /// A queue that nobody knows yet.
+    /// Makes a queue that is not published.
     pub(super) fn offer(
         &mut self,
         asker: &Asker<'_>,
@@ -241,7 +241,7 @@ impl Queues {
         let object = self.0.change(id, asker, change)?;
         let (perm, queue) = (object.perm, &mut object.body);
         queue.room = change.qbytes;
-        // Whoever waits is judged again, by what holds now.
+        // Waiting callers are checked again under the new rights.
         queue.receivers.retain(|receiver| {
             let judged = table::check(&perm, &receiver.who, READ);
             judged
@@ -273,7 +273,7 @@ impl Queues {
         Ok(())
     }
 
-    /// The highest place, and how many queues, messages and bytes.
+    /// The highest slot in use, and the number of queues, messages and bytes.
     pub(super) fn count(&self) -> Count {
         let queues = || self.0.iter().map(|object| &object.body);
         let messages = queues().map(|queue| queue.messages.len() as u64).sum();
@@ -281,7 +281,7 @@ impl Queues {
         (self.0.highest(), self.0.len(), messages, bytes)
     }
 
-    /// Somebody wants to wait no more.
+    /// A caller has withdrawn its wait.
     pub(super) fn cancel(&mut self, caller: Caller) {
         self.retain(|other, _| other != caller);
     }
@@ -323,7 +323,7 @@ impl Queue {
         message.text.len() as u64 + self.bytes <= self.room && count < self.room
     }
 
-    /// The message this wish gets: the first that fits, or the first of the lowest type.
+    /// The message that a receiver gets: the first that fits, or the first of the lowest type.
     fn first(&self, wish: Wish) -> Option<usize> {
         let mut fitting = (0..self.messages.len()).filter(|at| wish.takes(&self.messages[*at]));
         if wish.kind.0 < 0 {
@@ -341,7 +341,7 @@ impl Queue {
         message
     }
 
-    /// A message comes in: straight to whoever waits for it, else into the queue.
+    /// Delivers a message to a waiting receiver, or puts it into the queue.
     fn take_in(&mut self, message: Message, pid: i32, now: u64, answers: &mut Answers) {
         self.lspid = pid;
         self.stime = now;
@@ -359,7 +359,7 @@ impl Queue {
         self.messages.push_back(message);
     }
 
-    /// There may be room: whoever waits for it comes in, in the order of arrival.
+    /// There may be room: lets waiting senders send, in the order of arrival.
     fn let_in(&mut self, now: u64, answers: &mut Answers) {
         while let Some(at) = self
             .senders

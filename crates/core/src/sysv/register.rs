@@ -1,13 +1,13 @@
-//! The register of keys, which the coordinator keeps: which object of the cluster has
-//! which key. What an object is like only its home knows.
+//! The register of keys, which the coordinator keeps: which object of the cluster has which key.
+//! Only the home of an object knows the rest of it.
 //!
-//! A key is entered before anybody knows its object, and struck out after the object is
-//! gone or has lost it. So what the register says of nobody is true, and what it says
-//! of somebody is for the home to confirm.
+//! A key is entered before its object is published, and struck out after the object is gone or has
+//! lost the key. So if the register says that no object has a key, that is true; if it names an
+//! object, the home must confirm it.
 //!
-//! Keys fall into buckets. One whose objects are all at home on one node is lent to it,
-//! in calls: it is lent when the node has said so, and here again when the node has said
-//! which objects have its keys. Whoever asks in between waits.
+//! Keys fall into buckets. A bucket whose objects all have the same home is lent to that node, in
+//! calls: it is lent when the node has acknowledged it, and back when the node has told which
+//! objects have its keys. Questions about the bucket in between wait.
 
 use crate::calls::Caller;
 use pagemesh_wire::NodeId;
@@ -17,27 +17,27 @@ use pagemesh_wire::sysv::{IPC_PRIVATE, Id, OBJECTS};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Keys of one node at most: it has no more objects.
+/// Most keys of one node in the register; a node has no more objects.
 const KEYS: usize = 3 * OBJECTS as usize;
 
-/// Who has which key, and who decides upon which.
+/// Which object has which key, and which node decides about which bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Register {
-    /// Of buckets that are here.
+    /// Keys in buckets about which the register decides.
     names: BTreeMap<Name, Id>,
-    /// Buckets that are not here, or not quite.
+    /// Buckets that are lent, or being lent or returned.
     away: BTreeMap<Bucket, Away>,
-    /// Who asks about buckets that are on their way, in the order of arrival.
+    /// Questions about buckets that are being lent or returned, in the order of arrival.
     waiting: Vec<Waiting>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Away {
-    /// The node has not said yet that it knows.
+    /// The node has not yet acknowledged the loan.
     Leaving(NodeId),
     /// The node decides.
     Lent(NodeId),
-    /// The node has not said everything yet.
+    /// The node has not yet told all keys of the bucket.
     Returning(NodeId),
 }
 
@@ -48,7 +48,7 @@ struct Waiting {
     wish: Wish,
 }
 
-/// What is to be done now.
+/// Replies and calls that follow.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Steps {
     pub(super) replies: Vec<(Caller, Reply)>,
@@ -57,7 +57,7 @@ pub(super) struct Steps {
 }
 
 impl Register {
-    /// A node asks.
+    /// A node asks about a key.
     pub(super) fn ask(&mut self, caller: Caller, name: Name, wish: Wish) -> Steps {
         let mut steps = Steps::default();
         let one = Waiting { caller, name, wish };
@@ -118,8 +118,8 @@ impl Register {
         self.names.values().filter(of).count()
     }
 
-    /// A node has got a key. If nobody else has any of that bucket it may have the whole
-    /// bucket; and if nobody else has any key, everything.
+    /// A node has got a key. Lends it the whole bucket if no other node has a key in it, and all
+    /// buckets if no other node has any key.
     fn lend(&mut self, node: NodeId, bucket: Bucket, steps: &mut Steps) {
         if node == NodeId::COORDINATOR {
             return;
@@ -142,8 +142,8 @@ impl Register {
         steps.lend.push((node, buckets));
     }
 
-    /// A node has been lent `buckets` and decides upon those of them that it has
-    /// `taken`; none, if it is gone.
+    /// A node has answered to the loan of `buckets`, and decides about those that it has `taken`;
+    /// none if it is gone.
     pub(super) fn lent(&mut self, node: NodeId, buckets: Buckets, taken: Buckets) -> Steps {
         for bucket in buckets.iter() {
             if self.away.get(&bucket) != Some(&Away::Leaving(node)) {
@@ -159,8 +159,8 @@ impl Register {
         self.go_on()
     }
 
-    /// A node says which objects have the keys of a bucket that it was asked back;
-    /// nothing, if it is gone.
+    /// A node has told which objects have the keys of a bucket that it was asked to return; none if
+    /// it is gone.
     pub(super) fn returned(
         &mut self,
         node: NodeId,
@@ -188,7 +188,7 @@ impl Register {
         self.go_on()
     }
 
-    /// Some buckets have come to rest: whoever asked about them is answered.
+    /// Some buckets have been lent or returned: answers the questions that waited for that.
     fn go_on(&mut self) -> Steps {
         let mut steps = Steps::default();
         for one in core::mem::take(&mut self.waiting) {
@@ -197,13 +197,13 @@ impl Register {
         steps
     }
 
-    /// A caller wants no answer any more.
+    /// A caller has withdrawn its question.
     pub(super) fn cancel(&mut self, caller: Caller) {
         self.waiting.retain(|one| one.caller != caller);
     }
 
-    /// A node is gone, with its objects: its keys are free. What it was lent or was to
-    /// give back comes to an end with the call about it.
+    /// A node is gone, with its objects: its keys are free. Loans and returns under way end with
+    /// the calls about them.
     pub(super) fn member_gone(&mut self, node: NodeId) {
         self.names.retain(|_, id| id.home() != Some(node));
         self.away.retain(|_, away| *away != Away::Lent(node));

@@ -1,5 +1,5 @@
-//! Sets of semaphores: operations all of which happen or none, in the order in
-//! which they came, and undone when their process ends.
+//! Sets of semaphores. All operations of a call are done or none, in the order of arrival, and are
+//! undone when their process ends if it asked for that.
 
 use super::table::{self, Body, Keyed, READ, Table, WRITE, new_perm};
 use super::{Answers, Asker, Count, Process};
@@ -12,20 +12,20 @@ use pagemesh_wire::sysv::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// All sets that are at home here.
+/// All sets whose home is this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Sems(Table<Set>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Set {
     values: Vec<i32>,
-    /// Who changed each of them last.
+    /// For each semaphore, the process that changed it last.
     pids: Vec<i32>,
     otime: u64,
     ctime: u64,
-    /// First come, first served.
+    /// Waiting calls, first come first served.
     sleepers: Vec<Sleeper>,
-    /// What is to be added to which when a process ends.
+    /// For each process, what is added to which semaphores when it ends.
     undo: BTreeMap<Process, BTreeMap<u16, i32>>,
 }
 
@@ -37,13 +37,13 @@ struct Sleeper {
     ops: Vec<SemBuf>,
 }
 
-/// What would become of operations now.
+/// What operations would do now.
 enum Trial {
-    /// They happen; these are the values, and what the process has to have undone.
+    /// They succeed, with these values and this undo state of the process.
     Done(Vec<i32>, BTreeMap<u16, i32>),
-    /// The operation of this number has to wait.
+    /// The operation with this index has to wait.
     Blocks(usize),
-    /// They never happen.
+    /// They fail with this error.
     Fails(Errno),
 }
 
@@ -59,7 +59,7 @@ impl Sems {
         self.0.find(key, flags, asker.who, enough)
     }
 
-    /// A set that nobody knows yet.
+    /// Makes a set that is not published.
     pub(super) fn offer(
         &mut self,
         asker: &Asker<'_>,
@@ -114,7 +114,7 @@ impl Sems {
         }
     }
 
-    /// True if the operations happened at once.
+    /// Starts a call. Returns true if its operations were done at once.
     fn begin(&mut self, asker: &Asker<'_>, id: Id, ops: &[SemBuf]) -> Result<bool, Errno> {
         if ops.is_empty() || id.0 < 0 {
             return Err(Errno::EINVAL);
@@ -125,7 +125,7 @@ impl Sems {
         let object = self.0.get_mut(id)?;
         let set = &mut object.body;
         if ops.iter().any(|op| op.flags & SEM_UNDO != 0) {
-            // From now on its end counts as an operation, as for the kernel.
+            // From now on the end of the process counts as an operation, as in the kernel.
             set.undo.entry(asker.process).or_default();
         }
         let size = set.values.len();
@@ -154,7 +154,7 @@ impl Sems {
         }
     }
 
-    /// Something changed: whoever can go on does, in the order of arrival.
+    /// A set has changed: calls that can go on do, in the order of arrival.
     fn wake(&mut self, id: Id, now: u64, answers: &mut Answers) {
         if let Ok(object) = self.0.get_mut(id) {
             object.body.wake(now, answers);
@@ -202,7 +202,7 @@ impl Sems {
         if !(0..=SEMVMX).contains(&value) {
             return Err(Errno::ERANGE);
         }
-        // The kernel looks at the number before it looks at the mode.
+        // The kernel checks the number before the mode.
         let at = self.0.get(id)?.body.place(number)?;
         let set = &mut self.0.permitted(id, asker.who, WRITE)?.body;
         set.values[at] = value;
@@ -276,19 +276,19 @@ impl Sems {
         Ok(())
     }
 
-    /// The highest place, and how many sets and semaphores.
+    /// The highest slot in use, and the number of sets and semaphores.
     pub(super) fn count(&self) -> Count {
         (self.0.highest(), self.0.len(), self.total(), 0)
     }
 
-    /// A sleeper wants to sleep no more.
+    /// A caller has withdrawn its wait.
     pub(super) fn cancel(&mut self, caller: Caller) {
         for object in self.0.iter_mut() {
             object.body.sleepers.retain(|other| other.caller != caller);
         }
     }
 
-    /// A process is gone, with all it did.
+    /// A process has ended: undoes its operations and drops its calls.
     pub(super) fn exit(&mut self, process: Process, pid: i32, now: u64, answers: &mut Answers) {
         for object in self.0.iter_mut() {
             object.body.exit(process, pid, now, answers);
@@ -313,7 +313,7 @@ impl Sems {
     }
 }
 
-/// How many semaphores somebody wants, who may not want so many.
+/// Checks the wanted number of semaphores against the limits.
 pub(super) fn wanted(asker: &Asker<'_>, count: i32) -> Result<u32, Errno> {
     let count = u32::try_from(count).map_err(|_| Errno::EINVAL)?;
     let most = asker.limits.semmsl.min(SEMAPHORES);
@@ -336,7 +336,7 @@ impl Set {
         at.filter(|at| *at < self.values.len()).ok_or(Errno::EINVAL)
     }
 
-    /// What would become of these operations, one after another.
+    /// What these operations, one after another, would do now.
     fn attempt(&self, ops: &[SemBuf], process: Process) -> Trial {
         let mut values = self.values.clone();
         let mut undo = self.undo.get(&process).cloned().unwrap_or_default();
@@ -398,7 +398,7 @@ impl Set {
                     let who = (sleeper.process, sleeper.pid);
                     self.commit(who, &sleeper.ops, (values, undo), now);
                     answers.give(sleeper.caller, Outcome::Number(0));
-                    // Whoever came before may be able to go on now.
+                    // Calls that came before may be able to go on now.
                     if sleeper.ops.iter().any(|op| op.op != 0) {
                         at = 0;
                     }
@@ -407,7 +407,8 @@ impl Set {
         }
     }
 
-    /// How many wait here for a rise, or for zero: each counts where it waits first.
+    /// The number of calls that wait here for a rise, or for zero; a call counts at the first
+    /// operation that blocks it.
     fn waiting(&self, at: usize, zero: bool) -> i32 {
         let here = |sleeper: &&Sleeper| match self.attempt(&sleeper.ops, sleeper.process) {
             Trial::Blocks(which) => {

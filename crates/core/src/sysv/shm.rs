@@ -1,5 +1,4 @@
-//! Shared memory: what there is to know of segments but their pages, which are
-//! like those of all other segments.
+//! Shared memory: all state of segments except their pages, which are like those of other segments.
 
 use super::table::{Body, EXECUTE, Keyed, Object, READ, Table, WRITE, new_perm};
 use super::{Asker, Count, Unused};
@@ -9,7 +8,7 @@ use pagemesh_wire::{ByteLen, CallId, NodeId, NodeSet, PAGE_SIZE, SegmentId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// All segments that are kept here.
+/// All segments whose home is this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Shms {
     table: Table<Shm>,
@@ -28,25 +27,25 @@ struct Shm {
     there: BTreeMap<NodeId, There>,
 }
 
-/// The attachments on one node. Its calls may overtake each other.
+/// The attachments on one node. Calls of the node may overtake each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct There {
-    /// As it said last, attachments on their way to it included.
+    /// The number that the node told last, including attachments under way to it.
     count: u32,
-    /// By this call.
+    /// The call that told it.
     said: CallId,
-    /// Attachments given since, by later calls.
+    /// Later calls that attached.
     given: Vec<CallId>,
 }
 
-/// An attachment that is wanted.
+/// A request to attach.
 pub(super) struct Attaching {
     pub(super) id: Id,
     pub(super) write: bool,
     pub(super) exec: bool,
 }
 
-/// What a node says of its attachments.
+/// News of a node's attachments.
 pub(super) struct Told {
     pub(super) node: NodeId,
     pub(super) call: CallId,
@@ -67,7 +66,7 @@ impl Shms {
         self.table.find(key, flags, asker.who, fits)
     }
 
-    /// A segment that nobody knows yet.
+    /// Makes a segment that is not published.
     pub(super) fn offer(
         &mut self,
         asker: &Asker<'_>,
@@ -105,7 +104,7 @@ impl Shms {
         &mut self.table
     }
 
-    /// What others may ask this node for pages of.
+    /// The description of the segment that holds the pages.
     pub(super) fn info(&self, id: Id) -> Option<SegmentInfo> {
         let object = self.table.get(id).ok()?;
         Some(info(id, object.perm, &object.body))
@@ -130,7 +129,7 @@ impl Shms {
         Ok(info(wish.id, object.perm, shm))
     }
 
-    /// A node says how many attachments it has. Returns the segment if it is gone now.
+    /// A node tells how many attachments it has. Returns the segment if it is removed now.
     pub(super) fn told(&mut self, told: &Told, now: u64) -> Option<Unused> {
         let object = self.table.get_mut(told.id).ok()?;
         let shm = &mut object.body;
@@ -152,7 +151,7 @@ impl Shms {
         self.bury(told.id)
     }
 
-    /// Gone, if it is to go with its last attachment and that is gone.
+    /// Removes a segment that is marked for removal and has no attachment left.
     fn bury(&mut self, id: Id) -> Option<Unused> {
         let object = self.table.get(id).ok()?;
         if object.perm.mode & SHM_DEST == 0 || object.body.attachments() > 0 {
@@ -195,7 +194,8 @@ impl Shms {
         self.table.change(id, asker, change).map(drop)
     }
 
-    /// No get finds it from now on. Returns the segment if it is gone now.
+    /// Marks a segment for removal, so that no get finds it. Returns the segment if it is removed
+    /// now.
     pub(super) fn remove(&mut self, asker: &Asker<'_>, id: Id) -> Result<Option<Unused>, Errno> {
         let object = self.table.owned(id, asker.who)?;
         object.perm.mode |= SHM_DEST;
@@ -203,13 +203,13 @@ impl Shms {
         Ok(self.bury(id))
     }
 
-    /// The highest place, and how many segments and pages.
+    /// The highest slot in use, and the number of segments and pages.
     pub(super) fn count(&self) -> Count {
         let pages = pages(self.table.iter());
         (self.table.highest(), self.table.len(), pages, 0)
     }
 
-    /// A node is gone, with its attachments. Returns the segments that are gone now.
+    /// A node is gone, with its attachments. Returns the segments that are removed now.
     pub(super) fn member_gone(&mut self, node: NodeId) -> Vec<Unused> {
         let mut left = Vec::new();
         for object in self.table.iter_mut() {
@@ -220,7 +220,7 @@ impl Shms {
         left.into_iter().filter_map(|id| self.bury(id)).collect()
     }
 
-    /// All segments, which go with this node when it leaves.
+    /// All segments, which are removed when this node leaves.
     pub(super) fn all(&self) -> Vec<Unused> {
         let kept = self.table.iter().map(|object| &object.body);
         kept.map(Shm::unused).collect()

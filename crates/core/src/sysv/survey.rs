@@ -1,4 +1,4 @@
-//! How much there is in the cluster, which each node knows for itself alone.
+//! Totals of the cluster's objects; each node knows only its own.
 
 use super::Sysv;
 use crate::calls::Then;
@@ -9,11 +9,11 @@ use pagemesh_wire::sysv::{Ask, Outcome, Usage};
 use pagemesh_wire::{ClientId, Ticket};
 use serde::{Deserialize, Serialize};
 
-/// What the nodes have said so far.
+/// The totals of the nodes that have answered so far.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Survey {
     client: ClientId,
-    /// Nodes that have not answered.
+    /// The number of nodes that have not answered.
     open: u32,
     sum: Option<Usage>,
 }
@@ -35,7 +35,7 @@ impl Survey {
 }
 
 impl Sysv {
-    /// Whoever wanted to know does not want to any more.
+    /// Drops a survey whose request was withdrawn.
     pub(super) fn end_survey(&mut self, ticket: Ticket) {
         self.surveys.remove(&ticket);
     }
@@ -46,7 +46,7 @@ impl Sysv {
 }
 
 impl Rooms {
-    /// A process wants to know what there is: every node is asked.
+    /// A process asks for the totals: asks every node.
     pub(super) fn sysv_survey(
         &mut self,
         cx: &mut Cx<'_>,
@@ -66,7 +66,7 @@ impl Rooms {
         }
     }
 
-    /// A node has said what it has, or will not any more: it is gone, or silent.
+    /// A node has told its totals, or never will, because it is gone or silent.
     pub(crate) fn sysv_surveyed(&mut self, cx: &mut Cx<'_>, ticket: Ticket, reply: &Reply) {
         let Some(survey) = self.sysv.surveys.get_mut(&ticket) else {
             return;

@@ -1,4 +1,4 @@
-//! Objects of one family by number, place and key, and who may use them.
+//! Objects of one family by number, slot and key, and who may use them.
 
 use super::Asker;
 use pagemesh_wire::NodeId;
@@ -10,29 +10,29 @@ use pagemesh_wire::sysv::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// To read, as in a mode.
+/// Bits of a mode for reading.
 pub(super) const READ: i32 = 0o444;
-/// To write.
+/// Bits of a mode for writing.
 pub(super) const WRITE: i32 = 0o222;
-/// To execute.
+/// Bits of a mode for execution.
 pub(super) const EXECUTE: i32 = 0o111;
 
-/// All objects of one family that are at home here.
+/// All objects of one family whose home is this node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Table<T> {
     slots: BTreeMap<u16, Object<T>>,
-    /// Made, but nobody knows them before the register of keys has agreed.
+    /// Objects that are made, but not published until the register of keys has agreed.
     offered: BTreeMap<u16, Object<T>>,
     keys: BTreeMap<i32, u16>,
-    /// Objects made so far: their numbers come again late.
+    /// Number of objects made so far; it is part of their numbers, so that numbers are reused late.
     made: u16,
-    /// No place before this one is free.
+    /// No slot before this one is free.
     full: u16,
-    /// The parts of all of them, offered ones included: they count where there is a limit.
+    /// The parts of all objects, including offered ones, which count towards limits.
     parts: u64,
 }
 
-/// One of them.
+/// One object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Object<T> {
     pub(super) id: Id,
@@ -42,9 +42,9 @@ pub(super) struct Object<T> {
 
 /// What objects of all families have.
 pub(super) trait Body {
-    /// When they were changed last, in seconds since 1970.
+    /// When the object was last changed, in seconds since 1970.
     fn ctime(&mut self) -> &mut u64;
-    /// How many parts they have, as long as they are: pages, semaphores.
+    /// The number of the object's parts, which never changes: pages, semaphores.
     fn parts(&self) -> u64;
 }
 
@@ -62,8 +62,8 @@ impl<T> Default for Table<T> {
 }
 
 impl<T: Body> Table<T> {
-    /// The object of this key, if the flags and its mode allow; none if none has it
-    /// here. `fits` says whether it is as large as the caller thinks.
+    /// The object of this key, if the flags and its mode allow; none if no object here has the key.
+    /// `fits` checks that the object is as large as the caller wants.
     pub(super) fn find(
         &self,
         key: i32,
@@ -85,7 +85,7 @@ impl<T: Body> Table<T> {
         Ok(Some(object.id))
     }
 
-    /// A new object, at home here, which nobody knows before it is shown.
+    /// Makes a new object of this home, which is not published until `show`.
     pub(super) fn offer(
         &mut self,
         home: NodeId,
@@ -117,7 +117,7 @@ impl<T: Body> Table<T> {
         object.filter(|object| object.id == id).ok_or(Errno::EINVAL)
     }
 
-    /// The object, for somebody who may use it like that.
+    /// The object, if its mode permits this use.
     pub(super) fn permitted(
         &mut self,
         id: Id,
@@ -129,7 +129,7 @@ impl<T: Body> Table<T> {
         Ok(object)
     }
 
-    /// The object, for its owner.
+    /// The object, if the caller owns it.
     pub(super) fn owned(&mut self, id: Id, who: &Credentials) -> Result<&mut Object<T>, Errno> {
         let object = self.get_mut(id)?;
         let owner = [object.perm.uid, object.perm.cuid].contains(&who.uid);
@@ -140,7 +140,7 @@ impl<T: Body> Table<T> {
         }
     }
 
-    /// The object that somebody wants to look at.
+    /// The object that a caller wants to inspect.
     pub(super) fn pick(&self, pick: Pick, who: &Credentials) -> Result<&Object<T>, Errno> {
         let at = |index: i32| {
             let slot = Id::slot_at(index).ok_or(Errno::EINVAL)?;
@@ -158,7 +158,7 @@ impl<T: Body> Table<T> {
         Ok(object)
     }
 
-    /// Changes what `IPC_SET` may change, for the owner.
+    /// Changes what `IPC_SET` may change, if the caller owns the object.
     pub(super) fn change(
         &mut self,
         id: Id,
@@ -171,13 +171,13 @@ impl<T: Body> Table<T> {
         Ok(object)
     }
 
-    /// Takes the object away, for its owner.
+    /// Removes the object, if the caller owns it.
     pub(super) fn take(&mut self, id: Id, who: &Credentials) -> Result<T, Errno> {
         self.owned(id, who)?;
         Ok(self.remove(id).expect("found just now").body)
     }
 
-    /// No get finds it any more.
+    /// Takes away the object's key, so that no get finds the object.
     pub(super) fn unname(&mut self, id: Id) {
         if let Ok(object) = self.get_mut(id) {
             let key = std::mem::replace(&mut object.perm.key, IPC_PRIVATE);
@@ -194,7 +194,7 @@ impl<T: Body> Table<T> {
         self.release(removed)
     }
 
-    /// Its place is free.
+    /// Frees the slot of a removed object.
     fn release(&mut self, removed: Option<Object<T>>) -> Option<Object<T>> {
         if let Some(object) = &removed {
             self.full = self.full.min(object.id.slot());
@@ -211,7 +211,7 @@ impl<T: Body> Table<T> {
         self.slots.values_mut()
     }
 
-    /// The parts of all objects, with those that are only offered.
+    /// The parts of all objects, including offered ones.
     pub(super) fn parts(&self) -> u64 {
         self.parts
     }
@@ -220,24 +220,24 @@ impl<T: Body> Table<T> {
         self.slots.len() as u32
     }
 
-    /// The largest place that is taken, as `SHM_INFO` tells; -1 if none is.
+    /// The index of the highest slot in use, as `SHM_INFO` tells; -1 if there is none.
     pub(super) fn highest(&self) -> i32 {
         let last = self.slots.last_key_value();
         last.map_or(-1, |(_, object)| object.id.index())
     }
 }
 
-/// A table of any family, as far as keys go.
+/// The keys of a table of any family.
 pub(super) trait Keyed {
     /// Whether an object here has this key.
     fn has(&self, key: i32) -> bool;
     /// The key of an object; `IPC_PRIVATE` if it has none.
     fn key_of(&self, id: Id) -> i32;
-    /// Keys that objects here have and that fall into this bucket, in order.
+    /// The keys of objects here that fall into this bucket, in order.
     fn keys(&self, bucket: Bucket) -> Vec<(i32, Id)>;
-    /// An object that was offered is there from now on.
+    /// Publishes an offered object.
     fn show(&mut self, id: Id);
-    /// An object that was offered is not needed.
+    /// Discards an offered object.
     fn discard(&mut self, id: Id);
 }
 
@@ -273,7 +273,7 @@ impl<T: Body> Keyed for Table<T> {
     }
 }
 
-/// Who makes an object owns it.
+/// The permissions of a new object, which its creator owns.
 pub(super) fn new_perm(key: i32, flags: i32, who: &Credentials) -> Perm {
     Perm {
         key,
@@ -295,8 +295,8 @@ fn change_perm(perm: &mut Perm, change: &Change) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Owner or creator, their groups, everybody else: as the kernel judges. Bits of
-/// any three of `wanted` count.
+/// Checks rights as the kernel does: those of the owner or creator, of their groups, or of all
+/// others. Bits of any of the three groups in `wanted` count.
 pub(super) fn check(perm: &Perm, who: &Credentials, wanted: i32) -> Result<(), Errno> {
     let mut granted = i32::from(perm.mode);
     if who.uid == perm.uid || who.uid == perm.cuid {

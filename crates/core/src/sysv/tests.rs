@@ -1,4 +1,4 @@
-//! What the manual pages promise, asked of one home directly.
+//! The promises of the manual pages, checked directly on one home.
 
 use super::*;
 use pagemesh_wire::sysv::{
@@ -10,7 +10,7 @@ use pagemesh_wire::{CallId, PAGE_SIZE};
 const HOME: NodeId = NodeId::COORDINATOR;
 const NODE: NodeId = NodeId(2);
 
-/// One home, asked by processes of two nodes.
+/// One home, called by processes of two nodes.
 #[derive(Default)]
 struct Bench {
     room: Sysv,
@@ -19,7 +19,7 @@ struct Bench {
     limits: Option<Limits>,
 }
 
-/// A process: node, number, user.
+/// A process: node, client number, user.
 type User = (NodeId, u32, u32);
 const ROOT: User = (NODE, 1, 0);
 
@@ -29,7 +29,7 @@ impl Bench {
         self.wall += 1;
         let (mut node, client, uid) = user;
         if getting::name_of(&op).is_some() {
-            // Only who runs here makes something here.
+            // A node makes an object only for its own processes.
             node = HOME;
         }
         let caller = Caller {
@@ -56,7 +56,7 @@ impl Bench {
         (caller, answers)
     }
 
-    /// The only answer, to the caller itself.
+    /// The outcome for the caller itself, which is answered first.
     fn outcome(&mut self, user: User, op: Op) -> Outcome {
         let (caller, answers) = self.ask(user, op);
         match &answers.replies[..] {
@@ -73,14 +73,14 @@ impl Bench {
         }
     }
 
-    /// A caller that now waits.
+    /// Makes a call that waits, and returns its caller.
     fn sleeper(&mut self, user: User, op: Op) -> Caller {
         let (caller, answers) = self.ask(user, op);
         assert_eq!(answers.replies, [(caller, Reply::Waiting)]);
         caller
     }
 
-    /// Who else is answered when this happens.
+    /// The other callers that are answered by this call.
     fn wakes(&mut self, user: User, op: Op) -> Vec<Caller> {
         let (caller, answers) = self.ask(user, op);
         let others = answers.replies.iter().filter(|(to, _)| *to != caller);
@@ -186,8 +186,8 @@ fn gets_find_make_and_refuse_by_key() {
     assert_ne!(next, id, "numbers come again late");
 }
 
-/// As `ipcs` and `SHM_STAT` walk: each object at one index, also at the first node,
-/// whose private objects are in the table of all others.
+/// Walks as `ipcs` and `SHM_STAT` do: each object has one index, also at the first node, whose
+/// private objects are in one table with all others.
 #[test]
 fn a_walk_by_index_finds_each_object_once() {
     let mut bench = Bench::default();
@@ -267,7 +267,7 @@ fn all_operations_happen_or_none_in_the_order_of_arrival() {
     let second = bench.sleeper(ROOT, semop(id, &[op(0, -1, 0)]));
     assert_eq!(bench.value(id, SemRead::Rising), 2);
     assert_eq!(bench.wakes(ROOT, semop(id, &[op(1, 1, 0)])), []);
-    // Both could go now; the first came first.
+    // Both could go on now; the first to come goes first.
     assert_eq!(bench.wakes(ROOT, semop(id, &[op(0, 1, 0)])), [first]);
     assert_eq!(bench.wakes(ROOT, semop(id, &[op(0, 1, 0)])), [second]);
     assert_eq!(bench.value(id, SemRead::Value), 0);
@@ -307,14 +307,14 @@ fn what_is_to_be_undone_is_undone_at_the_end() {
     let answers = bench.exit(user);
     assert_eq!(answers.replies, [(waiter, Reply::Sysv(Outcome::Number(0)))]);
     assert_eq!(bench.value(id, SemRead::Value), 0);
-    // SETVAL forgets what was to be undone.
+    // SETVAL drops what was to be undone.
     bench
         .number(user, semop(id, &[op(0, 5, SEM_UNDO)]))
         .unwrap();
     bench.number(ROOT, set).unwrap();
     bench.exit(user);
     assert_eq!(bench.value(id, SemRead::Value), 3);
-    // So it is when a node is gone.
+    // The same happens when a node is gone.
     bench
         .number(user, semop(id, &[op(0, -3, SEM_UNDO)]))
         .unwrap();
@@ -458,7 +458,7 @@ fn a_segment_goes_with_its_last_attachment() {
         ),
         Err(Errno::ENOENT)
     );
-    // Linux lets a process attach what is about to go.
+    // Linux lets a process attach a segment that is marked for removal.
     let (again, answers) = bench.ask(ROOT, attach);
     assert!(matches!(answers.replies[..], [(_, Reply::Segment(_))]));
     let mut told = |call: CallId, count| {
@@ -471,7 +471,7 @@ fn a_segment_goes_with_its_last_attachment() {
         };
         bench.room.told(Time(0), from, news).unused.len()
     };
-    // One that was said before the second attachment, and came after it.
+    // News sent before the second attachment, but received after it.
     let between = CallId(caller.call.0 + 1);
     assert!(between < again.call);
     assert_eq!(told(between, 0), 0, "the second attachment is there");

@@ -1,4 +1,4 @@
-//! One lock: what is done about its token and its queue.
+//! One lock: work on its token and its queue.
 
 use super::{Granted, Lock};
 use crate::continuation::Continuation;
@@ -15,15 +15,16 @@ use pagemesh_wire::peer::{
 };
 use pagemesh_wire::{NodeId, SyncKey, Version};
 
-/// A token made anew after its holder died has a version no other can have reached.
+/// Added to the version of a token that is made anew after its holder died, so that no other
+/// version can be as high.
 const REMADE: u64 = 1 << 40;
 
-/// One lock, opened for the length of one input.
+/// The context of work on one lock for one input.
 pub(super) struct Desk<'a, 'b> {
     pub(super) cx: &'a mut Cx<'b>,
     pub(super) key: SyncKey,
     pub(super) lock: &'a mut Lock,
-    /// What the policy of the segment lets ride on its locks, if it does.
+    /// The hooks of the segment's policy for locks, if it has any.
     pub(super) sync: Option<&'a mut dyn SyncHooks>,
 }
 
@@ -32,7 +33,7 @@ impl Desk<'_, '_> {
         Subject::Lock(self.key)
     }
 
-    /// Wishes for the token on behalf of the clients that wait, unless a wish is open.
+    /// Requests the token if clients wait and no request is open.
     pub(super) fn wish(&mut self) {
         if self.lock.waiting.is_empty() || self.lock.own.want().is_some() {
             return;
@@ -90,7 +91,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// A request for the token, with something for the policy of the segment.
+    /// A request for the token, with a payload for the policy of the segment.
     pub(super) fn acquire(&mut self, acquire: &Acquire) {
         if acquire.payload.len() > Acquire::PAYLOAD {
             return self.cx.emit(Event::Malformed {});
@@ -118,8 +119,8 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// Who asks here for a token that a silent node has cannot know that: it asked
-    /// another one.
+    /// Another node asks here for a token that a silent node has. It cannot know of the silence, so
+    /// it is told.
     pub(super) fn disappoint(&mut self, ask: &Ask, forsaken: Option<Forsaken>) {
         let there = self.lock.own.hint;
         let silent = forsaken.is_some_and(|forsaken| forsaken.silent.contains(there));
@@ -179,7 +180,7 @@ impl Desk<'_, '_> {
         acknowledge(self.cx, from, pass);
     }
 
-    /// The token is in our hands: our own wish, if any, is the first served.
+    /// The token is here and not lent: serves this node's own request, if any, before the others.
     pub(super) fn arrived(&mut self) {
         let busy = self.lock.own.busy_mut();
         if let Some(want) = &busy.want {
@@ -190,7 +191,7 @@ impl Desk<'_, '_> {
         self.serve();
     }
 
-    /// Serves whoever waits while the token is in our hands.
+    /// Serves waiting requests while the token is here and not lent.
     fn serve(&mut self) {
         let me = self.cx.me();
         while self.lock.own.hint == me && !self.lock.uninformed {
@@ -243,7 +244,7 @@ impl Desk<'_, '_> {
         });
         self.cx.reply(ticket, Reply::Locked { recovered });
         self.cx.emit(Event::Locked { key });
-        // Those who wait here stand behind the other nodes now.
+        // The clients that still wait here go behind the other nodes in the queue.
         self.wish();
     }
 
@@ -274,7 +275,7 @@ impl Desk<'_, '_> {
         });
     }
 
-    /// A release towards another node: what it must know goes with the token (T13).
+    /// Prepares what the receiving node must know about releases; it travels with the token (T13).
     fn prepare_payload(&mut self, to: NodeId, pass: &Pass) {
         let Some(sync) = &mut self.sync else { return };
         let more = &mut self.lock.own.busy_mut().more;
@@ -345,22 +346,21 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// The token died with its node: the home makes a new one, and whoever gets
-    /// it first is told.
+    /// The token was lost with its node: the home makes a new one, whose first holder is told.
     fn remake(&mut self, last: Version) {
         self.lock.own.regain(self.cx, Version(last.0 + REMADE));
         self.lock.recovered = true;
         self.cx.emit(Event::LockRecovered { key: self.key });
         if let Some(sync) = &mut self.sync {
-            // The last holder of the token cannot be asked what happened.
+            // The last holder of the token cannot be asked what happened before.
             self.lock.uninformed = true;
             sync.acquire_from_all(self.cx, Continuation::Lend(self.key));
         }
         self.serve();
     }
 
-    /// The token is out of reach. If it is because of a node that is only silent, its
-    /// time to come back is counted from our wish.
+    /// The token is out of reach. If its node is only silent, this node's request is refused after
+    /// it has waited long enough for the node to come back.
     pub(super) fn lost(&mut self, lost: &Lost, forsaken: Option<Forsaken>) {
         let want = self.lock.own.want();
         let Some(want) = want.filter(|want| want.waiter.request == lost.request) else {

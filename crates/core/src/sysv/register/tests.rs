@@ -21,7 +21,7 @@ fn word(steps: &Steps) -> Word {
     }
 }
 
-/// A key of the bucket that `key` falls into.
+/// Another key of the bucket that `key` falls into.
 fn neighbour(key: i32) -> i32 {
     let same = |other: &i32| *other != key && Bucket::of(*other) == Bucket::of(key);
     (1..).find(same).expect("buckets are large")
@@ -68,7 +68,7 @@ fn who_has_all_keys_is_lent_everything_and_gives_back_what_others_want() {
     let first = register.ask(caller(TWO, 1), (Family::Sem, key), find(Some(id)));
     assert_eq!(word(&first), Word::Yours);
     assert_eq!(first.lend, [(TWO, Buckets::ALL)]);
-    // Nobody is answered as long as it is not known who decides.
+    // Questions wait while it is not known which node decides.
     let asks = register.ask(caller(THREE, 1), (Family::Sem, wanted), find(None));
     assert_eq!(asks, Steps::default());
     let bucket = Bucket::of(key);
@@ -93,7 +93,7 @@ fn who_has_all_keys_is_lent_everything_and_gives_back_what_others_want() {
     assert_eq!(word(&known), Word::Theirs(id));
     let unknown = register.ask(caller(THREE, 3), (Family::Msg, key), find(None));
     assert_eq!(word(&unknown), Word::Nobodys, "nobody speaks for others");
-    // Two nodes have keys of this bucket: it stays.
+    // Two nodes have keys of this bucket: it is not lent.
     let mine = Id::new(THREE, 0, 2);
     let other = register.ask(caller(THREE, 4), (Family::Sem, wanted), find(Some(mine)));
     assert_eq!((word(&other), other.lend), (Word::Yours, vec![]));
@@ -124,7 +124,7 @@ fn the_keys_of_the_dead_are_free_whatever_was_under_way() {
         register.ask(caller(TWO, 1), name, find(Some(id)));
         register
     };
-    // While it was being lent something, when it had it, and while it gave it back.
+    // The node may go while it is being lent something, when it has it, or while it returns it.
     for far in 0..3 {
         let mut register = lent();
         if far > 0 {
