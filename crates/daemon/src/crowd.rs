@@ -1,56 +1,59 @@
-//! Who else computes on this processor.
+//! Contention: whether other threads compute on this processor.
 //!
-//! A thread that gives way to one that computes gets its next turn when the other stops
-//! or its time slice is over: milliseconds in which nobody is served. Who sleeps instead
-//! is woken within microseconds. But where nobody computes the processor falls asleep
-//! too, and waking it takes longer than a whole exchange with another node. So the
-//! daemon sleeps while others compute and stays awake while they wait. It cannot ask
-//! who runs on this processor; it sees how long giving way took, and can ask whether its
-//! programs have computed at all since they run.
+//! If the daemon yields to a thread that computes, it runs again only when that thread stops or its
+//! time slice is over: for milliseconds it serves no request. If it sleeps instead, it is woken
+//! within microseconds. But if no thread computes, the processor falls asleep too, and waking it
+//! takes longer than a whole exchange with another node. So the daemon sleeps while other threads
+//! compute and stays awake while they wait. It cannot ask which thread runs on this processor; it
+//! measures how long a yield took, and can read how much CPU time its programs have used since they
+//! run.
 
-/// Who gave way for so long gave way to somebody who computes.
+/// A `sched_yield` longer than this (nanoseconds) means that a CPU-bound thread ran here.
 const HELD_UP: u64 = 200_000;
 
-/// What is left to do when a program was woken takes less: then it has taken the processor.
+/// The rest of the work after a program was woken takes less than this (nanoseconds): if it took
+/// longer, the program has taken the processor.
 const PUSHED_ASIDE: u64 = 400_000;
 
-/// Giving way takes longer than this if somebody took it.
+/// A yield longer than this (nanoseconds) means that another thread used it.
 pub(crate) const GIVEN_WAY: u64 = 700;
 
-/// Having seen that programs compute once they run, expects it for so long at first.
+/// First duration of the expectation that programs compute once they run (nanoseconds).
 const EXPECTED: u64 = 100_000_000;
 
-/// And for so long at most, having seen it again and again: a look costs a turn.
+/// Longest duration of that expectation (nanoseconds), after repeated confirmation: checking it
+/// costs a turn of the other thread.
 const LONG_EXPECTED: u64 = 1_600_000_000;
 
-/// Who stops sooner than this did not compute.
+/// A program that stops sooner than this (nanoseconds) did not compute.
 const BRIEF: u64 = 100_000;
 
-/// Programs that stop so soon, so often in a row, are not expected to compute any more: they walk
-/// from page to page.
+/// Brief runs in a row after which programs are not expected to compute any more: they walk from
+/// page to page.
 const AT_ONCE: u32 = 64;
 
-/// Shorter than this tells nothing of who computed meanwhile.
+/// Shortest interval (nanoseconds) over which CPU times are compared.
 const WATCHED: u64 = 200_000;
 
-/// After a look whether programs compute, none for so long.
+/// Nanoseconds from one reading of CPU times to the next.
 const LOOKED: u64 = 1_000_000;
 
-/// That they compute is believed for so long, unless they stop; then it is looked into,
-/// at the price of a turn.
+/// How long programs are believed to compute unless they stop (nanoseconds); then this is checked,
+/// at the cost of a turn.
 const OURS: u64 = 16_000_000;
 
-/// That others do, whom nobody here sees stop, for so long at first.
+/// First duration of the belief that other threads compute, whose stop is not seen here
+/// (nanoseconds).
 const THEIRS: u64 = 2_000_000;
 
-/// And at most so long.
+/// Longest duration of that belief (nanoseconds).
 const AT_MOST: u64 = 64_000_000;
 
-/// Whoever computes here has had a turn after so long: a time slice of the kernel is
-/// not longer, and short turns prove nothing before.
+/// A thread that computes here has had a long turn within this time (nanoseconds): a time slice of
+/// the kernel is not longer. Short turns before that prove nothing.
 const ALONE: u64 = 16_000_000;
 
-/// That somebody computes, until it is looked into, ever more seldom.
+/// The belief that threads compute, valid until a time; each confirmation makes it last longer.
 #[derive(Debug)]
 struct Belief {
     until: u64,
@@ -67,7 +70,7 @@ impl Belief {
         }
     }
 
-    /// That programs will compute once they run.
+    /// No expectation that programs compute once they run.
     const fn unexpected() -> Self {
         Self {
             until: 0,
@@ -82,33 +85,33 @@ impl Belief {
     }
 }
 
-/// Whoever wants this processor.
+/// What is known of the contention for this processor.
 #[derive(Debug)]
 pub(crate) struct Crowd {
-    /// A program runs, and for all that is known on this processor.
+    /// A program runs, as far as is known on this processor.
     out: bool,
-    /// Programs ran when last looked.
+    /// Programs ran at the last look.
     running: bool,
-    /// When that was seen to change.
+    /// When `running` changed last.
     since: u64,
-    /// How often in a row they stopped at once.
+    /// Number of brief runs in a row.
     at_once: u32,
-    /// That programs will compute once they run.
+    /// Expectation that programs compute once they run.
     expected: Belief,
-    /// Until then nobody looks whether they do.
+    /// CPU times are not read again before this time.
     looked: u64,
-    /// Since they run they have been watched from this moment, when they had computed so long.
+    /// When the CPU time of the running programs was first read, and its value then.
     watched: Option<(u64, u64)>,
-    /// That the programs compute.
+    /// Belief that the programs compute.
     ours: Belief,
-    /// That others compute, whom nobody here has woken.
+    /// Belief that other threads compute, which this daemon has not woken.
     theirs: Belief,
-    /// When one of these was done with a long turn.
+    /// When the last long turn of such a thread ended.
     long_turn: u64,
 }
 
 impl Crowd {
-    /// Nobody.
+    /// No contention known.
     pub(crate) const fn new() -> Self {
         Self {
             out: false,
@@ -124,7 +127,7 @@ impl Crowd {
         }
     }
 
-    /// Programs run, or all of them wait.
+    /// Tells whether programs run, or all of them wait.
     pub(crate) fn look(&mut self, running: bool, now: u64) {
         if running == self.running {
             return;
@@ -147,7 +150,7 @@ impl Crowd {
         now < self.expected.until
     }
 
-    /// They ran for so long.
+    /// The programs stopped after `ran` nanoseconds.
     fn stopped(&mut self, ran: u64) {
         self.at_once = if ran < BRIEF { self.at_once + 1 } else { 0 };
         if self.at_once >= AT_ONCE {
@@ -155,7 +158,7 @@ impl Crowd {
         }
     }
 
-    /// Whether it is time to ask how long programs have computed.
+    /// True if the CPU time of the programs should be read now.
     pub(crate) fn wonders(&self, now: u64) -> bool {
         let due = self
             .watched
@@ -163,7 +166,8 @@ impl Crowd {
         self.running && now >= due && self.computes(now)
     }
 
-    /// Until now they have computed for so long: those that do nothing are in nobody's way.
+    /// `computed` is the CPU time of the programs at `now`. If they used little of it, they do not
+    /// contend for the processor.
     pub(crate) fn computed(&mut self, computed: u64, now: u64) {
         let Some((since, before)) = self.watched.take() else {
             self.watched = Some((now, computed));
@@ -176,8 +180,8 @@ impl Crowd {
         }
     }
 
-    /// A program was woken at `woke`, and only now it is this daemon's turn again, which
-    /// has not given way.
+    /// A program was woken at `woke`, and the daemon, which has not yielded, runs again only at
+    /// `now`.
     pub(crate) fn woke(&mut self, woke: u64, now: u64) {
         let away = now.saturating_sub(woke);
         if away > PUSHED_ASIDE {
@@ -186,7 +190,7 @@ impl Crowd {
         }
     }
 
-    /// Giving way took `away`.
+    /// The daemon yielded the processor for `away` nanoseconds.
     pub(crate) fn gave_way(&mut self, away: u64, now: u64) {
         let long = away > HELD_UP;
         match (self.out, long) {
@@ -198,7 +202,8 @@ impl Crowd {
             }
             (true, false) => {
                 self.ours = Belief::none(OURS);
-                // If nobody took it they run elsewhere; who took it may have stopped at a page.
+                // If the yield was not used, the programs run elsewhere; else one may have stopped
+                // at a page.
                 self.out = away > GIVEN_WAY;
                 if !self.out {
                     self.expected = Belief::unexpected();
@@ -212,7 +217,7 @@ impl Crowd {
     fn long_turn(&mut self, began: u64, now: u64) {
         let last = self.long_turn.max(self.theirs.until);
         if began > last + ALONE {
-            // Once is chance.
+            // A single long turn may be chance.
             self.theirs = Belief::none(THEIRS);
         } else {
             self.theirs.confirm(now);
@@ -220,7 +225,7 @@ impl Crowd {
         self.long_turn = now;
     }
 
-    /// Whether somebody is believed to compute now.
+    /// True if threads are believed to compute now.
     pub(crate) fn computes(&self, now: u64) -> bool {
         now < self.ours.until.max(self.theirs.until)
     }

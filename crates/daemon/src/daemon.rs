@@ -39,32 +39,32 @@ struct Daemon {
     signals: Signals,
     waiter: Waiter,
     ready: Vec<Ready>,
-    /// What came last.
+    /// Memory of the datagrams received last.
     letterbox: Letterbox,
     packet: Box<[u8]>,
     rounds: Rounds,
-    /// Told to end; by then at the latest.
+    /// When the daemon ends at the latest (monotonic nanoseconds); set by a signal to end.
     ending: Option<u64>,
     admitted: bool,
-    /// Said that the daemon to join does not answer.
+    /// The log already says that the daemon to join does not answer.
     complained: bool,
-    /// How long to ask for admission; zero: for ever.
+    /// How long to request admission; zero means without limit.
     join_timeout: Duration,
     _latency: Option<LatencyHold>,
     launch: Option<launch::Listening>,
-    /// Of the view of members whose revoked ones were cut off.
+    /// Epoch of the last member view whose revoked members were disconnected.
     epoch: u64,
     keeping: Option<Keeping>,
     socket: PathBuf,
 }
 
-/// Longest time to leave the cluster in order.
+/// Time limit for leaving the cluster after a signal to end.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Datagrams handled before others get their turn.
+/// Datagrams received in a row before other descriptors are served.
 const DATAGRAMS: usize = 64;
 
-/// Packets of one process handled before others get their turn.
+/// Request packets of one process handled in a row before others are served.
 const PACKETS: usize = 16;
 
 /// Socket buffers smaller than this lose datagrams when all nodes talk at once.
@@ -78,7 +78,7 @@ pub fn run(options: Options) -> Result<()> {
     run_announced(options, || Ok(()))
 }
 
-/// As [`run`]; when the daemon's socket is its own, and not before, `started` is called.
+/// As [`run`]; calls `started` once this daemon listens on its socket.
 ///
 /// # Errors
 /// As [`run`], and those of `started`.
@@ -127,7 +127,7 @@ impl Daemon {
 
     fn sleep(&mut self, now: u64, programs: Programs) -> Result<()> {
         self.be_told()?;
-        // Who was answered has asked again already, if it took this processor.
+        // A program that got its reply and ran on this processor may have sent its next request.
         if self.rounds.expected < EXPECTED && self.hatches(false)? {
             self.rounds.expected += 1;
             return Ok(());
@@ -152,7 +152,7 @@ impl Daemon {
         self.poll(due.map(|due| due.saturating_sub(now)))
     }
 
-    /// Who computes should not keep this daemon waiting when it is woken.
+    /// Programs that compute must not delay this daemon when it is woken.
     fn mind_who_computes(&mut self, now: u64) {
         self.driver.hands.rank.go_first();
         if self.waiter.wonders(now)
@@ -165,12 +165,12 @@ impl Daemon {
     fn poll(&mut self, timeout: Option<u64>) -> Result<()> {
         let mut ready = std::mem::take(&mut self.ready);
         self.driver.hands.poll.wait(timeout, &mut ready)?;
-        // Nobody needs to knock until this daemon sleeps again.
+        // From here until the daemon sleeps again, programs need not wake it for a request slot.
         self.driver.hands.sessions.hatches.look();
         if ready.is_empty() {
             self.driver.hands.acknowledge();
         }
-        // Who is gone was gone before others asked what they ask now.
+        // Handle hangups first: those processes ended before the others sent their requests.
         ready.sort_by_key(|event| !event.broken);
         for event in ready.drain(..) {
             self.dispatch(event)?;
@@ -183,7 +183,7 @@ impl Daemon {
         match Token::decode(event.token) {
             Some(Token::Network) => {
                 for _ in 0..DATAGRAMS {
-                    // What else has come is told of again.
+                    // The poll reports the remaining datagrams again.
                     let asked = |sessions: &Sessions| sessions.hatches.asker().is_some();
                     if !self.receive()? || asked(&self.driver.hands.sessions) {
                         break;
@@ -207,7 +207,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Handles one datagram, and those that came with it; false if there was none.
+    /// Handles one datagram and those received with it in one system call; false if there was none.
     fn receive(&mut self) -> Result<bool> {
         let mut any = self.receive_one()?;
         while self.driver.hands.network.has_more() {
@@ -234,7 +234,7 @@ impl Daemon {
         }
     }
 
-    /// Handles a datagram: by itself, or in one turn with those it came together with.
+    /// Handles a datagram: alone, or in one turn with those received with it.
     fn handle(&mut self, whose: (SocketAddr, PublicKey), at: Range<usize>, more: bool) {
         let heard = self.driver.heard();
         let alone = heard == 0 && !more;
@@ -245,7 +245,7 @@ impl Daemon {
             let bytes = self.letterbox.take(at);
             return self.driver.datagram(now, whose, bytes);
         }
-        // What came together came at one time.
+        // All datagrams of one turn have the same time.
         if heard == 0 {
             let now = clock::monotonic();
             self.came(now);
@@ -258,14 +258,14 @@ impl Daemon {
         }
     }
 
-    /// Does what is to be done about all that came together.
+    /// Carries out the effects of the datagrams of this turn.
     fn act(&mut self) {
         if self.driver.heard() > 0 {
             self.driver.act(&self.letterbox);
         }
     }
 
-    /// Something came, as early as `now`.
+    /// Records activity at `now`.
     fn came(&mut self, now: u64) {
         self.rounds.busy = true;
         self.waiter.active(now);
@@ -285,13 +285,13 @@ impl Daemon {
             }
             Visit::Failed(error) => {
                 tracing::warn!(%error, "a process could not connect");
-                // It would be reported again at once, for ever.
+                // The poll would report this error again and again.
                 let _ = self.driver.hands.poll.remove(&self.door);
             }
         }
     }
 
-    /// Lets processes in again that could not be let in for a while.
+    /// Accepts connections again after a pause for lack of descriptors.
     fn open_door(&mut self, now: u64) -> Result<()> {
         if self.door.shut_until().is_some_and(|until| until <= now) {
             self.door.reopen();
@@ -310,8 +310,8 @@ impl Daemon {
         }
     }
 
-    /// Handles what a process has put into its hatch, if anybody has. What is not for a lock has to
-    /// wait until those were heard who are gone, if there are others.
+    /// Handles one request from a request slot, if there is any. With several processes, a request
+    /// other than for a lock is handled only after the hangups of processes that ended before it.
     fn hatches(&mut self, ends_are_heard: bool) -> Result<bool> {
         let Some(client) = self.driver.hands.sessions.hatches.asker() else {
             return Ok(false);
@@ -331,8 +331,8 @@ impl Daemon {
         length.is_some_and(|length| awake::wants_a_lock(&self.packet[..length]))
     }
 
-    /// Handles what lies in the hatch of a process, and then takes it out: so it is not lost should
-    /// we end in between.
+    /// Handles the request in a process's slot and removes it only then: the successor finds it if
+    /// this daemon ends in between.
     fn take_from_hatch(&mut self, client: ClientId) {
         let hatches = &self.driver.hands.sessions.hatches;
         if let Some(length) = hatches.request(client, &mut self.packet) {
@@ -342,15 +342,16 @@ impl Daemon {
         }
     }
 
-    /// Handles what a process has asked, up to what is not `wanted`; whether it has asked anything.
+    /// Handles requests of a process up to the first that is not `wanted`. Returns whether there
+    /// was one.
     fn requests(&mut self, client: ClientId, wanted: fn(&[u8]) -> bool) -> bool {
         let mut any = false;
         for _ in 0..PACKETS {
             let Some(session) = self.driver.hands.sessions.get(client) else {
                 return any;
             };
-            // It is taken out when it was handled, so that no request is lost
-            // should we end in between.
+            // The packet is removed after it was handled, so that no request is lost if this daemon
+            // ends in between.
             match session.socket.peek_now(&mut self.packet) {
                 Ok(Some(packet)) => {
                     let bytes = &self.packet[..packet.len];
@@ -358,7 +359,7 @@ impl Daemon {
                         return any;
                     }
                     if self.driver.hands.sessions.hatches.has_asked(client) {
-                        // That was asked before.
+                        // The request in the slot is older than this packet.
                         self.take_from_hatch(client);
                         any = true;
                         continue;
@@ -417,7 +418,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Whoever goes on needs the socket and everything kept; nobody else does.
+    /// A successor needs the socket and the keeper; without a successor both end here.
     fn end(self) {
         let Self {
             mut driver, door, ..

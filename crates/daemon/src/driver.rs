@@ -1,4 +1,4 @@
-//! Node and hands together: what happened goes in, what is to be done gets done.
+//! Connects the node to the effect executor: inputs go in, effects are carried out.
 
 mod admission;
 mod faults;
@@ -23,53 +23,53 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-/// A node that acts.
+/// The node with its effect executor.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    /// Decides.
+    /// The state machine that decides.
     pub(crate) node: Node,
-    /// Act.
+    /// Carries out the effects.
     pub(crate) hands: Hands,
-    /// Who this is, for those who ask.
+    /// Description of this daemon for `About` replies.
     pub(crate) about: About,
     effects: Effects,
     deadline: Option<Time>,
-    /// Deadlines come no earlier.
+    /// No deadline fires before this time (monotonic nanoseconds).
     patience: u64,
-    /// Deadlines come at ticks only, in an experiment.
+    /// In an experiment: deadlines fire at ticks only.
     ticks: Option<Ticks>,
     faults: FaultBuffer,
-    /// Where the threads stopped whose faults were read together.
+    /// Pages and accesses of the faults that were read together.
     stopped: Vec<(PageIndex, Access)>,
-    /// Datagrams of a turn that the node has heard, and since when.
+    /// Datagrams of this turn that the node has handled, and when the turn began.
     heard: Vec<Heard>,
     began: Time,
 }
 
-/// What the daemon says of itself.
+/// Description of this daemon.
 #[derive(Debug)]
 pub(crate) struct About {
-    /// Its name.
+    /// Name of the node.
     pub(crate) name: String,
-    /// Where it listens.
+    /// Address where it listens.
     pub(crate) address: SocketAddr,
-    /// When it started, in nanoseconds.
+    /// Start time in nanoseconds.
     pub(crate) started: u64,
-    /// `/dev/userfaultfd`, to lend to processes that may not open it.
+    /// `/dev/userfaultfd`, lent to processes that may not open it.
     pub(crate) device: Option<OwnedFd>,
-    /// The daemon it joins, if it does not found a cluster.
+    /// The daemon to join; `None` in the daemon that founds the cluster.
     pub(crate) join: Option<SocketAddr>,
-    /// What is wrong on this host, each with its cure.
+    /// Problems of this host, each with its cure.
     pub(crate) problems: Vec<String>,
 }
 
-/// A pause after which others might seem to have been silent.
+/// Nanoseconds of this daemon's absence after which it must not judge the silence of others.
 const LONG_PAUSE: u64 = 1_000_000_000;
 
-/// In this time every member gives two signs of life.
+/// Nanoseconds within which every member sends two signs of life.
 const HEARING: u64 = 1_200_000_000;
 
-/// Effects after which nothing more is heard before they are carried out.
+/// Effects of one turn after which they are carried out before more datagrams are handled.
 const ENOUGH: usize = 4096;
 
 fn time_of(ticks: Option<Ticks>, now: Time) -> Time {
@@ -84,7 +84,7 @@ impl Driver {
         driver
     }
 
-    /// A node that was started before.
+    /// Wraps a node that was started before.
     pub(crate) fn with(node: Node, hands: Hands, about: About) -> Self {
         let mut driver = Self {
             node,
@@ -103,22 +103,22 @@ impl Driver {
         driver
     }
 
-    /// Something happened.
+    /// Gives the node an input that happens now.
     pub(crate) fn feed(&mut self, input: Input<'_>) {
         self.feed_at(Time(clock::monotonic()), input, Payloads::NONE);
     }
 
-    /// From now on deadlines come at ticks only.
+    /// From now on deadlines fire at ticks only.
     pub(crate) fn tick(&mut self, ticks: Ticks) {
         self.ticks = Some(ticks);
     }
 
-    /// What time it is for the node.
+    /// The node's time at `now`.
     fn time(&self, now: Time) -> Time {
         time_of(self.ticks, now)
     }
 
-    /// Something happened just now, when the clock was read.
+    /// Gives the node an input that happened at `now`.
     fn feed_at(&mut self, now: Time, input: Input<'_>, payloads: Payloads<'_>) {
         let now = self.time(now);
         self.hands.recorder.input(now, &input);
@@ -127,7 +127,7 @@ impl Driver {
         self.follow_up();
     }
 
-    /// Handles what is in line.
+    /// Handles the queued inputs.
     fn follow_up(&mut self) {
         let ticks = self.ticks;
         let time = || time_of(ticks, Time(clock::monotonic()));
@@ -151,13 +151,13 @@ impl Driver {
         self.hands.carry_out(now.0, &mut self.effects, payloads);
     }
 
-    /// Datagrams came together at this time: they are going to be heard.
+    /// Begins a turn of datagrams that were received together at `now`.
     pub(crate) fn begin_to_hear(&mut self, now: u64) {
         self.began = self.time(Time(now));
     }
 
-    /// One of the datagrams that came together: the node hears it. Nothing is carried
-    /// out before [`Driver::act`]. False if that is to come next.
+    /// The node handles one datagram of the turn; its effects wait for [`Driver::act`]. False if
+    /// that must come next.
     pub(crate) fn hear(&mut self, (source, key): (SocketAddr, PublicKey), bytes: &[u8]) -> bool {
         let now = self.began;
         let input = Input::Datagram { source, key, bytes };
@@ -167,7 +167,7 @@ impl Driver {
         } else {
             self.hands.recorder.join(now, &input);
         }
-        // All of a turn come from one node.
+        // All datagrams of a turn come from one node.
         self.hands.sharing.comes_from(bytes);
         let before = self.effects.as_slice().len();
         self.node.handle(now, input, &mut self.effects);
@@ -180,12 +180,12 @@ impl Driver {
         room && effects[before..].iter().all(Effect::may_wait)
     }
 
-    /// How many datagrams the node has heard whose effects are not carried out yet.
+    /// Number of datagrams whose effects are not carried out yet.
     pub(crate) fn heard(&self) -> usize {
         self.heard.len()
     }
 
-    /// Carries out what is to be done about all that was heard.
+    /// Carries out the effects of all datagrams of the turn.
     pub(crate) fn act(&mut self, letterbox: &Letterbox) {
         let mut heard = std::mem::take(&mut self.heard);
         self.hands.network.answers_together(true);
@@ -196,8 +196,8 @@ impl Driver {
         self.follow_up();
     }
 
-    /// Does what a daemon that ended left to do: the effects of its last input
-    /// behind the first `done`, and what was in line.
+    /// Completes what the previous daemon left: the effects of its last input except the first
+    /// `done`, and the queued inputs.
     pub(crate) fn redo(
         &mut self,
         mut effects: Effects,
@@ -211,7 +211,7 @@ impl Driver {
         self.follow_up();
     }
 
-    /// A datagram came, just now.
+    /// Handles a datagram received at `now`.
     pub(crate) fn datagram(
         &mut self,
         now: u64,
@@ -227,12 +227,12 @@ impl Driver {
         self.feed_at(Time(now), input, Payloads::One(payload));
     }
 
-    /// Whether a thread got a page in handling what came last.
+    /// True if the last input gave a page to a thread.
     pub(crate) fn has_woken(&self) -> bool {
         self.hands.faults.woken
     }
 
-    /// Does what time demands; what a bad network held back goes out.
+    /// Handles a deadline that has passed, and sends datagrams that the impairments held back.
     pub(crate) fn due(&mut self, now: u64) {
         if self.next_deadline().is_some_and(|deadline| deadline <= now) {
             self.feed(Input::Deadline);
@@ -246,11 +246,11 @@ impl Driver {
         Some(self.ticks.map_or(deadline, |ticks| ticks.due(deadline)))
     }
 
-    /// After a long pause since `last`, in which this node could not hear anybody:
-    /// lets all others give a sign of life before it judges them.
+    /// After a long pause since `last`, in which this node received nothing: waits for signs of
+    /// life before the node may judge the silence of others.
     pub(crate) fn listen_first(&mut self, last: Time) {
         let now = clock::monotonic();
-        // Of a node that was handed over it is not known: there was no pause.
+        // After a handover `last` is not known: there was no pause.
         if last > Time::ZERO && now.saturating_sub(last.0) > LONG_PAUSE {
             self.patience = now + HEARING;
         }
@@ -264,7 +264,7 @@ impl Driver {
             .min()
     }
 
-    /// Asks the core to hand over everything and leave the cluster.
+    /// Asks the node to hand over everything and leave the cluster.
     pub(crate) fn leave(&mut self) {
         let ticket = self.hands.tickets.issue(Pending {
             client: None,
@@ -278,7 +278,7 @@ impl Driver {
         });
     }
 
-    /// The token under which a mapping's faults are polled.
+    /// Polls the faults of a mapping.
     pub(crate) fn poll_mapping(&self, id: MappingId) -> io::Result<()> {
         let mapping = self.hands.pages.mappings.get(id);
         mapping.map_or(Ok(()), |mapping| {
@@ -288,7 +288,7 @@ impl Driver {
         })
     }
 
-    /// Pages known here, over all segments.
+    /// Number of pages known here, over all segments.
     pub(crate) fn pages_known(&self) -> u64 {
         let segments = self.node.segments();
         segments

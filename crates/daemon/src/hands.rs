@@ -1,4 +1,4 @@
-//! The hands of the node: carry out its effects, in order and completely.
+//! Executes the node's effects, in order and completely.
 
 use crate::keeper::{Kept, Tag};
 use crate::network::Network;
@@ -31,58 +31,58 @@ mod fault_tracker;
 use event_log::EventLog;
 use fault_tracker::FaultTracker;
 
-/// Everything the effects of a node act upon.
+/// Everything that effects act upon.
 #[derive(Debug)]
 pub(crate) struct Hands {
-    /// What is waited for.
+    /// The poll set.
     pub(crate) poll: Poll,
-    /// Other daemons.
+    /// The network to other daemons.
     pub(crate) network: Network,
     /// Frames, mappings and the stash.
     pub(crate) pages: Pages,
     /// Faults being served, and the threads that wait for them.
     pub(crate) faults: FaultTracker,
-    /// Local processes.
+    /// Connected processes of this host.
     pub(crate) sessions: Sessions,
-    /// Their requests that wait for the core.
+    /// Their requests that the node has not answered yet.
     pub(crate) tickets: Tickets,
     /// Counters.
     pub(crate) tally: Tally,
-    /// What is said about what happened.
+    /// Events on their way into counters, stamps and the log.
     pub(crate) events: EventLog,
-    /// Who writes what, where somebody wants to know.
+    /// Writers of watched pages.
     pub(crate) sharing: Sharing,
     /// Races found.
     pub(crate) races: Races,
-    /// Keeps things for the next daemon.
+    /// Keeps memory and descriptors for the successor.
     pub(crate) keeper: Kept,
-    /// What the node is told, and how far its effects are carried out.
+    /// Journal of the inputs, and how far their effects are carried out.
     pub(crate) recorder: Recorder,
-    /// How this daemon follows others, and ends.
+    /// Start and end of this daemon among its predecessors and successors.
     pub(crate) life: Life,
-    /// Whether this daemon or who it wakes goes first.
+    /// Scheduling of this daemon against the threads that it wakes.
     pub(crate) rank: Rank,
-    /// What others are told when there is time.
+    /// Receipts that are sent when there is time.
     pub(crate) receipts: Receipts,
-    /// What a user may have.
+    /// Limits of each user.
     pub(crate) quota: Quota,
-    /// What users have had of the log.
+    /// Log lines that each user has caused.
     pub(crate) log: LogLines,
 }
 
-/// How a daemon follows others, and ends.
+/// Start and end of this daemon among its predecessors and successors.
 #[derive(Debug, Default)]
 pub(crate) struct Life {
-    /// This node has left its cluster, or cannot: the daemon may end.
+    /// The node has left its cluster, or cannot: the daemon may end.
     pub(crate) left: bool,
-    /// How often a daemon has gone on in the place of another.
+    /// Number of daemons before this one that this node has had.
     pub(crate) takeovers: u32,
-    /// Another daemon is to go on in the place of this one.
+    /// A successor goes on in the place of this daemon.
     pub(crate) handed_over: bool,
 }
 
 impl Hands {
-    /// Hands that have done nothing yet.
+    /// An executor without effects so far.
     pub(crate) fn new(poll: Poll, network: Network, pages: Pages, recorder: Recorder) -> Self {
         Self {
             poll,
@@ -105,7 +105,7 @@ impl Hands {
         }
     }
 
-    /// An input for after the effects.
+    /// Queues an input for after the effects.
     pub(crate) fn follow(&mut self, input: Input<'static>) {
         self.recorder.follow(input);
     }
@@ -135,7 +135,7 @@ impl Hands {
         }
     }
 
-    /// Writes down what is over.
+    /// Writes events and served faults into counters and the log.
     pub(crate) fn write_down(&mut self) {
         self.events.write(&mut self.tally, self.life.left);
         self.faults.write_down(&mut self.tally);
@@ -147,7 +147,7 @@ impl Hands {
         self.taken_away(at);
     }
 
-    /// A page is gone from here.
+    /// The page has left this node.
     fn taken_away(&mut self, at: At) {
         self.faults.taken_away(at, self.pages.ids_of(at.0));
     }
@@ -158,7 +158,7 @@ impl Hands {
         if self.pages.poison(mapping, at) {
             return;
         }
-        // Kernels before 6.6 cannot make one page fail; a hang would be worse.
+        // Kernels before 6.6 cannot poison a page: kill the process, because a hang would be worse.
         let client = self
             .pages
             .mappings
@@ -179,7 +179,7 @@ impl Hands {
         self.keeper.drop(Tag::Locks(segment));
     }
 
-    /// The slot of a lock of a segment that is open here.
+    /// Slot of a lock of a segment that is open here.
     pub(crate) fn slot(&mut self, key: SyncKey, uid: u32) -> Option<u32> {
         let segment = self.pages.segments.get_mut(key.segment)?;
         let known = segment.locks.known(key.number);
@@ -191,7 +191,7 @@ impl Hands {
         Some(slot)
     }
 
-    /// The token of a lock is not lent any more.
+    /// Ends the lending of a lock's token.
     pub(crate) fn take_back(&mut self, key: SyncKey) {
         if let Some(segment) = self.pages.segments.get(key.segment) {
             segment.locks.take_back(key.number);
@@ -220,16 +220,15 @@ impl Hands {
         let reclaimed = segment.map_or(Reclaimed::Broken, |segment| {
             segment.locks.reclaim(key.number)
         });
-        // Back already, which the daemon before could not say any more.
+        // The previous daemon took it back, but ended before it could tell the node.
         match reclaimed {
             Reclaimed::Broken if self.pages.again => Reclaimed::Back,
             other => other,
         }
     }
 
-    /// Now that nothing more urgent is to be done: writes down what is over, makes room for
-    /// what comes if nothing is likely to come soon, and looks how often the threads that
-    /// wait for other nodes have run.
+    /// Does deferred work: writes down events and faults, allocates memory ahead if nothing is
+    /// likely to come soon, and samples how often the threads that wait for other nodes have run.
     pub(crate) fn catch_up(&mut self, is_quiet: bool) {
         self.write_down();
         self.recorder.look_ahead();
@@ -239,15 +238,15 @@ impl Hands {
         self.faults.look();
     }
 
-    /// While a page is on its way that a thread waits for: its frame gets its memory, so that it is
-    /// placed sooner when it has come.
+    /// Allocates the frame of a page that is under way and that a thread waits for: the page is
+    /// placed sooner when it comes.
     pub(crate) fn prepare(&mut self) {
         if let Some((mapping, page)) = self.faults.open.wants_memory() {
             self.pages.prepare(mapping, page);
         }
     }
 
-    /// A process or mapping is gone.
+    /// Removes a mapping that ended, or whose process did.
     pub(crate) fn unmap(&mut self, id: MappingId) -> bool {
         let Some(mapping) = self.pages.unmap(id) else {
             return false;
@@ -257,7 +256,7 @@ impl Hands {
         true
     }
 
-    /// Something else is to be done: receipts wait, if they have not for too long.
+    /// Sends the receipts if they have waited long enough.
     pub(crate) fn acknowledge_if_due(&mut self) {
         if self.receipts.are_due() {
             self.acknowledge();

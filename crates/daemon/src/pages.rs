@@ -1,10 +1,9 @@
-//! Pages in and out of frames and mappings: the recipes that lose no store.
+//! Puts pages into frames and mappings and takes them out without losing a store.
 //!
-//! Contents belong to frames, rights to mappings. Placing writes the frame and
-//! the mapping in one call where it can; revoking first stops stores, then
-//! copies, then empties the frame, then wakes. A failed call wakes nobody, so
-//! every error is followed by a wake; the thread then tries again and its fault
-//! comes anew.
+//! Contents belong to frames, rights to mappings. Placing writes the frame and the mapping in one
+//! call where possible; revoking first stops stores, then copies, then empties the frame, then
+//! wakes. A failed call wakes no thread, so every error is followed by a wake; the thread repeats
+//! its access and faults again.
 
 use crate::mapping::{Mapping, Mappings};
 use crate::payload::Payload;
@@ -30,36 +29,37 @@ pub(crate) struct Pages {
     pub(crate) mappings: Mappings,
     /// Contents that left their frames.
     pub(crate) stash: Stash,
-    /// Twins, and what changed since.
+    /// Twins and diffs.
     pub(crate) changes: Changes,
-    /// Contents that wait for memory.
+    /// Unplaced contents: frames for which there is no memory.
     pub(crate) waiting: WaitingRoom,
-    /// What is done may have been done already, by the daemon before this one,
-    /// and programs may have gone on since.
+    /// After a takeover: an effect may have been carried out by the previous daemon already, and
+    /// programs may have gone on since.
     pub(crate) again: bool,
-    /// Stores are not stopped, for the control of a test.
+    /// Protection is switched off, for the control run of a test.
     pub(crate) unprotected: bool,
-    /// The frame that got its memory last, and has no contents yet unless they came some other way.
+    /// The frame that was allocated last ahead of its contents. It has none yet, unless they came
+    /// for another thread.
     prepared: Option<At>,
 }
 
-/// What is to be put into a frame.
+/// New contents of a frame.
 #[derive(Debug)]
 pub(crate) enum Fresh {
-    /// Contents of somewhere.
+    /// Contents from this source.
     From(Source),
-    /// Contents with diffs applied.
+    /// Contents after diffs were applied.
     Merged(Box<PageBytes>),
 }
 
 const ZEROS: &PageBytes = &[0; PAGE];
 const LENGTH: u64 = PAGE as u64;
 
-/// Tries of a call the kernel wants repeated.
+/// Attempts of a call that the kernel wants repeated.
 const TRIES: usize = 100;
 
 impl Pages {
-    /// No pages but what rests elsewhere.
+    /// Without pages, except those in the stash and the diff store.
     pub(crate) fn new(stash: Stash, changes: Changes) -> Self {
         Self {
             segments: Segments::default(),
@@ -73,7 +73,7 @@ impl Pages {
         }
     }
 
-    /// Appends contents to a datagram; false if the core names what is not there.
+    /// Appends contents to a datagram; false if they are not there.
     pub(crate) fn append(
         &self,
         at: At,
@@ -101,7 +101,7 @@ impl Pages {
         segment.append(at.1, datagram).is_ok()
     }
 
-    /// Puts contents into a frame, over whatever is there.
+    /// Writes contents into a frame, over what is there.
     pub(crate) fn fill(&mut self, at: At, fresh: &Fresh, payload: Payload<'_>) {
         if matches!(fresh, Fresh::From(Source::Frame)) {
             return;
@@ -116,12 +116,12 @@ impl Pages {
         put((&mut self.segments, &mut self.waiting), at, bytes);
     }
 
-    /// Puts these bytes into a frame, over whatever is there.
+    /// Writes these bytes into a frame, over what is there.
     pub(crate) fn put(&mut self, at: At, bytes: &PageBytes) {
         put((&mut self.segments, &mut self.waiting), at, bytes);
     }
 
-    /// Contents that need not be read from a frame.
+    /// Contents from a source other than a frame.
     pub(crate) fn contents<'a>(
         &'a self,
         at: At,
@@ -131,7 +131,7 @@ impl Pages {
         known((&self.stash, &self.changes), at, source, payload)
     }
 
-    /// Puts contents into a frame and lets one mapping have them.
+    /// Writes contents into a frame and gives one mapping the page.
     pub(crate) fn place(
         &mut self,
         id: MappingId,
@@ -149,12 +149,11 @@ impl Pages {
         if let (Some((mapping, address)), Some(bytes), None) = (target, bytes, prepared) {
             match mapping.uffd.copy(address, bytes, write) {
                 Outcome::Done => return tally.add(Count::PagesPlaced, 1),
-                // Done already, or stored to since.
+                // The previous daemon placed it, and the program may have stored to it since.
                 Outcome::AlreadyThere if self.again => {}
-                // Some process put a page there. What the core says is in the
-                // frame must be in the frame.
+                // A process put a page there. The frame must have the contents that the core names.
                 Outcome::AlreadyThere if self.has(at) => tally.add(Count::FramesOverwritten, 1),
-                // The mapping is gone; the frame is not.
+                // The mapping is gone; the frame still needs the contents.
                 _ => {}
             }
         }
@@ -162,8 +161,8 @@ impl Pages {
         self.map(id, at, rights, None, tally);
     }
 
-    /// Lets one mapping have the page in the frame. `found` is what the kernel
-    /// found when the thread stopped: with luck it spares a call.
+    /// Gives one mapping the page in the frame. `found` is the kind of the thread's fault: it may
+    /// spare a system call.
     pub(crate) fn map(
         &mut self,
         id: MappingId,
@@ -181,7 +180,7 @@ impl Pages {
                 return;
             };
             if write && mapping.write && found == Some(FaultKind::WriteProtect) {
-                // Present and protected. Should it be gone, the fault comes anew.
+                // The page is present and protected. If it is gone by now, the thread faults again.
                 mapping.uffd.unprotect(address, LENGTH);
                 return;
             }
@@ -201,8 +200,8 @@ impl Pages {
         self.wake(id, at.1);
     }
 
-    /// The frame is empty where it should not be: there was no memory for it,
-    /// or a process that may write punched a hole, which means zeros.
+    /// Refills a frame that is unexpectedly empty: there was no memory for it, or a process with
+    /// write access punched a hole, which means zeros.
     fn restore(&mut self, at: At, tally: &mut Tally) {
         let Some(bytes) = self.waiting.leave(at) else {
             tally.add(Count::FramesPunched, 1);
@@ -236,7 +235,7 @@ impl Pages {
                 }
             }
             match outcome {
-                // A process that exits or unmapped the page stores nothing there.
+                // A process that exits or unmapped the page cannot store to it any more.
                 Outcome::Done | Outcome::Gone | Outcome::Unregistered => {}
                 other => {
                     tally.add(Count::PlacingFailed, 1);
@@ -246,8 +245,7 @@ impl Pages {
         }
     }
 
-    /// Takes a page away from all mappings, its contents into the stash if
-    /// they are to be kept.
+    /// Takes a page away from all mappings; `keep` puts its contents into the stash.
     pub(crate) fn evict(&mut self, at: At, keep: bool, tally: &mut Tally) {
         if keep {
             self.protect(at, tally);
@@ -262,7 +260,7 @@ impl Pages {
             }
             return;
         };
-        // Emptied already: the stash has the contents, the frame only zeros.
+        // The previous daemon did this: the stash has the contents, the frame only zeros.
         let kept = self.again && !segment.has(at.1) && self.stash.get(at.0, at.1).is_some();
         if keep && !kept {
             let copied = self.stash.keep(at.0, at.1, |room| segment.read(at.1, room));
@@ -296,7 +294,7 @@ impl Pages {
         segment.is_some_and(|segment| segment.has(at.1))
     }
 
-    /// Makes accesses to the page fail in one mapping; false if the kernel cannot.
+    /// Poisons the page in one mapping: accesses fail. False if the kernel cannot.
     pub(crate) fn poison(&self, id: MappingId, at: At) -> bool {
         let Some(mapping) = self.mappings.get(id) else {
             return true;
@@ -304,12 +302,12 @@ impl Pages {
         let Some(address) = mapping.place.address(at.1) else {
             return true;
         };
-        // A mark left by protecting is in the way of the poison.
+        // The write protection must go before the page can be poisoned.
         mapping.uffd.unprotect(address, LENGTH);
         match mapping.uffd.poison(address, LENGTH) {
             Outcome::Done | Outcome::Gone => true,
-            // Poisoned already, for another thread; or the page can be read here,
-            // but not written: then take it out for a moment.
+            // Either the page is poisoned already, for another thread; or it can be read but not
+            // written here: then it is taken out for a moment.
             Outcome::AlreadyThere => self
                 .segments
                 .get(at.0)
@@ -318,7 +316,7 @@ impl Pages {
         }
     }
 
-    /// The mappings that contain a page, with its address in each.
+    /// Mappings that contain a page, with its address in each.
     pub(crate) fn mappings_of(&self, at: At) -> impl Iterator<Item = (&Mapping, u64)> {
         self.ids_of(at.0).iter().filter_map(move |id| {
             let mapping = self.mappings.get(*id)?;
@@ -342,7 +340,7 @@ impl Pages {
     }
 }
 
-/// Puts contents into a frame, or has them wait for memory.
+/// Writes contents into a frame, or keeps them unplaced until there is memory.
 fn put((segments, waiting): (&mut Segments, &mut WaitingRoom), at: At, bytes: &PageBytes) {
     match write(segments, at, bytes) {
         Ok(()) => drop(waiting.leave(at)),
@@ -357,12 +355,12 @@ fn put((segments, waiting): (&mut Segments, &mut WaitingRoom), at: At, bytes: &P
     }
 }
 
-/// Puts contents into a frame.
+/// Writes contents into a frame.
 fn write(segments: &mut Segments, at: At, bytes: &PageBytes) -> anyhow::Result<()> {
     Ok(segments.receive(at.0)?.write(at.1, bytes)?)
 }
 
-/// The same of what is to be put into a frame.
+/// Bytes of new contents that need not be read from a frame.
 fn fresh_bytes<'a>(
     rests: (&'a Stash, &'a Changes),
     at: At,
@@ -375,7 +373,7 @@ fn fresh_bytes<'a>(
     }
 }
 
-/// Contents that need not be read from a frame.
+/// Contents from a source other than a frame.
 fn known<'a>(
     (stash, changes): (&'a Stash, &'a Changes),
     at: At,
@@ -391,8 +389,8 @@ fn known<'a>(
     }
 }
 
-/// Maps what is in the frame. A private mapping copies at a store by itself;
-/// protecting it would only make its threads fault for ever.
+/// Maps the page in the frame. A private mapping copies at a store by itself; if it were protected,
+/// its threads would fault for ever.
 fn show(mapping: &Mapping, address: u64, write: bool) -> Outcome {
     match mapping.uffd.map(address, LENGTH, write || !mapping.write) {
         Outcome::AlreadyThere if write && mapping.write => {

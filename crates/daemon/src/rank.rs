@@ -1,22 +1,21 @@
-//! Who goes first on a processor that this daemon and programs want.
+//! Scheduling of this daemon against programs that want the same processor.
 
 use pagemesh_os::clock;
 use pagemesh_os::cpu::Standing;
 
-/// This daemon's rank among them.
+/// The daemon's priority against programs.
 #[derive(Debug, Default)]
 pub(crate) struct Rank {
-    /// None if the kernel does not let us.
+    /// `None` if the kernel does not permit the change.
     standing: Option<Standing>,
-    /// Programs will compute once they run.
+    /// Programs are expected to compute once they run.
     computing: bool,
-    /// When a program was woken, and nobody has looked since how long this daemon was
-    /// away for it.
+    /// When the first program was woken since [`Rank::woke`] was called last.
     woke: Option<u64>,
 }
 
 impl Rank {
-    /// That of the calling thread.
+    /// For the calling thread.
     pub(crate) fn new(standing: Option<Standing>) -> Self {
         Self {
             standing,
@@ -25,14 +24,13 @@ impl Rank {
         }
     }
 
-    /// Whether programs that are woken from now on will compute.
+    /// Tells whether programs woken from now on will compute.
     pub(crate) fn expect(&mut self, computing: bool) {
         self.computing = computing;
     }
 
-    /// A program is about to be woken. If it will compute, this daemon is to sleep
-    /// before that one has the processor: else it waits for it as one that could run,
-    /// and no datagram wakes it.
+    /// Called before a program is woken. If it will compute, the daemon must sleep before the
+    /// program gets the processor: else the daemon is runnable behind it, and no datagram wakes it.
     pub(crate) fn before_waking(&mut self) {
         self.woke.get_or_insert_with(clock::monotonic);
         if self.computing {
@@ -40,19 +38,19 @@ impl Rank {
         }
     }
 
-    /// When the first program was woken since this was asked last.
+    /// When the first program was woken since the last call.
     pub(crate) fn woke(&mut self) -> Option<u64> {
         self.woke.take()
     }
 
-    /// Who computes is not to keep this daemon waiting when it is woken.
+    /// Programs that compute must not delay this daemon when it is woken.
     pub(crate) fn go_first(&mut self) {
         if let Some(standing) = &mut self.standing {
             standing.go_first();
         }
     }
 
-    /// Giving way is to mean something.
+    /// Lets a yield of this daemon pass the processor on.
     pub(crate) fn take_turns(&mut self) {
         if let Some(standing) = &mut self.standing {
             standing.take_turns();

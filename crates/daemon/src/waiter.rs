@@ -1,4 +1,4 @@
-//! How long to ask again and again before falling asleep.
+//! Decides how long the daemon polls before it sleeps.
 //!
 //! Waking a sleeping processor takes longer than a whole exchange with another
 //! node, so the driver stays awake while an answer is likely to come soon.
@@ -7,38 +7,38 @@ use crate::crowd::Crowd;
 use crate::options::Waiting;
 use pagemesh_os::cpu;
 
-/// Stay awake at least so long after the last sign of life: the next request of
-/// a neighbour that works through an array comes within this.
+/// Nanoseconds to stay awake after the last activity, at least: the next request of a neighbour
+/// that works through an array comes within this.
 const AFTER_ACTIVITY: u64 = 50_000;
 
-/// And at most so long, if what comes comes more slowly.
+/// Nanoseconds to stay awake after the last activity, at most, if activity is less frequent.
 const AT_MOST: u64 = 250_000;
 
-/// Stay awake this many times as long as it usually took until the next came.
+/// Stay awake for this multiple of the usual gap between activities.
 const USUAL: u64 = 2;
 
-/// Stay awake so long while a thread waits for a page. Longer waits are those
-/// for a lost datagram or a busy node, where sleeping costs little.
+/// Nanoseconds to stay awake while a thread waits for a page. Longer waits mean a lost datagram or
+/// a busy node; sleeping costs little then.
 const WHILE_WAITED_FOR: u64 = 200_000;
 
-/// Stay awake so long while nothing of this host's programs can go on: for who waits at
-/// a barrier until others have computed, too. Nobody here wants the processor
-/// meanwhile, and being woken takes the longer the longer it slept.
+/// Nanoseconds to stay awake while all programs of this host wait, for example at a barrier until
+/// other nodes have computed. No program here wants the processor then, and a wakeup takes the
+/// longer the longer the processor slept.
 const WHILE_ALL_WAIT: u64 = 1_000_000;
 
-/// Whoever waits for longer than this waits for somebody who computes.
+/// Nanoseconds of waiting after which the cause is computation on another node.
 const QUIET: u64 = 40_000;
 
-/// What the threads of this host's programs are doing, as far as is known here.
+/// State of the threads of this host's programs, as far as it is known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Programs {
-    /// There are none.
+    /// There are no programs.
     Absent,
-    /// They compute.
+    /// Programs compute.
     Run,
-    /// One waits for a page; others of its process may compute.
+    /// A thread waits for a page; others of its process may compute.
     Fault,
-    /// Each process waits for something.
+    /// Every process waits for a reply.
     Wait,
 }
 
@@ -47,14 +47,14 @@ pub(crate) enum Programs {
 pub(crate) struct Waiter {
     spins: bool,
     last_activity: u64,
-    /// How long it lately took from one sign of life to the next.
+    /// Recent gap from one activity to the next, in nanoseconds.
     usual: u64,
-    /// Whoever else wants this processor.
+    /// Contention for this processor.
     crowd: Crowd,
 }
 
 impl Waiter {
-    /// As the options say.
+    /// With the waiting that the options choose.
     pub(crate) fn new(waiting: Waiting) -> Self {
         Self {
             spins: match waiting {
@@ -68,52 +68,52 @@ impl Waiter {
         }
     }
 
-    /// Something came, left or began.
+    /// Records activity at `now`.
     pub(crate) fn active(&mut self, now: u64) {
         let gap = now.saturating_sub(self.last_activity);
-        // Bursts count for little, and so do pauses too long to wait for.
+        // Short gaps in bursts change little; gaps too long to wait for do not count.
         let gap = if gap < AT_MOST { gap } else { 0 };
         self.usual = gap.max(self.usual - self.usual / 16);
         self.last_activity = now;
     }
 
-    /// Giving way took `away`.
+    /// The daemon yielded the processor for `away` nanoseconds.
     pub(crate) fn gave_way(&mut self, away: u64, now: u64) {
         self.crowd.gave_way(away, now);
     }
 
-    /// A program was woken at `woke`, and only now it is this daemon's turn again.
+    /// A program was woken at `woke`, and the daemon runs again only at `now`.
     pub(crate) fn woke(&mut self, woke: u64, now: u64) {
         self.crowd.woke(woke, now);
     }
 
-    /// Whether it ever stays awake.
+    /// True if the daemon ever stays awake.
     pub(crate) fn spins(&self) -> bool {
         self.spins
     }
 
-    /// Whether programs will compute once they run.
+    /// True if programs are expected to compute once they run.
     pub(crate) fn expects(&self, now: u64) -> bool {
         self.crowd.expects(now)
     }
 
-    /// Whether it is time to ask how long programs have computed.
+    /// True if the CPU time of the programs should be read now.
     pub(crate) fn wonders(&self, now: u64) -> bool {
         self.crowd.wonders(now)
     }
 
-    /// Until now they have computed for so long.
+    /// `computed` is the CPU time of the programs at `now`.
     pub(crate) fn computed(&mut self, computed: u64, now: u64) {
         self.crowd.computed(computed, now);
     }
 
-    /// Whether nothing has come for so long that it need not come at this very moment: at a
-    /// barrier that others have reached, too, the answer is here by then.
+    /// True if the last activity is so long ago that the next is not due at this moment: at a
+    /// barrier that the other nodes have reached already, the answer would be here by now.
     pub(crate) fn is_quiet(&self, now: u64) -> bool {
         now.saturating_sub(self.last_activity) > QUIET
     }
 
-    /// Whether to stay awake at `now`, while programs do this.
+    /// True if the daemon stays awake at `now`, given the state of the programs.
     pub(crate) fn stays_awake(&mut self, now: u64, programs: Programs) -> bool {
         let runs = matches!(programs, Programs::Run | Programs::Fault);
         self.crowd.look(runs, now);

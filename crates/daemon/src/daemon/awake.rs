@@ -1,4 +1,4 @@
-//! A daemon that stays awake: who goes first, and who is looked at.
+//! The daemon while it stays awake: yields the processor, and polls for datagrams and requests.
 
 use super::{DATAGRAMS, Daemon};
 use crate::crowd::GIVEN_WAY;
@@ -9,48 +9,48 @@ use pagemesh_os::{clock, cpu};
 use pagemesh_wire::ClientId;
 use pagemesh_wire::local::{Request, RequestPacket};
 
-/// Looks for a datagram in a row while somebody waits for one: some 2 µs.
+/// Receive attempts in a row while a thread or process waits; some 2 µs.
 const GLANCES: usize = 6;
 
-/// As many where nobody else took the processor when last offered: most answers come within these.
+/// Receive attempts in a row if the last yield was not used: most answers come within these.
 const PATIENT: usize = 20;
 
-/// Looks for a datagram in a row otherwise, on a processor nobody else wants.
+/// Receive attempts in a row otherwise, on a processor without contention.
 const ALONE: usize = 3;
 
-/// Rounds of staying awake after which everything is looked at, though no local
-/// process ran on this processor.
+/// Idle rounds after which all descriptors are polled although no local process ran on this
+/// processor.
 const ROUNDS: usize = 4;
 
-/// Rounds in a row that serve only what was expected, before anything else is looked at.
+/// Rounds in a row that serve only the expected sources before all descriptors are polled.
 pub(super) const EXPECTED: u32 = 16;
 
-/// Rounds of staying awake, some 0.1 ms, after which the kernel need not tell that a datagram has
-/// come: the daemon looks itself. Being told costs whoever sends it, some 0.3 µs.
+/// Rounds (some 0.1 ms) after which the socket leaves the poll set: the daemon reads it itself. A
+/// wakeup costs the sender some 0.3 µs.
 const DEAF: u32 = 64;
 
-/// What a daemon that stays awake remembers from one round to the next.
+/// State that is kept from round to round while the daemon stays awake.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
-    /// Those since something came.
+    /// Rounds since the last activity.
     idle: usize,
-    /// Something came in the last one.
+    /// There was activity in the last round.
     pub(super) busy: bool,
-    /// Those in a row that served only what was expected.
+    /// Rounds in a row that served only the expected sources.
     pub(super) expected: u32,
-    /// Who asked last, and will probably ask next.
+    /// The process that sent the last request and will probably send the next.
     pub(super) asked: Option<ClientId>,
-    /// Those since the daemon slept.
+    /// Rounds since the daemon slept.
     awake: u32,
-    /// Nobody wants this processor, and nothing has come for long.
+    /// No program runs, and nothing was received for long.
     quiet: bool,
-    /// The kernel does not tell of datagrams.
+    /// The socket is not in the poll set.
     deaf: bool,
 }
 
 impl Daemon {
-    /// One round of staying awake. Whoever else wants this processor gets it
-    /// first: a thread just woken, a client, another daemon of this host.
+    /// One round of staying awake. First it yields the processor: to a thread just woken, a
+    /// program, or another daemon of this host.
     pub(super) fn spin(&mut self, now: u64, programs: Programs) -> Result<()> {
         self.turn_deaf()?;
         let computing = self.waiter.expects(now);
@@ -58,16 +58,16 @@ impl Daemon {
         self.driver.hands.sessions.hatches.look();
         self.rounds.quiet = programs != Programs::Run && self.waiter.is_quiet(now);
         let given_way = self.give_way(now, programs);
-        // Whoever was served may have run already.
+        // A program that was just served may have run already.
         let busy = given_way || std::mem::take(&mut self.rounds.busy);
-        // Where all ran and none came to a page, one has asked for something, most likely.
+        // If all programs ran and none faulted, one of them has most likely sent a request.
         let asked = given_way && programs == Programs::Run;
         if busy && self.rounds.expected < EXPECTED {
             self.rounds.expected += 1;
             if self.hatches(false)? {
                 return Ok(());
             }
-            // Who got the last page has probably come to the next.
+            // The thread that got the last page has probably faulted on the next.
             if self.driver.next_fault() || asked && self.next_request() {
                 self.came(now);
                 return Ok(());
@@ -93,14 +93,14 @@ impl Daemon {
         self.look_at_all()
     }
 
-    /// Who asked last has probably asked again, for another lock: looking there takes less time than
-    /// asking the kernel where something happened. Whether that was so.
+    /// Reads the process that sent the last request: it has probably sent the next one, for another
+    /// lock, and this read takes less time than a poll. Returns whether it had.
     fn next_request(&mut self) -> bool {
         let asked = self.rounds.asked.take();
         asked.is_some_and(|client| self.requests(client, wants_a_lock))
     }
 
-    /// Asks the kernel what has happened, and looks for a datagram if it does not tell of those.
+    /// Polls all descriptors, and the socket if it is not in the poll set.
     fn look_at_all(&mut self) -> Result<()> {
         self.rounds.idle = 0;
         self.poll(Some(0))?;
@@ -111,7 +111,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The kernel need not tell of datagrams any more, if this daemon has been awake for long.
+    /// Takes the socket out of the poll set if this daemon has been awake for long.
     fn turn_deaf(&mut self) -> Result<()> {
         self.rounds.awake = self.rounds.awake.saturating_add(1);
         if self.rounds.awake == DEAF {
@@ -122,7 +122,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The kernel tells of datagrams, those included that have come already.
+    /// Puts the socket back into the poll set; datagrams that wait already are reported.
     pub(super) fn be_told(&mut self) -> Result<()> {
         self.rounds.awake = 0;
         if std::mem::take(&mut self.rounds.deaf) {
@@ -134,9 +134,9 @@ impl Daemon {
         Ok(())
     }
 
-    /// Whoever else wants this processor gets it; whether somebody did.
+    /// Yields the processor; returns whether another thread used it.
     fn give_way(&mut self, now: u64, programs: Programs) -> bool {
-        // Most have their answer sooner, and then this daemon sleeps again.
+        // Most programs have their answer sooner, and then this daemon sleeps again.
         if programs != Programs::Wait || self.rounds.awake > DEAF {
             self.driver.hands.rank.take_turns();
         }
@@ -146,15 +146,15 @@ impl Daemon {
         away > GIVEN_WAY
     }
 
-    /// Who was woken may have taken the processor before this daemon gave way.
+    /// Accounts for a woken program that took the processor before this daemon yielded.
     pub(super) fn mind_absence(&mut self, now: u64) {
         if let Some(woke) = self.driver.hands.rank.woke() {
             self.waiter.woke(woke, now);
         }
     }
 
-    /// The thread that got its page just now goes on at once, before anything else is
-    /// looked at, and if it comes to the next page, that is asked for at once.
+    /// Lets the thread that just got its page run before anything else is served; if it faults on
+    /// the next page, that is requested at once.
     fn let_go_on(&mut self) {
         let now = clock::monotonic();
         self.mind_absence(now);
@@ -167,10 +167,10 @@ impl Daemon {
         }
     }
 
-    /// Looks for a datagram so often. If one has come, it and those behind it are
-    /// handled, until a thread was woken that may want this processor. If others still
-    /// wait, all are handled: threads that are woken together stop together, and what
-    /// they need next is asked for together. In between there is time.
+    /// Tries `times` times to receive a datagram. If one has come, handles it and those behind it
+    /// until a thread was woken that may want this processor. If other threads still wait, all
+    /// datagrams are handled: threads that are woken together fault together, and their next pages
+    /// are requested together. Between the attempts, deferred work is done.
     fn glance(&mut self, times: usize) -> Result<bool> {
         for _ in 0..times {
             if self.receive()? {
@@ -184,7 +184,7 @@ impl Daemon {
                     }
                     return Ok(true);
                 }
-                // Everything else has its turn now.
+                // Now other descriptors are served.
                 break;
             }
             if self.hatches(false)? {
@@ -201,8 +201,8 @@ impl Daemon {
     }
 }
 
-/// Whether a request may be handled before it is known who has ended: a process that asks after
-/// another's end must find that. For a lock it waits anyway.
+/// True if a request may be handled before the hangups of ended processes: only one for a lock,
+/// which waits anyway. A process that asks after another one's end must find it ended.
 pub(super) fn wants_a_lock(packet: &[u8]) -> bool {
     RequestPacket::decode(packet).is_ok_and(|packet| matches!(packet.request, Request::Lock { .. }))
 }

@@ -1,16 +1,15 @@
-//! What a daemon does about its own admission, and about members that were revoked.
+//! Time limits of this node's own admission, and the disconnection of revoked members.
 
 use super::Daemon;
 use anyhow::{Result, bail};
 use pagemesh_wire::peer::Health;
 use std::time::Duration;
 
-/// How long a daemon to join may take to answer before that is said.
+/// How long the daemon to join may take to answer before the log says so.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Daemon {
-    /// Nobody answers who could admit this node: says so, once, and asks on, but not
-    /// for ever.
+    /// Logs once that no daemon admits this node; fails after the time limit of joining.
     pub(super) fn complain(&mut self, now: u64) -> Result<()> {
         if self.admitted {
             return Ok(());
@@ -30,7 +29,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// What runs here for revoked members ends, and what this node runs there.
+    /// Ends programs that run here for revoked members, and those that this node runs there.
     pub(super) fn cut_off_revoked(&mut self) {
         let view = self.driver.node.view();
         if view.epoch == self.epoch {

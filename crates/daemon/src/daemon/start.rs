@@ -1,4 +1,4 @@
-//! How a daemon starts: as a new node, or in the place of another daemon.
+//! Start of a daemon: as a new node, or as the successor of another daemon.
 
 use super::awake::Rounds;
 use super::{Daemon, WANTED_BUFFER};
@@ -39,7 +39,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// Datagrams that came while nobody was there, handled before anything else.
+/// Datagrams that came while no daemon ran, handled before anything else, at most.
 const BACKLOG: usize = 1 << 20;
 
 impl Daemon {
@@ -64,7 +64,7 @@ impl Daemon {
         }
     }
 
-    /// A new node.
+    /// Starts a new node.
     fn begin(options: &Options, signals: Signals) -> Result<Self> {
         let listener = listen(options)?;
         let udp = Udp::bind(options.bind)
@@ -90,7 +90,7 @@ impl Daemon {
         Self::assemble(options, signals, listener, letterbox, driver)
     }
 
-    /// The node of the daemon before.
+    /// Goes on with the node of the previous daemon.
     fn go_on(
         options: &Options,
         signals: Signals,
@@ -122,7 +122,7 @@ impl Daemon {
         hands.recorder.fuse.clone_from(&options.fuse);
         let driver = Driver::go_on(recovered, hands, about, &letterbox)?;
         let mut daemon = Self::assemble(options, signals, listener, letterbox, driver)?;
-        // First what came meanwhile: else all others would seem to be silent.
+        // First handle the waiting datagrams: else all others would seem to have been silent.
         for _ in 0..BACKLOG {
             if !daemon.receive()? {
                 break;
@@ -147,7 +147,7 @@ impl Daemon {
         let launch = launch::serve(options, udp.address(), driver.hands.network.who())
             .inspect_err(|error| tracing::warn!("`pagemesh run` will not work here: {error:#}"))
             .ok();
-        // Not before: programs started for others may run on any processor.
+        // Pin only now: programs started for others may run on any processor.
         if let Some(cpu) = options.cpu {
             cpu::pin(cpu).with_context(|| format!("cannot run on processor {cpu}"))?;
         }
@@ -207,7 +207,7 @@ impl Daemon {
         }
     }
 
-    /// The keeper is gone: another one is given everything.
+    /// The keeper died: starts another and gives it everything.
     pub(super) fn replace_keeper(&mut self) {
         let hands = &mut self.driver.hands;
         let Some(gone) = hands.keeper.take_gone() else {
@@ -229,8 +229,8 @@ fn no_pages() -> io::Result<Pages> {
     Ok(Pages::new(Stash::create()?, Changes::new(Shelf::create()?)))
 }
 
-/// Starts a keeper and gives it everything. Without one a daemon works as well,
-/// until it dies.
+/// Starts a keeper and gives it everything. A daemon works without one, but then has no successor
+/// if it dies.
 fn keep(
     keeping: &Keeping,
     socket: &Path,
@@ -335,14 +335,14 @@ fn config(options: &Options, about: &About, key: PublicKey) -> Result<Config> {
     })
 }
 
-/// How many pages find room in half of the socket's buffer: the kernel charges about
-/// twice their size, and others send, too.
+/// Number of pages that fit in half of the socket's receive buffer: the kernel charges about twice
+/// their size, and other nodes send, too.
 fn room_ahead(udp: &Udp) -> u32 {
     let pages = udp.buffers().receive / (4 * PAGE_SIZE);
     u32::try_from(pages).unwrap_or(u32::MAX)
 }
 
-/// How many pages find room in an eighth of this host's memory.
+/// Number of pages that fit in an eighth of this host's memory.
 fn room_for_twins() -> u32 {
     let host = rustix::system::sysinfo();
     let bytes = u128::from(host.totalram) * u128::from(host.mem_unit);
@@ -378,7 +378,7 @@ fn circulars(options: &Options, udp: &Udp) -> Result<Option<Circulars>> {
     Ok(Some(Circulars::new(group, udp.address())))
 }
 
-/// Starts to record the node; without memory for that it runs all the same.
+/// Starts to record the node; if there is no memory for that, the daemon runs without.
 fn recorder(options: &Options, node: &Node, problems: &mut Vec<String>) -> Recorder {
     if !options.recorder {
         return Recorder::off();
@@ -398,7 +398,7 @@ fn hold_latency() -> Option<LatencyHold> {
         .ok()
 }
 
-/// The kernel's pages must be those of the cluster.
+/// Fails if the kernel's page size is not that of the cluster.
 fn check_pages() -> Result<()> {
     let size = rustix::param::page_size();
     if size != PAGE_SIZE {

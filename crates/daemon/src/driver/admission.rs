@@ -1,11 +1,11 @@
-//! Why this node may not be a member yet.
+//! Explains why this node is not a member yet.
 
 use super::Driver;
 use pagemesh_seal::Refused;
 use std::net::SocketAddr;
 
 impl Driver {
-    /// Why this node may not be a member yet, and what to do about it.
+    /// Explains why this node is not a member yet, and the cure.
     pub(crate) fn not_admitted(&self) -> String {
         let Some(join) = self.about.join else {
             return "not admitted yet".into();

@@ -1,4 +1,4 @@
-//! Threads that stopped at a page: read from their mappings, noted, told to the node.
+//! Faults: read from the mappings, recorded, given to the node.
 
 use super::Driver;
 use crate::tally::Count;
@@ -10,26 +10,25 @@ use pagemesh_os::uffd::Fault;
 use pagemesh_wire::peer::Access;
 use pagemesh_wire::{MappingId, PageIndex};
 
-/// Reads of one descriptor in a row; then others get their turn.
+/// Reads of one descriptor in a row before others are served.
 const READS: usize = 4;
 
 impl Driver {
-    /// The thread that got the last page may have stopped again already: looking
-    /// there takes less time than asking the kernel where something happened.
-    /// Whether that was so.
+    /// Reads faults from the mapping that got the last page: its thread may fault again already,
+    /// and this read takes less time than a poll. Returns whether there was a fault.
     pub(crate) fn next_fault(&mut self) -> bool {
         let expected = self.hands.faults.expected();
         expected.is_some_and(|id| self.faults(id, false))
     }
 
-    /// Threads may have stopped in a mapping. Whether any had.
+    /// Reads the faults of a mapping. Returns whether there were any.
     pub(crate) fn faults(&mut self, id: MappingId, broken: bool) -> bool {
         let mut any = false;
         for _ in 0..READS {
             let Some(mapping) = self.hands.pages.mappings.get(id) else {
                 break;
             };
-            // Its process shares the flag, and might have cleared it.
+            // The process shares the descriptor's flags and may have cleared the non-blocking one.
             let ready = if broken {
                 mapping.uffd.never_block()
             } else {
@@ -50,7 +49,7 @@ impl Driver {
         any
     }
 
-    /// The threads whose faults were read wait for their pages.
+    /// Gives the node the faults that were read; their threads wait for pages.
     fn stopped(&mut self, id: MappingId) {
         let now = clock::monotonic();
         let mut faults = std::mem::take(&mut self.stopped);

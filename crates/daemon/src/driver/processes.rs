@@ -1,4 +1,4 @@
-//! The processes of this host: that they come, what they are doing, that they are gone.
+//! The processes of this host: connect, state, end.
 
 use super::Driver;
 use crate::door;
@@ -14,7 +14,7 @@ use pagemesh_wire::{ClientId, SyncKey};
 use std::io;
 use std::os::fd::AsFd as _;
 
-/// Programs asked how long they computed, at most: each costs a call of the kernel.
+/// Programs whose CPU time is read, at most: each read costs a system call.
 const ASKED: usize = 4;
 
 impl Driver {
@@ -36,14 +36,14 @@ impl Driver {
         Ok(())
     }
 
-    /// Cuts off the processes that misbehaved.
+    /// Disconnects the processes that misbehaved.
     pub(crate) fn cut_off(&mut self) {
         while let Some(client) = self.hands.sessions.next_doomed() {
             self.gone(client);
         }
     }
 
-    /// A process is gone: takes back what it had.
+    /// A process ended or was disconnected: releases what it had.
     pub(crate) fn gone(&mut self, client: ClientId) {
         let Some(session) = self.hands.sessions.remove(client) else {
             return;
@@ -55,7 +55,7 @@ impl Driver {
         }
         self.hands.tickets.forget(client);
         self.hands.faults.threads.bury(session.caller.pid);
-        // All of it or nothing, should we end in between.
+        // The successor repeats all of this or nothing if this daemon ends in between.
         self.hands.note(&Note::Gone { client });
         for key in self.locks_of(client) {
             self.hands.follow(Input::LockReturned {
@@ -92,7 +92,7 @@ impl Driver {
         keys
     }
 
-    /// What the programs of this host are doing.
+    /// State of this host's programs.
     pub(crate) fn programs(&self) -> Programs {
         let (faults, sessions) = (&self.hands.faults.open, &self.hands.sessions);
         let mut sharing = sessions
@@ -115,8 +115,8 @@ impl Driver {
         }
     }
 
-    /// How long the programs of this host that share memory have computed so far. Nothing where
-    /// that is not known of each of them, or they are many.
+    /// CPU time of this host's programs that share memory. `None` if it is not known for each of
+    /// them, or if they are too many.
     pub(crate) fn computed(&self) -> Option<u64> {
         let sessions = self.hands.sessions.iter().map(|(_, session)| session);
         let mut sharing = sessions.filter(|session| !session.mappings.is_empty());

@@ -1,7 +1,6 @@
-//! The effects of one input, or of a turn, being carried out in order. Where the
-//! kernel can do in one call what several effects want, it is done in one call: a
-//! page gets into its frame and into a mapping at once, and neighbouring pages are
-//! placed, protected and taken away together.
+//! Carries out the effects of one input, or of a turn, in order. One system call serves several
+//! effects where the kernel can: it fills a frame and maps the page at once, and places, protects
+//! or evicts neighbouring pages together.
 
 use super::Hands;
 use crate::fuse;
@@ -13,27 +12,27 @@ use pagemesh_core::{At, Effect, EffectExecutor, Effects, Next, Rights, Source};
 use pagemesh_wire::MappingId;
 use std::net::SocketAddr;
 
-/// Effects being carried out, and what of them was begun and is not done yet.
+/// Effects that are being carried out, with those begun and not finished.
 pub(super) struct EffectBatch<'a> {
     pub(super) hands: &'a mut Hands,
     payloads: Payloads<'a>,
-    /// Which effect is being carried out.
+    /// Index of the present effect.
     index: usize,
-    /// What it is, unless it is an event.
+    /// Kind of the present effect; `None` for an event.
     kind: Option<&'static str>,
     pub(super) filling: Option<Fill>,
     placing: Option<Placing>,
-    /// Neighbours that are being protected or taken away.
+    /// Run of neighbouring pages that is being protected or evicted.
     run: Option<Run>,
     /// When a thread was woken last, if one was.
     woken: Option<u64>,
-    /// A datagram left that a node waits for: its answer takes a while.
+    /// A datagram was sent whose answer a thread may wait for.
     pub(super) sent: bool,
-    /// Something was done that takes time.
+    /// An effect other than an event was carried out: time has passed.
     pub(super) acted: bool,
 }
 
-/// Whether the next effect sends another datagram there.
+/// True if the next effect sends another datagram to `to`.
 fn is_next(effects: &[Effect], to: SocketAddr) -> bool {
     let mut effects = effects.iter();
     let next = effects.find(|effect| !matches!(effect, Effect::Emit(_)));
@@ -41,13 +40,13 @@ fn is_next(effects: &[Effect], to: SocketAddr) -> bool {
 }
 
 impl Hands {
-    /// Carries out all effects of what happened at `began`. `payloads` are what came
-    /// behind the messages that caused them.
+    /// Carries out all effects of an input of `began`. `payloads` are the pages and diffs behind
+    /// the messages that caused them.
     pub(crate) fn carry_out(&mut self, began: u64, effects: &mut Effects, payloads: Payloads<'_>) {
         self.carry_out_from(0, began, effects, payloads);
     }
 
-    /// Carries out all effects but the first so many, which are done.
+    /// Carries out all effects except the first `done`.
     pub(crate) fn carry_out_from(
         &mut self,
         done: usize,
@@ -85,7 +84,7 @@ impl Hands {
 }
 
 impl<'a> EffectBatch<'a> {
-    /// Before an effect: datagrams to one node leave together, and so do neighbouring pages.
+    /// Before an effect: collects datagrams to one node, and finds runs of neighbouring pages.
     pub(super) fn begin(&mut self, index: usize, rest: &[Effect]) -> Next {
         self.index = index;
         self.kind = None;
@@ -103,7 +102,7 @@ impl<'a> EffectBatch<'a> {
         if let Some(address) = effect.destination() {
             hands.network.expect_more(is_next(behind, address));
         } else {
-            // The rest takes time.
+            // The other effects take time: send what waits first.
             hands.network.circulate(&mut hands.tally);
         }
         self.kind = Some(fuse::kind(effect));
@@ -116,7 +115,7 @@ impl<'a> EffectBatch<'a> {
         Next::Skip
     }
 
-    /// After an effect: the next daemon need not do it again.
+    /// After an effect: records it as done, so that a successor does not repeat it.
     pub(super) fn end(&mut self, index: usize) {
         let Some(kind) = self.kind else {
             return;
@@ -128,7 +127,7 @@ impl<'a> EffectBatch<'a> {
         self.hands.recorder.burn(kind);
     }
 
-    /// How many effects are done, if `all` were begun.
+    /// Number of effects done if `all` were begun.
     fn done(&self, all: usize) -> usize {
         let filling = self.filling.as_ref().map(|fill| fill.index);
         let placing = self.placing.as_ref().map(|run| run.index);
@@ -139,23 +138,23 @@ impl<'a> EffectBatch<'a> {
             .unwrap_or(all)
     }
 
-    /// What came behind the message that caused the present effect.
+    /// Payload of the message that caused the present effect.
     pub(super) fn payload(&self) -> Payload<'a> {
         self.payloads.of(self.index)
     }
 
-    /// What came behind the message that caused a page to be filled.
+    /// Payload of the message that caused a fill.
     pub(super) fn payload_of(&self, fill: &Fill) -> Payload<'a> {
         self.payloads.of(fill.index)
     }
 
-    /// Contents are to get into a frame.
+    /// Begins to fill a frame.
     pub(super) fn begin_fill(&mut self, at: At, fresh: Fresh) {
         let index = self.index;
         self.filling = Some(Fill { at, fresh, index });
     }
 
-    /// A mapping gets a page, together with its neighbours if it just came as they did.
+    /// Maps a page; joins it to the run that is being placed if its contents came in the same way.
     pub(super) fn show(&mut self, mapping: MappingId, at: At, rights: Rights) {
         let fill = self.filling.take_if(|fill| fill.at == at);
         self.finish_fill();
@@ -179,13 +178,13 @@ impl<'a> EffectBatch<'a> {
         self.map_one(mapping, at, rights, fresh, payload);
     }
 
-    /// Finishes what was begun with pages.
+    /// Finishes the fill and the run of pages that were begun.
     pub(super) fn settle_pages(&mut self) {
         self.place();
         self.finish_fill();
     }
 
-    /// Places a run of pages; those of it that something is in the way of by themselves.
+    /// Places the run of pages; pages that the kernel refuses in the run are placed one by one.
     pub(super) fn place(&mut self) {
         let Some(run) = self.placing.take() else {
             return;
@@ -214,7 +213,7 @@ impl<'a> EffectBatch<'a> {
         self.hands.keep_segments();
     }
 
-    /// Contents get into their frame now.
+    /// Finishes the fill that was begun.
     pub(super) fn finish_fill(&mut self) {
         if let Some(Fill { at, fresh, index }) = self.filling.take() {
             self.hands.pages.fill(at, &fresh, self.payloads.of(index));
@@ -222,8 +221,7 @@ impl<'a> EffectBatch<'a> {
         }
     }
 
-    /// The effect is done with a run: all of it at its first page. Returns what is
-    /// left of it.
+    /// Carries out a whole run at its first page. Returns the rest of the run.
     fn go_through(&mut self, run: Option<Run>, effect: &Effect) -> Option<Run> {
         let run = run?;
         let hands = &mut *self.hands;
@@ -240,7 +238,7 @@ impl<'a> EffectBatch<'a> {
         (!run.ends_at(effect)).then_some(run)
     }
 
-    /// Lets a mapping have a page.
+    /// Gives a mapping one page.
     fn map_one(
         &mut self,
         mapping: MappingId,
@@ -266,7 +264,7 @@ impl<'a> EffectBatch<'a> {
         self.placed(mapping, at);
     }
 
-    /// A mapping has a page now.
+    /// A mapping has got a page.
     fn placed(&mut self, mapping: MappingId, at: At) {
         let woken = self.hands.faults.placed(mapping, at);
         self.woken = woken.or(self.woken);

@@ -1,8 +1,8 @@
-//! Twins and diffs of pages of policy `release`: what the core wants done about
-//! them, which it never sees.
+//! Twins and diffs of pages of policy `release`: the core orders the work on them and never sees
+//! their bytes.
 //!
-//! What cannot be done is never passed over: where stores would be lost, or a page
-//! would have wrong contents, processes that touch it get SIGBUS.
+//! No failure is passed over: where stores would be lost, or a page would have wrong contents,
+//! processes that access it get SIGBUS.
 
 use super::Hands;
 use super::batch::EffectBatch;
@@ -17,13 +17,13 @@ use pagemesh_wire::local::RaceLine;
 use pagemesh_wire::peer::{DiffName, Diffs, Message, Rule};
 use pagemesh_wire::{SegmentId, VectorTime};
 
-/// Bytes of diffs in one datagram: with the header, the names and a seal they fit.
+/// Bytes of diffs in one datagram: leaves room for the header, the names and a seal.
 const TOGETHER: usize = MAX_DATAGRAM - HEADER_SIZE - 1024;
 
 const _: () = assert!(TOGETHER > pagemesh_diff::LONGEST);
 
 impl DiffExecutor for EffectBatch<'_> {
-    /// Of the frame, or of what is just being put there.
+    /// Makes the twin of the frame's contents, or of those being filled in.
     fn twin(&mut self, at: At) -> Done {
         self.place();
         let filling = self.filling.as_ref().filter(|fill| fill.at == at);
@@ -89,7 +89,7 @@ impl DiffExecutor for EffectBatch<'_> {
         hands.tally.add(Count::DiffsApplied, diffs.0.len() as u64);
         match hands.pages.merge(at, source, diffs, payload) {
             Ok(bytes) => self.begin_fill(at, Fresh::Merged(bytes)),
-            // The daemon before put it there, and dropped what it was made of.
+            // The previous daemon merged the page and dropped its sources.
             Err(_) if hands.pages.again && hands.pages.has(at) => {}
             Err(why) => hands.heed::<()>(at, "diffs cannot be applied", Err(why)),
         }
@@ -124,20 +124,20 @@ impl DiffExecutor for EffectBatch<'_> {
                 bytes = 0;
             }
             bytes += length;
-            // The longest has some 4,700 bytes.
+            // The longest diff has some 4,700 bytes.
             together.push((*name, length as u16));
         }
         self.hands.send_together(batch, together);
         Ok(())
     }
 
-    /// What both of a pair change is a race.
+    /// Compares pairs of diffs; bytes that both change are a race.
     fn compare(&mut self, segment: SegmentId, pairs: &[(DiffName, DiffName)]) -> Done {
         self.settle_pages();
         for (one, other) in pairs {
             let changes = &self.hands.pages.changes;
             let Ok(ranges) = changes.overlap(key(segment, *one), key(segment, *other)) else {
-                // Forgotten by the daemon before, which compared them.
+                // The previous daemon compared the pair and dropped its diffs.
                 continue;
             };
             for range in ranges {
@@ -191,7 +191,7 @@ impl Hands {
         network.send(batch.address, batch.header, &message, append, tally);
     }
 
-    /// Nothing wrong is ever read: if something failed, the page is lost here.
+    /// After a failure the page is lost here, so that no access reads wrong contents.
     fn heed<T>(&mut self, at: At, what: &str, done: Result<T, Error>) {
         if let Err(why) = done {
             tracing::error!(

@@ -1,4 +1,4 @@
-//! What is said about what happened: counters, stamps and the log.
+//! Writes events into counters, stamps and the log.
 
 use crate::stamps::Stamps;
 use crate::tally::Tally;
@@ -10,16 +10,15 @@ use pagemesh_wire::peer::Refusal;
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
-/// Events, on their way into counters, stamps and the log.
+/// Events on their way into counters, stamps and the log.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     /// Time stamps.
     pub(crate) stamps: Stamps,
-    /// Those of the effects being carried out, and whether each came after
-    /// something that took time.
+    /// Events of the present effects, and whether each followed an effect that took time.
     present: Vec<(Event, bool)>,
-    /// Those that were not written down yet, and when they happened: a thread
-    /// that was just woken may want this very processor.
+    /// Events not written down yet, with their times: a thread that was just woken may want this
+    /// processor first.
     later: Vec<(Event, u64)>,
     /// Pages whose loss was logged.
     lost: HashSet<At>,
@@ -27,20 +26,20 @@ pub(crate) struct EventLog {
     foreigners: BTreeSet<IpAddr>,
 }
 
-/// Lost pages logged one by one; a whole lost segment need not fill the disk.
+/// Lost pages that are logged one by one; the loss of a large segment must not fill the disk.
 const LOGGED: usize = 1000;
 
-/// Hosts of other protocol versions remembered; anybody can send datagrams.
+/// Hosts with other protocol versions that are remembered, at most: any host can send datagrams.
 const FOREIGNERS: usize = 16;
 
 impl EventLog {
-    /// An event of the effects being carried out.
+    /// Adds an event of the present effects.
     pub(crate) fn push(&mut self, event: Event, acted: bool) {
         self.present.push((event, acted));
     }
 
-    /// The effects of what happened at `began` are carried out; a thread was woken then, if
-    /// one was. True if events are to be written down now.
+    /// Ends the effects of an input of `began`; `woken` is when a thread was woken, if one was.
+    /// True if the events should be written down now.
     pub(crate) fn settle(&mut self, began: u64, woken: Option<u64>) -> bool {
         if self.present.is_empty() {
             return false;
@@ -52,7 +51,7 @@ impl EventLog {
         woken.is_none()
     }
 
-    /// Counts, stamps and logs all there are. `left` says whether this node has left its cluster.
+    /// Counts, stamps and logs all waiting events. `left`: this node has left its cluster.
     pub(crate) fn write(&mut self, tally: &mut Tally, left: bool) {
         let mut events = std::mem::take(&mut self.later);
         for (event, nanos) in events.drain(..) {
@@ -76,7 +75,7 @@ impl EventLog {
         }
     }
 
-    /// A host speaks another version: said once for each.
+    /// Logs once per host that it speaks another version.
     fn foreign(&mut self, source: SocketAddr, version: u8) {
         if self.foreigners.len() < FOREIGNERS && self.foreigners.insert(source.ip()) {
             tracing::warn!(
@@ -91,7 +90,7 @@ impl EventLog {
         self.foreigners.iter()
     }
 
-    /// An access to a page can never be served: said once for each page.
+    /// Logs once per page that an access to it can never be served.
     pub(crate) fn cannot_be_served(&mut self, at: At, why: &Refusal) {
         if self.lost.len() >= LOGGED || !self.lost.insert(at) {
             return;

@@ -13,7 +13,7 @@ use pagemesh_wire::peer::{Message, Refusal};
 use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey, Ticket};
 use std::net::SocketAddr;
 
-/// What cannot be done is logged, and reaches the processes that it concerns: a daemon goes on.
+/// Failures are logged and reach the processes concerned; the daemon goes on.
 pub(super) type Done<T = ()> = Result<T, Infallible>;
 
 impl EffectExecutor for EffectBatch<'_> {
@@ -114,8 +114,8 @@ impl EffectExecutor for EffectBatch<'_> {
     fn reply(&mut self, ticket: Ticket, reply: Reply) -> Done {
         self.settle_pages();
         let hands = &mut *self.hands;
-        // The process that is woken may take this processor, and what is still to be
-        // sent would wait until it stops.
+        // The process that is woken may take this processor, and datagrams not sent yet would wait
+        // until it stops.
         hands.network.depart(&mut hands.tally);
         hands.rank.before_waking();
         hands.answer(ticket, reply);

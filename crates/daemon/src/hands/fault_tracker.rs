@@ -7,32 +7,31 @@ use pagemesh_core::At;
 use pagemesh_os::clock;
 use pagemesh_wire::MappingId;
 
-/// Faults from when they are read to when they are written down.
+/// Faults between their reading and their entry into the counters.
 #[derive(Debug, Default)]
 pub(crate) struct FaultTracker {
-    /// Those being served.
+    /// Faults that are being served.
     pub(crate) open: Faults,
     /// Threads that waited for pages.
     pub(crate) threads: Threads,
     /// A thread got a page since this was last cleared.
     pub(crate) woken: bool,
-    /// The mapping that got the last page, and how often to look there for the
-    /// next fault.
+    /// The mapping that got the last page, and how many more reads for its next fault are allowed.
     latest: Option<(MappingId, u32)>,
-    /// Those that are over and were not written down yet, and how long they took.
+    /// Served faults not written down yet, with their durations.
     over: Vec<(At, Waiting, u64)>,
 }
 
-/// A thread that got a page has come to the next after so many turns, or has
-/// something else to do.
+/// Reads of a mapping for the next fault after its thread got a page; after that the thread has
+/// probably something else to do.
 const LOOKS: u32 = 3;
 
-/// Faults that are over and wait to be written down.
+/// Served faults that wait to be written down, at most.
 const LATER: usize = 64;
 
 impl FaultTracker {
-    /// A mapping has a page now. The time, if a thread was woken: it may want this very
-    /// processor, and the rest can wait.
+    /// A mapping has got a page. Returns the time if a thread was woken: it may want this
+    /// processor, so other work should wait.
     pub(crate) fn placed(&mut self, mapping: MappingId, at: At) -> Option<u64> {
         self.latest = Some((mapping, LOOKS));
         self.woken = true;
@@ -43,12 +42,12 @@ impl FaultTracker {
         Some(now)
     }
 
-    /// Whether so many are over that they must be written down now.
+    /// True if the served faults must be written down now.
     pub(crate) fn is_full(&self) -> bool {
         self.over.len() >= LATER
     }
 
-    /// Writes down those that are over.
+    /// Writes the served faults into the counters.
     pub(crate) fn write_down(&mut self, tally: &mut Tally) {
         for (at, waiting, took) in self.over.drain(..) {
             tally.fault(took, waiting.remote);
@@ -56,14 +55,14 @@ impl FaultTracker {
         }
     }
 
-    /// The mapping where the next fault may be expected.
+    /// The mapping where the next fault is expected.
     pub(crate) fn expected(&mut self) -> Option<MappingId> {
         let (mapping, looks) = self.latest?;
         self.latest = looks.checked_sub(1).map(|looks| (mapping, looks));
         Some(mapping)
     }
 
-    /// A page is gone from here, and from these mappings.
+    /// The page was taken from this node and from these mappings.
     pub(crate) fn taken_away(&mut self, at: At, mappings: &[MappingId]) {
         self.threads.forget(at);
         if !self.open.is_empty() {
@@ -73,7 +72,7 @@ impl FaultTracker {
         }
     }
 
-    /// Looks how often the threads that wait for other nodes have run.
+    /// Samples how often the threads that wait for other nodes have run.
     pub(crate) fn look(&mut self) {
         if self.open.has_unseen() {
             let threads = &mut self.threads;

@@ -1,4 +1,4 @@
-//! Frames that get their memory while the contents are on their way.
+//! Allocates frames while their contents are under way.
 
 use super::Pages;
 use crate::blank::BLANK;
@@ -6,7 +6,7 @@ use pagemesh_core::At;
 use pagemesh_wire::{MappingId, PageIndex};
 
 impl Pages {
-    /// A thread waits for the page, which is on its way.
+    /// Allocates the frame of a page that a thread waits for and that is under way.
     pub(crate) fn prepare(&mut self, id: MappingId, page: PageIndex) {
         if let Some(mapping) = self.mappings.get(id) {
             self.prepare_frame((mapping.segment, page));
@@ -17,15 +17,15 @@ impl Pages {
         let Some(segment) = self.segments.get(at.0) else {
             return;
         };
-        // Contents may have come for another thread, or wait for memory: theirs is the frame.
+        // Contents came for another thread or are unplaced: the frame is for them.
         if self.waiting.get(at).is_some() || segment.has_memory(at.1) {
             return;
         }
-        // Where there is no memory now the page is placed as others are.
+        // If there is no memory now, the page is placed as usual when it comes.
         self.prepared = segment.write(at.1, BLANK).is_ok().then_some(at);
     }
 
-    /// So many of these pages come before one that is to be placed by itself.
+    /// Number of these pages before the one whose frame is allocated: that one is placed by itself.
     pub(super) fn unprepared(&self, (of, first): At, count: usize) -> usize {
         let prepared = self.prepared.filter(|(segment, _)| *segment == of);
         let step = prepared.and_then(|(_, page)| page.0.checked_sub(first.0));

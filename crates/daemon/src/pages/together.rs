@@ -1,5 +1,5 @@
-//! The same for neighbouring pages at once, in one call of the kernel for all of them
-//! where that can be; else one by one.
+//! Places, protects and evicts neighbouring pages in one system call where possible, else page by
+//! page.
 
 use super::Pages;
 use crate::mapping::Mapping;
@@ -14,9 +14,8 @@ use pagemesh_os::uffd::Outcome;
 use pagemesh_wire::{MappingId, PageIndex};
 
 impl Pages {
-    /// As [`Pages::place`], for pages one behind the other, whose contents came with
-    /// datagrams. Returns how many were placed, from the first on; the next one is to
-    /// be placed by itself.
+    /// As [`Pages::place`], for neighbouring pages whose contents came with datagrams. Returns how
+    /// many were placed, from the first on; the next one must be placed by itself.
     pub(crate) fn place_run(
         &self,
         id: MappingId,
@@ -61,9 +60,9 @@ impl Pages {
         }
     }
 
-    /// As [`Pages::evict`]. The pages are all kept, or none is.
+    /// As [`Pages::evict`]; `keep` holds for all pages of the run.
     pub(crate) fn evict_run(&mut self, run: &Run, keep: bool, tally: &mut Tally) {
-        // What a daemon before may have done by half, or has no frame, needs a closer look.
+        // Page by page if the previous daemon may have done a part, or if a page may have no frame.
         let given_back = self.segments.is_given_back(run.first.0);
         if self.again || given_back || !self.waiting.is_empty() {
             return run.pages().for_each(|at| self.evict(at, keep, tally));
@@ -90,7 +89,7 @@ impl Pages {
     }
 }
 
-/// Puts what is in the frames of a run into the stash.
+/// Copies the frames of a run into the stash.
 fn keep_run(stash: &mut Stash, segment: &Segment, run: &Run) {
     let (of, first) = run.first;
     let all_at_once = stash.keep_run(of, first, run.count, |rooms| segment.read_run(first, rooms));
@@ -105,8 +104,7 @@ fn keep_run(stash: &mut Stash, segment: &Segment, run: &Run) {
     }
 }
 
-/// Stops stores to all pages of the run that are mapped. False if it has to be seen
-/// page by page what is there.
+/// Stops stores to all mapped pages of the run. False if the run must be protected page by page.
 fn protect(mapping: &Mapping, run: &Run) -> bool {
     let Some((address, length)) = range(mapping, run) else {
         return true;
@@ -123,7 +121,7 @@ fn wake(mapping: &Mapping, run: &Run) {
     }
 }
 
-/// Address and length of what is mapped of a run, if anything is.
+/// Address and length of the mapped part of a run, if there is any.
 fn range(mapping: &Mapping, run: &Run) -> Option<(u64, u64)> {
     let mut mapped = run
         .pages()
