@@ -45,7 +45,7 @@ pub(crate) const OPEN: usize = 64;
 /// The pieces of a message are sent together and arrive together, but some networks reorder them.
 pub(crate) const PATIENCE: u64 = 400 * US;
 
-/// Longest time between two pieces on a slow link, in nanoseconds.
+/// Maximum time to wait for pieces, in nanoseconds: on a slow link they can arrive this far apart.
 const LONGEST_PATIENCE: u64 = 20 * MS;
 
 /// Minimum time to wait for requested pieces, in nanoseconds; two round trips if they take longer.

@@ -1,11 +1,11 @@
-//! The program's memory, which may not be there: read and written as system
-//! calls do it.
+//! Access to the program's memory, which may be unmapped: it is read and written as system calls do
+//! it.
 
 use crate::Result;
 use libc::{c_void, iovec};
 use std::mem::{MaybeUninit, size_of};
 
-/// Bytes at an address of the program.
+/// Reads bytes at an address of the program.
 pub fn read_bytes(from: usize, count: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; count];
     copy(bytes.as_mut_ptr() as usize, from, count, false)?;
@@ -17,7 +17,7 @@ pub fn write_bytes(to: usize, bytes: &[u8]) -> Result<()> {
     copy(bytes.as_ptr() as usize, to, bytes.len(), true)
 }
 
-/// A structure of the C library's at an address of the program.
+/// Reads a structure of the C library at an address of the program.
 pub fn read<T: Plain>(from: usize) -> Result<T> {
     let mut value = MaybeUninit::<T>::uninit();
     copy(value.as_mut_ptr() as usize, from, size_of::<T>(), false)?;
@@ -25,15 +25,15 @@ pub fn read<T: Plain>(from: usize) -> Result<T> {
     Ok(unsafe { value.assume_init() })
 }
 
-/// Writes a structure of the C library's to an address of the program.
+/// Writes a structure of the C library to an address of the program.
 pub fn write<T: Plain>(to: usize, value: &T) -> Result<()> {
     copy(std::ptr::from_ref(value) as usize, to, size_of::<T>(), true)
 }
 
-/// Integers and structures of nothing but integers.
+/// Integers, and structures of integers only.
 ///
 /// # Safety
-/// Any bytes are a value of it.
+/// Any bytes are a valid value of the type.
 pub unsafe trait Plain: Copy {}
 
 macro_rules! plain {
