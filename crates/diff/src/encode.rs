@@ -68,7 +68,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Call it only inside functions compiled for a processor with bit-count instructions, where
+    /// The plan for these masks. Call it in functions compiled with bit-count instructions, where
     /// available.
     #[inline(always)]
     pub(crate) fn new(masks: &Masks) -> Self {

@@ -48,15 +48,15 @@ plain!(libc::shmid_ds, libc::semid_ds, libc::msqid_ds);
 plain!(crate::layout::ShmInfo, crate::layout::ShmLimits);
 plain!(crate::layout::SemInfo, crate::layout::MsgInfo);
 
-/// Copies between memory of ours and an address of the program.
+/// Copies between this library's memory and an address of the program.
 fn copy(ours: usize, theirs: usize, count: usize, out: bool) -> Result<()> {
     if count == 0 {
         return Ok(());
     }
     let ours = part(ours, count);
     let remote = part(theirs, count);
-    // SAFETY: `ours` is memory of ours, readable or writable as needed; what the
-    // other address is, the kernel finds out.
+    // SAFETY: `ours` is memory of this library, readable or writable as needed; the kernel checks
+    // the other address.
     let done = unsafe {
         if out {
             libc::process_vm_writev(libc::getpid(), &raw const ours, 1, &raw const remote, 1, 0)
@@ -69,13 +69,13 @@ fn copy(ours: usize, theirs: usize, count: usize, out: bool) -> Result<()> {
     }
     let error = std::io::Error::last_os_error().raw_os_error();
     if done < 0 && matches!(error, Some(libc::ENOSYS | libc::EPERM)) {
-        // A container that forbids the call: a bad address is the program's end.
+        // A container forbids the call: copy directly; a bad address then ends the program.
         let (from, to) = if out {
             (ours.iov_base, remote.iov_base)
         } else {
             (remote.iov_base, ours.iov_base)
         };
-        // SAFETY: the program says that its address is good.
+        // SAFETY: the program guarantees that its address is valid.
         unsafe { std::ptr::copy(from.cast::<u8>(), to.cast::<u8>(), count) };
         return Ok(());
     }
