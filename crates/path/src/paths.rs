@@ -177,7 +177,8 @@ impl Paths {
         let ways = &self.ways;
         let member = |way: &Way| way.prober.is_some();
         let stays = |at: &(SocketAddr, PublicKey)| ways.get(&at.0).is_some_and(member);
-        // A node that is not a member now may have been unknown before, too.
+        // A node without membership may have had none before, either: keep its partly received
+        // messages.
         self.senders
             .retain(|at, sender| stays(at) || sender.size() > 0);
         self.look();

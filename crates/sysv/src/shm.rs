@@ -219,8 +219,7 @@ fn map(
         Ok(mapping) => mapping,
         Err(Error::AddressTaken(_)) => return Err(libc::EINVAL),
         Err(Error::Map(error)) => {
-            // The kernel refuses addresses that it never maps, such as the first pages, with this
-            // error.
+            // `EPERM`: an address that the kernel never maps, such as the first pages.
             let errno = error.raw_os_error().unwrap_or(libc::ENOMEM);
             return Err(if errno == libc::EPERM {
                 libc::EPERM

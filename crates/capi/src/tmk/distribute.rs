@@ -203,9 +203,8 @@ fn copy(at: u64, value: Value) -> Result<(), String> {
         )
     })?;
     let bytes = ptr::with_exposed_provenance::<u8>(at as usize + size_of::<Value>());
-    // SAFETY: `read` found that the bytes lie in the heap, and they are nobody's
-    // but the sender's; the variable was found to be one, of the program's that
-    // asked for this.
+    // SAFETY: `read` checked that the bytes lie in the heap, and only the sender uses them; the
+    // destination was checked to be a variable of the program, which asked for this copy.
     unsafe {
         ptr::copy_nonoverlapping(bytes, ptr::with_exposed_provenance_mut(variable), size);
     }

@@ -65,7 +65,7 @@ struct Open {
 pub struct Way {
     open: Arc<Open>,
     number: u64,
-    /// True if the answer comes at once when the daemon is awake.
+    /// True for a request that an awake daemon answers at once.
     soon: bool,
 }
 
