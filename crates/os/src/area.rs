@@ -4,7 +4,6 @@
 //! lends its descriptor to each process that opens the segment. Processes can write any word at any
 //! moment; therefore the daemon trusts a word only where a wrong value harms only users of the same
 //! segment.
-//! only as far as believing it harms nobody but users of the same segment.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
