@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::shield::SHIELD;
 
-/// A mutex inside the [`SHIELD`]. A thread must not block while it holds it.
+/// A mutex that prevents forks while it is held. A thread must not block while it holds it.
 #[derive(Debug, Default)]
 pub struct Guarded<T>(Mutex<T>);
 
