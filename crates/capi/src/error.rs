@@ -1,4 +1,4 @@
-//! How failures reach C: a number, errno, and words, per thread.
+//! How failures are reported to C: an error number, errno, and a message, per thread.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pagemesh::{Error, HeapError, Refusal};
 
-/// The numbers of `enum pagemesh_error_number`, with errno and words. They never
-/// change; new ones are appended.
+/// The numbers of `enum pagemesh_error_number`, with errno and message. They never change; new ones
+/// are appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Number {
@@ -131,7 +131,7 @@ const ALL: [(Number, c_int, &CStr); 25] = {
     ]
 };
 
-/// A failure on its way to C.
+/// A failure to be reported to C.
 #[derive(Debug)]
 pub struct Failure {
     number: Number,
@@ -139,7 +139,7 @@ pub struct Failure {
     message: String,
 }
 
-/// What the bodies of the functions return.
+/// The result of the functions' bodies.
 pub type Outcome<T> = Result<T, Failure>;
 
 thread_local! {
@@ -147,7 +147,7 @@ thread_local! {
 }
 
 impl Failure {
-    /// A failure with the usual words.
+    /// A failure with the number's default message.
     pub fn new(number: Number) -> Self {
         let (_, errno, words) = ALL[number as usize];
         Self {
@@ -157,7 +157,7 @@ impl Failure {
         }
     }
 
-    /// A call that makes no sense, and why.
+    /// A failure because of an invalid argument, with the reason.
     pub fn invalid(why: &str) -> Self {
         Self::with(Number::Invalid, why.to_owned())
     }
@@ -169,10 +169,10 @@ impl Failure {
         }
     }
 
-    /// Leaves errno and the rest where C finds them.
+    /// Stores errno, number and message for the calling thread.
     fn report(self) {
         let message = CString::new(self.message.replace('\0', "?")).unwrap_or_default();
-        // A thread that is ending has nowhere to keep it, and nobody to read it.
+        // A thread that is ending has no storage for it left.
         let _ = LAST.try_with(|last| *last.borrow_mut() = (self.number, Some(message)));
         // SAFETY: the C library gives each thread an errno of its own.
         unsafe { *libc::__errno_location() = self.errno };
@@ -232,8 +232,7 @@ fn number_of(refusal: &Refusal) -> Number {
     }
 }
 
-/// Runs the body of a function. A failure or panic is reported and becomes
-/// `otherwise`.
+/// Runs the body of a function. A failure or panic is reported, and `otherwise` is returned.
 pub fn call<T>(otherwise: T, body: impl FnOnce() -> Outcome<T>) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return value,
@@ -250,14 +249,14 @@ pub extern "C" fn pagemesh_error() -> c_int {
         .unwrap_or_default()
 }
 
-/// The last failure of this thread, in words.
+/// The message of the last failure of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn pagemesh_error_message() -> *const c_char {
     let words = LAST.try_with(|last| last.borrow().1.as_ref().map(|words| words.as_ptr()));
     words.ok().flatten().unwrap_or(c"".as_ptr())
 }
 
-/// An error number in words.
+/// The message of an error number.
 #[unsafe(no_mangle)]
 pub extern "C" fn pagemesh_strerror(number: c_int) -> *const c_char {
     usize::try_from(number)
@@ -271,7 +270,7 @@ pub extern "C" fn pagemesh_strerror(number: c_int) -> *const c_char {
 pub mod tests {
     use super::*;
 
-    /// The numbers under the names they have in C.
+    /// The error numbers with their C names.
     pub fn numbers() -> Vec<(String, i32)> {
         let name = |number: &Number| {
             let mut name = String::from("PAGEMESH");

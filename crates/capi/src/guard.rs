@@ -1,8 +1,8 @@
-//! Keeps the program from pulling its segments' memory away by accident: stands in
-//! for the C library's calls that could, and refuses or translates them.
+//! Prevents the program from unmapping its segments' memory by accident: replaces the C library's
+//! calls that could, and refuses or translates them.
 //!
-//! Only calls that the dynamic linker resolves come here: from the program and
-//! its libraries, but not from within the C library, nor bare system calls.
+//! Only calls that the dynamic linker resolves are replaced: those of the program and its
+//! libraries, but not calls inside the C library, nor bare system calls.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::ops::Range;
@@ -13,7 +13,7 @@ use pagemesh::{Error, PAGE_SIZE, mapped_within};
 use crate::error::{Failure, Outcome, call};
 use crate::segment::pagemesh_unmap;
 
-/// Advice that destroys contents, or shows them to children unserved.
+/// Advice that destroys contents, or gives forked children memory that the daemon does not serve.
 const HARMFUL: [c_int; 4] = [
     libc::MADV_REMOVE,
     libc::MADV_DOFORK,
@@ -21,7 +21,7 @@ const HARMFUL: [c_int; 4] = [
     102, // MADV_GUARD_INSTALL, of Linux 6.13
 ];
 
-/// The pages of a segment, if any, among these bytes.
+/// The pages among these bytes that map a segment, if any.
 fn touched(address: *mut c_void, length: usize) -> Option<Range<usize>> {
     let start = address as usize;
     let end = start.saturating_add(length.max(1));
@@ -32,11 +32,11 @@ fn refuse<T>(what: &str) -> Outcome<T> {
     Err(Failure::invalid(what))
 }
 
-/// Unmaps a segment if these are all of its bytes, and else nothing of it.
+/// Unmaps a segment if the range covers all of it; otherwise unmaps nothing of it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
     let Some(range) = touched(address, length) else {
-        // SAFETY: the caller's promise; no memory of ours is touched.
+        // SAFETY: the caller's promise; no memory of this library is touched.
         return unsafe { libc::syscall(libc::SYS_munmap, address, length) as c_int };
     };
     let start = address as usize;
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
     })
 }
 
-/// Maps nothing over a segment.
+/// Refuses to map anything over a segment.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mmap(
     address: *mut c_void,
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn mmap(
         let taken = Error::AddressTaken(address as usize);
         return call(libc::MAP_FAILED, || Err(taken.into()));
     }
-    // SAFETY: the caller's promise; no memory of ours is touched.
+    // SAFETY: the caller's promise; no memory of this library is touched.
     let mapped =
         unsafe { libc::syscall(libc::SYS_mmap, address, length, rights, flags, fd, offset) };
     pointer(mapped)
@@ -82,8 +82,8 @@ pub unsafe extern "C" fn mmap64(
     unsafe { mmap(address, length, rights, flags, fd, offset) }
 }
 
-/// Neither moves a segment nor anything over one. The last argument comes only
-/// with some flags; in registers, like this, it may be missing.
+/// Refuses to move a segment, or to move anything over one. The last argument is passed only with
+/// some flags; since arguments are in registers, it may be absent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mremap(
     old: *mut c_void,
@@ -98,13 +98,13 @@ pub unsafe extern "C" fn mremap(
             refuse("mremap of a segment, or to where one is; map it anew instead")
         });
     }
-    // SAFETY: the caller's promise; no memory of ours is touched.
+    // SAFETY: the caller's promise; no memory of this library is touched.
     let mapped =
         unsafe { libc::syscall(libc::SYS_mremap, old, old_length, new_length, flags, new) };
     pointer(mapped)
 }
 
-/// Takes no advice that would destroy what other processes share.
+/// Refuses advice that would destroy shared contents.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int {
     if HARMFUL.contains(&advice) && touched(address, length).is_some() {

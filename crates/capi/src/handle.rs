@@ -1,34 +1,34 @@
-//! From C's pointers to Rust's references, and back.
+//! Conversions between C pointers and Rust references.
 
 use std::ffi::{CStr, c_char};
 use std::time::Duration;
 
 use crate::error::{Failure, Outcome};
 
-/// What a handle points to.
+/// Borrows the value behind a handle.
 ///
 /// # Safety
-/// NULL, or a handle from [`give`] that was not taken back, and will not be
-/// while the reference is used.
+/// NULL, or a handle from [`give`] that was not taken back, and will not be while the reference is
+/// used.
 pub unsafe fn borrow<'a, T>(handle: *const T) -> Outcome<&'a T> {
     // SAFETY: the caller's promise.
     unsafe { handle.as_ref() }.ok_or_else(|| Failure::invalid("a handle is NULL"))
 }
 
-/// Where a result goes.
+/// Writes a result.
 ///
 /// # Safety
-/// NULL, or room for one `T`.
+/// NULL, or a pointer to memory for one `T`.
 pub unsafe fn put<T>(place: *mut T, value: T) -> Outcome<()> {
     if place.is_null() {
         return Err(Failure::invalid("the place for the result is NULL"));
     }
-    // SAFETY: the caller's promise; what was there is not dropped, being C's.
+    // SAFETY: the caller's promise; the previous value is not dropped, because it belongs to C.
     unsafe { place.write(value) };
     Ok(())
 }
 
-/// Fills an array, as far as it goes; how many there are in all.
+/// Fills an array as far as its capacity goes; returns the total number of entries.
 ///
 /// # Safety
 /// `entries` has room for `capacity` entries; NULL if that is 0.
@@ -48,10 +48,10 @@ pub unsafe fn fill<T>(
     Ok(count)
 }
 
-/// A name from C.
+/// Borrows a string from C.
 ///
 /// # Safety
-/// NULL, or a string that ends and does not change meanwhile.
+/// NULL, or a terminated string that does not change meanwhile.
 pub unsafe fn text<'a>(string: *const c_char) -> Outcome<&'a str> {
     if string.is_null() {
         return Err(Failure::invalid("a name is NULL"));
@@ -63,15 +63,15 @@ pub unsafe fn text<'a>(string: *const c_char) -> Outcome<&'a str> {
         .map_err(|_| Failure::invalid("a name is not UTF-8"))
 }
 
-/// Hands a value over to C.
+/// Hands a value over to C, as a handle.
 pub fn give<T>(value: T) -> *mut T {
     Box::into_raw(Box::new(value))
 }
 
-/// Takes it back.
+/// Takes the value behind a handle back.
 ///
 /// # Safety
-/// NULL, or from [`give`], and not used any more.
+/// NULL, or a handle from [`give`] that is not used any more.
 pub unsafe fn take<T>(handle: *mut T) -> Option<T> {
     // SAFETY: the caller's promise.
     (!handle.is_null()).then(|| *unsafe { Box::from_raw(handle) })
@@ -110,13 +110,13 @@ mod tests {
     #[test]
     fn arrays_are_filled_as_far_as_they_go() {
         let mut array = [0; 2];
-        // SAFETY: the array is as long as said.
+        // SAFETY: the array has the given capacity.
         let count = unsafe { fill(array.as_mut_ptr(), 2, [7, 8, 9].into_iter()) };
         assert_eq!((count.unwrap(), array), (3, [7, 8]));
         // SAFETY: nothing is written.
         let none = unsafe { fill(std::ptr::null_mut(), 0, [7, 8, 9].into_iter()) };
         assert_eq!(none.unwrap(), 3);
-        // SAFETY: refused.
+        // SAFETY: the call is refused.
         assert!(unsafe { fill(std::ptr::null_mut(), 1, [7].into_iter()) }.is_err());
     }
 }

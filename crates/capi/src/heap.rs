@@ -14,11 +14,11 @@ use crate::segment::{COptions, Handle};
 #[derive(Debug)]
 pub struct HeapHandle {
     heap: Heap,
-    /// From [`give`], so that its address is what C may keep.
+    /// A handle from [`give`], so that C may keep its address.
     segment: *mut Handle,
 }
 
-/// Makes the heap of a job, together with its other processes.
+/// Opens the heap of a job, together with its other processes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_heap_open(
     mesh: *mut Mesh,
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn pagemesh_heap_open(
     })
 }
 
-/// Gives the handle back.
+/// Closes the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_heap_close(heap: *mut HeapHandle) {
     call((), || {
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn pagemesh_heap_close(heap: *mut HeapHandle) {
     });
 }
 
-/// A block.
+/// Allocates a block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_heap_alloc(heap: *mut HeapHandle, bytes: usize) -> *mut c_void {
     call(null_mut(), || {
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn pagemesh_heap_alloc(heap: *mut HeapHandle, bytes: usize
     })
 }
 
-/// Gives a block back.
+/// Frees a block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_heap_free(heap: *mut HeapHandle, block: *mut c_void) -> c_int {
     call(-1, || {
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn pagemesh_heap_free(heap: *mut HeapHandle, block: *mut c
     })
 }
 
-/// A root.
+/// Loads a root.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_heap_root(
     heap: *mut HeapHandle,
@@ -85,13 +85,13 @@ pub unsafe extern "C" fn pagemesh_heap_root(
     call(-1, || {
         // SAFETY: the header asks for a handle.
         let root = unsafe { borrow(heap)? }.heap.root(slot as usize)?;
-        // SAFETY: the header asks for room.
+        // SAFETY: the header asks for a pointer to write to.
         unsafe { put(value, root)? };
         Ok(0)
     })
 }
 
-/// Changes a root.
+/// Stores a root.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_heap_set_root(
     heap: *mut HeapHandle,

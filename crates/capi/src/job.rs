@@ -12,7 +12,7 @@ use crate::segment::Handle;
 #[derive(Debug)]
 pub struct JobHandle {
     pub job: Job,
-    /// From [`give`], so that its address is what C may keep.
+    /// A handle from [`give`], so that C may keep its address.
     segment: *mut Handle,
 }
 
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn pagemesh_job_open(mesh: *mut Mesh) -> *mut JobHandle {
     })
 }
 
-/// Gives the handle back.
+/// Closes the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_job_close(job: *mut JobHandle) {
     call((), || {
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn pagemesh_job_rank(job: *const JobHandle) -> u32 {
     call(0, || Ok(unsafe { borrow(job)? }.job.rank()))
 }
 
-/// How many processes there are.
+/// The number of processes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_job_size(job: *const JobHandle) -> u32 {
     // SAFETY: the header asks for a handle.

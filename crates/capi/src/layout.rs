@@ -1,4 +1,4 @@
-//! The header against the code: the C compiler checks every size and number.
+//! Checks the header against the code: the C compiler verifies every size and number.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use crate::error::tests::numbers;
 use crate::report::{CCounter, CMember, CStamp, CStat};
 use crate::segment::COptions;
 
-/// C that compiles only if every condition holds.
+/// C code that compiles only if every condition holds.
 struct Checks(String);
 
 impl Checks {

@@ -1,11 +1,10 @@
 //! The C interface: `include/pagemesh.h` describes every function, and
 //! `include/Tmk.h` those that TreadMarks programs use.
 //!
-//! Two promises hold for all of them. Nothing unwinds into C: a panic is
-//! reported as `PAGEMESH_E_INTERNAL`. And no pointer is followed but those the
-//! header asks for: handles that these functions made and that are not closed,
-//! strings that end, arrays as long as said. NULL where it makes no sense is
-//! `EINVAL`.
+//! Two guarantees hold for all functions. No panic unwinds into C: it is reported as
+//! `PAGEMESH_E_INTERNAL`. And only those pointers are dereferenced that the header asks for:
+//! handles that these functions made and that are not closed, terminated strings, arrays of the
+//! given length. NULL where it is not permitted is `EINVAL`.
 
 mod error;
 mod guard;

@@ -43,7 +43,7 @@ pub unsafe extern "C" fn pagemesh_connect(path: *const c_char) -> *mut Mesh {
     })
 }
 
-/// Gives the handle back.
+/// Closes the connection.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_disconnect(mesh: *mut Mesh) {
     call((), || {

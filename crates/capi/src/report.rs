@@ -1,4 +1,4 @@
-//! What there is, and how it is.
+//! Reports about segments, nodes, counters and time stamps.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -124,7 +124,7 @@ impl From<&Stamp> for CStamp {
     }
 }
 
-/// One segment.
+/// Describes one segment.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_stat(
     mesh: *mut Mesh,
@@ -135,13 +135,13 @@ pub unsafe extern "C" fn pagemesh_stat(
         // SAFETY: the header asks for a handle and a string.
         let (mesh, name) = unsafe { (borrow(mesh)?, text(name)?) };
         let info = mesh.stat(name)?;
-        // SAFETY: the header asks for room.
+        // SAFETY: the header asks for a pointer to write to.
         unsafe { put(stat, CStat::from(&info))? };
         Ok(0)
     })
 }
 
-/// All segments.
+/// Lists all segments.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_list(
     mesh: *mut Mesh,
@@ -151,12 +151,12 @@ pub unsafe extern "C" fn pagemesh_list(
     call(-1, || {
         // SAFETY: the header asks for a handle.
         let all = unsafe { borrow(mesh)? }.list()?;
-        // SAFETY: the header asks for room.
+        // SAFETY: the header asks for an array of this capacity.
         unsafe { fill(entries, capacity, all.iter().map(CStat::from)) }
     })
 }
 
-/// All nodes.
+/// Lists all nodes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_members(
     mesh: *mut Mesh,
@@ -166,12 +166,12 @@ pub unsafe extern "C" fn pagemesh_members(
     call(-1, || {
         // SAFETY: the header asks for a handle.
         let all = unsafe { borrow(mesh)? }.members()?.members;
-        // SAFETY: the header asks for room.
+        // SAFETY: the header asks for an array of this capacity.
         unsafe { fill(entries, capacity, all.iter().map(CMember::from)) }
     })
 }
 
-/// The way to a node and back.
+/// Measures the round trip to a node.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_probe(mesh: *mut Mesh, node: c_uint, nanos: *mut u64) -> c_int {
     call(-1, || {
@@ -182,13 +182,13 @@ pub unsafe extern "C" fn pagemesh_probe(mesh: *mut Mesh, node: c_uint, nanos: *m
         let node = node.ok_or_else(|| Failure::invalid("no node has that number"))?;
         let took = mesh.probe(node)?;
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        // SAFETY: the header asks for room.
+        // SAFETY: the header asks for a pointer to write to.
         unsafe { put(nanos, took)? };
         Ok(0)
     })
 }
 
-/// All counters.
+/// Lists all counters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_counters(
     mesh: *mut Mesh,
@@ -202,12 +202,12 @@ pub unsafe extern "C" fn pagemesh_counters(
             name: array(name),
             value: *value,
         };
-        // SAFETY: the header asks for room.
+        // SAFETY: the header asks for an array of this capacity.
         unsafe { fill(entries, capacity, all.iter().map(entry)) }
     })
 }
 
-/// A mark among the time stamps.
+/// Adds a mark to the time stamps.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_stamp(mesh: *mut Mesh, tag: u64) -> c_int {
     call(-1, || {
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn pagemesh_stamp(mesh: *mut Mesh, tag: u64) -> c_int {
     })
 }
 
-/// Time stamps.
+/// Reads time stamps.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_stamps(
     mesh: *mut Mesh,
@@ -228,9 +228,9 @@ pub unsafe extern "C" fn pagemesh_stamps(
     call(-1, || {
         // SAFETY: the header asks for a handle.
         let mut some = unsafe { borrow(mesh)? }.stamps(from)?;
-        // Unlike a list, a stream is read on: what does not fit comes next time.
+        // Unlike a list, the stream is read in parts: the rest is returned by the next call.
         some.truncate(capacity);
-        // SAFETY: the header asks for room.
+        // SAFETY: the header asks for an array of this capacity.
         unsafe { fill(entries, capacity, some.iter().map(CStamp::from)) }
     })
 }

@@ -15,11 +15,11 @@ use crate::handle::{borrow, give, take, text};
 const RDONLY: c_int = 0;
 const RDWR: c_int = 1;
 
-/// `pagemesh_segment_t`: a segment, and what C holds of it by number.
+/// `pagemesh_segment_t`: a segment, and the locks that C refers to by number.
 #[derive(Debug)]
 pub struct Handle {
     pub segment: Segment,
-    /// Locks that were ever used through this handle.
+    /// Locks that were used through this handle.
     pub locks: Guarded<HashMap<u64, Held>>,
     /// Write locks by offset and length.
     pub pins: Guarded<HashMap<(u64, u64), Vec<WriteLock>>>,
@@ -44,11 +44,11 @@ pub struct COptions {
     pub reserved: [u64; 4],
 }
 
-/// Mappings by their addresses, which is how C names them.
+/// Mappings by address; C identifies a mapping by its address.
 static MAPPINGS: Guarded<Option<HashMap<usize, Mapping>>> = Guarded::new(None);
 
 impl Handle {
-    /// A fresh handle.
+    /// A handle without locks.
     pub fn new(segment: Segment) -> Self {
         Self {
             segment,
@@ -86,7 +86,7 @@ impl COptions {
     }
 }
 
-/// A policy of which locks and barriers are part, by its number.
+/// A policy with consistency at locks and barriers, by its number in the header.
 fn release(number: u32) -> Outcome<Policy> {
     let name = match number {
         1 => "release",
@@ -98,7 +98,7 @@ fn release(number: u32) -> Outcome<Policy> {
         .map_err(|_| Failure::invalid("there is no such policy"))
 }
 
-/// What a number of the header stands for: it counts through all there are.
+/// The value for a number of the header, which is an index into `all`.
 fn numbered<T: Copy>(all: &[T], number: c_int, unknown: &'static str) -> Outcome<T> {
     let place = usize::try_from(number).ok();
     let found = place.and_then(|place| all.get(place)).copied();
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn pagemesh_map(
     })
 }
 
-/// Unmaps what was mapped at an address.
+/// Unmaps the mapping at an address.
 #[unsafe(no_mangle)]
 pub extern "C" fn pagemesh_unmap(address: *mut c_void) -> c_int {
     call(-1, || {
@@ -217,7 +217,7 @@ pub extern "C" fn pagemesh_unmap(address: *mut c_void) -> c_int {
     })
 }
 
-/// Declares a range in which nodes accumulate.
+/// Declares a range in which nodes accumulate (a reduction).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_reduce(
     segment: *mut Handle,
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn pagemesh_reduce(
     })
 }
 
-/// Says how this process will use bytes.
+/// Announces how this process will use bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_advise(
     segment: *mut Handle,
@@ -272,7 +272,7 @@ pub unsafe extern "C" fn pagemesh_remove(mesh: *mut Mesh, name: *const c_char) -
 mod tests {
     use super::*;
 
-    /// `#define`s of the header count through the tables.
+    /// Checks that the header's `#define`s number the table's entries.
     fn defined<T: std::fmt::Debug>(prefix: &str, all: &[T]) {
         let header = include_str!("../include/pagemesh.h");
         for (number, item) in all.iter().enumerate() {

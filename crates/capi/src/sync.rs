@@ -9,12 +9,12 @@ use crate::error::{Failure, Number, Outcome, call};
 use crate::handle::{borrow, limit};
 use crate::segment::{Handle, Held};
 
-/// `PAGEMESH_RECOVERED`, or 0.
+/// `PAGEMESH_RECOVERED` if the last holder died, otherwise 0.
 fn recovered(guard: &LockGuard) -> c_int {
     c_int::from(guard.recovered())
 }
 
-/// Takes a lock and keeps its guard with the handle.
+/// Takes a lock and stores its guard in the handle.
 fn acquire(
     handle: &Handle,
     number: u64,
@@ -40,11 +40,11 @@ fn keep(handle: &Handle, number: u64, guard: LockGuard) {
     }
 }
 
-/// Takes the guard of a lock out of the handle.
+/// Removes the guard of a lock from the handle.
 fn release(handle: &Handle, number: u64) -> Outcome<LockGuard> {
     let mut locks = handle.locks.lock();
     let guard = locks.get_mut(&number).and_then(|held| held.guard.take());
-    // A forked child finds its parent's.
+    // In a forked child the guard may be a copy of the parent's.
     let guard = guard.filter(LockGuard::is_held);
     guard.ok_or_else(|| Failure::new(Number::NotHeld))
 }
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn pagemesh_trylock(segment: *mut Handle, lock: u64) -> c_
     })
 }
 
-/// Takes a lock within a time limit.
+/// Takes a lock, with a time limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_timedlock(
     segment: *mut Handle,
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn pagemesh_unlock(segment: *mut Handle, lock: u64) -> c_i
     })
 }
 
-/// Waits for a signal.
+/// Waits for a signal, with or without a time limit.
 fn wait(handle: &Handle, cond: u64, lock: u64, timeout: Option<Duration>) -> Outcome<c_int> {
     let mut guard = release(handle, lock)?;
     let condition = handle.segment.condition(cond);
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn pagemesh_cond_wait(segment: *mut Handle, cond: u64, loc
     call(-1, || wait(unsafe { borrow(segment)? }, cond, lock, None))
 }
 
-/// Waits for a signal within a time limit.
+/// Waits for a signal, with a time limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_cond_timedwait(
     segment: *mut Handle,
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn pagemesh_barrier_wait(
     })
 }
 
-/// Waits at a barrier within a time limit.
+/// Waits at a barrier, with a time limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_barrier_timedwait(
     segment: *mut Handle,
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn pagemesh_wait_change(
     })
 }
 
-/// Keeps pages here.
+/// Keeps pages on this node, writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_write_lock(
     segment: *mut Handle,
@@ -230,7 +230,7 @@ pub unsafe extern "C" fn pagemesh_write_lock(
     })
 }
 
-/// Lets pages go.
+/// Permits pages to leave again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_write_unlock(
     segment: *mut Handle,

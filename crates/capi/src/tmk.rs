@@ -1,8 +1,8 @@
 //! The interface of TreadMarks programs (T1, T2), over a shared heap: see
 //! `include/Tmk.h`.
 //!
-//! As in the original, these functions return nothing that tells of failure:
-//! what goes wrong is said on the error output, and ends the process.
+//! As in the original, these functions return no errors: a failure is printed to standard error and
+//! ends the process.
 
 mod distribute;
 mod image;
@@ -35,7 +35,7 @@ pub static Tmk_proc_id: AtomicI32 = AtomicI32::new(0);
 #[unsafe(no_mangle)]
 pub static Tmk_nprocs: AtomicI32 = AtomicI32::new(1);
 
-/// What there is once of in a process that called `Tmk_startup`.
+/// The state of a process that called `Tmk_startup`.
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
 struct Runtime {
@@ -76,7 +76,7 @@ impl Runtime {
         })
     }
 
-    /// Says what this program calls its memory, if anybody looks for races in it.
+    /// Labels the program's memory for reports of races, if this node checks for races.
     fn name_memory(&self) -> Result<(), Error> {
         if self.mesh.looks_for_races()? {
             self.heap.segment().label(&names::labels(&self.heap))?;
@@ -84,7 +84,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// After everything by which others' stores become visible.
+    /// Must be called after everything that makes the stores of others visible.
     fn acquired(&self) {
         let caught_up = self.distribution.catch_up(&self.heap);
         caught_up.unwrap_or_else(|why| fail("Tmk_distribute", why));
@@ -117,24 +117,24 @@ impl Runtime {
         const WHAT: &str = "Tmk_lock_cond_wait";
         let mut guard = self.release(WHAT, lock);
         match self.condition(lock, condition).wait(&mut guard) {
-            // As if woken for no reason, which programs expect of conditions.
+            // Return as after a spurious wake-up, which programs must expect of conditions.
             Ok(()) | Err(Error::Interrupted) => self.keep(lock, guard),
             Err(error) => fail(WHAT, error),
         }
     }
 
-    /// Conditions are numbered per lock.
+    /// The condition variable of a lock; conditions are numbered per lock.
     fn condition(&self, lock: c_uint, condition: c_uint) -> pagemesh::Condition {
         let number = u64::from(lock) << 32 | u64::from(condition);
         self.heap.condition(number)
     }
 }
 
-/// How Tmk programs are started, after an error.
+/// How Tmk programs are started; printed after an error.
 const LAUNCH: &str = "\nStart this program with `pagemesh run -n N -- PROGRAM` on a cluster, or with \
                       `pagemesh sandbox N -- PROGRAM` on this machine alone.";
 
-/// Says what went wrong, and ends the process.
+/// Prints an error, and ends the process.
 fn fail(what: &str, why: impl Display) -> ! {
     eprintln!("{what}: {why}");
     exit(1);
@@ -149,7 +149,7 @@ fn runtime(what: &str) -> &'static Runtime {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn Tmk_startup(argc: c_int, argv: *const *const c_char) {
     const WHAT: &str = "Tmk_startup";
-    // SAFETY: the header asks for what main() was given.
+    // SAFETY: the header asks for the arguments of main().
     let arguments = unsafe { options::arguments(argc, argv) };
     let options = options::read(&arguments, |name| std::env::var(name).ok());
     let options = options.unwrap_or_else(|why| fail(WHAT, why));
@@ -168,7 +168,7 @@ pub extern "C" fn Tmk_exit(status: c_int) -> ! {
         if runtime.tell_statistics {
             eprintln!("{}", runtime.statistics.line(&runtime.job));
         }
-        // Races can be told without names.
+        // Races can be reported without names.
         let _ = runtime.name_memory();
     }
     exit(status);
@@ -194,7 +194,7 @@ pub extern "C" fn Tmk_lock_acquire(lock: c_uint) {
     runtime.acquire(lock);
 }
 
-/// Gives a lock back.
+/// Releases a lock.
 #[unsafe(no_mangle)]
 pub extern "C" fn Tmk_lock_release(lock: c_uint) {
     const WHAT: &str = "Tmk_lock_release";
@@ -209,7 +209,7 @@ pub extern "C" fn Tmk_lock_cond_wait(lock: c_uint, condition: c_uint) {
     runtime.wait(lock, condition);
 }
 
-/// Wakes one who waits.
+/// Wakes one waiter.
 #[unsafe(no_mangle)]
 pub extern "C" fn Tmk_lock_cond_signal(lock: c_uint, condition: c_uint) {
     const WHAT: &str = "Tmk_lock_cond_signal";
@@ -217,7 +217,7 @@ pub extern "C" fn Tmk_lock_cond_signal(lock: c_uint, condition: c_uint) {
     undisturbed(|| condition.signal()).unwrap_or_else(|error| fail(WHAT, error));
 }
 
-/// Wakes all who wait.
+/// Wakes all waiters.
 #[unsafe(no_mangle)]
 pub extern "C" fn Tmk_lock_cond_broadcast(lock: c_uint, condition: c_uint) {
     const WHAT: &str = "Tmk_lock_cond_broadcast";
@@ -225,7 +225,7 @@ pub extern "C" fn Tmk_lock_cond_broadcast(lock: c_uint, condition: c_uint) {
     undisturbed(|| condition.broadcast()).unwrap_or_else(|error| fail(WHAT, error));
 }
 
-/// Shared memory; NULL if there is none left, which programs check.
+/// Allocates shared memory; NULL if there is none left, which programs check.
 #[unsafe(no_mangle)]
 pub extern "C" fn Tmk_malloc(size: usize) -> *mut c_void {
     let runtime = runtime("Tmk_malloc");
@@ -234,13 +234,13 @@ pub extern "C" fn Tmk_malloc(size: usize) -> *mut c_void {
     })
 }
 
-/// Shared memory that is never given back.
+/// Allocates shared memory that is never freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn Tmk_sbrk(increment: usize) -> *mut c_void {
     Tmk_malloc(increment)
 }
 
-/// Gives shared memory back.
+/// Frees shared memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn Tmk_free(block: *mut c_void) {
     const WHAT: &str = "Tmk_free";
@@ -250,7 +250,7 @@ pub extern "C" fn Tmk_free(block: *mut c_void) {
     }
 }
 
-/// Declares numbers to which processes add without a lock.
+/// Declares numbers to which processes add without a lock (a reduction).
 #[unsafe(no_mangle)]
 pub extern "C" fn Tmk_sum_doubles(numbers: *mut f64, count: usize) -> c_int {
     const WHAT: &str = "Tmk_sum_doubles";

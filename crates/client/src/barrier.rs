@@ -8,7 +8,7 @@ use crate::bell::after;
 use crate::connection::unexpected;
 use crate::{Result, Segment};
 
-/// A barrier of a segment, by its number. It may be used again and again.
+/// A barrier of a segment, by its number. It can be used repeatedly.
 #[derive(Clone, Debug)]
 pub struct Barrier {
     segment: Segment,
@@ -25,8 +25,8 @@ impl Barrier {
         }
     }
 
-    /// Waits until all parties are here. What any of them stored before, all of
-    /// them load after.
+    /// Waits until all parties have arrived. What any party stored before the barrier, all parties
+    /// load after it.
     ///
     /// # Errors
     /// [`Interrupted`](crate::Error::Interrupted), in which case this party has

@@ -1,7 +1,7 @@
-//! Sleeping until rung, until a moment, or until a signal.
+//! Sleeping until a wake-up, a deadline or a signal.
 //!
-//! The standard library's condition variables sleep through signals; a language
-//! whose Ctrl-C handler runs when a call returns needs the call to return.
+//! The standard library's condition variables do not return when a signal arrives; a language whose
+//! Ctrl-C handler runs when a call returns needs the call to return.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use rustix::time::Timespec;
 use crate::fork::Generation;
 use crate::{Error, Result};
 
-/// The moment `timeout` from now; `None`, for ever, if that is beyond counting.
+/// The moment `timeout` from now; `None` (no deadline) if it cannot be represented.
 pub fn after(timeout: Duration) -> Option<Instant> {
     Instant::now().checked_add(timeout)
 }
 
-/// What is left until `until`, as system calls like it.
+/// The time left until `until`, in the form that system calls take.
 pub fn left(until: Option<Instant>) -> Result<Option<Timespec>> {
     let Some(until) = until else { return Ok(None) };
     let left = until.saturating_duration_since(Instant::now());
@@ -31,7 +31,7 @@ pub fn left(until: Option<Instant>) -> Result<Option<Timespec>> {
     })))
 }
 
-/// Sleeps while `word` is `value`; wakes also for no reason.
+/// Sleeps while `word` is `value`; may wake spuriously.
 fn sleep(word: &AtomicU32, value: u32, until: Option<Instant>) -> Result<()> {
     match futex::wait(word, Flags::PRIVATE, value, left(until)?.as_ref()) {
         Ok(()) | Err(Errno::AGAIN) => Ok(()),
@@ -42,21 +42,21 @@ fn sleep(word: &AtomicU32, value: u32, until: Option<Instant>) -> Result<()> {
 }
 
 fn wake_one(word: &AtomicU32) {
-    // Fails only for an unmapped word, which a reference is not.
+    // `FUTEX_WAKE` fails only for an unmapped word; a reference is mapped.
     let _ = futex::wake(word, Flags::PRIVATE, 1);
 }
 
-/// Wakes one thread of this process.
+/// A counter on which one thread of this process sleeps until another thread raises it.
 #[derive(Debug, Default)]
 pub struct Bell(AtomicU32);
 
 impl Bell {
-    /// How often it was rung; to be read before the reason to sleep is checked.
+    /// How often the bell was rung. Read it before checking the reason to sleep.
     pub fn rings(&self) -> u32 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Rings.
+    /// Raises the counter and wakes one sleeping thread.
     pub fn ring(&self) {
         self.0.fetch_add(1, Ordering::Release);
         wake_one(&self.0);
@@ -68,24 +68,24 @@ impl Bell {
     }
 }
 
-/// Lets one thread of this process in at a time. In a forked child, where those
-/// who were in do not exist, it is open.
+/// A mutex between the threads of this process. In a forked child it is open, because the threads
+/// that held it do not exist there.
 #[derive(Debug, Default)]
 pub struct Gate(AtomicU32);
 
-// The low bits; the others say in which process that is so.
+// The state is in the low bits; the other bits hold the generation of the process that set it.
 const OPEN: u32 = 0;
 const SHUT: u32 = 1;
-/// Shut, and perhaps somebody sleeps before it.
+/// Shut, and a thread may be sleeping on it.
 const AWAITED: u32 = 2;
 const BITS: u32 = 2;
 
 impl Gate {
-    /// Enters if nobody is in.
+    /// Enters if no thread is inside.
     pub fn try_enter(&self) -> bool {
         let seen = self.0.load(Ordering::Relaxed);
         let [open, shut] = [OPEN, SHUT].map(here);
-        // What a parent left here counts as open.
+        // A state that a parent process left here counts as open.
         let is_open = seen == open || seen >> BITS != open >> BITS;
         is_open
             && self
@@ -94,7 +94,7 @@ impl Gate {
                 .is_ok()
     }
 
-    /// Enters when nobody is in.
+    /// Enters once no thread is inside.
     pub fn enter(&self, until: Option<Instant>) -> Result<()> {
         if self.try_enter() {
             return Ok(());
@@ -109,7 +109,7 @@ impl Gate {
         }
     }
 
-    /// Leaves. Only who entered may leave, in the process where it entered.
+    /// Leaves. Only the thread that entered may leave, in the process where it entered.
     pub fn leave(&self) {
         if self.0.swap(here(OPEN), Ordering::Release) == here(AWAITED) {
             wake_one(&self.0);
@@ -117,7 +117,7 @@ impl Gate {
     }
 }
 
-/// A state in this process.
+/// This state, marked with the current process's generation.
 fn here(state: u32) -> u32 {
     Generation::current().number() << BITS | state
 }

@@ -32,12 +32,12 @@ impl Condition {
         Self { segment, number }
     }
 
-    /// Releases the lock, waits for a signal, and takes the lock again; no signal
-    /// given after the release is missed. Check what was waited for in a loop.
+    /// Releases the lock, waits for a signal, and takes the lock again; a signal given after the
+    /// release is not missed. Check the awaited condition in a loop.
     ///
     /// # Errors
-    /// [`Interrupted`](crate::Error::Interrupted), with the lock held again. If
-    /// the daemon or the lock's node is gone, the lock is not held any more.
+    /// [`Interrupted`](crate::Error::Interrupted), with the lock held again. If the daemon or the
+    /// lock's node is gone, the lock is no longer held.
     pub fn wait(&self, guard: &mut LockGuard) -> Result<()> {
         self.wait_until(guard, None)
     }
@@ -51,8 +51,8 @@ impl Condition {
         self.wait_until(guard, after(timeout))
     }
 
-    /// Wakes one waiter, if there is one; how many were woken. Nothing is
-    /// remembered for later waiters.
+    /// Wakes one waiter, if there is one, and returns how many were woken. A signal without a
+    /// waiter is lost.
     ///
     /// # Errors
     /// [`Refused`](crate::Error::Refused) if the segment's home node is gone.
@@ -60,7 +60,7 @@ impl Condition {
         self.wake(false)
     }
 
-    /// Wakes all waiters; how many were woken.
+    /// Wakes all waiters and returns how many were woken.
     ///
     /// # Errors
     /// As [`Condition::signal`].
@@ -75,7 +75,7 @@ impl Condition {
         if call.begin(until)?.is_some() {
             return Ok(());
         }
-        // A signal given from here on is ours already.
+        // This call is registered before the release: it receives every signal from here on.
         guard.release();
         let woken = call.finish(until);
         guard.retake()?;

@@ -1,12 +1,12 @@
 //! One socket to the daemon, shared by all threads of the process.
 //!
-//! Nobody reads the socket but threads that wait for a reply, one at a time: the
-//! *reader* puts every packet into the inbox of the call it answers and rings
-//! that call's bell. When the reader has what it waited for, it makes another
-//! waiting thread the reader. So a lone thread pays one send and one receive,
-//! and no thread of ours runs in the program.
+//! Only threads that wait for a reply read the socket, one at a time: the *reader* puts every
+//! packet into the inbox of the call it answers and rings that call's bell. When the reader has its
+//! own reply, it makes another waiting thread the reader. A lone thread therefore needs one send
+//! and one receive, and the library runs no thread of its own in the program.
 //!
-//! Brief requests of a process that asks often go past the socket, through its hatch ([`hatch`]).
+//! A process that often sends brief requests uses its request slot instead of the socket
+//! ([`hatch`]).
 
 mod call;
 mod desk;
@@ -41,8 +41,8 @@ use crate::bell::left;
 use crate::fork::{Belonging, Guarded};
 use crate::{Error, Result};
 
-/// How long a daemon may take to answer a process that is new to it. Longer than
-/// the grace of one that died: whoever comes meanwhile gets to the next one.
+/// How long a daemon may take to answer a new connection. Longer than the grace period of a daemon
+/// that died, so that a process that connects meanwhile reaches its successor.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
 /// The process's end of the socket.
@@ -53,19 +53,19 @@ pub struct Connection {
     belongs: Belonging,
     desk: Guarded<Desk>,
     hatch: OurHatch,
-    /// As whom this process has last made a System V call through the socket.
+    /// The user and group with which this process last made a System V call through the socket.
     shown: Shown,
-    /// While this process forks: the connection of its child.
+    /// While this process forks: the connection for its child.
     heir: Guarded<Option<Heir>>,
 }
 
 impl Connection {
-    /// A connection to whoever listens at `path`.
+    /// Connects to the daemon that listens at `path`.
     pub fn connect(path: &Path) -> io::Result<Self> {
         Socket::connect_within(path, PATIENCE).map(Self::new)
     }
 
-    /// A connection over a socket that exists.
+    /// A connection over an existing socket.
     pub fn new(socket: Socket) -> Self {
         let (mark, socket) = kept(socket.into());
         Self {
@@ -79,12 +79,13 @@ impl Connection {
         }
     }
 
-    /// Whether it is this process's own, not that of its parent.
+    /// True if the connection belongs to this process, not to its parent.
     pub fn is_ours(&self) -> bool {
         self.belongs.is_ours()
     }
 
-    /// The next System V call goes through the socket, so that the kernel says who makes it.
+    /// Sends the next System V call through the socket, so that the kernel tells the daemon who
+    /// makes it.
     pub fn show_again(&self) {
         self.shown.forget();
     }
@@ -94,7 +95,7 @@ impl Connection {
         self.desk.lock().number()
     }
 
-    /// An answer that came through the hatch.
+    /// Decodes an answer that came through the request slot.
     fn came(&self, number: u64, bytes: &[u8]) -> Result<Answer> {
         let mut desk = self.desk.lock();
         match ReplyPacket::decode(bytes) {
@@ -112,7 +113,7 @@ impl Connection {
         }
     }
 
-    /// An answer that came through the hatch, and nobody waits for it any more.
+    /// Handles an answer that came through the request slot when no thread waits for it any more.
     fn unseen(&self, number: u64, bytes: &[u8]) {
         if let Ok(answer) = self.came(number, bytes) {
             let mut desk = self.desk.lock();
@@ -120,13 +121,14 @@ impl Connection {
         }
     }
 
-    /// Hands a packet to its call.
+    /// Hands a packet to the call it belongs to.
     fn deliver(&self, desk: &mut Desk, packet: Packet) {
         match packet {
             Packet::Answer(number, answer) => {
                 if let Some(request) = desk.deliver(number, answer) {
-                    // Must not wait, since others wait for us. A full socket
-                    // means a daemon in trouble; the end of this process tells it.
+                    // Do not block here, because other threads wait for the reader. If the socket
+                    // is full, the daemon has a problem; it learns of the undo when this process
+                    // ends.
                     let number = desk.number();
                     let packet = RequestPacket { number, request };
                     let _ = self.socket.send_now(&packet.encode(), &[]);
@@ -137,10 +139,10 @@ impl Connection {
         }
     }
 
-    /// Reads one packet. Only for the reader.
+    /// Reads one packet. Only the reader calls this.
     fn read(&self, buffer: &mut [u8], until: Option<Instant>) -> Result<Packet> {
-        // A read without time limit goes on after handlers with SA_RESTART, poll
-        // never does: as sem_wait and sem_timedwait do it.
+        // A read without time limit continues after handlers with SA_RESTART, poll never does:
+        // sem_wait and sem_timedwait behave the same way.
         if until.is_none() {
             return self.receive(buffer, Socket::recv).map_err(stop);
         }
@@ -180,7 +182,7 @@ impl Connection {
         }
     }
 
-    /// Stops waiting for a call's replies.
+    /// Closes a call: its thread no longer waits for replies.
     fn close(&self, number: u64, answered: bool) {
         let undo = self.desk.lock().close(number, answered);
         if let Some(request) = undo {
@@ -188,7 +190,7 @@ impl Connection {
         }
     }
 
-    /// Sends whatever signals come; a daemon that is gone is no failure.
+    /// Sends in spite of signals; a daemon that is gone is not an error.
     fn send_surely(&self, packet: &RequestPacket) {
         while let Err(Error::Interrupted) = self.send(packet, &[]) {}
     }
@@ -211,7 +213,7 @@ impl Connection {
     }
 }
 
-/// This thread, as no other one is called while it is.
+/// An identifier of this thread, unique among the live threads.
 fn this_thread() -> usize {
     thread_local! {
         static HERE: u8 = const { 0 };
@@ -219,18 +221,18 @@ fn this_thread() -> usize {
     HERE.with(|here| std::ptr::from_ref(here) as usize)
 }
 
-/// Where the reader puts packets.
+/// A buffer for the reader's packets.
 fn room() -> Box<[u8]> {
     vec![0; MAX_PACKET].into()
 }
 
 type Receive = fn(&Socket, &mut [u8]) -> io::Result<Option<pagemesh_os::seqpacket::Received>>;
 
-/// What the reader got.
+/// A packet that the reader received.
 enum Packet {
     /// A reply to this call.
     Answer(u64, Answer),
-    /// There will be no more.
+    /// The connection ended; no more replies come.
     End(Gone),
 }
 

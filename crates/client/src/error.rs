@@ -1,4 +1,4 @@
-//! What can go wrong, each with its cure.
+//! Errors, each with its remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use pagemesh_wire::local::{PacketError, Refusal};
 
 use crate::HeapError;
 
-/// Shorthand for what calls return.
+/// The result of the library's calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a call failed. Unless the variant says otherwise, nothing has changed.
@@ -17,23 +17,23 @@ pub enum Error {
     /// No daemon could be reached.
     #[error("no PageMesh daemon answers at {}; {}", list(.paths), cure(.source))]
     NoDaemon {
-        /// Where it was looked for, in this order.
+        /// The paths that were tried, in this order.
         paths: Vec<PathBuf>,
         /// What the system said about the last one.
         source: io::Error,
     },
-    /// The daemon closed the connection: it stopped, crashed, or did not like
-    /// what it was told. Locks held by this process are given to others.
+    /// The daemon closed the connection: it stopped, crashed, or rejected a request. Locks held by
+    /// this process are given to others.
     #[error("the PageMesh daemon is gone; start it again, then connect anew")]
     DaemonGone,
-    /// The daemon did not answer in time even to a withdrawal. What became of
-    /// the request is not known.
+    /// The daemon did not even answer a withdrawal in time. It is not known what became of the
+    /// request.
     #[error("the PageMesh daemon does not answer; is it stopped, or its host overloaded?")]
     DaemonSilent,
-    /// The daemon said something this library does not understand.
+    /// The daemon sent a message that this library does not understand.
     #[error(transparent)]
     Malformed(#[from] PacketError),
-    /// The daemon said no.
+    /// The daemon refused the request.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The time limit of the call has passed.
@@ -42,13 +42,13 @@ pub enum Error {
     /// A signal handler ran in the waiting thread.
     #[error("interrupted by a signal")]
     Interrupted,
-    /// The connection belongs to the process that this one was forked from, and
-    /// could not be inherited.
+    /// The connection belongs to the process that this one was forked from, and could not be
+    /// inherited.
     #[error(
         "this connection belongs to the parent process, and the fork did not pass it on; connect anew"
     )]
     Forked,
-    /// The kernel lets nobody serve this process's page faults.
+    /// The kernel permits no userfaultfd for this process's page faults.
     #[error(
         "the kernel gives this process no userfaultfd ({0}); let the daemon lend its \
          /dev/userfaultfd, or allow the device to this user (`pagemesh doctor` says how), or set \
@@ -58,13 +58,13 @@ pub enum Error {
     /// The memory could not be mapped.
     #[error("cannot map the segment: {0}")]
     Map(#[source] io::Error),
-    /// Something is mapped at the wished address already.
+    /// Another mapping is at the requested address already.
     #[error("cannot map the segment at {0:#x}: the address is taken; wish for another, or none")]
     AddressTaken(usize),
-    /// The caller asked for something impossible.
+    /// An argument is invalid.
     #[error("{0}")]
     Invalid(&'static str),
-    /// A shared heap could not do it.
+    /// The shared heap could not do it.
     #[error(transparent)]
     Heap(#[from] HeapError),
     /// A variable of the environment has no usable value.
@@ -74,22 +74,22 @@ pub enum Error {
         name: &'static str,
         /// Its value.
         value: String,
-        /// What it should be.
+        /// What the value should be.
         wanted: &'static str,
     },
-    /// The system failed in a way nobody foresaw.
+    /// A system call failed in an unforeseen way.
     #[error("unexpected failure of the system: {0}")]
     System(#[source] io::Error),
 }
 
 impl Error {
-    /// Whether the segment or name asked for does not exist.
+    /// True if the requested segment or name does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused(Refusal::NotFound))
     }
 
-    /// Whether the wait may simply be tried again.
+    /// True if the wait may simply be tried again.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         matches!(self, Self::Interrupted)

@@ -1,17 +1,15 @@
-//! What happens to this library when the process forks: the child keeps its
-//! segments, under a connection of its own.
+//! Fork handling: the child keeps its parent's segments, under a connection of its own.
 //!
-//! Just before the fork every connection asks its daemon for another one, for
-//! the child, who then has open what its parent has open. In the child, before
-//! `fork` returns, each connection becomes that one, and each mapping is made
-//! anew at its old address (it had been left out of the child, `MADV_DONTFORK`,
-//! for the child's copy would not be served) and attached to the daemon. The
-//! other threads of the parent may have been inside malloc, so all this is
-//! done by system calls, without memory of its own.
+//! Just before the fork every connection asks its daemon for another connection for the child,
+//! which has the same segments open. In the child, before `fork` returns, each connection is
+//! replaced by that one; each mapping is mapped again at its old address and attached to the daemon
+//! (the kernel does not copy it into the child, `MADV_DONTFORK`, because the daemon would not serve
+//! the child's copy). Other threads of the parent may have been inside malloc, so all this is done
+//! by system calls, without allocating.
 //!
-//! A child that was made without this (by a bare system call, or without help of
-//! the daemon) has neither connection nor mappings: its calls fail, and where its
-//! parent has segments it finds nothing. Nobody ever finds zeros.
+//! A child that was created without the fork handlers (by a bare system call) or whose daemon did
+//! not answer has neither connection nor mappings: its calls fail, and its accesses to segment
+//! addresses fault. No child ever reads zeros there.
 #![allow(unsafe_code)]
 
 mod guarded;
@@ -29,48 +27,48 @@ use std::time::Duration;
 use pagemesh_os::wiped::Wiped;
 use shield::SHIELD;
 
-/// What is done about forks, once there is something that children may inherit.
+/// The fork handlers, set once there is something that children may inherit.
 static HANDLERS: OnceLock<Handlers> = OnceLock::new();
 
-/// What is done about a fork. Each may only do what is allowed in the child of a process with
-/// threads: system calls and atomics, without memory of its own.
+/// Callbacks around a fork. `expect_child`, `forget_child` and `inherit` may only do what is
+/// allowed in the child of a multi-threaded process: system calls and atomics, without allocating.
 #[derive(Clone, Copy, Debug)]
 pub struct Handlers {
-    /// First, while other threads go on: it may wait for them and allocate.
+    /// Runs first, while other threads continue: it may wait for them and allocate.
     pub survey: fn(),
-    /// Before it.
+    /// Runs before the fork.
     pub expect_child: fn(),
-    /// After it, in the parent.
+    /// Runs after the fork, in the parent.
     pub forget_child: fn(),
-    /// After it, in the child.
+    /// Runs after the fork, in the child.
     pub inherit: fn(),
 }
 
-/// From now on these are called at each fork.
+/// Sets the handlers that run at each fork from now on.
 pub fn on_fork(handlers: Handlers) {
     let _ = HANDLERS.set(handlers);
 }
 
-/// How long a fork waits for those who are changing something.
+/// How long a fork waits for the threads inside the shield.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The generation of this process; wiped in every child, which gets another one.
+/// The generation of this process; the kernel wipes it in every child, which gets another one.
 static MARK: OnceLock<Wiped> = OnceLock::new();
 
-/// The last generation in this line of processes.
+/// The last generation given in this line of processes.
 static LAST: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// This thread is forking, and has closed the shield.
+    /// True while this thread forks and has closed the shield.
     static FORKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Which process in a line of forks something belongs to.
+/// Identifies one process in a line of forks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(u32);
 
 impl Generation {
-    /// This process.
+    /// The generation of this process.
     pub fn current() -> Self {
         let mark = MARK.get_or_init(watch).word();
         match mark.load(Ordering::Relaxed) {
@@ -79,15 +77,15 @@ impl Generation {
         }
     }
 
-    /// The first of this process.
+    /// Begins a new generation for this process.
     fn begin(mark: &AtomicU32) -> Self {
         let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        // Another thread may have been faster.
+        // Another thread may have begun it first.
         let begun = mark.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed);
         Self(begun.map_or_else(|other| other, |_| next))
     }
 
-    /// Whether this process is still the one it was.
+    /// True if the current process has this generation.
     pub fn is_current(self) -> bool {
         let mark = MARK.get().map(Wiped::word);
         mark.is_some_and(|mark| mark.load(Ordering::Relaxed) == self.0)
@@ -99,33 +97,33 @@ impl Generation {
     }
 }
 
-/// Something of one generation, which a child may take over.
+/// The generation that something belongs to; a child may take it over.
 #[derive(Debug)]
 pub struct Belonging(AtomicU32);
 
 impl Belonging {
-    /// To this process.
+    /// Belongs to this process.
     pub fn new() -> Self {
         Self(AtomicU32::new(Generation::current().0))
     }
 
-    /// Whether it belongs to this process.
+    /// True if it belongs to this process.
     pub fn is_ours(&self) -> bool {
         Generation(self.0.load(Ordering::Relaxed)).is_current()
     }
 
-    /// This process takes it over.
+    /// Makes it belong to this process.
     pub fn take_over(&self) {
         self.0.store(Generation::current().0, Ordering::Relaxed);
     }
 }
 
-/// From now on, at the latest, forks are noticed.
+/// Installs the fork handlers, if they are not installed.
 pub fn watch_forks() {
     Generation::current();
 }
 
-/// From now on forks are noticed.
+/// Installs the fork handlers.
 fn watch() -> Wiped {
     // SAFETY: the handlers do what is allowed where they run: in the child of a
     // process with threads, that is system calls and atomics. This library is
@@ -159,8 +157,8 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
-    // Without the shield, what is inherited may be half-changed: not touched,
-    // it belongs to the parent for ever.
+    // If the shield was not closed, the inherited data may be inconsistent: leave it alone; it
+    // keeps the parent's generation.
     if FORKING.take() {
         Generation::current();
         if let Some(handlers) = HANDLERS.get() {
@@ -174,7 +172,7 @@ extern "C" fn in_child() {
 mod tests {
     use super::*;
 
-    /// How a child ends that does this.
+    /// The exit status of a child that runs `work`.
     fn in_child_of(fork: fn() -> libc::pid_t, work: impl FnOnce() -> bool) -> i32 {
         let child = fork();
         if child == 0 {

@@ -1,4 +1,4 @@
-//! A heap that all processes of a job share, at one address.
+//! A heap that all processes of a job share, at the same address in each.
 
 mod error;
 mod tree;
@@ -16,9 +16,9 @@ use pagemesh_wire::peer::Policy;
 use crate::{Access, Error, Job, Lock, LockGuard, Mapping, Mesh, Options, Result, Segment};
 use tree::{Bytes, Place, Tree};
 
-/// Where heaps are put: the first of these where there is room on all nodes.
-/// Away from where Linux puts programs, libraries and stacks, and from what
-/// sanitizers keep for themselves.
+/// Candidate addresses of heaps: the first one that is free in all processes is used. They are away
+/// from where Linux puts programs, libraries and stacks, and from the ranges that sanitizers
+/// reserve.
 const ADDRESSES: [u64; 4] = [
     0x2000_0000_0000,
     0x2800_0000_0000,
@@ -32,32 +32,33 @@ const SMALLEST: u64 = 1 << 16;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 
-/// Numbers of the heap's own locks and barriers, beyond those of programs.
+/// First number of the heap's own locks and barriers, beyond those of programs.
 const OWN: u64 = 1 << 63;
-/// The barrier, and the lock, of the job's segment and of the heap's.
+/// Numbers of the heap's own barrier, and of its own lock.
 const MEETING: u64 = OWN;
 const BOOKS: u64 = OWN + 1;
 
-/// What is in the books, by byte: how many nodes have no room at which address,
-/// and which part of the tree is being changed.
+/// Byte offsets in the heap's administration pages: the number of processes without room at each
+/// address, and the part of the tree that is being changed.
 const REFUSALS: usize = 0;
 const CHANGING: usize = 64;
-/// On a page of its own, since it is read far more often than parts are taken.
+/// Offset of the roots: a page of their own, because they are read far more often than blocks are
+/// allocated.
 const ROOTS: usize = PAGE_SIZE;
 const TREE: u64 = 2 * PAGE;
 
-/// What a heap shall be like. All processes of the job must say the same.
+/// Options of a heap. All processes of the job must pass the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HeapOptions {
-    /// Bytes of address space, rounded up to a power of two; 64 KiB to 4 TiB.
-    /// Memory that nobody touches costs nothing.
+    /// Bytes of address space, rounded up to a power of two; 64 KiB to 4 TiB. Memory that no
+    /// process touches costs nothing.
     pub reserve: u64,
-    /// What its memory promises.
+    /// The consistency policy of its memory.
     pub policy: Policy,
 }
 
 impl Default for HeapOptions {
-    /// 256 GiB, of which every load sees the latest store.
+    /// 256 GiB, policy `sequential`.
     fn default() -> Self {
         Self {
             reserve: 256 << 30,
@@ -70,9 +71,9 @@ impl Default for HeapOptions {
 /// all of them, so pointers into it may be stored in it. It ends with the last
 /// process, or when all have dropped it.
 ///
-/// Blocks have 16 bytes and more, in powers of two, and are aligned to their
-/// size. Fresh memory is zero; what was freed and is given again is not. The same calls in the same order give
-/// the same addresses in every run.
+/// Blocks have 16 bytes and more, in powers of two, and are aligned to their size. Fresh memory is
+/// zero; a freed block that is allocated again is not. The same calls in the same order give the
+/// same addresses in every run.
 ///
 /// ```no_run
 /// # fn main() -> pagemesh::Result<()> {
@@ -93,19 +94,19 @@ pub struct Heap(Arc<Inner>);
 
 struct Inner {
     memory: Mapping,
-    /// Mapped wherever there was room.
+    /// The administration pages; each process maps them at an address of its own.
     books: Mapping,
     lock: Lock,
     height: u32,
     parties: u32,
 }
 
-/// Numbers that the job finds without any other agreement.
+/// Number of roots: words that all processes of the job find without further agreement.
 pub const ROOT_COUNT: usize = 64;
 
 impl Heap {
-    /// Makes the heap of a job, together with all its other processes: waits for
-    /// them. A job has one heap at a time.
+    /// Creates the heap of a job together with all its other processes, and waits for them. A job
+    /// has one heap at a time.
     ///
     /// # Errors
     /// [`Error::Heap`] if the processes disagree or have no common address; else
@@ -123,7 +124,7 @@ impl Heap {
         let books = segment.map_at(None, books_at, segment.size() - books_at, true)?;
         let memory = place(&segment, &books, books_at, job.size())?;
         if job.rank() == 0 {
-            // Everybody has it open: from now on it ends with its users.
+            // All processes have it open: from now on it ends with its users.
             mesh.remove(segment.name())?;
         }
         Ok(Self(Arc::new(Inner {
@@ -135,7 +136,7 @@ impl Heap {
         })))
     }
 
-    /// A block of at least so many bytes, and at least one.
+    /// Allocates a block of at least `bytes` bytes, and at least one.
     ///
     /// # Errors
     /// [`HeapError::Full`], with everything as before; else as [`Lock::lock`].
@@ -153,10 +154,10 @@ impl Heap {
         Ok(NonNull::new(self.0.memory.as_ptr().with_addr(address)).expect("the heap is not at 0"))
     }
 
-    /// Gives a block back, from whatever process it was asked.
+    /// Frees a block, whichever process allocated it.
     ///
     /// # Errors
-    /// [`HeapError::NotTaken`] if it is none, or was given back already.
+    /// [`HeapError::NotTaken`] if the address is not that of an allocated block.
     pub fn free(&self, block: *const u8) -> Result<()> {
         let _guard = self.keep_books()?;
         let tree = self.tree();
@@ -166,7 +167,7 @@ impl Heap {
         self.done()
     }
 
-    /// How many bytes a block really has.
+    /// The real size of a block in bytes.
     ///
     /// # Errors
     /// As [`Heap::free`].
@@ -175,8 +176,8 @@ impl Heap {
         Ok(self.tree().find(self.offset_of(block)?)?.length())
     }
 
-    /// Where the block begins in which an address lies, and how many bytes it has; none
-    /// if nobody has that memory.
+    /// The start and size in bytes of the block that contains an address; `None` if that memory is
+    /// not allocated.
     ///
     /// # Errors
     /// As [`Heap::free`], for an address outside of the heap.
@@ -190,8 +191,8 @@ impl Heap {
         Ok(start.map(|start| (start, place.length())))
     }
 
-    /// Number `slot` of 64 that all processes share, 0 at first; for addresses
-    /// to begin with. Under the same rules as all shared memory.
+    /// Root `slot` of the 64 words that all processes share, 0 at first; used to publish first
+    /// addresses. The consistency rules of the shared memory apply.
     ///
     /// # Errors
     /// [`Error::Invalid`] beyond slot 63.
@@ -199,7 +200,7 @@ impl Heap {
         self.0.books.load_u64(root_at(slot)?)
     }
 
-    /// Changes it.
+    /// Sets a root.
     ///
     /// # Errors
     /// [`Error::Invalid`] beyond slot 63.
@@ -209,31 +210,31 @@ impl Heap {
         Ok(())
     }
 
-    /// The heap's lock of that number, of which there are 2^63.
+    /// The heap's lock with this number, below 2^63.
     #[must_use]
     pub fn lock(&self, number: u64) -> Lock {
         self.segment().lock(number & !OWN)
     }
 
-    /// The heap's condition variable of that number.
+    /// The heap's condition variable with this number.
     #[must_use]
     pub fn condition(&self, number: u64) -> crate::Condition {
         self.segment().condition(number)
     }
 
-    /// The heap's barrier of that number, for all processes of the job.
+    /// The heap's barrier with this number, for all processes of the job.
     #[must_use]
     pub fn barrier(&self, number: u64) -> crate::Barrier {
         self.segment().barrier(number & !OWN, self.0.parties)
     }
 
-    /// All of its memory.
+    /// The heap's memory.
     #[must_use]
     pub fn memory(&self) -> &Mapping {
         &self.0.memory
     }
 
-    /// The segment it lies in, which has no name any more.
+    /// The segment of the heap, which no longer has a name.
     #[must_use]
     pub fn segment(&self) -> &Segment {
         self.0.memory.segment()
@@ -248,7 +249,7 @@ impl Heap {
         Ok(offset.ok_or(HeapError::NotTaken)? as u64)
     }
 
-    /// The right to change the books, mended if their last keeper died.
+    /// Locks the administration pages, and repairs them if the last holder of the lock died.
     fn keep_books(&self) -> Result<LockGuard> {
         let guard = undisturbed(|| self.0.lock.lock())?;
         if guard.recovered() {
@@ -261,7 +262,7 @@ impl Heap {
         Ok(guard)
     }
 
-    /// Notes what is about to be changed, for whoever finds us dead.
+    /// Notes which part is about to be changed, for the process that finds this one dead.
     fn note(&self, place: Place) -> std::result::Result<(), HeapError> {
         let word = self.0.books.atomic_u64(CHANGING);
         let word = word.map_err(|_| HeapError::Damaged)?;
@@ -289,7 +290,7 @@ impl fmt::Debug for Heap {
 }
 
 impl Place {
-    /// As one number, which is not 0.
+    /// Encodes the place as one number, which is not 0.
     fn to_word(self) -> u64 {
         self.index << 8 | u64::from(self.order + 1)
     }
@@ -303,7 +304,7 @@ impl Place {
     }
 }
 
-/// The tree among the heap's books.
+/// The buddy tree in the heap's administration pages.
 impl Bytes for &Mapping {
     fn load(&self, at: u64) -> std::result::Result<u8, HeapError> {
         Ok(tree_byte(self, at)?.load(Ordering::Relaxed))
@@ -311,7 +312,7 @@ impl Bytes for &Mapping {
 
     fn store(&self, at: u64, byte: u8) -> std::result::Result<(), HeapError> {
         let place = tree_byte(self, at)?;
-        // What is as it should be need not be fetched for writing.
+        // Skip the store if the value is the same: the page need not be fetched for writing.
         if place.load(Ordering::Relaxed) != byte {
             place.store(byte, Ordering::Relaxed);
         }
@@ -332,7 +333,7 @@ fn root_at(slot: usize) -> Result<usize> {
     }
 }
 
-/// The segment of the heap: made by rank 0, whose node is its home.
+/// Opens the segment of the heap; rank 0 creates it, and its node is the home.
 fn create(mesh: &Mesh, job: &Job, height: u32, policy: Policy) -> Result<Segment> {
     let job_name = job.segment().name();
     let name = format!("heap.{}", job_name.strip_prefix("job.").unwrap_or(job_name));
@@ -356,8 +357,8 @@ fn create(mesh: &Mesh, job: &Job, height: u32, policy: Policy) -> Result<Segment
     Ok(segment)
 }
 
-/// Maps the memory where all processes have room. They try the same addresses
-/// in turn, and tell each other who had none.
+/// Maps the memory at an address that is free in all processes. They try the same addresses in
+/// turn, and count the processes without room.
 fn place(segment: &Segment, books: &Mapping, length: u64, parties: u32) -> Result<Mapping> {
     let lock = segment.lock(BOOKS);
     let meeting = segment.barrier(MEETING, parties);
@@ -386,7 +387,7 @@ fn place(segment: &Segment, books: &Mapping, length: u64, parties: u32) -> Resul
     Err(HeapError::NoAddress.into())
 }
 
-/// Waits on, whatever signals come.
+/// Repeats a wait when a signal interrupts it.
 pub fn undisturbed<T>(mut wait: impl FnMut() -> Result<T>) -> Result<T> {
     loop {
         match wait() {

@@ -1,11 +1,11 @@
-//! The processes that one launcher started together.
+//! The processes that one launcher started together (a job).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{Barrier, Condition, Error, Lock, Mesh, Options, Result, Segment};
 
-/// Who knows this process's number, best first: PageMesh, PMIx, Open MPI, PMI
-/// (MPICH), Slurm.
+/// Variables that hold this process's number, best first: PageMesh, PMIx, Open MPI, PMI (MPICH),
+/// Slurm.
 const RANK: [&str; 5] = [
     "PAGEMESH_RANK",
     "PMIX_RANK",
@@ -14,7 +14,7 @@ const RANK: [&str; 5] = [
     "SLURM_PROCID",
 ];
 
-/// Who knows how many there are.
+/// Variables that hold the number of processes.
 const SIZE: [&str; 5] = [
     "PAGEMESH_SIZE",
     "PMIX_SIZE",
@@ -23,7 +23,7 @@ const SIZE: [&str; 5] = [
     "SLURM_NTASKS",
 ];
 
-/// Who knows a name that all of them share, and no other job has.
+/// Variables that hold a name which all processes of the job share, and no other job has.
 const NAME: [&str; 4] = [
     "PAGEMESH_JOB",
     "PMIX_NAMESPACE",
@@ -31,10 +31,9 @@ const NAME: [&str; 4] = [
     "SLURM_JOB_ID",
 ];
 
-/// This process's place among those started together by `pagemesh run`,
-/// `pagemesh sandbox`, `mpirun` or `srun`, and locks, barriers and condition
-/// variables for all of them. They live in a small segment `job.NAME`, which the
-/// launcher removes. A process that was started alone is 0 of 1.
+/// This process's place in a job started by `pagemesh run`, `pagemesh sandbox`, `mpirun` or `srun`,
+/// and locks, barriers and condition variables for all its processes. They belong to a small
+/// segment `job.NAME`, which the launcher removes. A process that was started alone is 0 of 1.
 #[derive(Clone, Debug)]
 pub struct Job {
     segment: Segment,
@@ -42,7 +41,7 @@ pub struct Job {
     size: u32,
 }
 
-/// What the environment says.
+/// The place in the job that the environment describes.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     /// `None` if the process is alone.
@@ -83,32 +82,32 @@ impl Job {
         self.size
     }
 
-    /// The job's lock of that number.
+    /// The job's lock with this number.
     #[must_use]
     pub fn lock(&self, number: u64) -> Lock {
         self.segment.lock(number)
     }
 
-    /// The job's condition variable of that number.
+    /// The job's condition variable with this number.
     #[must_use]
     pub fn condition(&self, number: u64) -> Condition {
         self.segment.condition(number)
     }
 
-    /// The job's barrier of that number, for all its processes.
+    /// The job's barrier with this number, for all its processes.
     #[must_use]
     pub fn barrier(&self, number: u64) -> Barrier {
         self.segment.barrier(number, self.size)
     }
 
-    /// The segment that scopes all this; its 4096 bytes are free to use.
+    /// The segment to which these locks and barriers belong; its 4096 bytes are free to use.
     #[must_use]
     pub fn segment(&self) -> &Segment {
         &self.segment
     }
 }
 
-/// A segment for a process without a job, gone with it.
+/// A segment for a process without a job; it ends with the process.
 fn alone(mesh: &Mesh) -> Result<Segment> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let nanos = now.map_or(0, |now| now.as_nanos());

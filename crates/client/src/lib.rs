@@ -33,18 +33,17 @@
 //! SIGBUS at that address; it never hangs.
 //!
 //! # Signals
-//! A wait without time limit ends with [`Error::Interrupted`] if a signal handler
-//! installed without `SA_RESTART` ran in the waiting thread, a wait with time
-//! limit after any handler. The request is withdrawn first, so trying again is safe.
+//! A wait without time limit ends with [`Error::Interrupted`] if a signal handler installed without
+//! `SA_RESTART` ran in the waiting thread, a wait with time limit after any handler. The request is
+//! withdrawn first, so trying again is safe.
 //!
 //! # Threads and fork
-//! Everything here may be used from all threads at once. After `fork` the
-//! child goes on with all segments and mappings of its parent, at the same
-//! addresses, as a client of its own: the locks its parent holds stay its
-//! parent's. If the daemon cannot be asked, the child says so on its error output;
-//! then its accesses to segments end in SIGSEGV and its calls fail with
-//! [`Error::Forked`] until it connects anew. So it is, without a word, in children
-//! made by bare system calls, which call no fork handlers.
+//! Everything here may be used from all threads at once. After `fork` the child keeps all segments
+//! and mappings of its parent, at the same addresses, as a client of its own; the locks that its
+//! parent holds stay the parent's. If the daemon cannot be asked, the child writes this to its
+//! error output; then its accesses to segments end in SIGSEGV and its calls fail with
+//! [`Error::Forked`] until it connects anew. The same holds, without a message, for children made
+//! by bare system calls, which call no fork handlers.
 
 #![deny(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! Locks that hold in the whole cluster.
+//! Cluster-wide locks.
 //!
-//! Two doors, one behind the other. The *gate* lets one thread of this process
-//! through. Behind it the *word*, shared with the other processes of this node,
-//! says where the lock's token is: lent to this node and free, it is taken by
-//! one compare-and-swap; else the daemon is asked, who keeps the queue.
+//! A lock is taken in two steps. The *gate* admits one thread of this process. That thread then
+//! looks at the *lock word*, which the processes of this node share and which says where the lock's
+//! token is: a token that is lent to this node and free is taken by one compare-and-swap; otherwise
+//! the thread asks the daemon, which keeps the queue.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use crate::connection::unexpected;
 use crate::fork::Generation;
 use crate::{Error, Result, Segment};
 
-/// How long [`Lock::try_lock`] gives a free token to come from another node.
+/// How long [`Lock::try_lock`] waits for a free token to arrive from another node.
 const FETCH: Duration = Duration::from_millis(20);
 
-/// How long the daemon may take to note that a wanted lock is free.
+/// How long an unlock waits for the daemon to note that a contended lock is free.
 const UNLOCK: Duration = Duration::from_secs(1);
 
-/// What the threads of this process have in common of one lock.
+/// State of one lock that the threads of this process share.
 #[derive(Debug)]
 pub struct LockState {
     gate: Gate,
-    /// Where the word is; [`UNKNOWN`] until it was asked for.
+    /// Index of the lock word; [`UNKNOWN`] until the daemon has told it.
     slot: AtomicU32,
-    /// How often the lock was taken without the daemon since it lent the token. Changed only
-    /// behind the gate.
+    /// How often the lock was taken without the daemon since the daemon lent the token. Changed
+    /// only by the thread behind the gate.
     turns: AtomicU32,
 }
 
-/// Beyond every area.
+/// A slot index beyond every lock area.
 const UNKNOWN: u32 = u32::MAX;
 
 impl Default for LockState {
@@ -51,9 +51,9 @@ impl Default for LockState {
 
 /// A lock of a segment, by its number. Clones are the same lock.
 ///
-/// A lock belongs to a process, not to a thread: another thread may drop the
-/// guard. It is not recursive. If a process dies holding it, the next holder is
-/// told by [`LockGuard::recovered`].
+/// A lock belongs to a process, not to a thread: another thread may drop the guard. It is not
+/// recursive. If a process dies while it holds the lock, the next holder learns it from
+/// [`LockGuard::recovered`].
 #[derive(Clone)]
 pub struct Lock {
     segment: Segment,
@@ -61,13 +61,14 @@ pub struct Lock {
     state: Arc<LockState>,
 }
 
-/// A lock that is held, until this is dropped.
+/// A held lock; released when this is dropped.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct LockGuard {
     lock: Lock,
     recovered: bool,
     held: bool,
-    /// A forked child has a copy of its parent's guards, but not the locks.
+    /// The process that took the lock: a forked child has a copy of its parent's guards, but does
+    /// not hold the locks.
     holder: Generation,
 }
 
@@ -80,11 +81,11 @@ impl Lock {
         }
     }
 
-    /// Takes the lock; waiting nodes are served in the order they came.
+    /// Takes the lock; waiting nodes are served in the order of their requests.
     ///
     /// # Errors
-    /// [`Error::Interrupted`]; [`Error::Refused`] if the node that holds the
-    /// lock's token can not be reached.
+    /// [`Error::Interrupted`]; [`Error::Refused`] if the node that holds the lock's token cannot be
+    /// reached.
     pub fn lock(&self) -> Result<LockGuard> {
         self.acquire(None)
     }
@@ -97,9 +98,8 @@ impl Lock {
         self.acquire(after(timeout))
     }
 
-    /// Takes the lock if it is free: `None` if it is held. While its token is on
-    /// another node, a free lock cannot be told from a held one but by asking for it,
-    /// which takes up to 20 ms.
+    /// Takes the lock if it is free; `None` if it is held. While the token is on another node, only
+    /// a request for it tells a free lock from a held one, which takes up to 20 ms.
     ///
     /// # Errors
     /// As [`Lock::lock`].
@@ -127,7 +127,7 @@ impl Lock {
         }
     }
 
-    /// Through the second door; whether the last holder died.
+    /// Takes the lock word, waiting until it is free. True if the last holder died.
     fn pass(&self, until: Option<Instant>) -> Result<bool> {
         let known = self.state.slot.load(Ordering::Relaxed) != UNKNOWN;
         if known && self.swap(LockWord::Free, self.held(), until)? {
@@ -140,7 +140,8 @@ impl Lock {
         let place = if known {
             None
         } else {
-            // In one go: the first time it is seldom lent to this node.
+            // Both requests are sent at once, because at the first use the token is seldom on this
+            // node.
             Some(connection.start(Request::LockSlot { key }, &[], None)?)
         };
         let (request, undo) = (Request::Lock { key }, Request::Unlock { key });
@@ -158,7 +159,7 @@ impl Lock {
         }
     }
 
-    /// Through the second door if it is open.
+    /// Takes the lock word if it is free.
     fn try_pass(&self) -> Result<Option<bool>> {
         let until = after(FETCH);
         let held = |word: &Word| matches!(word.load(), LockWord::Held { .. });
@@ -173,22 +174,22 @@ impl Lock {
         }
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     fn release(&self) {
-        // Another node may wait, and our daemon may not have come to say so.
+        // Another node may be waiting, and our daemon may not have had time to recall the token.
         let enough = self.state.turns.load(Ordering::Relaxed) >= LOCAL_TURNS;
-        // A word that was asked for once is known.
+        // A process that locked the word once knows its index.
         if enough || !matches!(self.swap(self.held(), LockWord::Free, None), Ok(true)) {
             self.state.turns.store(0, Ordering::Relaxed);
             let key = self.segment.key(self.number);
-            // Awaited: if this process ended before the daemon has read it, the
+            // Wait for the reply: if this process ended before the daemon has read the request, the
             // next holder would be told that we died with the lock.
             let _ = self
                 .segment
                 .mesh()
                 .ask(Request::Unlock { key }, after(UNLOCK));
         }
-        // Only now: the next thread's request must come after our release.
+        // Open the gate last: the next thread's request must be sent after our release.
         self.state.gate.leave();
     }
 
@@ -196,7 +197,7 @@ impl Lock {
         Ok(self.word(until)?.compare_exchange(current, new).is_ok())
     }
 
-    /// The word, whose place the daemon is asked for once.
+    /// The lock word; asks the daemon for its index at the first use.
     fn word(&self, until: Option<Instant>) -> Result<&Word> {
         let mut slot = self.state.slot.load(Ordering::Relaxed);
         if slot == UNKNOWN {
@@ -210,12 +211,12 @@ impl Lock {
         ))
     }
 
-    /// The daemon says where the word is.
+    /// Stores the index of the lock word from the daemon's reply.
     fn learn(&self, reply: &Reply) -> Result<u32> {
         let Reply::Slot { index } = reply else {
             return Err(unexpected(reply));
         };
-        // It never changes, whoever asks.
+        // The index never changes.
         self.state.slot.store(*index, Ordering::Relaxed);
         Ok(*index)
     }
@@ -236,7 +237,8 @@ impl Lock {
         }
     }
 
-    /// The words know processes by number, and an orphan has none.
+    /// Fails in a forked child without a connection: lock words hold process numbers, and such a
+    /// child has none.
     fn check_process(&self) -> Result<()> {
         if self.segment.mesh().connection().is_ours() {
             Ok(())
@@ -247,15 +249,15 @@ impl Lock {
 }
 
 impl LockGuard {
-    /// Whether the last holder died holding the lock: what it guards may be
-    /// half-written.
+    /// True if the last holder died while it held the lock: the data that the lock guards may be
+    /// inconsistent.
     #[must_use]
     pub fn recovered(&self) -> bool {
         self.recovered
     }
 
-    /// Whether the lock is held: always, but after a [`Condition`] wait that
-    /// failed to take it again, and in a forked child, whose parent holds it.
+    /// True if the lock is held. False only after a [`Condition`] wait that failed to take it
+    /// again, and in a forked child, whose parent holds it.
     ///
     /// [`Condition`]: crate::Condition
     #[must_use]
@@ -266,7 +268,7 @@ impl LockGuard {
     /// Releases the lock, as dropping does.
     pub fn unlock(self) {}
 
-    /// Lets the lock go for a while.
+    /// Releases the lock for the time of a condition wait.
     pub(crate) fn release(&mut self) {
         if self.is_held() {
             self.held = false;
@@ -274,7 +276,7 @@ impl LockGuard {
         }
     }
 
-    /// Takes it again, whatever signals come.
+    /// Takes the lock again; signals do not interrupt it.
     pub(crate) fn retake(&mut self) -> Result<()> {
         loop {
             match self.lock.acquire(None) {

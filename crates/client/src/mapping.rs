@@ -17,12 +17,11 @@ mod region;
 
 pub use region::Region;
 
-/// A mapping of a segment. Clones are the same one; it ends when the last is dropped.
+/// A mapping of a segment. Clones share it; it is unmapped when the last one is dropped.
 ///
-/// Other processes change the memory at any time. The safe methods copy bytes
-/// in and out, or give atomics; [`Mapping::as_ptr`] and the slices are for those
-/// who know from a lock or barrier that nobody interferes. Read-only mappings
-/// fault at stores.
+/// Other processes change the memory at any time. The safe methods copy bytes in and out, or give
+/// atomics; [`Mapping::as_ptr`] and the slices are for callers that know from a lock or barrier
+/// that no other process interferes. Read-only mappings fault at stores.
 #[derive(Clone)]
 pub struct Mapping(Arc<Region>);
 
@@ -57,8 +56,8 @@ impl Mapping {
         Ok(Self(region))
     }
 
-    /// A mapping of this segment, whoever made it, that covers these bytes; else
-    /// a new one for reading.
+    /// An existing mapping of this segment in the process that covers these bytes; otherwise a new
+    /// one for reading.
     pub(crate) fn find_or_make(segment: &Segment, offset: u64, length: u64) -> Result<Self> {
         let covers = |region: &Arc<Region>| {
             let end = region.offset + region.span() as u64;
@@ -70,54 +69,54 @@ impl Mapping {
         }
     }
 
-    /// Its first byte.
+    /// A pointer to its first byte.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.0.base.as_ptr()
     }
 
-    /// How many bytes were asked for.
+    /// The number of bytes that were asked for.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.length
     }
 
-    /// Never: a mapping has at least one byte.
+    /// Always false: a mapping has at least one byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Whether it may be stored to.
+    /// True if the mapping permits stores.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.0.write
     }
 
-    /// Of which segment it is.
+    /// The segment that it maps.
     #[must_use]
     pub fn segment(&self) -> &Segment {
         &self.0.segment
     }
 
-    /// From which byte of its segment on.
+    /// Offset of its first byte in the segment.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.0.offset
     }
 
-    /// The parts that are still mapped, in order: all of it, unless the program has unmapped some
-    /// by itself, or has mapped something else over it.
+    /// The parts that are still mapped, in order: the whole range, unless the program has unmapped
+    /// some of it directly, or has mapped something else over it.
     #[doc(hidden)]
     #[must_use]
     pub fn held(&self) -> Vec<Range<usize>> {
         self.0.held()
     }
 
-    /// Whether `read(2)`, `write(2)` and other system calls may be given this
-    /// memory while it is elsewhere. If not, since the kernel serves this user's
-    /// own accesses only, they fail with `EFAULT` unless the program has touched every
-    /// page just before; `pagemesh doctor` says how to allow it.
+    /// True if `read(2)`, `write(2)` and other system calls can access this memory while its pages
+    /// are on other nodes. If false, the daemon can only serve accesses from user space, and such
+    /// calls fail with `EFAULT` unless the program has touched every page just before; `pagemesh
+    /// doctor` says how to allow it.
     #[must_use]
     pub fn serves_system_calls(&self) -> bool {
         self.0.serves_system_calls()
@@ -126,19 +125,18 @@ impl Mapping {
     /// The memory as bytes.
     ///
     /// # Safety
-    /// Nobody, in no process of the cluster, may store to it while the slice
-    /// exists.
+    /// No process of the cluster may store to it while the slice exists.
     #[must_use]
     pub unsafe fn as_slice(&self) -> &[u8] {
         // SAFETY: the region lives as long as `self`; the caller promises the rest.
         unsafe { slice::from_raw_parts(self.as_ptr(), self.len()) }
     }
 
-    /// The memory as bytes to store to.
+    /// The memory as a mutable slice.
     ///
     /// # Safety
-    /// Nobody else, in no process of the cluster, may load from it or store to
-    /// it while the slice exists.
+    /// No other process or thread in the cluster may load from it or store to it while the slice
+    /// exists.
     ///
     /// # Panics
     /// If the mapping is read-only.
@@ -150,21 +148,21 @@ impl Mapping {
         unsafe { slice::from_raw_parts_mut(self.as_ptr(), self.len()) }
     }
 
-    /// Copies bytes out, from `at` on. If others store to them meanwhile, each
-    /// byte is old or new.
+    /// Copies bytes out, from `at` on. If another process stores to them meanwhile, each byte is
+    /// old or new.
     ///
     /// # Errors
     /// [`Error::Invalid`] if they do not lie in the mapping.
     pub fn read(&self, at: usize, bytes: &mut [u8]) -> Result<()> {
         let from = self.span_of(at, bytes.len())?;
-        // SAFETY: both are valid for so many bytes; a Rust reference to the
-        // shared side never exists, and any byte is a valid u8.
+        // SAFETY: both are valid for that many bytes; a Rust reference to the shared side never
+        // exists, and any byte is a valid u8.
         unsafe { ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
     }
 
-    /// Copies bytes in, from `at` on. If others load them meanwhile, each byte
-    /// is old or new.
+    /// Copies bytes in, from `at` on. If another process loads them meanwhile, each byte is old or
+    /// new.
     ///
     /// # Errors
     /// [`Error::Invalid`] if they do not lie in the mapping, or it is read-only.
@@ -176,7 +174,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Loads eight bytes at once, in this host's order, read-only or not.
+    /// Loads eight bytes at once, in this host's byte order; works on read-only mappings, too.
     ///
     /// # Errors
     /// [`Error::Invalid`] if they do not lie in the mapping, aligned.
@@ -193,7 +191,7 @@ impl Mapping {
         self.atomic(at)
     }
 
-    /// Two bytes of the shared memory, in this host's order.
+    /// Two bytes of the shared memory, in this host's byte order.
     ///
     /// # Errors
     /// [`Error::Invalid`] if they do not lie in the mapping, aligned, or it is
@@ -203,7 +201,7 @@ impl Mapping {
         self.atomic(at)
     }
 
-    /// Four bytes of the shared memory, in this host's order.
+    /// Four bytes of the shared memory, in this host's byte order.
     ///
     /// # Errors
     /// [`Error::Invalid`] if they do not lie in the mapping, aligned, or it is
@@ -213,8 +211,8 @@ impl Mapping {
         self.atomic(at)
     }
 
-    /// Eight bytes of the shared memory, in this host's order. Atomic in the
-    /// whole cluster under the sequential policy.
+    /// Eight bytes of the shared memory, in this host's byte order. Atomic in the whole cluster
+    /// under policy `sequential`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if they do not lie in the mapping, aligned, or it is
@@ -224,7 +222,7 @@ impl Mapping {
         self.atomic(at)
     }
 
-    /// So many times four bytes of the shared memory, from `at` on, in this host's order.
+    /// `count` times four bytes of the shared memory, from `at` on, in this host's byte order.
     ///
     /// # Errors
     /// As [`Mapping::atomic_u32`].
@@ -233,7 +231,7 @@ impl Mapping {
         self.atomics(at, count)
     }
 
-    /// So many times eight bytes of the shared memory, from `at` on, in this host's order.
+    /// `count` times eight bytes of the shared memory, from `at` on, in this host's byte order.
     ///
     /// # Errors
     /// As [`Mapping::atomic_u64`].

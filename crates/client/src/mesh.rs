@@ -1,4 +1,4 @@
-//! The process's way into the cluster.
+//! The connection of a process to the cluster.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,28 +22,28 @@ use crate::mapping::Region;
 use crate::segment::{Access, Options, Segment, Shared};
 use crate::{Error, Result, socket_paths};
 
-/// A connection to the daemon of this host, and through it to the cluster.
-/// Clones share it; it ends with the last clone, segment, mapping and lock.
+/// A connection to the daemon of this host, and through it to the cluster. Clones share it; it is
+/// closed when the last clone, segment, mapping and lock is dropped.
 #[derive(Clone)]
 pub struct Mesh(Arc<Inner>);
 
 pub struct Inner {
     connection: Connection,
-    /// A [`ClientId`]; another one in a forked child.
+    /// The process's [`ClientId`]; a forked child gets another one.
     client: AtomicU32,
     node: NodeId,
     /// `/dev/userfaultfd`, if the daemon lent it.
     device: Option<(Mark, OwnedFd)>,
-    /// What all openings of one segment in this process have in common.
+    /// State that all openings of one segment in this process share.
     segments: Guarded<HashMap<SegmentId, Weak<Shared>>>,
-    /// Mappings: where waits for changes look for one, and what forks attach again.
+    /// All mappings: waits for changes search them, and a forked child attaches them again.
     regions: Guarded<Vec<Weak<Region>>>,
 }
 
-/// All of this process, for its forks.
+/// All connections of this process, for the fork handlers.
 static ALL: Guarded<Vec<Weak<Inner>>> = Guarded::new(Vec::new());
 
-/// What becomes of all of them in a fork.
+/// The fork handlers of all connections.
 const AT_FORK: Handlers = Handlers {
     survey,
     expect_child: || each_while_forking(Inner::expect_child),
@@ -51,7 +51,8 @@ const AT_FORK: Handlers = Handlers {
     inherit: || each_while_forking(Inner::inherit),
 };
 
-/// Before a fork, while others go on: notes which mappings the program has unmapped by itself.
+/// Runs before a fork, while other threads continue: notes which mappings the program has unmapped
+/// directly.
 fn survey() {
     let known: Vec<_> = ALL.lock().iter().filter_map(Weak::upgrade).collect();
     for inner in known.iter().filter(|inner| inner.connection.is_ours()) {
@@ -59,19 +60,19 @@ fn survey() {
     }
 }
 
-/// Does something with each of them that still is, while this thread has closed the shield.
+/// Calls `work` for each live connection; this thread has closed the shield.
 fn each_while_forking(work: fn(&Inner)) {
     for inner in ALL.while_forking().iter().filter_map(Weak::upgrade) {
         work(&inner);
     }
 }
 
-/// Everyone who ever joined the cluster.
+/// All nodes that ever joined the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members {
     /// Rises with every change.
     pub epoch: u64,
-    /// By number.
+    /// Ordered by node number.
     pub members: Vec<Member>,
 }
 
@@ -80,8 +81,8 @@ impl Mesh {
     /// [`socket_paths`](crate::socket_paths) where one answers.
     ///
     /// # Errors
-    /// [`Error::NoDaemon`] if none does; [`Error::DaemonSilent`] if one is there,
-    /// but stands still for 40 s; [`Error::Refused`] if it speaks another version.
+    /// [`Error::NoDaemon`] if no daemon answers; [`Error::DaemonSilent`] if one accepts the
+    /// connection but does not answer for 40 s; [`Error::Refused`] if it speaks another version.
     pub fn connect() -> Result<Self> {
         Self::connect_first(socket_paths())
     }
@@ -116,7 +117,7 @@ impl Mesh {
         Self::over_within(connection, PATIENCE)
     }
 
-    /// The same, if the daemon is as quick as that.
+    /// As [`Mesh::over`], with `patience` as the limit for the daemon's answer.
     pub(crate) fn over_within(connection: Connection, patience: Duration) -> Result<Self> {
         let hello = Request::Hello {
             version: LOCAL_VERSION,
@@ -150,8 +151,8 @@ impl Mesh {
     /// its size and options: see [`Segment::info`].
     ///
     /// # Errors
-    /// [`Error::Refused`] if the name or size is impossible, or the name is
-    /// taken and that is unwelcome or not permitted.
+    /// [`Error::Refused`] if the name or size is invalid, or if the name is taken and
+    /// `options.exclusive` is set or the segment's mode does not permit access.
     pub fn create(&self, name: &str, size: u64, options: Options) -> Result<Segment> {
         let spec = SegmentSpec {
             size: ByteLen(size),
@@ -192,7 +193,7 @@ impl Mesh {
         self.lent(info, answer.fds, access)
     }
 
-    /// A segment that the daemon has just opened for this process.
+    /// The segment whose descriptors the daemon has just lent to this process.
     pub(crate) fn lent(
         &self,
         info: SegmentInfo,
@@ -207,7 +208,7 @@ impl Mesh {
         opened
     }
 
-    /// Puts together what the daemon lent.
+    /// Builds a [`Segment`] from the descriptors that the daemon lent.
     fn opened(&self, info: SegmentInfo, fds: Vec<OwnedFd>, access: Access) -> Result<Segment> {
         let [memory, area] = <[OwnedFd; 2]>::try_from(fds).map_err(|_| {
             Error::Invalid(
@@ -230,8 +231,8 @@ impl Mesh {
         Ok(Segment::new(self.clone(), info, memory, access, shared))
     }
 
-    /// Removes a segment's name, at once; who has it open keeps it, and it is
-    /// gone when the last one closes it. Its lock and barrier numbers go with it.
+    /// Removes a segment's name at once. Processes that have it open keep it; it is deleted when
+    /// the last one closes it. Its locks and barriers are deleted with it.
     ///
     /// # Errors
     /// [`Error::Refused`] if there is none of that name, or it is not the caller's.
@@ -241,7 +242,7 @@ impl Mesh {
         })
     }
 
-    /// What is known of a segment, without opening it.
+    /// The description of a segment, without opening it.
     ///
     /// # Errors
     /// [`Error::Refused`] if there is none of that name.
@@ -269,7 +270,7 @@ impl Mesh {
         }
     }
 
-    /// Everyone who ever joined the cluster.
+    /// All nodes that ever joined the cluster.
     ///
     /// # Errors
     /// If the daemon does not answer.
@@ -280,7 +281,7 @@ impl Mesh {
         }
     }
 
-    /// How this node is, with its problems and their cures.
+    /// The status of this node, with its problems and their remedies.
     ///
     /// # Errors
     /// If the daemon does not answer.
@@ -291,8 +292,7 @@ impl Mesh {
         }
     }
 
-    /// What this node knows of at most `limit` pages of a segment, from page
-    /// number `first` on.
+    /// What this node knows of at most `limit` pages of a segment, from page number `first` on.
     ///
     /// # Errors
     /// [`Error::Refused`] if there is none of that name, or it is not permitted.
@@ -308,7 +308,7 @@ impl Mesh {
         }
     }
 
-    /// How long a call takes to a node and back, through every layer (M24).
+    /// Measures the round trip of a call to a node, through every layer (M24).
     ///
     /// # Errors
     /// [`Error::Refused`] if the node is dead or unknown.
@@ -330,7 +330,7 @@ impl Mesh {
         }
     }
 
-    /// Whether this node looks for races (`--check-races`).
+    /// True if this node checks for races (`--check-races`).
     ///
     /// # Errors
     /// If the daemon does not answer.
@@ -341,7 +341,7 @@ impl Mesh {
         }
     }
 
-    /// Puts a mark of the program's own into this node's time stamps (M22).
+    /// Adds a mark of the program to this node's time stamps (M22).
     ///
     /// # Errors
     /// If the daemon does not answer.
@@ -349,9 +349,9 @@ impl Mesh {
         self.done(Request::Stamp { tag })
     }
 
-    /// This node's time stamps from number `from` on, as many as fit one reply
-    /// (M22). Go on with one more than the last number; a gap in the numbers
-    /// means that they were read too late.
+    /// This node's time stamps from number `from` on, as many as fit one reply (M22). Continue with
+    /// one more than the last number; a gap in the numbers means that stamps were overwritten
+    /// before they were read.
     ///
     /// # Errors
     /// If the daemon does not answer.
@@ -362,11 +362,10 @@ impl Mesh {
         }
     }
 
-    /// Makes this node hand over its pages and leave the cluster. Waits until
-    /// it has.
+    /// Makes this node hand over its pages and leave the cluster. Returns when it has left.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the caller may not say so, or the node cannot go.
+    /// [`Error::Refused`] if the caller is not permitted to ask for it, or the node cannot leave.
     pub fn leave(&self) -> Result<()> {
         self.done(Request::Leave)
     }
@@ -377,7 +376,7 @@ impl Mesh {
         self.0.node
     }
 
-    /// This process in lock words.
+    /// The number of this process in lock words.
     pub(crate) fn client(&self) -> ClientId {
         ClientId(self.0.client.load(Ordering::Relaxed))
     }
@@ -395,7 +394,7 @@ impl Mesh {
         self.0.connection.ask(request, until)
     }
 
-    /// Asks for something that is simply done.
+    /// Sends a request whose only successful reply is `Done`.
     pub(crate) fn done(&self, request: Request) -> Result<()> {
         match self.ask(request, None)?.reply {
             Reply::Done => Ok(()),
@@ -403,29 +402,29 @@ impl Mesh {
         }
     }
 
-    /// Notes a mapping that is served.
+    /// Notes a mapping that the daemon serves.
     pub(crate) fn add(&self, region: &Arc<Region>) {
         let mut regions = self.0.regions.lock();
         regions.retain(|known| known.strong_count() > 0);
         regions.push(Arc::downgrade(region));
     }
 
-    /// The first mapping, whoever made it, that `fits`.
+    /// The first mapping in the process for which `fits` is true.
     pub(crate) fn find(&self, fits: impl FnMut(&Arc<Region>) -> bool) -> Option<Arc<Region>> {
         self.0.regions().into_iter().find(fits)
     }
 }
 
 impl Inner {
-    /// Those there are. One that is dropped may be the last, and tells the daemon: so not while
-    /// the list is locked.
+    /// All live mappings. Dropping one of them may drop the last reference, which sends a message
+    /// to the daemon; therefore the list is not locked while the result is used.
     fn regions(&self) -> Vec<Arc<Region>> {
         let regions = self.regions.lock();
         regions.iter().filter_map(Weak::upgrade).collect()
     }
 }
 
-/// What forks do, one of the connections at a time; see [`crate::fork`].
+/// The fork handlers of one connection; see [`crate::fork`].
 impl Inner {
     /// Before the fork.
     pub fn expect_child(&self) {
@@ -471,7 +470,7 @@ impl fmt::Debug for Mesh {
     }
 }
 
-/// The name of this program, for people who look.
+/// The name of this program, for people who look at reports.
 fn program() -> String {
     let first = std::env::args_os().next().unwrap_or_default();
     let name = Path::new(&first).file_name().unwrap_or_default();

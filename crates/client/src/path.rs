@@ -6,8 +6,8 @@ use std::path::PathBuf;
 /// The environment variable that names the daemon's socket.
 pub const SOCKET_VARIABLE: &str = "PAGEMESH_SOCKET";
 
-/// Where to look for the daemon, best first: only `$PAGEMESH_SOCKET` if that is
-/// set; else the user's own daemon under `$XDG_RUNTIME_DIR`, then the host's.
+/// Paths where the daemon may listen, best first: only `$PAGEMESH_SOCKET` if that is set; otherwise
+/// the user's own daemon under `$XDG_RUNTIME_DIR`, then the host's.
 #[must_use]
 pub fn socket_paths() -> Vec<PathBuf> {
     choose(

@@ -1,11 +1,11 @@
-//! Where segments are mapped: a list for those who may neither wait nor allocate,
-//! since they stand in for `munmap` and its kin, which allocators call.
+//! The list of address ranges where segments are mapped. Reading it neither blocks nor allocates,
+//! because its readers stand in for `munmap` and similar calls, which allocators make.
 
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A range, or room for one.
+/// One entry of the list: a range, or free.
 #[derive(Debug)]
 struct Slot {
     start: AtomicUsize,
@@ -13,7 +13,7 @@ struct Slot {
     end: AtomicUsize,
 }
 
-/// Some of the list.
+/// A fixed number of entries of the list.
 #[derive(Debug)]
 struct Chunk {
     slots: [Slot; 32],
@@ -22,12 +22,12 @@ struct Chunk {
 
 static LIST: Chunk = Chunk::new();
 
-/// A range on the list, until this is dropped.
+/// An entry of the list; dropping it removes the range.
 #[derive(Debug)]
 pub struct Claim(&'static Slot);
 
 impl Claim {
-    /// Puts a range on the list.
+    /// Adds a range to the list.
     pub fn new(range: &Range<usize>) -> Self {
         let mut chunk = &LIST;
         loop {
@@ -46,7 +46,7 @@ impl Drop for Claim {
     }
 }
 
-/// The range of a mapping of some segment that has any of these bytes.
+/// A listed range that overlaps `bytes`.
 #[must_use]
 pub fn mapped_within(bytes: &Range<usize>) -> Option<Range<usize>> {
     let chunks = std::iter::successors(Some(&LIST), |chunk| chunk.next.get().map(|next| &**next));
@@ -73,7 +73,7 @@ impl Slot {
         }
     }
 
-    /// Fills it, if it is free. No range starts at 0.
+    /// Stores the range in this entry if it is free. No range starts at 0.
     fn take(&self, range: &Range<usize>) -> bool {
         let (new, relaxed) = (range.start, Ordering::Relaxed);
         let taken = self
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn ranges_are_found_until_they_are_given_up() {
-        // Far from where any mapping of other tests is.
+        // Far from the mappings of other tests.
         let at = |number: usize| 0x10_0000 + number * 0x1000..0x10_0800 + number * 0x1000;
         let claims: Vec<_> = (0..100).map(|number| Claim::new(&at(number))).collect();
         for number in 0..100 {

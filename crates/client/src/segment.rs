@@ -18,29 +18,28 @@ use crate::lock::LockState;
 use crate::watch::wait_change;
 use crate::{Barrier, Condition, Error, Lock, Mapping, Mesh, Result, WriteLock};
 
-/// What a process wants to do with a segment.
+/// The access for which a process opens a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Load only. The daemon lends a descriptor through which nobody can store.
+    /// Load only. The daemon lends a descriptor that does not permit stores.
     ReadOnly,
     /// Load and store.
     Writable,
 }
 
-/// What the creator of a segment chooses.
+/// Options that the creator of a segment chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Options {
-    /// Who may read and write: permission bits, as of a file.
+    /// Permission bits for owner, group and others, as of a file.
     pub mode: u16,
-    /// What the segment promises, and how.
+    /// The rules by which the segment's pages are kept coherent.
     pub policy: Policy,
-    /// Fail if the name is taken, instead of opening what is there.
+    /// Fail if the name is taken, instead of opening the existing segment.
     pub exclusive: bool,
 }
 
 impl Default for Options {
-    /// For the creator only, every load sees the latest store, and an existing
-    /// segment is opened.
+    /// Mode 0600, policy `sequential`, and an existing segment is opened.
     fn default() -> Self {
         Self {
             mode: 0o600,
@@ -64,7 +63,7 @@ struct Inner {
     shared: Arc<Shared>,
 }
 
-/// What all openings of a segment by this process have in common.
+/// State that all openings of one segment by this process share.
 #[derive(Debug)]
 pub struct Shared {
     area: LockArea,
@@ -97,7 +96,7 @@ impl Segment {
         }))
     }
 
-    /// Maps all of it, for what it was opened for, where there is room.
+    /// Maps the whole segment, with the access it was opened for, at an address the kernel chooses.
     ///
     /// # Errors
     /// As [`Segment::map_at`].
@@ -106,14 +105,14 @@ impl Segment {
         self.map_at(None, 0, self.size(), write)
     }
 
-    /// Maps `length` bytes from byte `offset` on (F4, F6). `offset` and the
-    /// wished `address` are multiples of the page size; pointers in the segment
-    /// work everywhere if all processes wish for the same address.
+    /// Maps `length` bytes from byte `offset` on (F4, F6). `offset` and the requested `address` are
+    /// multiples of the page size. Pointers inside the segment are valid in all processes if all of
+    /// them request the same address.
     ///
     /// # Errors
-    /// [`Error::AddressTaken`] if something is there already, which is never
-    /// replaced; [`Error::Invalid`] for a range outside of the segment or stores
-    /// to a segment opened read-only; [`Error::NoUserfaultfd`]; [`Error::Map`].
+    /// [`Error::AddressTaken`] if the address range is in use (an existing mapping is never
+    /// replaced); [`Error::Invalid`] for a range outside of the segment or stores to a segment
+    /// opened read-only; [`Error::NoUserfaultfd`]; [`Error::Map`].
     pub fn map_at(
         &self,
         address: Option<usize>,
@@ -127,7 +126,7 @@ impl Segment {
         Mapping::new(self, address, offset, length, write)
     }
 
-    /// The lock of that number. Any number is a lock of its own, free at first.
+    /// The lock with this number. Each number is a separate lock, free at first.
     #[must_use]
     pub fn lock(&self, number: u64) -> Lock {
         let mut locks = self.0.shared.locks.lock();
@@ -136,22 +135,22 @@ impl Segment {
         Lock::new(self.clone(), number, state)
     }
 
-    /// The condition variable of that number. Any number is one of its own.
+    /// The condition variable with this number. Each number is a separate one.
     #[must_use]
     pub fn condition(&self, number: u64) -> Condition {
         Condition::new(self.clone(), number)
     }
 
-    /// The barrier of that number, for so many `parties` in the whole cluster;
-    /// a process with several waiting threads counts as often.
+    /// The barrier with this number, for `parties` processes in the whole cluster; a process with
+    /// several waiting threads counts once for each of them.
     #[must_use]
     pub fn barrier(&self, number: u64, parties: u32) -> Barrier {
         Barrier::new(self.clone(), number, parties)
     }
 
-    /// Sleeps while the byte at `offset` is `expected`, without any traffic; the
-    /// thread wakes when anybody gets the right to write its page, looks,
-    /// and sleeps on if the byte is the same (F7). Returns the byte's new value.
+    /// Sleeps while the byte at `offset` is `expected`, without any traffic. The thread wakes when
+    /// any process gets the right to write the page, compares the byte, and sleeps on if it is the
+    /// same (F7). Returns the byte's new value.
     ///
     /// # Errors
     /// [`Error::TimedOut`] after `timeout`, [`Error::Interrupted`],
@@ -161,10 +160,10 @@ impl Segment {
         wait_change(self, offset, expected, timeout)
     }
 
-    /// Keeps the pages of these bytes here, writable, while a series of stores
-    /// is made to them (M14): other nodes wait until the guard is dropped, one
-    /// second at most. Spares the pages from leaving between two stores; it is
-    /// no lock, since processes of this host share the right.
+    /// Keeps the pages of these bytes on this node, writable, during a series of stores (M14):
+    /// other nodes wait until the guard is dropped, for one second at most. It prevents the pages
+    /// from leaving between two stores. It is not a lock: other processes of this host may store to
+    /// the pages, too.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a range outside of the segment, or a segment
@@ -173,15 +172,15 @@ impl Segment {
         WriteLock::new(self, bytes)
     }
 
-    /// Says how this process will use these bytes. Never changes what loads see,
-    /// only how soon. [`Advice::WillNeed`] and [`Advice::DontNeed`] are for the pages of
-    /// the range; the others hold for all of the segment. Pages that will be needed
-    /// are fetched for reading, and appear in the process's first mapping of the
-    /// segment; nobody waits for them here.
+    /// Announces how this process will use these bytes. Advice never changes what loads return,
+    /// only how soon they return. [`Advice::WillNeed`] and [`Advice::DontNeed`] apply to the pages
+    /// of the range; the others apply to the whole segment. A willneed range is fetched for
+    /// reading, and its pages appear in the process's first mapping of the segment; this call does
+    /// not wait for them.
     ///
-    /// Under policy `release` nothing is fetched ahead that is not announced, by
-    /// [`Advice::WillNeed`] or [`Advice::Sequential`], and [`Advice::DontNeed`] does nothing: pages that
-    /// nobody uses cost nobody anything.
+    /// Under policy `release` pages are fetched ahead only if [`Advice::WillNeed`] or
+    /// [`Advice::Sequential`] announced them, and [`Advice::DontNeed`] does nothing, because unused
+    /// pages cause no cost.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an empty range, or one outside of the segment.
@@ -202,9 +201,9 @@ impl Segment {
         })
     }
 
-    /// Says what the program calls parts of the segment, for reports of races
-    /// (`--check-races`): of two that begin at one byte the latter counts. A node remembers
-    /// 4096 names, of at most 80 bytes each.
+    /// Gives parts of the segment the names that the program uses, for reports of races
+    /// (`--check-races`). Of two labels that begin at the same byte the later one counts. A node
+    /// remembers 4096 labels, of at most 80 bytes each.
     ///
     /// # Errors
     /// If the daemon does not answer.
@@ -218,13 +217,14 @@ impl Segment {
         Ok(())
     }
 
-    /// Declares that nodes accumulate in these bytes of a segment of policy `release`
-    /// without a lock, by atomic operations on the mapping: what each did to an element is combined as `merge` says, and
-    /// after the next barrier all see the same. Elsewhere the last store counts, byte by byte.
+    /// Declares that nodes accumulate in these bytes of a segment of policy `release` without a
+    /// lock, by atomic operations on the mapping: the changes of all nodes to an element are
+    /// combined as `merge` says, and after the next barrier all nodes see the same result. Outside
+    /// of reductions the last store counts, byte by byte.
     ///
-    /// Returns when every node knows. Declare before anybody stores there, and let a
-    /// barrier follow; what is declared lasts as long as the segment. Declaring the
-    /// same again changes nothing.
+    /// Returns when every node knows the declaration. Declare before any process stores there, and
+    /// let a barrier follow. A declaration lasts as long as the segment. Repeating the same
+    /// declaration changes nothing.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a segment opened read-only; [`Error::Refused`] for an empty
@@ -246,21 +246,21 @@ impl Segment {
         })
     }
 
-    /// Closes this opening now and waits until the daemon has noted it; it must
-    /// be the last clone. Dropping does the same without waiting.
+    /// Closes this opening now and waits until the daemon has noted it; this must be the last
+    /// clone. Dropping closes it without waiting.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if clones, mappings or locks of it are still around,
-    /// which keep it open.
+    /// [`Error::Invalid`] if clones, mappings or locks of the segment still exist, because they
+    /// keep it open.
     pub fn close(self) -> Result<()> {
         let mesh = self.0.mesh.clone();
         let last = Arc::try_unwrap(self.0);
         last.map_err(|_| Error::Invalid("mappings, locks or clones keep the segment open"))?;
-        // Requests are handled in order: once this is answered, so is the close.
+        // The daemon handles requests in order: its answer to this one follows the close.
         mesh.status().map(|_| ())
     }
 
-    /// What was known of it when it was opened.
+    /// The segment's description as of when it was opened.
     #[must_use]
     pub fn info(&self) -> &SegmentInfo {
         &self.0.info
@@ -278,7 +278,7 @@ impl Segment {
         self.0.info.spec.size.0
     }
 
-    /// What it was opened for.
+    /// The access it was opened for.
     #[must_use]
     pub fn access(&self) -> Access {
         self.0.access
@@ -288,7 +288,7 @@ impl Segment {
         self.0.info.id
     }
 
-    /// Whether both are openings, or clones of one, of one segment over one
+    /// True if both are openings of the same segment, or clones of one opening, over the same
     /// connection.
     pub(crate) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0.shared, &other.0.shared)
@@ -313,7 +313,7 @@ impl Segment {
         &self.0.shared.area
     }
 
-    /// Whether these bytes lie in the segment, whose last page is all its own.
+    /// True if these bytes lie in the segment. The unused rest of its last page belongs to it.
     pub(crate) fn contains(&self, bytes: &Range<u64>) -> bool {
         let size = self.size().next_multiple_of(PAGE_SIZE as u64);
         bytes.start < bytes.end && bytes.end <= size

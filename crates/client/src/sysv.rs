@@ -1,4 +1,4 @@
-//! System V calls, for the library that stands in for those of the C library.
+//! System V calls, for the library that replaces those of the C library.
 
 use std::time::{Duration, Instant};
 
@@ -10,26 +10,28 @@ use crate::connection::unexpected;
 use crate::segment::Access;
 use crate::{Mesh, Result, Segment};
 
-/// A wait with a time limit ends with any signal, as these calls do.
+/// The time limit of a wait without limit: a wait with a time limit ends with any signal, as these
+/// calls do.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// What became of an attachment.
+/// The result of an attachment.
 #[derive(Debug)]
 pub enum Attached {
     /// The segment is open.
     Here(Segment),
-    /// No, and why.
+    /// The call failed with this error.
     Failed(Errno),
 }
 
-/// How to take back a call that was withdrawn, but happened nevertheless.
+/// How to undo a call that was withdrawn, but happened nevertheless.
 #[derive(Debug, PartialEq, Eq)]
 enum Undo {
-    /// It changes nothing.
+    /// The call changes nothing.
     Nothing,
-    /// By this one.
+    /// This operation undoes it.
     By(Op),
-    /// What it gave may have been taken already, or it took what has an order.
+    /// Not possible: the call's result may have been consumed already, or the call took something
+    /// that has an order.
     Impossible,
 }
 
@@ -52,11 +54,11 @@ impl Undo {
 }
 
 impl Mesh {
-    /// A System V call, in the name of this process as it is now.
+    /// Makes a System V call with this process's present user and group.
     ///
     /// # Errors
-    /// What the call itself says is in the outcome. [`crate::Error::Interrupted`] and
-    /// [`crate::Error::TimedOut`], if nothing came of it.
+    /// The call's own error is in the outcome. [`crate::Error::Interrupted`] and
+    /// [`crate::Error::TimedOut`], if the call had no effect.
     #[doc(hidden)]
     pub fn sysv(&self, op: Op, until: Option<Instant>) -> Result<Outcome> {
         let until = until.or_else(|| after(FOR_EVER));
@@ -78,7 +80,7 @@ impl Mesh {
         }
     }
 
-    /// `shmat`, but for the mapping.
+    /// `shmat` without the mapping.
     ///
     /// # Errors
     /// As [`Mesh::sysv`].
@@ -97,7 +99,7 @@ impl Mesh {
         }
     }
 
-    /// Whether a forked process has this connection for itself.
+    /// True if a forked process has this connection for itself.
     #[doc(hidden)]
     #[must_use]
     pub fn is_ours(&self) -> bool {

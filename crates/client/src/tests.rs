@@ -1,4 +1,4 @@
-//! The library against a make-believe daemon with one segment.
+//! Tests of the library against a simulated daemon with one segment.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,12 +20,12 @@ use crate::{Access, Error, Mesh, Policy, Segment};
 const ME: ClientId = ClientId(5);
 const PAGES: u64 = 4;
 
-/// What the make-believe daemon was asked, and what it does about it.
+/// The requests that the simulated daemon received, and its state.
 struct Daemon {
     memory: OwnedFd,
     area: LockArea,
     asked: Mutex<Vec<Request>>,
-    /// Requests to leave unanswered until they are withdrawn.
+    /// Requests that it does not answer until they are withdrawn.
     silent: fn(&Request) -> bool,
 }
 
@@ -43,7 +43,7 @@ impl Daemon {
                 let fds = [self.memory.as_fd(), self.area.as_fd()];
                 let lend = matches!(reply, Reply::Opened { .. });
                 let bytes = ReplyPacket { number, reply }.encode();
-                // The library may be gone without waiting for a reply.
+                // The library may have ended without waiting for a reply.
                 let _ = socket.send(&bytes, if lend { &fds } else { &[] });
             }
         }
@@ -146,7 +146,7 @@ fn is_unlock(request: &Request) -> bool {
 fn a_lock_that_is_here_needs_no_daemon() {
     let (daemon, _, segment) = start(|_| false);
     let lock = segment.lock(9);
-    // Its token is elsewhere: the daemon fetches it.
+    // The token is on another node: the daemon fetches it.
     let guard = lock.lock().unwrap();
     assert!(guard.recovered());
     assert!(lock.try_lock().unwrap().is_none());
@@ -197,10 +197,10 @@ fn waits_for_a_lock_are_limited() {
     assert!(lock.try_lock().unwrap().is_none());
     let late = lock.lock_timeout(Duration::from_millis(10));
     assert!(matches!(late, Err(Error::TimedOut)));
-    // The gate is open again, and the lock, once it is here, can be taken.
+    // The gate is open again, and the lock can be taken once its token is here.
     daemon.word(LockWord::Free);
     let guard = lock.lock_timeout(Duration::from_millis(10)).unwrap();
-    // Now a thread of this very process is in the way.
+    // Now another thread of this process holds the gate.
     let late = lock.lock_timeout(Duration::from_millis(10));
     assert!(matches!(late, Err(Error::TimedOut)));
     drop(guard);
@@ -214,7 +214,7 @@ fn a_condition_releases_the_lock_only_once_signals_count() {
     assert!(segment.lock(9).try_lock().unwrap().is_none());
     drop(guard);
     assert!(segment.lock(9).try_lock().unwrap().is_some());
-    // After the wait the lock was here and free.
+    // After the wait the token was here and free.
     assert_eq!(daemon.count(is_lock), 1);
 }
 
@@ -294,7 +294,7 @@ fn a_watch_ends_when_the_byte_differs() {
     let (daemon, _, segment) = start(|_| false);
     let memory = segment.map().unwrap();
     memory.write(5000, &[1]).unwrap();
-    // Different already: nobody is asked.
+    // The byte differs already: no request is sent.
     assert_eq!(segment.wait_change(5000, 0, None).unwrap(), 1);
     assert_eq!(daemon.count(|r| matches!(r, Request::Watch { .. })), 0);
     thread::scope(|scope| {
@@ -302,11 +302,11 @@ fn a_watch_ends_when_the_byte_differs() {
             thread::sleep(Duration::from_millis(20));
             memory.write(5000, &[2]).unwrap();
         });
-        // Every watch of this daemon ends at once: the page may have changed.
+        // This daemon ends every watch at once: the page may have changed.
         assert_eq!(memory.wait_change(5000, 1, None).unwrap(), 2);
     });
     assert!(daemon.count(|r| matches!(r, Request::Watch { .. })) > 0);
-    // The mapping that is there was used.
+    // The existing mapping was used.
     assert_eq!(daemon.count(|r| matches!(r, Request::Map { .. })), 1);
 }
 
@@ -326,8 +326,8 @@ fn closing_waits_for_the_last_user() {
     drop(lock);
 }
 
-/// What the program has mapped over a mapping of a segment, behind the library's back, is neither
-/// unmapped with that nor barred in a child.
+/// Memory that the program has mapped over a mapping of a segment, without the library, is neither
+/// unmapped with the mapping nor made inaccessible in a child.
 #[test]
 #[expect(unsafe_code, reason = "it maps memory as programs do")]
 fn what_was_mapped_over_a_mapping_stays() {
@@ -342,7 +342,7 @@ fn what_was_mapped_over_a_mapping_stays() {
     let flags = MapFlags::PRIVATE | MapFlags::FIXED;
     let rights = ProtFlags::READ | ProtFlags::WRITE;
     let [first, second] = [&over, &away].map(|mapping| mapping.as_ptr() as usize);
-    // SAFETY: memory of these two mappings, which nobody else uses.
+    // SAFETY: memory of these two mappings, which has no other user.
     unsafe {
         mmap_anonymous(at(first, 1), PAGE, rights, flags).unwrap();
         munmap(at(second, 0), 4 * PAGE).unwrap();

@@ -16,8 +16,8 @@ pub fn wait_change(
     expected: u8,
     timeout: Option<Duration>,
 ) -> Result<u8> {
-    // Whatever the byte is: what such a segment's node knows of it may be old, and the program
-    // would find its change or not by the chances of time.
+    // Refuse whatever the byte is: this node's copy of such a segment may be old, and it would
+    // depend on timing whether the program finds its change.
     if segment.info().spec.policy.sequential().is_none() {
         return Err(Refusal::Invalid(Policy::NO_WATCH.into()).into());
     }
@@ -41,8 +41,8 @@ pub fn wait_change(
     }
 }
 
-/// Sleeps until the page may have changed, if what was expected still holds
-/// once changes are noticed.
+/// Sleeps until the page may have changed, if the byte still has the expected value after the watch
+/// was registered.
 fn sleep(
     segment: &Segment,
     watch: Request,

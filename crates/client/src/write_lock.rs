@@ -1,4 +1,4 @@
-//! Keeping pages here for a series of stores (M14).
+//! Keeping pages on this node for a series of stores (M14).
 
 use std::ops::Range;
 
@@ -8,15 +8,14 @@ use pagemesh_wire::{ByteOffset, PAGE_SIZE, PageCount, PageIndex};
 use crate::fork::Generation;
 use crate::{Access, Error, Result, Segment};
 
-/// Pages that stay on this node, writable, until this is dropped, one second
-/// at most.
+/// Pages that stay on this node, writable, until this is dropped, for one second at most.
 #[derive(Debug)]
 #[must_use = "the pages may leave when this is dropped"]
 pub struct WriteLock {
     segment: Segment,
     first: PageIndex,
     count: PageCount,
-    /// A forked child has a copy of its parent's, which keeps nothing.
+    /// The process that made it: a forked child has a copy, which keeps no pages.
     holder: Generation,
 }
 
@@ -47,7 +46,7 @@ impl WriteLock {
         })
     }
 
-    /// The bytes that stay: whole pages.
+    /// The range of bytes that stays: whole pages.
     #[must_use]
     pub fn bytes(&self) -> Range<u64> {
         let start = self.first.offset().0;

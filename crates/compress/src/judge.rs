@@ -1,58 +1,58 @@
 //! Whether packing pays on one link.
 //!
-//! A page packed from `PAGE` to `len` bytes saves `(PAGE - len) / rate` on the
-//! wire and costs what packing and unpacking take. The judge keeps averages of
-//! both for each codec and the link's rate as it was measured, and names the
-//! codec that gains most. Where none does it pauses, longer each time, before it
-//! tries a page again; where the link is so fast that not even a page that
-//! vanished would pay, it never tries. Zero pages need no judge: to find them
-//! costs next to nothing and to send them saves everything.
+//! A page packed from `PAGE` to `len` bytes saves `(PAGE - len) / rate` on the wire and costs the
+//! time of packing and unpacking. The judge keeps averages of both for each codec, and the link's
+//! measured rate, and names the codec that gains most. If none gains, it pauses, longer each time,
+//! before it tries a page again; if the link is so fast that not even a page of zero length would
+//! pay, it never tries. Zero pages need no judge: finding them costs next to nothing, and sending
+//! them saves everything.
 
 use crate::{Codec, PAGE};
 
-/// The longest pause, in pages.
+/// The longest pause between two tries, in pages.
 const LONGEST_PAUSE: u32 = 128;
-/// An average forgets a 1/8 with every page.
+/// Weight of a new page in the averages.
 const WEIGHT: f64 = 1.0 / 8.0;
-/// What unpacking takes, of the time of packing, at most (docs/design/kernel.md, "What a page costs").
+/// Upper bound of the time of unpacking, as a share of the time of packing (docs/design/kernel.md,
+/// "What a page costs").
 const UNPACKING: f64 = 0.6;
-/// The fastest a codec was ever seen, nanoseconds a page: what it is expected to
-/// cost before it was measured.
+/// The fastest packing ever measured, in nanoseconds per page: the expected cost of a codec before
+/// it was measured.
 const FASTEST: f64 = 250.0;
 
-/// The slowest that counts, nanoseconds a page: what took longer was interrupted, which
-/// is not the codec's fault and would be remembered for thousands of pages.
+/// Upper limit of a measured time, in nanoseconds per page: a longer try was interrupted, and
+/// without the limit the averages would remember it for thousands of pages.
 const SLOWEST: u64 = 40_000;
 
-/// What is known of one codec on one link's pages.
+/// Averages of one codec over the pages of one link.
 #[derive(Clone, Copy, Debug)]
 struct Record {
-    /// Bytes saved a page.
+    /// Bytes saved per page.
     saved: f64,
-    /// Nanoseconds a page, packing and unpacking.
+    /// Nanoseconds per page, packing and unpacking.
     nanos: f64,
 }
 
-/// Says for each page of one link what to try.
+/// Chooses the codec for each page of one link.
 #[derive(Clone, Debug)]
 pub struct Judge {
-    /// Nanoseconds a byte takes on the link.
+    /// Nanoseconds per byte on the link.
     nanos_per_byte: f64,
     records: [Option<Record>; Codec::ALL.len()],
-    /// Pages to go before the next try.
+    /// Pages until the next try.
     pause: u32,
-    /// How long the next pause will be.
+    /// Length of the next pause, in pages.
     next_pause: u32,
-    /// Tries so far; every so often the codec that looks worse is tried.
+    /// Number of tries so far; at regular intervals the codec that seems worse is tried.
     tries: u32,
 }
 
-/// One try of so many is with another codec than the best.
+/// One out of this many tries uses another codec than the best.
 const OTHER: u32 = 16;
 
 impl Judge {
-    /// For a link of which nothing is known: taken for fast, so that nobody pays
-    /// before there is a reason.
+    /// For a link of unknown rate, which counts as fast, so that no time is spent on packing before
+    /// there is a reason.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -64,18 +64,18 @@ impl Judge {
         }
     }
 
-    /// The link was measured: it carries so many bytes a second.
+    /// Sets the link's measured rate.
     pub fn measured(&mut self, bytes_per_second: f64) {
         let before = self.nanos_per_byte;
         self.nanos_per_byte = 1e9 / bytes_per_second.max(1.0);
         if self.nanos_per_byte > before * 2.0 {
-            // What did not pay then may pay now.
+            // Packing that did not pay before may pay now.
             self.pause = 0;
             self.next_pause = 1;
         }
     }
 
-    /// What to try with the next page.
+    /// The codec to try with the next page.
     pub fn choose(&mut self) -> Option<Codec> {
         if !self.may_ever_pay() {
             return None;
@@ -99,8 +99,8 @@ impl Judge {
         })
     }
 
-    /// A page was tried: it became so many bytes (`PAGE` if it stayed whole), and
-    /// trying took so long.
+    /// Notes the result of a try: the page's length afterwards (`PAGE` if it was not packed), and
+    /// the time it took.
     pub fn tried(&mut self, codec: Codec, len: usize, nanos: u64) {
         let seen = Record {
             saved: PAGE.saturating_sub(len) as f64,
@@ -119,7 +119,7 @@ impl Judge {
         }
     }
 
-    /// Nanoseconds a page is expected to gain.
+    /// Expected gain per page, in nanoseconds.
     fn gain(&self, codec: Codec) -> f64 {
         let unknown = Record {
             saved: PAGE as f64,

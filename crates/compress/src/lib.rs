@@ -1,9 +1,9 @@
-//! Pages made smaller for the wire (M20, MB2).
+//! Compression of pages on the wire (M20, MB2).
 //!
-//! A page travels in one of four [`Form`]s. [`pack`] tries to make one with a
-//! [`Codec`] and gives up as soon as a quarter of the page cannot be saved, as
-//! MIRAGE+ does; [`unpack`] takes hostile bytes. Whether trying pays on a link is
-//! for a [`Judge`] to say, from what it saw of the pages and of the link.
+//! A page travels in one of four [`Form`]s. [`pack`] tries to make a packed form with a [`Codec`]
+//! and gives up as soon as a quarter of the page cannot be saved, as MIRAGE+ does; [`unpack`]
+//! accepts hostile bytes. A [`Judge`] decides whether packing pays on a link, from its observations
+//! of the pages and of the link.
 
 #![forbid(unsafe_code)]
 
@@ -18,28 +18,28 @@ pub const PAGE: usize = 4096;
 /// A page's contents.
 pub type Page = [u8; PAGE];
 
-/// The longest packed page that is worth sending: three quarters.
+/// The longest packed page that is sent, in bytes: three quarters of a page.
 pub const LONGEST: usize = PAGE / 4 * 3;
 
-/// How the bytes that travel stand for a page.
+/// How a page is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Form {
-    /// They are the page.
+    /// The bytes are the page itself.
     Plain = 0,
-    /// There are none: the page is zero.
+    /// There are no bytes: the page is zero.
     Zero = 1,
-    /// Runs of equal double words, MIRAGE+'s code.
+    /// Runs of equal double words, MIRAGE+'s encoding.
     Runs = 2,
     /// An LZ4 block.
     Lz4 = 3,
 }
 
-/// Set in a datagram's header beside the number of a [`Form`].
+/// Flag in a datagram's header, combined with the number of a [`Form`].
 const PACKED: u8 = 0x10;
 
 impl Form {
-    /// What a datagram's header says of a page in this form.
+    /// The value in a datagram's header for a page in this form.
     #[must_use]
     pub const fn mark(self) -> u8 {
         match self {
@@ -48,10 +48,10 @@ impl Form {
         }
     }
 
-    /// The form of a packed page, by what a datagram's header says.
+    /// The form of a packed page, from the value in a datagram's header.
     ///
     /// # Errors
-    /// [`Malformed`] if that is no mark of a packed page.
+    /// [`Malformed`] if the value is not that of a packed page.
     pub fn of_mark(mark: u8) -> Result<Self, Malformed> {
         match Self::try_from(mark ^ PACKED)? {
             Self::Plain => Err(Malformed),
@@ -71,7 +71,7 @@ impl TryFrom<u8> for Form {
     }
 }
 
-/// What to try.
+/// The compression to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Codec {
     /// Runs of equal double words.
@@ -81,29 +81,29 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// All of them.
+    /// All codecs.
     pub const ALL: [Self; 2] = [Self::Runs, Self::Lz4];
 }
 
-/// How many quarters of a page a packed one needs: MIRAGE+'s size classes, one
-/// packet of 1 KiB each.
+/// The size of a packed page in quarters of a page: MIRAGE+'s size classes, one packet of 1 KiB
+/// each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quarters(pub u8);
 
 impl Quarters {
-    /// The class of so many bytes; no byte is class 0.
+    /// The class of a length in bytes; zero bytes are class 0.
     #[must_use]
     pub const fn of(bytes: usize) -> Self {
         Self(bytes.div_ceil(PAGE / 4) as u8)
     }
 }
 
-/// Bytes that are no page in this form.
+/// The bytes are not a page in this form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a packed page")]
 pub struct Malformed;
 
-/// Whether a page is zero; a page that is not tells soon.
+/// True if a page is zero; usually decided early for a page that is not.
 #[must_use]
 pub fn is_zero(page: &Page) -> bool {
     let (chunks, []) = page.as_chunks::<64>() else {
@@ -114,8 +114,8 @@ pub fn is_zero(page: &Page) -> bool {
         .all(|line| line.iter().fold(0, |any, byte| any | byte) == 0)
 }
 
-/// Appends the page to `out` in a smaller form, of at most [`LONGEST`] bytes.
-/// [`Form::Plain`] if there is none; then `out` is as it was.
+/// Appends the page to `out` in a packed form of at most [`LONGEST`] bytes. [`Form::Plain`] if that
+/// is not possible; then `out` is unchanged.
 #[must_use]
 pub fn pack(codec: Codec, page: &Page, out: &mut Vec<u8>) -> Form {
     if is_zero(page) {
@@ -132,7 +132,7 @@ pub fn pack(codec: Codec, page: &Page, out: &mut Vec<u8>) -> Form {
     })
 }
 
-/// Makes the page again.
+/// Decodes a page.
 ///
 /// # Errors
 /// [`Malformed`] if the bytes are not exactly one page in this form; then the
@@ -153,12 +153,12 @@ pub fn unpack(form: Form, bytes: &[u8], page: &mut Page) -> Result<(), Malformed
     Ok(())
 }
 
-/// Packs the page that `bytes` end with, from `at` on; what is before stays. Where it
-/// does not become small enough nothing changes, and the form is [`Form::Plain`].
-/// Without a codec it is only seen whether the page is zero.
+/// Packs the page that starts at `at` and ends `bytes`; what is before it stays. If it does not
+/// become short enough, nothing changes and the form is [`Form::Plain`]. Without a codec only zero
+/// pages are packed.
 ///
 /// # Panics
-/// If what follows `at` is not exactly a page.
+/// If the bytes from `at` on are not exactly one page.
 #[must_use]
 pub fn pack_tail(codec: Option<Codec>, bytes: &mut Vec<u8>, at: usize) -> Form {
     let page: &Page = bytes[at..].try_into().expect("a page follows");
@@ -179,12 +179,12 @@ pub fn pack_tail(codec: Option<Codec>, bytes: &mut Vec<u8>, at: usize) -> Form {
     form
 }
 
-/// Makes a page again of what [`pack_tail`] left between `at` and `end`, in its
-/// place. Returns where the page ends.
+/// Unpacks, in place, the page that [`pack_tail`] left between `at` and `end`. Returns where the
+/// page ends.
 ///
 /// # Errors
-/// [`Malformed`] if the bytes are not exactly one page in this form, or if there is
-/// no room for a page; then `bytes` are as they were.
+/// [`Malformed`] if the bytes are not exactly one page in this form, or if there is no room for a
+/// page; then `bytes` are unchanged.
 pub fn unpack_tail(
     form: Form,
     bytes: &mut [u8],
@@ -199,7 +199,7 @@ pub fn unpack_tail(
     Ok(at + PAGE)
 }
 
-/// Whether an LZ4 block short enough was appended.
+/// Appends an LZ4 block; false if it would be too long.
 fn lz4(page: &Page, out: &mut Vec<u8>) -> bool {
     let start = out.len();
     out.resize(start + lz4_flex::block::get_maximum_output_size(PAGE), 0);

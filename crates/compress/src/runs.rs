@@ -1,8 +1,8 @@
-//! MIRAGE+'s code: runs of equal double words (of four bytes).
+//! MIRAGE+'s encoding: runs of equal double words (of four bytes).
 //!
-//! The page is a series of pieces, each a head of two bytes, little endian, and
-//! what belongs to it. The two low bits of the head say what the piece is, the
-//! others how many double words it stands for:
+//! The page is a series of pieces, each a head of two bytes, little endian, and its data. The two
+//! low bits of the head give the kind of the piece, the others the number of double words it stands
+//! for:
 //!
 //! | bits | piece | followed by |
 //! |---|---|---|
@@ -10,10 +10,9 @@
 //! | 1 | zeros | nothing |
 //! | 2 | one double word, again and again | that one |
 //!
-//! It takes two equal neighbours to save anything. With these sizes a page of
-//! zeros with every Nth byte scrambled stays whole up to N = 10 and packs from
-//! N = 11, the last page of `UptoN` that packs has 3 KiB and that of `RandN` some
-//! 650 scrambled bytes, as in the paper's figure 4 (MR11).
+//! Only at least two equal neighbours save anything. With these sizes a page of zeros with every
+//! Nth byte scrambled stays whole up to N = 10 and packs from N = 11, the last page of `UptoN` that
+//! packs has 3 KiB and that of `RandN` some 650 scrambled bytes, as in the paper's figure 4 (MR11).
 
 use crate::{LONGEST, Malformed, Page};
 
@@ -24,8 +23,8 @@ const LITERAL: u16 = 0;
 const ZEROS: u16 = 1;
 const REPEAT: u16 = 2;
 
-/// Appends the page; `false` as soon as it cannot become short enough. Then
-/// `out` holds rubbish behind what it had.
+/// Appends the encoded page; `false` as soon as it cannot become short enough. Then the bytes
+/// appended to `out` are undefined.
 pub fn encode(page: &Page, out: &mut Vec<u8>) -> bool {
     let words = page.as_chunks::<WORD>().0;
     let end = out.len() + LONGEST;
@@ -35,7 +34,8 @@ pub fn encode(page: &Page, out: &mut Vec<u8>) -> bool {
         let run = run_at(&words[at..]);
         if run == 1 {
             at += 1;
-            // What waits to be written counts, or a page of noise would be read whole.
+            // Count the literal words not yet written, too; otherwise a page of noise would be read
+            // to its end.
             if out.len() + (at - literal) * WORD > end {
                 return false;
             }
@@ -50,7 +50,7 @@ pub fn encode(page: &Page, out: &mut Vec<u8>) -> bool {
     out.len() <= end
 }
 
-/// How many of the first words are equal.
+/// How many double words at the start are equal.
 fn run_at(words: &[Word]) -> usize {
     let first = words[0];
     words.iter().take_while(|word| **word == first).count()
@@ -77,7 +77,7 @@ fn put_head(kind: u16, words: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&head.to_le_bytes());
 }
 
-/// Makes the page again.
+/// Decodes a page.
 pub fn decode(mut bytes: &[u8], page: &mut Page) -> Result<(), Malformed> {
     let mut rest = page.as_chunks_mut::<WORD>().0;
     while !rest.is_empty() {

@@ -5,11 +5,11 @@ use crate::{LINE, WORD};
 /// One changed word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change<'a> {
-    /// Where it starts in the page, in bytes; a multiple of eight.
+    /// Its offset in the page, in bytes; a multiple of eight.
     pub offset: usize,
-    /// Which of its bytes changed, the first in the lowest bit.
+    /// The mask of its changed bytes, the first byte in the lowest bit.
     pub mask: u8,
-    /// Those bytes.
+    /// The changed bytes.
     pub bytes: &'a [u8],
 }
 
@@ -17,7 +17,7 @@ pub struct Change<'a> {
 #[derive(Clone, Debug)]
 pub struct Changes<'a> {
     lines: u64,
-    /// Words of the first line that are yet to come.
+    /// The words of the first line that are not yet returned.
     word_mask: u8,
     words: &'a [u8],
     masks: &'a [u8],

@@ -1,15 +1,15 @@
-//! Finding changes and writing them down.
+//! Finding changes and encoding them.
 
 use crate::wide::{self, Ones};
 use crate::{Diff, HEAD, LINE, LINES, PAGE, Page, WORD};
 
-/// Bytes of a line.
+/// Bytes per line.
 pub(crate) const SPAN: usize = LINE * WORD;
 
-/// Which bytes of a page changed: a word for each line, a bit for each byte.
+/// The changed bytes of a page: a word for each line, a bit for each byte.
 pub(crate) type Masks = [u64; LINES];
 
-/// Lines of a page that changed.
+/// The changed lines of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lines(u64);
 
@@ -18,13 +18,13 @@ impl Lines {
         Self(lines)
     }
 
-    /// Whether nothing changed.
+    /// True if no line changed.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Copies these lines from one page to another: a twin follows its page.
+    /// Copies these lines from one page to another, to update a twin from its page.
     pub fn copy(self, from: &Page, to: &mut Page) {
         let (from, _) = from.as_chunks::<SPAN>();
         let (to, _) = to.as_chunks_mut::<SPAN>();
@@ -37,12 +37,12 @@ impl Lines {
     }
 }
 
-/// Appends to `out` what changed from `twin` to `now`. Tells where that was.
+/// Appends to `out` the diff from `twin` to `now`. Returns the changed lines.
 pub fn encode(twin: &Page, now: &Page, out: &mut Vec<u8>) -> Lines {
     wide::encode(twin, now, out)
 }
 
-/// Appends to `out` the diff that does what `older` and then `newer` do.
+/// Appends to `out` the diff that has the effect of `older` followed by `newer`.
 pub fn merge(older: &Diff<'_>, newer: &Diff<'_>, out: &mut Vec<u8>) {
     let mut page = [0; PAGE];
     let mut masks = [0; LINES];
@@ -56,27 +56,29 @@ pub fn merge(older: &Diff<'_>, newer: &Diff<'_>, out: &mut Vec<u8>) {
     wide::write(&masks, &page, out);
 }
 
-/// What a diff is going to have.
+/// The contents of a diff before it is written.
 pub(crate) struct Plan {
     pub(crate) lines: u64,
-    /// How many lines.
+    /// Number of changed lines.
     pub(crate) count: usize,
-    /// Of each changed line its changed words.
+    /// For each changed line the mask of its changed words.
     pub(crate) words: [u8; LINES],
     masks: usize,
     bytes: usize,
 }
 
 impl Plan {
-    /// To be called where the processor may count bits by itself.
+    /// The plan for these masks. Call it in functions compiled with bit-count instructions, where
+    /// available.
     #[inline(always)]
     pub(crate) fn new(masks: &Masks) -> Self {
         let mut lines = 0;
         for (line, mask) in masks.iter().enumerate() {
             lines |= u64::from(*mask != 0) << line;
         }
-        // In registers, not in the plan: each line would wait for the one before. Only
-        // the lines that changed, without a branch that asks: nobody could guess them.
+        // Keep the counts in registers, not in the plan, because otherwise each line would wait for
+        // the one before. Visit only the lines that changed, without a branch for each line, which
+        // the processor could not predict.
         let (mut count, mut parts, mut bytes) = (0, 0, 0);
         let mut every = [0; LINES];
         for (line, place) in Ones(lines).zip(&mut every) {
@@ -96,7 +98,8 @@ impl Plan {
         }
     }
 
-    /// Of these lines, which have these words, next to each other: so many, and so many bytes.
+    /// The plan for these lines with these adjacent word masks; the counts are those of masks and
+    /// bytes.
     pub(crate) fn of(lines: u64, words: [u8; LINES], [parts, bytes]: [u32; 2]) -> Self {
         Self {
             lines,
@@ -107,7 +110,7 @@ impl Plan {
         }
     }
 
-    /// Bytes of the whole diff.
+    /// Length of the whole diff in bytes.
     pub(crate) fn length(&self) -> usize {
         HEAD + self.count + self.masks + self.bytes
     }
@@ -117,9 +120,9 @@ impl Plan {
 #[inline(always)]
 pub(crate) fn words_of(mask: u64) -> u8 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
-    // The highest bit of each byte that has any bit.
+    // Sets the highest bit of each byte that is not zero.
     let high = (((mask & LOW) + LOW) | mask) & !LOW;
-    // Brought together: bit 8i+7 to bit 56+i.
+    // Gathers these bits: bit 8i+7 becomes bit 56+i.
     ((high >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }
 

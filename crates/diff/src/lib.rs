@@ -1,4 +1,4 @@
-//! What changed in a page, to the byte: found, written down, applied, merged.
+//! Diffs of pages, exact to the byte: made, encoded, applied, merged.
 //!
 //! Two nodes may write neighbouring bytes of one word between two
 //! synchronizations, so a diff never carries a byte that did not change (T7).
@@ -13,9 +13,9 @@
 //! | masks | for each changed word one bit a byte | one a changed word |
 //! | bytes | the changed bytes, in order | one a changed byte |
 //!
-//! Every length follows from the section before, so there is no offset or count
-//! that could lie; a mask without bits does not occur. Every set of changes has
-//! exactly one encoding. The longest has [`LONGEST`] bytes.
+//! Every length follows from the section before, so there is no offset or count that could be
+//! wrong; a mask without bits does not occur. Every set of changes has exactly one encoding. The
+//! longest has [`LONGEST`] bytes.
 
 #![forbid(unsafe_code)]
 
@@ -46,12 +46,12 @@ const HEAD: usize = LINES / 8;
 /// The longest diff: every byte of the page changed.
 pub const LONGEST: usize = HEAD + LINES + LINES * LINE + PAGE;
 
-/// Bytes that are no diff.
+/// The bytes are not a diff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a diff of a page")]
 pub struct Malformed;
 
-/// A diff whose encoding was checked.
+/// A diff with a valid encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Diff<'a> {
     lines: u64,
@@ -61,10 +61,10 @@ pub struct Diff<'a> {
 }
 
 impl<'a> Diff<'a> {
-    /// Checks the encoding of a diff, which may come from anybody.
+    /// Checks the encoding of a diff, which may come from an untrusted source.
     ///
     /// # Errors
-    /// If it is none: too short, too long, or with a mask that has no bits.
+    /// If it is not valid: too short, too long, or with a mask that has no bits.
     pub fn check(encoded: &'a [u8]) -> Result<Self, Malformed> {
         let (head, rest) = encoded.split_first_chunk::<HEAD>().ok_or(Malformed)?;
         let lines = u64::from_le_bytes(*head);
@@ -82,27 +82,26 @@ impl<'a> Diff<'a> {
         })
     }
 
-    /// Whether nothing changed.
+    /// True if nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lines == 0
     }
 
-    /// How many bytes changed.
+    /// Number of changed bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The changed words in order: the offset of each in the page, its mask of
-    /// changed bytes, and these.
+    /// The changed words in order: the offset of each in the page, its mask of changed bytes, and
+    /// these bytes.
     #[must_use]
     pub fn changes(&self) -> Changes<'a> {
         Changes::new(self.lines, self.words, self.masks, self.bytes)
     }
 
-    /// The bytes of the page that another diff changes, too, in order, neighbours
-    /// together.
+    /// The ranges of the page that both diffs change, in order; adjacent bytes form one range.
     #[must_use]
     pub fn overlap(&self, other: &Self) -> Vec<Range<usize>> {
         let mut masks = [0_u8; PAGE / WORD];
@@ -123,23 +122,23 @@ impl<'a> Diff<'a> {
         ranges
     }
 
-    /// Makes the changes in a page; other bytes of it keep their values.
+    /// Applies the changes to a page; its other bytes keep their values.
     pub fn apply(&self, page: &mut Page) {
         wide::apply(self, page);
     }
 }
 
-/// So many bytes from the front.
+/// Splits `length` bytes off the front.
 fn section(bytes: &[u8], length: usize) -> Result<(&[u8], &[u8]), Malformed> {
     bytes.split_at_checked(length).ok_or(Malformed)
 }
 
-/// How many bits are set; every byte has at least one.
+/// Number of bits that are set; every byte must have at least one.
 fn ones(masks: &[u8]) -> Result<usize, Malformed> {
     if masks.contains(&0) {
         return Err(Malformed);
     }
-    // Eight at a time: not every processor counts bits by itself.
+    // Eight bytes at a time, because not every processor has a bit-count instruction.
     let (eights, rest) = masks.as_chunks();
     let eights = eights.iter().map(|eight| u64::from_le_bytes(*eight));
     let all = eights.chain(rest.iter().map(|mask| (*mask).into()));

@@ -1,21 +1,21 @@
-//! The loops over a page, in the widest registers that the processor has: found out
-//! once, when it runs.
+//! The loops over a page, in the widest registers of the processor, which are determined once at
+//! run time.
 
 use crate::encode::{Masks, Plan, SPAN, words_of};
 use crate::{Diff, HEAD, LINE, LINES, Lines, Page, WORD};
 use fearless_simd::{Level, Simd, dispatch, prelude::*, u8x16, u8x64, u64x2, u64x8};
 use std::sync::OnceLock;
 
-/// What is stored last may go so far beyond the end.
+/// How far the last store may go beyond the end of a diff, in bytes.
 const SLACK: usize = 2 * SPAN;
 
-/// What this processor can do.
+/// The SIMD level of this processor.
 fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
     *LEVEL.get_or_init(Level::new)
 }
 
-/// Appends what changed from `twin` to `now`.
+/// Appends the diff from `twin` to `now`.
 pub(crate) fn encode(twin: &Page, now: &Page, out: &mut Vec<u8>) -> Lines {
     #[cfg(target_arch = "x86_64")]
     if let Some(avx512) = level().as_avx512() {
@@ -27,7 +27,7 @@ pub(crate) fn encode(twin: &Page, now: &Page, out: &mut Vec<u8>) -> Lines {
     write(&masks, now, out)
 }
 
-/// Appends the diff that changes the bytes that `masks` names to those of `page`.
+/// Appends the diff that sets the bytes named by `masks` to those of `page`.
 pub(crate) fn write(masks: &Masks, page: &Page, out: &mut Vec<u8>) -> Lines {
     #[cfg(target_arch = "x86_64")]
     if let Some(avx512) = level().as_avx512() {
@@ -68,8 +68,8 @@ fn compare<S: Simd>(simd: S, twin: &Page, now: &Page) -> Masks {
     masks
 }
 
-/// Writes masks and bytes. What is stored beyond the end of one is overwritten by the
-/// next; no closures, which would not be made for these registers.
+/// Writes masks and bytes. The bytes stored beyond the end of one section are overwritten by the
+/// next. No closures, because they would not be compiled for these registers.
 #[inline(always)]
 fn sections<S: Simd>(simd: S, plan: &Plan, masks: &Masks, page: &Page, room: &mut [u8]) {
     let (lines, _) = page.as_chunks::<SPAN>();
@@ -116,7 +116,7 @@ fn store(room: &mut [u8], at: usize, word: u64) {
     room[at..at + WORD].copy_from_slice(&word.to_le_bytes());
 }
 
-/// For each byte, how many bits the bytes before it have.
+/// For each byte of the mask, the number of bits set in the bytes before it.
 #[inline(always)]
 fn before(mask: u64) -> u64 {
     let pairs = mask - ((mask >> 1) & 0x5555_5555_5555_5555);
@@ -125,7 +125,7 @@ fn before(mask: u64) -> u64 {
     each.wrapping_mul(0x0101_0101_0101_0101) << 8
 }
 
-/// The bytes of a word that a mask names, moved to the front.
+/// Moves the bytes of a word that a mask names to the front.
 #[inline(always)]
 fn pack<S: Simd>(simd: S, word: u64, mask: u8) -> u64 {
     let word = u64x2::splat(simd, word).to_bytes();
@@ -135,8 +135,8 @@ fn pack<S: Simd>(simd: S, word: u64, mask: u8) -> u64 {
 }
 
 fearless_simd::kernel!(
-    /// What changed, by byte and by word, and what the diff is going to have. Words are compared as
-    /// such: masks that were just stored byte by byte cannot be loaded eight at a time yet.
+    /// The changed bytes and words, and the plan of the diff. Words are compared directly, because
+    /// masks that were just stored byte by byte cannot be loaded eight at a time without a stall.
     fn compare_in_512(avx512: Avx512, twin: &Page, now: &Page) -> (Masks, Plan) {
         use std::arch::x86_64::{_mm512_cmpneq_epi8_mask, _mm512_cmpneq_epi64_mask};
         let (mut masks, mut words, mut bytes) = ([0; LINES], [0; LINES], 0);
@@ -155,7 +155,7 @@ fearless_simd::kernel!(
 );
 
 fearless_simd::kernel!(
-    /// What a diff is going to have. A byte of the masks that is not zero is a changed word.
+    /// The plan of a diff. A byte of the masks that is not zero is a changed word.
     fn plan_in_512(avx512: Avx512, masks: &Masks) -> Plan {
         let words = masks.map(words_of);
         let bytes = masks.iter().map(|mask| mask.count_ones()).sum();
@@ -180,7 +180,8 @@ fearless_simd::kernel!(
 );
 
 fearless_simd::kernel!(
-    /// Masks and bytes, by instructions that move the named bytes of a whole line to the front.
+    /// Writes masks and bytes, by instructions that move the named bytes of a whole line to the
+    /// front.
     fn sections_in_512(avx512: Avx512, plan: &Plan, masks: &Masks, page: &Page, room: &mut [u8]) {
         use std::arch::x86_64::{_mm512_maskz_compress_epi8, _mm512_test_epi8_mask};
         let mut at = 0;
@@ -204,7 +205,7 @@ fearless_simd::kernel!(
     }
 );
 
-/// Makes the changes of a diff in a page.
+/// Applies a diff to a page.
 pub(crate) fn apply(diff: &Diff<'_>, page: &mut Page) {
     #[cfg(target_arch = "x86_64")]
     if let Some(avx512) = level().as_avx512() {
@@ -213,7 +214,7 @@ pub(crate) fn apply(diff: &Diff<'_>, page: &mut Page) {
     apply_words(diff, page);
 }
 
-/// Word by word, on processors of any kind.
+/// Applies a diff word by word, on processors of any kind.
 fn apply_words(diff: &Diff<'_>, page: &mut Page) {
     for change in diff.changes() {
         let word = &mut page[change.offset..change.offset + WORD];
@@ -230,7 +231,8 @@ fn apply_words(diff: &Diff<'_>, page: &mut Page) {
 }
 
 fearless_simd::kernel!(
-    /// Line by line, by an instruction that moves bytes to the places that a mask names.
+    /// Applies a diff line by line, by an instruction that moves bytes to the places that a mask
+    /// names.
     fn apply_in_512(avx512: Avx512, diff: &Diff<'_>, page: &mut Page) {
         use std::arch::x86_64::{_mm512_mask_expand_epi8, _pdep_u64};
         let (lines, _) = page.as_chunks_mut::<SPAN>();
@@ -251,7 +253,7 @@ fearless_simd::kernel!(
     }
 );
 
-/// The first bytes; zeros where there are no more.
+/// The first bytes, padded with zeros.
 #[inline(always)]
 fn front<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.first_chunk().copied().unwrap_or_else(|| {
@@ -261,7 +263,7 @@ fn front<const N: usize>(bytes: &[u8]) -> [u8; N] {
     })
 }
 
-/// For each bit a byte full of it.
+/// A mask with a byte 0xff for each bit that is set.
 #[inline(always)]
 fn spread(bits: u8) -> u64 {
     let each = u64::from(bits).wrapping_mul(0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
@@ -269,7 +271,7 @@ fn spread(bits: u8) -> u64 {
     ((high & 0x8080_8080_8080_8080) >> 7).wrapping_mul(0xff)
 }
 
-/// The places of the bits of a number.
+/// Iterates over the positions of the bits that are set.
 #[derive(Clone)]
 pub(crate) struct Ones(pub(crate) u64);
 
@@ -287,7 +289,7 @@ impl Iterator for Ones {
     }
 }
 
-/// For each mask the places of its bits.
+/// For each mask the positions of its bits.
 static FRONT: [[u8; 16]; 256] = orders();
 
 const fn orders() -> [[u8; 16]; 256] {
@@ -313,7 +315,7 @@ mod tests {
     use crate::PAGE;
     use proptest::prelude::*;
 
-    /// What a diff is, byte by byte, without any skill.
+    /// The encoding of a diff, made byte by byte without optimization.
     fn plainly(twin: &Page, now: &Page) -> Vec<u8> {
         let (mut lines, mut words, mut masks, mut bytes) = (0u64, vec![], vec![], vec![]);
         for line in 0..LINES {
@@ -336,7 +338,7 @@ mod tests {
         [lines.to_le_bytes().to_vec(), words, masks, bytes].concat()
     }
 
-    /// By every way that this processor has.
+    /// The diffs made by all methods that this processor supports.
     fn every_way(twin: &Page, now: &Page) -> Vec<Vec<u8>> {
         let mut best = vec![9, 9];
         encode(twin, now, &mut best);
@@ -366,7 +368,7 @@ mod tests {
             for way in every_way(&twin, &now) {
                 prop_assert_eq!(&way, &expected);
             }
-            // What did not change is not stored to, whatever else is in the page.
+            // Unchanged bytes are not stored to, whatever else is in the page.
             let diff = Diff::check(&expected[2..]).unwrap();
             let other: Page = std::array::from_fn(|at| (at * 13) as u8);
             let (mut best, mut plain) = (other, other);

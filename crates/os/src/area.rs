@@ -1,9 +1,9 @@
-//! The lock area of a segment, mapped: words that say where lock tokens are.
+//! The lock area of a segment, mapped: the lock words, which say where lock tokens are.
 //!
-//! [`pagemesh_wire::lockword`] explains what the words mean. The daemon makes
-//! the area and lends its descriptor to each process that opens the segment.
-//! Processes can write any word at any moment, so the daemon believes a word
-//! only as far as believing it harms nobody but users of the same segment.
+//! [`pagemesh_wire::lockword`] explains the values of the words. The daemon makes the area and
+//! lends its descriptor to each process that opens the segment. Processes can write any word at any
+//! moment; therefore the daemon trusts a word only where a wrong value harms only users of the same
+//! segment.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,11 +17,11 @@ use rustix::fs::{
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// Bytes of an area; sparse, so only touched slots cost memory.
+/// Bytes of an area; it is sparse, so only touched slots take memory.
 const AREA_SIZE: usize = SLOT_SIZE * SLOT_LIMIT as usize;
 
-/// How often a word is looked at again before nonsense is assumed. A process
-/// that takes and releases a lock moves the word; no honest one this often.
+/// How many times an operation on a word is retried before the word counts as corrupt. A process
+/// that takes and releases a lock changes the word, but an honest one not this often.
 const PATIENCE: u32 = 1000;
 
 /// A mapped lock area.
@@ -31,21 +31,21 @@ pub struct LockArea {
     fd: OwnedFd,
 }
 
-// SAFETY: the mapping lives as long as the value and is only reached through
-// atomic words, from whichever thread.
+// SAFETY: the mapping lives as long as the value and is only reached through atomic words, from any
+// thread.
 unsafe impl Send for LockArea {}
 // SAFETY: as above.
 unsafe impl Sync for LockArea {}
 
 impl LockArea {
-    /// A new area, all words [`LockWord::Absent`], which nobody can resize.
+    /// A new area, all words [`LockWord::Absent`], which no process can resize.
     ///
     /// # Errors
     /// As memfd_create(2), ftruncate(2) and mmap(2).
     pub fn create() -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create("pagemesh-locks", flags)?;
-        // Else anybody could open it again through /proc.
+        // Otherwise any user could open it again through /proc.
         fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
         ftruncate(&fd, AREA_SIZE as u64)?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -57,7 +57,7 @@ impl LockArea {
     /// # Errors
     /// `InvalidData` if the descriptor is no lock area; else as mmap(2).
     pub fn map(fd: OwnedFd) -> io::Result<Self> {
-        // An area that could shrink would kill us with SIGBUS.
+        // An area that could shrink would end this process with SIGBUS.
         let whole = fstat(&fd)?.st_size == AREA_SIZE as i64;
         if !whole || !fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "no lock area"));
@@ -89,7 +89,7 @@ impl LockArea {
 }
 
 impl AsFd for LockArea {
-    /// What the daemon lends to the processes of its node.
+    /// The descriptor that the daemon lends to the processes of its node.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -103,32 +103,31 @@ impl Drop for LockArea {
     }
 }
 
-/// One word, shared with other processes. All operations are sequentially
-/// consistent: what was stored before a lock was released is seen by whoever
-/// takes it.
+/// One lock word, shared with other processes. All operations are sequentially consistent: the
+/// process that takes a lock sees everything stored before its release.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Word(AtomicU32);
 
 impl Word {
-    /// A word of this process only, for tests.
+    /// A lock word of this process only, for tests.
     #[must_use]
     pub fn new(value: LockWord) -> Self {
         Self(AtomicU32::new(value.encode()))
     }
 
-    /// What it says now.
+    /// The current value.
     #[must_use]
     #[inline]
     pub fn load(&self) -> LockWord {
         LockWord::decode(self.0.load(Ordering::SeqCst))
     }
 
-    /// Replaces `current` by `new`, and says what was there.
+    /// Replaces `current` by `new` and returns the previous value.
     ///
     /// # Errors
-    /// What was there instead of `current`; nothing changed. A word that a
-    /// process filled with nonsense may read like `current` and yet fail.
+    /// The value found instead of `current`; the word is unchanged. A word with garbage bits may
+    /// decode like `current` and yet fail.
     #[inline]
     pub fn compare_exchange(&self, current: LockWord, new: LockWord) -> Result<LockWord, LockWord> {
         self.0
@@ -142,21 +141,21 @@ impl Word {
             .map_err(LockWord::decode)
     }
 
-    /// Writes `new`, and says what was there.
+    /// Stores `new` and returns the previous value.
     #[inline]
     pub fn swap(&self, new: LockWord) -> LockWord {
         LockWord::decode(self.0.swap(new.encode(), Ordering::SeqCst))
     }
 
-    /// Sets bits, and says what was there. For the daemon's mark on a word it
-    /// knows to be held; [`Word::reclaim`] when it does not know.
+    /// Sets bits and returns the previous value. For the daemon's mark on a word that it knows to
+    /// be held; use [`Word::reclaim`] when it does not know.
     pub fn fetch_or(&self, bits: u32) -> LockWord {
         LockWord::decode(self.0.fetch_or(bits, Ordering::SeqCst))
     }
 
-    /// Asks for the token back, and says what the word was: a free word becomes
-    /// absent (the token is back), a held one is marked as wanted (its holder
-    /// will tell), an absent one stays so.
+    /// Recalls the token and returns the previous value: a free word becomes absent (the token is
+    /// back), a held one is marked as wanted (its holder will tell the daemon), an absent one stays
+    /// absent.
     pub fn reclaim(&self) -> LockWord {
         for _ in 0..PATIENCE {
             let was = self.load();
@@ -169,7 +168,7 @@ impl Word {
                 return was;
             }
         }
-        // Only nonsense fails this often; whoever wrote it forfeits the token.
+        // Only a word with garbage fails this often; the process that wrote it forfeits the token.
         self.swap(LockWord::Absent);
         LockWord::Free
     }

@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of the monotonic clock.
+/// The monotonic clock in nanoseconds.
 #[must_use]
 pub fn monotonic() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);

@@ -1,16 +1,16 @@
-//! Which processors this process may use, and how soon it gets one.
+//! Which processors this process may use, and how soon a thread gets one.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, sched_yield};
 use std::io;
 use std::mem::{size_of, zeroed};
 
-/// The shortest turn a thread may ask for, in nanoseconds.
+/// The shortest turn that a thread may request, in nanoseconds.
 const SHORT_TURN: u64 = 100_000;
 
-/// The weight of a thread that goes first, as a nice value: seven times that of others.
+/// The nice value of a thread that goes first: it weighs seven times as much as others.
 const WEIGHT: i32 = -9;
 
-/// How many processors this process may use; at least one.
+/// The number of processors that this process may use; at least one.
 #[must_use]
 pub fn available() -> usize {
     sched_getaffinity(None).map_or(1, |set| (set.count() as usize).max(1))
@@ -29,31 +29,32 @@ pub fn pin(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Lets another runnable thread of this processor go first.
+/// Yields this processor to another runnable thread.
 pub fn yield_now() {
     sched_yield();
 }
 
-/// How soon a thread gets a processor that others want, too.
+/// The scheduling priority of a thread on a processor with contention.
 ///
-/// It asks for short turns: whoever asks for shorter turns than the thread that runs gets the
-/// processor as soon as it is woken, unless it owes others a turn; otherwise it may have to wait
-/// until the other's turn of some milliseconds is over (EEVDF). Kernels before 6.12 take no notice.
-/// Those it starts have no part in it.
+/// The thread requests short turns: a thread that wakes gets the processor at once if it requests
+/// shorter turns than the running thread, unless it owes others a turn; otherwise it may have to
+/// wait for the end of the other's turn of some milliseconds (EEVDF). Kernels before 6.12 ignore
+/// the request. Threads that it starts do not inherit it.
 #[derive(Debug)]
 pub struct Standing {
     usual: libc::sched_attr,
-    /// The kernel lets it weigh more.
+    /// True if the kernel permits a greater weight.
     may_rise: bool,
     heavy: bool,
 }
 
 impl Standing {
-    /// Of the calling thread, which every other call has to come from, too. Whoever has set its
-    /// weight keeps that; to weigh more needs `CAP_SYS_NICE` or a limit (`RLIMIT_NICE`).
+    /// The standing of the calling thread; all other methods must be called from that thread, too.
+    /// A thread whose weight was set before keeps it; a greater weight needs `CAP_SYS_NICE` or a
+    /// limit (`RLIMIT_NICE`).
     ///
     /// # Errors
-    /// If the kernel does not let us: nothing is different then.
+    /// If the kernel refuses; then nothing has changed.
     pub fn ask() -> io::Result<Self> {
         let mut usual = scheduling()?;
         usual.sched_runtime = SHORT_TURN;
@@ -69,14 +70,15 @@ impl Standing {
         Ok(standing)
     }
 
-    /// Whether it may weigh more.
+    /// True if a greater weight is permitted.
     #[must_use]
     pub fn may_rise(&self) -> bool {
         self.may_rise
     }
 
-    /// When woken from now on. A thread owes others the less the more it weighs, but giving way
-    /// means nothing any more: it would get the next turn, too.
+    /// Raises the weight, so that the thread goes first when it is woken. The more a thread weighs,
+    /// the less it owes others; but `sched_yield` no longer helps others, because this thread would
+    /// get the next turn, too.
     pub fn go_first(&mut self) {
         if self.may_rise && !self.heavy {
             self.heavy = schedule(&self.heavy()).is_ok();
@@ -84,7 +86,7 @@ impl Standing {
         }
     }
 
-    /// As any other, if it gives way.
+    /// Restores the usual weight, so that `sched_yield` lets others run.
     pub fn take_turns(&mut self) {
         if self.heavy {
             self.heavy = schedule(&self.usual).is_err();
@@ -99,7 +101,7 @@ impl Standing {
     }
 }
 
-/// Schedules the calling thread so.
+/// Sets the scheduling of the calling thread.
 fn schedule(wanted: &libc::sched_attr) -> io::Result<()> {
     // SAFETY: the structure is as long as it says; the kernel reads it.
     let done = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const *wanted, 0) };
@@ -109,10 +111,10 @@ fn schedule(wanted: &libc::sched_attr) -> io::Result<()> {
     Ok(())
 }
 
-/// How the calling thread is scheduled.
+/// The present scheduling of the calling thread.
 fn scheduling() -> io::Result<libc::sched_attr> {
     let size = size_of::<libc::sched_attr>();
-    // SAFETY: it is made of integers, for which zero is a value.
+    // SAFETY: the structure consists of integers, for which zero is a value.
     let mut now: libc::sched_attr = unsafe { zeroed() };
     // SAFETY: the kernel writes no more than the size it is told.
     let done = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut now, size, 0) };
@@ -141,7 +143,7 @@ mod tests {
             standing.go_first();
             let (first, child) = (now(), thread::spawn(now).join().unwrap());
             standing.take_turns();
-            // Older kernels say nothing of turns.
+            // Older kernels report no turn length.
             let turn = if before.0 == 0 { 0 } else { SHORT_TURN };
             let weight = if standing.may_rise() {
                 WEIGHT

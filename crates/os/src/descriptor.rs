@@ -1,20 +1,19 @@
-//! Descriptors under numbers that are already known.
+//! Replacing what a known descriptor number stands for.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Closes what `old` stands for and lets its number stand for the same as
-/// `new`, in one step, so that nobody meets the number closed. On exec it is
-/// closed.
+/// Closes `old` and makes its number stand for the same as `new`, in one step, so that no thread
+/// finds the number closed. It is closed on exec.
 ///
 /// # Errors
-/// As dup3(2); then nothing has changed.
+/// As dup3(2); then `old` is unchanged.
 pub fn supplant(old: impl AsFd, new: impl AsFd) -> io::Result<()> {
     let (old, new) = (old.as_fd().as_raw_fd(), new.as_fd().as_raw_fd());
     loop {
-        // Not by the C library's function: who stands in for that leaves `old` alone.
-        // SAFETY: both numbers are open. Whoever owns `old` goes on owning its
-        // number; that something else is behind it is what this is for.
+        // Not by the C library's function, because its replacement leaves `old` alone.
+        // SAFETY: both numbers are open. The owner of `old` keeps its number; replacing what is
+        // behind it is the purpose.
         if unsafe { libc::syscall(libc::SYS_dup3, new, old, libc::O_CLOEXEC) } >= 0 {
             return Ok(());
         }

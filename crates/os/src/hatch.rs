@@ -1,12 +1,12 @@
-//! A hatch between a process and its daemon: one short request at a time goes through memory that
-//! both have mapped, and so does its answer.
+//! A request slot between a process and its daemon: one short request at a time, and its answer, go
+//! through memory that both have mapped.
 //!
-//! Through a socket each side pays for a packet twice, and so does the kernel. Here the process
-//! stores its request and sleeps, and a daemon that is awake finds it there; the answer is stored
-//! and the process woken. Only a daemon that says so ([`Hatch::looks`]) looks by itself.
+//! On a socket each side and the kernel handle every packet twice. Here the process stores its
+//! request and sleeps, and a daemon that is awake finds it there, stores the answer and wakes the
+//! process. A daemon polls the slot only while it says so ([`Hatch::looks`]).
 //!
-//! The process can store anything at any moment: the daemon copies what it finds before it looks
-//! at it, and whoever stores nonsense harms himself only.
+//! The process can store anything at any moment: the daemon copies a request before it decodes it,
+//! and a process that stores garbage harms only itself.
 
 use crate::region::{Region, Shape};
 use rustix::io::Errno;
@@ -18,32 +18,32 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Bytes of a request or an answer that fit.
+/// Maximum length of a request or an answer, in bytes.
 pub const ROOM: usize = ROOM_WORDS * WORD;
 
 const WORD: usize = size_of::<u64>();
 const ROOM_WORDS: usize = 24;
 
-/// One page of the host; what different sides store lies on cache lines of its own.
+/// One page of the host; words that different sides store lie on separate cache lines.
 const SHAPE: Shape = Shape {
     words: 512,
     bytes: 0,
 };
 
-/// Whether the daemon looks by itself.
+/// Nonzero while the daemon polls the slot.
 const LOOKS: usize = 0;
-/// The number of the request that lies there; zero for none.
+/// The number of the request in the slot; zero for none.
 const POSTED: usize = 8;
 const REQUEST_LENGTH: usize = 9;
 const REQUEST: usize = 16;
-/// The number of the request whose answer is to come here, and how far that is.
+/// The number of the request whose answer is to come here, and the state of that answer.
 const AWAITED: usize = 64;
 const ANSWER_LENGTH: usize = 65;
 /// How often the process was woken.
 const BELL: usize = 66;
 const ANSWER: usize = 72;
 
-/// How far an answer is: the low bits of its word, below the number.
+/// Width of the answer's state, which is in the low bits of its word, below the number.
 const BITS: u32 = 2;
 const WAITED_FOR: u64 = 1;
 const BEING_WRITTEN: u64 = 2;
@@ -52,23 +52,23 @@ const WRITTEN: u64 = 3;
 /// No answer is to come here.
 const IDLE: u64 = 0;
 
-/// See the module.
+/// A request slot; see the module.
 #[derive(Debug)]
 pub struct Hatch(Region);
 
-/// Where an answer is, for who waits for it.
+/// Where an answer is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Here it is.
+    /// The answer is here.
     Here(Vec<u8>),
-    /// It is to come here.
+    /// The answer is to come here.
     ToCome,
-    /// It comes through the socket.
+    /// The answer comes through the socket.
     Elsewhere,
 }
 
 impl Hatch {
-    /// A new one, which nobody can resize.
+    /// A new slot, which no process can resize.
     ///
     /// # Errors
     /// As memfd_create(2), ftruncate(2) and mmap(2).
@@ -76,16 +76,16 @@ impl Hatch {
         Region::create("pagemesh-hatch", SHAPE).map(Self)
     }
 
-    /// One that the other side, or the daemon before, has made.
+    /// Maps a slot that the other side, or the previous daemon, has made.
     ///
     /// # Errors
-    /// `InvalidData` if it is none; else as mmap(2).
+    /// `InvalidData` if it is not a request slot; else as mmap(2).
     pub fn map(fd: OwnedFd) -> io::Result<Self> {
         Region::map(fd, SHAPE).map(Self)
     }
 
-    /// From now on forked children do not have it: what is asked through it is asked in the name
-    /// of one process.
+    /// Excludes the slot from children forked from now on, because its requests are made in the
+    /// name of one process.
     ///
     /// # Errors
     /// As madvise(2).
@@ -116,26 +116,27 @@ impl Hatch {
 
 /// The process's side.
 impl Hatch {
-    /// Whether the daemon looks by itself; else it has to be told through the socket. After
-    /// [`Hatch::post`] the answer is certain: a daemon that stops looking looks once more.
+    /// True if the daemon polls the slot; otherwise it has to be told through the socket. If this
+    /// is true after [`Hatch::post`], the request will be found: a daemon that stops polling checks
+    /// once more.
     #[must_use]
     pub fn looks(&self) -> bool {
         self.word(LOOKS).load(SeqCst) != 0
     }
 
-    /// Whether the last request has been taken out, and its answer too.
+    /// True if the last request and its answer have been taken out.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.word(POSTED).load(Acquire) == 0 && self.word(AWAITED).load(Acquire) == IDLE
     }
 
-    /// The answer to this request is to come here. Only through a free hatch.
+    /// Announces that the answer to this request is to come here. Only while the slot is free.
     pub fn expect(&self, number: u64) {
         self.word(AWAITED)
             .store(number << BITS | WAITED_FOR, SeqCst);
     }
 
-    /// Puts a request there; false if it is too long.
+    /// Stores a request in the slot; false if it is too long.
     #[must_use]
     pub fn post(&self, number: u64, request: &[u8]) -> bool {
         if request.len() > ROOM {
@@ -148,7 +149,7 @@ impl Hatch {
         true
     }
 
-    /// Whether the daemon has not answered this request yet, and may do so here.
+    /// True if the daemon has not answered this request yet, and may still answer it here.
     #[must_use]
     #[inline]
     pub fn is_to_come(&self, number: u64) -> bool {
@@ -156,7 +157,7 @@ impl Hatch {
         seen >> BITS == number && seen != number << BITS | WRITTEN
     }
 
-    /// The answer to this request, if it is here: it is taken out.
+    /// Takes out the answer to this request, if it is here.
     #[must_use]
     pub fn take(&self, number: u64) -> Answer {
         let seen = self.word(AWAITED).load(Acquire);
@@ -173,7 +174,7 @@ impl Hatch {
         Answer::Here(bytes)
     }
 
-    /// The answer to this request is not to come here any more; false if it is here.
+    /// Cancels the answer to this request in the slot; false if it is here already.
     #[must_use]
     pub fn give_up(&self, number: u64) -> bool {
         let word = self.word(AWAITED);
@@ -184,15 +185,14 @@ impl Hatch {
         given_up.is_ok() || word.load(Acquire) >> BITS != number
     }
 
-    /// How often this side was woken; to be read before an answer is looked for.
+    /// How often this side was woken; read it before checking for an answer.
     #[must_use]
     pub fn rings(&self) -> u32 {
         self.bell().load(Acquire)
     }
 
-    /// Sleeps until woken more than `rings` times, at most until `until` (of the monotonic
-    /// clock); wakes also for no reason. If `goes_on`, handlers of signals that say so
-    /// (`SA_RESTART`) do not end it.
+    /// Sleeps until woken more than `rings` times, at most until `until` (on the monotonic clock);
+    /// may wake spuriously. With `goes_on`, signal handlers with `SA_RESTART` do not end the sleep.
     ///
     /// # Errors
     /// `TIMEDOUT`; `INTR` after a signal's handler; `NOSYS` before Linux 5.16.
@@ -216,8 +216,8 @@ impl Hatch {
 
     fn bell(&self) -> &AtomicU32 {
         let low = usize::from(cfg!(target_endian = "big"));
-        // SAFETY: half of an atomic word, which nobody reaches otherwise; it lives as long as
-        // `self`, and is aligned as its half needs.
+        // SAFETY: half of an atomic word, which is not reached in any other way; it lives as long
+        // as `self`, and is aligned as its half needs.
         unsafe {
             let word = std::ptr::from_ref(self.word(BELL)).cast::<AtomicU32>();
             &*word.add(low)
@@ -227,23 +227,23 @@ impl Hatch {
 
 /// The daemon's side.
 impl Hatch {
-    /// From now on looks by itself, or no more: then it has to look once more.
+    /// Notes whether the daemon polls the slot. When it stops polling, it has to check once more.
     pub fn look(&self, looks: bool) {
         self.word(LOOKS).store(looks.into(), SeqCst);
     }
 
-    /// Whether there is a request.
+    /// True if there is a request.
     #[must_use]
     #[inline]
     pub fn has_post(&self) -> bool {
         self.word(POSTED).load(SeqCst) != 0
     }
 
-    /// The request that is there, copied; how long it is. It stays until [`Hatch::clear`], so that
-    /// it is not lost should the daemon end before it is handled.
+    /// Copies the request in the slot and returns its length. It stays until [`Hatch::clear`], so
+    /// that it is not lost if the daemon ends before it has handled it.
     ///
     /// # Panics
-    /// If there is less room than [`ROOM`].
+    /// If `into` is shorter than [`ROOM`].
     #[must_use]
     pub fn posted(&self, into: &mut [u8]) -> Option<usize> {
         if self.word(POSTED).load(Acquire) == 0 {
@@ -255,19 +255,19 @@ impl Hatch {
         Some(length)
     }
 
-    /// The request was handled.
+    /// Removes the request, which was handled.
     pub fn clear(&self) {
         self.word(POSTED).store(0, SeqCst);
     }
 
-    /// Whether this answer is to come here.
+    /// True if this answer is to come here.
     #[must_use]
     pub fn is_awaited(&self, number: u64) -> bool {
         self.word(AWAITED).load(Acquire) == number << BITS | WAITED_FOR
     }
 
-    /// Gives the answer and wakes the process; false if it has to go through the socket, where the
-    /// process looks for it then.
+    /// Stores the answer and wakes the process; false if it has to go through the socket, where the
+    /// process then waits for it.
     #[must_use]
     pub fn answer(&self, number: u64, answer: &[u8]) -> bool {
         let [waited_for, being_written, written] =
@@ -285,7 +285,7 @@ impl Hatch {
         if fits {
             self.store_bytes(ANSWER, answer);
             self.word(ANSWER_LENGTH).store(answer.len() as u64, Relaxed);
-            // Who waits may have given up meanwhile.
+            // The waiting process may have given up meanwhile.
             let last = word.compare_exchange(being_written, written, SeqCst, SeqCst);
             given = last.is_ok();
         }
@@ -293,7 +293,8 @@ impl Hatch {
         given
     }
 
-    /// The daemon before may have ended while it wrote an answer: that is written again.
+    /// Resets an answer that the previous daemon may have been writing when it ended: this one
+    /// writes it again.
     pub fn restore(&self) {
         let word = self.word(AWAITED);
         let seen = word.load(Acquire);
@@ -303,7 +304,7 @@ impl Hatch {
         }
     }
 
-    /// No answer comes here any more: the process looks at its socket.
+    /// Ends the use of the slot: no more answers come here, and the process waits on its socket.
     pub fn close(&self) {
         self.look(false);
         self.word(AWAITED).store(IDLE, SeqCst);
@@ -312,13 +313,13 @@ impl Hatch {
 
     fn wake(&self) {
         self.bell().fetch_add(1, SeqCst);
-        // Fails only for an unmapped word, which a reference is not.
+        // `FUTEX_WAKE` fails only for an unmapped word; a reference is mapped.
         let _ = futex::wake(self.bell(), Flags::empty(), 1);
     }
 }
 
 impl AsFd for Hatch {
-    /// What the daemon lends, and keeps for the next daemon.
+    /// The descriptor that the daemon lends, and keeps for its successor.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -454,7 +455,7 @@ mod tests {
         extern "C" fn nothing(_: libc::c_int) {}
         let (_daemon, process) = both();
         let handle = |flags| {
-            // SAFETY: a handler that does nothing, for a signal nobody else uses here.
+            // SAFETY: a handler that does nothing, for a signal that no other test uses.
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;

@@ -1,5 +1,5 @@
-//! A bad network on a good host: loses, doubles, delays and reorders outgoing
-//! datagrams, the same way for the same seed. For tests and the sandbox.
+//! Simulates a bad network: loses, duplicates, delays and reorders outgoing datagrams, identically
+//! for the same seed. For tests and the sandbox.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,22 +7,22 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How bad, as in `loss=10%,dup=1%,reorder=5%,delay=1ms,seed=7`.
+/// Degree of the impairments, as in `loss=10%,dup=1%,reorder=5%,delay=1ms,seed=7`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Impairment {
-    /// Share of datagrams lost, 0 to 1.
+    /// Share of datagrams that are lost, 0 to 1.
     pub loss: f64,
-    /// Share of datagrams sent twice.
+    /// Share of datagrams that are sent twice, 0 to 1.
     pub dup: f64,
-    /// Share of datagrams held back behind later ones.
+    /// Share of datagrams that are held back behind later ones, 0 to 1.
     pub reorder: f64,
-    /// How long every datagram takes.
+    /// Delay of every datagram.
     pub delay: Duration,
-    /// Which dice.
+    /// Seed for loss, duplication and reordering.
     pub seed: u64,
 }
 
-/// Not a description of a network.
+/// The text does not describe an impairment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}`: an impairment is like `loss=10%,dup=1%,reorder=5%,delay=1ms,seed=7`")]
 pub struct ImpairmentError(String);
@@ -75,7 +75,7 @@ fn duration(text: &str) -> Option<Duration> {
         .then(|| Duration::from_secs_f64(seconds))
 }
 
-/// Datagrams on their way through a bad network.
+/// The datagrams on their way through the simulated network.
 #[derive(Debug)]
 pub struct Impairer {
     impairment: Impairment,
@@ -84,7 +84,7 @@ pub struct Impairer {
     held: BinaryHeap<Reverse<Held>>,
 }
 
-/// Ordered by when it is due, then by when it came.
+/// A datagram in transit; ordered by due time, then by arrival.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
     due: u64,
@@ -93,11 +93,11 @@ struct Held {
     bytes: Vec<u8>,
 }
 
-/// A datagram held back for reordering waits this much longer.
+/// Additional delay of a datagram that is held back for reordering.
 const HELD_BACK: Duration = Duration::from_micros(300);
 
 impl Impairer {
-    /// A network as bad as this.
+    /// A network with these impairments.
     #[must_use]
     pub fn new(impairment: Impairment) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl Impairer {
         }
     }
 
-    /// Takes a datagram at `now` (nanoseconds).
+    /// Accepts a datagram at time `now` (nanoseconds).
     pub fn offer(&mut self, now: u64, to: SocketAddr, bytes: &[u8]) {
         if self.dice.falls(self.impairment.loss) {
             return;
@@ -129,13 +129,13 @@ impl Impairer {
         }
     }
 
-    /// When the next datagram comes out.
+    /// When the next datagram is released.
     #[must_use]
     pub fn due(&self) -> Option<u64> {
         self.held.peek().map(|held| held.0.due)
     }
 
-    /// A datagram that comes out at `now`, if any is due.
+    /// A datagram that is due at `now`, if there is one.
     pub fn release(&mut self, now: u64) -> Option<(SocketAddr, Vec<u8>)> {
         if self.due()? > now {
             return None;
@@ -144,7 +144,7 @@ impl Impairer {
     }
 }
 
-/// SplitMix64: small, seeded, good enough for a bad network.
+/// SplitMix64: a small seeded generator, good enough for simulated impairments.
 #[derive(Debug)]
 struct Dice(u64);
 

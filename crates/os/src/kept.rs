@@ -1,24 +1,25 @@
-//! Descriptors of this library in a program that does not know it has them.
+//! Descriptors of this library in a program that does not know of them.
 //!
-//! A program that becomes a daemon closes every descriptor there may be. What it
-//! does not know of it did not mean. So ours are marked, under numbers that few
-//! programs choose themselves, and whoever stands in for `close(2)` asks here first.
+//! A program that becomes a daemon closes every descriptor number there may be, without meaning
+//! descriptors that it does not know of. Therefore the library's descriptors are marked, and have
+//! numbers that few programs choose themselves; the replacements of `close(2)` check the marks
+//! first.
 
 use rustix::io::fcntl_dupfd_cloexec;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers from here on are taken for ours, where there are so many. Below 1024,
-/// which is all that a process has by default.
+/// The library's descriptors get numbers from here on, if available. Below 1024, the default limit
+/// of a process.
 const HIGH: RawFd = 900;
 
-/// Numbers that can be marked.
+/// Limit of the numbers that can be marked.
 const MOST: usize = 1 << 16;
 
 static MARKS: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
 
-/// While this lives, a descriptor is ours. To be dropped before the descriptor.
+/// While this lives, a descriptor counts as the library's. Drop it before the descriptor.
 #[derive(Debug)]
 pub struct Mark(RawFd);
 
@@ -41,26 +42,26 @@ impl Drop for Mark {
     }
 }
 
-/// Moves a descriptor up and marks it.
+/// Moves a descriptor to a high number and marks it.
 #[must_use]
 pub fn kept(fd: OwnedFd) -> (Mark, OwnedFd) {
     let fd = moved_up(fd);
     (Mark::of(&fd), fd)
 }
 
-/// The descriptor under a higher number, or as it is where none is left.
+/// The descriptor under a higher number, or unchanged if none is available.
 #[must_use]
 pub fn moved_up(fd: OwnedFd) -> OwnedFd {
     fcntl_dupfd_cloexec(&fd, HIGH).unwrap_or(fd)
 }
 
-/// Whether the descriptor is ours.
+/// True if the descriptor is marked as the library's.
 #[must_use]
 pub fn is_kept(fd: RawFd) -> bool {
     place(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
-/// The numbers of a range that are not ours.
+/// The numbers of a range that are not marked.
 pub fn others(range: RangeInclusive<u32>) -> impl Iterator<Item = RangeInclusive<u32>> {
     let (mut next, last) = (Some(*range.start()), *range.end());
     std::iter::from_fn(move || {

@@ -1,8 +1,8 @@
-//! The kernel's edge: userfaultfd, memfd, sockets, polling, clocks.
+//! Access to the kernel: userfaultfd, memfd, sockets, polling, clocks.
 //!
-//! Everything unsafe of the daemon and of the client library lives here, behind
-//! types that cannot be misused. No policy: what to do with a fault or a
-//! datagram is decided in `pagemesh-core`.
+//! All unsafe code of the daemon and of the client library is here, behind types that cannot be
+//! misused. This crate contains no policy: `pagemesh-core` decides what to do with a fault or a
+//! datagram.
 
 pub mod area;
 pub mod clock;

@@ -1,8 +1,7 @@
 //! The memory of a segment on this node: one sparse, sealed memfd.
 //!
-//! Pages are read and written with `pread` and `pwrite`, never through a
-//! mapping: a load from a hole would allocate it, and a client could pull a
-//! mapping away.
+//! Pages are read and written with `pread` and `pwrite`, never through a mapping: a load from a
+//! hole would allocate it, and a client can punch holes under a mapping.
 
 use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags, SeekFrom, fallocate, fchmod,
@@ -19,27 +18,27 @@ pub const PAGE: usize = 4096;
 /// The bytes of one page.
 pub type PageBytes = [u8; PAGE];
 
-/// A sealed memfd. Only the daemon holds this description of it, so no client
-/// can change its flags or its position.
+/// A sealed memfd. Only the daemon holds this open file description, so no client can change its
+/// flags or its position.
 #[derive(Debug)]
 pub struct Memfd(OwnedFd);
 
 impl Memfd {
-    /// Memory of `length` bytes, all holes, that nobody can resize. Only root
-    /// and this user can open it anew.
+    /// Memory of `length` bytes, all holes, which no process can resize. Only root and this user
+    /// can open it anew.
     ///
     /// # Errors
     /// If the kernel gives none.
     pub fn create(name: &str, length: u64) -> io::Result<Self> {
         let base = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        // Kernels before 6.3 do not know the flag, and later ones nag without it.
+        // Kernels before 6.3 reject the flag, and later ones log a warning without it.
         let first = match memfd_create(name, base | MemfdFlags::NOEXEC_SEAL) {
             Err(Errno::INVAL) => memfd_create(name, base)?,
             made => made?,
         };
         ftruncate(&first, length)?;
         fchmod(&first, Mode::RUSR | Mode::WUSR)?;
-        // SEAL too: else a client could seal writing, and punching with it.
+        // SEAL too: otherwise a client could seal against writing, and with it against punching.
         fcntl_add_seals(
             &first,
             SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
@@ -47,14 +46,14 @@ impl Memfd {
         Ok(Self(reopen(&first, OFlags::RDWR)?))
     }
 
-    /// Goes on with memory that another daemon made: its own description of it,
-    /// which no client ever had.
+    /// Takes over memory that another daemon made: the daemon's own description of it, which no
+    /// client ever had.
     #[must_use]
     pub fn adopt(fd: OwnedFd) -> Self {
         Self(fd)
     }
 
-    /// Bytes it has, holes included.
+    /// Its size in bytes, holes included.
     ///
     /// # Errors
     /// As fstat(2).
@@ -62,7 +61,7 @@ impl Memfd {
         Ok(u64::try_from(fstat(&self.0)?.st_size).unwrap_or(0))
     }
 
-    /// A descriptor to lend to a client that may write.
+    /// A descriptor to lend to a client that may store.
     ///
     /// # Errors
     /// If the kernel gives none.
@@ -70,7 +69,7 @@ impl Memfd {
         reopen(&self.0, OFlags::RDWR)
     }
 
-    /// A descriptor to lend to a client that may only read.
+    /// A descriptor to lend to a client that may only load.
     ///
     /// # Errors
     /// If the kernel gives none.
@@ -89,8 +88,8 @@ impl Memfd {
         }
     }
 
-    /// Reads neighbouring pages from byte `offset` on, each to a place of its own;
-    /// zeros where there are holes.
+    /// Reads neighbouring pages from byte `offset` on, each into a buffer of its own; zeros where
+    /// there are holes.
     ///
     /// # Errors
     /// If the range is outside, or longer than the kernel reads at once.
@@ -113,7 +112,7 @@ impl Memfd {
         }
     }
 
-    /// Overwrites these bytes at byte `offset` and no others.
+    /// Overwrites exactly these bytes at byte `offset`.
     ///
     /// # Errors
     /// If they go beyond the end, or memory is short.
@@ -125,8 +124,7 @@ impl Memfd {
         }
     }
 
-    /// Appends the page at byte `offset` to `bytes`. What is a hole reads as
-    /// zeros, and stays one.
+    /// Appends the page at byte `offset` to `bytes`. A hole reads as zeros, and stays a hole.
     ///
     /// # Errors
     /// If the offset is outside; then nothing was appended.
@@ -143,8 +141,8 @@ impl Memfd {
         Ok(())
     }
 
-    /// Makes a hole of `length` bytes at byte `offset`: every mapping loses the
-    /// pages at once, and their contents are gone.
+    /// Makes a hole of `length` bytes at byte `offset`: every mapping loses the pages at once, and
+    /// their contents are lost.
     ///
     /// # Errors
     /// If the range is outside.
@@ -153,7 +151,7 @@ impl Memfd {
         Ok(fallocate(&self.0, flags, offset, length)?)
     }
 
-    /// Whether there is a page at byte `offset`, not a hole.
+    /// True if there is a page at byte `offset`, not a hole.
     ///
     /// # Errors
     /// If the offset is outside.
@@ -165,7 +163,7 @@ impl Memfd {
         }
     }
 
-    /// Whether there is no page at all.
+    /// True if there is no page at all.
     ///
     /// # Errors
     /// As lseek(2).
@@ -184,7 +182,7 @@ impl AsFd for Memfd {
     }
 }
 
-/// A file in memory, to be read by whoever gets the descriptor.
+/// A file in memory, readable through the returned descriptor.
 ///
 /// # Errors
 /// If the kernel gives none.
@@ -200,7 +198,7 @@ pub fn file(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     reopen(&file, OFlags::RDONLY)
 }
 
-/// A new description of the same memory, which shares no flags with the old one.
+/// A new open file description of the same memory, which shares no flags with the old one.
 fn reopen(fd: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
     Ok(open(path, flags | OFlags::CLOEXEC, Mode::empty())?)

@@ -1,11 +1,11 @@
-//! Network namespaces, and children that live in one and die with their parent.
+//! Network namespaces, and children that run in one and die with their parent.
 //!
-//! A [`Switch`] is a bridge in a namespace of its own and one namespace per
-//! port. The kernel has one table of neighbours for all namespaces of a host, with room for a
-//! thousand (`gc_thresh3`), and so many ports would fill it for everybody: the ports know each
-//! other from the start, by permanent entries, which do not count. They have no names: the kernel removes a namespace, and every device
-//! in it, when the last process and descriptor that refer to it are gone. So
-//! nothing is left behind, however the program that made them ends.
+//! A [`Switch`] is a bridge in a namespace of its own and one namespace per port. The kernel has
+//! one neighbour table for all namespaces of a host, limited to a thousand entries (`gc_thresh3`),
+//! which the ports would fill for the whole host; therefore they know each other by permanent
+//! entries, which do not count. The namespaces have no names: the kernel removes a namespace, and
+//! every device in it, when the last process and descriptor that refer to it are gone. So nothing
+//! is left behind, however the program that made them ends.
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -21,27 +21,27 @@ use std::process::Command;
 #[derive(Debug)]
 pub struct Namespace {
     fd: OwnedFd,
-    /// Belongs to the namespace, whichever thread uses it.
+    /// A routing socket that belongs to the namespace, whichever thread uses it.
     route: Route,
 }
 
 impl Namespace {
-    /// A new namespace with nothing in it but a loopback device, which is up.
+    /// A new namespace that contains only a loopback device, which is up.
     ///
     /// # Errors
     /// Without `CAP_SYS_ADMIN`, or where the kernel has no network namespaces.
     pub fn new() -> io::Result<Self> {
-        // A thread of its own steps into the new namespace and ends there;
-        // the caller stays where it is.
+        // A thread of its own enters the new namespace and ends there; the calling thread stays in
+        // its own.
         let made = std::thread::Builder::new()
             .name("netns".to_owned())
             .spawn(|| -> io::Result<Self> {
-                // SAFETY: only the network namespace of this thread changes;
-                // nothing else runs on it.
+                // SAFETY: only the network namespace of this thread changes; nothing else runs on
+                // it.
                 unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
                 let fd = File::open("/proc/thread-self/ns/net")?.into();
-                // Devices to come: routers and neighbours that nobody needs would be looked
-                // for, and remembered. A kernel without IPv6 has nothing to forbid.
+                // Disable IPv6 for devices made later: otherwise the kernel would look for routers
+                // and neighbours, and remember them. On a kernel without IPv6 the write fails.
                 let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
                 let route = Route::open()?;
                 Ok(Self { fd, route })
@@ -88,15 +88,15 @@ pub fn die_with_parent(command: &mut Command) {
     }
 }
 
-/// Makes the command's child end by any signal, whatever is blocked here, and when the
-/// thread that spawns it ends.
+/// Makes sure that any signal ends the command's child, whatever is blocked here, and that it is
+/// killed when the thread that spawns it ends.
 pub fn make_mortal(command: &mut Command) {
     unblock_signals(command);
     die_with_parent(command);
 }
 
-/// Makes the command's child start with no signal blocked: a program that takes
-/// signals through a descriptor blocks them, and children inherit that.
+/// Makes the command's child start with no signal blocked. A program that receives signals through
+/// a descriptor blocks them, and children would inherit that.
 fn unblock_signals(command: &mut Command) {
     // SAFETY: between fork and exec only two functions that are safe there are called.
     unsafe {
@@ -166,8 +166,8 @@ fn hardware(address: Ipv4Addr) -> [u8; 6] {
     [2, 0, a, b, c, d]
 }
 
-// Device numbers are chosen, not asked for. They lie above those that a kernel
-// gives to the tunnels it may put into every new namespace.
+// Device numbers are chosen, not queried. They are greater than those that a kernel gives to the
+// tunnels it may put into every new namespace.
 const LOOPBACK: u32 = 1;
 const BRIDGE: u32 = 1000;
 const PORT: u32 = 1000;
@@ -229,7 +229,7 @@ impl Route {
         self.carry_out(request, "adding an address")
     }
 
-    /// Where another port is, for good.
+    /// Adds a permanent neighbour entry for another port.
     fn add_neighbour(&self, other: Ipv4Addr) -> io::Result<()> {
         let mut request = Request::new(RTM_NEWNEIGH, CREATE);
         request.0.extend([AF_INET, 0, 0, 0]);
@@ -248,7 +248,7 @@ impl Route {
         self.carry_out(request, "starting a network device")
     }
 
-    /// Sends the request and waits for the kernel's verdict.
+    /// Sends the request and waits for the kernel's acknowledgement.
     fn carry_out(&self, request: Request, doing: &str) -> io::Result<()> {
         rustix::net::send(&self.0, &request.finish(), SendFlags::empty())?;
         let mut answer = [0; 4096];
@@ -390,7 +390,7 @@ mod tests {
         assert!(two.recv_from(&mut buffer).is_err());
     }
 
-    /// The neighbours that a namespace knows, and whether each is permanent.
+    /// The neighbour entries of a namespace, and whether each is permanent.
     fn neighbours(namespace: &Namespace) -> Vec<(String, bool)> {
         let mut command = Command::new("cat");
         command.arg("/proc/net/arp").stdout(Stdio::piped());

@@ -1,7 +1,7 @@
-//! Which pages of a process were written since they were last protected: one call of
-//! the kernel for a whole range (Linux 6.7 or later).
+//! Which pages of a process were written since they were last protected: one system call for a
+//! whole range (Linux 6.7 or later).
 //!
-//! Only `bench diff` uses it, to compare: see `docs/performance.md`.
+//! Only `bench diff` uses it, for comparison: see `docs/performance.md`.
 
 use linux_raw_sys::general::__u64;
 use rustix::fs::{Mode, OFlags, open};
@@ -47,11 +47,11 @@ const CHECK_WPASYNC: u64 = 2;
 const IS_WRITTEN: u64 = 1 << 1;
 const IS_PRESENT: u64 = 1 << 3;
 
-/// Runs of pages told by one call.
+/// Maximum number of runs of pages that one call returns.
 const RUNS: usize = 512;
 
 impl Pagemap {
-    /// That of this process.
+    /// Opens the page table of this process.
     ///
     /// # Errors
     /// As open(2).
@@ -60,9 +60,9 @@ impl Pagemap {
         Ok(Self(open("/proc/self/pagemap", flags, Mode::empty())?))
     }
 
-    /// The addresses in `range` that were written since they were last protected,
-    /// which they are again now, as runs of whole pages. The range must be registered
-    /// with a descriptor of [`Uffd::handshake_async`](crate::uffd::Uffd::handshake_async).
+    /// The addresses in `range` that were written since they were last protected, as runs of whole
+    /// pages; protects them again. The range must be registered with a descriptor of
+    /// [`Uffd::handshake_async`](crate::uffd::Uffd::handshake_async).
     ///
     /// # Errors
     /// As the `PAGEMAP_SCAN` ioctl: `ENOTTY` before Linux 6.7.
@@ -85,8 +85,8 @@ impl Pagemap {
                 return_mask: IS_WRITTEN,
                 ..Scan::default()
             };
-            // SAFETY: PAGEMAP_SCAN reads and writes one `pm_scan_arg`, and writes at
-            // most `vec_len` regions at `vec`, which live and are borrowed for us alone.
+            // SAFETY: PAGEMAP_SCAN reads and writes one `pm_scan_arg`, and writes at most `vec_len`
+            // regions at `vec`, which live and are borrowed exclusively.
             let count = unsafe { ioctl(&self.0, Counting(Updater::<SCAN, _>::new(&mut scan))) }?;
             for run in &found[..count.min(RUNS)] {
                 each(run.start..run.end);
@@ -97,10 +97,10 @@ impl Pagemap {
     }
 }
 
-/// An ioctl whose result counts.
+/// An ioctl whose return value is a count.
 struct Counting<'a, T>(Updater<'a, SCAN, T>);
 
-// SAFETY: as `Updater`, to which everything but the result is left.
+// SAFETY: as `Updater`, which does everything but return the result.
 unsafe impl<T> rustix::ioctl::Ioctl for Counting<'_, T> {
     type Output = usize;
 

@@ -1,4 +1,4 @@
-//! Waiting for many descriptors at once.
+//! Waiting for events on many descriptors at once.
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -6,26 +6,26 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// A set of descriptors to wait for, each under a token.
+/// A set of descriptors to wait for, each with a token.
 pub struct Poll {
     epoll: OwnedFd,
     ready: Vec<epoll::Event>,
 }
 
-/// One descriptor has something to say.
+/// An event of one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// As given to [`Poll::add`].
+    /// The token given to [`Poll::add`].
     pub token: u64,
-    /// It can be read.
+    /// The descriptor can be read.
     pub readable: bool,
-    /// It can be written.
+    /// The descriptor can be written.
     pub writable: bool,
-    /// It is broken, or its other end is gone.
+    /// The descriptor is broken, or its other end is closed.
     pub broken: bool,
 }
 
-/// Events taken from the kernel in one call.
+/// Maximum number of events taken from the kernel in one call.
 const BATCH: usize = 64;
 
 impl Poll {
@@ -40,7 +40,7 @@ impl Poll {
         })
     }
 
-    /// Waits for `fd` to become readable, too.
+    /// Adds `fd` to the set, to wait until it is readable.
     ///
     /// # Errors
     /// If it cannot be polled.
@@ -49,7 +49,7 @@ impl Poll {
         Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
     }
 
-    /// Waits for `fd`, already in the set, to become writable as well, or not.
+    /// Waits for `fd`, which is in the set, to become writable as well, or no longer.
     ///
     /// # Errors
     /// If it is not in the set.
@@ -60,8 +60,8 @@ impl Poll {
         Ok(epoll::modify(&self.epoll, fd, data, flags)?)
     }
 
-    /// Waits for `fd` no more. Closing it would not do: other processes may
-    /// hold the same description.
+    /// Removes `fd` from the set. Closing it is not enough, because other processes may hold the
+    /// same description.
     ///
     /// # Errors
     /// If it is not in the set.
@@ -69,8 +69,8 @@ impl Poll {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
-    /// Waits for at most `timeout` nanoseconds (for ever if `None`, not at all
-    /// if zero) and appends what is ready to `found`.
+    /// Waits for at most `timeout` nanoseconds (without limit if `None`, not at all if zero) and
+    /// appends the events to `found`.
     ///
     /// # Errors
     /// Only if the set itself is broken; an interrupted wait finds nothing.
@@ -127,8 +127,8 @@ mod tests {
         assert_eq!(found, []);
     }
 
-    /// Time windows are some microseconds: who sleeps for milliseconds instead keeps
-    /// others waiting.
+    /// Time windows are a few microseconds long: a wait of milliseconds instead would delay other
+    /// nodes.
     #[test]
     fn short_waits_are_short() {
         let mut poll = Poll::new().unwrap();

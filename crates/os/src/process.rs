@@ -1,4 +1,4 @@
-//! Other processes, by a handle that is never another process's.
+//! Other processes, by a handle that never refers to another process later.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -6,22 +6,22 @@ use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A process that has not been waited for. Its descriptor becomes readable when it ends.
+/// A handle of a process. Its descriptor becomes readable when the process ends.
 #[derive(Debug)]
 pub struct Process(OwnedFd);
 
 impl Process {
-    /// The process of that number.
+    /// Opens the process with this number.
     ///
     /// # Errors
-    /// If there is none, or the kernel gives no handles.
+    /// If there is none, or the kernel has no process handles.
     pub fn open(pid: i32) -> io::Result<Self> {
         let pid = Some(pid).filter(|pid| *pid > 0).and_then(Pid::from_raw);
         let pid = pid.ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
     }
 
-    /// Whether it has ended, waited for or not.
+    /// True if the process has ended, whether or not its parent has waited for it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
@@ -29,7 +29,8 @@ impl Process {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // If the kernel does not say, it is taken for ended: nobody waits for ever.
+        // If the kernel does not tell, the process counts as ended, so that no caller waits for
+        // ever.
         !matches!(poll(&mut fds, Some(&at_once)), Ok(0))
     }
 }
@@ -40,16 +41,17 @@ impl AsFd for Process {
     }
 }
 
-/// How long the threads of a process have computed so far, together, in nanoseconds. Nothing
-/// if there is no such process, or the number is that of a thread.
+/// The CPU time of all threads of a process so far, in nanoseconds. `None` if there is no such
+/// process, or the number is that of a thread.
 #[must_use]
 pub fn computed(pid: i32) -> Option<u64> {
     let mut clock = 0;
-    // SAFETY: the kernel is asked for a clock of that process, which needs no memory of it.
+    // SAFETY: the kernel returns the number of that process's clock; no memory of the process is
+    // used.
     let known = pid > 0 && unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) } == 0;
-    // SAFETY: it is made of integers, for which zero is a value.
+    // SAFETY: the structure consists of integers, for which zero is a value.
     let mut time: libc::timespec = unsafe { zeroed() };
-    // SAFETY: the kernel writes a time.
+    // SAFETY: the kernel writes one timespec.
     let told = known && unsafe { libc::clock_gettime(clock, &raw mut time) } == 0;
     let (seconds, rest) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
     told.then(|| Some(seconds.ok()? * 1_000_000_000 + rest.ok()?))?

@@ -1,9 +1,9 @@
 //! Memory that outlives its process: a sealed memfd, mapped shared.
 //!
-//! What is stored here is seen by whoever maps the descriptor next, however the
-//! process that stored it ended. At most one process maps a region with bytes at a time;
-//! others may hold the descriptor. It has two parts: words, stored and loaded
-//! atomically, which say what in the other part, the bytes, can be believed.
+//! The next process that maps the descriptor sees what is stored here, however the process that
+//! stored it ended. At most one process maps a region with bytes at a time; others may hold the
+//! descriptor. A region has two parts: words, which are stored and loaded atomically, and bytes.
+//! The words say which of the bytes are valid.
 
 use rustix::fs::{
     FallocateFlags, MemfdFlags, Mode, SealFlags, fallocate, fchmod, fcntl_add_seals,
@@ -26,12 +26,12 @@ pub struct Region {
     fd: OwnedFd,
 }
 
-/// How much a region has of what; sparse, so only what is touched costs memory.
+/// The sizes of a region's parts. Regions are sparse: only touched pages take memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Words.
+    /// Number of words.
     pub words: usize,
-    /// Bytes behind the words.
+    /// Number of bytes behind the words.
     pub bytes: usize,
 }
 
@@ -39,18 +39,18 @@ const WORD: usize = size_of::<AtomicU64>();
 
 // SAFETY: the mapping lives as long as the value and belongs to it alone.
 unsafe impl Send for Region {}
-// SAFETY: shared access is to atomic words and to bytes nobody changes meanwhile.
+// SAFETY: shared access is to atomic words, and to bytes that no thread changes meanwhile.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// A new region, all zeros, which nobody can resize.
+    /// A new region, all zeros, which no process can resize.
     ///
     /// # Errors
     /// As memfd_create(2), ftruncate(2) and mmap(2).
     pub fn create(name: &str, shape: Shape) -> io::Result<Self> {
         let base = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = match memfd_create(name, base | MemfdFlags::NOEXEC_SEAL) {
-            // Kernels before 6.3 do not know the flag.
+            // Kernels before 6.3 reject the flag.
             Err(Errno::INVAL) => memfd_create(name, base)?,
             made => made?,
         };
@@ -66,7 +66,7 @@ impl Region {
     /// `InvalidData` if it has another shape; else as mmap(2).
     pub fn map(fd: OwnedFd, shape: Shape) -> io::Result<Self> {
         let whole = fstat(&fd)?.st_size == shape.size() as i64;
-        // One that could shrink would kill us with SIGBUS.
+        // A region that could shrink would end this process with SIGBUS.
         if !whole || !fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -79,13 +79,13 @@ impl Region {
         let base = unsafe { mmap(null_mut(), shape.size(), rights, flags, &fd, 0)? };
         let base = NonNull::new(base.cast()).expect("mmap never gives the null page");
         let region = Self { base, shape, fd };
-        // A core dump would give memory to every hole, and tell private keys.
+        // Excluded from core dumps: a dump would allocate every hole, and reveal private keys.
         // SAFETY: the advice concerns only what was just mapped.
         unsafe { madvise(base.as_ptr().cast(), shape.size(), Advice::LinuxDontDump)? };
         Ok(region)
     }
 
-    /// From now on forked children find nothing in its place.
+    /// Excludes the region from children forked from now on.
     ///
     /// # Errors
     /// As madvise(2).
@@ -98,10 +98,10 @@ impl Region {
         Ok(hidden?)
     }
 
-    /// A word.
+    /// The word with this index.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the index is too large.
     #[must_use]
     #[inline]
     pub fn word(&self, index: usize) -> &AtomicU64 {
@@ -112,8 +112,8 @@ impl Region {
     #[must_use]
     #[inline]
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: so many lie at the start of the mapping, which is aligned to a
-        // page and lives as long as `self`; they are only reached as atomics.
+        // SAFETY: this many words lie at the start of the mapping, which is aligned to a page and
+        // lives as long as `self`; they are only reached as atomics.
         unsafe { slice::from_raw_parts(self.base.as_ptr().cast(), self.shape.words) }
     }
 
@@ -121,27 +121,27 @@ impl Region {
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: they lie in the mapping behind the words; nobody changes them
-        // while `self` is borrowed, since no other process maps the region.
+        // SAFETY: they lie in the mapping behind the words; they do not change while `self` is
+        // borrowed, since no other process maps the region.
         unsafe { slice::from_raw_parts(self.first_byte(), self.shape.bytes) }
     }
 
-    /// The bytes, to change.
+    /// The bytes, mutable.
     #[must_use]
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `self` is borrowed for us alone.
+        // SAFETY: as above, and `self` is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.first_byte(), self.shape.bytes) }
     }
 
-    /// Gives the memory of these bytes back; they are zeros from now on. Whole
-    /// pages of the host.
+    /// Returns the memory of these bytes to the kernel; they read as zeros from now on. The range
+    /// consists of whole pages of the host.
     ///
     /// # Errors
     /// As fallocate(2).
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the range is not inside the bytes.
     pub fn clear(&mut self, bytes: Range<usize>) -> io::Result<()> {
         assert!(bytes.start <= bytes.end && bytes.end <= self.shape.bytes);
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -149,14 +149,14 @@ impl Region {
         Ok(fallocate(&self.fd, flags, start, bytes.len() as u64)?)
     }
 
-    /// Gives memory to these bytes now, where they have none, rather than one page after the
-    /// other as they are touched. What they hold stays.
+    /// Allocates memory for those of these bytes that have none, all at once rather than page by
+    /// page at the first touch. Their contents stay.
     ///
     /// # Errors
     /// As madvise(2) with `MADV_POPULATE_WRITE`, which came with Linux 5.14.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the range is not inside the bytes.
     pub fn populate(&mut self, bytes: Range<usize>) -> io::Result<()> {
         assert!(bytes.start <= bytes.end && bytes.end <= self.shape.bytes);
         let page = rustix::param::page_size();
@@ -189,7 +189,7 @@ impl AsRef<[AtomicU64]> for Region {
 }
 
 impl AsFd for Region {
-    /// What to keep for the next process.
+    /// The descriptor that is kept for the next process.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

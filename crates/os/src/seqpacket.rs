@@ -1,9 +1,9 @@
 //! Unix sockets of type `SOCK_SEQPACKET`: whole packets, with descriptors.
 //!
-//! A [`Socket`] is blocking after [`Socket::connect`] and [`Socket::pair`] and
-//! non-blocking after [`Listener::accept`]: a process may wait for its daemon, a
-//! daemon never for a process. The `_now` calls never wait, whatever the mode.
-//! Every descriptor made or received here is closed on exec.
+//! A [`Socket`] is blocking after [`Socket::connect`] and [`Socket::pair`] and non-blocking after
+//! [`Listener::accept`]: a process may wait for its daemon, but a daemon never waits for a process.
+//! The `_now` calls never block, whatever the mode. Every descriptor made or received here is
+//! closed on exec.
 
 mod control;
 mod listener;
@@ -35,29 +35,29 @@ pub struct Socket(OwnedFd);
 /// A packet that was received.
 #[derive(Debug)]
 pub struct Received {
-    /// Its bytes: so many, at the start of the buffer.
+    /// The length of the packet at the start of the buffer, in bytes.
     pub len: usize,
-    /// Its descriptors; those the caller does not take out are closed.
+    /// Its descriptors; those that the caller does not take out are closed.
     pub fds: Vec<OwnedFd>,
-    /// Descriptors came for which this process had no number left.
+    /// True if descriptors were lost because this process had reached its limit.
     pub fds_lost: bool,
-    /// Who sent it, if that was asked for.
+    /// The sender, if the receiver asked the kernel for senders.
     pub sender: Option<Sender>,
 }
 
-/// The process that sent a packet, at that moment, as the kernel says.
+/// The process that sent a packet, with its identity at that moment, as the kernel tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
-    /// Its number; 0 for one of another PID namespace.
+    /// Its process number; 0 for a process of another PID namespace.
     pub pid: i32,
-    /// Its user: as [`Socket::send_as_me`] said, else its real user.
+    /// Its user: the effective one if it used [`Socket::send_as_me`], otherwise the real one.
     pub uid: u32,
     /// Its group, likewise.
     pub gid: u32,
 }
 
 impl Socket {
-    /// Goes on with a socket that another process made and sent, non-blocking.
+    /// Takes over a socket that another process made and sent; it becomes non-blocking.
     ///
     /// # Errors
     /// `InvalidInput` if it is anything but a Unix socket of this type.
@@ -79,20 +79,21 @@ impl Socket {
         Ok(socket)
     }
 
-    /// From now on every packet says who sent it.
+    /// Makes the kernel attach the sender to every received packet from now on.
     fn want_senders(&self) -> io::Result<()> {
         Ok(set_socket_passcred(self, true)?)
     }
 
-    /// Becomes another connection, under the number of this one, which is closed.
+    /// Replaces the connection behind this descriptor number by another one, and closes the old
+    /// one.
     ///
     /// # Errors
-    /// As dup3(2); then nothing has changed.
+    /// As dup3(2); then the connection is unchanged.
     pub fn supplant(&self, by: impl AsFd) -> io::Result<()> {
         supplant(self, by)
     }
 
-    /// A blocking connection to whoever listens at `path`.
+    /// A blocking connection to the process that listens at `path`.
     ///
     /// # Errors
     /// As connect(2); `ENAMETOOLONG` for a path of more than 107 bytes.
@@ -102,8 +103,8 @@ impl Socket {
         Ok(Self(fd))
     }
 
-    /// A blocking connection to whoever listens at `path`, should he get round to
-    /// it in time: the queue of one who stands still may be full.
+    /// A blocking connection to the process that listens at `path`. Waits for at most `patience`,
+    /// because the queue of a listener that does not accept may be full.
     ///
     /// # Errors
     /// As [`Socket::connect`]; `TimedOut` after `patience`.
@@ -132,19 +133,18 @@ impl Socket {
         Ok((Self(one), Self(other)))
     }
 
-    /// Sends one packet, waiting for room if the socket is blocking. All of it
-    /// or nothing leaves.
+    /// Sends one packet, waiting for buffer space if the socket is blocking. The packet leaves as a
+    /// whole or not at all.
     ///
     /// # Errors
-    /// As sendmsg(2): `WouldBlock` without room on a non-blocking socket,
-    /// `Interrupted` by a signal while waiting, `BrokenPipe` if the other end
-    /// is gone (no SIGPIPE).
+    /// As sendmsg(2): `WouldBlock` without buffer space on a non-blocking socket, `Interrupted` by
+    /// a signal while waiting, `BrokenPipe` if the other end is closed (no SIGPIPE).
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.send_with(bytes, fds, SendFlags::NOSIGNAL)
     }
 
-    /// Sends one packet that says who this process is by now: its effective user
-    /// and group, which the kernel vouches for.
+    /// Sends one packet with this process's present effective user and group, which the kernel
+    /// verifies.
     ///
     /// # Errors
     /// As [`Socket::send`].
@@ -168,25 +168,25 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends one packet without waiting.
+    /// Sends one packet without blocking.
     ///
     /// # Errors
-    /// As [`Socket::send`]; `WouldBlock` without room.
+    /// As [`Socket::send`]; `WouldBlock` without buffer space.
     pub fn send_now(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.send_with(bytes, fds, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     }
 
-    /// Receives one packet into `buffer`, waiting for it if the socket is
-    /// blocking. `None` when the other end is gone.
+    /// Receives one packet into `buffer`, waiting for it if the socket is blocking. `None` if the
+    /// other end is closed.
     ///
     /// # Errors
-    /// As recvmsg(2); `InvalidData` if packet or descriptors were more than the
-    /// protocol allows, in which case the packet is lost.
+    /// As recvmsg(2); `InvalidData` if the packet or its descriptors exceed what the protocol
+    /// allows, in which case the packet is lost.
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
         self.recv_with(buffer, RecvFlags::CMSG_CLOEXEC)
     }
 
-    /// Receives one packet without waiting.
+    /// Receives one packet without blocking.
     ///
     /// # Errors
     /// As [`Socket::recv`]; `WouldBlock` if there is none.
@@ -194,8 +194,8 @@ impl Socket {
         self.recv_with(buffer, RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT)
     }
 
-    /// Looks at the next packet without taking it, and without waiting. Its
-    /// descriptors are duplicates; the packet keeps its own.
+    /// Reads the next packet without removing it, and without blocking. The returned descriptors
+    /// are duplicates; the packet keeps its own.
     ///
     /// # Errors
     /// As [`Socket::recv_now`].
@@ -204,27 +204,26 @@ impl Socket {
         self.recv_with(buffer, how)
     }
 
-    /// Takes the next packet and drops it, with its descriptors; if there is none,
-    /// nothing happens.
+    /// Removes the next packet and drops it, with its descriptors. Does nothing if there is none.
     ///
     /// # Errors
     /// As recv(2).
     pub fn skip_now(&self) -> io::Result<()> {
-        // What does not fit is dropped, and so are descriptors without room.
+        // The buffer has one byte: the kernel drops the rest of the packet, and the descriptors.
         match past_reset(|| recv(&self.0, &mut [0; 1], RecvFlags::DONTWAIT)) {
             Ok(_) | Err(Errno::AGAIN) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    /// Ends the conversation, whoever else holds this end: the other end sees
-    /// that we are gone.
+    /// Shuts the connection down, even if other processes hold this end: the other end sees that it
+    /// is closed.
     pub fn hang_up(&self) {
-        // A connection that is broken already needs no end.
+        // It does not matter if the connection is broken already.
         let _ = shutdown(&self.0, Shutdown::Both);
     }
 
-    /// Switches between waiting and not waiting.
+    /// Switches between blocking and non-blocking.
     ///
     /// # Errors
     /// As ioctl(2).
@@ -232,7 +231,7 @@ impl Socket {
         Ok(rustix::io::ioctl_fionbio(&self.0, nonblocking)?)
     }
 
-    /// How long [`Socket::send`] waits for room; then it fails with `WouldBlock`.
+    /// Sets how long [`Socket::send`] waits for buffer space before it fails with `WouldBlock`.
     ///
     /// # Errors
     /// As setsockopt(2).
@@ -240,7 +239,7 @@ impl Socket {
         Ok(set_socket_timeout(&self.0, Timeout::Send, Some(time))?)
     }
 
-    /// How long [`Socket::recv`] waits for a packet; then it fails with `WouldBlock`.
+    /// Sets how long [`Socket::recv`] waits for a packet before it fails with `WouldBlock`.
     ///
     /// # Errors
     /// As setsockopt(2).
@@ -248,8 +247,8 @@ impl Socket {
         Ok(set_socket_timeout(&self.0, Timeout::Recv, Some(time))?)
     }
 
-    /// Who opened the other end, as the kernel noted it at that moment. A
-    /// process of another PID namespace has number 0.
+    /// The process that opened the other end, as the kernel recorded it at that moment. A process
+    /// of another PID namespace has number 0.
     ///
     /// # Errors
     /// As getsockopt(2).
@@ -274,12 +273,12 @@ impl Socket {
         })
     }
 
-    /// The further groups of the process that opened the other end.
+    /// The supplementary groups of the process that opened the other end.
     fn peer_groups(&self) -> io::Result<Vec<u32>> {
         let mut bytes = vec![0; 64 * size_of::<u32>()];
         let len = loop {
             match self.option(libc::SO_PEERGROUPS, &mut bytes) {
-                // Linux allows 65536 groups; the kernel says how many there are.
+                // Linux allows 65536 groups; the kernel tells the length it needs.
                 Err((error, needed)) if error.raw_os_error() == Some(libc::ERANGE) => {
                     bytes.resize(needed.max(bytes.len() * 2), 0);
                 }
@@ -293,8 +292,7 @@ impl Socket {
             .collect())
     }
 
-    /// Reads a socket option of plain integers; on failure also the length that
-    /// the kernel would have liked.
+    /// Reads a socket option of plain integers; on failure also the length that the kernel needs.
     fn option(&self, name: i32, bytes: &mut [u8]) -> Result<usize, OptionError> {
         let mut len = bytes.len() as libc::socklen_t;
         // SAFETY: `bytes` is writable for `len` bytes, which the kernel respects.
@@ -315,7 +313,7 @@ impl Socket {
     }
 
     fn send_with(&self, bytes: &[u8], fds: &[BorrowedFd<'_>], how: SendFlags) -> io::Result<()> {
-        // Padding may have room for more, which the other end would refuse.
+        // Alignment padding may leave space for more descriptors, which the other end would reject.
         if fds.len() > MAX_FDS {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -340,7 +338,7 @@ impl Socket {
                 "a packet larger than the protocol allows",
             ));
         }
-        // The protocol has no empty packets, so this is the end.
+        // The protocol has no empty packets, so an empty one means that the other end is closed.
         Ok((len > 0).then_some(Received {
             len,
             fds,
@@ -350,8 +348,8 @@ impl Socket {
     }
 }
 
-/// An end that closes with packets unread resets the connection, which the kernel
-/// tells once. What it had said before comes next, and then its end.
+/// Receives again after a connection reset. An end that closes with unread packets resets the
+/// connection, which the kernel reports once. The packets it had sent follow, and then the end.
 fn past_reset<T>(mut receive: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
     match receive() {
         Err(Errno::CONNRESET) => receive(),
@@ -359,7 +357,7 @@ fn past_reset<T>(mut receive: impl FnMut() -> rustix::io::Result<T>) -> rustix::
     }
 }
 
-/// What went wrong, and how long the option would have been.
+/// The error, and the length that the option needs.
 type OptionError = (io::Error, usize);
 
 impl AsFd for Socket {
@@ -375,7 +373,7 @@ impl From<Socket> for OwnedFd {
 }
 
 impl From<OwnedFd> for Socket {
-    /// For a descriptor that came from elsewhere, such as systemd.
+    /// For a descriptor that another program opened, such as systemd.
     fn from(fd: OwnedFd) -> Self {
         Self(fd)
     }

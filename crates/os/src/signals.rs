@@ -1,4 +1,4 @@
-//! Signals as something to poll.
+//! Signals as events of a descriptor.
 
 use rustix::io::{Errno, read};
 use std::cell::Cell;
@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 pub struct Signals(OwnedFd);
 
 impl Signals {
-    /// Blocks these signals in the calling thread, and in those it starts from
-    /// now on, and collects them instead.
+    /// Blocks these signals in the calling thread, and in the threads that it starts from now on,
+    /// and delivers them to the descriptor instead.
     ///
     /// # Errors
     /// If the kernel gives no descriptor.
@@ -39,16 +39,16 @@ impl Signals {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: signalfd just returned this descriptor; nobody else owns it.
+        // SAFETY: signalfd just returned this descriptor; it has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// The next signal that came, if any.
+    /// The next signal that arrived, if any.
     ///
     /// # Errors
     /// If the descriptor fails.
     pub fn next(&self) -> io::Result<Option<i32>> {
-        // A signalfd_siginfo has 128 bytes and starts with the number.
+        // A signalfd_siginfo has 128 bytes and starts with the signal's number.
         let mut info = [0; 128];
         match read(&self.0, &mut info) {
             Ok(128) => Ok(Some(i32::from_ne_bytes([
@@ -60,10 +60,9 @@ impl Signals {
     }
 }
 
-/// From now on a write beyond the limit of file sizes fails; otherwise it would
-/// end the process.
+/// Makes writes beyond the file size limit fail; otherwise SIGXFSZ would end the process.
 pub fn ignore_file_limit() {
-    // SAFETY: SIG_IGN runs no code of ours.
+    // SAFETY: SIG_IGN installs no handler code.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
@@ -74,22 +73,22 @@ impl AsFd for Signals {
 }
 
 thread_local! {
-    /// What was blocked before this thread became quiet.
+    /// The signal mask from before this thread became quiet.
     static BEFORE: Cell<Option<libc::sigset_t>> = const { Cell::new(None) };
 }
 
-/// No handler runs in this thread until this is dropped, but for signals that
-/// the thread itself causes: a handler might want what the thread holds. Only in
-/// what is done [`aside`] do signals come.
+/// While this lives, no signal handler runs in this thread, except for signals that the thread
+/// itself causes, because a handler might need what the thread holds. Signals are delivered only
+/// during [`aside`].
 #[derive(Debug)]
 pub struct Quiet {
-    /// It was quiet already.
+    /// True if the thread was quiet already.
     within: bool,
     _here: PhantomData<*const ()>,
 }
 
 impl Quiet {
-    /// From now on.
+    /// Makes the thread quiet from now on.
     #[must_use]
     pub fn begin() -> Self {
         let within = BEFORE.get().is_some();
@@ -113,7 +112,7 @@ impl Drop for Quiet {
     }
 }
 
-/// Waits for something. In a quiet thread signals come meanwhile, as if it were not.
+/// Runs `wait`. In a quiet thread signals are delivered meanwhile, with the mask from before.
 pub fn aside<T>(wait: impl FnOnce() -> T) -> T {
     let Some(before) = BEFORE.take() else {
         return wait();
@@ -125,11 +124,11 @@ pub fn aside<T>(wait: impl FnOnce() -> T) -> T {
     outcome
 }
 
-/// Blocks all signals but those that a thread causes; what was blocked before.
+/// Blocks all signals but those that a thread itself causes; returns the previous mask.
 fn block_all() -> libc::sigset_t {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: both are memory of ours for the calls to fill; they cannot fail.
+    // SAFETY: both are memory of this function for the calls to fill; they cannot fail.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         for own in [
@@ -162,7 +161,7 @@ mod tests {
     fn a_signal_waits_to_be_read() {
         let signals = Signals::catch(&[libc::SIGUSR1]).unwrap();
         assert_eq!(signals.next().unwrap(), None);
-        // To this thread, whose mask was changed: other tests run beside it.
+        // Sent to this thread, whose mask was changed, because other tests run in parallel.
         let thread = rustix::thread::gettid();
         // SAFETY: tgkill takes plain numbers.
         let failed = unsafe {

@@ -1,4 +1,4 @@
-//! Has a thread run? The kernel counts its turns on a processor.
+//! Whether a thread has run, from the kernel's count of its turns on a processor.
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::pread;
@@ -10,18 +10,18 @@ use std::os::fd::OwnedFd;
 pub struct ThreadStat(OwnedFd);
 
 impl ThreadStat {
-    /// The thread `thread` of process `process`.
+    /// Opens the statistics of thread `thread` of process `process`.
     ///
     /// # Errors
-    /// If there is no such thread, or this process may not look at it.
+    /// If there is no such thread, or this process may not read its statistics.
     pub fn open(process: i32, thread: u32) -> io::Result<Self> {
         let path = format!("/proc/{process}/task/{thread}/schedstat");
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         Ok(Self(open(path, flags, Mode::empty())?))
     }
 
-    /// How often the thread has been given a processor. `None` if it is gone,
-    /// or the kernel does not count.
+    /// How many times the thread was scheduled on a processor. `None` if the thread is gone, or the
+    /// kernel does not count.
     #[must_use]
     pub fn turns(&self) -> Option<u64> {
         let mut text = [0; 96];

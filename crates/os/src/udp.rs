@@ -28,46 +28,45 @@ pub struct Udp {
     buffers: Buffers,
 }
 
-/// Bytes of socket buffer the kernel granted.
+/// Sizes of the socket buffers that the kernel granted, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
-    /// For datagrams that arrived and were not read yet.
+    /// Buffer for datagrams that have arrived and were not read yet.
     pub receive: usize,
-    /// For datagrams on their way out.
+    /// Buffer for outgoing datagrams.
     pub send: usize,
 }
 
-/// What an attempt to receive gave.
+/// The result of an attempt to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// A datagram of so many bytes, from there.
+    /// A datagram of this many bytes, from this address.
     Datagram(usize, SocketAddr),
-    /// None has arrived.
+    /// No datagram has arrived.
     Nothing,
-    /// Not a datagram but the news that an earlier one was not delivered, or
-    /// something else that concerns no datagram in particular.
+    /// Not a datagram but an error report, for example that an earlier datagram was not delivered.
     Noise,
 }
 
-/// What an attempt to receive several at once gave.
+/// The result of an attempt to receive several datagrams at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Burst {
-    /// So many bytes, from there: datagrams of `each` bytes, the last perhaps of fewer.
+    /// Datagrams of `each` bytes; the last one may be shorter.
     Datagrams {
-        /// Bytes of all of them.
+        /// Bytes of all of them together.
         length: usize,
-        /// Bytes of each.
+        /// Bytes of each of them.
         each: usize,
-        /// Where they came from.
+        /// The sender.
         from: SocketAddr,
     },
-    /// None has arrived.
+    /// No datagram has arrived.
     Nothing,
     /// As [`Received::Noise`].
     Noise,
 }
 
-/// Asked for; several bursts of pages at full rate.
+/// Requested size of the socket buffers in bytes: several bursts of pages at full rate.
 const BUFFER: usize = 16 << 20;
 
 impl Udp {
@@ -94,11 +93,10 @@ impl Udp {
         })
     }
 
-    /// Goes on with a socket that another process bound, and with what arrived
-    /// there meanwhile.
+    /// Takes over a socket that another process bound, with the datagrams that arrived meanwhile.
     ///
     /// # Errors
-    /// If it is no bound UDP socket.
+    /// If it is not a bound UDP socket.
     pub fn adopt(socket: OwnedFd) -> io::Result<Self> {
         let address = SocketAddr::try_from(getsockname(&socket)?)?;
         let buffers = Buffers {
@@ -112,20 +110,20 @@ impl Udp {
         })
     }
 
-    /// Sends a datagram. Like any datagram it may get lost, for want of buffers
-    /// on this host as well.
+    /// Sends a datagram. It may get lost like any datagram, even on this host when buffers are
+    /// full.
     ///
     /// # Errors
-    /// If it surely was not sent.
+    /// If it certainly was not sent.
     pub fn send(&self, to: SocketAddr, datagram: &[u8]) -> io::Result<()> {
         sendto(&self.socket, datagram, SendFlags::DONTWAIT, &to)?;
         Ok(())
     }
 
-    /// Sends a datagram that arrives in one piece or not at all.
+    /// Sends a datagram without permitting IP fragmentation.
     ///
     /// # Errors
-    /// If it surely was not sent; [`too_long`] says whether since the link is too small.
+    /// If it certainly was not sent; [`too_long`] tells whether it exceeded the link's MTU.
     pub fn send_uncut(&self, to: SocketAddr, datagram: &[u8]) -> io::Result<()> {
         may_be_cut(&self.socket, self.address, false)?;
         let sent = self.send(to, datagram);
@@ -133,10 +131,10 @@ impl Udp {
         sent
     }
 
-    /// Bytes of a datagram that leave this host towards an address in one packet.
+    /// The longest datagram that can leave this host towards an address in one packet, in bytes.
     ///
     /// # Errors
-    /// If no way leads there.
+    /// If there is no route to the address.
     pub fn link(&self, to: SocketAddr) -> io::Result<usize> {
         let family = if to.is_ipv4() {
             AddressFamily::INET
@@ -156,7 +154,7 @@ impl Udp {
         Ok(packet.saturating_sub(headers(to.ip())))
     }
 
-    /// Receives the next datagram into `buffer`, cutting off what does not fit.
+    /// Receives the next datagram into `buffer`; truncates what does not fit.
     ///
     /// # Errors
     /// Only if the socket is broken for good.
@@ -175,8 +173,8 @@ impl Udp {
         }
     }
 
-    /// Lets the kernel hand over datagrams of one sender that came together at
-    /// once: from now on only [`Udp::receive_burst`] can tell them apart.
+    /// Lets the kernel return several datagrams of one sender in one call. From now on use only
+    /// [`Udp::receive_burst`], which can separate them.
     ///
     /// # Errors
     /// If this kernel cannot (before Linux 5.0).
@@ -184,11 +182,11 @@ impl Udp {
         burst::coalesce(self.socket.as_fd())
     }
 
-    /// Sends datagrams of `each` bytes, the last perhaps of fewer, which stand one
-    /// behind the other in `bytes`, with one call.
+    /// Sends the datagrams that follow one another in `bytes`, with one call: each has `each`
+    /// bytes, the last one perhaps fewer.
     ///
     /// # Errors
-    /// If surely none was sent: for example, since one does not fit the link.
+    /// If certainly none was sent; for example, because a datagram exceeds the link's MTU.
     pub fn send_burst(&self, to: SocketAddr, bytes: &[u8], each: usize) -> io::Result<()> {
         let each = u16::try_from(each).map_err(|_| io::ErrorKind::InvalidInput)?;
         burst::send(self.socket.as_fd(), to, bytes, each)
@@ -202,13 +200,13 @@ impl Udp {
         burst::receive(self.socket.as_fd(), buffer)
     }
 
-    /// Where the socket is bound, with the port the kernel chose.
+    /// The address the socket is bound to, with the port that the kernel chose.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The socket's buffers.
+    /// The sizes of the socket's buffers.
     #[must_use]
     pub fn buffers(&self) -> Buffers {
         self.buffers
@@ -221,19 +219,19 @@ impl AsFd for Udp {
     }
 }
 
-/// Bytes of the headers, IP's and UDP's, in front of a datagram to an address.
+/// Bytes of the IP and UDP headers in front of a datagram to an address.
 #[must_use]
 pub const fn headers(to: IpAddr) -> usize {
     if to.is_ipv4() { 28 } else { 48 }
 }
 
-/// Whether an error says that a datagram is too long for the link.
+/// True if an error says that a datagram is too long for the link.
 #[must_use]
 pub fn too_long(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::MSGSIZE.raw_os_error())
 }
 
-/// Whether IP may cut what leaves.
+/// Permits or forbids IP fragmentation of outgoing datagrams.
 fn may_be_cut(socket: &OwnedFd, address: SocketAddr, may: bool) -> io::Result<()> {
     if address.is_ipv4() {
         let how = if may {
@@ -253,7 +251,7 @@ fn may_be_cut(socket: &OwnedFd, address: SocketAddr, may: bool) -> io::Result<()
     Ok(())
 }
 
-/// Makes the buffers as large as this user may.
+/// Makes the buffers as large as this user is permitted to.
 fn enlarge(socket: &OwnedFd) -> io::Result<Buffers> {
     if set_socket_recv_buffer_size_force(socket, BUFFER).is_err() {
         set_socket_recv_buffer_size(socket, BUFFER)?;
@@ -321,7 +319,7 @@ mod tests {
         }
         let sent: Vec<_> = bytes.chunks(4200).map(<[u8]>::to_vec).collect();
         assert_eq!(got, sent);
-        // Who does not ask for bursts gets one at a time.
+        // `receive` without `coalesce` returns one datagram at a time.
         for sent in sent {
             let received = third.receive(&mut buffer).unwrap();
             assert_eq!(received, Received::Datagram(sent.len(), one.address()));

@@ -1,9 +1,8 @@
-//! userfaultfd: the faults of one mapping, and what can be done about them.
+//! userfaultfd: the faults of one mapping, and the operations that serve them.
 //!
-//! The descriptor must be created by the process whose memory it serves; the
-//! daemon adopts it, does the handshake and registers the range itself, so that
-//! every mapping has the same features. While any process holds a duplicate,
-//! an access to an absent page blocks even if the daemon is dead.
+//! The descriptor must be created by the process whose memory it serves; the daemon adopts it, does
+//! the handshake and registers the range itself, so that every mapping has the same features. While
+//! any process holds a duplicate, an access to an absent page blocks even if the daemon is dead.
 
 mod fault;
 
@@ -26,14 +25,14 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// Where a process finds the device that makes descriptors.
+/// The path of the device that makes descriptors.
 pub const DEVICE: &str = "/dev/userfaultfd";
 
-/// A descriptor through which the faults of some memory are served.
+/// A descriptor that serves the faults of some memory.
 #[derive(Debug)]
 pub struct Uffd(OwnedFd);
 
-/// How a descriptor was come by, best first.
+/// How a descriptor was obtained, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// From `/dev/userfaultfd`: serves faults of user and kernel mode.
@@ -45,28 +44,28 @@ pub enum Kind {
     UserModeOnly,
 }
 
-/// What the kernel can do for us.
+/// The features that the kernel offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features(u64);
 
-/// What an attempt to place a page came to.
+/// The result of an attempt to place a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Done; waiting threads were woken.
     Done,
-    /// There is a page, or a mark, in the way. Nobody was woken.
+    /// A page or a mark is present already. No thread was woken.
     AlreadyThere,
-    /// The memory behind has no page there. Nobody was woken.
+    /// The shared memory has no page there. No thread was woken.
     NotThere,
-    /// The range is not (or no more) registered here. Nobody was woken.
+    /// The range is not (or no longer) registered here. No thread was woken.
     Unregistered,
-    /// The process is changing its mappings; try again. Nobody was woken.
+    /// The process is changing its mappings; try again. No thread was woken.
     Retry,
     /// The process has exited.
     Gone,
-    /// The host has no memory for the page. Nobody was woken.
+    /// The host has no memory for the page. No thread was woken.
     NoMemory,
-    /// Something that should not happen.
+    /// An unexpected error.
     Failed(Errno),
 }
 
@@ -80,7 +79,7 @@ const WELCOME: u64 = UFFD_FEATURE_POISON as u64;
 const WP_UNPOPULATED: u64 = 1 << 13;
 const WP_ASYNC: u64 = 1 << 15;
 
-// The headers of Debian 12 lack these; linux-raw-sys has not all of them either.
+// The headers of Debian 12 lack these, and linux-raw-sys lacks some.
 const NEW: Opcode = opcode::none(UFFDIO as u8, 0x00);
 const REGISTER: Opcode = opcode::read_write::<uffdio_register>(UFFDIO as u8, 0x00);
 const UNREGISTER: Opcode = opcode::read::<uffdio_range>(UFFDIO as u8, 0x01);
@@ -99,11 +98,11 @@ const WRITEPROTECT_MODE_WP: u64 = 1 << 0;
 const LAST_PAGE: u64 = (1 << 47) - 2 * 4096;
 
 impl Uffd {
-    /// A descriptor for this process's own memory, from `device` if one was
-    /// lent, else by the best way open to this user.
+    /// A descriptor for this process's own memory, from `device` if one was lent, otherwise by the
+    /// best method that this user is permitted.
     ///
     /// # Errors
-    /// If every way is closed; the error is that of the system call.
+    /// If no method works; the error is that of the system call.
     pub fn create(device: Option<BorrowedFd<'_>>) -> io::Result<(Self, Kind)> {
         if let Some(uffd) = device.and_then(|device| Self::from_device(device).ok()) {
             return Ok((uffd, Kind::Device));
@@ -139,17 +138,17 @@ impl Uffd {
 
     fn own(fd: i64) -> io::Result<Self> {
         match i32::try_from(fd) {
-            // SAFETY: the kernel just made this descriptor; nobody else owns it.
+            // SAFETY: the kernel just made this descriptor; it has no other owner.
             Ok(fd) if fd >= 0 => Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) })),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Adopts a descriptor that came from another process, and makes it
-    /// non-blocking: else it could not be polled.
+    /// Adopts a descriptor that came from another process, and makes it non-blocking, because
+    /// otherwise it could not be polled.
     ///
     /// # Errors
-    /// If it is anything but a userfaultfd.
+    /// If it is not a userfaultfd.
     pub fn adopt(fd: OwnedFd) -> io::Result<Self> {
         let link = readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new())?;
         if link.as_bytes() != b"anon_inode:[userfaultfd]" {
@@ -163,15 +162,15 @@ impl Uffd {
         Ok(uffd)
     }
 
-    /// Becomes another descriptor, under the number of this one, which is closed.
+    /// Replaces what this descriptor number stands for by `by`, and closes the old descriptor.
     ///
     /// # Errors
-    /// As dup3(2); then nothing has changed.
+    /// As dup3(2); then the descriptor is unchanged.
     pub fn supplant(&self, by: impl AsFd) -> io::Result<()> {
         supplant(self, by)
     }
 
-    /// Makes reading non-blocking (again): its owner shares the flag.
+    /// Makes reading non-blocking (again): the process that made the descriptor shares the flag.
     ///
     /// # Errors
     /// If the descriptor is broken.
@@ -180,12 +179,12 @@ impl Uffd {
         Ok(fcntl_setfl(&self.0, flags | OFlags::NONBLOCK)?)
     }
 
-    /// Agrees with the kernel on the features used here. Once per descriptor.
+    /// Negotiates the features used here with the kernel. Once per descriptor.
     ///
     /// # Errors
     /// If the kernel is older than 6.4, or the handshake was done before.
     pub fn handshake(&self) -> io::Result<Features> {
-        // A failed handshake spoils a descriptor, so ask on one to throw away.
+        // A failed handshake makes a descriptor unusable, so query on a temporary one.
         let offered = Features::offered()?;
         if offered.0 & REQUIRED != REQUIRED {
             return Err(io::Error::new(
@@ -196,8 +195,8 @@ impl Uffd {
         self.api(REQUIRED | (offered.0 & WELCOME))
     }
 
-    /// As [`Uffd::handshake`], but a store to a protected page lifts the protection by
-    /// itself and nobody is told; [`Pagemap`](crate::pagemap::Pagemap) finds it.
+    /// As [`Uffd::handshake`], but a store to a protected page lifts the protection without a fault
+    /// message; [`Pagemap`](crate::pagemap::Pagemap) finds it.
     ///
     /// # Errors
     /// If the kernel is older than 6.7, or the handshake was done before.
@@ -216,10 +215,10 @@ impl Uffd {
         Ok(Features(api.features))
     }
 
-    /// Serves absent, unmapped and protected pages of a range from now on.
+    /// Registers a range: faults on absent, unmapped and protected pages are served from now on.
     ///
     /// # Errors
-    /// If the range is not one mapping of shared memory that may be served.
+    /// If the range is not one mapping of shared memory that can be registered.
     pub fn register(&self, address: u64, length: u64) -> io::Result<()> {
         let mut register = uffdio_register {
             range: range(address, length),
@@ -233,7 +232,7 @@ impl Uffd {
         Ok(())
     }
 
-    /// Serves the range no more; threads waiting in it are woken.
+    /// Unregisters the range; the threads waiting in it are woken.
     ///
     /// # Errors
     /// If the range is not registered.
@@ -244,9 +243,9 @@ impl Uffd {
         Ok(())
     }
 
-    /// Puts a new page with these bytes at `address`, and into the memory
-    /// behind. Only for shared mappings: a private one would get a page that
-    /// nothing revokes. Without `write` the first store will fault.
+    /// Places a new page with these bytes at `address`, and in the shared memory. Only for shared
+    /// mappings: a private one would get a page that cannot be revoked. Without `write` the first
+    /// store will fault.
     pub fn copy(&self, address: u64, bytes: &PageBytes, write: bool) -> Outcome {
         let mut copy = copying(address, bytes, write);
         // SAFETY: UFFDIO_COPY reads and writes one uffdio_copy, reads `len`
@@ -254,9 +253,8 @@ impl Uffd {
         outcome(unsafe { ioctl(&self.0, Updater::<COPY, _>::new(&mut copy)) })
     }
 
-    /// As [`Uffd::copy`], for neighbouring pages in one call: they wake together.
-    /// Returns how many of them were put there: fewer than all if the next one could
-    /// not be.
+    /// As [`Uffd::copy`], for neighbouring pages in one call: the threads waiting for them wake
+    /// together. Returns how many pages were placed: fewer than all if the next one could not be.
     pub fn copy_run(&self, address: u64, pages: &[PageBytes], write: bool) -> usize {
         let bytes = pages.as_flattened();
         let mut copy = copying(address, bytes, write);
@@ -264,14 +262,14 @@ impl Uffd {
         let result = unsafe { ioctl(&self.0, Updater::<COPY, _>::new(&mut copy)) };
         match result {
             Ok(()) => pages.len(),
-            // How far it came, or an error.
+            // Either the number of bytes copied, or an error.
             Err(_) => {
                 usize::try_from(copy.copy).unwrap_or(0).min(bytes.len()) / size_of::<PageBytes>()
             }
         }
     }
 
-    /// Puts a new writable page of zeros at `address`, and into the memory behind.
+    /// Places a new writable page of zeros at `address`, and in the shared memory.
     pub fn zeropage(&self, address: u64, length: u64) -> Outcome {
         let mut zero = uffdio_zeropage {
             range: range(address, length),
@@ -282,7 +280,7 @@ impl Uffd {
         outcome(unsafe { ioctl(&self.0, Updater::<ZEROPAGE, _>::new(&mut zero)) })
     }
 
-    /// Maps the page that the memory behind has at `address`.
+    /// Maps the existing page of the shared memory at `address`.
     pub fn map(&self, address: u64, length: u64, write: bool) -> Outcome {
         let mut request = uffdio_continue {
             range: range(address, length),
@@ -293,13 +291,13 @@ impl Uffd {
         outcome(unsafe { ioctl(&self.0, Updater::<CONTINUE, _>::new(&mut request)) })
     }
 
-    /// Protects the range from stores. On absent pages this leaves marks that
-    /// take memory, so only for pages that are there.
+    /// Protects the range from stores. Use it only for present pages: on absent pages it leaves
+    /// marks that take memory.
     pub fn protect(&self, address: u64, length: u64) -> Outcome {
         self.write_protect(address, length, WRITEPROTECT_MODE_WP)
     }
 
-    /// Lets stores through, drops marks, and wakes threads waiting in the range.
+    /// Removes the protection, drops marks, and wakes the threads waiting in the range.
     pub fn unprotect(&self, address: u64, length: u64) -> Outcome {
         self.write_protect(address, length, 0)
     }
@@ -313,24 +311,24 @@ impl Uffd {
         outcome(unsafe { ioctl(&self.0, Updater::<WRITEPROTECT, _>::new(&mut request)) })
     }
 
-    /// Wakes the threads waiting in the range; they try their access again.
+    /// Wakes the threads waiting in the range; they repeat their access.
     pub fn wake(&self, address: u64, length: u64) -> Outcome {
         let range = range(address, length);
         // SAFETY: UFFDIO_WAKE reads one uffdio_range.
         outcome(unsafe { ioctl(&self.0, Setter::<WAKE, _>::new(range)) })
     }
 
-    /// Whether the process whose memory this serves has exited. The kernel looks
-    /// for the process first, so a place where no memory is ever served tells, and
-    /// nothing changes: at an address that *was* served there may be other memory
-    /// by now, which the kernel would take for ours.
+    /// True if the process whose memory this serves has exited. The call wakes an address where no
+    /// memory is ever served: the kernel looks for the process first, so the result tells, and
+    /// nothing changes. At an address that *was* served there may be other memory by now, which the
+    /// kernel would take for ours.
     #[must_use]
     pub fn is_orphan(&self) -> bool {
         self.unprotect(LAST_PAGE, 4096) == Outcome::Gone
     }
 
-    /// From now on an access to the page raises SIGBUS (or fails with `EFAULT`
-    /// in the kernel), until a page is placed there again.
+    /// From now on an access to the page raises SIGBUS (or fails with `EFAULT` in the kernel),
+    /// until a page is placed there again.
     pub fn poison(&self, address: u64, length: u64) -> Outcome {
         let mut request = uffdio_poison {
             range: range(address, length),
@@ -341,8 +339,8 @@ impl Uffd {
         outcome(unsafe { ioctl(&self.0, Updater::<POISON, _>::new(&mut request)) })
     }
 
-    /// Reads faults without waiting. None may come although the descriptor
-    /// was ready: a thread interrupted by a signal takes its fault back.
+    /// Reads faults without blocking. There may be none although the descriptor was ready, because
+    /// a thread interrupted by a signal withdraws its fault.
     ///
     /// # Errors
     /// If the descriptor is broken.
@@ -359,9 +357,9 @@ impl Uffd {
     }
 }
 
-/// The descriptor's owner shares its flags and could make it blocking just
-/// before the call, so the call itself says that it must not wait. Kernels
-/// before 6.10 do not understand; there only the flag protects.
+/// Reads with a no-wait flag: the process that made the descriptor shares its flags and could make
+/// it blocking just before the call. Kernels before 6.10 do not support that; there only the
+/// descriptor's flag protects.
 fn read_now(fd: BorrowedFd<'_>, space: &mut [u8]) -> rustix::io::Result<usize> {
     let mut parts = [IoSliceMut::new(space)];
     match preadv2(fd, &mut parts, CURRENT, ReadWriteFlags::NOWAIT) {
@@ -370,7 +368,7 @@ fn read_now(fd: BorrowedFd<'_>, space: &mut [u8]) -> rustix::io::Result<usize> {
     }
 }
 
-/// Minus one: a descriptor without positions.
+/// The offset -1, for a descriptor without positions.
 const CURRENT: u64 = u64::MAX;
 
 impl AsFd for Uffd {
@@ -386,10 +384,10 @@ impl From<Uffd> for OwnedFd {
 }
 
 impl Features {
-    /// All that this kernel has, whether used here or not. It is asked once.
+    /// All features that this kernel has, whether used here or not. The kernel is asked once.
     ///
     /// # Errors
-    /// If this process can make no descriptor to ask.
+    /// If this process cannot make a descriptor to ask with.
     pub fn offered() -> io::Result<Self> {
         static OFFERED: OnceLock<Features> = OnceLock::new();
         if let Some(offered) = OFFERED.get() {
@@ -399,23 +397,23 @@ impl Features {
         Ok(*OFFERED.get_or_init(|| offered))
     }
 
-    /// Whether a lost page can raise SIGBUS.
+    /// True if a lost page can raise SIGBUS.
     #[must_use]
     pub fn poison(self) -> bool {
         self.0 & u64::from(UFFD_FEATURE_POISON) != 0
     }
 
-    /// Whether everything PageMesh cannot do without is there.
+    /// True if all features that PageMesh requires are present.
     #[must_use]
     pub fn sufficient(self) -> bool {
         self.0 & REQUIRED == REQUIRED
     }
 }
 
-/// Opens `/dev/userfaultfd`, to use or to lend.
+/// Opens `/dev/userfaultfd`, to use it or to lend it.
 ///
 /// # Errors
-/// If it is missing (before Linux 6.1) or closed to this user.
+/// If it is missing (before Linux 6.1) or not accessible to this user.
 pub fn open_device() -> io::Result<OwnedFd> {
     Ok(open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }

@@ -1,6 +1,6 @@
-//! Which parts of this process's address space map a file: asked of the kernel, since a program
-//! can unmap or replace any memory by a bare system call. Allocates nothing, so that it can be
-//! asked just before a fork.
+//! Which parts of this process's address space map a file. The kernel is asked, since a program can
+//! unmap or replace any memory by a bare system call. Allocates nothing, so that it can be called
+//! just before a fork.
 
 use linux_raw_sys::general::procmap_query;
 use rustix::fs::{Mode, OFlags, fstat, major, minor, open};
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const QUERY: Opcode = opcode::read_write::<procmap_query>(b'f', 17);
 const COVERING_OR_NEXT: u64 = 0x10;
 
-/// A mapping of a file: the address of the file's byte 0, if all of it were mapped there.
+/// A mapped file, with the address where the file's byte 0 would be if all of it were mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct File {
     device: (u32, u32),
@@ -28,8 +28,8 @@ struct Area {
     file: File,
 }
 
-/// Calls `each` with every part of `range`, in order, that maps `memory` so that byte `offset` of
-/// it lies at the start of the range.
+/// Calls `each` with every part of `range`, in order, that maps `memory` such that byte `offset` of
+/// the memory lies at the start of the range.
 ///
 /// # Errors
 /// As fstat(2), and open(2) and read(2) of `/proc/self/maps`.
@@ -58,22 +58,23 @@ pub fn each_mapped(
         }
     };
     match query(&maps, range, &mut visit) {
-        // Before Linux 6.11.
+        // The ioctl is missing before Linux 6.11.
         Err(Errno::NOTTY | Errno::INVAL) => Ok(scan(&maps, range, &mut visit)?),
         done => Ok(done?),
     }
 }
 
-/// Asks for one area after the other.
+/// Queries one area after the other by ioctl.
 fn query(maps: &OwnedFd, range: &Range<usize>, visit: &mut impl FnMut(&Area)) -> Result<(), Errno> {
     let mut at = range.start;
     while at < range.end {
-        // SAFETY: nothing but integers, for which zero is valid.
+        // SAFETY: the structure consists of integers, for which zero is a value.
         let mut asked: procmap_query = unsafe { std::mem::zeroed() };
         asked.size = size_of::<procmap_query>() as u64;
         asked.query_flags = COVERING_OR_NEXT;
         asked.query_addr = at as u64;
-        // SAFETY: the opcode's argument is this structure, whose size it has; no pointer is in it.
+        // SAFETY: the opcode's argument is this structure, whose size it has; it contains no
+        // pointer.
         match unsafe { ioctl(maps.as_fd(), Updater::<QUERY, _>::new(&mut asked)) } {
             Err(Errno::NOENT) => return Ok(()),
             done => done?,
@@ -92,11 +93,12 @@ fn query(maps: &OwnedFd, range: &Range<usize>, visit: &mut impl FnMut(&Area)) ->
     Ok(())
 }
 
-/// Reads the whole table, line by line.
+/// Reads the whole text table, line by line.
 fn scan(maps: &OwnedFd, range: &Range<usize>, visit: &mut impl FnMut(&Area)) -> Result<(), Errno> {
     let mut buffer = [0; 4096];
     let mut filled = 0;
-    // The rest of a line whose beginning, with all that is needed, was seen.
+    // True while the rest of a line is skipped whose beginning, with all that is needed, was
+    // parsed.
     let mut skip = false;
     loop {
         let count = match read(maps, &mut buffer[filled..]) {
@@ -119,7 +121,7 @@ fn scan(maps: &OwnedFd, range: &Range<usize>, visit: &mut impl FnMut(&Area)) -> 
             done += length + 1;
         }
         if done == 0 && filled == buffer.len() {
-            // A path of this length; the numbers come before it.
+            // The line has a path longer than the buffer; the numbers come before it.
             if let Some(area) = Some(&buffer[..]).filter(|_| !skip).and_then(parse) {
                 visit(&area);
             }
@@ -133,7 +135,7 @@ fn scan(maps: &OwnedFd, range: &Range<usize>, visit: &mut impl FnMut(&Area)) -> 
 
 /// `start-end rights offset major:minor inode path`
 fn parse(line: &[u8]) -> Option<Area> {
-    // The path may be anything; what comes before it is ASCII.
+    // The path may contain any bytes; the fields before it are ASCII.
     let mut words = line.split(|byte| *byte == b' ');
     let mut word = || str::from_utf8(words.next()?).ok();
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
@@ -165,7 +167,7 @@ mod tests {
 
     const PAGES: usize = 8;
 
-    /// How each way sees a mapping of pages 2.. of `memory` at `range`.
+    /// The parts that map pages 2.. of `memory` at `range`, which both methods must report.
     fn parts(memory: BorrowedFd<'_>, range: &Range<usize>) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         each_mapped(memory, 2 * PAGE as u64, range, |part| found.push(part)).unwrap();

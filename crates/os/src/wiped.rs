@@ -1,19 +1,19 @@
-//! A word that every child finds zero, however it was forked.
+//! A word that is zero in every child, however it was forked.
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::io;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::AtomicU32;
 
-/// Bytes the kernel wipes at least.
+/// The smallest unit that the kernel wipes, in bytes.
 const PAGE: usize = crate::memfd::PAGE;
 
-/// See the module. Zero at first too.
+/// See the module. The word starts as zero, too.
 #[derive(Debug)]
 pub struct Wiped(NonNull<AtomicU32>);
 
-// SAFETY: the page lives as long as the value and is only reached through an
-// atomic, from whichever thread.
+// SAFETY: the page lives as long as the value and is only reached through an atomic, from any
+// thread.
 unsafe impl Send for Wiped {}
 // SAFETY: as above.
 unsafe impl Sync for Wiped {}
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::Ordering::Relaxed;
 
-    /// What a child finds in the word, made by this.
+    /// The value that a child made by `fork` finds in the word.
     fn found(word: &AtomicU32, fork: fn() -> libc::pid_t) -> i32 {
         let child = fork();
         if child == 0 {

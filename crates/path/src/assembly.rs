@@ -1,39 +1,39 @@
-//! One message of which some pieces came.
+//! One message of which some pieces have arrived.
 
 use crate::packet::{Cut, Piece};
 
-/// A message, in part.
+/// A partly received message.
 #[derive(Debug)]
 pub(crate) struct Assembly {
     pub(crate) number: u32,
     cut: Cut,
     have: u16,
     bytes: Vec<u8>,
-    /// How often missing pieces were asked for.
+    /// How often missing pieces were requested.
     pub(crate) asked: u32,
-    /// For which pieces.
+    /// The pieces of the last request.
     pub(crate) wanted: u16,
-    /// When that is to be done next.
+    /// When the next request is due.
     pub(crate) due: u64,
-    /// When the last piece came.
+    /// When the last piece arrived.
     pub(crate) last: u64,
 }
 
-/// What a piece was.
+/// The result of adding a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// The last that was missing.
+    /// It was the last missing piece.
     Last,
-    /// One of those that were missing.
+    /// It was one of several missing pieces.
     New,
-    /// The same as one that came before.
+    /// It is a duplicate.
     Again,
-    /// It says something else than those that came before.
+    /// It contradicts the pieces that arrived before.
     Contradicts,
 }
 
 impl Assembly {
-    /// Nothing has come; `bytes` is memory to use.
+    /// A message without pieces; `bytes` is a buffer for reuse.
     pub(crate) fn new(number: u32, cut: Cut, mut bytes: Vec<u8>) -> Self {
         bytes.clear();
         bytes.resize(cut.total(), 0);
@@ -49,7 +49,7 @@ impl Assembly {
         }
     }
 
-    /// A piece of this message.
+    /// Adds a piece of this message.
     pub(crate) fn add(&mut self, piece: &Piece<'_>) -> Fit {
         if piece.cut != self.cut {
             return Fit::Contradicts;
@@ -73,17 +73,17 @@ impl Assembly {
         }
     }
 
-    /// A bit for each piece that did not come.
+    /// A mask with one bit set for each missing piece.
     pub(crate) fn missing(&self) -> u16 {
         self.cut.all() & !self.have
     }
 
-    /// Bytes of memory.
+    /// Bytes of memory that it takes.
     pub(crate) fn size(&self) -> usize {
         self.cut.total()
     }
 
-    /// The message, or what there is of it.
+    /// The message, or the part of it that has arrived.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

@@ -1,26 +1,26 @@
-//! Which messages of a stream need nothing any more: they came whole, or were given up.
+//! Which messages of a stream are finished: completed, or given up.
 
-/// The numbers up to the newest, as far back as anybody remembers.
+/// A window over the message numbers up to the newest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gone {
-    /// One more than the newest number; none have come if zero.
+    /// One more than the newest number; zero if there is none.
     end: u64,
     seen: [u64; WORDS],
 }
 
 const WORDS: usize = 16;
 
-/// So many numbers are remembered; what is older came too late.
+/// Number of message numbers that are remembered; older messages count as finished.
 pub(crate) const REMEMBERED: u64 = 64 * WORDS as u64;
 
 impl Gone {
-    /// Whether a message of this number needs nothing any more.
+    /// True if the message with this number is finished.
     pub(crate) fn has(&self, number: u32) -> bool {
         let number = u64::from(number);
         number < self.end && (self.end - number > REMEMBERED || self.bit(number))
     }
 
-    /// Nor does this one from now on.
+    /// Notes that a message is finished.
     pub(crate) fn note(&mut self, number: u32) {
         let number = u64::from(number);
         if number >= self.end {

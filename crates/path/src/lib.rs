@@ -1,16 +1,15 @@
-//! The way to another node: how large a datagram it carries, and messages cut to fit.
+//! The path to another node: which datagram size it carries, and messages divided to fit.
 //!
-//! A page is larger than most links carry at once. [`Paths`] finds out by probes what
-//! the way to each member carries ([`prober`]), cuts what is longer into pieces of
-//! one length, puts pieces together again, and repairs single ones: who misses some
-//! asks for just those.
+//! A page is larger than most links carry at once. [`Paths`] finds out by probes what the path to
+//! each member carries ([`prober`]), divides longer messages into pieces of equal length, joins
+//! pieces again, and repairs losses: a receiver requests just the pieces that it misses.
 //!
-//! Like the node and the guard this is pure: time, dice and sockets are its caller's,
-//! so the simulator runs the very same code. It stands between message and seal:
-//! every piece is sealed by itself, so that no forged one ever takes memory here.
+//! Like the node and the guard this is pure: the caller supplies time, randomness and sockets, so
+//! the simulator runs the very same code. It works between message and seal: every piece is sealed
+//! by itself, so that a forged one never takes memory here.
 //!
-//! Times are nanoseconds of a clock that never goes back; lengths are bytes of UDP
-//! payload unless said otherwise.
+//! Times are nanoseconds of a monotonic clock; lengths are bytes of UDP payload unless said
+//! otherwise.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +24,8 @@ mod sent;
 pub use packet::{HEAD, Packet, Piece, is_packet};
 pub use paths::{Came, Counts, Known, Letter, Manner, Paths, Surroundings};
 
-/// Bytes that any way carries, or IP cuts: where nothing is known yet.
+/// Datagram size in bytes while nothing is known of a path: every path carries it, or IP fragments
+/// it.
 pub const BASE: usize = 1200;
 
 /// Milliseconds and microseconds in nanoseconds.

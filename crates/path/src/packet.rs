@@ -1,72 +1,73 @@
-//! What is said about the way itself: probes, pieces, and what is missing.
+//! The packets about the path itself: probes, pieces, and requests for missing pieces.
 //!
-//! None of this is a message. The first four bytes are `PF`, version 1, kind; numbers
-//! are little-endian.
+//! None of these packets is a message. The first four bytes are `PF`, version 1, kind; numbers are
+//! little-endian.
 
 use pagemesh_wire::header::MAX_DATAGRAM;
 
-/// What came from another node.
+/// A packet from another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// Does a datagram of this length arrive?
+    /// Asks whether a datagram of this length arrives.
     Probe {
-        /// Drawn at random by the sender.
+        /// A random number drawn by the sender.
         nonce: u64,
-        /// Bytes of this packet.
+        /// Length of this packet in bytes.
         length: usize,
     },
-    /// It does.
+    /// Confirms that a probe arrived.
     Confirm {
-        /// That of the probe.
+        /// The probe's nonce.
         nonce: u64,
-        /// And its length.
+        /// The probe's length.
         length: usize,
     },
     /// A part of a message.
     Piece(Piece<'a>),
-    /// These pieces of a message did not come.
+    /// Requests pieces of a message that did not arrive.
     Missing {
         /// The sender's stream.
         stream: u32,
         /// The message's number.
         number: u32,
-        /// A bit for each piece that is missing; never none.
+        /// One bit for each missing piece; at least one is set.
         pieces: u16,
     },
 }
 
-/// A part of a message. All pieces of a message are of one length; the last is filled
-/// up with zeros.
+/// A part of a message. All pieces of a message have the same length; the last one is padded with
+/// zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// Drawn at random when its sender started.
+    /// A random number that the sender drew when it started.
     pub stream: u32,
-    /// The message's number, counted by the sender for this receiver.
+    /// The message's number; a sender counts separately for each receiver.
     pub number: u32,
-    /// How the message is cut.
+    /// How the message is divided into pieces.
     pub cut: Cut,
-    /// Which piece this is, from 0.
+    /// The index of this piece, from 0.
     pub index: u8,
     /// Its bytes.
     pub bytes: &'a [u8],
 }
 
-/// How a message is cut.
+/// How a message is divided into pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     total: u16,
-    /// Pieces, at least 2.
+    /// Number of pieces, at least 2.
     count: u8,
 }
 
-/// Bytes in front of a piece.
+/// Bytes of the header in front of a piece.
 pub const HEAD: usize = 16;
 
-/// Pieces of a message at most.
+/// Maximum number of pieces of a message.
 pub const PIECES: usize = 16;
 
-/// A probe is at least this long, so that nobody gets more sent by having it answered.
+/// Minimum length of a probe in bytes; its confirmation is not longer, so probes cannot be used to
+/// amplify traffic.
 pub const SHORTEST_PROBE: usize = 64;
 
 const MARK: [u8; 2] = *b"PF";
@@ -76,22 +77,22 @@ const CONFIRM: u8 = 2;
 const PIECE: u8 = 3;
 const MISSING: u8 = 4;
 
-/// Whether these bytes are, or pretend to be, of this kind.
+/// True if these bytes have the mark of such a packet; they may still be malformed.
 #[must_use]
 pub fn is_packet(bytes: &[u8]) -> bool {
     bytes.starts_with(&MARK)
 }
 
 impl Cut {
-    /// The fewest pieces of at most `most` bytes that a message of `total` becomes; none
-    /// if it needs no cutting, or too many.
+    /// Divides a message of `total` bytes into the fewest pieces of at most `most` bytes; `None` if
+    /// it needs no division, or too many pieces.
     #[must_use]
     pub fn new(total: usize, most: usize) -> Option<Self> {
         let count = total.div_ceil(most.max(1));
         Self::of(total, count)
     }
 
-    /// None unless such a message is ever cut so: every piece has some of it.
+    /// `None` unless a message can be divided this way: every piece holds some of its bytes.
     fn of(total: usize, count: usize) -> Option<Self> {
         let some = (2..=PIECES).contains(&count) && (count..=MAX_DATAGRAM).contains(&total);
         let full = some && total.div_ceil(count) * (count - 1) < total;
@@ -101,25 +102,25 @@ impl Cut {
         })
     }
 
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     #[must_use]
     pub fn total(self) -> usize {
         usize::from(self.total)
     }
 
-    /// How many pieces there are.
+    /// Number of pieces.
     #[must_use]
     pub fn count(self) -> usize {
         usize::from(self.count)
     }
 
-    /// Bytes of each piece.
+    /// Length of each piece in bytes.
     #[must_use]
     pub fn each(self) -> usize {
         self.total().div_ceil(self.count())
     }
 
-    /// A bit for each piece.
+    /// A mask with one bit set for each piece.
     #[must_use]
     pub fn all(self) -> u16 {
         u16::MAX >> (PIECES - self.count())
@@ -127,7 +128,7 @@ impl Cut {
 }
 
 impl Piece<'_> {
-    /// What stands in front of its bytes.
+    /// The header in front of the piece's bytes.
     #[must_use]
     pub fn head(&self) -> [u8; HEAD] {
         let mut head = [0; HEAD];
@@ -146,7 +147,7 @@ fn mark(kind: u8) -> [u8; 4] {
 }
 
 impl<'a> Packet<'a> {
-    /// The packet's bytes.
+    /// Encodes the packet.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -175,7 +176,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// What these bytes say; `None` if they are nothing that is ever said.
+    /// Decodes a packet; `None` if the bytes are not a valid one.
     #[must_use]
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (head, body) = bytes.split_first_chunk::<4>()?;

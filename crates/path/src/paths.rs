@@ -1,4 +1,4 @@
-//! The ways to all other nodes.
+//! The paths to all other nodes.
 
 use crate::BASE;
 use crate::packet::{Cut, HEAD, Packet, Piece};
@@ -10,7 +10,7 @@ use pagemesh_wire::{NodeId, PublicKey};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// What leads to whom, what is under way in pieces, and what came of such.
+/// The paths to the other nodes, the messages sent in pieces, and the messages partly received.
 #[derive(Debug)]
 pub struct Paths {
     /// Bytes that sealing adds to a datagram.
@@ -19,123 +19,122 @@ pub struct Paths {
     ways: BTreeMap<SocketAddr, Way>,
     sent: Sent,
     senders: BTreeMap<(SocketAddr, PublicKey), Sender>,
-    /// Memory of messages that came whole.
+    /// Buffers of completed messages, for reuse.
     spare: Vec<Vec<u8>>,
-    /// The message that came whole last.
+    /// The last completed message.
     whole: Vec<u8>,
-    /// What is to be sent.
+    /// Letters to be sent.
     outbox: Vec<Letter>,
-    /// When [`Paths::act`] has something to do.
+    /// When [`Paths::act`] must be called next.
     due: Option<u64>,
     counts: Counts,
 }
 
-/// The way to a node.
+/// The path to a node.
 #[derive(Debug)]
 struct Way {
     node: NodeId,
-    /// Of members only.
+    /// `None` if the node is not a member.
     prober: Option<Prober>,
-    /// Of the next message in pieces.
+    /// The number of the next message in pieces.
     next: u32,
 }
 
-/// Something to be sent.
+/// A packet to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
-    /// Where to.
+    /// The receiver's address.
     pub to: SocketAddr,
-    /// Which node that is; [`NodeId::NONE`] if no member.
+    /// The receiver; [`NodeId::NONE`] if it is not a member.
     pub node: NodeId,
-    /// What.
+    /// The packet's bytes.
     pub bytes: Vec<u8>,
-    /// How.
+    /// Whether it may be fragmented.
     pub manner: Manner,
 }
 
-/// How something is to be sent.
+/// How a letter is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// As anything else.
+    /// Like any other datagram.
     Usual,
-    /// In one piece or not at all. If it is longer than the link, tell
-    /// [`Paths::too_long`].
+    /// Without IP fragmentation. If it exceeds the link's MTU, call [`Paths::too_long`].
     Uncut,
 }
 
-/// What came.
+/// The result of receiving a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Came<'a> {
-    /// A message is whole again.
+    /// A message is complete.
     Whole(&'a [u8]),
-    /// Nothing for the node. There may be something to send.
+    /// The packet was handled here and contains no message. There may be letters to send.
     Handled,
-    /// Nothing that is ever said, or not now.
+    /// The packet is malformed, or not valid now.
     Refused,
 }
 
-/// What the ways ask of the world around.
+/// Services of the environment that the paths need.
 pub trait Surroundings {
-    /// A number nobody can foresee.
+    /// A number that cannot be predicted.
     fn nonce(&mut self) -> u64;
 
-    /// Bytes of UDP payload that leave this host towards an address in one packet; more
-    /// than any datagram has does not matter.
+    /// Bytes of UDP payload that can leave this host towards an address in one packet. A value
+    /// greater than the longest datagram makes no difference.
     fn link(&mut self, to: SocketAddr) -> usize;
 }
 
-/// What is known of the way to a member.
+/// The state of the path to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
     /// The member.
     pub node: NodeId,
-    /// Where it is.
+    /// Its address.
     pub address: SocketAddr,
     /// Bytes of UDP payload that arrive in one packet.
     pub size: usize,
-    /// Whether that was found out by a probe.
+    /// True if a probe has found this size.
     pub found: bool,
 }
 
-/// How much there was of what.
+/// Counters of the paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Probes sent.
     pub probes: u64,
-    /// Ways that carried less than before.
+    /// Times that a path was found to carry less than before.
     pub shrunk: u64,
-    /// Messages that left in pieces.
+    /// Messages sent in pieces.
     pub cut: u64,
-    /// Messages that came in pieces.
+    /// Messages completed from pieces.
     pub joined: u64,
-    /// Times that missing pieces were asked for.
+    /// Requests for missing pieces.
     pub asked: u64,
-    /// Pieces sent again for who missed them.
+    /// Pieces sent again because receivers missed them.
     pub repaired: u64,
-    /// Messages of which pieces stayed missing.
+    /// Messages given up because pieces stayed missing.
     pub given_up: u64,
-    /// Pieces that were there before, or too late.
+    /// Pieces that were duplicates, or late.
     pub late: u64,
-    /// Packets refused: malformed, contradictory, or confirming what was never asked.
+    /// Packets refused: malformed, contradictory, or confirming a probe that was never sent.
     pub refused: u64,
 }
 
-/// Nodes that are no members and send in pieces; of more, who was silent longest is
-/// forgotten.
+/// Number of nodes without membership that may send in pieces; if there are more, the one that has
+/// been silent longest is forgotten.
 const STRANGERS: usize = 8;
 
-/// Bytes of messages that came in part, of one sender at most.
+/// Limit of the memory for partly received messages of one sender, in bytes.
 const ROOM: usize = 1 << 19;
 
-/// Memory kept for messages to come.
+/// Number of buffers kept for reuse.
 const SPARE: usize = 8;
 
-/// Letters that wait at most; more than one burst makes.
+/// Maximum number of letters that wait to be sent; more than one burst produces.
 const LETTERS: usize = 256;
 
 impl Paths {
-    /// Nobody is known. Sealing adds `overhead` bytes to every datagram, and `stream` is
-    /// drawn at random.
+    /// No paths at first. Sealing adds `overhead` bytes to every datagram, and `stream` is drawn at
+    /// random.
     #[must_use]
     pub fn new(overhead: usize, stream: u32) -> Self {
         Self {
@@ -152,7 +151,7 @@ impl Paths {
         }
     }
 
-    /// Learns who the other members are.
+    /// Sets the other members.
     pub fn meet(&mut self, now: u64, members: impl Iterator<Item = (SocketAddr, NodeId)>) {
         let mut before = std::mem::take(&mut self.ways);
         for (address, node) in members {
@@ -162,7 +161,7 @@ impl Paths {
             let way = Way { node, prober, next };
             self.ways.insert(address, way);
         }
-        // Whoever is no member any more may still remember the numbers it had.
+        // A node that is no longer a member may still remember the message numbers used for it.
         for (address, way) in before {
             let node = NodeId::NONE;
             let prober = None;
@@ -178,14 +177,15 @@ impl Paths {
         let ways = &self.ways;
         let member = |way: &Way| way.prober.is_some();
         let stays = |at: &(SocketAddr, PublicKey)| ways.get(&at.0).is_some_and(member);
-        // Who is a stranger now may have been one before, too.
+        // A node without membership may have had none before, either: keep its partly received
+        // messages.
         self.senders
             .retain(|at, sender| stays(at) || sender.size() > 0);
         self.look();
     }
 
-    /// Whether a message of this many bytes leaves as one datagram. The time is asked for
-    /// only if it matters.
+    /// True if a message of `length` bytes fits one datagram to this address. `now` is called only
+    /// if the size matters.
     pub fn carries(&mut self, now: impl FnOnce() -> u64, to: SocketAddr, length: usize) -> bool {
         if length + self.overhead <= BASE {
             return true;
@@ -207,8 +207,8 @@ impl Paths {
         prober.map_or(BASE, Prober::size)
     }
 
-    /// Cuts a message: `piece` gets what stands in front of each piece, its bytes, and
-    /// the zeros behind them. False if it has too many bytes for any way.
+    /// Divides a message: calls `piece` with the header of each piece, its bytes, and the zeros
+    /// that pad it. False if the message is too long for any path.
     pub fn cut(
         &mut self,
         now: u64,
@@ -237,11 +237,11 @@ impl Paths {
         true
     }
 
-    /// The number of the next message in pieces.
+    /// The stream and number of the next message in pieces.
     fn number(&mut self, to: SocketAddr) -> (u32, u32) {
         let strangers = self.ways.values().filter(|way| way.prober.is_none());
         if !self.ways.contains_key(&to) && strangers.count() >= STRANGERS {
-            // Their numbers begin anew, so the stream does.
+            // Their numbers start again, so the stream must change.
             self.ways.retain(|_, way| way.prober.is_some());
             self.stream = self.stream.wrapping_add(1);
         }
@@ -259,7 +259,7 @@ impl Paths {
         (stream, number)
     }
 
-    /// A packet came at `now`, from there, under this seal.
+    /// Receives a packet at `now` from an address, sealed with this key.
     pub fn came(&mut self, now: u64, from: SocketAddr, key: PublicKey, bytes: &[u8]) -> Came<'_> {
         match Packet::decode(bytes) {
             Some(Packet::Probe { nonce, length }) => {
@@ -272,7 +272,7 @@ impl Paths {
                 let prober = way.and_then(|way| way.prober.as_mut());
                 let ours = prober.is_some_and(|prober| prober.confirmed(now, nonce, length));
                 self.look();
-                // An answer that took too long confirms what is not asked any more.
+                // A late confirmation may belong to a probe that is no longer open.
                 self.counts.late += u64::from(!ours);
                 Came::Handled
             }
@@ -328,13 +328,13 @@ impl Paths {
         }
     }
 
-    /// The message that came whole last.
+    /// The last completed message.
     #[must_use]
     pub fn whole(&self) -> &[u8] {
         &self.whole
     }
 
-    /// Forgets a stranger if there are many, before another one comes.
+    /// Forgets a node without membership if there are too many, before a new one is added.
     fn make_room(&mut self, from: SocketAddr) {
         if self.is_member(from) {
             return;
@@ -356,7 +356,7 @@ impl Paths {
         way.is_some_and(|way| way.prober.is_some())
     }
 
-    /// Does what is due at `now`.
+    /// Does the work that is due at `now`.
     pub fn act(&mut self, now: u64, around: &mut impl Surroundings) {
         if self.due.is_none_or(|due| now < due) {
             return;
@@ -366,7 +366,7 @@ impl Paths {
             let Some(prober) = &mut way.prober else {
                 continue;
             };
-            // Two sides of one thing, asked for one at a time.
+            // Both closures borrow the surroundings; they are called one at a time.
             let around = std::cell::RefCell::new(&mut *around);
             let (link, nonce) = (
                 || {
@@ -393,7 +393,7 @@ impl Paths {
         self.look();
     }
 
-    /// Asks all senders for what is missing.
+    /// Requests missing pieces from all senders.
     fn ask(&mut self, now: u64) {
         let mut senders = std::mem::take(&mut self.senders);
         for ((from, _), sender) in &mut senders {
@@ -416,7 +416,7 @@ impl Paths {
         self.senders = senders;
     }
 
-    /// A probe of so many bytes, without its seal, does not leave this host.
+    /// Notes that a probe of this length, without its seal, exceeds this host's link.
     pub fn too_long(&mut self, now: u64, to: SocketAddr, length: usize) {
         let way = self.ways.get_mut(&to);
         if let Some(prober) = way.and_then(|way| way.prober.as_mut()) {
@@ -425,29 +425,29 @@ impl Paths {
         }
     }
 
-    /// What is to be sent.
+    /// Takes the letters to be sent.
     pub fn take_letters(&mut self) -> Vec<Letter> {
         std::mem::take(&mut self.outbox)
     }
 
-    /// Whether anything is.
+    /// True if there are letters to be sent.
     #[must_use]
     pub fn has_letters(&self) -> bool {
         !self.outbox.is_empty()
     }
 
-    /// When [`Paths::act`] has something to do.
+    /// When [`Paths::act`] must be called next.
     #[must_use]
     pub fn due(&self) -> Option<u64> {
         self.due
     }
 
-    /// What there was since the last time somebody asked.
+    /// Takes the counters since the last call.
     pub fn take_counts(&mut self) -> Counts {
         std::mem::take(&mut self.counts)
     }
 
-    /// What is known of the ways to members.
+    /// The state of the paths to all members.
     pub fn known(&self) -> impl Iterator<Item = Known> {
         self.ways.iter().filter_map(|(address, way)| {
             let prober = way.prober.as_ref()?;

@@ -1,39 +1,39 @@
-//! How large a datagram the way to one node carries: found out by probes that must not
-//! be cut, as in RFC 8899.
+//! Finds the largest datagram that the path to one node carries, by probes that IP must not
+//! fragment, as in RFC 8899.
 //!
-//! First the node has to answer at all. Then the largest size that leaves this host is
-//! tried, and smaller ones until one arrives. A size in use is tried again now and
-//! then: when that fails, the way has changed, and everything begins anew. Larger ones
-//! than the one found are tried every minute.
+//! First the node has to answer at all. Then the largest size that leaves this host is tried, and
+//! smaller ones until one arrives. The size in use is tried again from time to time: if that fails,
+//! the path has changed, and the search starts again. Larger sizes than the one found are tried
+//! every minute.
 
 use crate::{BASE, MS};
 
-/// What is known of one way.
+/// The state of one path.
 #[derive(Clone, Debug)]
 pub struct Prober {
     size: usize,
     stage: Stage,
-    /// The probe under way.
+    /// The open probe.
     probe: Option<Probe>,
-    /// When something is to be done next.
+    /// When the next step is due.
     due: u64,
-    /// When something of more than [`BASE`] bytes left since the last answer.
+    /// True if a datagram of more than [`BASE`] bytes was sent since the last answer.
     used: bool,
-    /// When the size in use was last known to arrive.
+    /// When the size in use was last confirmed.
     confirmed: u64,
     /// When larger sizes are tried again.
     raise: u64,
-    /// How long an answer takes, smoothed.
+    /// Round-trip time, smoothed.
     round: u64,
-    /// Ways that were found to carry less than before.
+    /// Times that the path was found to carry less than before.
     shrunk: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Does anybody answer? So many probes were not answered yet.
+    /// The node has not answered yet; the number of probes without an answer.
     Silent(u32),
-    /// Sizes are tried from the largest on; as large as what this host lets out.
+    /// Sizes are tried from the largest on; the argument is the link's size on this host.
     Search(usize),
     /// A size was found.
     Found,
@@ -47,39 +47,39 @@ struct Probe {
     tries: u32,
 }
 
-/// A size is too large if so many probes of it in a row are lost.
+/// Number of consecutive lost probes after which a size counts as too large.
 const TRIES: u32 = 4;
 
-/// An answer takes no longer than this, or than four rounds.
+/// Minimum time to wait for an answer, in nanoseconds; four round trips if they take longer.
 const PATIENCE: u64 = 60 * MS;
 
-/// Nor longer than this.
+/// Maximum time to wait for an answer, in nanoseconds.
 const LONGEST_PATIENCE: u64 = 1000 * MS;
 
-/// Nodes that do not answer at all are asked this often, at first and in the end.
+/// First and longest interval between probes of a node that does not answer, in nanoseconds.
 const ASK_FIRST: u64 = 50 * MS;
 const ASK_LAST: u64 = 2000 * MS;
 
-/// A size in use is tried again after so long.
+/// Time after which a size in use is tried again, in nanoseconds.
 const CONFIRM: u64 = 2000 * MS;
 
-/// Larger sizes are tried again after so long.
+/// Time after which larger sizes are tried again, in nanoseconds.
 const RAISE: u64 = 60_000 * MS;
 
-/// IP packets of links that are often met; tunnels make them shorter.
+/// Frequent MTUs of links, in bytes; tunnels reduce them.
 const USUAL: [usize; 6] = [9000, 4464, 1500, 1450, 1400, 1280];
 
 /// Bytes of the headers of IPv6 and UDP; IPv4 needs fewer.
 const HEADERS: usize = 48;
 
-/// What has happened to a probe, or what is to be done.
+/// The next step of a prober.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing yet.
+    /// Nothing to do yet.
     Wait,
-    /// A probe of so many bytes is to be sent, in one piece or not at all.
+    /// Send a probe of this length, without IP fragmentation.
     Send {
-        /// What only who got the probe knows.
+        /// The random number that only the receiver of the probe can return.
         nonce: u64,
         /// Bytes of UDP payload.
         length: usize,
@@ -87,7 +87,7 @@ pub enum Step {
 }
 
 impl Prober {
-    /// Nothing is known; the first probe is due at `now`.
+    /// A path of which nothing is known; the first probe is due at `now`.
     #[must_use]
     pub fn new(now: u64) -> Self {
         Self {
@@ -103,38 +103,38 @@ impl Prober {
         }
     }
 
-    /// Bytes of UDP payload that surely arrive in one piece; [`BASE`] if not known.
+    /// Bytes of UDP payload that certainly arrive in one packet; [`BASE`] if not known.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Whether a size was found.
+    /// True if a size was found.
     #[must_use]
     pub fn is_found(&self) -> bool {
         self.stage == Stage::Found
     }
 
-    /// How long an answer takes, in nanoseconds; zero if not known.
+    /// The round-trip time in nanoseconds; zero if not known.
     #[must_use]
     pub fn round(&self) -> u64 {
         self.round
     }
 
-    /// How often the way carried less than before.
+    /// Times that the path was found to carry less than before.
     #[must_use]
     pub fn shrunk(&self) -> u64 {
         self.shrunk
     }
 
-    /// When [`Prober::act`] has something to do.
+    /// When [`Prober::act`] must be called next.
     #[must_use]
     pub fn due(&self) -> u64 {
         self.due
     }
 
-    /// Something longer than [`BASE`] is sent now. True if the next thing to do may be
-    /// due earlier for that.
+    /// Notes that a datagram longer than [`BASE`] is sent now. True if the next step may be due
+    /// earlier because of that.
     pub fn uses(&mut self, now: impl FnOnce() -> u64) -> bool {
         if self.used {
             return false;
@@ -147,8 +147,8 @@ impl Prober {
         idle
     }
 
-    /// Does what is due at `now`. `link` is how much leaves this host towards the node
-    /// at all, and `nonce` draws a number.
+    /// Does the step that is due at `now`. `link` tells the largest size that leaves this host
+    /// towards the node, and `nonce` draws a random number.
     pub fn act(
         &mut self,
         now: u64,
@@ -169,7 +169,7 @@ impl Prober {
         }
     }
 
-    /// The probe of this length does not even leave this host.
+    /// Notes that a probe of this length exceeds this host's link.
     pub fn too_long(&mut self, now: u64, length: usize) {
         if let Some(probe) = &mut self.probe
             && probe.length == length
@@ -179,8 +179,7 @@ impl Prober {
         }
     }
 
-    /// A probe arrived, says somebody. False if none of ours is under way that had this
-    /// number and length.
+    /// Handles the confirmation of a probe. False if no open probe has this number and length.
     pub fn confirmed(&mut self, now: u64, nonce: u64, length: usize) -> bool {
         let ours = self
             .probe
@@ -198,7 +197,7 @@ impl Prober {
         self.confirmed = now;
         match self.stage {
             Stage::Silent(_) => {
-                // The largest is looked up when it is tried.
+                // The largest size is determined when it is tried.
                 self.stage = Stage::Search(usize::MAX);
                 self.due = now;
             }
@@ -224,7 +223,7 @@ impl Prober {
         }
     }
 
-    /// What is to be probed, if anything.
+    /// Chooses the next probe, if there is one to send.
     fn begin(&mut self, now: u64, link: impl FnOnce() -> usize) {
         match self.stage {
             Stage::Silent(_) => self.try_length(BASE),
@@ -249,7 +248,7 @@ impl Prober {
         });
     }
 
-    /// Tries the largest size below `than` that is more than is known to arrive.
+    /// Tries the largest size below `than` that exceeds the confirmed size.
     fn search(&mut self, now: u64, than: usize, link: impl FnOnce() -> usize) {
         let link = match self.stage {
             Stage::Search(link) if link != usize::MAX => link,
@@ -266,13 +265,13 @@ impl Prober {
         }
     }
 
-    /// A probe was not answered, however often it was sent.
+    /// Handles a probe that was not answered in any of its tries.
     fn lost(&mut self, now: u64, probe: Probe, link: impl FnOnce() -> usize) {
         match self.stage {
             Stage::Silent(_) => {}
             Stage::Search(_) => self.search(now, probe.length, link),
             Stage::Found => {
-                // The way has changed, or its end is gone.
+                // The path has changed, or the node is gone.
                 self.shrunk += 1;
                 self.size = BASE;
                 self.stage = Stage::Silent(0);
@@ -304,7 +303,7 @@ impl Prober {
 mod tests {
     use super::*;
 
-    /// A way that carries so much, over a link that lets out so much.
+    /// A simulated path: the size that it carries, and the size of this host's link.
     struct Way {
         prober: Prober,
         now: u64,
@@ -391,7 +390,7 @@ mod tests {
         way.run(10_000 * MS);
         let before = way.sent.len();
         way.run(600_000 * MS);
-        // Two sizes above the one found, each tried so often.
+        // Two sizes above the one found, each tried `TRIES` times.
         assert!(way.sent.len() - before <= 10 * 3 * TRIES as usize);
     }
 
@@ -427,7 +426,7 @@ mod tests {
     fn what_does_not_leave_is_not_tried_again() {
         let mut way = Way::new(1472, 1472);
         way.run(MS);
-        // The link was made smaller since it was looked up.
+        // The link's MTU became smaller after it was determined.
         way.link = 1372;
         way.carries = 1372;
         way.prober.uses(|| way.now);

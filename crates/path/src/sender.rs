@@ -1,4 +1,4 @@
-//! One node that sends messages in pieces, as their receiver sees it.
+//! The receiver's state for one node that sends messages in pieces.
 
 use crate::assembly::{Assembly, Fit};
 use crate::gone::Gone;
@@ -6,55 +6,56 @@ use crate::packet::Piece;
 use crate::{MS, US};
 use std::collections::VecDeque;
 
-/// What came of one sender in part.
+/// Partly received messages of one sender.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    /// Since its start; and before that, lest what was under way then undoes this.
+    /// The present stream, and the one before its last restart: packets of the earlier stream that
+    /// are still under way must not reset this state.
     stream: u32,
     before: Option<u32>,
     gone: Gone,
     open: VecDeque<Assembly>,
-    /// Messages that came whole after somebody asked for these pieces.
+    /// Messages that were completed after these pieces were requested again.
     repaired: VecDeque<(u32, u16)>,
-    /// Pieces of a message come within this time of each other.
+    /// How long to wait for the next piece of a message before requesting it, in nanoseconds.
     patience: u64,
-    /// When somebody is to be asked, or something given up.
+    /// When pieces are to be requested, or a message given up.
     pub(crate) due: Option<u64>,
-    /// When anything came.
+    /// When the last packet of this sender arrived.
     pub(crate) heard: u64,
 }
 
-/// What became of a piece.
+/// The result of receiving a piece.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// The message is whole.
+    /// The message is complete.
     Whole(Vec<u8>),
-    /// It is not.
+    /// The message is still incomplete.
     Part,
-    /// Nobody needs it any more; it may have come twice.
+    /// The message is not needed any more, or the piece was a duplicate.
     Late,
-    /// It says something else than what came before.
+    /// The piece contradicts earlier pieces.
     Refused,
 }
 
-/// Messages of one sender that are put together at a time.
+/// Maximum number of messages of one sender that are assembled at the same time.
 pub(crate) const OPEN: usize = 64;
 
-/// Who misses pieces asks for them after this time without any. Pieces leave together
-/// and come together, but not from all networks in order.
+/// Initial time without a new piece after which a receiver requests missing pieces, in nanoseconds.
+/// The pieces of a message are sent together and arrive together, but some networks reorder them.
 pub(crate) const PATIENCE: u64 = 400 * US;
 
-/// A slow link may bring one piece so long after another.
+/// Maximum time to wait for pieces, in nanoseconds: on a slow link they can arrive this far apart.
 const LONGEST_PATIENCE: u64 = 20 * MS;
 
-/// An answer takes so long, or two rounds.
+/// Minimum time to wait for requested pieces, in nanoseconds; two round trips if they take longer.
 const ANSWER: u64 = 2 * MS;
 
-/// So often missing pieces are asked for; then the message is given up. Whoever waits
-/// for it repeats what made it come, after 10 ms.
+/// Requests for missing pieces of one message; after that the message is dropped. The node that
+/// waits for it repeats its own message after 10 ms.
 pub(crate) const ASKS: u32 = 3;
 
-/// Repaired messages of which it is remembered that they were.
+/// Number of repaired messages that are remembered.
 const REPAIRED: usize = 16;
 
 impl Sender {
@@ -71,12 +72,12 @@ impl Sender {
         }
     }
 
-    /// Bytes of memory for messages.
+    /// Bytes of memory that the messages take.
     pub(crate) fn size(&self) -> usize {
         self.open.iter().map(Assembly::size).sum()
     }
 
-    /// A piece came at `now`; `spare` is memory to use.
+    /// Receives a piece at `now`; `spare` holds buffers for reuse.
     pub(crate) fn put(&mut self, now: u64, piece: &Piece<'_>, spare: &mut Vec<Vec<u8>>) -> Put {
         self.heard = now;
         if piece.stream != self.stream {
@@ -114,8 +115,8 @@ impl Sender {
         }
     }
 
-    /// Asks for what is missing, and gives up what nobody sends: `ask` is told the
-    /// stream, number and pieces. Says how many messages were given up.
+    /// Requests missing pieces, and gives up messages whose pieces do not come: calls `ask` with
+    /// the stream, number and pieces. Returns how many messages were given up.
     pub(crate) fn act(&mut self, now: u64, round: u64, mut ask: impl FnMut(u32, u32, u16)) -> u64 {
         let mut given_up = 0;
         let mut at = 0;
@@ -140,7 +141,7 @@ impl Sender {
         given_up
     }
 
-    /// Drops the oldest message; false if there is none.
+    /// Drops the oldest incomplete message; false if there is none.
     pub(crate) fn drop_oldest(&mut self, spare: &mut Vec<Vec<u8>>) -> bool {
         let Some(oldest) = self.open.pop_front() else {
             return false;
@@ -176,7 +177,7 @@ impl Sender {
         assembly.into_bytes()
     }
 
-    /// A piece came that had been there. If it had been asked for, that was too early.
+    /// Notes a duplicate piece. If it had been requested, the request was sent too early.
     fn came_twice(&mut self, piece: &Piece<'_>) {
         let asked = |one: &(u32, u16)| one.0 == piece.number && one.1 & (1 << piece.index) != 0;
         if let Some(at) = self.repaired.iter().position(asked) {
@@ -234,7 +235,7 @@ mod tests {
             sender.put(now, &piece(number, 0), &mut spare);
             let asked = asks(&mut sender, now + PATIENCE).len();
             assert_eq!(asked, usize::from(number < 1), "{number}");
-            // The others were late, and come again after what was asked for.
+            // The original pieces were late, and arrive after the requested ones.
             for index in [1, 2, 1, 2] {
                 sender.put(now + PATIENCE + 9, &piece(number, index), &mut spare);
             }
@@ -253,7 +254,7 @@ mod tests {
                 asked += due.map_or(0, |due| asks(&mut sender, due).len());
                 now += 2 * MS;
             }
-            // What was asked for in vain comes behind everything else.
+            // The pieces that were requested needlessly arrive after everything else.
             if asked > 0 {
                 sender.put(now, &piece(number, 2), &mut spare);
             }

@@ -1,15 +1,15 @@
-//! What was sent in pieces a short while ago, for those who miss some.
+//! Messages sent in pieces a short while ago, for receivers that request pieces again.
 
 use crate::MS;
 use crate::packet::{Cut, Packet, Piece};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-/// Messages that left in pieces, the oldest first.
+/// Messages that were sent in pieces, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Sent {
     kept: VecDeque<Kept>,
-    /// Memory of messages that are kept no longer.
+    /// Buffers of messages that are kept no longer.
     spare: Vec<Vec<u8>>,
 }
 
@@ -21,24 +21,24 @@ struct Kept {
     cut: Cut,
     bytes: Vec<u8>,
     sent: u64,
-    /// Pieces that may still be sent again.
+    /// How many more pieces of this message may be sent again.
     repairs: usize,
 }
 
-/// So many are kept in any case: little enough for a processor's cache.
+/// Messages that are kept in any case: few enough for a processor's cache.
 const KEPT: usize = 64;
 
-/// More only while somebody may still ask for them.
+/// More than these are kept only while their receivers may still request pieces, in nanoseconds.
 const ASKED_WITHIN: u64 = 8 * MS;
 
-/// Messages kept at most; a page is 4 KiB.
+/// Maximum number of messages kept; a page is 4 KiB.
 const MOST: usize = 1024;
 
-/// A piece is sent again so often at most, on average.
+/// Limit of resends, on average per piece of a message.
 const REPAIRS: usize = 3;
 
 impl Sent {
-    /// A message leaves at `now`.
+    /// Keeps a message that is sent at `now`.
     pub(crate) fn keep(
         &mut self,
         now: u64,
@@ -69,7 +69,7 @@ impl Sent {
         });
     }
 
-    /// Somebody misses pieces of a message; those that are sent to him again.
+    /// Handles a request for missing pieces: returns those that are sent to the receiver again.
     pub(crate) fn again(
         &mut self,
         from: SocketAddr,

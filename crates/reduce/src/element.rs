@@ -1,8 +1,8 @@
-//! One element: what was done to it, and what becomes of it.
+//! One element of a reduction: its operand, and how it is combined.
 
 use pagemesh_wire::peer::{Kind, Merge, Rule};
 
-/// The bytes of an element, the rest zero.
+/// The bytes of an element, padded with zeros.
 pub(crate) type Element = [u8; 8];
 
 macro_rules! of_kind {
@@ -52,7 +52,7 @@ macro_rules! of_kind {
     };
 }
 
-/// A number that is an element.
+/// A number type of elements.
 trait Number: Copy {
     fn read(bytes: &[u8]) -> Self;
     fn write(self) -> Element;
@@ -107,8 +107,8 @@ macro_rules! integers {
 
 macro_rules! floats {
     ($($type:ident)*) => {
-        // Declarations of bits of these are refused; whoever says so all the same
-        // changes nothing.
+        // Declarations of bit operations on these types are refused; if one is made anyway, the
+        // element does not change.
         $(number!($type, |a: $type, b| a + b, |a: $type, b| a - b, |a: $type, _| a);)*
     };
 }
@@ -116,7 +116,7 @@ macro_rules! floats {
 integers!(u8 u16 u32 u64 i8 i16 i32 i64);
 floats!(f32 f64);
 
-/// What was done to an element: the difference for a sum, else its new value.
+/// The operand of a change: the difference for a sum, otherwise the new value.
 pub(crate) fn done(rule: &Rule, old: &[u8], new: &[u8]) -> Element {
     if rule.merge != Merge::Sum {
         return padded(new);
@@ -124,7 +124,7 @@ pub(crate) fn done(rule: &Rule, old: &[u8], new: &[u8]) -> Element {
     of_kind!(rule.kind, T => T::read(new).minus(T::read(old)).write())
 }
 
-/// An element to which something was done.
+/// The element after an operand was combined with it.
 pub(crate) fn combine(rule: &Rule, page: &[u8], given: &[u8]) -> Element {
     fn pick<T: Number>(merge: Merge, page: T, given: T) -> T {
         match merge {

@@ -1,10 +1,9 @@
-//! Reductions: in declared ranges of a page a diff carries what was *done* to an
-//! element, and is combined with what others did; elsewhere it is as ever,
-//! byte by byte.
+//! Reductions: in declared ranges of a page a diff carries the *operand* of each changed element,
+//! which is combined with the operands of other nodes; elsewhere it carries bytes as usual.
 //!
-//! What was done is a whole element: for a sum the difference, else the new
-//! value. It travels as an ordinary diff ([`pagemesh_diff`]), in which elements
-//! that changed have all their bytes; what has not is none of ours, and ignored.
+//! An operand is a whole element: the difference for a sum, otherwise the new value. It travels as
+//! an ordinary diff ([`pagemesh_diff`]), which contains all bytes of a changed element; an element
+//! with only some of its bytes is ignored.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +16,7 @@ use element::{combine, done};
 use pagemesh_diff::{Diff, PAGE, Page, encode};
 use pagemesh_wire::peer::Rule;
 
-/// Writes down what was done to a page since it was as `before`, at the end of `out`.
+/// Appends to `out` the diff from `before` to `now` under these rules.
 pub fn encode_with(rules: &[Rule], before: &Page, now: &Page, out: &mut Vec<u8>) {
     let (mut from, mut to) = (Box::new(*before), Box::new(*now));
     for rule in rules {
@@ -28,7 +27,7 @@ pub fn encode_with(rules: &[Rule], before: &Page, now: &Page, out: &mut Vec<u8>)
             }
             let operand = done(rule, old, new);
             let size = place.len();
-            // Every byte of it differs, so every byte of it travels.
+            // Make every byte differ, so that the diff contains all of them.
             from[place.clone()].copy_from_slice(&operand.map(|byte| !byte)[..size]);
             to[place].copy_from_slice(&operand[..size]);
         }
@@ -36,8 +35,8 @@ pub fn encode_with(rules: &[Rule], before: &Page, now: &Page, out: &mut Vec<u8>)
     encode(&from, &to, out);
 }
 
-/// Does to a page what a diff says, which was made under the same rules. Bytes in
-/// a declared range that are no whole element change nothing.
+/// Applies a diff that was made under the same rules to a page. Bytes in a declared range that are
+/// not a whole element change nothing.
 pub fn apply_with(rules: &[Rule], diff: &Diff<'_>, page: &mut Page) {
     let mut given = [0; PAGE];
     let mut masks = [0; PAGE / 8];
@@ -60,7 +59,8 @@ pub fn apply_with(rules: &[Rule], diff: &Diff<'_>, page: &mut Page) {
     }
 }
 
-/// Whether a diff has all bytes of an element; none of them is looked at again.
+/// True if a diff has all bytes of an element; clears their mask bits, so that they are not applied
+/// as bytes.
 fn take(masks: &mut [u8; PAGE / 8], place: core::ops::Range<usize>) -> bool {
     let (word, end) = (place.start / 8, place.end);
     if end <= word * 8 + 8 {
@@ -77,8 +77,8 @@ fn take(masks: &mut [u8; PAGE / 8], place: core::ops::Range<usize>) -> bool {
     all
 }
 
-/// Where the elements of a rule are. A rule that does not fit a page has none
-/// behind its end.
+/// The byte ranges of a rule's elements. A rule that does not fit the page has no elements beyond
+/// its end.
 fn elements(rule: &Rule) -> impl Iterator<Item = core::ops::Range<usize>> + use<> {
     let size = rule.kind.size();
     let end = usize::from(rule.end).min(PAGE);

@@ -1,16 +1,16 @@
-//! Diffs that say what was done, made from the twins of a store and merged from its
-//! diffs: as the store's own, but under rules.
+//! Diffs under reduction rules, made from the twins of a store and merged from its diffs, like the
+//! store's own methods.
 
 use crate::{apply_with, encode_with};
 use pagemesh_diff::Page;
 use pagemesh_twins::{DiffKey, Error, Keep, Slots, Store};
 use pagemesh_wire::peer::Rule;
 
-/// Makes a diff of this node, as [`Store::capture`]; how many bytes changed. Where
-/// there are rules nobody may store to the page meanwhile.
+/// Makes a diff of this node, as [`Store::capture`]; returns the number of changed bytes. If there
+/// are rules, the page must not be stored to meanwhile.
 ///
 /// # Errors
-/// If there is no twin and the diff was not made before, or no room.
+/// If there is no twin and the diff was not made before, or if the storage is full.
 pub fn capture<S: Slots>(
     store: &mut Store<S>,
     key: DiffKey,
@@ -30,13 +30,14 @@ pub fn capture<S: Slots>(
             now,
             &mut encoded,
         );
-        // Before the twin: whoever goes on for a daemon that ended here finds the diff.
+        // Store the diff before the twin is updated: if the daemon ends here, its successor finds
+        // the diff.
         store.insert(key, &encoded)?;
         if keep == Keep::Twin {
             store.twin(key.at(), now)?;
         }
     } else if keep == Keep::Twin {
-        // The daemon before made it, from a page that may have been written since.
+        // The previous daemon made it, from a page that may have been written since.
         update_twin(store, key, rules)?;
     }
     if keep == Keep::Nothing {
@@ -48,7 +49,7 @@ pub fn capture<S: Slots>(
 /// Applies a diff to the twin of its page, if that has one, as [`Store::update_twin`].
 ///
 /// # Errors
-/// If it is not here.
+/// If it is not in the store.
 pub fn update_twin<S: Slots>(
     store: &mut Store<S>,
     key: DiffKey,
@@ -68,7 +69,7 @@ pub fn update_twin<S: Slots>(
 /// Applies diffs to a page in the order given, as [`Store::merge`].
 ///
 /// # Errors
-/// If one is not here; the page may have some of the others then.
+/// If a diff is not in the store; some of the others may have been applied to the page.
 pub fn merge<S: Slots>(
     store: &Store<S>,
     keys: impl Iterator<Item = DiffKey> + Clone,

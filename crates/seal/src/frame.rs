@@ -1,53 +1,54 @@
-//! What stands in clear in front of everything sealed.
+//! The clear-text header in front of everything sealed.
 
 use ring::hmac;
 use subtle::ConstantTimeEq as _;
 
-/// Bytes of a frame.
+/// Length of a frame in bytes.
 pub(crate) const FRAME: usize = 16;
 
-/// Bytes that prove a datagram or a greeting genuine.
+/// Length of an authentication tag in bytes.
 pub(crate) const TAG: usize = 16;
 
-/// Bytes a sealed datagram is longer than what is in it.
+/// Bytes that sealing adds to a datagram.
 pub const MAX_OVERHEAD: usize = FRAME + TAG;
 
 const MAGIC: [u8; 2] = *b"PS";
 const VERSION: u8 = 1;
 
-/// What follows a frame.
+/// The kind of data that follows a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A stranger's greeting: grant, first message, tag.
+    /// The introduction of a host that is not a member: grant, first message, tag.
     Door = 1,
-    /// The answer to it: second message.
+    /// The answer to an introduction: second message.
     DoorReply = 2,
-    /// The stranger's proof: third message.
+    /// The proof of the introducing host: third message.
     DoorConfirm = 3,
     /// A member's greeting: its key's short name, first message, tag.
     Hello = 4,
-    /// The answer to it: second message.
+    /// The answer to a greeting: second message.
     HelloReply = 5,
     /// A sealed datagram of a session.
     Data = 6,
-    /// "I know no session of this number": a hint, believed by nobody.
+    /// "I know no session with this number": an unauthenticated hint.
     Unknown = 7,
-    /// "Your introduction is not accepted": a hint, which explains and changes nothing.
+    /// "Your introduction is not accepted": an unauthenticated hint, which explains and changes
+    /// nothing.
     TurnedAway = 8,
 }
 
-/// In front of everything sealed.
+/// The header in front of everything sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
-    /// What follows.
+    /// The kind of data that follows.
     pub(crate) kind: Kind,
     /// The receiver's number of the session or handshake; zero in greetings.
     pub(crate) to: u32,
-    /// The counter of data, else the sender's number of the handshake.
+    /// The counter of a data datagram; otherwise the sender's number of the handshake.
     pub(crate) count: u64,
 }
 
-/// Whether a datagram is, or pretends to be, of this layer.
+/// True if a datagram has the mark of this layer; it may still be malformed.
 #[must_use]
 pub fn is_sealed(datagram: &[u8]) -> bool {
     datagram.starts_with(&MAGIC)
@@ -91,14 +92,14 @@ impl Frame {
     }
 }
 
-/// Adds a tag over everything so far.
+/// Appends a tag over all bytes of the greeting.
 pub(crate) fn sign(key: &[u8; 32], greeting: &mut Vec<u8>) {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
     let tag = hmac::sign(&key, greeting);
     greeting.extend_from_slice(&tag.as_ref()[..TAG]);
 }
 
-/// What was signed, if the tag at its end is genuine. Compared in constant time.
+/// The signed bytes, if the tag at the end is genuine. Compared in constant time.
 pub(crate) fn verified<'a>(key: &[u8; 32], greeting: &'a [u8]) -> Option<&'a [u8]> {
     let (signed, tag) = greeting.split_last_chunk::<TAG>()?;
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);

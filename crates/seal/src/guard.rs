@@ -1,4 +1,4 @@
-//! Between a node and its network.
+//! The guard between a node and its network.
 
 mod door;
 mod greet;
@@ -20,7 +20,7 @@ use pagemesh_wire::PublicKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Seals, opens, refuses.
+/// Seals, opens and refuses datagrams.
 pub struct Guard {
     me: Identity,
     ring: Ring,
@@ -38,16 +38,16 @@ pub struct Guard {
     turned_away: Option<(SocketAddr, Refused)>,
 }
 
-/// How long things last.
+/// Lifetimes of sessions and greetings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// A session is replaced after this long ...
+    /// Age at which a session is replaced.
     pub rekey_after: Duration,
-    /// ... or after so many datagrams.
+    /// Number of datagrams after which a session is replaced.
     pub rekey_datagrams: u64,
-    /// An unanswered greeting is repeated, when there is something to say.
+    /// Time after which an unanswered greeting is repeated, if there are datagrams to send.
     pub repeat: Duration,
-    /// An unanswered greeting is replaced by a new one.
+    /// Time after which an unanswered greeting is replaced by a new one.
     pub renew: Duration,
 }
 
@@ -55,7 +55,7 @@ impl Default for Pace {
     fn default() -> Self {
         Self {
             rekey_after: Duration::from_secs(600),
-            // A page a datagram: below 2^37 blocks of the cipher under one key.
+            // With a page per datagram: below 2^37 blocks of the cipher under one key.
             rekey_datagrams: 1 << 28,
             repeat: Duration::from_millis(10),
             renew: Duration::from_secs(1),
@@ -63,79 +63,79 @@ impl Default for Pace {
     }
 }
 
-/// Whom a datagram is for.
+/// The receiver of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
     /// A member, whose key the coordinator told.
     Member(PublicKey),
-    /// Whoever is at the address: a stranger, or met as one.
+    /// The host at the address, which is not a member, or was met before it became one.
     Anybody,
 }
 
-/// Bytes for the network.
+/// A datagram for the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
-    /// Where to.
+    /// The receiver's address.
     pub to: SocketAddr,
-    /// What.
+    /// The datagram's bytes.
     pub bytes: Vec<u8>,
 }
 
-/// Letters to send.
+/// The letters to be sent.
 pub type Outbox = Vec<Letter>;
 
-/// How much was in a datagram, and whose it is.
+/// The length and sender of an opened datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
     /// The sender's key.
     pub key: PublicKey,
-    /// Bytes it sealed.
+    /// Number of bytes that it sealed.
     pub length: usize,
 }
 
-/// Why a datagram was not let in.
+/// Why a datagram was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refused {
-    /// Not sealed at all.
+    /// The datagram is not sealed.
     #[error("not sealed: its sender has no key, give it one (--key or a join token)")]
     Unsealed,
-    /// No frame of this layer, or too short.
+    /// It has no frame of this layer, or is too short.
     #[error("malformed")]
     Malformed,
-    /// Of no session known here.
+    /// It belongs to no session known here.
     #[error("of an unknown session")]
     Unknown,
-    /// Opened before, or far too late.
+    /// It was opened before, or is far too late.
     #[error("replayed")]
     Replayed,
-    /// Changed on its way, or made by somebody without the key.
+    /// It was changed on its way, or made by a host without the key.
     #[error("forged or damaged")]
     Forged,
-    /// Made with a key that is not accepted here (any more).
+    /// It was made with a key that is not accepted here (any more).
     #[error("made with a wrong or outdated key")]
     WrongKey,
-    /// A token whose time is over.
+    /// It was made with an expired token.
     #[error("made with a token that has expired")]
     Expired,
-    /// A member's greeting by somebody who is none.
+    /// A host that is not a member sent a member's greeting.
     #[error("not a member")]
     Stranger,
-    /// The coordinator has banned its sender.
+    /// The coordinator has banned the sender.
     #[error("banned from the cluster")]
     Banned,
-    /// Too many handshakes at once.
+    /// Too many handshakes arrive at once.
     #[error("too many greetings at once")]
     Flooded,
 }
 
-/// Where the number in front of a datagram leads.
+/// The handshake or session that a frame's number refers to.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Peer(PublicKey),
     Door(SocketAddr),
 }
 
-/// An address, and who was met there.
+/// An address, and the host that was met there.
 #[derive(Debug, Default)]
 struct Door {
     begun: Option<Begun>,
@@ -144,7 +144,7 @@ struct Door {
 }
 
 impl Guard {
-    /// A guard who has met nobody.
+    /// A guard without sessions.
     #[must_use]
     pub fn new(
         me: Identity,
@@ -171,20 +171,21 @@ impl Guard {
         }
     }
 
-    /// This host's key, as others know it.
+    /// This host's public key.
     #[must_use]
     pub const fn public(&self) -> PublicKey {
         self.me.public()
     }
 
-    /// Who this host is.
+    /// This host's key pair.
     #[must_use]
     pub const fn identity(&self) -> &Identity {
         &self.me
     }
 
-    /// The key file was changed. What rests on a key that is not in it any more ends: handshakes
-    /// at the door, and the sessions they led to. Members agree on new sessions by their own keys.
+    /// Replaces the ring after the key file has changed. Everything based on a key that is no
+    /// longer in it ends: handshakes at the door, and the sessions they led to. Members agree on
+    /// new sessions by their own keys.
     pub fn set_ring(&mut self, ring: Ring) {
         let before = std::mem::replace(&mut self.ring, ring);
         let ring = &self.ring;
@@ -211,16 +212,16 @@ impl Guard {
         }
     }
 
-    /// Where this host's introduction was last said to be refused, and why. The answer is not
-    /// authenticated: it may be told to people, and decides nothing.
+    /// The address where this host's introduction was last refused, and why. The answer is not
+    /// authenticated: use it only for messages to people.
     #[must_use]
     pub const fn turned_away(&self) -> Option<(SocketAddr, Refused)> {
         self.turned_away
     }
 
-    /// The coordinator tells who the members are, and who never shall be again.
-    /// Who is banned gets no new session. Of old ones the node itself takes no
-    /// notice, but to say that the other is out.
+    /// Sets the members and the banned hosts, as the coordinator told. A banned host gets no new
+    /// session. The node ignores datagrams of its old sessions, except to answer that the host is
+    /// banned.
     pub fn set_members(
         &mut self,
         members: impl Iterator<Item = PublicKey>,
@@ -229,8 +230,8 @@ impl Guard {
         self.members.set(members, banned);
     }
 
-    /// Seals a datagram, given in parts; the memory it is in may be swapped for other.
-    /// Without a session it waits for one, and a greeting goes out first.
+    /// Seals a datagram, given in parts; the buffer that holds it may be swapped for another.
+    /// Without a session the datagram waits, and a greeting is sent first.
     pub fn seal(
         &mut self,
         now: Now,
@@ -257,9 +258,10 @@ impl Guard {
             return Some(&mut self.sealed);
         }
         if matches!(whom, Whom::Anybody) {
-            // Met at the door, long ago. It may not know that it was ever admitted:
-            // then it answers no member's greeting. Who has no key but a token does
-            // not open its door either, but knocks when it hears of the old session.
+            // The host was met at the door, long ago, and may not know that it was admitted: then
+            // it does not answer a member's greeting. A host that has only a token does not accept
+            // an introduction either, but introduces itself when it hears that the old session is
+            // unknown.
             let worn = peer.number();
             self.doors.entry(address).or_default().met = None;
             self.knock(now, address, parts, outbox);
@@ -273,11 +275,11 @@ impl Guard {
         None
     }
 
-    /// Opens a datagram; what was in it is written to `into`, which must be as
-    /// long. `None` if it was this layer's own business.
+    /// Opens a datagram and writes its contents to `into`, which must be as long as the datagram.
+    /// `None` if the datagram belongs to this layer.
     ///
     /// # Errors
-    /// If it is not let in, with the reason.
+    /// If it is refused, with the reason.
     pub fn open(
         &mut self,
         now: Now,
@@ -287,7 +289,8 @@ impl Guard {
         outbox: &mut Outbox,
     ) -> Result<Option<Opened>, Refused> {
         if !crate::is_sealed(datagram) {
-            // Lest a daemon without a key knocks for ever and nobody says why.
+            // Send a hint; otherwise a daemon without a key would try for ever without an
+            // explanation.
             self.hint(now, source, 0, outbox);
             return Err(Refused::Unsealed);
         }
@@ -349,8 +352,7 @@ impl Guard {
         Ok(Opened { key, length })
     }
 
-    /// Tells a sender that its session is unknown here: this daemon may have
-    /// been replaced.
+    /// Tells a sender that its session is unknown here: this daemon may have been replaced.
     fn hint(&mut self, now: Now, source: SocketAddr, number: u32, outbox: &mut Outbox) {
         if self.hints.take(now.since) {
             let frame = Frame {
@@ -365,8 +367,8 @@ impl Guard {
         }
     }
 
-    /// Somebody says that a session is unknown there. Whoever it is: a new one
-    /// does no harm, and the old one goes on until then.
+    /// Handles the hint that a session is unknown at the other host. The hint need not be genuine:
+    /// a new session does no harm, and the old one stays in use until then.
     fn unknown(&mut self, now: Now, source: SocketAddr, frame: &Frame, outbox: &mut Outbox) {
         let Ok(number) = u32::try_from(frame.count) else {
             return;
@@ -378,12 +380,12 @@ impl Guard {
         if self.members.contains(&key) && self.handshakes.take(now.since) {
             self.greet(now, source, key, outbox);
         } else if let Some(door) = self.doors.get_mut(&source) {
-            // Not a member: knocks again when there is something to say.
+            // Not a member: introduces itself again when there are datagrams to send.
             door.met = None;
         }
     }
 
-    /// A number that leads here, unlike any other now in use.
+    /// A number for a session or handshake, different from all others in use.
     fn number(&self) -> u32 {
         loop {
             let mut bytes = [0; 4];

@@ -1,4 +1,4 @@
-//! Handshakes that are not finished.
+//! Unfinished handshakes.
 
 use crate::Now;
 use crate::guard::{Letter, Outbox, Pace};
@@ -9,24 +9,24 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-/// One that this host began.
+/// A handshake that this host began.
 #[derive(Debug)]
 pub(crate) struct Begun {
     pub(crate) state: Box<Handshake>,
-    /// This host's number of it.
+    /// This host's number of the handshake.
     pub(crate) ours: u32,
-    /// The greeting, to be repeated.
+    /// The greeting, kept for repetition.
     pub(crate) greeting: Vec<u8>,
-    /// When it was repeated last.
+    /// When it was sent last.
     pub(crate) sent: Duration,
-    /// When it was made.
+    /// When the handshake began.
     pub(crate) began: Duration,
-    /// The grant it shows; none in a greeting between members.
+    /// The grant it shows; `None` in a greeting between members.
     pub(crate) grant: Option<Grant>,
 }
 
 impl Begun {
-    /// Whether it may still be answered; if so, it is repeated when it is time.
+    /// True if the greeting may still be answered; repeats it when that is due.
     pub(crate) fn goes_on(
         &mut self,
         now: Now,
@@ -46,15 +46,15 @@ impl Begun {
     }
 }
 
-/// One at the door that this host answered, and whose proof is awaited.
+/// A handshake at the door that this host answered, and whose proof is awaited.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) state: Box<Handshake>,
-    /// The stranger's number of it.
+    /// The other host's number of the handshake.
     pub(crate) theirs: u32,
     pub(crate) source: SocketAddr,
     pub(crate) began: Duration,
-    /// The grant the stranger has shown.
+    /// The grant that the other host has shown.
     pub(crate) grant: Grant,
 }
 
@@ -62,7 +62,8 @@ pub(crate) struct Answered {
 #[derive(Debug, Default)]
 pub(crate) struct Waiting(VecDeque<Vec<u8>>);
 
-/// So many wait; of more, the oldest are lost, as datagrams may be.
+/// Maximum number of waiting datagrams; if there are more, the oldest are dropped, as datagrams may
+/// be.
 const KEPT: usize = 32;
 
 impl Waiting {
@@ -77,7 +78,7 @@ impl Waiting {
         self.0.is_empty()
     }
 
-    /// All leave, sealed, now that there is a session.
+    /// Seals and sends all waiting datagrams, now that there is a session.
     pub(crate) fn leave(&mut self, session: &mut Session, to: SocketAddr, outbox: &mut Outbox) {
         for datagram in self.0.drain(..) {
             let mut bytes = Vec::new();

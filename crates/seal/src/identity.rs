@@ -1,11 +1,11 @@
-//! Who a daemon is.
+//! The identity of a daemon.
 
 use crate::dice::Dice;
 use core::fmt;
 use pagemesh_wire::PublicKey;
 use snow::resolvers::{CryptoResolver as _, DefaultResolver};
 
-/// A daemon's own key pair, drawn when it starts.
+/// A daemon's own key pair, generated when it starts.
 #[derive(Clone)]
 pub struct Identity {
     private: [u8; 32],
@@ -13,14 +13,14 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A new one.
+    /// Generates a new key pair.
     pub fn new(dice: &dyn Dice) -> Self {
         let mut private = [0; 32];
         dice.fill(&mut private);
         Self::from_private(private)
     }
 
-    /// The one of a daemon that this one replaces.
+    /// Restores the key pair of the daemon that this one replaces.
     ///
     /// # Panics
     /// Never: the curve is built in.
@@ -37,20 +37,20 @@ impl Identity {
         }
     }
 
-    /// What others know it by.
+    /// The public key, by which others know the daemon.
     #[must_use]
     pub const fn public(&self) -> PublicKey {
         self.public
     }
 
-    /// For whoever keeps it while a daemon is replaced; for nobody else.
+    /// The private key, only for the keeper that holds it while a daemon is replaced.
     #[must_use]
     pub const fn private(&self) -> &[u8; 32] {
         &self.private
     }
 }
 
-/// The private half is never printed by mistake.
+/// Does not print the private key.
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Identity").field(&self.public).finish()

@@ -1,9 +1,9 @@
-//! Who may speak to a node, and in secret.
+//! Authentication and encryption between hosts.
 //!
-//! Between a node and its network stands a [`Guard`]. What goes out is sealed
-//! for its receiver, what comes in is opened or refused; nothing else reaches
-//! the node. Like the node it is pure: time, dice and sockets are its caller's,
-//! so that the simulator runs the very same code.
+//! A [`Guard`] stands between a node and its network: it seals outgoing datagrams for their
+//! receivers, opens incoming ones or refuses them, and passes nothing else to the node. Like the
+//! node it is pure: the caller supplies time, randomness and sockets, so that the simulator runs
+//! the very same code.
 //!
 //! Two handshakes of the Noise framework lead to a session between two hosts:
 //!
@@ -43,11 +43,11 @@ pub use token::{Grant, Token};
 
 use core::time::Duration;
 
-/// When something happens.
+/// The present time, on two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
-    /// On a clock that never goes back.
+    /// On a monotonic clock.
     pub since: Duration,
-    /// Seconds of the calendar's clock, for tokens that expire.
+    /// Seconds since the epoch, for tokens that expire.
     pub unix: u64,
 }

@@ -1,13 +1,13 @@
-//! Whose greetings are answered.
+//! The hosts whose greetings are answered.
 
 use pagemesh_wire::PublicKey;
 use ring::digest::{SHA256, digest};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A key's name in a greeting.
+/// The short name of a key in a greeting.
 pub(crate) type Short = [u8; 8];
 
-/// The members of the cluster, as the coordinator told.
+/// The keys of the cluster's members, as the coordinator told.
 #[derive(Debug, Default)]
 pub(crate) struct Members {
     keys: BTreeMap<Short, PublicKey>,
@@ -15,7 +15,7 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// From now on, these and nobody else; and never these.
+    /// Sets the members and the banned keys.
     pub(crate) fn set(
         &mut self,
         members: impl Iterator<Item = PublicKey>,
@@ -26,23 +26,23 @@ impl Members {
         self.keys = keys.map(|key| (short(&key), key)).collect();
     }
 
-    /// The member of this short name.
+    /// The key of the member with this short name.
     pub(crate) fn named(&self, name: &Short) -> Option<PublicKey> {
         self.keys.get(name).copied()
     }
 
-    /// Whether this is a member's key.
+    /// True if this is a member's key.
     pub(crate) fn contains(&self, key: &PublicKey) -> bool {
         self.named(&short(key)) == Some(*key)
     }
 
-    /// Whether the host was told never to come back.
+    /// True if the host is banned.
     pub(crate) fn is_banned(&self, key: &PublicKey) -> bool {
         self.banned.contains(key)
     }
 }
 
-/// A key's name in a greeting.
+/// The short name of a key in a greeting.
 pub(crate) fn short(key: &PublicKey) -> Short {
     *first(digest(&SHA256, &key.0).as_ref())
 }
@@ -51,7 +51,8 @@ fn first(hash: &[u8]) -> &Short {
     hash.first_chunk().expect("a hash is longer")
 }
 
-/// Signs greetings to a member: only who knows its key can make it compute.
+/// The key that signs greetings to a member: only hosts that know the member's key can make it
+/// compute a handshake.
 pub(crate) fn greeting_key(of: &PublicKey) -> [u8; 32] {
     let hash = digest(&SHA256, &[b"pagemesh greeting\0", &of.0[..]].concat());
     hash.as_ref().try_into().expect("SHA-256 has 32 bytes")

@@ -1,4 +1,4 @@
-//! The two handshakes, in the words of the Noise framework.
+//! The two handshakes, in terms of the Noise framework.
 
 use crate::dice::Dice;
 use crate::identity::Identity;
@@ -9,24 +9,24 @@ use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, Error, HandshakeState};
 use std::sync::Arc;
 
-/// At the door: both learn each other's key; the pre-shared key admits.
+/// At the door: both hosts learn each other's key; the pre-shared key admits.
 const DOOR: &str = "Noise_XXpsk3_25519_ChaChaPoly_BLAKE2s";
 
-/// Between members: both know each other's key.
+/// Between members: both hosts know each other's key.
 const MEMBERS: &str = "Noise_KK_25519_ChaChaPoly_BLAKE2s";
 
-/// Where the pre-shared key is mixed in.
+/// Position where the pre-shared key is mixed in.
 const PSK: u8 = 3;
 
 /// A handshake under way.
 pub(crate) type Handshake = HandshakeState;
 
-/// Who speaks first.
+/// The side of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// This host.
+    /// Sends the first message.
     Initiator,
-    /// The other.
+    /// Answers it.
     Responder,
 }
 
@@ -72,7 +72,7 @@ fn build(builder: Builder<'_>, side: Side) -> Result<Handshake, Error> {
     }
 }
 
-/// The library's algorithms with the caller's dice.
+/// The library's algorithms with the caller's source of randomness.
 struct Resolver(Arc<dyn Dice>);
 
 impl CryptoResolver for Resolver {

@@ -8,25 +8,26 @@ use crate::token::Grant;
 use core::net::SocketAddr;
 use core::time::Duration;
 
-/// Another host, known by its key.
+/// Another host, identified by its key.
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
-    /// Seals what goes out.
+    /// Seals outgoing datagrams.
     current: Option<Session>,
-    /// Opens what was sealed before the other changed to the current one.
+    /// Opens datagrams sealed before the other host changed to the current session.
     previous: Option<Session>,
-    /// Answered by this host, not yet used by the other: it may have been lost.
+    /// A session that this host has answered and the other has not yet used: the answer may be
+    /// lost.
     next: Option<Session>,
-    /// A greeting of this host on its way.
+    /// A greeting of this host that is not answered yet.
     pub(crate) begun: Option<Begun>,
-    /// The latest greeting of the other and the answer to it.
+    /// The latest greeting of the other host and the answer to it.
     pub(crate) answered: Option<Reply>,
-    /// The greatest time in a greeting of the other; older ones are replayed.
+    /// The greatest time in a greeting of the other host; greetings with earlier times are replays.
     pub(crate) greeted: u64,
     pub(crate) waiting: Waiting,
 }
 
-/// A greeting that was answered.
+/// A greeting that was answered, with the answer.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) greeting: Vec<u8>,
@@ -34,19 +35,20 @@ pub(crate) struct Reply {
 }
 
 impl Peer {
-    /// A session both have agreed on; what it displaces is forgotten by number.
+    /// Makes a session on which both hosts agree the current one; returns the number of the session
+    /// it displaces.
     pub(crate) fn establish(&mut self, session: Session) -> Option<u32> {
         let displaced = std::mem::replace(&mut self.previous, self.current.take());
         self.current = Some(session);
         displaced.map(|session| session.ours)
     }
 
-    /// A session this host agreed to, and the other perhaps does not know yet.
+    /// Notes a session that this host has agreed to and the other may not know yet.
     pub(crate) fn propose(&mut self, session: Session) -> Option<u32> {
         self.next.replace(session).map(|session| session.ours)
     }
 
-    /// The session to seal by, unless it has been used for too long.
+    /// The session that seals, unless it has been used for too long.
     pub(crate) fn sealer(&mut self, now: Duration, pace: &Pace) -> Option<&mut Session> {
         self.current
             .as_mut()
@@ -65,7 +67,7 @@ impl Peer {
             .collect()
     }
 
-    /// The grant that the session of this number rests on.
+    /// The grant on which the session with this number is based.
     pub(crate) fn grant(&self, ours: u32) -> Option<&Grant> {
         let mut sessions = [&self.current, &self.previous, &self.next]
             .into_iter()
@@ -76,26 +78,26 @@ impl Peer {
             .as_ref()
     }
 
-    /// Whether it is time for a new session.
+    /// True if a new session is due.
     pub(crate) fn wants_new(&self, now: Duration, pace: &Pace) -> bool {
         self.current
             .as_ref()
             .is_none_or(|session| is_worn(session, now, pace, 1))
     }
 
-    /// The number under which the other seals, if there is a session.
+    /// The number under which the other host seals, if there is a session.
     pub(crate) fn number(&self) -> Option<u32> {
         self.current.as_ref().map(|session| session.ours)
     }
 
-    /// Whether datagrams go out under the other's number.
+    /// True if datagrams are sealed under the other host's number `theirs`.
     pub(crate) fn seals_for(&self, theirs: u32) -> bool {
         self.current
             .as_ref()
             .is_some_and(|session| session.theirs == theirs)
     }
 
-    /// What waited for a session leaves if there is one: the other may have begun it.
+    /// Sends the waiting datagrams if there is a session; the other host may have begun it.
     pub(crate) fn let_go(
         &mut self,
         (now, pace): (Duration, &Pace),
@@ -111,8 +113,8 @@ impl Peer {
         }
     }
 
-    /// Opens a datagram. The first one of a proposed session confirms it; the
-    /// number of what that displaces comes back too.
+    /// Opens a datagram. The first one of a proposed session confirms that session; the number of
+    /// the session that this displaces is returned, too.
     pub(crate) fn open(
         &mut self,
         frame: &Frame,
@@ -136,7 +138,7 @@ impl Peer {
     }
 }
 
-/// Old, or much used, `times` times what is allowed before a new one is made.
+/// True if the session's age or use exceeds `times` times the limit for a new one.
 fn is_worn(session: &Session, now: Duration, pace: &Pace, times: u32) -> bool {
     now.saturating_sub(session.began) >= pace.rekey_after * times
         || session.sealed() >= pace.rekey_datagrams * u64::from(times)

@@ -1,19 +1,19 @@
-//! How many handshakes a host may be made to compute.
+//! Limits the rate of handshakes that others can make a host compute.
 
 use core::time::Duration;
 
-/// A bucket of leave to do something dear.
+/// A token bucket for expensive work.
 #[derive(Clone, Debug)]
 pub(crate) struct Rate {
     left: u32,
     filled: Duration,
 }
 
-/// A handshake costs about a tenth of a millisecond: at most one hundredth of a
-/// processor goes there for long.
+/// Time per token. A handshake takes about a tenth of a millisecond: in the long run at most one
+/// hundredth of a processor is spent on handshakes.
 const EVERY: Duration = Duration::from_millis(10);
 
-/// A cluster that starts, or comes back, all at once.
+/// Size of the bucket: enough for a cluster whose hosts all start, or come back, at once.
 const BURST: u32 = 256;
 
 impl Rate {
@@ -24,7 +24,7 @@ impl Rate {
         }
     }
 
-    /// Takes leave once, if there is some.
+    /// Takes one token from the bucket; false if it is empty.
     pub(crate) fn take(&mut self, now: Duration) -> bool {
         let since = now.saturating_sub(self.filled);
         let more = since.as_nanos() / EVERY.as_nanos();

@@ -1,4 +1,4 @@
-//! What all who may join a cluster know.
+//! The cluster's key, which every host that may join knows.
 
 use crate::dice::Dice;
 use crate::text::{self, BadText};
@@ -6,22 +6,22 @@ use core::fmt;
 use ring::digest::{SHA256, digest};
 use ring::hmac;
 
-/// A cluster's key. Whoever knows it may join.
+/// A cluster's key. Every host that knows it may join.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
 
-/// What may be said aloud of a secret: enough to tell it from another.
+/// The public identifier of a secret, which tells it from others and reveals nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecretId(pub(crate) [u8; 8]);
 
-/// The secrets a daemon accepts, newest first; it introduces itself by the first.
+/// The secrets that a daemon accepts, newest first; it introduces itself with the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ring(Vec<Secret>);
 
 const PREFIX: &str = "pagemesh-key-1-";
 
 impl Secret {
-    /// A new one.
+    /// Generates a new secret.
     pub fn new(dice: &dyn Dice) -> Self {
         let mut bytes = [0; 32];
         dice.fill(&mut bytes);
@@ -37,14 +37,14 @@ impl Secret {
         &self.0
     }
 
-    /// Its public name.
+    /// Its public identifier.
     #[must_use]
     pub fn id(&self) -> SecretId {
         let hash = self.derive("name", b"");
         SecretId(*hash.first_chunk().expect("a hash is longer"))
     }
 
-    /// A secret for one use, from which this one cannot be found.
+    /// Derives a secret for one purpose, from which this one cannot be computed.
     pub(crate) fn derive(&self, purpose: &str, context: &[u8]) -> [u8; 32] {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
         let mut signer = hmac::Context::with_key(&key);
@@ -56,16 +56,16 @@ impl Secret {
         tag.as_ref().try_into().expect("SHA-256 has 32 bytes")
     }
 
-    /// For a key file.
+    /// The line for a key file.
     #[must_use]
     pub fn to_text(&self) -> String {
         format!("{PREFIX}{}", text::encode(&checked(&self.0)))
     }
 
-    /// From a line of a key file.
+    /// Parses a line of a key file.
     ///
     /// # Errors
-    /// If it is none, or was damaged.
+    /// If the line is not a key, or was damaged.
     pub fn from_text(line: &str) -> Result<Self, BadText> {
         let rest = line.trim().strip_prefix(PREFIX).ok_or(BadText::Foreign)?;
         let bytes = text::decode(rest)?;
@@ -77,18 +77,18 @@ impl Secret {
     }
 }
 
-/// With four bytes that tell whether it was copied completely.
+/// The secret with a checksum of four bytes, which shows whether it was copied completely.
 fn checked(secret: &[u8; 32]) -> Vec<u8> {
     let hash = digest(&SHA256, secret);
     [&secret[..], &hash.as_ref()[..4]].concat()
 }
 
 impl Ring {
-    /// From the text of a key file: one key a line, the newest first; empty
-    /// lines and lines that begin with `#` say nothing.
+    /// Parses the text of a key file: one key per line, the newest first; empty lines and lines
+    /// that begin with `#` are ignored.
     ///
     /// # Errors
-    /// If a line is no key, with its number; or if there is none.
+    /// If a line is not a key, with its number; or if there is no key.
     pub fn from_text(text: &str) -> Result<Self, (usize, BadText)> {
         let lines = text.lines().enumerate();
         let keys = lines.filter(|(_, line)| {
@@ -104,7 +104,7 @@ impl Ring {
         Ok(Self(ring))
     }
 
-    /// For a key file.
+    /// The text for a key file.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = String::from(
@@ -117,20 +117,20 @@ impl Ring {
         text
     }
 
-    /// With a newer secret; of the older, so many are still accepted.
+    /// A ring with a newer secret in front; of the older ones, `keep` are still accepted.
     #[must_use]
     pub fn rotated(&self, newest: Secret, keep: usize) -> Self {
         let older = self.0.iter().take(keep).cloned();
         Self(core::iter::once(newest).chain(older).collect())
     }
 
-    /// The one to introduce oneself by.
+    /// The secret with which this host introduces itself.
     #[must_use]
     pub fn newest(&self) -> Option<&Secret> {
         self.0.first()
     }
 
-    /// The secret of this name.
+    /// The secret with this identifier.
     #[must_use]
     pub fn get(&self, id: SecretId) -> Option<&Secret> {
         self.0.iter().find(|secret| secret.id() == id)
@@ -142,7 +142,7 @@ impl Ring {
     }
 }
 
-/// Secrets are never printed by mistake.
+/// Does not print the secret.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Secret({})", self.id())

@@ -1,4 +1,4 @@
-//! What two hosts share after a handshake.
+//! The keys that two hosts share after a handshake.
 
 use crate::frame::{FRAME, Frame, Kind, TAG};
 use crate::guard::Refused;
@@ -8,16 +8,16 @@ use crate::window::Window;
 use core::time::Duration;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
-/// A key for each direction.
+/// A key for each direction, with counter and replay window.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// This host's number of it, in front of what comes in.
+    /// This host's number of the session, in front of incoming datagrams.
     pub(crate) ours: u32,
-    /// The other's number of it, in front of what goes out.
+    /// The other host's number of the session, in front of outgoing datagrams.
     pub(crate) theirs: u32,
-    /// When it was made.
+    /// When the session was made.
     pub(crate) began: Duration,
-    /// The grant whose secret its keys were made with; none between members.
+    /// The grant whose secret its keys were made with; `None` between members.
     pub(crate) grant: Option<Grant>,
     out: LessSafeKey,
     back: LessSafeKey,
@@ -27,7 +27,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// What a finished handshake has agreed on.
+    /// The session of a finished handshake.
     pub(crate) fn new(
         handshake: &mut Handshake,
         side: Side,
@@ -52,18 +52,18 @@ impl Session {
         }
     }
 
-    /// The session of a handshake at the door, which rests on this grant.
+    /// Marks a session from a handshake at the door with the grant it is based on.
     pub(crate) const fn resting_on(mut self, grant: Grant) -> Self {
         self.grant = Some(grant);
         self
     }
 
-    /// Datagrams sealed so far.
+    /// Number of datagrams sealed so far.
     pub(crate) const fn sealed(&self) -> u64 {
         self.next
     }
 
-    /// Writes a sealed datagram into `out`, over what was there.
+    /// Writes a sealed datagram into `out`, replacing its contents.
     pub(crate) fn seal(&mut self, parts: &[&[u8]], out: &mut Vec<u8>) {
         let frame = Frame {
             kind: Kind::Data,
@@ -83,7 +83,7 @@ impl Session {
         out.extend_from_slice(tag.as_ref());
     }
 
-    /// Opens a datagram of this session; says how many bytes it wrote to `into`.
+    /// Opens a datagram of this session; returns the number of bytes written to `into`.
     pub(crate) fn open(
         &mut self,
         frame: &Frame,
@@ -106,13 +106,13 @@ impl Session {
     }
 }
 
-/// A key of the one cipher.
+/// A key for AES-256-GCM.
 pub(crate) fn key(bytes: &[u8; 32]) -> LessSafeKey {
     let key = UnboundKey::new(&AES_256_GCM, bytes).expect("the key has the cipher's length");
     LessSafeKey::new(key)
 }
 
-/// The nonce of a counter, which is never used twice under one key.
+/// The nonce of a counter; a counter is never used twice under one key.
 pub(crate) fn nonce(counter: u64) -> Nonce {
     let mut bytes = [0; 12];
     bytes[4..].copy_from_slice(&counter.to_le_bytes());

@@ -1,9 +1,8 @@
-//! Sealed conversations between members over TCP.
+//! Sealed streams between members over TCP.
 //!
-//! Caller: the short name of its key, the first message of `KK`. The other: the
-//! second message. Then records both ways: two bytes of length, that many bytes
-//! sealed. Whoever cuts the connection cuts it; nobody can change, repeat or
-//! read what it carries.
+//! The caller sends the short name of its key and the first message of `KK`; the other end sends
+//! the second message. Then both send records: two bytes of length, and that many sealed bytes. An
+//! attacker on the path can cut the connection, but cannot change, repeat or read what it carries.
 
 use crate::dice::Dice;
 use crate::frame::TAG;
@@ -18,13 +17,13 @@ use std::sync::Arc;
 
 const PROLOGUE: &[u8] = b"pagemesh stream 1";
 
-/// Bytes of either message: an ephemeral key and a tag.
+/// Length of either handshake message in bytes: an ephemeral key and a tag.
 const MESSAGE: usize = 48;
 
-/// Most bytes in one record.
+/// Maximum length of a record in bytes.
 const RECORD: usize = 1 << 14;
 
-/// What two members say to each other from now on.
+/// The keys of an established stream.
 #[derive(Debug)]
 pub struct Talk {
     /// The member at the other end.
@@ -35,14 +34,14 @@ pub struct Talk {
     pub back: Half,
 }
 
-/// One direction.
+/// The key and counter of one direction.
 #[derive(Debug)]
 pub struct Half {
     key: LessSafeKey,
     count: u64,
 }
 
-/// Calls a member.
+/// Connects to a member as the caller.
 ///
 /// # Errors
 /// As the stream; `PermissionDenied` if the other end is not that member.
@@ -63,10 +62,10 @@ pub fn call(
     Ok(talk(state, initiator, *other))
 }
 
-/// Answers a member's call. Who the members are is asked only when somebody has greeted.
+/// Answers a member's call. The members are asked for only when a greeting has arrived.
 ///
 /// # Errors
-/// As the stream; `PermissionDenied` if the caller is no member.
+/// As the stream; `PermissionDenied` if the caller is not a member.
 pub fn answer(
     me: &Identity,
     members: impl FnOnce() -> io::Result<Vec<PublicKey>>,
@@ -127,7 +126,7 @@ pub struct SealedWriter<W> {
 }
 
 impl<W: Write> SealedWriter<W> {
-    /// Seals what goes to `inner`.
+    /// Seals the data written to `inner`.
     pub const fn new(inner: W, half: Half) -> Self {
         Self {
             inner,
@@ -136,7 +135,7 @@ impl<W: Write> SealedWriter<W> {
         }
     }
 
-    /// Where the records go.
+    /// The underlying stream.
     pub const fn inner(&self) -> &W {
         &self.inner
     }
@@ -172,13 +171,13 @@ pub struct SealedReader<R> {
     inner: R,
     half: Half,
     record: Vec<u8>,
-    /// Bytes of the record that were handed out; it has so many.
+    /// Bytes of the present record that were returned, and its length.
     given: usize,
     length: usize,
 }
 
 impl<R: Read> SealedReader<R> {
-    /// Opens what comes from `inner`.
+    /// Opens the data read from `inner`.
     pub const fn new(inner: R, half: Half) -> Self {
         Self {
             inner,

@@ -1,23 +1,22 @@
-//! Keys and tokens as text people can copy: base 32 without letters that look
-//! like digits.
+//! Keys and tokens as text that people can copy: base 32 without letters that look like digits.
 
-/// Why a text is no key or token.
+/// Why a text is not a key or token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadText {
-    /// Something else.
+    /// The text is something else.
     #[error("this is no PageMesh key or token")]
     Foreign,
-    /// A part is missing or changed.
+    /// A part of the text is missing or changed.
     #[error("damaged: copy it again, all of it")]
     Damaged,
-    /// Nothing there.
+    /// There is no text.
     #[error("there is no key; make one with `pagemesh key new`")]
     Empty,
 }
 
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
-/// Five bits a digit.
+/// Encodes bytes, five bits per digit.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(5) * 8);
     let (mut held, mut bits) = (0_u32, 0);
@@ -35,7 +34,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// What [`encode`] encoded.
+/// Decodes the output of [`encode`].
 pub(crate) fn decode(text: &str) -> Result<Vec<u8>, BadText> {
     let mut bytes = Vec::with_capacity(text.len() * 5 / 8);
     let (mut held, mut bits) = (0_u32, 0);
@@ -49,7 +48,7 @@ pub(crate) fn decode(text: &str) -> Result<Vec<u8>, BadText> {
             held &= (1 << bits) - 1;
         }
     }
-    // What is left over was not there before.
+    // The remaining bits must be padding, which is zero and shorter than a digit.
     if bits >= 5 || held != 0 {
         return Err(BadText::Damaged);
     }

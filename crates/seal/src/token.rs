@@ -1,31 +1,31 @@
-//! Leave to join, for a while, without the cluster's key.
+//! Permission to join for a limited time, without the cluster's key.
 
 use crate::dice::Dice;
 use crate::secret::{Secret, SecretId};
 use crate::text::{self, BadText};
 use core::fmt;
 
-/// Under which terms somebody may join. Said aloud at the door: it names what
-/// the pre-shared key is made from.
+/// The terms under which a host may join. It is sent in the clear at the door, and says what the
+/// pre-shared key is derived from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {
-    /// Of which secret.
+    /// The secret that the token was made from.
     pub secret: SecretId,
-    /// So that every token is another.
+    /// A random number that makes every token different.
     pub number: [u8; 16],
-    /// In seconds of the calendar's clock; zero: never.
+    /// When it expires, in seconds since the epoch; zero for never.
     pub expires: u64,
 }
 
-/// Leave to join: a grant with what proves it. From it nobody finds the
-/// cluster's key, so its bearer cannot let others in.
+/// Permission to join: a grant with its proof. The cluster's key cannot be computed from it, so its
+/// bearer cannot admit other hosts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     pub(crate) grant: Grant,
     pub(crate) proof: [u8; 32],
 }
 
-/// Bytes of a grant.
+/// Length of an encoded grant in bytes.
 pub(crate) const GRANT_SIZE: usize = 32;
 
 const PREFIX: &str = "pagemesh-join-1-";
@@ -50,20 +50,20 @@ impl Grant {
         }
     }
 
-    /// Whether its time is over.
+    /// True if it has expired.
     #[must_use]
     pub const fn has_expired(&self, unix: u64) -> bool {
         self.expires != 0 && self.expires <= unix
     }
 
-    /// What proves it.
+    /// The proof of the grant: the pre-shared key derived from the secret.
     pub(crate) fn proof(&self, secret: &Secret) -> [u8; 32] {
         secret.derive("grant", &self.encode())
     }
 }
 
 impl Token {
-    /// Leave to join until `expires`, or for ever if that is zero.
+    /// A token that is valid until `expires`, or for ever if that is zero.
     pub fn new(secret: &Secret, expires: u64, dice: &dyn Dice) -> Self {
         let mut number = [0; 16];
         dice.fill(&mut number);
@@ -76,23 +76,23 @@ impl Token {
         Self { grant, proof }
     }
 
-    /// Its terms.
+    /// The token's terms.
     #[must_use]
     pub const fn grant(&self) -> &Grant {
         &self.grant
     }
 
-    /// For the command line or a file.
+    /// The token as text, for the command line or a file.
     #[must_use]
     pub fn to_text(&self) -> String {
         let bytes = [&self.grant.encode()[..], &self.proof].concat();
         format!("{PREFIX}{}", text::encode(&bytes))
     }
 
-    /// What [`Token::to_text`] wrote.
+    /// Parses the output of [`Token::to_text`].
     ///
     /// # Errors
-    /// If it is no token, or was damaged.
+    /// If the text is not a token, or was damaged.
     pub fn from_text(text: &str) -> Result<Self, BadText> {
         let rest = text.trim().strip_prefix(PREFIX).ok_or(BadText::Foreign)?;
         let bytes = text::decode(rest)?;
@@ -104,7 +104,7 @@ impl Token {
     }
 }
 
-/// Its proof is never printed by mistake.
+/// Does not print the proof.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Token").field(&self.grant).finish()

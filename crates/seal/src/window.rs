@@ -1,6 +1,6 @@
-//! Which datagrams of a session have been opened before.
+//! The replay window: which datagrams of a session have been opened before.
 
-/// A window over the counters of a session, as long as reordering may reach.
+/// A window over the counters of a session; its span bounds the reordering that is tolerated.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     /// One more than the highest counter seen.
@@ -11,7 +11,7 @@ pub(crate) struct Window {
 
 const WORDS: usize = 32;
 
-/// Datagrams that come later than so many others are refused.
+/// A datagram is refused if this many later ones have arrived before it.
 pub(crate) const SPAN: u64 = (WORDS * 64) as u64;
 
 impl Default for Window {
@@ -24,7 +24,7 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Whether the counter might be new.
+    /// True if the counter was not seen before and is inside the window.
     pub(crate) fn is_new(&self, counter: u64) -> bool {
         if counter >= self.end {
             return true;
@@ -32,7 +32,7 @@ impl Window {
         self.end - counter <= SPAN && self.seen[word(counter)] & bit(counter) == 0
     }
 
-    /// Remembers a counter, whose datagram has proved genuine.
+    /// Notes the counter of an authenticated datagram.
     pub(crate) fn note(&mut self, counter: u64) {
         if counter >= self.end {
             let skipped = counter - self.end;

@@ -1,6 +1,6 @@
-//! Closing descriptors: those of this library, of which the program knows nothing,
-//! stay open when a program that becomes a daemon closes all there may be. To the
-//! program they do not exist.
+//! Closing of descriptors: this library's own descriptors, which the program does not know of, stay
+//! open when a program that becomes a daemon closes all possible numbers. For the program they do
+//! not exist.
 
 use crate::{Result, raw};
 use libc::{c_int, c_long, c_uint};
@@ -58,8 +58,8 @@ pub fn shut_range(first: c_uint, last: c_uint, flags: c_int) -> Result<c_long> {
     Ok(0)
 }
 
-/// A program that wants a number that is ours has to take another, as if the kernel were just
-/// giving it to somebody.
+/// Duplicates a descriptor. A program that requests a number of this library's gets an error, as if
+/// the kernel were just allocating the number in another thread.
 fn duplicate(old: c_int, new: c_int, flags: c_int) -> Result<c_long> {
     if kept::is_kept(new) {
         return Err(libc::EBUSY);

@@ -1,12 +1,12 @@
-//! What cannot work across hosts: a thread that sleeps at an address of a segment
-//! is not woken by one on another host. Said once, where it can be seen.
+//! A warning, printed once, about what cannot work across hosts: a thread that sleeps at an address
+//! of a segment is not woken by a thread on another host.
 
 use crate::node::warn;
 use libc::{c_int, c_uint, c_void};
 use pagemesh::mapped_within;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A futex is used here.
+/// Looks at the use of a futex.
 pub fn look(address: usize, operation: c_int) {
     if operation & libc::FUTEX_PRIVATE_FLAG == 0 {
         check(address, "a futex");
@@ -25,7 +25,7 @@ fn check(address: usize, what: &str) {
     }
 }
 
-/// A function of the C library that this library stands in front of.
+/// A function of the C library that this library replaces.
 pub struct Next {
     name: &'static [u8],
     found: AtomicUsize,
@@ -73,7 +73,8 @@ pub unsafe extern "C" fn pthread_mutex_init(
     if next == 0 {
         return libc::ENOSYS;
     }
-    // SAFETY: the C library's function of this name and type, with what it was given.
+    // SAFETY: the C library's function of this name and type, with the arguments it was called
+    // with.
     unsafe { std::mem::transmute::<usize, Init>(next)(mutex, attributes) }
 }
 
@@ -92,6 +93,7 @@ pub unsafe extern "C" fn sem_init(semaphore: *mut c_void, shared: c_int, value: 
     if next == 0 {
         return -1;
     }
-    // SAFETY: the C library's function of this name and type, with what it was given.
+    // SAFETY: the C library's function of this name and type, with the arguments it was called
+    // with.
     unsafe { std::mem::transmute::<usize, Init>(next)(semaphore, shared, value) }
 }

@@ -1,27 +1,27 @@
-//! Memory for this library alone. The program may be inside its own allocator
-//! when a signal handler makes a System V call, and a child of vfork or of a
-//! process with threads may find any lock taken; so this one has none.
+//! The allocator of this library. The program may be inside its own allocator when a signal handler
+//! makes a System V call, and a child of vfork or of a multi-threaded process may find any lock
+//! taken; therefore this allocator has no locks.
 //!
-//! Sizes are powers of two, each with a list of free pieces; what no list has is
-//! cut off the end of one stretch of addresses. What is large is mapped by itself.
+//! Sizes are powers of two, each with a list of free pieces; if the list is empty, a piece is cut
+//! from one range of addresses. Large blocks are mapped individually.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Addresses taken; memory comes as they are used.
+/// Bytes of the address range; memory is used as pieces are touched.
 const STRETCH: usize = 1 << 28;
-/// The smallest piece: room for the number of the next one.
+/// Bytes of the smallest piece: room for the index of the next free one.
 const SMALLEST: usize = 16;
-/// Pieces from 16 bytes to 1 MiB.
+/// Number of piece sizes: from 16 bytes to 1 MiB.
 const CLASSES: usize = 17;
 
-/// See the module.
+/// A lock-free allocator; see the module.
 pub struct Heap {
     base: AtomicUsize,
     used: AtomicUsize,
-    /// The first free piece of each size: its place in units of [`SMALLEST`] above
-    /// the base, plus one; and how often the list has changed, in the upper half.
+    /// The first free piece of each size, in the lower half: its offset in units of [`SMALLEST`]
+    /// above the base, plus one. The upper half counts the changes of the list.
     free: [AtomicU64; CLASSES],
 }
 
@@ -62,9 +62,9 @@ impl Heap {
         let mut seen = list.load(Ordering::Acquire);
         while let Some(place) = (seen as u32).checked_sub(1) {
             let address = base + place as usize * SMALLEST;
-            // Another thread may have taken it meanwhile: then this is no number
-            // of a piece, and the exchange fails.
-            // SAFETY: pieces are never given back to the system.
+            // Another thread may have taken it meanwhile: then the value is not the index of a
+            // piece, and the exchange fails.
+            // SAFETY: pieces are never returned to the system.
             let next = unsafe { &*(address as *const AtomicU64) }.load(Ordering::Relaxed);
             let changed = (seen >> 32).wrapping_add(1) << 32;
             let then = changed | u64::from(next as u32);
@@ -78,14 +78,14 @@ impl Heap {
         if at > STRETCH - 2 * size {
             return null_mut();
         }
-        // A piece is as aligned as it is large.
+        // A piece is aligned to its size.
         (base + at.next_multiple_of(size)) as *mut u8
     }
 
     fn give(&self, piece: *mut u8, class: usize) {
         let place = (piece as usize - self.base()) / SMALLEST + 1;
         let list = &self.free[class];
-        // SAFETY: the piece is this allocator's again, large enough and aligned.
+        // SAFETY: the piece belongs to this allocator again, large enough and aligned.
         let next = unsafe { &*(piece.cast::<AtomicU64>()) };
         let mut seen = list.load(Ordering::Acquire);
         loop {
@@ -100,16 +100,16 @@ impl Heap {
     }
 }
 
-/// The list of pieces for such a layout; none if it is large.
+/// The size class for a layout; `None` if it is too large.
 fn class(layout: Layout) -> Option<usize> {
     let size = layout.size().max(layout.align()).max(SMALLEST);
     let class = size.next_power_of_two().trailing_zeros() - SMALLEST.trailing_zeros();
     (class < CLASSES as u32).then_some(class as usize)
 }
 
-// SAFETY: pieces are at least as large and as aligned as asked for, as the base is
-// aligned to a page and larger alignments get pieces cut at multiples of their size
-// from it or a mapping; nobody else has a piece until it is given back.
+// SAFETY: pieces are at least as large and as aligned as requested, because the base is aligned to
+// a page and larger alignments get pieces cut at multiples of their size from it or a mapping; a
+// piece has one user until it is freed.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match class(layout) {
@@ -126,7 +126,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
-/// Memory of its own; 0 if there is none.
+/// Maps memory; 0 if there is none.
 fn map(length: usize) -> usize {
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -175,7 +175,7 @@ mod tests {
         let work = || {
             let layout = Layout::from_size_align(64, 8).unwrap();
             for round in 0..20_000_usize {
-                // SAFETY: as an allocator is used; the piece is ours alone.
+                // SAFETY: used as an allocator is used; the piece belongs to this thread alone.
                 unsafe {
                     let one = SHARED.alloc(layout).cast::<usize>();
                     let two = SHARED.alloc(layout).cast::<usize>();

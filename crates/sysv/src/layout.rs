@@ -1,5 +1,4 @@
-//! What the C library's structures look like that the libc crate does not have,
-//! and how ours become theirs.
+//! C structures that the libc crate lacks, and conversions to the C library's structures.
 
 use libc::{c_int, c_ulong, c_ushort};
 use pagemesh_wire::sysv::{
@@ -61,7 +60,7 @@ pub struct MsgInfo {
     msgseg: c_ushort,
 }
 
-/// A limit as C likes it.
+/// A limit as a C int, at most its maximum.
 fn int(limit: u64) -> c_int {
     c_int::try_from(limit).unwrap_or(c_int::MAX)
 }
@@ -89,11 +88,11 @@ pub fn shm_info(usage: &Usage) -> ShmInfo {
     }
 }
 
-/// What `IPC_INFO` tells, and `SEM_INFO` with what is used.
+/// The reply to `IPC_INFO`, and to `SEM_INFO` with the usage.
 pub fn sem_info(usage: &Usage, used: bool) -> SemInfo {
     const SEMUSZ: c_int = 20;
     let limits = &usage.limits;
-    // These are what the kernel says, whatever holds.
+    // The kernel reports these numbers, whatever the real limits are.
     let (most, per_call) = (32000 * 32000, 500);
     SemInfo {
         semmap: most,
@@ -113,7 +112,7 @@ pub fn sem_info(usage: &Usage, used: bool) -> SemInfo {
     }
 }
 
-/// What `IPC_INFO` tells, and `MSG_INFO` with what is used.
+/// The reply to `IPC_INFO`, and to `MSG_INFO` with the usage.
 pub fn msg_info(usage: &Usage, used: bool) -> MsgInfo {
     let limits = &usage.limits;
     let (pool, map, total) = if used {
@@ -134,7 +133,7 @@ pub fn msg_info(usage: &Usage, used: bool) -> MsgInfo {
 }
 
 fn perm(perm: &Perm, sequence: u16) -> libc::ipc_perm {
-    // SAFETY: nothing but integers.
+    // SAFETY: the structure consists of integers.
     let mut c: libc::ipc_perm = unsafe { zeroed() };
     c.__key = perm.key;
     c.uid = perm.uid;
@@ -147,7 +146,7 @@ fn perm(perm: &Perm, sequence: u16) -> libc::ipc_perm {
 }
 
 pub fn shm(stat: &ShmStat) -> libc::shmid_ds {
-    // SAFETY: nothing but integers.
+    // SAFETY: the structure consists of integers.
     let mut c: libc::shmid_ds = unsafe { zeroed() };
     c.shm_perm = perm(&stat.perm, stat.id.sequence());
     c.shm_segsz = stat.size as usize;
@@ -161,7 +160,7 @@ pub fn shm(stat: &ShmStat) -> libc::shmid_ds {
 }
 
 pub fn sem(stat: &SemStat) -> libc::semid_ds {
-    // SAFETY: nothing but integers.
+    // SAFETY: the structure consists of integers.
     let mut c: libc::semid_ds = unsafe { zeroed() };
     c.sem_perm = perm(&stat.perm, stat.id.sequence());
     c.sem_otime = stat.otime as _;
@@ -171,7 +170,7 @@ pub fn sem(stat: &SemStat) -> libc::semid_ds {
 }
 
 pub fn msg(stat: &MsgStat) -> libc::msqid_ds {
-    // SAFETY: nothing but integers.
+    // SAFETY: the structure consists of integers.
     let mut c: libc::msqid_ds = unsafe { zeroed() };
     c.msg_perm = perm(&stat.perm, stat.id.sequence());
     c.msg_stime = stat.stime as _;

@@ -1,8 +1,8 @@
-//! `munmap` and its kin over attached segments: what the program unmaps, or maps something else
-//! over, is attached no more, as in the kernel.
+//! `munmap` and similar calls over attached segments: as in the kernel, memory that the program
+//! unmaps, or maps something else over, is no longer attached.
 //!
-//! Only calls that the dynamic linker resolves come here. What a program unmaps by a bare system
-//! call is noticed later, at the latest when it forks ([`shm::reconcile`]).
+//! Only calls that the dynamic linker resolves are replaced. Memory that a program unmaps by a bare
+//! system call is noticed later, at the latest when it forks ([`shm::reconcile`]).
 
 use crate::{Result, raw, shm, system_call};
 use libc::{c_int, c_long, c_void, off_t, size_t};
@@ -49,8 +49,8 @@ pub extern "C" fn mmap64(
     mmap(address, length, rights, flags, fd, offset)
 }
 
-/// See mremap(2). The last argument comes only with some flags; in registers, like this, it may be
-/// missing.
+/// See mremap(2). The last argument is passed only with some flags; since arguments are in
+/// registers, it may be absent.
 #[unsafe(no_mangle)]
 pub extern "C" fn mremap(
     old: *mut c_void,
@@ -103,7 +103,7 @@ pub fn map(arguments: [usize; 6]) -> c_long {
     replace(&pages(address, length), work)
 }
 
-/// A segment is not moved, nor made longer: it would not be served where it comes to be.
+/// Refuses to move or extend a segment, because the daemon would not serve it at the new place.
 pub fn remap(arguments: [usize; 5]) -> c_long {
     let [old, old_length, new_length, flags, new] = arguments;
     let work = || {
@@ -128,7 +128,8 @@ pub fn remap(arguments: [usize; 5]) -> c_long {
     raw::told(work())
 }
 
-/// Other pages of a segment in place of these would not be served.
+/// Refuses to map other pages of a segment in place of these, because the daemon would not serve
+/// them.
 pub fn remap_pages(arguments: [usize; 5]) -> c_long {
     let [start, length, rights, page, flags] = arguments;
     if mapped_within(&pages(start, length)).is_some() {
@@ -138,8 +139,8 @@ pub fn remap_pages(arguments: [usize; 5]) -> c_long {
     raw::told(raw::pass(libc::SYS_remap_file_pages, arguments))
 }
 
-/// The kernel takes away what is there, or puts something else there, at once; only then is it
-/// counted that it is attached no more.
+/// Lets the kernel unmap or replace the memory first, and only then counts the segment as no longer
+/// attached there.
 fn replace(range: &Range<usize>, work: impl FnOnce() -> Result<c_long>) -> c_long {
     if range.is_empty() || mapped_within(range).is_none() {
         return raw::told(work());
@@ -151,7 +152,7 @@ fn replace(range: &Range<usize>, work: impl FnOnce() -> Result<c_long>) -> c_lon
     })
 }
 
-/// The pages that have any of these bytes.
+/// The range of pages that contain any of these bytes.
 fn pages(start: usize, length: usize) -> Range<usize> {
     const MASK: usize = pagemesh::PAGE_SIZE - 1;
     start & !MASK..start.saturating_add(length).saturating_add(MASK) & !MASK

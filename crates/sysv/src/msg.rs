@@ -36,7 +36,7 @@ pub extern "C" fn msgctl(id: c_int, command: c_int, buffer: *mut libc::msqid_ds)
     system_call(|| control(id, command, buffer as usize)) as c_int
 }
 
-/// Where the text is, behind the type.
+/// Offset of the text, behind the type.
 const TEXT: usize = size_of::<c_long>();
 
 pub fn get(key: c_int, flags: c_int) -> Result<c_long> {

@@ -1,4 +1,4 @@
-//! The daemon of this host, which is asked.
+//! Requests to the daemon of this host.
 
 use crate::{Result, shm};
 use pagemesh::{Attached, Error, Guarded, Mesh, Refusal, Segment, watch_forks};
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 static MESH: Guarded<Option<Mesh>> = Guarded::new(None);
 
-/// Asks, and waits as the call does: until a time, or a signal.
+/// Sends a request, and waits as the call does: until a deadline, or a signal.
 pub fn ask(op: Op, until: Option<Instant>) -> Result<Outcome> {
     let waits = match &op {
         Op::SemOp { .. } => true,
@@ -30,10 +30,10 @@ pub fn ask(op: Op, until: Option<Instant>) -> Result<Outcome> {
     }
 }
 
-/// The object in a place of the tables, for `SHM_STAT` and its kin; `any` for `SHM_STAT_ANY` and
-/// its. As for the kernel, the number of an object names its place, too.
+/// The object at an index of the tables, for `SHM_STAT` and the like; `any` for `SHM_STAT_ANY` and
+/// the like. As in the kernel, an object's number is accepted instead of its index, too.
 pub fn ask_place(family: Family, place: libc::c_int, any: bool) -> Result<Outcome> {
-    /// No object has a lower number.
+    /// The lowest number of an object.
     const FIRST: libc::c_int = 1 << 15;
     let stat = |place| {
         let pick = if any {
@@ -49,7 +49,7 @@ pub fn ask_place(family: Family, place: libc::c_int, any: bool) -> Result<Outcom
     }
 }
 
-/// Asks for something that is simply done; returns its number.
+/// Sends a request whose result is a number.
 pub fn ask_number(op: Op) -> Result<libc::c_int> {
     match ask(op, None)? {
         Outcome::Number(number) => Ok(number),
@@ -57,7 +57,7 @@ pub fn ask_number(op: Op) -> Result<libc::c_int> {
     }
 }
 
-/// What there is of a family.
+/// The usage of a family of objects.
 pub fn ask_usage(op: Op) -> Result<Usage> {
     match ask(op, None)? {
         Outcome::Usage(usage) => Ok(usage),
@@ -65,7 +65,7 @@ pub fn ask_usage(op: Op) -> Result<Usage> {
     }
 }
 
-/// How many nodes the cluster has that live; one at least.
+/// The number of live nodes in the cluster; at least one.
 pub fn members() -> u64 {
     let known = mesh().ok().and_then(|mesh| mesh.members().ok());
     let alive = |member: &&Member| member.health == Health::Alive;
@@ -86,17 +86,17 @@ pub fn attach(op: &Op, write: bool) -> Result<Segment> {
     }
 }
 
-/// The answer does not fit the question.
+/// The reply does not fit the request.
 pub fn strange(_: &Outcome) -> libc::c_int {
     complain("the daemon answers something else; is it of another version?");
     libc::EINVAL
 }
 
-/// What went wrong on the way.
+/// Why a request could not be made.
 enum Trouble {
-    /// There is no way.
+    /// There is no daemon.
     NoNode,
-    /// A call did.
+    /// A call to the daemon failed.
     Call(Error),
 }
 
@@ -108,7 +108,7 @@ fn again<T>(waits: bool, mut work: impl FnMut() -> std::result::Result<T, Troubl
             Err(Trouble::Call(error)) => error,
         };
         return Err(match error {
-            // Only a call that waits is interrupted; the others are made again.
+            // Only a call that waits is interrupted; others are repeated.
             Error::Interrupted if waits => libc::EINTR,
             Error::Interrupted => continue,
             Error::TimedOut => libc::EAGAIN,
@@ -147,12 +147,12 @@ fn mesh() -> std::result::Result<Mesh, Trouble> {
 }
 
 thread_local! {
-    /// While this thread forks.
+    /// Set while this thread forks.
     static FORKING: Cell<Option<Quiet>> = const { Cell::new(None) };
 }
 
-/// No handler runs inside of a fork. Must come after the handlers of the library
-/// below, so that this one is first before a fork and last after it.
+/// Blocks signal handlers during a fork. Must be registered after the handlers of the `pagemesh`
+/// library, so that this one runs first before a fork and last after it.
 fn watch() {
     static ONCE: Once = Once::new();
     extern "C" fn before() {
@@ -164,13 +164,13 @@ fn watch() {
     }
     ONCE.call_once(|| {
         watch_forks();
-        // SAFETY: the handlers only block signals; this library is never unloaded,
-        // being loaded before the program.
+        // SAFETY: the handlers only block signals; this library is never unloaded, because it is
+        // loaded before the program.
         unsafe { libc::pthread_atfork(Some(before), Some(after), Some(after)) };
     });
 }
 
-/// Says what is wrong, once: the program only learns a number.
+/// Prints a problem, once, because the program only gets an error number.
 pub fn complain(why: impl Display) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
@@ -178,11 +178,11 @@ pub fn complain(why: impl Display) {
     }
 }
 
-/// A line on the error output.
+/// Prints a line to standard error.
 pub fn warn(what: std::fmt::Arguments<'_>) {
     // SAFETY: it has no arguments.
     let process = unsafe { libc::getpid() };
     let line = format!("pagemesh: process {process}: {what}\n");
-    // Whoever closed it does not want to know.
+    // If standard error is closed, the message is dropped.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -1,8 +1,8 @@
-//! `/proc/sysvipc`: who reads what System V objects there are (`ipcs(1)`) finds those of the
+//! `/proc/sysvipc`: programs that read the list of System V objects (`ipcs(1)`) find those of the
 //! cluster.
 //!
-//! Only files that the program opens itself come here; not those that another library opens
-//! from within.
+//! Only files that the program opens itself are replaced, not those that another library opens
+//! internally.
 
 use crate::futex::Next;
 use crate::node::{ask_place, ask_usage};
@@ -12,7 +12,8 @@ use pagemesh_wire::sysv::{Family, Op, Outcome, Perm};
 use std::ffi::CString;
 use std::fmt::Write as _;
 
-/// See open(2). The mode comes only with some flags; in registers, like this, it may be missing.
+/// See open(2). The mode is passed only with some flags; since arguments are in registers, it may
+/// be absent.
 ///
 /// # Safety
 /// As there.
@@ -25,7 +26,8 @@ pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -
     }
     match NEXT.get() {
         0 => raw::told(Err(libc::ENOSYS)) as c_int,
-        // SAFETY: the C library's function of this name and type, with what it was given.
+        // SAFETY: the C library's function of this name and type, with the arguments it was called
+        // with.
         next => unsafe { std::mem::transmute::<usize, Open>(next)(path, flags, mode) },
     }
 }
@@ -119,10 +121,10 @@ unsafe fn open_stream(next: &Next, path: *const c_char, mode: *const c_char) -> 
     }
 }
 
-/// Which table has this path; most paths name none, and may be no path at all.
+/// The table that a path names. Most paths name none, and the argument need not be a valid path.
 pub fn named(path: usize) -> Option<Family> {
     const DIRECTORY: &[u8; 14] = b"/proc/sysvipc/";
-    // A longer path than that names nothing here, and a shorter one may end where memory ends.
+    // A longer path names no table, and a shorter one may end where mapped memory ends.
     let bytes = user::read_bytes(path, DIRECTORY.len() + 4).ok()?;
     match bytes.strip_prefix(DIRECTORY)? {
         b"shm\0" => Some(Family::Shm),
@@ -132,7 +134,7 @@ pub fn named(path: usize) -> Option<Family> {
     }
 }
 
-/// A descriptor to read the table from, or -1 and errno.
+/// A descriptor from which the table can be read, or -1 and errno.
 pub fn table(family: Family) -> c_int {
     system_call(|| {
         let text = text(family)?;
@@ -142,7 +144,7 @@ pub fn table(family: Family) -> c_int {
         if fd < 0 {
             return Err(libc::EMFILE);
         }
-        // SAFETY: so many bytes, into a file that was made just now.
+        // SAFETY: writes this many bytes to a file that was made just now.
         let written = unsafe { libc::pwrite(fd, text.as_ptr().cast::<c_void>(), text.len(), 0) };
         if usize::try_from(written) != Ok(text.len()) {
             raw::ask(libc::SYS_close, [fd as usize, 0, 0])?;
@@ -152,7 +154,7 @@ pub fn table(family: Family) -> c_int {
     }) as c_int
 }
 
-/// What the kernel's file would say.
+/// The text that the kernel's file would contain.
 fn text(family: Family) -> Result<String> {
     let mut text = match family {
         Family::Shm => {
@@ -172,7 +174,7 @@ fn text(family: Family) -> Result<String> {
     for place in 0..=highest {
         match ask_place(family, place, true) {
             Ok(outcome) => line(&mut text, &outcome),
-            // There is none in this place.
+            // There is no object at this index.
             Err(libc::EINVAL) => {}
             Err(error) => return Err(error),
         }

@@ -1,11 +1,11 @@
-//! Calls made through `syscall(2)`: those of System V are caught like the named
-//! functions, all others go to the kernel as they are.
+//! Calls made through `syscall(2)`: System V calls are handled like the named functions, all others
+//! go to the kernel unchanged.
 
 use crate::{Result, descriptors, futex, memory, msg, proc, sem, shm, system_call};
 use libc::{c_int, c_long};
 
-/// See syscall(2). Arguments of a function with any number of them come where
-/// those of a function with so many come.
+/// See syscall(2). The arguments of a variadic function are passed where those of a function with a
+/// fixed number are.
 #[unsafe(no_mangle)]
 pub extern "C" fn syscall(
     number: c_long,
@@ -51,20 +51,20 @@ pub extern "C" fn syscall(
 
 /// Passes a call of the program on to the kernel.
 pub fn pass(number: c_long, arguments: [usize; 6]) -> Result<c_long> {
-    // SAFETY: what the program asks of the kernel is the program's business.
+    // SAFETY: the program made this call itself and is responsible for its effects.
     outcome(unsafe { kernel(number, arguments) })
 }
 
-/// Asks the kernel something about descriptors.
+/// Makes a system call about descriptors.
 pub fn ask(number: c_long, [a, b, c]: [usize; 3]) -> Result<c_long> {
-    // SAFETY: no memory is named; what the program does with its descriptors is its business.
+    // SAFETY: no memory is passed; the program is responsible for its descriptors.
     outcome(unsafe { kernel(number, [a, b, c, 0, 0, 0]) })
 }
 
-/// As the C library tells it: -1 and errno, or the value.
+/// The result as the C library returns it: -1 and errno, or the value.
 pub fn told(outcome: Result<c_long>) -> c_long {
     outcome.unwrap_or_else(|error| {
-        // SAFETY: errno is always there, and this thread's own.
+        // SAFETY: every thread has its own errno.
         unsafe { *libc::__errno_location() = error };
         -1
     })
@@ -80,12 +80,12 @@ fn outcome(result: isize) -> Result<c_long> {
 /// A system call.
 ///
 /// # Safety
-/// As that of the call.
+/// As for the call.
 #[cfg(target_arch = "x86_64")]
 unsafe fn kernel(number: c_long, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let result;
-    // SAFETY: the convention of this architecture; the caller answers for the rest.
+    // SAFETY: the convention of this architecture; the caller guarantees the rest.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -101,12 +101,12 @@ unsafe fn kernel(number: c_long, arguments: [usize; 6]) -> isize {
 /// A system call.
 ///
 /// # Safety
-/// As that of the call.
+/// As for the call.
 #[cfg(target_arch = "aarch64")]
 unsafe fn kernel(number: c_long, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let result;
-    // SAFETY: the convention of this architecture; the caller answers for the rest.
+    // SAFETY: the convention of this architecture; the caller guarantees the rest.
     unsafe {
         core::arch::asm!(
             "svc 0",

@@ -32,8 +32,8 @@ pub extern "C" fn semtimedop(
     system_call(|| operate(id, ops as usize, count, timeout as usize)) as c_int
 }
 
-/// See semctl(2). Its fourth argument, where there is one, is as wide as a pointer
-/// and comes where a fourth argument comes.
+/// See semctl(2). Its optional fourth argument is as wide as a pointer and is passed where a fourth
+/// argument is passed.
 #[unsafe(no_mangle)]
 pub extern "C" fn semctl(id: c_int, number: c_int, command: c_int, argument: usize) -> c_int {
     system_call(|| control(id, number, command, argument)) as c_int
@@ -44,7 +44,7 @@ pub fn get(key: c_int, count: c_int, flags: c_int) -> Result<c_long> {
 }
 
 pub fn operate(id: c_int, ops: usize, count: usize, timeout: usize) -> Result<c_long> {
-    // In the order in which the kernel finds fault.
+    // Checks are in the kernel's order.
     let limit: Option<libc::timespec> = match timeout {
         0 => None,
         address => Some(user::read(address)?),

@@ -8,15 +8,15 @@ use pagemesh_wire::sysv::{Change, Family, Id, Op, Outcome, Pick};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Segments of this process by their addresses: where their first byte is, or was
-/// before `SHM_REMAP` put another one there.
+/// Segments of this process by address: where their first byte is, or was before `SHM_REMAP` put
+/// another segment there.
 static ATTACHED: Guarded<BTreeMap<usize, Vec<Attached>>> = Guarded::new(BTreeMap::new());
 
 struct Attached {
     id: Id,
     exec: bool,
-    /// One, unless another segment has been put over a part of it; in order. Each counts
-    /// as an attachment, as in the kernel.
+    /// One piece, unless another segment has been mapped over a part of it; in order. Each piece
+    /// counts as an attachment, as in the kernel.
     pieces: Vec<Piece>,
 }
 
@@ -26,8 +26,8 @@ struct Piece {
 }
 
 impl Attached {
-    /// Ends it, and waits until its home counts it no more, as whoever is told that
-    /// it has ended may look.
+    /// Ends the attachment, and waits until its home no longer counts it, because a process that
+    /// learns of the end may check the count.
     fn end(self) {
         let id = self.id;
         drop(self);
@@ -47,7 +47,7 @@ impl Attached {
         self.pieces.iter().any(touches)
     }
 
-    /// What is left of it beside `room`; `base` is the address of its first byte.
+    /// Keeps only the parts outside of `room`; `base` is the address of the first byte.
     fn cut(&mut self, base: usize, room: &Range<usize>) -> Result<()> {
         for piece in std::mem::take(&mut self.pieces) {
             let there = span(&piece.mapping);
@@ -64,7 +64,8 @@ impl Attached {
             if !before.is_empty() && !behind.is_empty() {
                 let (id, exec) = (self.id, self.exec);
                 let again = attach(&Op::ShmAttach { id, write, exec }, write);
-                // Who may not attach it any more keeps what it has, and counts once.
+                // A process that is no longer permitted to attach keeps what it has, and counts
+                // once.
                 let again = again.unwrap_or_else(|_| segments[0].clone());
                 segments.push(again);
             }
@@ -87,15 +88,15 @@ impl Attached {
     }
 }
 
-/// Waits until the home of a segment counts its attachments as they are now.
+/// Waits until the home of a segment has counted the present attachments.
 fn settle(id: Id) {
-    // A node answers a call only when the home knows what came before it; what
-    // the call itself brings, even that there is no such segment, does not matter.
+    // The node answers a call only when the home knows what came before it; the result of this call
+    // does not matter, not even the error that there is no such segment.
     let (family, pick) = (Family::Shm, Pick::Id(id));
     let _ = ask(Op::Stat { family, pick }, None);
 }
 
-/// The pages of a mapping.
+/// The address range of a mapping.
 fn span(mapping: &Mapping) -> Range<usize> {
     let start = mapping.as_ptr() as usize;
     start..start + mapping.len().next_multiple_of(PAGE_SIZE)
@@ -148,10 +149,10 @@ pub fn get(key: c_int, size: usize, flags: c_int) -> Result<c_long> {
     })
 }
 
-/// Whether the segment would not find room if each member had as much memory as this host; never
-/// where the kernel lets programs ask for any amount (`vm.overcommit_memory` is 1).
+/// True if the segment would not fit even if each member had as much memory as this host; always
+/// false if the kernel lets programs request any amount (`vm.overcommit_memory` is 1).
 fn exceeds_memory(size: u64) -> bool {
-    // SAFETY: nothing but integers, which the call fills.
+    // SAFETY: the structure consists of integers, which the call fills.
     let mut host: libc::sysinfo = unsafe { std::mem::zeroed() };
     // SAFETY: as above.
     if unsafe { libc::sysinfo(&raw mut host) } != 0 {
@@ -218,7 +219,7 @@ fn map(
         Ok(mapping) => mapping,
         Err(Error::AddressTaken(_)) => return Err(libc::EINVAL),
         Err(Error::Map(error)) => {
-            // What the kernel never maps, such as the first pages, is refused so.
+            // `EPERM`: an address that the kernel never maps, such as the first pages.
             let errno = error.raw_os_error().unwrap_or(libc::ENOMEM);
             return Err(if errno == libc::EPERM {
                 libc::EPERM
@@ -235,7 +236,7 @@ fn map(
         let rights = libc::PROT_READ | libc::PROT_EXEC;
         let rights = rights | if write { libc::PROT_WRITE } else { 0 };
         let length = span(&mapping).len();
-        // SAFETY: changes rights of the fresh mapping alone, which is ours.
+        // SAFETY: changes rights of the fresh mapping alone, which belongs to this call.
         if unsafe { libc::mprotect(mapping.as_ptr().cast(), length, rights) } != 0 {
             return Err(libc::EACCES);
         }
@@ -243,14 +244,14 @@ fn map(
     Ok(mapping)
 }
 
-/// What is mapped there goes, `SHM_REMAP` wants it so.
+/// Unmaps the range, as `SHM_REMAP` requires.
 fn make_room(room: Range<usize>) -> Result<()> {
     take_out(&room)?;
     // The program asked for it.
     raw::pass(libc::SYS_munmap, [room.start, room.len(), 0, 0, 0, 0]).map(drop)
 }
 
-/// What is there is no segment any more: the program has unmapped it, or put something else there.
+/// Forgets attachments in a range that the program has unmapped, or mapped something else over.
 pub fn forget(room: &Range<usize>) {
     if let Err(errno) = take_out(room) {
         node::warn(format_args!(
@@ -260,8 +261,8 @@ pub fn forget(room: &Range<usize>) {
     }
 }
 
-/// Attachments there go: whole ones, and parts of them. What is left of a part is mapped anew, so
-/// that its daemon knows where it is.
+/// Ends attachments in a range, whole ones and parts of them. The rest of a partly removed one is
+/// mapped anew, so that the daemon knows where it is.
 fn take_out(room: &Range<usize>) -> Result<()> {
     let mut touched = Vec::new();
     let mut attached = ATTACHED.lock();
@@ -283,7 +284,8 @@ fn take_out(room: &Range<usize>) -> Result<()> {
     done
 }
 
-/// Notices what the program has unmapped by bare system calls, or has mapped something else over.
+/// Notices memory that the program has unmapped, or mapped something else over, by bare system
+/// calls.
 pub fn reconcile() {
     let attached = ATTACHED.lock();
     let mut lost = Vec::new();
@@ -301,7 +303,8 @@ pub fn reconcile() {
     }
 }
 
-/// Of several that began there, the one whose remains come first, as the kernel does.
+/// Detaches the segment at an address. If several began there, the one whose remaining part comes
+/// first, as the kernel does.
 pub fn detach(address: usize) -> Result<c_long> {
     reconcile();
     let mut attached = ATTACHED.lock();
@@ -361,7 +364,7 @@ pub fn control(id: c_int, command: c_int, buffer: usize) -> Result<c_long> {
     }
 }
 
-/// What `IPC_SET` takes from a structure of permissions.
+/// The fields that `IPC_SET` takes from a structure of permissions.
 pub fn change(perm: &libc::ipc_perm, qbytes: u64) -> Change {
     Change {
         uid: perm.uid,
@@ -371,7 +374,7 @@ pub fn change(perm: &libc::ipc_perm, qbytes: u64) -> Change {
     }
 }
 
-/// Says which layout the structures have; there is only one here.
+/// Flag for the layout of the structures; there is only one layout here.
 pub const IPC_64: c_int = 0x100;
 const SHM_NORESERVE: c_int = 0o10000;
 const SHM_STAT: c_int = 13;

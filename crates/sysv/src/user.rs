@@ -1,11 +1,11 @@
-//! The program's memory, which may not be there: read and written as system
-//! calls do it.
+//! Access to the program's memory, which may be unmapped: it is read and written as system calls do
+//! it.
 
 use crate::Result;
 use libc::{c_void, iovec};
 use std::mem::{MaybeUninit, size_of};
 
-/// Bytes at an address of the program.
+/// Reads bytes at an address of the program.
 pub fn read_bytes(from: usize, count: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; count];
     copy(bytes.as_mut_ptr() as usize, from, count, false)?;
@@ -17,7 +17,7 @@ pub fn write_bytes(to: usize, bytes: &[u8]) -> Result<()> {
     copy(bytes.as_ptr() as usize, to, bytes.len(), true)
 }
 
-/// A structure of the C library's at an address of the program.
+/// Reads a structure of the C library at an address of the program.
 pub fn read<T: Plain>(from: usize) -> Result<T> {
     let mut value = MaybeUninit::<T>::uninit();
     copy(value.as_mut_ptr() as usize, from, size_of::<T>(), false)?;
@@ -25,15 +25,15 @@ pub fn read<T: Plain>(from: usize) -> Result<T> {
     Ok(unsafe { value.assume_init() })
 }
 
-/// Writes a structure of the C library's to an address of the program.
+/// Writes a structure of the C library to an address of the program.
 pub fn write<T: Plain>(to: usize, value: &T) -> Result<()> {
     copy(std::ptr::from_ref(value) as usize, to, size_of::<T>(), true)
 }
 
-/// Integers and structures of nothing but integers.
+/// Integers, and structures of integers only.
 ///
 /// # Safety
-/// Any bytes are a value of it.
+/// Any bytes are a valid value of the type.
 pub unsafe trait Plain: Copy {}
 
 macro_rules! plain {
@@ -48,15 +48,15 @@ plain!(libc::shmid_ds, libc::semid_ds, libc::msqid_ds);
 plain!(crate::layout::ShmInfo, crate::layout::ShmLimits);
 plain!(crate::layout::SemInfo, crate::layout::MsgInfo);
 
-/// Copies between memory of ours and an address of the program.
+/// Copies between this library's memory and an address of the program.
 fn copy(ours: usize, theirs: usize, count: usize, out: bool) -> Result<()> {
     if count == 0 {
         return Ok(());
     }
     let ours = part(ours, count);
     let remote = part(theirs, count);
-    // SAFETY: `ours` is memory of ours, readable or writable as needed; what the
-    // other address is, the kernel finds out.
+    // SAFETY: `ours` is memory of this library, readable or writable as needed; the kernel checks
+    // the other address.
     let done = unsafe {
         if out {
             libc::process_vm_writev(libc::getpid(), &raw const ours, 1, &raw const remote, 1, 0)
@@ -69,13 +69,13 @@ fn copy(ours: usize, theirs: usize, count: usize, out: bool) -> Result<()> {
     }
     let error = std::io::Error::last_os_error().raw_os_error();
     if done < 0 && matches!(error, Some(libc::ENOSYS | libc::EPERM)) {
-        // A container that forbids the call: a bad address is the program's end.
+        // A container forbids the call: copy directly; a bad address then ends the program.
         let (from, to) = if out {
             (ours.iov_base, remote.iov_base)
         } else {
             (remote.iov_base, ours.iov_base)
         };
-        // SAFETY: the program says that its address is good.
+        // SAFETY: the program guarantees that its address is valid.
         unsafe { std::ptr::copy(from.cast::<u8>(), to.cast::<u8>(), count) };
         return Ok(());
     }

@@ -1,13 +1,12 @@
-//! What release consistency keeps of pages: the *twin* of a page that is being
-//! written, which is the page as it was before, and *diffs*, which are what one
-//! node changed in one interval (T5, T6).
+//! Twins and diffs for release consistency: the *twin* of a page is a copy from before the first
+//! store, and a *diff* contains what one node changed in one interval (T5, T6).
 //!
-//! The core decides when a twin is made, when a diff, in which order diffs are
-//! applied and when they are forgotten; it never sees a byte. Whoever carries that
-//! out, the daemon or the simulator, keeps the bytes in a [`Store`].
+//! The core decides when a twin or a diff is made, in which order diffs are applied and when they
+//! are dropped; it never sees a byte. The daemon or the simulator, which carries that out, keeps
+//! the bytes in a [`Store`].
 //!
-//! Every operation may be repeated at once, since a daemon that goes on for another
-//! repeats what it was doing last.
+//! Every operation may be repeated immediately, because a daemon that goes on for another repeats
+//! the last operation.
 
 #![forbid(unsafe_code)]
 
@@ -22,16 +21,16 @@ use pagemesh_wire::{NodeId, PageIndex, SegmentId};
 /// A page.
 pub type At = (SegmentId, PageIndex);
 
-/// Names a diff: what a node changed in a page in one of its intervals.
+/// Identifies a diff: the changes of a node to a page in one of its intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiffKey {
-    /// Of which segment.
+    /// The segment.
     pub segment: SegmentId,
-    /// Of which page.
+    /// The page.
     pub page: PageIndex,
-    /// Who wrote.
+    /// The node that wrote.
     pub node: NodeId,
-    /// In which of its intervals, counted from one.
+    /// The node's interval, counted from one.
     pub interval: u64,
 }
 
@@ -43,22 +42,22 @@ impl DiffKey {
     }
 }
 
-/// Why something is not kept or not applied.
+/// Why an operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// These bytes are no diff of such a page.
+    /// The bytes are not a diff of such a page.
     #[error("not a diff of such a page")]
     Malformed,
-    /// There is no memory for it.
+    /// There is no memory for twins and diffs.
     #[error("no memory for twins and diffs")]
     Full,
-    /// This diff was never kept, or was forgotten.
+    /// This diff was never stored, or was dropped.
     #[error("a diff is not here: {0:?}")]
     NoDiff(DiffKey),
-    /// Nothing is known of the page's contents.
+    /// The contents of the page are not known.
     #[error("page {} of segment {} has no contents here", .0.1, .0.0)]
     NoContents(At),
-    /// The page has no twin, so nobody knows what changed.
+    /// The page has no twin, so its changes cannot be determined.
     #[error("page {} of segment {} has no twin", .0.1, .0.0)]
     NoTwin(At),
 }

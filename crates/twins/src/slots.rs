@@ -1,11 +1,11 @@
-//! Where the bytes rest.
+//! Storage for twins and diffs.
 
 use crate::{At, DiffKey};
 use core::fmt::Debug;
 use core::hash::Hash;
 use std::collections::BTreeMap;
 
-/// What some bytes are.
+/// The meaning of stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Label {
     /// The twin of a page.
@@ -14,33 +14,33 @@ pub enum Label {
     Diff(DiffKey),
 }
 
-/// There is no more room.
+/// The storage is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no room")]
 pub struct Full;
 
-/// Room for labelled bytes. A memory that outlives its process can be one.
+/// Storage for labelled bytes. It may be memory that outlives its process.
 pub trait Slots {
-    /// Names a place.
+    /// Identifies stored bytes.
     type Slot: Copy + Debug + Eq + Ord + Hash;
 
-    /// Keeps bytes; whoever looks at the label finds all of them or none.
+    /// Stores bytes under a label; a reader of the label finds all of them or none.
     ///
     /// # Errors
-    /// If there is no room.
+    /// If the storage is full.
     fn keep(&mut self, label: Label, bytes: &[u8]) -> Result<Self::Slot, Full>;
 
-    /// What is kept there.
+    /// The bytes in a slot.
     fn bytes(&self, slot: Self::Slot) -> &[u8];
 
-    /// What is kept there, to change.
+    /// The bytes in a slot, mutable.
     fn bytes_mut(&mut self, slot: Self::Slot) -> &mut [u8];
 
-    /// Keeps it no more.
+    /// Frees a slot.
     fn free(&mut self, slot: Self::Slot);
 }
 
-/// Ordinary memory, without bound.
+/// Ordinary memory, without limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Heap(BTreeMap<Label, Vec<u8>>);
 

@@ -1,4 +1,4 @@
-//! Twins and diffs by name.
+//! The store of twins and diffs.
 
 use crate::{At, DiffKey, Error, Heap, Label, Slots};
 use core::ops::{Range, RangeInclusive};
@@ -6,12 +6,12 @@ use pagemesh_diff::{Diff, Lines, PAGE, Page, encode};
 use pagemesh_wire::{NodeId, PageIndex, SegmentId};
 use std::collections::BTreeMap;
 
-/// What becomes of the twin when a diff is made from it.
+/// What happens to the twin when a diff is made from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Keep {
-    /// It follows: it is the page as it is now. For a page that stays writable.
+    /// The twin is updated to the present page, which stays writable.
     Twin,
-    /// It goes. Nobody may store to the page any more.
+    /// The twin is dropped. The page must not be stored to any more.
     Nothing,
 }
 
@@ -23,11 +23,11 @@ pub struct Store<S: Slots = Heap> {
     twins: BTreeMap<At, S::Slot>,
     diffs: BTreeMap<DiffKey, S::Slot>,
     bytes: u64,
-    /// Where a diff is made, before it is known how long it is.
+    /// A buffer for a diff while its length is not known.
     draft: Draft,
 }
 
-/// Memory that is used again and again and means nothing in between.
+/// A buffer for reuse; its contents mean nothing between operations.
 #[derive(Clone, Debug, Default)]
 struct Draft(Vec<u8>);
 
@@ -50,7 +50,7 @@ impl<S: Slots + Default> Default for Store<S> {
 }
 
 impl<S: Slots> Store<S> {
-    /// An empty store over empty room.
+    /// An empty store over empty storage.
     pub fn new(slots: S) -> Self {
         Self {
             slots,
@@ -61,7 +61,7 @@ impl<S: Slots> Store<S> {
         }
     }
 
-    /// A store over room that somebody used before: `found` says what is where.
+    /// A store over storage that a previous store has used; `found` lists the labels and slots.
     pub fn adopt(slots: S, found: impl IntoIterator<Item = (Label, S::Slot)>) -> Self {
         let mut store = Self::new(slots);
         for (label, slot) in found {
@@ -70,20 +70,20 @@ impl<S: Slots> Store<S> {
         store
     }
 
-    /// The room.
+    /// The storage.
     pub fn slots(&self) -> &S {
         &self.slots
     }
 
-    /// The room, to be made ready for what comes. Nothing in it may be freed or changed.
+    /// The storage, to prepare it for new bytes. Nothing in it may be freed or changed.
     pub fn slots_mut(&mut self) -> &mut S {
         &mut self.slots
     }
 
-    /// Makes a twin of a page, in the place of an older one.
+    /// Makes a twin of a page, replacing an older one.
     ///
     /// # Errors
-    /// If there is no room.
+    /// If the storage is full.
     ///
     /// # Panics
     /// If the page is longer than [`PAGE`].
@@ -103,23 +103,23 @@ impl<S: Slots> Store<S> {
         Ok(())
     }
 
-    /// The page as it was before it was written, if it has a twin.
+    /// The twin of a page, if it has one.
     pub fn twin_of(&self, at: At) -> Option<&[u8]> {
         self.twins.get(&at).map(|slot| self.slots.bytes(*slot))
     }
 
-    /// Drops the twin of a page, and what was written since.
+    /// Drops the twin of a page, and with it the record of what was changed since.
     pub fn drop_twin(&mut self, at: At) {
         if let Some(slot) = self.twins.remove(&at) {
             self.free(slot);
         }
     }
 
-    /// Makes a diff of this node: what changed from the twin to `now`, under the
-    /// name `key`. How many bytes changed.
+    /// Makes a diff of this node from the twin and the page `now`, and stores it as `key`. Returns
+    /// the number of changed bytes.
     ///
     /// # Errors
-    /// If there is no twin and the diff was not made before, or no room.
+    /// If there is no twin and the diff was not made before, or if the storage is full.
     ///
     /// # Panics
     /// If the twin has another length than the page.
@@ -138,14 +138,14 @@ impl<S: Slots> Store<S> {
         kept?;
         match keep {
             Keep::Nothing => self.drop_twin(key.at()),
-            // After the diff was kept: whoever goes on for a daemon that ended here
-            // finds it, and lets the twin follow by it.
+            // Update the twin only after the diff is stored: if the daemon ends here, its successor
+            // finds the diff and updates the twin from it.
             Keep::Twin => copy_any(lines, now, self.slots.bytes_mut(twin)),
         }
         changed
     }
 
-    /// The daemon before made the diff, from a page that may have been written since.
+    /// The previous daemon made the diff, from a page that may have been written since.
     fn captured_before(&mut self, key: DiffKey, keep: Keep) -> Result<usize, Error> {
         let changed = self.checked(key)?.len();
         match keep {
@@ -155,10 +155,10 @@ impl<S: Slots> Store<S> {
         Ok(changed)
     }
 
-    /// Keeps a diff that came from somebody else. One that is there stays.
+    /// Stores a diff from another node. A diff that is present already stays.
     ///
     /// # Errors
-    /// If it is no diff, or there is no room.
+    /// If it is not a valid diff, or the storage is full.
     pub fn insert(&mut self, key: DiffKey, encoded: &[u8]) -> Result<(), Error> {
         Diff::check(encoded)?;
         if self.diffs.contains_key(&key) {
@@ -167,7 +167,7 @@ impl<S: Slots> Store<S> {
         self.keep_diff(key, encoded)
     }
 
-    /// A diff as it travels.
+    /// An encoded diff.
     pub fn diff(&self, key: DiffKey) -> Option<&[u8]> {
         self.diffs.get(&key).map(|slot| self.slots.bytes(*slot))
     }
@@ -175,7 +175,7 @@ impl<S: Slots> Store<S> {
     /// Applies diffs to a page in the order given: later ones overwrite earlier ones.
     ///
     /// # Errors
-    /// If one is not here or goes beyond the page; then nothing has changed.
+    /// If a diff is not in the store or goes beyond the page; then nothing has changed.
     pub fn merge(
         &self,
         keys: impl Iterator<Item = DiffKey> + Clone,
@@ -190,11 +190,11 @@ impl<S: Slots> Store<S> {
         Ok(())
     }
 
-    /// Applies a diff to the twin of its page, if that has one: what others changed
-    /// is no change of this node.
+    /// Applies a diff to the twin of its page, if there is a twin, so that the changes of another
+    /// node do not count as changes of this one.
     ///
     /// # Errors
-    /// If it is not here or goes beyond the page; then nothing has changed.
+    /// If it is not in the store or goes beyond the page; then nothing has changed.
     pub fn update_twin(&mut self, key: DiffKey) -> Result<(), Error> {
         let slot = *self.diffs.get(&key).ok_or(Error::NoDiff(key))?;
         let Some(twin) = self.twins.get(&key.at()).copied() else {
@@ -213,25 +213,25 @@ impl<S: Slots> Store<S> {
         applied
     }
 
-    /// The bytes that two diffs of a page both change, in order.
+    /// The ranges of bytes that two diffs of a page both change, in order.
     ///
     /// # Errors
-    /// If one is not here.
+    /// If a diff is not in the store.
     pub fn overlap(&self, one: DiffKey, other: DiffKey) -> Result<Vec<Range<usize>>, Error> {
         Ok(self.checked(one)?.overlap(&self.checked(other)?))
     }
 
-    /// A diff, to look at its changes.
+    /// A diff whose changes can be read.
     ///
     /// # Errors
-    /// If it is not here.
+    /// If it is not in the store.
     pub fn checked(&self, key: DiffKey) -> Result<Diff<'_>, Error> {
         let encoded = self.diff(key).ok_or(Error::NoDiff(key))?;
         Ok(Diff::check(encoded)?)
     }
 
-    /// Forgets the diffs of a segment that nobody will ask for any more: of each
-    /// node those of its intervals up to `through`.
+    /// Drops the diffs of a segment that no node will ask for any more: for each node those of its
+    /// intervals up to `through`.
     pub fn forget_through(&mut self, segment: SegmentId, through: impl Fn(NodeId) -> u64) {
         let gone = |key: &DiffKey| key.interval <= through(key.node);
         let gone: Vec<_> = self
@@ -243,13 +243,13 @@ impl<S: Slots> Store<S> {
         self.forget_diffs(gone);
     }
 
-    /// Forgets the diffs of one page.
+    /// Drops the diffs of one page.
     pub fn forget_page(&mut self, at: At) {
         let gone: Vec<_> = self.diffs_of_page(at).collect();
         self.forget_diffs(gone);
     }
 
-    /// Forgets everything of a segment.
+    /// Drops all twins and diffs of a segment.
     pub fn forget(&mut self, segment: SegmentId) {
         let diffs: Vec<_> = self
             .diffs
@@ -264,7 +264,7 @@ impl<S: Slots> Store<S> {
         }
     }
 
-    /// The diffs of a page, by node and interval.
+    /// The keys of the diffs of a page, by node and interval.
     pub fn diffs_of_page(&self, at: At) -> impl Iterator<Item = DiffKey> {
         let name = |node, interval| DiffKey {
             segment: at.0,
@@ -276,12 +276,12 @@ impl<S: Slots> Store<S> {
         self.diffs.range(all).map(|(key, _)| *key)
     }
 
-    /// How many twins and how many diffs there are.
+    /// The number of twins and the number of diffs.
     pub fn counts(&self) -> (usize, usize) {
         (self.twins.len(), self.diffs.len())
     }
 
-    /// Bytes of all twins and diffs.
+    /// The total size of all twins and diffs in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -316,7 +316,7 @@ impl<S: Slots> Store<S> {
     }
 }
 
-/// All names of diffs of a segment.
+/// The range of all diff keys of a segment.
 fn diffs_of(segment: SegmentId) -> RangeInclusive<DiffKey> {
     let name = |page, node, interval| DiffKey {
         segment,
@@ -327,7 +327,7 @@ fn diffs_of(segment: SegmentId) -> RangeInclusive<DiffKey> {
     name(0, 0, 0)..=name(u32::MAX, u16::MAX, u64::MAX)
 }
 
-/// What changed, in a page of any length.
+/// Encodes the changes of a page of any length.
 fn encode_any(twin: &[u8], now: &[u8], out: &mut Vec<u8>) -> Lines {
     assert_eq!(twin.len(), now.len(), "a page keeps its length");
     match (<&Page>::try_from(twin), <&Page>::try_from(now)) {
@@ -336,7 +336,7 @@ fn encode_any(twin: &[u8], now: &[u8], out: &mut Vec<u8>) -> Lines {
     }
 }
 
-/// Lets a twin of any length follow.
+/// Updates a twin of any length from its page.
 fn copy_any(lines: Lines, now: &[u8], twin: &mut [u8]) {
     match (<&Page>::try_from(now), <&mut Page>::try_from(&mut *twin)) {
         (Ok(now), Ok(twin)) => lines.copy(now, twin),
@@ -344,7 +344,7 @@ fn copy_any(lines: Lines, now: &[u8], twin: &mut [u8]) {
     }
 }
 
-/// Applies a diff to a page of any length, into which it fits.
+/// Applies a diff that fits to a page of any length.
 fn apply_any(diff: &Diff<'_>, page: &mut [u8]) {
     if let Ok(page) = <&mut Page>::try_from(&mut *page) {
         return diff.apply(page);
@@ -354,7 +354,7 @@ fn apply_any(diff: &Diff<'_>, page: &mut [u8]) {
     page.copy_from_slice(&whole[..page.len()]);
 }
 
-/// Whether a diff changes nothing behind the end of a page so long.
+/// Checks that a diff changes nothing beyond the end of a page of this length.
 fn fits(diff: &Diff<'_>, length: usize) -> Result<(), Error> {
     if length == PAGE {
         return Ok(());

@@ -1,10 +1,9 @@
-//! `Tmk_distribute`: the value of a variable, copied to where all the other
-//! processes have that variable.
+//! `Tmk_distribute`: copies the value of a variable to the same variable in all other processes.
 //!
-//! Values stand in a line in the shared heap. After each barrier and each lock a
-//! process looks whether the line has become longer, and copies what is new;
-//! who is last to have copied a value takes it out. So a value is there when its
-//! sender's stores are: as with all shared memory, after synchronization.
+//! Values wait in a queue in the shared heap. After each barrier and each lock a process checks
+//! whether the queue has grown, and copies new values; the last process to copy a value removes it.
+//! So a value becomes visible together with its sender's stores: as with all shared memory, after
+//! synchronization.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,35 +12,35 @@ use pagemesh::{Heap, Job, undisturbed};
 
 use super::image::{self, Place};
 
-/// Roots of the heap: how many values were ever sent; the line's ends.
+/// Roots of the heap: the number of values ever sent, and the ends of the queue.
 const SENT: usize = 0;
 const FIRST: usize = 1;
 const LAST: usize = 2;
 
-/// The lock of the line, which is no program's: those have 32 bits.
+/// The lock of the queue; the locks of programs have 32-bit numbers.
 const LINE: u64 = 1 << 40;
 
-/// Longer than this no line is, unless somebody destroyed it.
+/// Limit of the queue's length; a longer one means that it was overwritten.
 const LIMIT: usize = 1 << 20;
 
-/// What a process knows of the line.
+/// The state of a process with respect to the queue.
 pub struct Distribution {
     rank: u64,
     parties: u64,
-    /// How many values it has had.
+    /// Number of values that it has received.
     seen: AtomicU64,
 }
 
-/// A value in the line, in the shared heap; its bytes follow.
+/// A value in the queue, in the shared heap; its bytes follow.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Value {
-    /// Address of the next one; 0 if there is none yet.
+    /// Address of the next value; 0 if there is none yet.
     next: u64,
-    /// Counted from 1.
+    /// The value's number, counted from 1.
     number: u64,
     sender: u64,
-    /// Processes that have not copied it.
+    /// Number of processes that have not copied it.
     awaited: u64,
     object: u64,
     offset: u64,
@@ -49,7 +48,7 @@ struct Value {
 }
 
 impl Distribution {
-    /// Of a process in a job, which has had none.
+    /// The state of a process in a job that has received no values.
     pub fn new(job: &Job) -> Self {
         Self {
             rank: job.rank().into(),
@@ -61,12 +60,12 @@ impl Distribution {
     /// Sends the value of a variable.
     ///
     /// # Safety
-    /// So many bytes at the address are the variable's, and nobody stores to it.
+    /// The address must be that of a variable of this size, which no thread stores to meanwhile.
     pub unsafe fn send(&self, heap: &Heap, variable: *const u8, size: usize) -> Result<(), String> {
         let start = variable as usize;
         let memory = heap.memory().as_ptr() as usize;
         if (memory..memory + heap.memory().len()).contains(&start) || size == 0 {
-            // Shared as it is.
+            // The variable is in shared memory already.
             return Ok(());
         }
         let place = image::place_of(start, size).ok_or(
@@ -91,8 +90,7 @@ impl Distribution {
             offset: place.offset,
             size: size as u64,
         };
-        // SAFETY: the block has room for both, and is nobody else's; the caller's
-        // promise.
+        // SAFETY: the block has room for both, and has no other user; the caller's promise.
         unsafe {
             block.cast::<Value>().write(value);
             let bytes = block.add(size_of::<Value>()).as_ptr();
@@ -115,7 +113,7 @@ impl Distribution {
         Ok(())
     }
 
-    /// Copies the values that are new.
+    /// Copies the new values.
     pub fn catch_up(&self, heap: &Heap) -> Result<(), String> {
         let say = |error: pagemesh::Error| error.to_string();
         let seen = self.seen.load(Ordering::Acquire);
@@ -145,7 +143,7 @@ impl Distribution {
     }
 }
 
-/// Takes out of the line's front what everybody has.
+/// Removes the values at the front of the queue that all processes have copied.
 fn shorten(heap: &Heap) -> Result<(), String> {
     let say = |error: pagemesh::Error| error.to_string();
     for _ in 0..LIMIT {
@@ -166,7 +164,7 @@ fn shorten(heap: &Heap) -> Result<(), String> {
     Ok(())
 }
 
-/// A value of the line, if what is there can be one.
+/// Loads a value of the queue, if the bytes there can be one.
 fn read(heap: &Heap, at: u64) -> Result<Value, String> {
     const DAMAGED: &str = "the line of distributed values is damaged: some process stored beyond \
                            its memory";
@@ -184,13 +182,13 @@ fn read(heap: &Heap, at: u64) -> Result<Value, String> {
     Ok(value)
 }
 
-/// Changes a value that was read.
+/// Stores a changed value.
 fn write(at: u64, value: Value) {
-    // SAFETY: `read` found that it lies in the heap; we have the line's lock.
+    // SAFETY: `read` checked that it lies in the heap; this thread holds the queue's lock.
     unsafe { ptr::with_exposed_provenance_mut::<Value>(at as usize).write(value) }
 }
 
-/// Copies a value to where this process has the variable.
+/// Copies a value to this process's variable.
 fn copy(at: u64, value: Value) -> Result<(), String> {
     let place = Place {
         object: value.object,
@@ -205,9 +203,8 @@ fn copy(at: u64, value: Value) -> Result<(), String> {
         )
     })?;
     let bytes = ptr::with_exposed_provenance::<u8>(at as usize + size_of::<Value>());
-    // SAFETY: `read` found that the bytes lie in the heap, and they are nobody's
-    // but the sender's; the variable was found to be one, of the program's that
-    // asked for this.
+    // SAFETY: `read` checked that the bytes lie in the heap, and only the sender uses them; the
+    // destination was checked to be a variable of the program, which asked for this copy.
     unsafe {
         ptr::copy_nonoverlapping(bytes, ptr::with_exposed_provenance_mut(variable), size);
     }

@@ -1,5 +1,5 @@
-//! Where the variables of this process are: the same program lies at another
-//! address in every process, so variables travel as places in an object file.
+//! The places of this process's variables: the same program is loaded at another address in every
+//! process, so a variable is identified by its offset in an object file.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, OsStr, c_int, c_void};
@@ -9,16 +9,16 @@ use std::path::PathBuf;
 
 use libc::{PF_W, PT_LOAD, PT_NOTE, dl_iterate_phdr, dl_phdr_info};
 
-/// A place in an object file: program or library.
+/// An offset in an object file: program or library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which object, by a hash of its build-id, or of its shape if it has none.
+    /// The object: a hash of its build-id, or of its segment layout if it has none.
     pub object: u64,
-    /// How far from where the object was put.
+    /// Offset from the object's load address.
     pub offset: u64,
 }
 
-/// The place of so many bytes, if they are variables of an object.
+/// The place of `size` bytes at an address, if they are variables of an object.
 pub fn place_of(address: usize, size: usize) -> Option<Place> {
     find(&|object| {
         let inside = object
@@ -32,8 +32,8 @@ pub fn place_of(address: usize, size: usize) -> Option<Place> {
     })
 }
 
-/// Where so many bytes at a place are in this process, if it has that object and
-/// they are variables of it.
+/// The address of `size` bytes at a place in this process, if it has that object loaded and they
+/// are variables of it.
 pub fn address_of(place: Place, size: usize) -> Option<usize> {
     let address = find(&|object| {
         let offset = usize::try_from(place.offset).ok()?;
@@ -42,7 +42,7 @@ pub fn address_of(place: Place, size: usize) -> Option<usize> {
     (place_of(address, size) == Some(place)).then_some(address)
 }
 
-/// An object as this process has it.
+/// An object as this process has loaded it.
 struct Object {
     id: u64,
     base: usize,
@@ -50,17 +50,17 @@ struct Object {
     path: PathBuf,
 }
 
-/// An object file that is loaded, for who wants to read its symbols.
+/// A loaded object file, for reading its symbols.
 pub struct Loaded {
-    /// Where the file is.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What its addresses count from.
+    /// The base of its addresses.
     pub base: usize,
     writable: Vec<Range<usize>>,
 }
 
 impl Loaded {
-    /// Whether so many bytes there are variables of it.
+    /// True if `size` bytes at the address are variables of the object.
     pub fn is_writable(&self, address: usize, size: usize) -> bool {
         let holds = |range: &Range<usize>| range.contains(&address) && size <= range.end - address;
         self.writable.iter().any(holds)
@@ -72,7 +72,7 @@ pub fn loaded() -> Vec<Loaded> {
     let all = RefCell::new(Vec::new());
     find::<()>(&|object| {
         let path = match &object.path {
-            // The program itself has no name here.
+            // The program itself has an empty name here.
             path if path.as_os_str().is_empty() => PathBuf::from("/proc/self/exe"),
             path => path.clone(),
         };
@@ -88,16 +88,16 @@ pub fn loaded() -> Vec<Loaded> {
 
 type Visit<'v, T> = &'v dyn Fn(&Object) -> Option<T>;
 
-/// The first answer that an object gives.
+/// The first result that `visit` returns for an object.
 fn find<T>(visit: Visit<'_, T>) -> Option<T> {
     struct Search<'v, T> {
         visit: Visit<'v, T>,
         found: Option<T>,
     }
-    /// Shows one object to the search; not 0 ends it.
+    /// Passes one object to the search; a result other than 0 ends it.
     unsafe extern "C" fn show<T>(info: *mut dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
-        // SAFETY: the dynamic linker gives what is valid during this call, and
-        // the search that was given to it.
+        // SAFETY: the dynamic linker passes data that is valid during this call, and the search
+        // that was given to it.
         let (object, search) = unsafe { (object(&*info), &mut *search.cast::<Search<'_, T>>()) };
         search.found = (search.visit)(&object);
         c_int::from(search.found.is_some())
@@ -109,14 +109,14 @@ fn find<T>(visit: Visit<'_, T>) -> Option<T> {
 }
 
 /// # Safety
-/// `info` is as the dynamic linker gave it.
+/// `info` was passed by the dynamic linker.
 unsafe fn object(info: &dl_phdr_info) -> Object {
     let base = info.dlpi_addr as usize;
     let count = usize::from(info.dlpi_phnum);
     let headers = if info.dlpi_phdr.is_null() {
         &[]
     } else {
-        // SAFETY: the linker's promise.
+        // SAFETY: the dynamic linker guarantees it.
         unsafe { std::slice::from_raw_parts(info.dlpi_phdr, count) }
     };
     let mut writable = Vec::new();
@@ -124,7 +124,7 @@ unsafe fn object(info: &dl_phdr_info) -> Object {
     let mut build = None;
     let mut path = PathBuf::new();
     if !info.dlpi_name.is_null() {
-        // SAFETY: the linker's promise.
+        // SAFETY: the dynamic linker guarantees it.
         let name = unsafe { CStr::from_ptr(info.dlpi_name) };
         shape.add(file_name(name));
         path.push(OsStr::from_bytes(name.to_bytes()));
@@ -157,7 +157,7 @@ fn file_name(path: &CStr) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// The build-id among notes: of the GNU tools, kind 3.
+/// The build-id among ELF notes: owner GNU, type 3.
 fn build_id(mut notes: &[u8]) -> Option<&[u8]> {
     let word = |bytes: &[u8], at: usize| {
         let bytes = bytes.get(at..at + 4)?;
@@ -175,7 +175,7 @@ fn build_id(mut notes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// FNV-1a: the same in every process, whatever it was built with.
+/// FNV-1a: the same in every process, whatever compiler built it.
 #[derive(Clone, Copy)]
 struct Hash(u64);
 

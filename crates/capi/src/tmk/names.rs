@@ -1,8 +1,8 @@
-//! What a program calls its shared memory, for reports of races: its global and
-//! static variables that point there, by its symbol table.
+//! Names of a program's shared memory for reports of races: its global and static variables that
+//! point there, found in its symbol table.
 //!
-//! TreadMarks programs keep what `Tmk_malloc` gave them in such variables, which
-//! `Tmk_distribute` copies to all processes. A program without symbols has no names.
+//! TreadMarks programs keep the results of `Tmk_malloc` in such variables, which `Tmk_distribute`
+//! copies to all processes. A program without symbols has no names.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,20 +13,19 @@ use pagemesh::{Heap, Label};
 
 use super::image;
 
-/// Labels that are sent: a program with more pointers is told of the first.
+/// Maximum number of labels that are sent; further pointers get no label.
 const MOST: usize = 1024;
 
-/// How far a variable is searched for pointers, in bytes.
+/// Number of bytes of a variable that are searched for pointers.
 const SEARCHED: usize = 1 << 16;
 
-/// Object files larger than this are not read.
+/// Object files larger than this number of bytes are not read.
 const LARGEST: u64 = 1 << 30;
 
-/// A pointer is this long.
+/// Bytes of a pointer.
 const WORD: usize = size_of::<usize>();
 
-/// What the blocks of a heap are called. An address that several variables hold goes
-/// by the shortest name.
+/// Labels for the blocks of a heap. An address that several variables hold gets the shortest name.
 pub fn labels(heap: &Heap) -> Vec<Label> {
     let memory = heap.memory();
     let start = memory.as_ptr() as usize;
@@ -69,7 +68,7 @@ fn pointers(memory: &Range<usize>) -> Vec<(usize, String)> {
                 && variable
                 && loaded.is_writable(address, size)
             {
-                // SAFETY: the object is loaded, and so many bytes there are readable.
+                // SAFETY: the object is loaded, and this many bytes there are readable.
                 unsafe { search((address, size), name, memory, &mut found) };
             }
         }
@@ -77,10 +76,10 @@ fn pointers(memory: &Range<usize>) -> Vec<(usize, String)> {
     found
 }
 
-/// Looks at every aligned word of a variable.
+/// Searches every aligned word of a variable.
 ///
 /// # Safety
-/// So many bytes at its address can be read.
+/// `size` bytes at its address must be readable.
 unsafe fn search(
     (address, size): (usize, usize),
     name: &str,
@@ -90,7 +89,7 @@ unsafe fn search(
     let first = address.next_multiple_of(WORD);
     let words = (first..address + size).step_by(WORD);
     for at in words.filter(|at| at + WORD <= address + size) {
-        // SAFETY: aligned, and the caller's promise; threads may store to it.
+        // SAFETY: aligned, and the caller's promise; other threads may store to it.
         let word = unsafe { std::ptr::with_exposed_provenance::<usize>(at).read_volatile() };
         if memory.contains(&word) {
             let place = (at - address) / WORD;
@@ -114,7 +113,7 @@ mod tests {
 
     #[test]
     fn variables_that_point_there_are_found_by_name() {
-        // Nobody reads them, so that the compiler would leave them out.
+        // The variables are not read; without this the compiler would remove them.
         black_box(&POINTS).store(0x7000_0000_1010, Ordering::Relaxed);
         black_box(&TABLE)[2].store(0x7000_0000_1020, Ordering::Relaxed);
         let found = pointers(&(0x7000_0000_1000..0x7000_0000_2000));
@@ -123,7 +122,7 @@ mod tests {
                 .iter()
                 .any(|(at, name)| *at == address && name.contains(part) && name.ends_with(end))
         };
-        // Rust's own names are mangled, and have more than these words.
+        // Rust's own names are mangled, and contain more than these words.
         assert!(named(0x7000_0000_1010, "POINTS", ""), "{found:?}");
         assert!(named(0x7000_0000_1020, "TABLE", "[2]"), "{found:?}");
         assert!(pointers(&(0x7000_0000_2000..0x7000_0000_3000)).is_empty());

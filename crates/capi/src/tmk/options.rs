@@ -1,19 +1,19 @@
-//! How a Tmk program is to run: options behind `--`, else the environment.
+//! Options of a Tmk program: arguments after `--`, otherwise the environment.
 
 use std::ffi::{CStr, c_char, c_int};
 
 use pagemesh::HeapOptions;
 
-/// What was asked for.
+/// The options given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     pub heap: HeapOptions,
-    /// How many processes the program thinks there are.
+    /// The number of processes that the program expects.
     pub processes: Option<u32>,
     pub statistics: bool,
 }
 
-/// The arguments as main() got them; what is not UTF-8 is none of ours.
+/// The arguments of main(); those that are not UTF-8 are skipped.
 ///
 /// # Safety
 /// `argv` points to `argc` strings, or is NULL.
@@ -22,7 +22,7 @@ pub unsafe fn arguments(argc: c_int, argv: *const *const c_char) -> Vec<String> 
     if argv.is_null() {
         return Vec::new();
     }
-    // SAFETY: the caller's promise. A NULL ends them, too.
+    // SAFETY: the caller's promise. A NULL also ends the array.
     let strings = (0..count).map(|place| unsafe { *argv.add(place) });
     let strings = strings.take_while(|string| !string.is_null());
     // SAFETY: the caller's promise.
@@ -32,8 +32,7 @@ pub unsafe fn arguments(argc: c_int, argv: *const *const c_char) -> Vec<String> 
         .collect()
 }
 
-/// Reads the options behind the first `--`, and what they leave open from the
-/// environment.
+/// Reads the options after the first `--`, and those not given there from the environment.
 pub fn read(
     arguments: &[String],
     variable: impl Fn(&str) -> Option<String>,

@@ -1,4 +1,4 @@
-//! What a Tmk program did, as `--stats` tells it.
+//! Statistics of a Tmk program, as printed by `--stats`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use pagemesh::{Guarded, Job};
 
 use super::times::Times;
 
-/// Since `Tmk_startup`.
+/// Counts since `Tmk_startup`.
 pub struct Statistics {
     began: Instant,
     user: f64,
@@ -15,7 +15,7 @@ pub struct Statistics {
     barriers: AtomicU64,
     locks: AtomicU64,
     waits: AtomicU64,
-    /// Of each barrier, in order: nanoseconds, as far as there is room.
+    /// Time at each barrier in nanoseconds, in order, for the first [`BARRIERS`] of them.
     barrier_times: Guarded<Vec<u64>>,
     lock_times: Times,
 }
@@ -24,7 +24,7 @@ pub struct Statistics {
 const BARRIERS: usize = 4096;
 
 impl Statistics {
-    /// Begins to count.
+    /// Starts counting.
     pub fn start() -> Self {
         let (user, system) = processor_seconds();
         Self {
@@ -39,7 +39,7 @@ impl Statistics {
         }
     }
 
-    /// The program waits at a barrier until `wait` is over.
+    /// Runs `wait`, in which the program waits at a barrier, and counts it.
     pub fn barrier<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.barriers.fetch_add(1, Ordering::Relaxed);
         let (result, took) = timed(wait);
@@ -50,7 +50,7 @@ impl Statistics {
         result
     }
 
-    /// The program waits for a lock until `wait` is over.
+    /// Runs `wait`, in which the program waits for a lock, and counts it.
     pub fn lock<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.locks.fetch_add(1, Ordering::Relaxed);
         let (result, took) = timed(wait);
@@ -58,12 +58,12 @@ impl Statistics {
         result
     }
 
-    /// The program waits for a condition.
+    /// Counts a wait for a condition.
     pub fn wait(&self) {
         self.waits.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One line of JSON after a word by which it is found.
+    /// The statistics as one line of JSON after a keyword by which it is found.
     pub fn line(&self, job: &Job) -> String {
         let (user, system) = processor_seconds();
         let [barriers, locks, waits] =
@@ -89,7 +89,7 @@ fn timed<T>(wait: impl FnOnce() -> T) -> (T, Duration) {
     (result, began.elapsed())
 }
 
-/// What this process has used so far, as user and as system.
+/// CPU time of this process so far, in user and in system mode, in seconds.
 fn processor_seconds() -> (f64, f64) {
     // SAFETY: all zeros is a valid rusage; the kernel fills it, or leaves it so.
     let usage = unsafe {

@@ -2,11 +2,11 @@
 
 use pagemesh::{Heap, Kind, Merge};
 
-/// A `double` has so many bytes.
+/// Bytes of a `double`.
 const SIZE: usize = size_of::<f64>();
 
-/// Declares `count` numbers. False if the heap's policy keeps one copy of them, in which
-/// atomic additions are sums as they are.
+/// Declares `count` numbers. False if the heap's policy keeps one copy of them: then atomic
+/// additions give correct sums without a declaration.
 pub fn declare(heap: &Heap, numbers: *const f64, count: usize) -> Result<bool, String> {
     let at = numbers as usize;
     let memory = heap.memory();

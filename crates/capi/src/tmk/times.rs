@@ -1,31 +1,31 @@
-//! How long a process waited for something, each time, to a sixteenth of it.
+//! A histogram of waiting times, exact to a sixteenth.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Parts of each power of two.
+/// Number of buckets per power of two.
 const PARTS: u64 = 16;
 
-/// Longer waits count as this long: 69 seconds.
+/// Longest waiting time in nanoseconds; longer waits count as this long: 69 seconds.
 const LONGEST: u64 = (1 << 36) - 1;
 
-/// Counts of waits by their lengths.
+/// Number of waits by length.
 pub struct Times(Vec<AtomicU64>);
 
 impl Times {
-    /// None yet.
+    /// An empty histogram.
     pub fn new() -> Self {
         let places = place(LONGEST) + 1;
         Self((0..places).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// One more.
+    /// Adds a wait.
     pub fn add(&self, wait: Duration) {
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(LONGEST);
         self.0[place(nanos.min(LONGEST))].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// As JSON: nanoseconds and how often, for each length there was.
+    /// As JSON: nanoseconds and number of waits, for each bucket that is not empty.
     pub fn json(&self) -> String {
         let pairs = self.0.iter().enumerate().filter_map(|(place, count)| {
             let count = count.load(Ordering::Relaxed);
@@ -40,7 +40,7 @@ fn place(nanos: u64) -> usize {
     (u64::from(power) * PARTS + (nanos >> power)) as usize
 }
 
-/// The middle of the lengths of a place.
+/// The middle of a bucket, in nanoseconds.
 fn length(place: usize) -> u64 {
     let place = place as u64;
     if place < 2 * PARTS {

@@ -1,4 +1,4 @@
-//! Requests: each one that has been sent, and its replies.
+//! Calls: requests that have been sent, and their replies.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use super::{Answer, Connection, PATIENCE, room, this_thread};
 use crate::bell::{Bell, after};
 use crate::{Error, Result};
 
-/// Of so many requests whose replies nobody awaits, one is awaited after all,
-/// lest they fill the socket.
+/// After this many requests whose replies are not awaited, the reply of one is awaited, so that
+/// they do not fill the socket.
 const UNREAD_LIMIT: u64 = 32;
 
-/// How long that may take.
+/// How long that wait may take.
 const TELL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a daemon may take to answer a withdrawal.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The same, where what it gave in spite of that is given back. Most answer sooner.
+/// The same, for a call whose late result is given back. Most daemons answer sooner.
 const SHORT_GRACE: Duration = Duration::from_millis(200);
 
-/// What becomes of a request that was withdrawn while its daemon does not answer, being dead as a
-/// rule and about to be replaced.
+/// What to do with a withdrawn request while its daemon does not answer. As a rule such a daemon is
+/// dead and about to be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Silence {
-    /// An error of its own.
+    /// Fail with [`Error::DaemonSilent`].
     Tells,
-    /// The caller hears why it was withdrawn: what it got unseen is nothing, or is given back.
+    /// Fail with the reason of the withdrawal: a late result changes nothing, or is given back.
     Counts,
-    /// It is waited for until somebody answers: only then it is known whether anything happened.
+    /// Wait until a daemon answers: only then it is known whether the request had an effect.
     Waits,
 }
 
@@ -43,7 +43,7 @@ pub struct Call<'c> {
     connection: &'c Connection,
     number: u64,
     bell: Arc<Bell>,
-    /// Where the first reply is to come, if not through the socket.
+    /// The request slot where the first reply is to come; `None` if it comes through the socket.
     pub(super) way: Option<Way>,
     state: State,
     silence: Silence,
@@ -51,24 +51,24 @@ pub struct Call<'c> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// A reply may come.
+    /// Open: a reply may come.
     Open,
-    /// Asked to be withdrawn; a reply may come.
+    /// The withdrawal was sent; a reply may still come.
     Withdrawn,
-    /// No reply will come.
+    /// No further reply will come.
     Over,
 }
 
 impl Connection {
-    /// Asks, and waits for the only reply. If time runs out or a signal comes,
-    /// the request is withdrawn; a reply that was faster still counts.
+    /// Sends a request and waits for its only reply. At the deadline or on a signal the request is
+    /// withdrawn; a reply that was faster still counts.
     pub fn ask(&self, request: Request, until: Option<Instant>) -> Result<Answer> {
         self.start(request, &[], None)?.finish(until)
     }
 
-    /// Asks; the replies come from the call.
+    /// Sends a request; the returned call yields the replies.
     ///
-    /// `undo` gives back what the request may still get after the caller has
+    /// `undo` is the request that gives back what this request may still get after the caller has
     /// stopped waiting for it.
     pub fn start(
         &self,
@@ -104,7 +104,7 @@ impl Connection {
             _ => self.send(&packet, fds),
         };
         match sent {
-            // A daemon that went may have said why; whoever reads will hear it.
+            // A daemon that closed the connection may have said why; the reader will find it.
             Ok(()) | Err(Error::DaemonGone) => Ok(call),
             Err(error) => {
                 call.forget();
@@ -113,12 +113,12 @@ impl Connection {
         }
     }
 
-    /// Asks for a hatch. Without one everything goes through the socket.
+    /// Asks the daemon for a request slot. Without one all requests go through the socket.
     fn open_hatch(&self) -> Result<()> {
         match self.ask(Request::Hatch, after(PATIENCE)) {
             Ok(mut answer) => {
                 if let Some(memory) = answer.fds.pop() {
-                    // What is no hatch is not used.
+                    // If the memory is not a valid request slot, it is not used.
                     let _ = self.hatch.open(memory);
                 }
                 Ok(())
@@ -128,15 +128,15 @@ impl Connection {
         }
     }
 
-    /// The daemon may not look into the hatch.
+    /// Tells the daemon through the socket to look into the request slot, because it may be asleep.
     fn knock(&self) {
         let number = self.number();
         let request = Request::Knock;
         self.send_surely(&RequestPacket { number, request });
     }
 
-    /// Says something whose reply does not matter. A daemon that is gone need
-    /// not be told, and neither may a forked child tell its parent's.
+    /// Sends a request whose reply does not matter. A daemon that is gone need not be told, and a
+    /// forked child does not tell its parent's daemon connection.
     pub fn tell(&self, request: Request) {
         if !self.is_ours() {
             return;
@@ -146,16 +146,17 @@ impl Connection {
             let number = desk.number();
             drop(desk);
             self.send_surely(&RequestPacket { number, request });
-            // Only now: who is answered meanwhile may have asked before this.
+            // Count it only now: a call that is answered meanwhile may have been sent before this
+            // request.
             self.desk.lock().tell();
         } else {
             drop(desk);
-            // Whoever waits reads what has come for all.
+            // The thread that waits reads the replies for all.
             let _ = self.ask(request, after(TELL_PATIENCE));
         }
     }
 
-    /// Withdraws a call; there is no reply but the call's own.
+    /// Sends the withdrawal of a call; only the call itself gets a reply.
     fn cancel(&self, number: u64) {
         let own = self.number();
         self.send_surely(&RequestPacket {
@@ -182,7 +183,7 @@ impl Connection {
                 break Err(gone.into());
             }
             let result;
-            // A signal handler may be here while the call that it interrupts reads.
+            // A signal handler may run here while the call that it interrupts is the reader.
             let outer = desk.reader;
             if outer.is_some_and(|reader| reader != this_thread()) {
                 let rings = call.bell().rings();
@@ -222,8 +223,8 @@ impl<'c> Call<'c> {
         }
     }
 
-    /// A call that never fails since its daemon is silent: its time limit holds if what it got
-    /// can be given back, and else it waits for a daemon that answers.
+    /// Makes a call that does not fail because its daemon is silent: if its result can be given
+    /// back, the deadline holds; otherwise it waits for a daemon that answers.
     pub fn surely(mut self, can_be_given_back: bool) -> Self {
         self.silence = if can_be_given_back {
             Silence::Counts
@@ -241,13 +242,13 @@ impl<'c> Call<'c> {
         &self.bell
     }
 
-    /// The request was never sent.
+    /// Closes a call whose request was never sent.
     pub(super) fn forget(mut self) {
         self.state = State::Over;
     }
 
-    /// The first reply to a request with two: `None` if it is
-    /// [`Reply::Waiting`], else the last one, which came without it.
+    /// The first reply to a request with two replies: `None` if it is [`Reply::Waiting`], otherwise
+    /// the last reply, which came without it.
     pub fn begin(&mut self, until: Option<Instant>) -> Result<Option<Answer>> {
         let answer = match self.connection.next(self, until) {
             Err(stop) => return self.withdraw(stop).map(Some),
@@ -259,20 +260,20 @@ impl<'c> Call<'c> {
         self.last(answer).map(Some)
     }
 
-    /// The last reply. If time runs out or a signal comes, the request is
-    /// withdrawn; a reply that was faster still counts.
+    /// The last reply. At the deadline or on a signal the request is withdrawn; a reply that was
+    /// faster still counts.
     pub fn finish(mut self, until: Option<Instant>) -> Result<Answer> {
         loop {
             match self.connection.next(&mut self, until) {
                 Err(stop) => return self.withdraw(stop),
-                // Said again by a daemon that went on in the place of another.
+                // A successor of the daemon repeats this reply.
                 Ok(answer) if matches!(answer.reply, Reply::Waiting) => {}
                 Ok(answer) => return self.last(answer),
             }
         }
     }
 
-    /// Takes the request back, for the reason `stop`.
+    /// Withdraws the request, for the reason `stop`.
     fn withdraw(&mut self, stop: Error) -> Result<Answer> {
         if !matches!(stop, Error::TimedOut | Error::Interrupted) {
             self.state = State::Over;
@@ -287,7 +288,7 @@ impl<'c> Call<'c> {
         };
         loop {
             match self.connection.next(self, until) {
-                // The first reply to a request with two, overtaken by our wish.
+                // The first reply to a request with two replies, which crossed our withdrawal.
                 Ok(answer) if matches!(answer.reply, Reply::Waiting) => {}
                 Ok(answer) => {
                     return match self.last(answer) {
@@ -297,7 +298,7 @@ impl<'c> Call<'c> {
                 }
                 Err(Error::Interrupted) => {}
                 Err(Error::TimedOut) => {
-                    // Withdrawn already; what still comes is given back.
+                    // Already withdrawn; a late result is given back.
                     return Err(if self.silence == Silence::Counts {
                         stop
                     } else {

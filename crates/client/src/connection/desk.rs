@@ -1,4 +1,4 @@
-//! The calls of a connection that are open, and who waits for what.
+//! The open calls of a connection, and the threads that wait for their replies.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -12,18 +12,18 @@ use crate::{Error, Result};
 /// A reply, and the descriptors that came with it.
 #[derive(Debug)]
 pub struct Answer {
-    /// What the daemon said.
+    /// The reply itself.
     pub reply: Reply,
-    /// What it lent.
+    /// The descriptors that the daemon lent.
     pub fds: Vec<OwnedFd>,
 }
 
-/// Why there will be no more replies.
+/// Why no more replies will come.
 #[derive(Clone, Copy, Debug)]
 pub enum Gone {
     /// The daemon closed its end.
     Closed,
-    /// The daemon said something incomprehensible.
+    /// The daemon sent a malformed packet.
     Malformed,
 }
 
@@ -36,20 +36,20 @@ impl From<Gone> for Error {
     }
 }
 
-/// See the module.
+/// The table of open calls; see the module.
 #[derive(Debug, Default)]
 pub struct Desk {
     last: u64,
     open: HashMap<u64, Entry>,
     /// The thread that is reading the socket.
     pub reader: Option<usize>,
-    /// For the next reader; the one that reads has taken it.
+    /// The receive buffer for the next reader; the present reader has taken it.
     pub buffer: Option<Box<[u8]>>,
-    /// Requests sent whose replies nobody awaits.
+    /// Number of requests sent whose replies are not awaited.
     told: u64,
-    /// So many of these the daemon has surely handled: it has answered what was sent later.
+    /// How many of these the daemon has certainly handled, because it has answered a later request.
     heard: u64,
-    /// There will be no more replies.
+    /// Set once no more replies will come.
     pub gone: Option<Gone>,
 }
 
@@ -59,15 +59,15 @@ struct Entry {
     bell: Arc<Bell>,
     asleep: bool,
     undo: Option<Request>,
-    /// Nobody waits any more; kept for the sake of `undo`.
+    /// No thread waits for the call any more; it is kept because of `undo`.
     orphan: bool,
-    /// If it goes through the socket: what had been told before.
+    /// For a call through the socket: the value of `told` when it was sent.
     behind: Option<u64>,
 }
 
 impl Desk {
-    /// In a forked child, which has none of the threads whose calls these are.
-    /// Nothing is freed: they may have been about to allocate.
+    /// In a forked child, which has none of the threads that made these calls: forgets them.
+    /// Nothing is freed, because those threads may have been inside the allocator.
     pub fn forget(&mut self) {
         std::mem::forget(std::mem::take(&mut self.open));
         std::mem::forget(self.buffer.take());
@@ -75,7 +75,7 @@ impl Desk {
         (self.told, self.heard) = (0, 0);
     }
 
-    /// A fresh number.
+    /// A fresh request number.
     pub fn number(&mut self) -> u64 {
         self.last += 1;
         self.last
@@ -100,24 +100,25 @@ impl Desk {
         Ok((number, bell))
     }
 
-    /// Something was sent whose reply nobody awaits.
+    /// Counts a sent request whose reply is not awaited.
     pub fn tell(&mut self) {
         self.told += 1;
     }
 
-    /// So many of these the daemon may not have handled yet. Nothing may overtake them.
+    /// How many of these the daemon may not have handled yet. No request may overtake them.
     pub fn unheard(&self) -> u64 {
         self.told - self.heard
     }
 
-    /// This call goes another way than the socket: its answer says nothing of what was told.
+    /// This call goes through the request slot: its answer does not show that earlier requests on
+    /// the socket were handled.
     pub fn detour(&mut self, number: u64) {
         if let Some(entry) = self.open.get_mut(&number) {
             entry.behind = None;
         }
     }
 
-    /// The daemon answered this call.
+    /// Notes that the daemon answered this call.
     pub fn answered(&mut self, number: u64) {
         let entry = self.open.get(&number);
         if let Some(behind) = entry.and_then(|entry| entry.behind) {
@@ -125,8 +126,8 @@ impl Desk {
         }
     }
 
-    /// Closes a call. What it got unseen must be given back: now, by sending
-    /// what this returns, or when it comes.
+    /// Closes a call. A result that its thread has not seen must be given back: now, by sending the
+    /// returned request, or when the result comes.
     pub fn close(&mut self, number: u64, answered: bool) -> Option<Request> {
         let entry = self.open.get_mut(&number)?;
         let waits = !answered && entry.undo.is_some() && self.gone.is_none();
@@ -146,20 +147,20 @@ impl Desk {
         Some(answer)
     }
 
-    /// Notes whether a call's thread sleeps.
+    /// Notes whether the call's thread sleeps.
     pub fn sleeps(&mut self, number: u64, asleep: bool) {
         if let Some(entry) = self.open.get_mut(&number) {
             entry.asleep = asleep;
         }
     }
 
-    /// Puts a reply where its call finds it; a reply to nobody is dropped.
-    /// Returns what to send in order to give back what nobody wants any more.
+    /// Puts a reply into the inbox of its call; a reply to an unknown call is dropped. Returns the
+    /// request that gives back a result which is no longer wanted.
     pub fn deliver(&mut self, number: u64, answer: Answer) -> Option<Request> {
         let entry = self.open.get_mut(&number)?;
         if !entry.orphan {
             entry.inbox.push_back(answer);
-            // Who reads looks here before it sleeps.
+            // The reader checks its inbox before it sleeps, so only a sleeping thread is woken.
             if entry.asleep {
                 entry.bell.ring();
             }
@@ -169,7 +170,7 @@ impl Desk {
         undo.filter(|_| !matches!(answer.reply, Reply::Refused(_)))
     }
 
-    /// No more replies: everybody shall know.
+    /// Notes that no more replies come, and wakes all waiting threads.
     pub fn end(&mut self, gone: Gone) {
         self.gone = Some(gone);
         for entry in self.open.values() {
@@ -177,8 +178,8 @@ impl Desk {
         }
     }
 
-    /// If nobody reads, wakes a thread that sleeps, to read. Called by whoever
-    /// stops waiting, so that the chain does not break.
+    /// If no thread reads, wakes a sleeping thread to become the reader. Every thread that stops
+    /// waiting calls this; otherwise no thread would read.
     pub fn appoint_reader(&self) {
         if self.reader.is_some() {
             return;

@@ -1,6 +1,6 @@
-//! The hatch of a process: brief requests and their answers through memory that it shares with
-//! its daemon, one at a time. All others go through the socket, as these do whenever the hatch is
-//! taken, the daemon sleeps, or an answer is long in coming.
+//! The request slot of a process: brief requests and their answers go through memory that the
+//! process shares with its daemon, one at a time. All other requests go through the socket; so do
+//! these when the slot is taken, the daemon sleeps, or an answer takes long.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -20,24 +20,25 @@ use std::os::fd::{AsFd, OwnedFd};
 use crate::fork::{Generation, Guarded};
 use crate::{Error, Result};
 
-/// A process that has asked briefly so often wants a hatch.
+/// Number of brief requests after which a process asks for a request slot.
 pub const OFTEN: u32 = 3;
 
-/// An answer that takes longer comes through the socket: who waits there hears of the daemon's
-/// end, too.
+/// An answer that takes longer comes through the socket, where the waiting thread also learns that
+/// the daemon is gone.
 const SOON: Duration = Duration::from_millis(20);
 
-/// A daemon of this host that is awake answers a System V call sooner than a thread falls asleep
-/// and is woken: so long the thread looks for the answer itself, where there is a second processor.
+/// How long a thread polls for the answer before it sleeps, if there is a second processor: an
+/// awake daemon of this host answers a System V call sooner than a thread falls asleep and is
+/// woken.
 const GLANCE: Duration = Duration::from_micros(8);
 
-/// So often in a row no answer came that soon: then the thread sleeps at once,
+/// After this many consecutive polls without an answer a thread sleeps at once,
 const DISAPPOINTED: u32 = 4;
 
-/// and looks again when it has slept so often.
+/// and polls again after this many waits.
 const RESIGNED: u32 = 64;
 
-/// The hatch of a connection, once there is one.
+/// The request slot of a connection, once there is one.
 #[derive(Debug, Default)]
 pub struct OurHatch {
     asked: AtomicU32,
@@ -48,33 +49,34 @@ pub struct OurHatch {
 struct Open {
     hatch: Hatch,
     _kept: Mark,
-    /// A forked child has the memory, too, but not the daemon at the other side.
+    /// The process it belongs to: a forked child has the memory, too, but no daemon on the other
+    /// side.
     of: Generation,
-    /// A request is under way.
+    /// True while a request is under way.
     taken: AtomicBool,
-    /// Waits since an answer came while it was looked for.
+    /// Number of waits since polling last found an answer.
     vain: AtomicU32,
-    /// The daemon may run while this process does.
+    /// True if the daemon can run at the same time as this process.
     parallel: bool,
 }
 
-/// The way through the hatch, for one request.
+/// The use of the request slot by one request.
 #[derive(Debug)]
 pub struct Way {
     open: Arc<Open>,
     number: u64,
-    /// The answer comes at once, if the daemon is awake.
+    /// True for a request that an awake daemon answers at once.
     soon: bool,
 }
 
 impl OurHatch {
-    /// A brief request is to be sent. Whether this is the moment to ask for a hatch.
+    /// Counts a brief request. True if this is the moment to ask for a request slot.
     pub fn is_wanted(&self) -> bool {
         self.asked.load(Ordering::Relaxed) < OFTEN
             && self.asked.fetch_add(1, Ordering::Relaxed) + 1 == OFTEN
     }
 
-    /// The daemon lent one.
+    /// Maps the request slot that the daemon lent.
     pub fn open(&self, memory: OwnedFd) -> io::Result<()> {
         let (mark, memory) = kept(memory);
         let hatch = Hatch::map(memory)?;
@@ -91,18 +93,19 @@ impl OurHatch {
         Ok(())
     }
 
-    /// In a forked child: the one there was is its parent's. It asks for its own. What leads to
-    /// that memory stands for `other` from now on.
+    /// In a forked child: drops the parent's request slot; the child asks for its own. The
+    /// descriptor of that memory is replaced by `other`.
     pub fn forget(&self, other: impl AsFd) {
         if let Some(open) = self.open.while_forking().take() {
             let _ = supplant(&open.hatch, other);
-            // Not freed: its memory is not here, and another thread may have been about to allocate.
+            // Not freed: the memory is not mapped here, and another thread may have been inside the
+            // allocator.
             std::mem::forget(open);
         }
         self.asked.store(0, Ordering::Relaxed);
     }
 
-    /// The way for this request, if nobody else is there: its answer is to come here.
+    /// Takes the request slot for this request, if it is free; the answer comes there.
     pub fn way(&self, number: u64, soon: bool) -> Option<Way> {
         let open = self.open.lock().clone();
         let open = open.filter(|open| open.of.is_current())?;
@@ -115,25 +118,26 @@ impl OurHatch {
             hatch.expect(number);
             return Some(way);
         }
-        // Dropped, which leaves the place.
+        // Dropping it frees the request slot.
         None
     }
 }
 
 impl Way {
-    /// Puts the request there; false if it has to go through the socket.
+    /// Writes the request into the slot; false if it has to go through the socket.
     pub fn post(&self, packet: &[u8]) -> bool {
         let hatch = &self.open.hatch;
         hatch.looks() && hatch.post(self.number, packet)
     }
 
-    /// Whether the daemon has to be told of what was put there.
+    /// True if the daemon must be told through the socket to look into the slot.
     pub fn must_knock(&self) -> bool {
         !self.open.hatch.looks()
     }
 
-    /// Waits for the answer: its bytes, or nothing if it comes through the socket, where time may
-    /// run out, too. Who is interrupted gets what has come, and else none here.
+    /// Waits for the answer: its bytes, or `None` if it comes through the socket, where the
+    /// deadline is checked as well. After an interruption the answer is returned if it has come;
+    /// otherwise none comes here.
     pub fn wait(self, until: Option<Instant>) -> (Option<Vec<u8>>, Result<()>) {
         let hatch = &self.open.hatch;
         let moment = latest(until);
@@ -153,7 +157,7 @@ impl Way {
         }
     }
 
-    /// Looks for an answer that comes sooner than this thread would be woken.
+    /// Polls for an answer that comes sooner than this thread would be woken.
     fn glance(&self) {
         let Open {
             hatch,
@@ -186,7 +190,8 @@ impl Way {
         vain.store(0, Ordering::Relaxed);
     }
 
-    /// From now on the answer comes through the socket, unless it is here.
+    /// Gives up the slot: from now on the answer comes through the socket, unless it is already
+    /// here.
     pub fn give_up(&self) -> Option<Vec<u8>> {
         let hatch = &self.open.hatch;
         if hatch.give_up(self.number) {
@@ -208,7 +213,7 @@ impl Drop for Way {
     }
 }
 
-/// Until when an answer is waited for here, as the kernel's clock tells it.
+/// The deadline of the wait in the slot, on the kernel's clock.
 fn latest(until: Option<Instant>) -> Timespec {
     let left = until.map_or(SOON, |until| {
         SOON.min(until.saturating_duration_since(Instant::now()))

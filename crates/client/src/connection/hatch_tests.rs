@@ -1,4 +1,4 @@
-//! Requests through the hatch, against a peer that has one but is no daemon.
+//! Requests through the request slot, against a peer that has one but is no daemon.
 
 use super::hatch::OFTEN;
 use super::tests::{Peer, key, pair};
@@ -16,14 +16,14 @@ fn lock(number: u64) -> Request {
 
 const LOCKED: Reply = Reply::Locked { recovered: false };
 
-/// The daemon's side of a hatch.
+/// The daemon's side of a request slot.
 struct Host {
     peer: Peer,
     hatch: Hatch,
 }
 
 impl Host {
-    /// Serves a process until it has asked for a hatch, which is open then.
+    /// Serves a process until it has asked for a request slot, which is then open.
     fn of(peer: Peer) -> Self {
         loop {
             let packet = peer.request().unwrap();
@@ -41,14 +41,14 @@ impl Host {
         }
     }
 
-    /// What lies there now.
+    /// The request in the slot, if any.
     fn look(&self) -> Option<RequestPacket> {
         let mut room = [0; ROOM];
         let length = self.hatch.posted(&mut room)?;
         Some(RequestPacket::decode(&room[..length]).unwrap())
     }
 
-    /// The next request, when it lies there.
+    /// Waits for the next request in the slot.
     fn request(&self) -> RequestPacket {
         loop {
             if let Some(packet) = self.look() {
@@ -59,7 +59,7 @@ impl Host {
         }
     }
 
-    /// Answers there, if the answer is awaited there.
+    /// Answers in the slot, if the answer is awaited there.
     fn answer(&self, number: u64) -> bool {
         let reply = LOCKED;
         self.hatch
@@ -67,7 +67,7 @@ impl Host {
     }
 }
 
-/// A connection with a hatch, and the other side of it.
+/// A connection with a request slot, and the daemon's side of it.
 fn hatched() -> (Connection, Host) {
     let (connection, peer) = pair();
     let host = thread::spawn(|| {
@@ -91,7 +91,7 @@ fn who_asks_often_gets_a_hatch_and_his_brief_requests_go_through_it() {
             assert_eq!(packet.request, lock(number));
             assert!(host.answer(packet.number));
         }
-        // What is not brief comes through the socket.
+        // A request that is not brief comes through the socket.
         let packet = host.peer.request().unwrap();
         assert!(matches!(packet.request, Request::Members) && host.look().is_none());
         host.peer.reply(packet.number, Reply::Done);
@@ -132,7 +132,7 @@ fn an_answer_that_is_long_in_coming_comes_through_the_socket() {
         }
         assert!(!host.answer(number));
         host.peer.reply(number, LOCKED);
-        // Time may run out there.
+        // The deadline is checked on the socket, too.
         let late = host.request();
         let cancel = host.peer.request().unwrap().request;
         let number = late.number;
@@ -187,7 +187,8 @@ fn nonsense_in_the_hatch_ends_the_connection_with_a_reason() {
     daemon.join().unwrap();
 }
 
-/// The daemon falls asleep at any moment, and is told of what it cannot have seen.
+/// The daemon falls asleep at any moment, and is told through the socket of requests that it cannot
+/// have seen.
 #[test]
 fn nobody_is_left_waiting_by_a_daemon_that_falls_asleep() {
     const ROUNDS: u64 = 3000;
@@ -213,13 +214,13 @@ fn nobody_is_left_waiting_by_a_daemon_that_falls_asleep() {
             }
             let packet = host.peer.request().unwrap();
             if packet.request == Request::Knock {
-                // Perhaps of one that was served by then.
+                // It may concern a request that was served meanwhile.
                 continue;
             }
             served += 1;
             assert!(host.answer(packet.number));
         }
-        // Until the other side has heard the last answer.
+        // Wait until the other side has received the last answer.
         host
     });
     for number in 0..ROUNDS {

@@ -1,5 +1,5 @@
-//! The connection of a child: made before the fork, so that it has open what its
-//! parent has open at that moment, whatever the parent does next.
+//! The connection of a forked child. It is made before the fork, so that the child has open what
+//! its parent has open at that moment, whatever the parent does next.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Instant;
@@ -14,7 +14,7 @@ use super::orphan::{Heir, Orphan};
 use super::{Connection, PATIENCE};
 use crate::bell::left;
 
-/// Room for the short replies a child gets.
+/// Buffer size in bytes for the short replies that a child gets.
 const SHORT: usize = 256;
 
 impl Connection {
@@ -30,26 +30,27 @@ impl Connection {
         let number = self.desk.while_forking().number();
         let request = Request::Fork;
         let packet = RequestPacket { number, request }.encode();
-        // Without room the daemon is in trouble; the fork does not wait for that.
+        // If the socket is full, the daemon has a problem; the fork does not wait for it.
         let sent = self.socket.send_now(&packet, &[theirs.as_fd()]);
         sent.map_err(|error| Orphan::of("sendmsg", &error))?;
         Ok(ours)
     }
 
-    /// In the parent: the child has its connection.
+    /// In the parent: drops its copy of the child's connection.
     pub fn forget_child(&self) {
         *self.heir.while_forking() = None;
     }
 
-    /// In the child: becomes its own connection, and says who it is now; or lets
-    /// go of its parent's, which would seem alive as long as this process is.
-    /// Nothing if it was not even the parent's own.
+    /// In the child: replaces the inherited connection by the child's own and introduces the
+    /// process to the daemon; or closes the parent's, which would seem alive as long as this
+    /// process is. `None` if the connection was not even the parent's own.
     pub fn inherit(&self) -> Option<Result<ClientId, Orphan>> {
         let heir = self.heir.while_forking().take()?;
         self.desk.while_forking().forget();
         let inherited = heir.and_then(|heir| self.become_heir(heir));
         if inherited.is_err() {
-            // By something that is always there, even if no descriptor is to be had.
+            // Replace the descriptor by one that always exists, even if no new descriptor can be
+            // opened.
             let _ = self.socket.supplant(std::io::stderr());
         }
         Some(inherited)
@@ -68,14 +69,14 @@ impl Connection {
         Ok(client)
     }
 
-    /// In the child: asks and waits for the answer.
+    /// In the child: sends a request and waits for the answer.
     pub fn exchange(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> Result<Reply, Orphan> {
         self.socket
             .send(packet, fds)
             .map_err(|error| Orphan::of("sendmsg", &error))?;
         loop {
             match self.hear()? {
-                // Said again by a daemon that went on in the place of another.
+                // A successor of the daemon repeats this reply.
                 Reply::Welcome { .. } => {}
                 reply => return Ok(reply),
             }

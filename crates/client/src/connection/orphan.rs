@@ -1,37 +1,37 @@
-//! Why the child of a fork has no connection, if it has none.
+//! Why a forked child has no connection.
 
 use std::fmt;
 
 use pagemesh_os::seqpacket::Socket;
 use rustix::io::Errno;
 
-/// Why a child is without segments.
+/// Why a forked child is without segments.
 #[derive(Clone, Copy, Debug)]
 pub enum Orphan {
     /// The daemon closed the child's connection.
     Closed,
     /// The daemon does not answer.
     Silent,
-    /// The daemon answered something else.
+    /// The daemon sent an unexpected reply.
     Refused,
     /// The parent has unmapped a part of the memory, or mapped something else over it.
     Cut,
-    /// A system call failed: which.
+    /// This system call failed.
     System(&'static str, Errno),
 }
 
-/// What a child-to-be will find: its end of a connection, or why there is none.
+/// The child's end of a connection, or why there is none.
 pub type Heir = Result<Socket, Orphan>;
 
 impl Orphan {
-    /// A failed system call.
+    /// The failed system call and its error.
     pub fn of(call: &'static str, error: &std::io::Error) -> Self {
         Self::System(call, Errno::from_io_error(error).unwrap_or(Errno::IO))
     }
 }
 
 impl fmt::Display for Orphan {
-    /// Without memory, so without the system's own words for errors.
+    /// Written without allocating, therefore without the system's error texts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("its daemon is gone"),

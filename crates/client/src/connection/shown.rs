@@ -1,16 +1,17 @@
-//! As whom a process has made its last System V call through the socket. There the kernel tells the
-//! daemon who asks. Memory proves nothing, so what goes through the hatch is done in the name of that
-//! user and group, and goes there only while the process is still the same.
+//! The user and group with which a process made its last System V call through the socket. On the
+//! socket the kernel tells the daemon who asks. Memory proves nothing, so requests in the slot are
+//! done in the name of that user and group, and the slot is used only while the process still has
+//! them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::{getegid, geteuid};
 
-/// See the module.
+/// The user and group, as one number; see the module.
 #[derive(Debug)]
 pub struct Shown(AtomicU64);
 
-/// Not yet: no process has this user, which stands for "leave it as it is".
+/// No call yet: no process has this user number, which system calls use for "leave it as it is".
 const NOT_YET: u64 = u64::MAX;
 
 impl Default for Shown {
@@ -20,17 +21,17 @@ impl Default for Shown {
 }
 
 impl Shown {
-    /// Just now it did, as what it is now.
+    /// Notes that a call was made with the process's present user and group.
     pub fn now(&self) {
         self.0.store(me(), Ordering::Relaxed);
     }
 
-    /// It has not yet, as far as the daemon knows.
+    /// Notes that the daemon has seen no call yet.
     pub fn forget(&self) {
         self.0.store(NOT_YET, Ordering::Relaxed);
     }
 
-    /// Whether it would do so as the same.
+    /// True if the process still has the same user and group.
     pub fn is_still_so(&self) -> bool {
         self.0.load(Ordering::Relaxed) == me()
     }

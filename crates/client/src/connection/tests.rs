@@ -1,4 +1,4 @@
-//! Against a peer that speaks the protocol but is no daemon.
+//! Tests against a peer that speaks the protocol but is no daemon.
 
 use super::*;
 use crate::bell::after;
@@ -104,7 +104,8 @@ fn a_timeout_withdraws_and_lets_another_thread_read() {
     thread::scope(|scope| {
         let reader = scope.spawn(|| connection.ask(probe(1), after(Duration::from_millis(60))));
         thread::sleep(Duration::from_millis(20));
-        // Sleeps at first, since the other thread reads; reads when that gives up.
+        // This thread sleeps at first, since the other thread reads; it reads when that one gives
+        // up.
         let follower = scope.spawn(|| connection.ask(probe(2), None));
         assert!(matches!(reader.join().unwrap(), Err(Error::TimedOut)));
         assert_eq!(follower.join().unwrap().unwrap().reply, Reply::Done);
@@ -210,7 +211,7 @@ fn replies_nobody_awaits_do_not_fill_the_socket() {
     let (connection, peer) = pair();
     let daemon = thread::spawn(move || {
         while let Some(packet) = peer.request() {
-            // Fails if there is no room: a daemon does not wait for a client.
+            // Fails if the socket is full: a daemon does not wait for a client.
             let reply = ReplyPacket {
                 number: packet.number,
                 reply: Reply::Done,
@@ -245,7 +246,7 @@ mod signals {
         }
     }
 
-    /// Tells who it is, then asks.
+    /// Sends its thread number, then a request.
     fn asker(
         connection: &Connection,
         who: &Sender<libc::pthread_t>,
@@ -262,7 +263,7 @@ mod signals {
         assert_eq!(unsafe { libc::pthread_kill(thread, signal) }, 0);
     }
 
-    /// Withdraws whatever is asked to be.
+    /// Answers every withdrawal.
     fn obedient(peer: &Peer) {
         while let Some(packet) = peer.request() {
             if let Request::Cancel { number } = packet.request {
@@ -384,7 +385,7 @@ fn a_daemon_that_stands_still_is_not_waited_for_for_ever() {
     assert!(matches!(silent, Error::DaemonSilent), "{silent}");
 }
 
-/// A time limit holds though the daemon is silent; what it gives later goes back.
+/// A deadline holds although the daemon is silent; its late result is given back.
 #[test]
 fn what_a_silent_daemon_gives_late_is_given_back() {
     let (connection, peer) = pair();
@@ -407,7 +408,7 @@ fn what_a_silent_daemon_gives_late_is_given_back() {
     assert_eq!(daemon.join().unwrap(), undo);
 }
 
-/// What cannot be given back is waited for, until it is known whether it happened.
+/// A call whose result cannot be given back waits until it is known whether it happened.
 #[test]
 fn what_cannot_be_given_back_is_waited_for() {
     let (connection, peer) = pair();

@@ -1,33 +1,33 @@
-//! A mutex whose contents a forked child finds whole, and unlocked.
+//! A mutex that protects data over a fork: the child finds the contents consistent and unlocked.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::shield::SHIELD;
 
-/// See the module. Not to be held while anything is waited for.
+/// A mutex that prevents forks while it is held. A thread must not block while it holds it.
 #[derive(Debug, Default)]
 pub struct Guarded<T>(Mutex<T>);
 
-/// The contents, until this is dropped.
+/// Access to the contents of a [`Guarded`]; unlocks when dropped.
 #[derive(Debug)]
 pub struct Guard<'g, T> {
-    // Fields are dropped in this order.
+    // Fields are dropped in this order: the mutex is unlocked before the shield is left.
     contents: MutexGuard<'g, T>,
     _inside: Inside,
 }
 
-/// Inside of the shield, until this is dropped.
+/// This thread's presence inside the shield; leaves it when dropped.
 #[derive(Debug)]
 struct Inside;
 
 impl<T> Guarded<T> {
-    /// Guards this.
+    /// Puts `contents` under a mutex.
     pub const fn new(contents: T) -> Self {
         Self(Mutex::new(contents))
     }
 
-    /// The contents, for this thread alone.
+    /// Enters the shield and locks the contents for this thread.
     pub fn lock(&self) -> Guard<'_, T> {
         SHIELD.enter();
         let inside = Inside;
@@ -37,10 +37,10 @@ impl<T> Guarded<T> {
         }
     }
 
-    /// As [`Guarded::lock`], for whoever has closed the shield.
+    /// As [`Guarded::lock`], for the thread that has closed the shield.
     pub fn while_forking(&self) -> MutexGuard<'_, T> {
-        // Whoever panicked holding it had left the contents whole: no critical
-        // section of ours panics half-way.
+        // A panic of an earlier holder left the contents consistent, because no critical section of
+        // this library panics half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

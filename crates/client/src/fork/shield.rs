@@ -1,8 +1,8 @@
-//! Keeps a fork from finding data half-changed.
+//! Prevents a fork while another thread is changing data that the child inherits.
 //!
-//! A child has only the thread that forked; what another thread was changing at
-//! that moment stays half-changed for ever. So whoever changes something enters
-//! the shield first, and a fork closes it while nobody is in.
+//! A child has only the thread that forked; data that another thread was changing at that moment
+//! would stay inconsistent for ever. Therefore a thread enters the shield before it changes such
+//! data, and a fork closes the shield while no thread is inside.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,29 +10,29 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::futex::{self, Flags};
 
-/// Between forks and everybody who changes what children inherit.
+/// The shield between forks and the threads that change what children inherit.
 pub static SHIELD: Shield = Shield::new();
 
-/// See the module.
+/// Counts the threads inside, and whether it is closed; see the module.
 #[derive(Debug)]
 pub struct Shield(AtomicU32);
 
-/// A fork is under way, or waits until those who are in have left. The other
-/// bits say how many threads are in.
+/// Bit of the shield's word: a fork is under way, or waits until all threads inside have left. The
+/// other bits count the threads inside.
 const CLOSED: u32 = 1 << 31;
 
 thread_local! {
-    /// How often this thread is in.
+    /// How many times this thread has entered without leaving.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
 impl Shield {
-    /// A shield that nobody has entered.
+    /// An open shield with no thread inside.
     pub const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
-    /// Waits while a fork is under way. May be entered again by who is in.
+    /// Enters; waits while a fork is under way. A thread that is inside may enter again.
     pub fn enter(&self) {
         let depth = DEPTH.get();
         DEPTH.set(depth + 1);
@@ -57,7 +57,7 @@ impl Shield {
         }
     }
 
-    /// What was changed is whole.
+    /// Leaves: the data that this thread changed is consistent again.
     pub fn leave(&self) {
         let depth = DEPTH.get() - 1;
         DEPTH.set(depth);
@@ -66,19 +66,19 @@ impl Shield {
         }
     }
 
-    /// Whether this thread is in.
+    /// True if this thread is inside.
     pub fn is_inside(&self) -> bool {
         DEPTH.get() > 0
     }
 
-    /// Closes it when nobody is in any more. Not if this thread itself is in, which
-    /// happens to a signal handler that forks; and not if others do not come out.
+    /// Closes the shield once no thread is inside. Returns false if this thread itself is inside (a
+    /// signal handler that forks), or if other threads are still inside after `patience`.
     pub fn close(&self, patience: Duration) -> bool {
         if DEPTH.get() > 0 {
             return false;
         }
         let end = Instant::now() + patience;
-        // Several threads may want to fork at once.
+        // Several threads may try to fork at once.
         while self.0.fetch_or(CLOSED, Ordering::Relaxed) & CLOSED != 0 {
             if !wait(end) {
                 return false;
@@ -93,15 +93,15 @@ impl Shield {
         true
     }
 
-    /// Lets everybody in again.
+    /// Opens the shield and wakes the threads that wait to enter.
     pub fn open(&self) {
         self.0.fetch_and(!CLOSED, Ordering::Release);
-        // Fails only for an unmapped word, which a reference is not.
+        // `FUTEX_WAKE` fails only for an unmapped word; a reference is mapped.
         let _ = futex::wake(&self.0, Flags::PRIVATE, u32::MAX >> 1);
     }
 }
 
-/// Leaves the processor to others; false if it took too long.
+/// Yields the processor; false once `end` has passed.
 fn wait(end: Instant) -> bool {
     std::thread::yield_now();
     Instant::now() < end

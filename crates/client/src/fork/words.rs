@@ -1,12 +1,11 @@
-//! Words to the error output, without memory: for the child of a process with
-//! threads.
+//! Error messages that are written without allocating, for the child of a multi-threaded process.
 
 use std::fmt::{self, Write as _};
 use std::os::fd::AsFd as _;
 
 use rustix::process::getpid;
 
-/// Says that this child has no segments, and why.
+/// Writes to standard error that this child has no segments, and why.
 pub fn complain(why: fmt::Arguments<'_>) {
     let mut line = Line::default();
     let child = getpid().as_raw_nonzero();
@@ -15,11 +14,11 @@ pub fn complain(why: fmt::Arguments<'_>) {
         "pagemesh: process {child} does not keep the segments of its parent: {why}; its accesses \
          to them end in SIGSEGV"
     );
-    // Whoever closed it does not want to know.
+    // If standard error is closed, the message is dropped.
     let _ = rustix::io::write(std::io::stderr().as_fd(), line.text());
 }
 
-/// A line as long as this has room.
+/// One line in a fixed buffer; what does not fit is cut.
 struct Line {
     bytes: [u8; 256],
     length: usize,

@@ -1,6 +1,6 @@
-//! What can go wrong with a heap.
+//! Errors of a shared heap.
 
-/// Why a heap could not do what was asked.
+/// Why a heap call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeapError {
@@ -10,18 +10,18 @@ pub enum HeapError {
     /// Not an address that the heap gave, or it was freed already.
     #[error("this is not the address of a block of the shared heap, or it was freed already")]
     NotTaken,
-    /// The processes do not agree on what the heap shall be like.
+    /// The processes of the job passed different heap options.
     #[error(
         "this process wants a shared heap of another size or policy than rank 0; start all of \
          them with the same options"
     )]
     Disagree,
-    /// Some process has something else at every address that was tried.
+    /// At every candidate address, some process has another mapping.
     #[error(
         "there is no address at which all processes have room for the shared heap; reserve less"
     )]
     NoAddress,
-    /// Somebody stored nonsense where the heap keeps its books.
+    /// A process stored garbage in the heap's administration pages.
     #[error("the books of the shared heap are damaged: some process stored beyond its memory")]
     Damaged,
 }

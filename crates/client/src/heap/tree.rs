@@ -1,19 +1,17 @@
-//! Which parts of a heap are taken: a buddy tree, one byte a node.
+//! The allocated parts of a heap: a buddy tree, one byte per node.
 //!
-//! A node of order *o* stands for 2^o grains and says how much smaller than
-//! that its largest free part is: 0 if all of it is free, so that fresh memory,
-//! which is zero, is a free heap; o + 1 if nothing of it is. There are no
-//! pointers: bytes that somebody destroyed give wrong answers, but never lead out
-//! of the tree nor in circles.
+//! A node of order *o* stands for 2^o grains. Its byte says by how many orders its largest free
+//! part is smaller: 0 if all of it is free, so that fresh memory, which is zero, is a free heap; o
+//! + 1 if nothing is free. There are no pointers: overwritten bytes give wrong answers, but never
+//! lead out of the tree or into a loop.
 //!
-//! A family of [`FAMILY`] generations lies on one page, so that whoever goes
-//! from the root to a leaf fetches three or four pages and not forty. The same
-//! calls in the same order give the same places everywhere: always the leftmost
-//! free part.
+//! A family of [`FAMILY`] generations lies on one page, so that a walk from the root to a leaf
+//! fetches three or four pages and not forty. The same calls in the same order give the same places
+//! everywhere: always the leftmost free part.
 
 use super::error::HeapError;
 
-/// Bytes of a leaf, and what every place is a multiple of.
+/// Bytes of a leaf; every place is a multiple of it.
 pub const GRAIN: u64 = 16;
 
 /// Generations of the tree on one page.
@@ -22,15 +20,15 @@ const FAMILY: u32 = 12;
 /// Bytes of a family; the first one is unused.
 const PAGE: u64 = 1 << FAMILY;
 
-/// Where the bytes are.
+/// Access to the bytes of the tree.
 pub trait Bytes {
-    /// The byte at a place.
+    /// Loads the byte at an offset.
     fn load(&self, at: u64) -> Result<u8, HeapError>;
-    /// Changes it.
+    /// Stores the byte at an offset.
     fn store(&self, at: u64, byte: u8) -> Result<(), HeapError>;
 }
 
-/// A node: 2^order grains, the index-th of their kind.
+/// A node: 2^order grains, the index-th node of its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub order: u32,
@@ -45,12 +43,12 @@ pub struct Tree<B> {
 }
 
 impl Place {
-    /// Where it begins, in bytes.
+    /// Its offset in the heap, in bytes.
     pub fn offset(self) -> u64 {
         (self.index << self.order) * GRAIN
     }
 
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub fn length(self) -> u64 {
         GRAIN << self.order
     }
@@ -69,41 +67,41 @@ impl Place {
         }
     }
 
-    /// What its byte says when nothing of it is free.
+    /// The value of its byte when nothing of it is free.
     fn full(self) -> u8 {
         self.order as u8 + 1
     }
 }
 
-/// The order of the smallest part that has room for so many bytes.
+/// The order of the smallest part that has room for `length` bytes.
 pub fn order_of(length: u64) -> u32 {
     length.div_ceil(GRAIN).max(1).next_power_of_two().ilog2()
 }
 
-/// How many bytes the tree of a heap of 2^height grains takes.
+/// Bytes that the tree of a heap of 2^height grains takes.
 pub fn size(height: u32) -> u64 {
     base(height, 0) + families(height, 0) * PAGE
 }
 
-/// Families whose oldest node has an order of `FAMILY * level + FAMILY - 1`.
+/// Number of families whose oldest node has an order of `FAMILY * level + FAMILY - 1`.
 fn families(height: u32, level: u32) -> u64 {
     1 << height.saturating_sub(FAMILY * level + FAMILY - 1)
 }
 
-/// Where the families of a level begin: the oldest first.
+/// Offset of a level's families; the oldest level comes first.
 fn base(height: u32, level: u32) -> u64 {
     let older = level + 1..=height / FAMILY;
     older.map(|level| families(height, level) * PAGE).sum()
 }
 
 impl<B: Bytes> Tree<B> {
-    /// The tree that these bytes are.
+    /// The tree stored in these bytes.
     pub fn new(bytes: B, height: u32) -> Self {
         Self { bytes, height }
     }
 
-    /// The leftmost free part of this order, which is taken now; `None` if there
-    /// is none. `note` is told the part before anything changes.
+    /// Allocates the leftmost free part of this order; `None` if there is none. Calls `note` with
+    /// the part before anything changes.
     pub fn take(
         &self,
         order: u32,
@@ -131,14 +129,14 @@ impl<B: Bytes> Tree<B> {
         Ok(Some(place))
     }
 
-    /// The part that begins at `offset` and is taken.
+    /// The allocated part that begins at `offset`.
     pub fn find(&self, offset: u64) -> Result<Place, HeapError> {
         let part = self.holding(offset)?;
         part.filter(|part| part.offset() == offset)
             .ok_or(HeapError::NotTaken)
     }
 
-    /// The taken part in which `offset` lies, if one is.
+    /// The allocated part that contains `offset`, if there is one.
     pub fn holding(&self, offset: u64) -> Result<Option<Place>, HeapError> {
         let leaf = offset / GRAIN;
         let mut place = self.root();
@@ -160,14 +158,14 @@ impl<B: Bytes> Tree<B> {
         }
     }
 
-    /// Gives a part back that [`Tree::find`] found.
+    /// Frees a part that [`Tree::find`] found.
     pub fn give_back(&self, place: Place) -> Result<(), HeapError> {
         self.store(place, 0)?;
         self.mend(place)
     }
 
-    /// Makes what is above a node agree with it again. Also for whoever finds
-    /// that somebody died in the middle of a change.
+    /// Makes the ancestors of a node agree with it again. Also used after a process died in the
+    /// middle of a change.
     pub fn mend(&self, changed: Place) -> Result<(), HeapError> {
         if changed.order > self.height || changed.index >> (self.height - changed.order) != 0 {
             return Err(HeapError::Damaged);
@@ -195,7 +193,7 @@ impl<B: Bytes> Tree<B> {
         }
     }
 
-    /// Whether a full node was taken as one, and not in parts.
+    /// True if a full node was allocated as one part, not as several.
     fn is_whole(&self, place: Place) -> Result<bool, HeapError> {
         Ok(place.order == 0 || self.load(place.child(false))? == 0)
     }
@@ -213,7 +211,7 @@ impl<B: Bytes> Tree<B> {
         self.bytes.store(self.at(place), byte)
     }
 
-    /// Where the byte of a node is.
+    /// Offset of a node's byte.
     fn at(&self, place: Place) -> u64 {
         let level = place.order / FAMILY;
         let depth = FAMILY - 1 - place.order % FAMILY;
@@ -251,7 +249,7 @@ mod tests {
         taken.map(Place::offset)
     }
 
-    /// Numbers without chance in them.
+    /// Deterministic pseudo-random numbers.
     fn numbers(mut seed: u64) -> impl FnMut(u64) -> u64 {
         move |below| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -344,7 +342,7 @@ mod tests {
         let bytes = bytes(8);
         let tree = Tree::new(&bytes, 8);
         let mut noted = None;
-        // Dies between the node and what is above it.
+        // Simulates a death between the change of the node and of its ancestors.
         tree.take(2, |place| {
             noted = Some(place);
             Ok(())

@@ -1,4 +1,4 @@
-//! The memory of a mapping: mapped, served by the daemon, inherited by children.
+//! The memory of a mapping: mapped, served by the daemon, inherited by forked children.
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -21,19 +21,19 @@ use crate::{Error, Result, Segment};
 pub struct Region {
     pub(super) segment: Segment,
     pub(super) base: NonNull<u8>,
-    /// Bytes the caller asked for; the mapping goes on to the end of the page.
+    /// Length that the caller asked for, in bytes; the mapping extends to the end of the page.
     pub(super) length: usize,
     pub(super) offset: u64,
     pub(super) write: bool,
     /// `None` until the daemon serves it.
     served: Option<Served>,
-    /// How much of it was mapped when this process last forked: a [`Held`].
+    /// A [`Held`]: how much of it was mapped when this process last forked.
     held: AtomicU8,
     _claim: Claim,
 }
 
-/// How much of a region's memory still maps the segment. The rest the program has unmapped, or has
-/// put something else there.
+/// How much of a region's memory still maps the segment. The program has unmapped the rest, or has
+/// mapped something else over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Held {
@@ -44,24 +44,24 @@ enum Held {
 
 struct Served {
     _kept: Mark,
-    /// A [`MappingId`]; another one in a forked child.
+    /// The mapping's [`MappingId`]; a forked child gets another one.
     number: AtomicU64,
-    /// While it is open here, threads that touch absent pages wait for a new
-    /// daemon if the old one dies, instead of reading zeros.
+    /// While this descriptor is open, threads that touch absent pages wait for a new daemon if the
+    /// old one dies, instead of reading zeros.
     uffd: Uffd,
     kind: Kind,
-    /// What a forked child asks for, ready to be sent.
+    /// The encoded request by which a forked child attaches the memory, ready to be sent.
     again: Box<[u8]>,
 }
 
-// SAFETY: the pointer is to shared memory, which any thread may use; all fields
-// else are Send and Sync.
+// SAFETY: the pointer is to shared memory, which any thread may use; all other fields are Send and
+// Sync.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps these bytes of the segment, and has the daemon serve them.
+    /// Maps these bytes of the segment, and lets the daemon serve them.
     pub(super) fn new(
         segment: &Segment,
         address: Option<usize>,
@@ -85,7 +85,7 @@ impl Region {
         Ok(region)
     }
 
-    /// Makes the daemon serve the faults of this memory.
+    /// Registers the memory and asks the daemon to serve its faults.
     fn attach(&self) -> Result<Served> {
         let mesh = self.segment.mesh();
         let (uffd, kind) = Uffd::create(mesh.device()).map_err(Error::NoUserfaultfd)?;
@@ -114,12 +114,12 @@ impl Region {
         }
     }
 
-    /// Before a fork: notes how much of it a child can have.
+    /// Runs before a fork: notes how much of the memory a child can inherit.
     pub fn survey(&self) {
         let mut bytes = 0;
         let asked = self.each_held(|part| bytes += part.len());
         let held = match bytes {
-            // Where the kernel does not tell, the child finds out by mapping it.
+            // If the kernel does not tell, the child finds out when it maps the memory.
             _ if asked.is_err() => Held::Whole,
             0 => Held::Nothing,
             bytes if bytes == self.span() => Held::Whole,
@@ -146,8 +146,8 @@ impl Region {
         start..start + self.span()
     }
 
-    /// In a forked child, by system calls only: the same memory at the same
-    /// address, served for this process.
+    /// In a forked child, by system calls only: maps the same memory at the same address, and lets
+    /// the daemon serve it for this process.
     pub fn inherit(&self) -> std::result::Result<(), Orphan> {
         let Some(served) = &self.served else {
             return Ok(());
@@ -172,7 +172,7 @@ impl Region {
             .map_err(|error| Orphan::of("mmap", &system(error)))?;
         let served = self.serve_child(served);
         if served.is_err() {
-            // SAFETY: exactly what was mapped just now; `renounce` bars the place.
+            // SAFETY: exactly what was mapped just now; `renounce` makes the range inaccessible.
             let _ = unsafe { munmap(self.base.as_ptr().cast(), self.span()) };
         }
         served
@@ -191,8 +191,8 @@ impl Region {
         supplanted.map_err(|error| Orphan::of("dup3", &error))
     }
 
-    /// In a forked child that cannot have it: whoever touches it shall crash, and
-    /// not find something else there. Where something else is already, it stays.
+    /// In a forked child that cannot inherit the memory: makes the range inaccessible, so that
+    /// accesses crash instead of finding an unrelated mapping. What is mapped there already stays.
     pub fn renounce(&self) {
         if self.held.load(Ordering::Relaxed) != Held::Nothing as u8 {
             bar(self.base.as_ptr() as usize, self.span(), BARRED_PARTS);
@@ -200,23 +200,24 @@ impl Region {
         self.disown();
     }
 
-    /// In a forked child: nothing of it is mapped here.
+    /// In a forked child: notes that nothing of the region is mapped here.
     fn disown(&self) {
         self.held.store(Held::Nothing as u8, Ordering::Relaxed);
         if let Some(served) = &self.served {
             served.number.store(NO_MAPPING, Ordering::Relaxed);
-            // Held here, it would keep the parent's memory alive.
+            // If this process kept the descriptor, it would keep the parent's memory alive.
             let _ = served.uffd.supplant(self.segment.memory());
         }
     }
 
-    /// Whether system calls may be given this memory while it is elsewhere.
+    /// True if the kernel may access this memory in system calls while its pages are on other
+    /// nodes.
     pub(super) fn serves_system_calls(&self) -> bool {
         let served = self.served.as_ref();
         served.is_some_and(|served| served.kind != Kind::UserModeOnly)
     }
 
-    /// Bytes mapped: whole pages.
+    /// Length of the mapping in bytes: whole pages.
     pub(super) fn span(&self) -> usize {
         self.length.next_multiple_of(PAGE_SIZE)
     }
@@ -226,14 +227,14 @@ impl Drop for Region {
     fn drop(&mut self) {
         let connection = self.segment.mesh().connection();
         if !connection.is_ours() {
-            // A child has no such mapping; what is there now is something else.
+            // A forked child has no such mapping; another mapping may be in its place.
             return;
         }
-        // First the memory, so that no thread finds it without a server. The program may have
-        // unmapped it, and have something else there by now.
+        // Unmap before the daemon stops serving, so that no thread finds memory without a server.
+        // The program may have unmapped it already, and mapped something else there.
         for part in self.held() {
             let start = ptr::without_provenance_mut(part.start);
-            // SAFETY: what was mapped here; nothing that borrows from it is left.
+            // SAFETY: what was mapped here; no borrow of it is left.
             let unmapped = unsafe { munmap(start, part.len()) };
             debug_assert!(unmapped.is_ok());
         }
@@ -247,13 +248,15 @@ impl Drop for Region {
     }
 }
 
-/// No mapping of any process has this number.
+/// A mapping number that no mapping of any process has.
 const NO_MAPPING: u64 = 0;
 
-/// A place that is taken in part is barred in parts no smaller than one of so many.
+/// Limit for the splitting of a partly occupied range by `bar`: no part is smaller than the range
+/// divided by this number.
 const BARRED_PARTS: usize = 64;
 
-/// Maps inaccessible memory where there is none, in at most so many parts.
+/// Maps inaccessible memory over the free parts of a range, splitting it into at most `parts`
+/// parts.
 fn bar(start: usize, span: usize, parts: usize) {
     let place = ptr::without_provenance_mut(start);
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
@@ -266,7 +269,7 @@ fn bar(start: usize, span: usize, parts: usize) {
     }
 }
 
-/// Maps the memory, which nobody touches before it is served.
+/// Maps the memory; no thread touches it before the daemon serves it.
 fn map_memory(
     segment: &Segment,
     address: Option<usize>,
@@ -294,17 +297,17 @@ fn map_memory(
         (Err(error), _) => return Err(Error::Map(error.into())),
         (Ok(base), _) => base,
     };
-    // A child would see zeros: its copy would not be registered. It maps anew.
+    // A child would see zeros, because its copy would not be registered. It maps the memory again.
     // SAFETY: the advice concerns only what was just mapped.
     if let Err(error) = unsafe { madvise(base, span, Advice::LinuxDontFork) } {
-        // SAFETY: as above; nobody knows the memory yet.
+        // SAFETY: as above; no other code knows the memory yet.
         let _ = unsafe { munmap(base, span) };
         return Err(Error::Map(error.into()));
     }
     Ok(NonNull::new(base.cast()).expect("mmap never gives the null page"))
 }
 
-/// What the system said when memory could not be mapped.
+/// The system's error from a failed mapping.
 fn system(error: Error) -> std::io::Error {
     match error {
         Error::Map(error) => error,

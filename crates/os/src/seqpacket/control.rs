@@ -1,7 +1,7 @@
-//! What comes beside the bytes of a packet: descriptors, and who sent it.
+//! The control data of a packet: descriptors and the sender.
 //!
-//! Done by hand: a sender of another PID namespace has the number 0, which safe
-//! wrappers hold to be impossible.
+//! Decoded by hand, because a sender of another PID namespace has the number 0, which safe wrappers
+//! consider impossible.
 
 use super::{Sender, Socket};
 use pagemesh_wire::local::MAX_FDS;
@@ -15,7 +15,7 @@ const FDS: usize = unsafe { libc::CMSG_SPACE((MAX_FDS * size_of::<RawFd>()) as u
 // SAFETY: as above.
 const SENDER: usize = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
 
-/// Room for it, and then what came. What is not taken is closed.
+/// A buffer for control data, and the data received. Descriptors that are not taken are closed.
 #[repr(C, align(8))]
 pub(super) struct Control {
     bytes: [u8; FDS + SENDER],
@@ -51,8 +51,8 @@ impl Control {
         message.msg_iovlen = 1;
         message.msg_control = self.bytes.as_mut_ptr().cast();
         message.msg_controllen = self.bytes.len() as _;
-        // SAFETY: buffer and room for control messages are writable for the lengths
-        // given, and both outlive the call.
+        // SAFETY: the buffer and the control buffer are writable for the lengths given, and both
+        // outlive the call.
         let length =
             unsafe { libc::recvmsg(socket.0.as_raw_fd(), &raw mut message, how.bits() as i32) };
         let Ok(length) = usize::try_from(length) else {
@@ -63,14 +63,14 @@ impl Control {
         Ok((length, message.msg_flags))
     }
 
-    /// What came.
+    /// The received descriptors and the sender.
     pub(super) fn take(self) -> (Vec<OwnedFd>, Option<Sender>) {
         (self.fds, self.sender)
     }
 
     fn read(&mut self, message: &libc::msghdr) {
-        // SAFETY: the kernel has written whole control messages into the room that
-        // `message` names, which is ours; the macros walk from one to the next.
+        // SAFETY: the kernel has written whole control messages into the buffer that `message`
+        // names, which belongs to `self`; the macros walk from one to the next.
         let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
         while !next.is_null() {
             // SAFETY: as above; a header is aligned there.
@@ -83,8 +83,8 @@ impl Control {
             match (header.cmsg_level, header.cmsg_type) {
                 (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
                     for at in 0..length / size_of::<RawFd>() {
-                        // SAFETY: the message has so many descriptors, which are
-                        // ours from now on, and nobody else's.
+                        // SAFETY: the message has this many descriptors, which belong to this
+                        // process from now on and have no other owner.
                         let fd = unsafe { data.cast::<RawFd>().add(at).read_unaligned() };
                         // SAFETY: as above.
                         self.fds.push(unsafe { OwnedFd::from_raw_fd(fd) });

@@ -1,4 +1,4 @@
-//! Where processes connect.
+//! The listening socket that processes connect to.
 
 use super::{Socket, new_socket};
 use rustix::net::{SocketAddrUnix, SocketFlags, accept_with, bind, listen};
@@ -8,10 +8,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Connections the kernel queues before they are accepted.
+/// Number of connections that the kernel queues before they are accepted.
 const BACKLOG: i32 = 128;
 
-/// A socket that others connect to. Its path is removed when it is dropped.
+/// A listening socket. Its path is removed when it is dropped.
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
@@ -19,13 +19,12 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path`, which only those can connect to whom the permission
-    /// bits `mode` allow writing. A socket left behind by a dead daemon is
-    /// replaced, a live one never. Non-blocking.
+    /// Listens at `path`; only users to whom the permission bits `mode` allow writing can connect.
+    /// A socket left behind by a dead daemon is replaced, that of a live one never. Non-blocking.
     ///
     /// # Errors
-    /// `AddrInUse` if somebody answers at `path`, or something else than a
-    /// socket is there; else as bind(2), chmod(2), listen(2).
+    /// `AddrInUse` if a process listens at `path`, or something else than a socket is there; else
+    /// as bind(2), chmod(2), listen(2).
     pub fn bind(path: &Path, mode: u32) -> io::Result<Self> {
         let fd = new_socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
         let address = SocketAddrUnix::new(path)?;
@@ -36,7 +35,7 @@ impl Listener {
             std::fs::remove_file(path)?;
             bind(&fd, &address)?;
         }
-        // Before listen nobody can connect, so the mode is never too wide.
+        // No process can connect before listen, so the mode is never too wide.
         let listener = Self {
             fd,
             path: path.to_owned(),
@@ -46,7 +45,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Goes on with a listener that another process bound at `path`.
+    /// Takes over a listener that another process bound at `path`.
     #[must_use]
     pub fn adopt(fd: OwnedFd, path: &Path) -> Self {
         Self {
@@ -55,7 +54,7 @@ impl Listener {
         }
     }
 
-    /// Leaves the path where it is, for another process that goes on with it.
+    /// Drops the listener without removing its path, for another process that takes it over.
     pub fn leave(mut self) {
         self.path = PathBuf::new();
     }
@@ -63,7 +62,7 @@ impl Listener {
     /// The next connection, non-blocking.
     ///
     /// # Errors
-    /// `WouldBlock` if nobody has come; else as accept(2).
+    /// `WouldBlock` if no connection is waiting; else as accept(2).
     pub fn accept(&self) -> io::Result<Socket> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = Socket(accept_with(&self.fd, flags)?);
@@ -81,14 +80,14 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if !self.path.as_os_str().is_empty() {
-            // A path that is gone already, or that cannot be removed, harms nobody:
-            // the next daemon replaces it.
+            // It does not matter if the path is gone already or cannot be removed: the next daemon
+            // replaces it.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Whether `path` is a socket that nobody listens on.
+/// True if `path` is a socket on which no process listens.
 fn is_abandoned(path: &Path) -> bool {
     let is_socket = path
         .symlink_metadata()

@@ -43,7 +43,7 @@ fn who_does_not_accept_is_not_waited_for_for_ever() {
         assert!(line.len() < 100_000, "no queue is that long");
     };
     assert_eq!(late.kind(), io::ErrorKind::TimedOut);
-    // Sending is not limited by what limited connecting.
+    // The time limit of connecting does not apply to sending.
     let first = listener.accept().unwrap();
     line[0].send(b"here", &[]).unwrap();
     assert_eq!(first.recv(&mut [0; 8]).unwrap().unwrap().len, 4);
@@ -136,7 +136,7 @@ fn a_listener_replaces_the_dead_and_respects_the_living() {
     let listener = Listener::bind(&path, 0o600).unwrap();
     let alive = Listener::bind(&path, 0o600).unwrap_err();
     assert_eq!(alive.kind(), io::ErrorKind::AddrInUse);
-    // The refused attempt asked by connecting: it is the first in the queue.
+    // The refused attempt tested the path by connecting: its connection is the first in the queue.
     drop(listener.accept().unwrap());
 
     let client = Socket::connect(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Many datagrams with one call: `UDP_SEGMENT` out, `UDP_GRO` in.
+//! Several datagrams with one call: `UDP_SEGMENT` for sending, `UDP_GRO` for receiving.
 #![allow(unsafe_code)]
 
 use super::Burst;
@@ -10,16 +10,16 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{from_mut, from_ref, null_mut};
 
-/// Room for one control message of a number, aligned as the kernel wants it.
+/// Buffer for one control message that holds a number, aligned as the kernel requires.
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
-/// Bytes of an IPv6 address with port, as the kernel has it; IPv4 needs fewer.
+/// The kernel's form of an IPv6 address with port; IPv4 needs fewer bytes.
 type Address = libc::sockaddr_storage;
 
 pub(super) fn coalesce(socket: BorrowedFd<'_>) -> io::Result<()> {
     let on: libc::c_int = 1;
-    // SAFETY: the option is a number, and so many bytes of one are given.
+    // SAFETY: the option is a number, and a number of the given length is passed.
     let done = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -120,7 +120,7 @@ pub(super) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<B
     Ok(Burst::Datagrams { length, each, from })
 }
 
-/// How long each datagram is, if there are several.
+/// The length of each datagram, if the kernel returned several.
 fn segment(message: &libc::msghdr) -> Option<usize> {
     let mut header = match message.msg_controllen {
         0 => null_mut(),
@@ -128,7 +128,7 @@ fn segment(message: &libc::msghdr) -> Option<usize> {
         _ => unsafe { libc::CMSG_FIRSTHDR(message) },
     };
     while !header.is_null() {
-        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return headers inside of the buffer.
+        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return headers inside the buffer.
         let (level, kind) = unsafe { ((*header).cmsg_level, (*header).cmsg_type) };
         if (level, kind) == (libc::SOL_UDP, libc::UDP_GRO) {
             // SAFETY: the kernel puts a number behind this header.

@@ -1,4 +1,4 @@
-//! Datagrams for everybody who listens to a multicast group.
+//! Datagrams to all hosts that listen to a multicast group.
 
 use super::{Received, Udp, enlarge};
 use rustix::net::sockopt::{
@@ -16,29 +16,28 @@ pub struct Group {
     longest: usize,
 }
 
-/// Longer packets are not tried, even where the nearest link carries them.
+/// Packet size limit in bytes; longer packets are not tried, even if the nearest link carries them.
 const ETHERNET: usize = 1500;
 
-/// Bytes that IPv4 and UDP put in front of a datagram.
+/// Bytes of the IPv4 and UDP headers in front of a datagram.
 const HEADERS: usize = 28;
 
-/// Shorter packets every host of the internet takes in one piece.
+/// Every internet host accepts packets of this many bytes without fragmentation.
 const SMALLEST: usize = 576;
 
 impl Group {
-    /// Listens to a group on the link of the address to which `sender` is bound, and
-    /// has `sender` send to groups on that link, and no further.
+    /// Listens to a group on the link of the address to which `sender` is bound, and restricts
+    /// `sender`'s multicast to that link.
     ///
     /// # Errors
-    /// If `sender` is not bound to one IPv4 address of this host, or the kernel does not
-    /// let it.
+    /// If `sender` is not bound to one IPv4 address of this host, or the kernel refuses.
     pub fn join(group: SocketAddrV4, sender: &Udp) -> io::Result<Self> {
         let link = match sender.address().ip() {
             IpAddr::V4(link) if !link.is_unspecified() => link,
             _ => return Err(io::ErrorKind::Unsupported.into()),
         };
         let socket = plain()?;
-        // Other daemons of this host listen to it, too.
+        // Other daemons of this host listen to the group, too.
         set_socket_reuseaddr(&socket, true)?;
         let buffers = enlarge(&socket)?;
         bind(&socket, &SocketAddr::V4(group))?;
@@ -55,7 +54,7 @@ impl Group {
         })
     }
 
-    /// Receives the next datagram of the group into `buffer`; those of `sender` come, too.
+    /// Receives the next datagram of the group into `buffer`, including those of `sender`.
     ///
     /// # Errors
     /// Only if the socket is broken for good.
@@ -63,13 +62,13 @@ impl Group {
         self.socket.receive(buffer)
     }
 
-    /// Where to send what everybody is to get.
+    /// The group's address, to send datagrams for all listeners to.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.socket.address()
     }
 
-    /// Bytes of a datagram that the link carries in one piece.
+    /// The longest datagram that the link carries in one packet, in bytes.
     #[must_use]
     pub fn longest(&self) -> usize {
         self.longest
@@ -92,7 +91,7 @@ fn plain() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// What the way to the group carries in one piece, as the kernel knows it.
+/// The longest datagram that the path to the group carries in one packet, as the kernel knows it.
 fn longest(group: SocketAddrV4, link: Ipv4Addr) -> io::Result<usize> {
     let socket = plain()?;
     set_ip_multicast_if(&socket, &link)?;
@@ -134,7 +133,7 @@ mod tests {
     fn a_circular_is_no_longer_than_the_link_allows() {
         let sender = sender("127.0.0.1:0");
         let group = SocketAddrV4::new(Ipv4Addr::new(239, 77, 1, 3), sender.address().port());
-        // Loopback would carry 64 KiB; an Ethernet behind it would not.
+        // Loopback would carry 64 KiB, but an Ethernet behind it would not.
         assert_eq!(Group::join(group, &sender).unwrap().longest(), 1472);
     }
 

@@ -5,34 +5,34 @@ use linux_raw_sys::general::{
     UFFD_PAGEFAULT_FLAG_WRITE, uffd_msg,
 };
 
-/// A thread stopped at an access.
+/// A thread stopped at a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The start of the page.
+    /// The address of the page.
     pub address: u64,
-    /// What the kernel found there.
+    /// The kind of fault.
     pub kind: FaultKind,
-    /// The thread wants to store.
+    /// True if the access is a store.
     pub write: bool,
-    /// The thread, as numbered in its own namespace.
+    /// The thread's number in its own PID namespace.
     pub thread: u32,
 }
 
-/// What the kernel found where a thread stopped.
+/// The state of the page at which a thread stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultKind {
-    /// No page anywhere.
+    /// There is no page, neither mapped nor in the shared memory.
     Missing,
-    /// A page in the memory behind, not mapped here. It need not be valid.
+    /// There is a page in the shared memory, not mapped here. It need not be valid.
     Minor,
-    /// A page, protected from stores.
+    /// The page is mapped and protected from stores.
     WriteProtect,
 }
 
 const MESSAGE: usize = size_of::<uffd_msg>();
 const MESSAGES: usize = 32;
 
-/// Room for faults read in one call.
+/// Buffer for faults read in one call.
 #[derive(Debug)]
 pub struct FaultBuffer {
     bytes: [u8; MESSAGE * MESSAGES],
@@ -49,25 +49,25 @@ impl Default for FaultBuffer {
 }
 
 impl FaultBuffer {
-    /// How many messages of the kernel are inside.
+    /// The number of kernel messages in the buffer.
     #[must_use]
     pub fn len(&self) -> usize {
         self.filled / MESSAGE
     }
 
-    /// Whether nothing was read.
+    /// True if nothing was read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.filled == 0
     }
 
-    /// Whether everything fitted, so that nothing may be left in the kernel.
+    /// True if the buffer is full, so that more faults may wait in the kernel. If false, none does.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.len() == MESSAGES
     }
 
-    /// The fault at `index`; `None` if the message there is no fault.
+    /// The fault at `index`; `None` if the message is not a fault.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Fault> {
         let message = self.bytes[..self.filled].chunks_exact(MESSAGE).nth(index)?;
@@ -87,8 +87,8 @@ impl FaultBuffer {
     }
 }
 
-/// struct uffd_msg: the event at byte 0; of a fault, flags at 8, address at 16
-/// and thread at 24.
+/// Decodes struct uffd_msg: the event at byte 0; for a fault, flags at 8, address at 16 and thread
+/// at 24.
 fn parse(message: &[u8]) -> Option<Fault> {
     if u32::from(message[0]) != UFFD_EVENT_PAGEFAULT {
         return None;

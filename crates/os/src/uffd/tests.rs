@@ -1,4 +1,4 @@
-//! Against the real kernel.
+//! Tests against the real kernel.
 
 use super::*;
 use crate::memfd::{Memfd, PAGE};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const LEN: u64 = PAGE as u64;
 
-/// A memfd mapped shared and served by a descriptor.
+/// A memfd, mapped shared, whose faults a descriptor serves.
 struct Bench {
     memory: Memfd,
     uffd: Uffd,
@@ -131,7 +131,7 @@ fn a_page_is_placed_upgraded_revoked_and_poisoned() {
         bench.uffd.copy(0x1000, &[0; PAGE], true),
         Outcome::Unregistered
     );
-    // The mark left by protecting must go before poison can come.
+    // The mark left by `protect` must be removed before the page can be poisoned.
     assert_eq!(bench.uffd.poison(at, LEN), Outcome::AlreadyThere);
     assert_eq!(bench.uffd.unprotect(at, LEN), Outcome::Done);
     assert_eq!(bench.uffd.poison(at, LEN), Outcome::Done);
@@ -150,7 +150,7 @@ fn neighbours_are_placed_up_to_what_is_in_the_way() {
     let pages: Vec<[u8; PAGE]> = (1..=6).map(|byte| [byte; PAGE]).collect();
     let first = bench.address(0);
     assert_eq!(bench.uffd.copy_run(first, &pages[..2], true), 2);
-    // Somebody put a page there.
+    // Another writer has put a page there.
     bench.memory.write(4 * LEN, &[9; PAGE]).unwrap();
     assert_eq!(bench.uffd.copy_run(first, &pages, true), 0);
     assert_eq!(bench.uffd.copy_run(bench.address(2), &pages[2..], true), 2);
@@ -200,8 +200,7 @@ const PAGES: usize = 4;
 const REVOKES: usize = 1000;
 const WORDS_APART: usize = 8;
 
-/// Every thread counts up its own word on every page and checks that nothing
-/// it stored is ever lost.
+/// Every thread increments its own word on every page and checks that none of its stores is lost.
 fn hammer(bench: &Bench, thread: usize, stop: &AtomicBool) -> u64 {
     let mut mine = [0u64; PAGES];
     let mut steps = 0;
@@ -218,7 +217,7 @@ fn hammer(bench: &Bench, thread: usize, stop: &AtomicBool) -> u64 {
     steps
 }
 
-/// Serves faults by the daemon's rules: the stash decides what a page is.
+/// Serves faults by the daemon's rules: the stash decides what a page contains.
 fn serve(bench: &Bench, stash: &mut [Option<Box<[u8; PAGE]>>; PAGES]) {
     let mut buffer = FaultBuffer::default();
     bench.uffd.read(&mut buffer).unwrap();
@@ -267,10 +266,10 @@ fn revoking_loses_no_store() {
                 })
             })
             .collect();
-        // On a busy machine this thread gets its turn rarely.
+        // On a busy machine this thread is seldom scheduled.
         let end = Instant::now() + Duration::from_secs(20);
         while revokes < REVOKES && Instant::now() < end {
-            // A page is held for a while, else nobody gets anything done.
+            // Hold a page for a while, because otherwise no thread makes progress.
             let hold = Instant::now() + Duration::from_micros(60);
             while Instant::now() < hold {
                 serve(&bench, &mut stash);

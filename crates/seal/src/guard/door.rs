@@ -1,4 +1,4 @@
-//! Strangers who know the cluster's key, or have a token.
+//! Introductions of hosts that know the cluster's key, or have a token.
 
 use super::greet::ROOM;
 use super::{Guard, Letter, Outbox, Place, Refused};
@@ -12,14 +12,14 @@ use crate::token::{GRANT_SIZE, Grant, Token};
 use core::net::SocketAddr;
 use pagemesh_wire::PublicKey;
 
-/// Strangers whose proof is awaited; of more, the oldest are forgotten.
+/// Maximum number of introduced hosts whose proof is awaited; the oldest are forgotten first.
 const AWAITED: usize = 64;
 
-/// Addresses at which somebody was met.
+/// Maximum number of addresses at which hosts were met.
 const DOORS: usize = 1024;
 
 impl Guard {
-    /// Introduces this host at an address; what it has to say waits.
+    /// Introduces this host at an address; the datagrams for it wait.
     pub(super) fn knock(
         &mut self,
         now: Now,
@@ -49,7 +49,7 @@ impl Guard {
         }
     }
 
-    /// The first message of a stranger; none without key and token.
+    /// The first message of an introduction; `None` without key and token.
     fn introduction(&self, now: Now) -> Option<Begun> {
         let token = match (self.ring.newest(), &self.token) {
             (Some(secret), _) => Token::new(secret, 0, &*self.dice),
@@ -79,7 +79,7 @@ impl Guard {
         })
     }
 
-    /// A stranger introduces itself.
+    /// Handles the introduction of a host.
     pub(super) fn knocked(
         &mut self,
         now: Now,
@@ -137,7 +137,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Tells a stranger why its introduction is not accepted, in fewer bytes than that has.
+    /// Tells a host why its introduction is not accepted, in fewer bytes than the introduction has.
     fn turn_away(
         &mut self,
         now: Now,
@@ -162,8 +162,8 @@ impl Guard {
         why
     }
 
-    /// A member says that it does not accept the introduction of this number. The introduction
-    /// is repeated all the same: anybody who has seen it can say so.
+    /// Handles the hint that the introduction of this number is not accepted. The introduction is
+    /// repeated all the same, because any host that has seen it could forge the hint.
     pub(super) fn turned_away_by(&mut self, frame: &Frame) {
         let Some(Place::Door(address)) = self.places.get(&frame.to).copied() else {
             return;
@@ -186,7 +186,7 @@ impl Guard {
         }
     }
 
-    /// A member answers this stranger's introduction, whose proof goes out.
+    /// Handles a member's answer to this host's introduction, and sends the proof.
     pub(super) fn let_in(
         &mut self,
         now: Now,
@@ -228,7 +228,7 @@ impl Guard {
         Ok(())
     }
 
-    /// A stranger proves that it may come in.
+    /// Handles the proof of an introduced host.
     pub(super) fn proved(
         &mut self,
         now: Now,
@@ -239,7 +239,7 @@ impl Guard {
         let mut half = self.answered.remove(&frame.to).ok_or(Refused::Unknown)?;
         let read = half.state.read_message(&datagram[FRAME..], &mut [0; ROOM]);
         if half.source != source || u64::from(half.theirs) != frame.count || read.is_err() {
-            // Somebody else's: the stranger may still come.
+            // The proof came from another host: the introduced one may still send its own.
             if read.is_err() {
                 self.answered.insert(frame.to, half);
             }
@@ -268,7 +268,8 @@ impl Guard {
     }
 }
 
-/// Signs introductions: only who knows the key can make a member compute.
+/// The key that signs introductions: only hosts that know the proof can make a member compute a
+/// handshake.
 fn door_key(proof: [u8; 32]) -> [u8; 32] {
     Secret::from_bytes(proof).derive("introduction", b"")
 }

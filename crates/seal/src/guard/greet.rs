@@ -1,4 +1,4 @@
-//! Members greet each other.
+//! Greetings between members.
 
 use super::{Guard, Letter, Outbox, Place, Refused};
 use crate::Now;
@@ -13,11 +13,11 @@ use pagemesh_wire::PublicKey;
 
 const PROLOGUE: &[u8] = b"pagemesh member 1";
 
-/// More than any message of a handshake needs.
+/// Buffer size in bytes; more than any message of a handshake needs.
 pub(super) const ROOM: usize = 256;
 
 impl Guard {
-    /// Greets a member, or repeats the greeting.
+    /// Sends a greeting to a member, or repeats it.
     pub(super) fn greet(
         &mut self,
         now: Now,
@@ -51,7 +51,7 @@ impl Guard {
         }
     }
 
-    /// A new greeting; none if the key is no key of the curve.
+    /// A new greeting; `None` if the key is not a valid point of the curve.
     fn greeting(&self, now: Now, key: PublicKey) -> Option<Begun> {
         let initiator = Side::Initiator;
         let mut state = noise::member(&self.me, &key, PROLOGUE, &self.dice, initiator).ok()?;
@@ -79,7 +79,7 @@ impl Guard {
         })
     }
 
-    /// A member greets this host.
+    /// Handles a member's greeting.
     pub(super) fn greeted(
         &mut self,
         now: Now,
@@ -99,7 +99,7 @@ impl Guard {
         if let Some(last) = &peer.answered
             && last.greeting == datagram
         {
-            // The answer was lost.
+            // The answer was lost: send it again.
             outbox.push(Letter {
                 to: source,
                 bytes: last.reply.clone(),
@@ -122,8 +122,8 @@ impl Guard {
         Ok(())
     }
 
-    /// Computes the answer to a greeting; the session is ready to be used by
-    /// the other.
+    /// Computes the answer to a greeting; the other host can use the session when it gets the
+    /// answer.
     fn answer(
         &mut self,
         now: Now,
@@ -164,7 +164,7 @@ impl Guard {
         Ok([&frame.encode()[..], &reply[..length]].concat())
     }
 
-    /// A member answers this host's greeting.
+    /// Handles a member's answer to this host's greeting.
     pub(super) fn agreed(
         &mut self,
         now: Now,
