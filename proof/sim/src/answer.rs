@@ -1,4 +1,4 @@
-//! What threads make of the replies to their requests.
+//! How threads handle the replies to their requests.
 
 use crate::check::{Check, ensure};
 use crate::kernel::{PageKey, ThreadId};
@@ -12,7 +12,7 @@ use pagemesh_wire::peer::{Refusal, SegmentInfo};
 use pagemesh_wire::{PageIndex, Ticket};
 
 impl World {
-    /// A node answers a request.
+    /// A node replies to a request.
     pub(crate) fn answer(&mut self, at: usize, ticket: Ticket, reply: Reply) -> Check {
         self.log
             .note(self.now, at, Mark::Answered, [ticket.0, 0, 0], || {
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    /// First reply to a wait: nothing is missed from now on.
+    /// The first reply to a wait: from now on the thread misses no change.
     fn waits(&mut self, ticket: Ticket, id: ThreadId) -> Check {
         let State::Waiting { step, .. } = self.processes.threads[id.0].state.clone() else {
             return Ok(());
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// The last reply.
+    /// A thread gets the last reply to its request.
     fn answered(&mut self, ticket: Ticket, asked: &Asked, reply: Reply) -> Check {
         let id = asked.thread;
         let thread = &mut self.processes.threads[id.0];
@@ -169,7 +169,7 @@ impl World {
         Ok(())
     }
 
-    /// The operation ends with the reply; the thread is woken by it.
+    /// The operation ends with this reply, which wakes the thread.
     fn done_by_reply(&mut self, id: ThreadId) {
         let wake = self.hosts[self.processes.host_of(id)].plan.wake;
         let pause = 200 + self.dice.below(wake);
@@ -197,7 +197,7 @@ impl World {
                 Refusal::Exists,
             )
             | (Step::Stat(_) | Step::Remove(_), Refusal::NotFound) => true,
-            // Whom one node knows another may not have heard of yet.
+            // The probed host may be a member that the asking node has not heard of yet.
             (Step::Probe(_), Refusal::NodeGone(_)) => true,
             (_, Refusal::NodeGone(_)) => {
                 self.losses.crashed || leaves || self.losses.is_expected(asked.host)
@@ -215,8 +215,9 @@ impl World {
         Ok(())
     }
 
-    /// A step as it is tried again: who was to create the name may have died, though
-    /// nobody was to expect that. Then others do, where nobody is to die.
+    /// Returns the step as it is tried again. If a host died unexpectedly, the process that was
+    /// to create the name may be dead; then any process on a host that is not expected to die
+    /// creates it.
     fn orphaned(&self, step: &Step, host: usize) -> Step {
         let mut again = step.clone();
         if let Step::Open { create, .. } = &mut again {
@@ -273,7 +274,7 @@ impl World {
         Ok(())
     }
 
-    /// A thread was woken by a signal: it takes the lock again and looks.
+    /// A signal woke the thread: it takes the lock again and looks at the queue.
     fn consume_again(&mut self, id: ThreadId, number: usize) {
         let lock = self.setting.queues[number].lock;
         let again = vec![Step::TryConsume(number)];
@@ -302,7 +303,7 @@ impl World {
         if self.hosts[host].leaves {
             return;
         }
-        // The lease began some time before this reply.
+        // The node's lease of the pin began some time before this reply.
         let until = Time(self.now.0 + PIN_LEASE.as_nanos() as u64 / 2);
         for page in first..first + count {
             let key = PageKey {

@@ -1,4 +1,4 @@
-//! Many seeds, on all cores.
+//! Runs many seeds on all cores.
 
 use crate::canary::Canary;
 use crate::check::Violation;
@@ -16,13 +16,13 @@ use std::thread;
 /// A range of seeds to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Campaign {
-    /// The first one.
+    /// The first seed.
     pub from: u64,
-    /// How many.
+    /// Number of seeds.
     pub count: u64,
-    /// How hard.
+    /// How bad network and faults are.
     pub profile: Profile,
-    /// A bug to plant in all of them.
+    /// A bug to plant in all runs.
     pub canary: Option<Canary>,
     /// Kill daemons again and again, and replace them from their journals.
     pub replace: bool,
@@ -33,29 +33,29 @@ pub struct Campaign {
 /// A seed that broke an invariant.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Which.
+    /// The seed.
     pub seed: u64,
-    /// When, in simulated time.
+    /// Simulated time of the failure.
     pub at: Time,
-    /// What.
+    /// The broken invariant.
     pub violation: Violation,
 }
 
-/// What came of a campaign.
+/// Results of a campaign.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Seeds run.
+    /// Number of seeds that were run.
     pub seeds: u64,
-    /// Added up; the worst wait is the worst of all.
+    /// Counters summed over all runs; `worst_wait` is the maximum.
     pub stats: Stats,
-    /// The seed with the worst wait.
+    /// The seed with the longest wait.
     pub slowest: u64,
-    /// Seeds that broke an invariant, in order.
+    /// Seeds that broke an invariant, in ascending order.
     pub failures: Vec<Failure>,
 }
 
 impl Campaign {
-    /// Runs all seeds; `progress` hears how many are done, now and then.
+    /// Runs all seeds; calls `progress` now and then with the number of seeds that are done.
     pub fn run(&self, progress: impl Fn(u64) + Sync) -> Summary {
         let next = AtomicU64::new(self.from);
         let stop = AtomicBool::new(false);
@@ -133,8 +133,8 @@ impl Stats {
     }
 }
 
-/// Everything a person needs who is to mend it: what, where, the last lines of
-/// the log, and the one line that shows it again.
+/// Reports a failure: the broken invariant, the last lines of the log, and the command that
+/// reproduces it.
 #[must_use]
 pub fn failure_report(options: Options, lines: usize) -> Option<String> {
     let outcome = run(Options {
@@ -171,7 +171,7 @@ fn replay_line(options: Options) -> String {
     line
 }
 
-/// The commit of the sources, if there is a repository to ask.
+/// The commit of the sources, if git tells it.
 fn commit() -> String {
     let asked = Command::new("git")
         .args(["rev-parse", "--short=12", "HEAD"])

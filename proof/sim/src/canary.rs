@@ -1,4 +1,4 @@
-//! Bugs planted on purpose: a simulator that does not find them finds nothing.
+//! Bugs planted on purpose: they show that the simulator finds bugs.
 
 use pagemesh_wire::peer::Message;
 use std::fmt;
@@ -53,7 +53,7 @@ canaries! {
 }
 
 impl Canary {
-    /// What leaves instead of this message.
+    /// Replaces a message by what the planted bug sends in its place.
     pub(crate) fn tamper(self, message: &mut Message) {
         match (self, message) {
             (Self::QueueForgotten, Message::Pass(pass)) if pass.version.0 % 2 == 0 => {

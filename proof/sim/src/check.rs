@@ -1,4 +1,4 @@
-//! The invariants, by name, and what it means to break one.
+//! The invariants by name, and the type of a violation.
 
 use std::fmt;
 
@@ -88,12 +88,12 @@ invariants! {
         "A transcript's expectation holds.",
 }
 
-/// An invariant was broken: how.
+/// A broken invariant, with details.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// The invariant.
     pub invariant: Invariant,
-    /// By whom, at what.
+    /// Which node and subject broke it, and how.
     pub detail: String,
 }
 
@@ -103,7 +103,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The result of everything that checks.
+/// The result of every function that checks.
 pub(crate) type Check<T = ()> = Result<T, Violation>;
 
 /// Returns a [`Violation`] unless the condition holds.

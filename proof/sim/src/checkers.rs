@@ -1,4 +1,4 @@
-//! What is checked of nodes and threads while a cluster runs, beside the kernels' own checks.
+//! Checkers of nodes and threads while a cluster runs, beside the checks in the kernels.
 
 use crate::check::Check;
 use crate::golden::Golden;
@@ -11,23 +11,24 @@ use pagemesh_wire::NodeId;
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Ask, Message};
 
-/// All of it.
+/// All checkers.
 #[derive(Default)]
 pub(crate) struct Checkers {
-    /// What memory would hold if there were one.
+    /// The contents that a single shared memory would have.
     pub(crate) golden: Golden,
-    /// What threads saw and stored.
+    /// What threads loaded and stored.
     pub(crate) history: History,
-    /// What is said of owners.
+    /// What messages and events say about owners.
     hints: Hints,
-    /// How often nodes repeat themselves.
+    /// How often nodes resend a request.
     storms: Storms,
-    /// What is said of those who wait.
+    /// The orders in which queues of grants promise to serve nodes.
     pub(crate) lines: Lines,
 }
 
 impl Checkers {
-    /// A node sends a message, perhaps in answer to an ask; `knows` says which nodes it knows.
+    /// Checks a message that a node sends, perhaps because of a request; `knows` tells which
+    /// members the node knows.
     pub(crate) fn said(
         &mut self,
         header: &Header,
@@ -43,7 +44,7 @@ impl Checkers {
         }
     }
 
-    /// The node of a host tells something about itself.
+    /// Checks an event that the node of a host emits.
     pub(crate) fn told(&mut self, host: usize, event: &Event) -> Check {
         self.hints.told(event);
         self.storms.told(host, event)

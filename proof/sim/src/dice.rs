@@ -1,8 +1,8 @@
-//! Chance, as an argument: one seed, one named stream for each purpose.
+//! Random numbers from one seed, with one named stream for each purpose.
 //!
-//! Streams are derived from the seed by name, so that a change to the workload
-//! does not shift the network's dice. The generator and every mapping from its
-//! numbers is fixed here: a seed means the same run for ever.
+//! Streams are derived from the seed by name, so that a change to the workload does not shift the
+//! random numbers of the network. The generator and every mapping from its numbers are fixed
+//! here: a seed always means the same run.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -26,27 +26,27 @@ impl Dice {
         self.0.next_u64()
     }
 
-    /// A number from 0 to `limit`, which is not among them; 0 if there is none.
+    /// A number from 0 to `limit`, exclusive; 0 if `limit` is 0.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.number()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// An index into something of this length.
+    /// An index into a slice of this length.
     pub(crate) fn index(&mut self, length: usize) -> usize {
         self.below(length as u64) as usize
     }
 
-    /// A number from `low` to `high`, both among them.
+    /// A number from `low` to `high`, inclusive.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// True this often in a thousand.
+    /// True with a probability of `per_mille` thousandths.
     pub(crate) fn chance(&mut self, per_mille: u32) -> bool {
         per_mille > 0 && self.below(1000) < u64::from(per_mille)
     }
 
-    /// One of them.
+    /// One of the choices.
     pub(crate) fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.index(choices.len())]
     }

@@ -1,4 +1,4 @@
-//! The simulator's executor of effects: one host at a time, as the driver's law says.
+//! The simulator's effect executor, for one host at a time; it follows the driver's law.
 
 mod sending;
 
@@ -23,23 +23,23 @@ fn facts(key: PageKey, more: u64) -> [u64; 3] {
     [key.segment.0, u64::from(key.page.0), more]
 }
 
-/// Carries out the effects of what the node of one host heard.
+/// Carries out the effects of the inputs that one host's node handled.
 pub(crate) struct Executor<'a> {
     world: &'a mut World,
     at: usize,
     hearing: &'a Hearing,
-    /// Which of the effects this daemon carries out.
+    /// Which effects this daemon carries out before it is killed, if it is.
     effort: Effort,
-    /// The page that the present effect means by [`Source::Payload`].
+    /// The page that [`Source::Payload`] of the present effect refers to.
     payload: Option<&'a [u8]>,
-    /// What the present effect is to the journal.
+    /// How the journal counts the present effect.
     standing: Standing,
-    /// Answers there were before the present effect.
+    /// Number of answers that were queued before the present effect.
     answered: usize,
 }
 
 impl<'a> Executor<'a> {
-    /// For the host at `at`.
+    /// The executor of the host with index `at`.
     pub(crate) fn new(
         world: &'a mut World,
         at: usize,
@@ -62,7 +62,7 @@ impl<'a> Executor<'a> {
         world.log.note(world.now, self.at, mark, facts, text);
     }
 
-    /// Counts pages that leave before they were used (M12).
+    /// Counts pages that leave before the threads that wanted them have run (M12).
     fn note_unused(&mut self, key: PageKey) {
         let world = &mut *self.world;
         let since = world.hosts[self.at].kernel.unused_since(key);
@@ -80,7 +80,7 @@ impl<'a> Executor<'a> {
         self.world.hosts[self.at].kernel.woken = woken;
     }
 
-    /// A thread's access can never be served.
+    /// A thread's access can never be served: the thread gets a SIGBUS.
     fn sigbus(&mut self, thread: ThreadId) {
         self.world.drop_step(thread);
         self.world.wake(thread);
@@ -295,7 +295,7 @@ impl EffectExecutor for Executor<'_> {
         let world = &mut *self.world;
         world.reaction.repeats = false;
         if matches!(self.effort, Effort::Until { last, .. } if last == index) {
-            // The daemon is killed before it notes what it did.
+            // The daemon is killed before it writes to its journal that the effect is done.
             world.reaction.answers.truncate(self.answered);
         } else if let Some(recording) = &mut world.hosts[self.at].recording {
             recording.done(
@@ -308,7 +308,7 @@ impl EffectExecutor for Executor<'_> {
 }
 
 impl World {
-    /// Whether the segment's home is no member any more, and has left no heir.
+    /// True if the segment's home is no member any more and has left no successor.
     pub(crate) fn is_home_gone(&self, segment: SegmentId) -> bool {
         let home = self
             .hosts
@@ -317,7 +317,7 @@ impl World {
         home.is_none_or(|home| !matches!(home.life, Life::Up | Life::Left) || home.buried)
     }
 
-    /// A node tells something about itself.
+    /// Handles an event that a node emits.
     fn told(&mut self, at: usize, event: Event) -> Check {
         self.checkers.told(at, &event)?;
         match event {
@@ -336,7 +336,7 @@ impl World {
                 Ok(())
             }
             Event::LockRecovered { key } if self.losses.somebody_left => {
-                // Its token was on its way to the node that left, marked or not.
+                // The token was on its way to the node that left, marked as lent or not.
                 self.processes.bequeathed.insert(key);
                 Ok(())
             }
@@ -350,7 +350,8 @@ impl World {
                 Ok(())
             }
             Event::Expelled {} => {
-                // Its last replies stand behind this event.
+                // The node's last replies are effects after this event, so the host departs
+                // later.
                 self.reaction.departing.push((at, Life::Crashed));
                 Ok(())
             }

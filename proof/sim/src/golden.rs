@@ -1,31 +1,32 @@
-//! What memory would hold if there were only one: the model every load is compared with.
+//! The golden memory: the contents that a single shared memory would have. Every load is compared
+//! with it.
 
 use crate::check::{Check, ensure};
 use crate::kernel::PageKey;
 use pagemesh_wire::{Ticket, Version};
 use std::collections::BTreeMap;
 
-/// Words of a simulated page. Compact, so that a run is quick; on the wire they
-/// stand at the start of a whole page.
+/// Words of a simulated page: few, so that a run is fast. On the wire they stand at the start of
+/// a whole page.
 pub(crate) const WORDS: usize = 8;
 
 /// A page's contents.
 pub(crate) type Words = [u64; WORDS];
 
-/// The contents of one page and what is known about it.
+/// The contents of one page, and its owners.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct GoldenPage {
     pub(crate) words: Words,
-    /// A crash took the only copies: it may be refused, or come back once as
+    /// A crash took the only copies: an access may be refused, or the page may come back once as
     /// it was before.
     pub(crate) lost: bool,
-    /// It was lost at least once.
+    /// The page was lost at least once.
     was_lost: bool,
-    /// The newest version anybody claimed to own.
+    /// The newest version that a node claimed to own.
     version: Version,
-    /// Who claimed it, and to whom ownership has been sent since.
+    /// The host that claimed it, and the hosts to which ownership was sent since.
     hands: Vec<usize>,
-    /// Watchers that were promised word before the next store.
+    /// Watches whose threads must be told before the next store.
     watchers: Vec<Ticket>,
 }
 
@@ -38,7 +39,7 @@ pub(crate) struct Golden {
 }
 
 impl Golden {
-    /// A value nobody has stored yet.
+    /// A value that no thread has stored yet.
     pub(crate) fn fresh_value(&mut self) -> u64 {
         self.last_value += 1;
         self.last_value << 16
@@ -87,7 +88,7 @@ impl Golden {
         Ok(())
     }
 
-    /// Somebody became the owner of a page at this version.
+    /// A node became the owner of a page at this version.
     pub(crate) fn owned(&mut self, host: usize, key: PageKey, version: Version) -> Check {
         let page = self.pages.entry(key).or_default();
         ensure!(
@@ -102,7 +103,7 @@ impl Golden {
         Ok(())
     }
 
-    /// Who became the owner of a page last, and at which version.
+    /// The last host that became owner of a page, and at which version.
     #[cfg(test)]
     pub(crate) fn owner(&self, key: PageKey) -> Option<(usize, Version)> {
         let page = self.pages.get(&key)?;
@@ -117,7 +118,7 @@ impl Golden {
         }
     }
 
-    /// A host is gone. `kept` tells whether some survivor holds these contents.
+    /// A host is gone. `kept` is true if a surviving host holds these contents.
     pub(crate) fn crashed(&mut self, kept: impl Fn(PageKey, &Words) -> bool) {
         for (key, page) in &mut self.pages {
             page.lost |= !kept(*key, &page.words);
@@ -125,8 +126,8 @@ impl Golden {
         }
     }
 
-    /// A survivor dropped its contents of a page. If those who own it, or were
-    /// about to, are `gone`, that may have been the last of it.
+    /// A surviving host dropped its contents of a page. If its owners and the receivers of its
+    /// grants are `gone`, these may have been the last contents.
     pub(crate) fn dropped(
         &mut self,
         key: PageKey,
@@ -140,12 +141,12 @@ impl Golden {
         }
     }
 
-    /// A watcher may rely on the page from now on.
+    /// From now on a watch guarantees that its thread hears of the next store.
     pub(crate) fn watch(&mut self, key: PageKey, ticket: Ticket) {
         self.pages.entry(key).or_default().watchers.push(ticket);
     }
 
-    /// A watcher was told, or is gone.
+    /// The watch has ended: its thread was told, or is gone.
     pub(crate) fn unwatch(&mut self, ticket: Ticket) {
         for page in self
             .pages
@@ -156,17 +157,17 @@ impl Golden {
         }
     }
 
-    /// The right contents of a page; zeros if nobody ever stored to it.
+    /// The right contents of a page; zeros if no thread ever stored to it.
     pub(crate) fn words(&self, key: PageKey) -> Words {
         self.pages.get(&key).map_or([0; WORDS], |page| page.words)
     }
 
-    /// Whether it was ever possible that only a crashed host held it.
+    /// True if at some time possibly only a crashed host held the page.
     pub(crate) fn was_lost(&self, key: PageKey) -> bool {
         self.pages.get(&key).is_some_and(|page| page.was_lost)
     }
 
-    /// Whether the page may be refused.
+    /// True if an access to the page may be refused.
     pub(crate) fn may_be_lost(&self, key: PageKey) -> bool {
         self.pages.get(&key).is_some_and(|page| page.lost)
     }

@@ -1,6 +1,5 @@
-//! What a node hears before anything is done about it: one input, or datagrams that
-//! waited together, as in the daemon, which hears what one call of the kernel brought
-//! in one turn.
+//! The inputs that a node handles together before any effect is carried out: one input, or
+//! several datagrams of one receive batch, as in the daemon.
 
 use crate::check::Check;
 use crate::packing;
@@ -10,10 +9,10 @@ use pagemesh_wire::PublicKey;
 use pagemesh_wire::peer::{Ask, Message};
 use std::borrow::Cow;
 
-/// Datagrams of one turn at most: few hosts of a simulation have more waiting.
+/// Datagrams of one receive batch at most: few simulated hosts have more waiting.
 const TURN: usize = 16;
 
-/// The last input, and before it those that it was heard together with.
+/// The inputs that are handled together, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hearing(Vec<Heard>);
 
@@ -21,11 +20,11 @@ pub(crate) struct Hearing(Vec<Heard>);
 #[derive(Clone, Debug)]
 struct Heard {
     what: Pending,
-    /// The page that came behind its message.
+    /// The page that followed the message in its datagram.
     page: Option<Vec<u8>>,
-    /// The ask that it was.
+    /// The request, if the message was one.
     ask: Option<Ask>,
-    /// How many effects there are up to the last of this input.
+    /// Number of effects up to and including the last effect of this input.
     effects: usize,
 }
 
@@ -35,7 +34,7 @@ impl Hearing {
         self.0.iter().map(|heard| &heard.what)
     }
 
-    /// Whether it was the node's deadline.
+    /// True if the input was the node's deadline.
     pub(crate) fn is_deadline(&self) -> bool {
         self.inputs()
             .any(|what| matches!(what, Pending::Local(Input::Deadline)))
@@ -46,19 +45,19 @@ impl Hearing {
         self.0.get(at)
     }
 
-    /// The page that an effect means by [`pagemesh_core::Source::Payload`].
+    /// The page that [`pagemesh_core::Source::Payload`] of an effect refers to.
     pub(crate) fn page(&self, effect: usize) -> Option<&[u8]> {
         self.behind(effect)?.page.as_deref()
     }
 
-    /// The ask that gave rise to an effect.
+    /// The request that caused an effect.
     pub(crate) fn ask(&self, effect: usize) -> Option<Ask> {
         self.behind(effect)?.ask
     }
 }
 
 impl World {
-    /// A node hears what came, and in some seeds the datagrams that wait behind it;
+    /// A node handles an input, in some seeds together with the datagrams that wait behind it;
     /// then all effects are carried out.
     pub(crate) fn handle(&mut self, at: usize, pending: Pending) -> Check {
         let mut effects = std::mem::take(&mut self.reaction.effects);
@@ -75,7 +74,7 @@ impl World {
             };
         }
         let result = match hearing.0.is_empty() {
-            // Guard or driver kept it all.
+            // Guard or driver consumed all of the input.
             true => Ok(()),
             false => self.carry_out(at, &mut effects, &hearing),
         };
@@ -90,7 +89,7 @@ impl World {
         self.settle(at, &hearing)
     }
 
-    /// The next datagram, if it is heard together with these.
+    /// Takes the next datagram from the inbox if it is handled together with these.
     fn joins(&mut self, at: usize, hearing: &Hearing) -> Option<Pending> {
         let Some(Heard {
             what: Pending::Datagram(from, _),
@@ -149,7 +148,7 @@ impl World {
         });
     }
 
-    /// What the node gets to see of it; none if guard or driver keep it.
+    /// What the node gets to see of an input; none if guard or driver consume it.
     fn came_through<'a>(
         &mut self,
         at: usize,

@@ -1,5 +1,6 @@
-//! *INV-hint-nearer*: an ask goes only to a node that did own the subject since
-//! the version it names, or is about to; and each hop knows more than the one before.
+//! *INV-hint-nearer*: a node sends a request only to a node that owned the subject at or after
+//! the version that the request names, or is about to own it; and each hop names a newer version
+//! than the hop before.
 
 use crate::check::{Check, ensure};
 use pagemesh_core::Event;
@@ -7,18 +8,18 @@ use pagemesh_wire::peer::{Ask, Message, Subject};
 use pagemesh_wire::{NodeId, Version};
 use std::collections::BTreeMap;
 
-/// The hop count of an ask whose trail is cold; the home searches.
+/// Hop count of a request without an owner hint to follow; the home searches for the owner.
 const ASTRAY: u8 = u8::MAX;
 
-/// What owners and grants have said about who owns what.
+/// What owners and grants have said about the owners of subjects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Hints {
-    /// The newest version at which a node was truly named the owner.
+    /// The newest version at which a node was rightly named the owner.
     named: BTreeMap<(Subject, NodeId), Version>,
 }
 
 impl Hints {
-    /// A node says something to another.
+    /// Checks and records a message from one node to another.
     pub(crate) fn said(&mut self, from: NodeId, to: NodeId, message: &Message) -> Check {
         let page = |segment, page| Subject::Page { segment, page };
         let (subject, owner, version) = match message {
@@ -48,14 +49,14 @@ impl Hints {
         Ok(())
     }
 
-    /// A node owns the subject, or will: a grant to it is made, whether it could be
-    /// sent yet or not.
+    /// Records that a node owns the subject or will own it: a grant to it was made, whether or
+    /// not it could be sent yet.
     pub(crate) fn given(&mut self, subject: Subject, to: NodeId, version: Version) {
         let named = self.named.entry((subject, to)).or_default();
         *named = version.max(*named);
     }
 
-    /// As [`Hints::given`], from what a node tells of itself.
+    /// As [`Hints::given`], for an event that a node emits.
     pub(crate) fn told(&mut self, event: &Event) {
         match *event {
             Event::OwnershipGiven {
@@ -83,9 +84,9 @@ impl Hints {
         Ok(())
     }
 
-    /// While it handled one ask, a node sent another. The library brings a wish to
-    /// the node it came from if that is the clock site, or is about to be; that
-    /// node may have to send it back for the grant.
+    /// Checks a request that a node sent while it handled another one. A request that comes back
+    /// to its own requester is excepted: the home sends it there if that node is the owner or is
+    /// about to be, and that node may have to send it back for the grant.
     pub(crate) fn forwarded(by: NodeId, heard: &Ask, said: &Ask) -> Check {
         let same = (heard.subject, heard.waiter.node, heard.waiter.request)
             == (said.subject, said.waiter.node, said.waiter.request);

@@ -1,6 +1,5 @@
-//! The simulated kernel of one host: frames, stash, rights, sleeping threads
-//! and lock words. It carries out effects exactly as the driver's law says, and
-//! asserts the law.
+//! The simulated kernel of one host: frames, stash, rights, sleeping threads and lock words. It
+//! carries out effects exactly as the driver's law says, and asserts that law.
 
 mod changes;
 mod words;
@@ -35,7 +34,7 @@ impl fmt::Display for PageKey {
 }
 
 impl PageKey {
-    /// The page a message gives away, or a copy of it.
+    /// The page that a message grants or copies.
     pub(crate) fn granted_by(message: &Message) -> Option<Self> {
         let (segment, page) = match message {
             Message::Data(data) => (data.segment, data.page),
@@ -60,17 +59,17 @@ struct Mapping {
     client: ClientId,
 }
 
-/// Everything this host knows of one page.
+/// The state of one page on this host.
 #[derive(Clone, Debug, Default, Hash)]
 struct Slot {
     frame: Option<Words>,
     stash: Option<Words>,
     rights: Vec<(MappingId, Rights)>,
-    /// Threads stopped at the page.
+    /// Threads that sleep in a fault on the page.
     sleepers: Vec<(MappingId, ThreadId)>,
-    /// Threads woken by a `Map` that have not run since.
+    /// Threads that a `Map` woke and that have not run since, with the time of the wake-up.
     users: Vec<(ThreadId, Time)>,
-    /// Pinned by so many pins, at the latest until then.
+    /// Pins of the page, each with the time at which it ends at the latest.
     pins: Vec<Time>,
 }
 
@@ -91,14 +90,14 @@ impl Slot {
     }
 }
 
-/// What became of a lent token that is wanted back.
+/// The result of reclaiming a lent token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Returned {
-    /// It was free and is back now.
+    /// The lock was free; the token is back now.
     Back,
-    /// Its holder will tell when it releases.
+    /// A client holds the lock and will tell the daemon when it releases it.
     Marked,
-    /// It came back already; the news is under way to the node.
+    /// The token came back already; the input that says so has not reached the node yet.
     UnderWay,
 }
 
@@ -109,14 +108,14 @@ pub(crate) struct Kernel {
     mappings: BTreeMap<MappingId, Mapping>,
     words: BTreeMap<SyncKey, u32>,
     changes: changes::Changes,
-    /// Threads to be woken, for the world to schedule.
+    /// Threads that an effect woke; the world schedules them.
     pub(crate) woken: Vec<ThreadId>,
     canary: Option<Canary>,
 }
 
 /// Memory, as effects change it.
 impl Kernel {
-    /// A kernel of a host where nothing runs yet.
+    /// The kernel of a host without processes.
     pub(crate) fn new(canary: Option<Canary>) -> Self {
         Self {
             canary,
@@ -124,7 +123,7 @@ impl Kernel {
         }
     }
 
-    /// Puts contents into the frame of a page to which nobody has rights.
+    /// Puts contents into the frame of a page to which no mapping has rights.
     pub(crate) fn fill(&mut self, key: PageKey, words: Words) -> Check {
         let slot = self.slots.entry(key).or_default();
         ensure!(
@@ -194,7 +193,8 @@ impl Kernel {
         }
     }
 
-    /// Takes away all rights, empties the frame, and wakes whoever sleeps there.
+    /// Takes away all rights, empties the frame, and wakes the threads that sleep in a fault
+    /// there.
     pub(crate) fn evict(&mut self, now: Time, key: PageKey, keep: bool) -> Check {
         if self.canary == Some(Canary::InvalidateIgnored) && !keep {
             return Ok(());
@@ -221,7 +221,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// The stash of a page is not needed any more.
+    /// Drops the stash of a page, which is not needed any more.
     pub(crate) fn drop_stash(&mut self, key: PageKey) {
         if let Some(slot) = self.slots.get_mut(&key) {
             slot.stash = None;
@@ -243,7 +243,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// The bytes a datagram or a frame gets from `source`.
+    /// The contents that `source` denotes, for a datagram or a frame.
     pub(crate) fn contents(
         &self,
         key: PageKey,
@@ -330,7 +330,7 @@ impl Kernel {
         }
     }
 
-    /// A thread stops at a page until it is woken.
+    /// A thread sleeps at a page until it is woken.
     pub(crate) fn sleep(&mut self, mapping: MappingId, key: PageKey, thread: ThreadId) {
         self.slots
             .entry(key)
@@ -339,14 +339,15 @@ impl Kernel {
             .push((mapping, thread));
     }
 
-    /// A thread that was woken has run since.
+    /// A woken thread has run.
     pub(crate) fn ran(&mut self, thread: ThreadId, key: PageKey) {
         if let Some(slot) = self.slots.get_mut(&key) {
             slot.users.retain(|(user, _)| *user != thread);
         }
     }
 
-    /// A thread is gone: it neither sleeps nor is it awaited.
+    /// A thread is gone: it sleeps at the page no more, and the kernel does not wait for it to
+    /// run.
     pub(crate) fn thread_gone(&mut self, thread: ThreadId, key: PageKey) {
         self.ran(thread, key);
         if let Some(slot) = self.slots.get_mut(&key) {
@@ -354,14 +355,14 @@ impl Kernel {
         }
     }
 
-    /// Whether every thread that waited for the page has run since.
+    /// True if every thread that was woken for the page has run since.
     pub(crate) fn used(&self, key: PageKey) -> bool {
         self.slots
             .get(&key)
             .is_none_or(|slot| slot.users.is_empty())
     }
 
-    /// When the first of the threads was woken that have not run since.
+    /// When the first of the woken threads that have not run yet was woken.
     pub(crate) fn unused_since(&self, key: PageKey) -> Option<Time> {
         self.slots
             .get(&key)?
@@ -371,13 +372,13 @@ impl Kernel {
             .min()
     }
 
-    /// The page is pinned at the latest until then.
+    /// Pins the page until this time at the latest.
     pub(crate) fn pin(&mut self, key: PageKey, until: Time) {
         self.slots.entry(key).or_default().pins.push(until);
     }
 
-    /// Somebody unpins the page. Pins have no names, so that this may end
-    /// anybody's: from now on nothing is asserted about any of them.
+    /// A thread unpins the page. Pins have no names, so this may end the pin of any thread: all
+    /// pins of the page are forgotten, and nothing is asserted about them any more.
     pub(crate) fn unpin(&mut self, key: PageKey) {
         if let Some(slot) = self.slots.get_mut(&key) {
             slot.pins.clear();
@@ -391,7 +392,7 @@ impl Kernel {
         }
     }
 
-    /// Threads stopped at the page in this mapping wake with a SIGBUS.
+    /// Takes the threads that sleep at the page in this mapping; they get a SIGBUS.
     pub(crate) fn sleepers(&mut self, mapping: MappingId, key: PageKey) -> Vec<ThreadId> {
         let Some(slot) = self.slots.get_mut(&key) else {
             return Vec::new();
@@ -403,12 +404,12 @@ impl Kernel {
 
 /// Mappings.
 impl Kernel {
-    /// A mapping exists.
+    /// Adds a mapping.
     pub(crate) fn mapped(&mut self, mapping: MappingId, segment: SegmentId, client: ClientId) {
         self.mappings.insert(mapping, Mapping { segment, client });
     }
 
-    /// A mapping is gone.
+    /// Removes a mapping.
     pub(crate) fn unmapped(&mut self, mapping: MappingId) {
         let Some(gone) = self.mappings.remove(&mapping) else {
             return;
@@ -419,7 +420,7 @@ impl Kernel {
         }
     }
 
-    /// The mappings of a client, which is gone, are gone.
+    /// Removes the mappings of a client that is gone.
     pub(crate) fn client_gone(&mut self, client: ClientId) {
         let theirs: Vec<MappingId> = self
             .mappings
@@ -432,19 +433,19 @@ impl Kernel {
         }
     }
 
-    /// The most any mapping here may do with a page.
+    /// The highest rights that any mapping on this host has to a page.
     pub(crate) fn rights(&self, key: PageKey) -> Rights {
         self.slots.get(&key).map_or(Rights::None, Slot::most)
     }
 
-    /// Whether the frame of a page has contents.
+    /// True if the frame of a page has contents.
     pub(crate) fn has_frame(&self, key: PageKey) -> bool {
         self.slots
             .get(&key)
             .is_some_and(|slot| slot.frame.is_some())
     }
 
-    /// Whether frame or stash have these contents of a page.
+    /// True if the frame or the stash of a page has these contents.
     pub(crate) fn holds(&self, key: PageKey, words: &Words) -> bool {
         let Some(slot) = self.slots.get(&key) else {
             return false;
@@ -455,13 +456,13 @@ impl Kernel {
             .any(|held| held == words)
     }
 
-    /// Whether the frame has these contents of a page.
+    /// True if the frame of a page has these contents.
     pub(crate) fn shows(&self, key: PageKey, words: &Words) -> bool {
         let slot = self.slots.get(&key);
         slot.is_some_and(|slot| slot.frame.as_ref() == Some(words))
     }
 
-    /// Pages of a segment that take memory here.
+    /// Pages that occupy memory on this host.
     pub(crate) fn resident(&self) -> impl Iterator<Item = PageKey> {
         let takes_memory = |slot: &Slot| slot.frame.is_some() || slot.stash.is_some();
         self.slots
@@ -471,7 +472,7 @@ impl Kernel {
     }
 }
 
-/// A compact page as it stands in a datagram.
+/// Appends a compact page to a datagram, in the layout of the wire.
 pub(crate) fn append_page(words: &Words, datagram: &mut Vec<u8>) {
     let start = datagram.len();
     for word in words {
@@ -480,7 +481,7 @@ pub(crate) fn append_page(words: &Words, datagram: &mut Vec<u8>) {
     datagram.resize(start + PAGE_SIZE, 0);
 }
 
-/// The compact page in a datagram's payload.
+/// The compact page in the payload of a datagram.
 fn words_of(payload: &[u8]) -> Words {
     let mut words = [0; WORDS];
     for (word, bytes) in words.iter_mut().zip(payload.chunks_exact(8)) {

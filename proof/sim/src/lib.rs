@@ -1,10 +1,9 @@
-//! A whole cluster in one thread, from one seed.
+//! Simulates a whole cluster in one thread, from one seed.
 //!
-//! Real nodes ([`pagemesh_core::Node`]) on simulated hosts: simulated kernels
-//! and clocks, a network that loses, doubles, delays and cuts, processes that
-//! run random programs and die. Every load is compared with a single golden
-//! memory, and every step with the invariants of [`Invariant`]. The same seed
-//! is the same run, to the last bit.
+//! Real nodes ([`pagemesh_core::Node`]) on simulated hosts: simulated kernels and clocks, a
+//! network that loses, duplicates, delays and cuts off, and processes that run random programs
+//! and die. Every load is compared with a single golden memory, and every step with the
+//! invariants of [`Invariant`]. The same seed gives the same run, bit for bit.
 
 #![forbid(unsafe_code)]
 

@@ -1,28 +1,28 @@
-//! *INV-queue-travels*: who waits in the queue of a grant is served by its
-//! receiver before anybody else, in this order, or travels on at the head of
-//! the next queue.
+//! *INV-queue-travels*: the receiver of a grant serves the nodes in the grant's queue before all
+//! other nodes and in this order, or passes them on at the head of the next queue.
 
 use crate::check::{Check, ensure};
 use pagemesh_wire::peer::{Message, Pass, PassAck, Subject};
 use pagemesh_wire::{NodeId, NodeSet, RequestId, Version};
 use std::collections::BTreeMap;
 
-/// The order a grant has promised.
+/// The order of service that a grant has promised.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Line {
     version: Version,
-    /// Who got the grant and has to keep the promise.
+    /// The receiver of the grant, which has to keep the promise.
     keeper: NodeId,
-    /// Who gave it, until it is acknowledged: with this node it may be lost.
+    /// The sender of the grant, until the grant is acknowledged; if it dies, the grant may be
+    /// lost.
     giver: NodeId,
     waiting: Vec<NodeId>,
-    /// Those of them that the keeper had not heard of once when it spoke: it may
-    /// have tried to serve them, which nobody saw.
+    /// Waiting nodes that the keeper did not know at some time when it sent a message: it may
+    /// have tried to serve them, which the checker cannot see.
     doubtful: NodeSet,
 }
 
 impl Line {
-    /// Whether these are served in the promised order, before anybody else.
+    /// True if these nodes are served in the promised order, before all others.
     fn is_kept_by(&self, served: impl Iterator<Item = NodeId>) -> bool {
         let mut served = served.peekable();
         self.waiting
@@ -35,25 +35,25 @@ impl Line {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Lines {
     of: BTreeMap<Subject, Line>,
-    /// Nodes that crashed or left wait for nothing.
+    /// Nodes that crashed or left; nothing is promised to them.
     gone: NodeSet,
 }
 
 impl Lines {
-    /// A node is gone; what was promised with it is void.
+    /// A node is gone; promises by it and to it are void.
     pub(crate) fn gone(&mut self, node: NodeId) {
         self.gone.insert(node);
         for line in self.of.values_mut() {
             if line.keeper == node || line.giver == node {
-                // Its version counts on: older grants may be said again.
+                // Its version still counts: a resent older grant is recognized by it.
                 line.waiting.clear();
             }
             line.waiting.retain(|waiting| *waiting != node);
         }
     }
 
-    /// A node says something to another. It `knows` some members; whom it has not
-    /// heard of yet it cannot serve, though it may have tried.
+    /// Checks a message from one node to another. `knows` tells which members the sender knows:
+    /// it cannot serve a member that it has not heard of yet, though it may have tried.
     pub(crate) fn said(
         &mut self,
         from: NodeId,
@@ -62,7 +62,7 @@ impl Lines {
         knows: impl Fn(NodeId) -> bool,
     ) -> Check {
         if self.gone.contains(from) {
-            // It has not heard of its end; nobody listens to it.
+            // The sender is gone and has not heard so; its messages have no effect.
             return Ok(());
         }
         for line in self.of.values_mut().filter(|line| line.keeper == from) {
@@ -107,7 +107,7 @@ impl Lines {
         if line.keeper != by || self.gone.contains(to) {
             return Ok(());
         }
-        // The keeper's own wish may have been served without a word.
+        // The keeper may have served its own request without a message.
         line.waiting.retain(|waiting| *waiting != by);
         let place = line.waiting.iter().position(|waiting| *waiting == to);
         let before = &line.waiting[..place.unwrap_or(line.waiting.len())];
@@ -127,7 +127,7 @@ impl Lines {
         if line.is_some_and(|line| pass.version <= line.version) {
             return Ok(());
         }
-        // Nobody asked for what a leaving node hands over.
+        // What a leaving node hands over answers no request.
         if pass.request != RequestId::NONE {
             self.served(pass.subject, from, to)?;
         }
@@ -229,7 +229,7 @@ mod tests {
         say(&mut taken, 2, 1, &Message::PassAck(ack)).unwrap();
         for lines in [&mut lines, &mut taken] {
             lines.gone(n(1));
-            // It says so again, having heard nothing of its end.
+            // Node 1 resends the grant, because it has not heard that node 2 is gone.
             say(lines, 1, 2, &pass(1, &[3, 4])).unwrap();
         }
         say(&mut lines, 2, 4, &data()).unwrap();

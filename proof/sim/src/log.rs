@@ -1,7 +1,7 @@
-//! One line a transition, and a hash over all of them.
+//! The log: one line for each transition, and a hash over all of them.
 //!
-//! The hash is always kept; the text only on demand, since a run can be had
-//! again for its seed.
+//! The hash is always computed; the text is kept only on demand, because a run can be repeated
+//! from its seed.
 
 use pagemesh_core::Time;
 
@@ -18,7 +18,7 @@ time            who  what
 pages are s<home>.<serial>:<page>, threads t<number>, processes p<number>;
 signs of life are left out";
 
-/// What kind of transition a line tells of.
+/// The kind of transition that a line describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     Leaves,
@@ -82,7 +82,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// An empty log, which keeps its text or only the hash of it.
+    /// An empty log, which keeps text and hash, or only the hash.
     pub(crate) fn new(keep: bool) -> Self {
         Self {
             hash: 0x9e37_79b9_7f4a_7c15,
@@ -90,7 +90,7 @@ impl Log {
         }
     }
 
-    /// Something too dull for the text happened.
+    /// Adds an event to the hash that is not worth a line of text.
     pub(crate) fn hum(&mut self, now: Time, host: usize, facts: [u64; 3]) {
         self.mix(now.0);
         self.mix(host as u64);
@@ -99,7 +99,7 @@ impl Log {
         }
     }
 
-    /// Something happened. `facts` go into the hash, the text only into the log.
+    /// Notes an event. `facts` go into the hash, the text only into the log.
     pub(crate) fn note(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! What befalls hosts and processes: cuts, pauses, death.
+//! Faults of hosts and processes: cuts, pauses, crashes.
 
 use crate::check::Check;
 use crate::golden::Words;
@@ -9,7 +9,7 @@ use crate::world::{Host, Life, Pending, World};
 use pagemesh_core::{Input, Time};
 use pagemesh_wire::{ClientId, NodeId, SyncKey};
 
-/// Whether some host that lives holds these contents of a page.
+/// True if a living host holds these contents of a page.
 fn is_kept(hosts: &[Host], key: PageKey, words: &Words) -> bool {
     let mut up = hosts
         .iter()
@@ -18,7 +18,7 @@ fn is_kept(hosts: &[Host], key: PageKey, words: &Words) -> bool {
 }
 
 impl World {
-    /// Lets a fault happen.
+    /// Injects a fault.
     pub(crate) fn misfortune(&mut self, fault: Fault) -> Check {
         self.stats.faults += 1;
         let now = self.now;
@@ -51,9 +51,9 @@ impl World {
         Ok(())
     }
 
-    /// The coordinator gave a host up. If its daemon still runs, it is a ghost
-    /// from now on: its processes end, and what it holds does not count. It
-    /// goes on talking until it hears that it is expelled.
+    /// The coordinator declared a host dead. If its daemon still runs, its processes end now and
+    /// what it holds does not count any more. It goes on sending until it hears that it is
+    /// expelled.
     pub(crate) fn declared_dead(&mut self, node: NodeId) {
         let alive = |host: &Host| host.id == Some(node) && host.life == Life::Up && !host.buried;
         let Some(at) = self.hosts.iter().position(alive) else {
@@ -93,8 +93,8 @@ impl World {
         Ok(())
     }
 
-    /// A host dropped its contents of a page: after a crash they may have been the
-    /// last. An older stash does not count: it is for somebody else.
+    /// A host dropped its contents of a page; after a crash these may have been the last. An
+    /// older stash does not count, because it is kept for another receiver.
     pub(crate) fn contents_dropped(&mut self, key: PageKey) {
         if self.losses.crashed {
             let hosts = &self.hosts;
@@ -107,8 +107,8 @@ impl World {
         }
     }
 
-    /// Ownership of a page is sent to a node. What is given to one that died,
-    /// known or not, is lost with it: it may have stored before it died.
+    /// Ownership of a page is sent to a node. If that node is dead, whether or not that is known,
+    /// the page is lost with it, because it may have stored before it died.
     pub(crate) fn ownership_sent(&mut self, to: NodeId, key: PageKey) {
         let Some(heir) = self.hosts.iter().position(|host| host.id == Some(to)) else {
             return;
@@ -117,7 +117,7 @@ impl World {
         self.contents_dropped(key);
     }
 
-    /// A host is gone, in order or not.
+    /// A host is gone, in order or by a crash.
     pub(crate) fn depart(&mut self, at: usize, how: Life) {
         let theirs: Vec<usize> = (0..self.processes.clients.len())
             .filter(|client| self.processes.clients[*client].host == at)
@@ -136,7 +136,7 @@ impl World {
         host.kernel = Kernel::default();
     }
 
-    /// A process dies; its host's daemon will hear of it.
+    /// Kills a process; its host's daemon will hear of it.
     pub(crate) fn kill_client(&mut self, client: usize) {
         let Some(victim) = self.processes.clients.get(client) else {
             return;
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// The driver forgets what is gone before the node hears of it.
+    /// The driver forgets mappings and clients that are gone before the node hears of it.
     pub(crate) fn forget_the_dead(&mut self, at: usize, input: &Input<'_>) {
         match input {
             Input::Unmapped { mapping } => self.hosts[at].kernel.unmapped(*mapping),
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// The node has heard that a client is gone: the locks it held come back.
+    /// The node has heard that a client is gone: the locks that the client held come back.
     pub(crate) fn return_locks_of_dead(&mut self, at: usize, client: ClientId) {
         for key in self.hosts[at].kernel.recover_locks(client) {
             self.processes.bequeathed.insert(key);
@@ -180,14 +180,14 @@ impl World {
         }
     }
 
-    /// Whether the news of a client's death still waits for the node.
+    /// True if the input that tells of a client's death still waits for the node.
     pub(crate) fn death_under_way(&self, at: usize, client: ClientId) -> bool {
         self.hosts[at].inbox.iter().any(|pending| {
             matches!(pending, Pending::Local(Input::ClientGone { client: gone }) if *gone == client)
         })
     }
 
-    /// Whether the news of a token's return still waits for the node.
+    /// True if the input that tells of a token's return still waits for the node.
     pub(crate) fn return_under_way(&self, at: usize, key: SyncKey) -> bool {
         let returns = |input: &Input<'_>| matches!(input, Input::LockReturned { key: back, .. } if *back == key);
         self.reaction.answers.iter().any(returns)

@@ -1,4 +1,4 @@
-//! The simulated network: what becomes of a datagram is drawn from the seed.
+//! The simulated network: the seed decides the fate of each datagram.
 
 use crate::canary::Canary;
 use crate::dice::Dice;
@@ -6,37 +6,37 @@ use pagemesh_core::Time;
 use pagemesh_core::release::Body;
 use pagemesh_wire::peer::{Message, PolicyMessage};
 
-/// How bad the network is.
+/// Delays and error rates of the network.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Weather {
-    /// Nanoseconds every datagram takes.
+    /// Nanoseconds that every datagram takes at least.
     pub(crate) base: u64,
-    /// Up to so many more; more than `base` reorders.
+    /// Random further nanoseconds at most; more than `base` reorders datagrams.
     pub(crate) jitter: u64,
-    /// How many in a thousand are held up ...
+    /// Datagrams of a thousand that are delayed ...
     pub(crate) late: u32,
-    /// ... up to so long.
+    /// ... by up to this many nanoseconds.
     pub(crate) latest: u64,
-    /// How many in a thousand are lost.
+    /// Datagrams of a thousand that are lost.
     pub(crate) loss: u32,
-    /// How many in a thousand come twice.
+    /// Datagrams of a thousand that arrive twice.
     pub(crate) twice: u32,
-    /// How many in a thousand are followed by garbage.
+    /// Datagrams of a thousand that are followed by garbage.
     pub(crate) garbage: u32,
 }
 
-/// What becomes of one datagram.
+/// The fate of one datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// Never seen again.
+    /// It is lost.
     Lost,
-    /// Kept until the scenario lets it go.
+    /// It is held until the scenario releases it.
     Held,
-    /// Arrives after so many nanoseconds, and perhaps again after so many.
+    /// It arrives after this many nanoseconds, and a second time after that many, if given.
     Arrives(u64, Option<u64>),
 }
 
-/// What a scenario does to some datagrams.
+/// What a scenario does to certain datagrams.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     pub(crate) from: usize,
@@ -44,11 +44,11 @@ pub(crate) struct Rule {
     /// The message's name; `None` for all.
     pub(crate) kind: Option<String>,
     pub(crate) then: Meddling,
-    /// To how many datagrams.
+    /// Number of datagrams that the rule applies to.
     pub(crate) times: u32,
 }
 
-/// How a scenario meddles.
+/// How a scenario interferes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meddling {
     Drop,
@@ -62,10 +62,10 @@ pub(crate) struct Network {
     weather: Weather,
     dice: Dice,
     garbage: Dice,
-    /// From, to, until when: nothing gets through.
+    /// Sender, receiver, end: no datagram gets through before the end.
     cuts: Vec<(usize, usize, Time)>,
     rules: Vec<Rule>,
-    /// Hosts at the end of a long line, and how many nanoseconds it adds each way.
+    /// Hosts behind a long line, and the nanoseconds that it adds each way.
     far: Vec<(usize, u64)>,
     canary: Option<Canary>,
 }
@@ -84,18 +84,18 @@ impl Network {
         }
     }
 
-    /// Datagrams to and from a host take so many nanoseconds more.
+    /// Delays datagrams to and from a host by so many more nanoseconds.
     #[cfg(test)]
     pub(crate) fn put_far(&mut self, host: usize, nanos: u64) {
         self.far.push((host, nanos));
     }
 
-    /// Nothing gets from one host to another for a while; the other way is not affected.
+    /// Cuts off one direction between two hosts until a time; the other direction still works.
     pub(crate) fn cut(&mut self, from: usize, to: usize, until: Time) {
         self.cuts.push((from, to, until));
     }
 
-    /// All is well from now on.
+    /// Ends all impairments of the network.
     pub(crate) fn heal(&mut self) {
         self.cuts.clear();
         self.weather.loss = 0;
@@ -104,8 +104,8 @@ impl Network {
         self.weather.garbage = 0;
     }
 
-    /// What somebody else might send along with a datagram: part of it, or all
-    /// of it in another version of the protocol or from another cluster.
+    /// Garbage to send along with a datagram: part of it, or all of it with another protocol
+    /// version or from another cluster.
     pub(crate) fn garbage(&mut self, datagram: &[u8]) -> Option<Vec<u8>> {
         if !self.garbage.chance(self.weather.garbage) {
             return None;
@@ -119,14 +119,15 @@ impl Network {
         Some(bytes)
     }
 
-    /// A scenario meddles with datagrams to come.
+    /// Adds a rule for datagrams to come.
     pub(crate) fn add_rule(&mut self, rule: Rule) {
         self.rules.push(rule);
     }
 
     /// Decides what becomes of a datagram that leaves now.
     pub(crate) fn fate(&mut self, now: Time, from: usize, to: usize, kind: &str) -> Fate {
-        // Every datagram draws the same numbers, so that a cut does not shift the rest.
+        // Every datagram draws the same count of random numbers, so that a cut does not shift the
+        // rest.
         let (lost, twice) = (
             self.dice.chance(self.weather.loss),
             self.dice.chance(self.weather.twice),
@@ -174,7 +175,7 @@ impl Network {
     }
 }
 
-/// The name of a message, as scenarios call it.
+/// The name of a message in scenarios.
 pub(crate) fn kind(message: &Message) -> &'static str {
     match message {
         Message::Ask(_) => "Ask",
@@ -211,7 +212,7 @@ pub(crate) fn kind(message: &Message) -> &'static str {
     }
 }
 
-/// A message as a log shows it: what a policy says in words, not in bytes.
+/// A message as the log shows it: the message of a policy as text, not as bytes.
 pub(crate) fn legible(message: &Message) -> String {
     let read = |said: &PolicyMessage| Body::read(&said.body);
     match message {
@@ -222,7 +223,7 @@ pub(crate) fn legible(message: &Message) -> String {
     }
 }
 
-/// Whether a message is a mere sign of life.
+/// True if a message only shows that its sender lives.
 pub(crate) fn is_sign_of_life(kind: &str) -> bool {
     matches!(kind, "Heartbeat" | "HeartbeatAck")
 }

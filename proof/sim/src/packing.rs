@@ -1,12 +1,12 @@
-//! Pages packed on the wire, as real daemons pack them: each by a codec that its
-//! contents choose, so that all forms come and runs repeat.
+//! Packs pages on the wire as real daemons do. The contents of a page choose its codec, so that
+//! all forms occur and runs are repeatable.
 
 use pagemesh_compress::{Codec, Form, pack_tail, unpack_tail};
 use pagemesh_wire::PAGE_SIZE;
 use pagemesh_wire::header::{self, HEADER_SIZE, Header};
 use std::borrow::Cow;
 
-/// Packs the page behind the first `body` bytes, or leaves it as it is.
+/// Packs the page behind the first `body` bytes, or leaves it unpacked.
 pub(crate) fn pack(datagram: &mut Vec<u8>, body: usize, choice: u64) {
     let codec = match choice % 4 {
         0 => return,
@@ -18,7 +18,8 @@ pub(crate) fn pack(datagram: &mut Vec<u8>, body: usize, choice: u64) {
     header::set_form(datagram, form.mark());
 }
 
-/// The datagram as it was before it was packed; none if it says so and was not.
+/// Restores the datagram as it was before packing; none if its header says that it is packed and
+/// it is not.
 pub(crate) fn unpack(datagram: Cow<'_, [u8]>) -> Option<Cow<'_, [u8]>> {
     let mark = header::form(&datagram);
     if mark == 0 {

@@ -1,4 +1,4 @@
-//! What each step of a program does.
+//! Carries out each step of a program.
 
 mod sync;
 
@@ -12,7 +12,7 @@ use pagemesh_core::{Input, Request};
 use pagemesh_wire::peer::{Access, Call, Credentials};
 use pagemesh_wire::{PageCount, PageIndex};
 
-/// The processes of the simulation all run for this user.
+/// Credentials of all simulated processes.
 pub(crate) fn credentials() -> Credentials {
     Credentials {
         uid: 1000,
@@ -22,7 +22,7 @@ pub(crate) fn credentials() -> Credentials {
 }
 
 impl World {
-    /// A thread takes a step, which has been taken from its program.
+    /// A thread performs a step that was taken from its program.
     pub(crate) fn perform(&mut self, id: ThreadId, step: Step) -> Check {
         match step {
             Step::Think(nanos) => self.done_after(id, nanos),
@@ -40,7 +40,7 @@ impl World {
             }
             Step::Store(place, value) => {
                 let value = value.unwrap_or_else(|| self.checkers.golden.fresh_value());
-                // A store that faults stores the same value when it is tried again.
+                // When a store that faulted is tried again, it stores the same value.
                 self.store(id, place, value, Step::Store(place, Some(value)))?;
             }
             Step::Add(place, delta) => {
@@ -97,7 +97,7 @@ impl World {
         self.ask(id, Request::Call { to: None, call }, step);
     }
 
-    /// Loads; `None` if the thread had to stop, or cannot.
+    /// Loads a word; `None` if the thread stopped at the page or has no such mapping.
     fn load(&mut self, id: ThreadId, place: Place, step: &Step) -> Check<Option<u64>> {
         let Some((mapping, key)) = self.processes.locate(id, place) else {
             self.done(id);
@@ -124,7 +124,7 @@ impl World {
         Ok(Some(value))
     }
 
-    /// Stores, or stops the thread.
+    /// Stores a word, or stops the thread at the page.
     fn store(&mut self, id: ThreadId, place: Place, value: u64, again: Step) -> Check {
         let Some((mapping, key)) = self.processes.locate(id, place) else {
             self.done(id);

@@ -1,7 +1,7 @@
-//! What one seed decides: hosts, network, segments, programs and misfortunes.
+//! Everything that a seed decides: hosts, network, segments, programs and faults.
 //!
-//! Every seed draws which features it has at all, so that some runs have
-//! nothing but locks and others everything at once.
+//! Every seed draws the features that it has, so that some runs have nothing but locks and others
+//! everything at once.
 
 use crate::canary::Canary;
 use crate::dice::Dice;
@@ -19,18 +19,18 @@ use std::time::Duration;
 const MICRO: u64 = 1_000;
 const MILLI: u64 = 1_000_000;
 
-/// How hard a run is on the cluster.
+/// How bad network and faults are in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// Nothing goes wrong.
+    /// No faults.
     Calm,
     /// Up to 10 % loss, short cuts and pauses, processes that die, hosts that leave.
     #[default]
     Mild,
     /// Up to 30 % loss, longer cuts and pauses, slow hosts, crashes.
     Harsh,
-    /// All that and garbage on the wire, cuts so long that the living are
-    /// declared dead, hosts that leave under load.
+    /// As `Harsh`, and garbage on the wire, cuts so long that living hosts are declared dead, and
+    /// hosts that leave under load.
     Wild,
 }
 
@@ -69,14 +69,14 @@ impl FromStr for Profile {
 pub(crate) struct Plan {
     pub(crate) setting: Setting,
     pub(crate) clients: Vec<ClientPlan>,
-    /// Main segments come first.
+    /// The number of main segments, which come first.
     pub(crate) mains: usize,
     pub(crate) heal_at: Time,
     pub(crate) doomed: Vec<usize>,
     pub(crate) leavers: Vec<usize>,
 }
 
-/// Which things a seed has at all.
+/// The features that a seed has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Features {
     pub(crate) locks: bool,
@@ -93,7 +93,7 @@ pub(crate) struct Features {
     pub(crate) crashes: bool,
     pub(crate) late_hosts: bool,
     pub(crate) home_anywhere: bool,
-    /// Exclusive creations of one name.
+    /// Several processes create one name exclusively.
     pub(crate) races: bool,
     /// A host is cut off until it is declared dead.
     pub(crate) burials: bool,
@@ -252,9 +252,9 @@ pub(crate) fn pace(dice: &mut Dice) -> Pace {
     }
 }
 
-/// The least ceiling of repetitions that the slowest host bears: with real ones it
-/// could answer some 100,000 things that are said again each second. Below a hundred
-/// it does nothing else any more, and nobody's turn ever comes (wild seed 431175119).
+/// The least ceiling of resend intervals that the slowest host bears. With real times it could
+/// answer some 100,000 resent messages a second; below a hundred it would do nothing else, and no
+/// node would ever get its turn (wild seed 431175119).
 fn bearable(hosts: &[HostPlan]) -> Duration {
     let slowest = hosts.iter().map(|host| host.cost).max().unwrap_or(0);
     Duration::from_nanos(100 * slowest)
