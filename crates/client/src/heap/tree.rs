@@ -1,9 +1,9 @@
 //! The allocated parts of a heap: a buddy tree, one byte per node.
 //!
 //! A node of order *o* stands for 2^o grains. Its byte says by how many orders its largest free
-//! part is smaller: 0 if all of it is free, so that fresh memory, which is zero, is a free heap; o
-//! + 1 if nothing is free. There are no pointers: overwritten bytes give wrong answers, but never
-//! lead out of the tree or into a loop.
+//! part is smaller: 0 if all of it is free, so that fresh memory, which is zero, is a free heap;
+//! o + 1 if nothing is free. There are no pointers: overwritten bytes give wrong answers, but
+//! never lead out of the tree or into a loop.
 //!
 //! A family of [`FAMILY`] generations lies on one page, so that a walk from the root to a leaf
 //! fetches three or four pages and not forty. The same calls in the same order give the same places
