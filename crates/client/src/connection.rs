@@ -6,20 +6,20 @@
 //! and one receive, and the library runs no thread of its own in the program.
 //!
 //! A process that often sends brief requests uses its request slot instead of the socket
-//! ([`hatch`]).
+//! ([`request_slot`]).
 
 mod call;
-mod desk;
-mod hatch;
+mod router;
+mod request_slot;
 #[cfg(test)]
-mod hatch_tests;
-mod heir;
+mod request_slot_tests;
+mod successor;
 mod orphan;
 mod shown;
 #[cfg(test)]
 mod tests;
 
-pub use desk::Answer;
+pub use router::Answer;
 pub use orphan::Orphan;
 
 use std::io;
@@ -27,9 +27,9 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use desk::{Desk, Gone};
-use hatch::OurHatch;
-use orphan::Heir;
+use router::{ReplyRouter, Gone};
+use request_slot::OurRequestSlot;
+use orphan::Successor;
 use pagemesh_os::kept::{Mark, kept};
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_os::signals::aside;
@@ -51,12 +51,12 @@ pub struct Connection {
     _kept: Mark,
     socket: Socket,
     belongs: Belonging,
-    desk: Guarded<Desk>,
-    hatch: OurHatch,
+    router: Guarded<ReplyRouter>,
+    request_slot: OurRequestSlot,
     /// The user and group with which this process last made a System V call through the socket.
     shown: Shown,
     /// While this process forks: the connection for its child.
-    heir: Guarded<Option<Heir>>,
+    successor: Guarded<Option<Successor>>,
 }
 
 impl Connection {
@@ -72,10 +72,10 @@ impl Connection {
             _kept: mark,
             socket: socket.into(),
             belongs: Belonging::new(),
-            desk: Guarded::default(),
-            hatch: OurHatch::default(),
+            router: Guarded::default(),
+            request_slot: OurRequestSlot::default(),
             shown: Shown::default(),
-            heir: Guarded::default(),
+            successor: Guarded::default(),
         }
     }
 
@@ -92,22 +92,22 @@ impl Connection {
 
     /// A number for a request, never used before.
     pub fn number(&self) -> u64 {
-        self.desk.lock().number()
+        self.router.lock().number()
     }
 
     /// Decodes an answer that came through the request slot.
     fn came(&self, number: u64, bytes: &[u8]) -> Result<Answer> {
-        let mut desk = self.desk.lock();
+        let mut router = self.router.lock();
         match ReplyPacket::decode(bytes) {
             Ok(packet) if packet.number == number => {
-                desk.answered(number);
+                router.answered(number);
                 Ok(Answer {
                     reply: packet.reply,
                     fds: Vec::new(),
                 })
             }
             _ => {
-                desk.end(Gone::Malformed);
+                router.end(Gone::Malformed);
                 Err(Gone::Malformed.into())
             }
         }
@@ -116,26 +116,26 @@ impl Connection {
     /// Handles an answer that came through the request slot when no thread waits for it any more.
     fn unseen(&self, number: u64, bytes: &[u8]) {
         if let Ok(answer) = self.came(number, bytes) {
-            let mut desk = self.desk.lock();
-            self.deliver(&mut desk, Packet::Answer(number, answer));
+            let mut router = self.router.lock();
+            self.deliver(&mut router, Packet::Answer(number, answer));
         }
     }
 
     /// Hands a packet to the call it belongs to.
-    fn deliver(&self, desk: &mut Desk, packet: Packet) {
+    fn deliver(&self, router: &mut ReplyRouter, packet: Packet) {
         match packet {
             Packet::Answer(number, answer) => {
-                if let Some(request) = desk.deliver(number, answer) {
+                if let Some(request) = router.deliver(number, answer) {
                     // Do not block here, because other threads wait for the reader. If the socket
                     // is full, the daemon has a problem; it learns of the undo when this process
                     // ends.
-                    let number = desk.number();
+                    let number = router.number();
                     let packet = RequestPacket { number, request };
                     let _ = self.socket.send_now(&packet.encode(), &[]);
-                    desk.tell();
+                    router.tell();
                 }
             }
-            Packet::End(gone) => desk.end(gone),
+            Packet::End(gone) => router.end(gone),
         }
     }
 
@@ -184,7 +184,7 @@ impl Connection {
 
     /// Closes a call: its thread no longer waits for replies.
     fn close(&self, number: u64, answered: bool) {
-        let undo = self.desk.lock().close(number, answered);
+        let undo = self.router.lock().close(number, answered);
         if let Some(request) = undo {
             self.tell(request);
         }

@@ -8,12 +8,12 @@
 
 mod made;
 mod served;
-mod then;
+mod on_reply;
 
-pub(crate) use then::Then;
+pub(crate) use on_reply::OnReply;
 
 use crate::shell::Cx;
-use made::Outgoing;
+use made::OpenCall;
 use pagemesh_wire::peer::{Call, Reply};
 use pagemesh_wire::{CallId, NodeId};
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,7 @@ pub(crate) struct Redirected {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Calls {
     last: CallId,
-    outgoing: BTreeMap<CallId, Outgoing>,
+    outgoing: BTreeMap<CallId, OpenCall>,
     served: BTreeMap<NodeId, Memory>,
 }
 
@@ -59,7 +59,7 @@ impl Calls {
 
     /// This node is no member any more, so no call will be answered. Returns how to go on with each
     /// open call.
-    pub(crate) fn expelled(&mut self) -> Vec<Then> {
+    pub(crate) fn expelled(&mut self) -> Vec<OnReply> {
         self.served.clear();
         core::mem::take(&mut self.outgoing)
             .into_values()
@@ -74,7 +74,7 @@ impl Calls {
         &mut self,
         cx: &mut Cx<'_>,
         home: NodeId,
-        heir: NodeId,
+        successor: NodeId,
     ) -> Vec<Redirected> {
         let (me, floor) = (cx.me(), self.floor());
         let mut here = Vec::new();
@@ -82,9 +82,9 @@ impl Calls {
             if outgoing.to != home || outgoing.body.key().is_none() {
                 continue;
             }
-            outgoing.to = heir;
-            if heir != me {
-                cx.send(heir, outgoing.message(*call, floor));
+            outgoing.to = successor;
+            if successor != me {
+                cx.send(successor, outgoing.message(*call, floor));
                 continue;
             }
             outgoing.backoff = None;
@@ -119,7 +119,7 @@ impl Calls {
 
     /// A member is gone: drops its calls, and fails calls to it. Returns how to go on with the
     /// latter.
-    pub(crate) fn member_gone(&mut self, node: NodeId) -> Vec<Then> {
+    pub(crate) fn member_gone(&mut self, node: NodeId) -> Vec<OnReply> {
         self.served.remove(&node);
         let calls: Vec<_> = self
             .outgoing

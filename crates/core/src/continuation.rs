@@ -1,7 +1,7 @@
 //! Continuations: work that waits until the policy of a segment knows enough, and calls that a
 //! policy makes.
 
-use crate::calls::{Caller, Then};
+use crate::calls::{Caller, OnReply};
 use pagemesh_wire::peer::{PolicyMessage, Reply};
 use pagemesh_wire::{NodeId, SyncKey};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub(crate) enum Continuation {
         parties: u32,
     },
     /// Depart from a barrier.
-    Depart(Then),
+    Depart(OnReply),
     /// Answer a call.
     Answer(Caller, Reply),
     /// Call the same policy on another node. The reply comes with the same number.

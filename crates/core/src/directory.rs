@@ -158,7 +158,7 @@ impl Directory {
         }
         entry.changed.insert(node, call);
         entry.info.attached.remove(node);
-        self.bury(id)
+        self.declare_dead(id)
     }
 
     /// Removes a name. Returns the segment if nobody uses it now.
@@ -177,7 +177,7 @@ impl Directory {
         }
         entry.info.removed = true;
         self.names.remove(name);
-        Ok(self.bury(id))
+        Ok(self.declare_dead(id))
     }
 
     /// A node is gone, with its attachments. Returns segments nobody uses now.
@@ -186,10 +186,10 @@ impl Directory {
             entry.info.attached.remove(node);
         }
         let all: Vec<_> = self.segments.keys().copied().collect();
-        all.into_iter().filter_map(|id| self.bury(id)).collect()
+        all.into_iter().filter_map(|id| self.declare_dead(id)).collect()
     }
 
-    fn bury(&mut self, id: SegmentId) -> Option<SegmentId> {
+    fn declare_dead(&mut self, id: SegmentId) -> Option<SegmentId> {
         let info = &self.segments.get(&id)?.info;
         if !info.removed || !info.attached.is_empty() {
             return None;

@@ -2,10 +2,10 @@
 //! home of segments, and then ends its membership. From then on the coordinator answers for its
 //! segments: `Cx::home` is the acting home.
 
-use crate::calls::{Caller, Redirected, Then};
+use crate::calls::{Caller, Redirected, OnReply};
 use crate::continuation::Continuation;
 use crate::limits::{INHERITED, LEAVE_BURST};
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Arrival, Call, Inheritance, Owner, Refusal, Reply, Service, Subject};
 use pagemesh_wire::{NodeId, Ticket};
@@ -37,7 +37,7 @@ impl Leaving {
     }
 }
 
-impl Rooms {
+impl Services {
     /// A client asks this node to leave.
     pub(crate) fn leave(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
         if self.membership.coordinator_silent(cx) {
@@ -74,8 +74,8 @@ impl Rooms {
         }
         let mut left = self.locks.hand_over(cx, &mut self.segments);
         for segment in self.segments.values_mut() {
-            let heir = cx.heir(segment.info.id);
-            left += segment.policy.hand_over(cx, heir, LEAVE_BURST);
+            let successor = cx.successor(segment.info.id);
+            left += segment.policy.hand_over(cx, successor, LEAVE_BURST);
         }
         if left == 0 {
             self.leaving.empty = true;
@@ -86,11 +86,11 @@ impl Rooms {
 
     /// The state of this node as a home, in pieces.
     fn make_will(&self, me: NodeId) -> VecDeque<Inheritance> {
-        let mut owners = self.locks.legacy(me);
+        let mut owners = self.locks.handover(me);
         for segment in self.segments.values() {
             let id = segment.info.id;
             if id.home() == me {
-                let known = segment.policy.legacy(me);
+                let known = segment.policy.handover(me);
                 owners.extend(known.into_iter().map(|(page, version, node)| Owner {
                     subject: Subject::Page { segment: id, page },
                     node,
@@ -98,9 +98,9 @@ impl Rooms {
                 }));
             }
         }
-        let arrivals: Vec<Arrival> = self.barriers.legacy();
-        let waiters = self.conditions.legacy();
-        let served: Vec<Service> = self.calls.legacy();
+        let arrivals: Vec<Arrival> = self.barriers.handover();
+        let waiters = self.conditions.handover();
+        let served: Vec<Service> = self.calls.handover();
         let owners = owners.chunks(INHERITED).map(|part| part.to_vec());
         let arrivals = arrivals.chunks(INHERITED).map(|part| part.to_vec());
         let waiters = waiters.chunks(INHERITED).map(|part| part.to_vec());
@@ -118,8 +118,8 @@ impl Rooms {
     /// Sends the coordinator the next piece; after the last, ends the membership.
     pub(crate) fn bequeath(&mut self, cx: &mut Cx<'_>) {
         let (call, then) = match self.leaving.will.pop_front() {
-            Some(piece) => (Call::Inherit(piece), Then::Bequeathed),
-            None => (Call::Leave, Then::Left),
+            Some(piece) => (Call::Inherit(piece), OnReply::Bequeathed),
+            None => (Call::Leave, OnReply::Left),
         };
         self.call(cx, NodeId::COORDINATOR, call, then);
     }
@@ -198,7 +198,7 @@ impl Rooms {
     }
 
     /// The home of segments has left: sends open calls to it to its successor.
-    pub(crate) fn ask_heir(&mut self, cx: &mut Cx<'_>, home: NodeId) {
+    pub(crate) fn ask_successor(&mut self, cx: &mut Cx<'_>, home: NodeId) {
         for call in self.calls.redirect(cx, home, NodeId::COORDINATOR) {
             self.serve_own(cx, call);
         }

@@ -26,7 +26,7 @@ mod payloads;
 mod policies;
 mod prefetch;
 mod reductions;
-mod rooms;
+mod services;
 mod segment;
 mod shell;
 mod sync;

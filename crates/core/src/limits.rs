@@ -56,7 +56,7 @@ pub const AHEAD: u32 = 512;
 
 /// Pages of a willneed range that are under way at once; fewer than [`AHEAD`], because other
 /// accesses must be served, too.
-pub const ERRAND: u32 = 128;
+pub const WILLNEED_RANGE: u32 = 128;
 
 /// Time between two heartbeats of a member.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);

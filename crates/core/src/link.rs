@@ -4,7 +4,7 @@ use crate::calls::Caller;
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::membership::Standing;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::shell::Cx;
 use core::net::SocketAddr;
 use pagemesh_wire::header::{Header, HeaderError};
@@ -18,7 +18,7 @@ use pagemesh_wire::{NodeId, PageIndex, PublicKey, SegmentId, SyncKey, Version};
 /// The source address of a datagram and the public key of its seal.
 pub(crate) type Sender = (SocketAddr, PublicKey);
 
-impl Rooms {
+impl Services {
     /// A datagram arrived. Nothing in it is trusted before it is checked.
     pub(crate) fn datagram(
         &mut self,
@@ -139,7 +139,7 @@ impl Rooms {
 
     /// Many requests in one message, each handled like one that came alone.
     fn asked_for_many(&mut self, cx: &mut Cx<'_>, from: NodeId, many: &AskMany) {
-        if many.wishes.len() > AskMany::LIMIT {
+        if many.requests.len() > AskMany::LIMIT {
             return cx.emit(Event::Malformed {});
         }
         for ask in many.each(from) {
@@ -227,9 +227,9 @@ impl Rooms {
         }
         match message {
             message if self.segments.contains_key(&key.segment) => {
-                let forsaken = self.membership.forsaken(cx);
+                let overdue = self.membership.overdue(cx);
                 self.locks
-                    .message(cx, &mut self.segments, from, (key, forsaken), message);
+                    .message(cx, &mut self.segments, from, (key, overdue), message);
             }
             Message::Pass(pass) | Message::Grant(Grant { pass, .. }) => {
                 let (subject, version) = (pass.subject, pass.version);

@@ -5,7 +5,7 @@ use crate::effect::Effects;
 use crate::input::Input;
 use crate::membership::Standing;
 use crate::policies::Inspection;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::shell::{Cx, Shell};
 use crate::time::Time;
 use core::net::SocketAddr;
@@ -112,7 +112,7 @@ impl Default for Pace {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Node {
     shell: Shell,
-    rooms: Rooms,
+    services: Services,
 }
 
 impl Node {
@@ -121,7 +121,7 @@ impl Node {
     pub fn new(config: Config) -> Self {
         Self {
             shell: Shell::new(config),
-            rooms: Rooms::new(),
+            services: Services::new(),
         }
     }
 
@@ -134,7 +134,7 @@ impl Node {
             shell: &mut self.shell,
             effects,
         };
-        self.rooms.handle(&mut cx, input);
+        self.services.handle(&mut cx, input);
         effects.answer_last(before);
         effects.depart_first(before);
     }
@@ -142,7 +142,7 @@ impl Node {
     /// When the next [`Input::Deadline`] is due if no other input comes before.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        if self.rooms.membership.standing == Standing::Unborn {
+        if self.services.membership.standing == Standing::Unborn {
             return Some(Time::ZERO);
         }
         self.shell.timers.next()
@@ -172,13 +172,13 @@ impl Node {
     /// (`SEM_UNDO`).
     #[must_use]
     pub fn to_undo(&self, client: ClientId) -> Option<i32> {
-        self.rooms.sysv.to_undo(client)
+        self.services.sysv.to_undo(client)
     }
 
     /// Why this node is no member: it was refused, expelled or has left.
     #[must_use]
     pub fn out(&self) -> Option<&Refusal> {
-        match &self.rooms.membership.standing {
+        match &self.services.membership.standing {
             Standing::Out(why) => Some(why),
             _ => None,
         }
@@ -187,22 +187,22 @@ impl Node {
     /// The coordinator's address, as told by the node that was asked for admission.
     #[must_use]
     pub fn redirected_to(&self) -> Option<SocketAddr> {
-        self.rooms.membership.redirected_to()
+        self.services.membership.redirected_to()
     }
 
     /// Time since the coordinator was last heard; zero on the coordinator itself.
     #[must_use]
     pub fn coordinator_silent(&self, now: Time) -> Duration {
-        if self.rooms.coordinator.is_some() {
+        if self.services.coordinator.is_some() {
             return Duration::ZERO;
         }
-        now - self.rooms.membership.coordinator_heard
+        now - self.services.membership.coordinator_heard
     }
 
     /// Users who have used most of their quotas, each with the usage; only the coordinator knows.
     #[must_use]
     pub fn near_quota(&self) -> Vec<(u32, Usage)> {
-        let coordinator = self.rooms.coordinator.as_ref();
+        let coordinator = self.services.coordinator.as_ref();
         let quotas = self.shell.config.quotas;
         coordinator.map_or_else(Vec::new, |coordinator| {
             coordinator.directory.near_quota(quotas)
@@ -211,7 +211,7 @@ impl Node {
 
     /// Segments that this node takes part in.
     pub fn segments(&self) -> impl Iterator<Item = &SegmentInfo> {
-        self.rooms.segments.values().map(|segment| &segment.info)
+        self.services.segments.values().map(|segment| &segment.info)
     }
 
     /// The segment of this name, if this node takes part in it.
@@ -226,15 +226,15 @@ impl Node {
     /// [`Input::Untouched`](crate::Input::Untouched), spares other nodes the write notices of pages
     /// that have not changed.
     #[must_use]
-    pub fn resting(&self, id: SegmentId) -> Vec<PageIndex> {
-        let segment = self.rooms.segments.get(&id);
-        segment.map_or_else(Vec::new, |segment| segment.policy.resting())
+    pub fn kept_writable(&self, id: SegmentId) -> Vec<PageIndex> {
+        let segment = self.services.segments.get(&id);
+        segment.map_or_else(Vec::new, |segment| segment.policy.kept_writable())
     }
 
     /// The state of some pages of a segment on this node.
     #[must_use]
     pub fn inspect(&self, id: SegmentId, first: PageIndex, limit: usize) -> Option<Inspection> {
-        let segment = self.rooms.segments.get(&id)?;
+        let segment = self.services.segments.get(&id)?;
         Some(segment.policy.inspect(self.shell.me, first, limit))
     }
 }

@@ -103,7 +103,7 @@ pub(crate) struct Passing {
 }
 
 /// Hop count of an [`Ask`] for which no node knows the way to the owner: the home must search.
-pub(crate) const ASTRAY: u8 = u8::MAX;
+pub(crate) const NO_ROUTE: u8 = u8::MAX;
 
 /// What was done with an [`Ask`] that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ pub(crate) enum Route {
     /// It was forwarded to a node that knows more, or needs no answer.
     Gone,
     /// The owner hint names a node that is gone; the home must search.
-    Astray,
+    NoRoute,
 }
 
 impl<X: Extra> Ownership<X> {
@@ -167,7 +167,7 @@ impl<X: Extra> Ownership<X> {
 
     /// Opens this node's request for the subject, of which no other may be open. The request is
     /// repeated as `backoff` says.
-    pub(crate) fn wish(
+    pub(crate) fn request(
         &mut self,
         cx: &mut Cx<'_>,
         subject: Subject,
@@ -187,7 +187,7 @@ impl<X: Extra> Ownership<X> {
             early: None,
         };
         let slot = &mut self.busy_mut().want;
-        assert!(slot.is_none(), "one wish at a time for {subject:?}");
+        assert!(slot.is_none(), "one request at a time for {subject:?}");
         *slot = Some(want);
         waiter
     }
@@ -208,16 +208,16 @@ impl<X: Extra> Ownership<X> {
         // died and the grant was lost with it.
         let orphaned = self.hint == waiter.node && !by_library && cx.somebody_died();
         let trail = self.hint != cx.me() && !cx.is_gone(self.hint) && !orphaned;
-        let (to, since, hops) = if trail && hops < ASTRAY {
+        let (to, since, hops) = if trail && hops < NO_ROUTE {
             (self.hint, self.version, hops)
         } else if home != cx.me() && !cx.is_gone(home) {
-            (home, Version(0), ASTRAY)
+            (home, Version(0), NO_ROUTE)
         } else {
             return false;
         };
         // A request returns to its own node only if the library site says that this node is the
         // owner, or if that node is the home, which must search.
-        if to != waiter.node || by_library || hops == ASTRAY {
+        if to != waiter.node || by_library || hops == NO_ROUTE {
             let ask = Ask {
                 subject,
                 waiter,
@@ -261,8 +261,8 @@ impl<X: Extra> Ownership<X> {
             self.enqueue(waiter);
             return Route::Queued;
         }
-        if ask.hops == ASTRAY {
-            return Route::Astray;
+        if ask.hops == NO_ROUTE {
+            return Route::NoRoute;
         }
         let awaits_ownership = self
             .want()
@@ -275,11 +275,11 @@ impl<X: Extra> Ownership<X> {
             self.enqueue(waiter);
             return Route::Gone;
         }
-        let hops = if grant_comes { ASTRAY } else { ask.hops + 1 };
+        let hops = if grant_comes { NO_ROUTE } else { ask.hops + 1 };
         if self.forward(cx, ask.subject, waiter, hops, ask.by_library) {
             Route::Gone
         } else {
-            Route::Astray
+            Route::NoRoute
         }
     }
 

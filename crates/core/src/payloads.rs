@@ -1,10 +1,10 @@
 //! Payloads that policies send with barriers, and calls from the policy on one node to that on
 //! another. Nothing here reads the payloads.
 
-use crate::calls::{Caller, Then};
+use crate::calls::{Caller, OnReply};
 use crate::continuation::Continuation;
 use crate::policies::SyncHooks;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Call, Payload, PolicyMessage, Refusal, Reply};
 use pagemesh_wire::{NodeId, NodeSet, SegmentId, SyncKey};
@@ -19,7 +19,7 @@ pub(crate) struct Early {
     payload: Payload,
 }
 
-impl Rooms {
+impl Services {
     /// The segment is known now: counts arrivals that came before.
     pub(crate) fn count_early(&mut self, cx: &mut Cx<'_>, segment: SegmentId) {
         let came = |early: &mut Early| early.key.segment == segment;
@@ -112,7 +112,7 @@ impl Rooms {
         cx: &mut Cx<'_>,
         from: NodeId,
         departure: &PolicyMessage,
-        then: Then,
+        then: OnReply,
     ) {
         let continuation = Continuation::Depart(then.clone());
         let informed = match self.sync_of(departure.segment) {
@@ -167,7 +167,7 @@ impl Rooms {
                 }
                 Continuation::Answer(caller, reply) => self.answer(cx, caller, reply),
                 Continuation::Call { to, call, number } => {
-                    let then = Then::Policy(call.segment, number);
+                    let then = OnReply::Policy(call.segment, number);
                     self.call(cx, to, Call::Policy(call), then);
                 }
             }

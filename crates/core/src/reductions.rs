@@ -2,8 +2,8 @@
 //! and answers a declaration when every member knows it: from then on no node makes or merges a
 //! change in the range in another way.
 
-use crate::calls::{Caller, Then};
-use crate::rooms::Rooms;
+use crate::calls::{Caller, OnReply};
+use crate::services::Services;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Call, Reduction, Refusal, Reply};
 use pagemesh_wire::{NodeId, NodeSet, SegmentId};
@@ -27,7 +27,7 @@ impl Reductions {
     }
 }
 
-impl Rooms {
+impl Services {
     /// At the coordinator: a node declares a range.
     pub(crate) fn declare(
         &mut self,
@@ -52,7 +52,7 @@ impl Rooms {
                 segment,
                 reductions,
             };
-            self.call(cx, node, call, Then::Declared(caller));
+            self.call(cx, node, call, OnReply::Declared(caller));
         }
     }
 

@@ -113,7 +113,7 @@ impl Cx<'_> {
 
     /// The node that gets what this node owns of a segment when it leaves: the acting home, or the
     /// coordinator if this node is the home.
-    pub(crate) fn heir(&self, segment: SegmentId) -> NodeId {
+    pub(crate) fn successor(&self, segment: SegmentId) -> NodeId {
         let home = self.home(segment);
         if home == self.me() {
             NodeId::COORDINATOR

@@ -1,6 +1,6 @@
 //! Answers of the core, on their way to the process that asked.
 
-use crate::hands::Hands;
+use crate::executor::DaemonExecutor;
 use crate::note::Note;
 use crate::tickets::{Kind, Pending};
 use anyhow::Context as _;
@@ -16,7 +16,7 @@ const _: () = assert!(
     "a list of segments fits in a packet"
 );
 
-impl Hands {
+impl DaemonExecutor {
     /// The core answers a request.
     pub(crate) fn answer(&mut self, ticket: Ticket, reply: Reply) {
         let Some(pending) = self.tickets.get(ticket) else {

@@ -2,7 +2,7 @@
 
 use crate::pages::Pages;
 use crate::payload::Payload;
-use crate::tally::Tally;
+use crate::counters::Counters;
 use pagemesh_core::{At, Source};
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_twins::{DiffKey, Error, Keep};
@@ -64,8 +64,8 @@ impl Pages {
 
     /// Nobody can know what should be in the page: accesses fail in all mappings.
     pub(crate) fn lose(&self, at: At) {
-        let mut tally = Tally::default();
-        self.protect(at, &mut tally);
+        let mut counters = Counters::default();
+        self.protect(at, &mut counters);
         for id in self.ids_of(at.0) {
             self.poison(*id, at);
         }
@@ -84,7 +84,7 @@ pub(crate) fn key(segment: SegmentId, name: DiffName) -> DiffKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shelf::{Changes, Shelf};
+    use crate::diff_store::{Changes, DiffStore};
     use crate::stash::Stash;
     use pagemesh_wire::peer::{Kind, Merge};
     use pagemesh_wire::{NodeId, PageIndex};
@@ -93,7 +93,7 @@ mod tests {
 
     fn pages(contents: &PageBytes) -> Pages {
         let stash = Stash::create().unwrap();
-        let changes = Changes::new(Shelf::create().unwrap());
+        let changes = Changes::new(DiffStore::create().unwrap());
         let mut pages = Pages::new(stash, changes);
         pages.put(AT, contents);
         pages
@@ -132,8 +132,8 @@ mod tests {
         segment.write_some(AT.1, 10, &[5, 5]).unwrap();
         let around = [(9, 7), (12, 7), (13, 8), (4095, 9)];
         learn(&mut pages, name(2, 1), &around);
-        let mut tally = Tally::default();
-        pages.update(AT, (&[name(2, 1)], &[]), &mut tally).unwrap();
+        let mut counters = Counters::default();
+        pages.update(AT, (&[name(2, 1)], &[]), &mut counters).unwrap();
         let mut expected = [1; PAGE];
         expected[9..14].copy_from_slice(&[7, 5, 5, 7, 8]);
         expected[4095] = 9;
@@ -209,7 +209,7 @@ mod tests {
             let segment = pages.segments.get(AT.0).unwrap();
             segment.write_some(AT.1, 8, &number.to_le_bytes()).unwrap();
         };
-        let mut tally = Tally::default();
+        let mut counters = Counters::default();
         pages.twin_of(AT, Source::Frame, Payload::NONE).unwrap();
         store(&pages, 40);
         // Somebody else's 300, beside a byte that is no number.
@@ -221,14 +221,14 @@ mod tests {
         let other = key(AT.0, name(2, 1));
         pages.changes.insert(other, &encoded).unwrap();
         pages
-            .update(AT, (&[name(2, 1)], &rules), &mut tally)
+            .update(AT, (&[name(2, 1)], &rules), &mut counters)
             .unwrap();
         assert_eq!((frame(&pages)[0], number(&frame(&pages))), (7, 340));
         // What this node added is 40 still, and then what it adds after that.
         for (interval, sum) in [(1, 340), (2, 345), (3, 345)] {
             store(&pages, sum);
             let own = key(AT.0, name(1, interval));
-            pages.capture_stopped(own, &rules, &mut tally).unwrap();
+            pages.capture_stopped(own, &rules, &mut counters).unwrap();
         }
         let mut elsewhere = [0; PAGE];
         for (interval, sum) in [(1, 40), (2, 45), (3, 45)] {
@@ -246,9 +246,9 @@ mod tests {
         pagemesh_reduce::encode_with(&rules, &[0; PAGE], &grown, &mut four);
         pages.changes.insert(again, &four).unwrap();
         store(&pages, 350);
-        pages.capture_stopped(again, &rules, &mut tally).unwrap();
+        pages.capture_stopped(again, &rules, &mut counters).unwrap();
         let last = key(AT.0, name(1, 5));
-        pages.capture_stopped(last, &rules, &mut tally).unwrap();
+        pages.capture_stopped(last, &rules, &mut counters).unwrap();
         let mut rest = [0; PAGE];
         pagemesh_reduce::merge(&pages.changes, [last].into_iter(), &rules, &mut rest).unwrap();
         assert_eq!(number(&rest), 1);
@@ -260,8 +260,8 @@ mod tests {
         pages.waiting.enter(AT, &[4; PAGE]);
         pages.twin_of(AT, Source::Frame, Payload::NONE).unwrap();
         learn(&mut pages, name(2, 1), &[(3, 9)]);
-        let mut tally = Tally::default();
-        pages.update(AT, (&[name(2, 1)], &[]), &mut tally).unwrap();
+        let mut counters = Counters::default();
+        pages.update(AT, (&[name(2, 1)], &[]), &mut counters).unwrap();
         let page = frame(&pages);
         assert_eq!((page[2], page[3]), (4, 9));
         assert_eq!(

@@ -1,16 +1,16 @@
 //! Start, loop and end of a daemon.
 
-use crate::door::{Door, Visit};
+use crate::listener::{ProgramListener, Visit};
 use crate::driver::Driver;
 use crate::keeper::Keeping;
 use crate::launch;
-use crate::letterbox::Letterbox;
+use crate::receive_batch::ReceiveBatch;
 use crate::network::Got;
 use crate::options::Options;
 use crate::payload::may_bring_diffs;
 use crate::serve::Descriptors;
 use crate::sessions::Sessions;
-use crate::tally::Count;
+use crate::counters::Count;
 use crate::token::Token;
 use crate::waiter::{Programs, Waiter};
 use anyhow::{Context as _, Result, bail};
@@ -35,12 +35,12 @@ use awake::{EXPECTED, Rounds};
 /// A running daemon.
 struct Daemon {
     driver: Driver,
-    door: Door,
+    listener: ProgramListener,
     signals: Signals,
     waiter: Waiter,
     ready: Vec<Ready>,
     /// Memory of the datagrams received last.
-    letterbox: Letterbox,
+    receive_batch: ReceiveBatch,
     packet: Box<[u8]>,
     rounds: Rounds,
     /// When the daemon ends at the latest (monotonic nanoseconds); set by a signal to end.
@@ -95,7 +95,7 @@ pub fn run_announced(options: Options, started: impl FnOnce() -> Result<()>) -> 
         Err(panic) => {
             daemon
                 .driver
-                .hands
+                .executor
                 .recorder
                 .save(&socket, "the daemon broke");
             resume_unwind(panic)
@@ -111,11 +111,11 @@ impl Daemon {
             self.driver.due(now);
             self.driver.cut_off();
             self.cut_off_revoked();
-            self.open_door(now)?;
+            self.open_listener(now)?;
             if self.is_over(now)? {
                 return Ok(());
             }
-            self.driver.hands.acknowledge_if_due();
+            self.driver.executor.acknowledge_if_due();
             let programs = self.driver.programs();
             if self.waiter.stays_awake(now, programs) {
                 self.spin(now, programs)?;
@@ -128,24 +128,24 @@ impl Daemon {
     fn sleep(&mut self, now: u64, programs: Programs) -> Result<()> {
         self.be_told()?;
         // A program that got its reply and ran on this processor may have sent its next request.
-        if self.rounds.expected < EXPECTED && self.hatches(false)? {
+        if self.rounds.expected < EXPECTED && self.request_slots(false)? {
             self.rounds.expected += 1;
             return Ok(());
         }
         self.rounds.expected = 0;
-        self.driver.hands.catch_up(programs != Programs::Run);
-        self.driver.hands.prepare();
-        let due = [self.driver.next_due(), self.ending, self.door.shut_until()]
+        self.driver.executor.catch_up(programs != Programs::Run);
+        self.driver.executor.prepare();
+        let due = [self.driver.next_due(), self.ending, self.listener.shut_until()]
             .into_iter()
             .flatten()
             .min();
-        self.driver.hands.acknowledge();
-        if !self.driver.hands.sessions.hatches.look_away() {
+        self.driver.executor.acknowledge();
+        if !self.driver.executor.sessions.request_slots.look_away() {
             self.poll(Some(0))?;
-            self.hatches(true)?;
+            self.request_slots(true)?;
             return Ok(());
         }
-        self.driver.hands.count(Count::Sleeps, 1);
+        self.driver.executor.count(Count::Sleeps, 1);
         if self.waiter.spins() {
             self.mind_who_computes(now);
         }
@@ -154,7 +154,7 @@ impl Daemon {
 
     /// Programs that compute must not delay this daemon when it is woken.
     fn mind_who_computes(&mut self, now: u64) {
-        self.driver.hands.rank.go_first();
+        self.driver.executor.priority.go_first();
         if self.waiter.wonders(now)
             && let Some(computed) = self.driver.computed()
         {
@@ -164,11 +164,11 @@ impl Daemon {
 
     fn poll(&mut self, timeout: Option<u64>) -> Result<()> {
         let mut ready = std::mem::take(&mut self.ready);
-        self.driver.hands.poll.wait(timeout, &mut ready)?;
+        self.driver.executor.poll.wait(timeout, &mut ready)?;
         // From here until the daemon sleeps again, programs need not wake it for a request slot.
-        self.driver.hands.sessions.hatches.look();
+        self.driver.executor.sessions.request_slots.look();
         if ready.is_empty() {
-            self.driver.hands.acknowledge();
+            self.driver.executor.acknowledge();
         }
         // Handle hangups first: those processes ended before the others sent their requests.
         ready.sort_by_key(|event| !event.broken);
@@ -184,8 +184,8 @@ impl Daemon {
             Some(Token::Network) => {
                 for _ in 0..DATAGRAMS {
                     // The poll reports the remaining datagrams again.
-                    let asked = |sessions: &Sessions| sessions.hatches.asker().is_some();
-                    if !self.receive()? || asked(&self.driver.hands.sessions) {
+                    let asked = |sessions: &Sessions| sessions.request_slots.asker().is_some();
+                    if !self.receive()? || asked(&self.driver.executor.sessions) {
                         break;
                     }
                 }
@@ -201,7 +201,7 @@ impl Daemon {
             Some(Token::Listener) => self.accept(),
             Some(Token::Signals) => self.signal()?,
             Some(Token::Keeper) => self.replace_keeper(),
-            Some(Token::Keys) => self.driver.hands.network.keys_changed(),
+            Some(Token::Keys) => self.driver.executor.network.keys_changed(),
             None => {}
         }
         Ok(())
@@ -210,22 +210,22 @@ impl Daemon {
     /// Handles one datagram and those received with it in one system call; false if there was none.
     fn receive(&mut self) -> Result<bool> {
         let mut any = self.receive_one()?;
-        while self.driver.hands.network.has_more() {
+        while self.driver.executor.network.has_more() {
             any |= self.receive_one()?;
         }
         self.act();
-        let hands = &mut self.driver.hands;
-        hands.network.depart(&mut hands.tally);
+        let executor = &mut self.driver.executor;
+        executor.network.depart(&mut executor.counters);
         Ok(any)
     }
 
     fn receive_one(&mut self) -> Result<bool> {
-        let hands = &mut self.driver.hands;
-        let room = self.letterbox.room();
-        let got = hands.network.receive(room, &mut hands.tally);
+        let executor = &mut self.driver.executor;
+        let room = self.receive_batch.room();
+        let got = executor.network.receive(room, &mut executor.counters);
         match got.context("the socket to other daemons is broken")? {
             Got::Datagram(at, from, key) => {
-                let more = hands.network.has_more();
+                let more = executor.network.has_more();
                 self.handle((from, key), at, more);
                 Ok(true)
             }
@@ -238,11 +238,11 @@ impl Daemon {
     fn handle(&mut self, whose: (SocketAddr, PublicKey), at: Range<usize>, more: bool) {
         let heard = self.driver.heard();
         let alone = heard == 0 && !more;
-        if alone || may_bring_diffs(self.letterbox.at(at.clone())) {
+        if alone || may_bring_diffs(self.receive_batch.at(at.clone())) {
             self.act();
             let now = clock::monotonic();
             self.came(now);
-            let bytes = self.letterbox.take(at);
+            let bytes = self.receive_batch.take(at);
             return self.driver.datagram(now, whose, bytes);
         }
         // All datagrams of one turn have the same time.
@@ -251,8 +251,8 @@ impl Daemon {
             self.came(now);
             self.driver.begin_to_hear(now);
         }
-        self.letterbox.sort(heard, at.clone());
-        let bytes = self.letterbox.take(at);
+        self.receive_batch.sort(heard, at.clone());
+        let bytes = self.receive_batch.take(at);
         if !self.driver.hear(whose, bytes) {
             self.act();
         }
@@ -261,7 +261,7 @@ impl Daemon {
     /// Carries out the effects of the datagrams of this turn.
     fn act(&mut self) {
         if self.driver.heard() > 0 {
-            self.driver.act(&self.letterbox);
+            self.driver.act(&self.receive_batch);
         }
     }
 
@@ -272,7 +272,7 @@ impl Daemon {
     }
 
     fn accept(&mut self) {
-        match self.door.open(clock::monotonic()) {
+        match self.listener.open(clock::monotonic()) {
             Visit::Nobody => {}
             Visit::Came(socket) => {
                 if let Err(error) = self.driver.connected(socket) {
@@ -280,30 +280,30 @@ impl Daemon {
                 }
             }
             Visit::TurnedAway => {
-                self.driver.hands.count(Count::SessionsTurnedAway, 1);
+                self.driver.executor.count(Count::SessionsTurnedAway, 1);
                 tracing::warn!("a process was turned away: no file descriptor is left");
             }
             Visit::Failed(error) => {
                 tracing::warn!(%error, "a process could not connect");
                 // The poll would report this error again and again.
-                let _ = self.driver.hands.poll.remove(&self.door);
+                let _ = self.driver.executor.poll.remove(&self.listener);
             }
         }
     }
 
     /// Accepts connections again after a pause for lack of descriptors.
-    fn open_door(&mut self, now: u64) -> Result<()> {
-        if self.door.shut_until().is_some_and(|until| until <= now) {
-            self.door.reopen();
-            let poll = &self.driver.hands.poll;
-            poll.add(&self.door, Token::Listener.encode())?;
+    fn open_listener(&mut self, now: u64) -> Result<()> {
+        if self.listener.shut_until().is_some_and(|until| until <= now) {
+            self.listener.reopen();
+            let poll = &self.driver.executor.poll;
+            poll.add(&self.listener, Token::Listener.encode())?;
         }
         Ok(())
     }
 
     fn session(&mut self, client: ClientId, event: Ready) {
         if event.writable {
-            self.driver.hands.flush(client);
+            self.driver.executor.flush(client);
         }
         if event.readable || event.broken {
             self.requests(client, |_| true);
@@ -312,32 +312,32 @@ impl Daemon {
 
     /// Handles one request from a request slot, if there is any. With several processes, a request
     /// other than for a lock is handled only after the hangups of processes that ended before it.
-    fn hatches(&mut self, ends_are_heard: bool) -> Result<bool> {
-        let Some(client) = self.driver.hands.sessions.hatches.asker() else {
+    fn request_slots(&mut self, ends_are_heard: bool) -> Result<bool> {
+        let Some(client) = self.driver.executor.sessions.request_slots.asker() else {
             return Ok(false);
         };
-        let alone = self.driver.hands.sessions.is_one();
+        let alone = self.driver.executor.sessions.is_one();
         if !ends_are_heard && !alone && !self.is_for_a_lock(client) {
             self.poll(Some(0))?;
         }
-        self.take_from_hatch(client);
+        self.take_from_request_slot(client);
         self.came(clock::monotonic());
         Ok(true)
     }
 
     fn is_for_a_lock(&mut self, client: ClientId) -> bool {
-        let hatches = &self.driver.hands.sessions.hatches;
-        let length = hatches.request(client, &mut self.packet);
+        let request_slots = &self.driver.executor.sessions.request_slots;
+        let length = request_slots.request(client, &mut self.packet);
         length.is_some_and(|length| awake::wants_a_lock(&self.packet[..length]))
     }
 
     /// Handles the request in a process's slot and removes it only then: the successor finds it if
     /// this daemon ends in between.
-    fn take_from_hatch(&mut self, client: ClientId) {
-        let hatches = &self.driver.hands.sessions.hatches;
-        if let Some(length) = hatches.request(client, &mut self.packet) {
-            self.driver.through_hatch(client, &self.packet[..length]);
-            self.driver.hands.sessions.hatches.handled(client);
+    fn take_from_request_slot(&mut self, client: ClientId) {
+        let request_slots = &self.driver.executor.sessions.request_slots;
+        if let Some(length) = request_slots.request(client, &mut self.packet) {
+            self.driver.through_request_slot(client, &self.packet[..length]);
+            self.driver.executor.sessions.request_slots.handled(client);
             self.driver.cut_off();
         }
     }
@@ -347,7 +347,7 @@ impl Daemon {
     fn requests(&mut self, client: ClientId, wanted: fn(&[u8]) -> bool) -> bool {
         let mut any = false;
         for _ in 0..PACKETS {
-            let Some(session) = self.driver.hands.sessions.get(client) else {
+            let Some(session) = self.driver.executor.sessions.get(client) else {
                 return any;
             };
             // The packet is removed after it was handled, so that no request is lost if this daemon
@@ -358,9 +358,9 @@ impl Daemon {
                     if !wanted(bytes) {
                         return any;
                     }
-                    if self.driver.hands.sessions.hatches.has_asked(client) {
+                    if self.driver.executor.sessions.request_slots.has_asked(client) {
                         // The request in the slot is older than this packet.
-                        self.take_from_hatch(client);
+                        self.take_from_request_slot(client);
                         any = true;
                         continue;
                     }
@@ -370,7 +370,7 @@ impl Daemon {
                         sender: packet.sender,
                     };
                     let alone = self.driver.packet(client, bytes, fds);
-                    self.driver.hands.sessions.took_packet(client);
+                    self.driver.executor.sessions.took_packet(client);
                     self.driver.cut_off();
                     any = true;
                     self.rounds.asked = Some(client);
@@ -402,12 +402,12 @@ impl Daemon {
     fn signal(&mut self) -> Result<()> {
         while let Some(number) = self.signals.next()? {
             if number == libc::SIGHUP {
-                self.driver.hands.network.look_at_keys();
+                self.driver.executor.network.look_at_keys();
                 continue;
             }
             if self.ending.is_some() {
                 tracing::warn!(number, "ending at once");
-                self.driver.hands.life.left = true;
+                self.driver.executor.life.left = true;
                 return Ok(());
             }
             tracing::info!(number, "leaving the cluster");
@@ -421,22 +421,22 @@ impl Daemon {
     /// A successor needs the socket and the keeper; without a successor both end here.
     fn end(self) {
         let Self {
-            mut driver, door, ..
+            mut driver, listener, ..
         } = self;
-        driver.hands.acknowledge();
-        if driver.hands.life.handed_over {
-            door.leave();
+        driver.executor.acknowledge();
+        if driver.executor.life.handed_over {
+            listener.leave();
         } else {
-            driver.hands.keeper.end();
+            driver.executor.keeper.end();
         }
     }
 
     fn is_over(&mut self, now: u64) -> Result<bool> {
-        if self.driver.hands.life.handed_over {
+        if self.driver.executor.life.handed_over {
             tracing::info!("making room for another daemon");
             return Ok(true);
         }
-        if self.driver.hands.life.left {
+        if self.driver.executor.life.left {
             tracing::info!("ended");
             return Ok(true);
         }

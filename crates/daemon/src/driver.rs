@@ -5,10 +5,10 @@ mod faults;
 mod processes;
 
 use crate::experiment::Ticks;
-use crate::hands::Hands;
-use crate::letterbox::{Letterbox, TURN};
+use crate::executor::DaemonExecutor;
+use crate::receive_batch::{ReceiveBatch, TURN};
 use crate::payload::Payload;
-use crate::tally::Count;
+use crate::counters::Count;
 use crate::tickets::{Kind, Pending};
 use crate::token::Token;
 use crate::turn::Payloads;
@@ -29,7 +29,7 @@ pub(crate) struct Driver {
     /// The state machine that decides.
     pub(crate) node: Node,
     /// Carries out the effects.
-    pub(crate) hands: Hands,
+    pub(crate) executor: DaemonExecutor,
     /// Description of this daemon for `About` replies.
     pub(crate) about: About,
     effects: Effects,
@@ -78,17 +78,17 @@ fn time_of(ticks: Option<Ticks>, now: Time) -> Time {
 
 impl Driver {
     /// Starts the node.
-    pub(crate) fn new(node: Node, hands: Hands, about: About) -> Self {
-        let mut driver = Self::with(node, hands, about);
+    pub(crate) fn new(node: Node, executor: DaemonExecutor, about: About) -> Self {
+        let mut driver = Self::with(node, executor, about);
         driver.feed(Input::Deadline);
         driver
     }
 
     /// Wraps a node that was started before.
-    pub(crate) fn with(node: Node, hands: Hands, about: About) -> Self {
+    pub(crate) fn with(node: Node, executor: DaemonExecutor, about: About) -> Self {
         let mut driver = Self {
             node,
-            hands,
+            executor,
             about,
             effects: Effects::default(),
             deadline: None,
@@ -121,8 +121,8 @@ impl Driver {
     /// Gives the node an input that happened at `now`.
     fn feed_at(&mut self, now: Time, input: Input<'_>, payloads: Payloads<'_>) {
         let now = self.time(now);
-        self.hands.recorder.input(now, &input);
-        self.hands.faults.woken = false;
+        self.executor.recorder.input(now, &input);
+        self.executor.faults.woken = false;
         self.step(now, input, payloads);
         self.follow_up();
     }
@@ -131,24 +131,24 @@ impl Driver {
     fn follow_up(&mut self) {
         let ticks = self.ticks;
         let time = || time_of(ticks, Time(clock::monotonic()));
-        while let Some((now, next)) = self.hands.recorder.next(time) {
+        while let Some((now, next)) = self.executor.recorder.next(time) {
             self.step(now, next, Payloads::NONE);
         }
-        self.hands.settle(&self.node);
+        self.executor.settle(&self.node);
         self.deadline = self.node.next_deadline();
     }
 
     fn step(&mut self, now: Time, input: Input<'_>, payloads: Payloads<'_>) {
         if let Input::LockReturned { key, .. } = input {
-            self.hands.take_back(key);
+            self.executor.take_back(key);
         }
         self.node.handle(now, input, &mut self.effects);
         self.carry_out(now, payloads);
     }
 
     fn carry_out(&mut self, now: Time, payloads: Payloads<'_>) {
-        self.hands.network.meet(self.node.view());
-        self.hands.carry_out(now.0, &mut self.effects, payloads);
+        self.executor.network.meet(self.node.view());
+        self.executor.carry_out(now.0, &mut self.effects, payloads);
     }
 
     /// Begins a turn of datagrams that were received together at `now`.
@@ -162,13 +162,13 @@ impl Driver {
         let now = self.began;
         let input = Input::Datagram { source, key, bytes };
         if self.heard.is_empty() {
-            self.hands.recorder.input(now, &input);
-            self.hands.faults.woken = false;
+            self.executor.recorder.input(now, &input);
+            self.executor.faults.woken = false;
         } else {
-            self.hands.recorder.join(now, &input);
+            self.executor.recorder.join(now, &input);
         }
         // All datagrams of a turn come from one node.
-        self.hands.sharing.comes_from(bytes);
+        self.executor.sharing.comes_from(bytes);
         let before = self.effects.as_slice().len();
         self.node.handle(now, input, &mut self.effects);
         let effects = self.effects.as_slice();
@@ -186,11 +186,11 @@ impl Driver {
     }
 
     /// Carries out the effects of all datagrams of the turn.
-    pub(crate) fn act(&mut self, letterbox: &Letterbox) {
+    pub(crate) fn act(&mut self, receive_batch: &ReceiveBatch) {
         let mut heard = std::mem::take(&mut self.heard);
-        self.hands.network.answers_together(true);
-        self.carry_out(self.began, letterbox.pages(&heard));
-        self.hands.network.answers_together(false);
+        self.executor.network.answers_together(true);
+        self.carry_out(self.began, receive_batch.pages(&heard));
+        self.executor.network.answers_together(false);
         heard.clear();
         self.heard = heard;
         self.follow_up();
@@ -205,9 +205,9 @@ impl Driver {
         queue: VecDeque<Input<'static>>,
         payloads: Payloads<'_>,
     ) {
-        self.hands.recorder.take_over(queue);
+        self.executor.recorder.take_over(queue);
         let now = clock::monotonic();
-        self.hands.carry_out_from(done, now, &mut effects, payloads);
+        self.executor.carry_out_from(done, now, &mut effects, payloads);
         self.follow_up();
     }
 
@@ -218,10 +218,10 @@ impl Driver {
         (source, key): (SocketAddr, PublicKey),
         bytes: &[u8],
     ) {
-        self.hands.sharing.comes_from(bytes);
+        self.executor.sharing.comes_from(bytes);
         let payload = Payload::of(bytes);
         if payload.is_malformed() {
-            return self.hands.count(Count::DiffsRefused, 1);
+            return self.executor.count(Count::DiffsRefused, 1);
         }
         let input = Input::Datagram { source, key, bytes };
         self.feed_at(Time(now), input, Payloads::One(payload));
@@ -229,7 +229,7 @@ impl Driver {
 
     /// True if the last input gave a page to a thread.
     pub(crate) fn has_woken(&self) -> bool {
-        self.hands.faults.woken
+        self.executor.faults.woken
     }
 
     /// Handles a deadline that has passed, and sends datagrams that the impairments held back.
@@ -237,8 +237,8 @@ impl Driver {
         if self.next_deadline().is_some_and(|deadline| deadline <= now) {
             self.feed(Input::Deadline);
         }
-        let hands = &mut self.hands;
-        hands.network.release(now, &mut hands.tally);
+        let executor = &mut self.executor;
+        executor.network.release(now, &mut executor.counters);
     }
 
     fn next_deadline(&self) -> Option<u64> {
@@ -258,7 +258,7 @@ impl Driver {
 
     /// When [`Driver::due`] has something to do next.
     pub(crate) fn next_due(&self) -> Option<u64> {
-        [self.next_deadline(), self.hands.network.due()]
+        [self.next_deadline(), self.executor.network.due()]
             .into_iter()
             .flatten()
             .min()
@@ -266,7 +266,7 @@ impl Driver {
 
     /// Asks the node to hand over everything and leave the cluster.
     pub(crate) fn leave(&mut self) {
-        let ticket = self.hands.tickets.issue(Pending {
+        let ticket = self.executor.tickets.issue(Pending {
             client: None,
             number: 0,
             kind: Kind::Leave,
@@ -280,9 +280,9 @@ impl Driver {
 
     /// Polls the faults of a mapping.
     pub(crate) fn poll_mapping(&self, id: MappingId) -> io::Result<()> {
-        let mapping = self.hands.pages.mappings.get(id);
+        let mapping = self.executor.pages.mappings.get(id);
         mapping.map_or(Ok(()), |mapping| {
-            self.hands
+            self.executor
                 .poll
                 .add(&mapping.uffd, Token::Mapping(id).encode())
         })

@@ -3,7 +3,7 @@
 use crate::driver::Driver;
 use crate::keeper::Tag;
 use crate::serve::Asked;
-use crate::tally::Count;
+use crate::counters::Count;
 use pagemesh_core::Input;
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::local::Reply;
@@ -16,9 +16,9 @@ impl Driver {
     pub(crate) fn forked(&mut self, asked: Asked, socket: OwnedFd) -> io::Result<()> {
         let parent = asked.client;
         let socket = Socket::adopt(socket)?;
-        let hands = &mut self.hands;
-        let child = hands.sessions.insert_child(parent, socket, &hands.poll)?;
-        self.hands.count(Count::SessionsOpened, 1);
+        let executor = &mut self.executor;
+        let child = executor.sessions.insert_child(parent, socket, &executor.poll)?;
+        self.executor.count(Count::SessionsOpened, 1);
         tracing::debug!(client = %child, %parent, "a process forks");
         let welcome = Reply::Welcome {
             client: child,
@@ -28,19 +28,19 @@ impl Driver {
         self.remember_child(child);
         self.handled(asked, &welcome);
         self.feed(Input::Forked { parent, child });
-        self.hands.reply(child, WELCOME, welcome, Vec::new());
+        self.executor.reply(child, WELCOME, welcome, Vec::new());
         Ok(())
     }
 
     fn remember_child(&mut self, child: ClientId) {
-        let hands = &mut self.hands;
-        let Some(session) = hands.sessions.get(child) else {
+        let executor = &mut self.executor;
+        let Some(session) = executor.sessions.get(child) else {
             return;
         };
         let fd = session.socket.as_fd();
-        hands.keeper.put(Tag::Session(child), Vec::new(), fd);
+        executor.keeper.put(Tag::Session(child), Vec::new(), fd);
         for note in session.notes(child) {
-            hands.recorder.note(&note);
+            executor.recorder.note(&note);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::changes::key;
 use crate::pages::Pages;
-use crate::tally::Tally;
+use crate::counters::Counters;
 use pagemesh_core::At;
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_twins::{DiffKey, Error, Keep};
@@ -25,7 +25,7 @@ impl Pages {
         &mut self,
         at: At,
         (names, rules): (&[DiffName], &[Rule]),
-        tally: &mut Tally,
+        counters: &mut Counters,
     ) -> Result<(), Error> {
         let keys: Vec<DiffKey> = names.iter().map(|name| key(at.0, *name)).collect();
         let how = (&keys[..], rules);
@@ -42,7 +42,7 @@ impl Pages {
                 written.map_err(|_| Error::NoContents(at))?;
             }
         } else {
-            self.protect(at, tally);
+            self.protect(at, counters);
             let rewritten = self.rewrite(at, how);
             self.let_store(at);
             rewritten?;
@@ -57,9 +57,9 @@ impl Pages {
         &mut self,
         key: DiffKey,
         rules: &[Rule],
-        tally: &mut Tally,
+        counters: &mut Counters,
     ) -> Result<usize, Error> {
-        self.protect(key.at(), tally);
+        self.protect(key.at(), counters);
         let made = self.capture(key, (Keep::Twin, rules));
         self.let_store(key.at());
         made

@@ -5,7 +5,7 @@
 //! the daemon ends in any way, the connection between the two breaks; a daemon
 //! started at the same socket within the *grace* takes everything over and goes
 //! on where the other stopped. If none comes, or the daemon ends for good, the
-//! keeper sees to it that the processes get errors and never zeros ([`mourning`]).
+//! keeper sees to it that the processes get errors and never zeros ([`orphaned`]).
 //!
 //! A packet sent to the keeper survives its sender, so nothing is acknowledged.
 
@@ -13,7 +13,7 @@ mod holder;
 mod items;
 mod kept;
 mod link;
-mod mourning;
+mod orphaned;
 mod words;
 
 pub use holder::keep;

@@ -24,13 +24,13 @@ impl Labels {
             if self.known.len() == KEPT && !self.known.contains_key(&place) {
                 return;
             }
-            let printable = label.name.chars().filter(|letter| !letter.is_control());
+            let printable = label.name.chars().filter(|outgoing| !outgoing.is_control());
             let mut name = String::new();
-            for letter in printable {
-                if name.len() + letter.len_utf8() > LONGEST {
+            for outgoing in printable {
+                if name.len() + outgoing.len_utf8() > LONGEST {
                     break;
                 }
-                name.push(letter);
+                name.push(outgoing);
             }
             self.known.insert(place, (label.length, name));
         }

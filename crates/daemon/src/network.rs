@@ -1,11 +1,11 @@
 //! Datagrams in and out, through a bad network if one was asked for.
 
-use crate::circulars::Circulars;
+use crate::multicast_batches::MulticastBatches;
 use crate::experiment::Edge;
 use crate::options::Compress;
 use crate::packing::Packing;
 use crate::sealing::Sealing;
-use crate::tally::Tally;
+use crate::counters::Counters;
 use pagemesh_os::impair::{Impairer, Impairment};
 use pagemesh_os::udp::Udp;
 use pagemesh_seal::{Identity, Refused};
@@ -22,7 +22,7 @@ mod rest;
 mod several;
 
 pub(crate) use incoming::{Got, LONGEST};
-use outgoing::{Outgoing, depart, give, join, put};
+use outgoing::{SendQueue, depart, give, join, put};
 pub(crate) use pieces::Ways;
 use rest::Rest;
 
@@ -41,7 +41,7 @@ pub(crate) struct Network {
     /// What the ways to others carry; none in an experiment, which has IP cut.
     ways: Option<Ways>,
     /// What goes to several nodes at once, if there is a multicast group.
-    circulars: Option<Circulars>,
+    multicast_batches: Option<MulticastBatches>,
     /// Reused for everything sent.
     datagram: Vec<u8>,
     /// What came in sealed; what nobody sealed is received where it will be read.
@@ -49,7 +49,7 @@ pub(crate) struct Network {
     /// What came in together and was not looked at yet.
     rest: Rest,
     /// Pages on their way out together.
-    outbox: Outgoing,
+    outbox: SendQueue,
     /// Somebody seals datagrams, and this daemon has no key: it was logged.
     keyless: bool,
     /// See [`Network::answers_together`].
@@ -76,12 +76,12 @@ impl Network {
             datagram: Vec::with_capacity(MAX_DATAGRAM),
             inbox: vec![0; LONGEST].into(),
             rest: Rest::default(),
-            outbox: Outgoing::default(),
+            outbox: SendQueue::default(),
             ways: edge.is_none().then(|| Ways::new(sealing.is_some(), me)),
             sealing,
             packing: Packing::new(compress),
             edge,
-            circulars: None,
+            multicast_batches: None,
             keyless: false,
             together: false,
             more: false,
@@ -119,8 +119,8 @@ impl Network {
         if let Some(ways) = &mut self.ways {
             ways.meet(view);
         }
-        if let Some(circulars) = &mut self.circulars {
-            circulars.meet(view);
+        if let Some(multicast_batches) = &mut self.multicast_batches {
+            multicast_batches.meet(view);
         }
     }
 
@@ -154,30 +154,30 @@ impl Network {
     }
 
     /// Sends the packets of an experiment.
-    fn post(&mut self, tally: &mut Tally) {
+    fn post(&mut self, counters: &mut Counters) {
         if let Some(edge) = &mut self.edge {
             for (to, packet) in edge.packets() {
-                put(&self.udp, to, &packet, tally);
+                put(&self.udp, to, &packet, counters);
             }
         }
     }
 
     /// Sends what the guard has to say of itself.
-    fn flush(&mut self, tally: &mut Tally) {
+    fn flush(&mut self, counters: &mut Counters) {
         let Some(sealing) = &mut self.sealing else {
             return;
         };
         if sealing.outbox.is_empty() {
             return;
         }
-        for letter in std::mem::take(&mut sealing.outbox) {
-            let (to, length) = (letter.to, letter.bytes.len());
+        for outgoing in std::mem::take(&mut sealing.outbox) {
+            let (to, length) = (outgoing.to, outgoing.bytes.len());
             if self
                 .ways
                 .as_ref()
                 .is_none_or(|ways| ways.lets_out(to, length))
             {
-                self.put(to, &letter.bytes, tally);
+                self.put(to, &outgoing.bytes, counters);
             }
         }
     }
@@ -190,7 +190,7 @@ impl Network {
         header: Header,
         message: &Message,
         finish: impl FnOnce(&mut Vec<u8>) -> bool,
-        tally: &mut Tally,
+        counters: &mut Counters,
     ) -> bool {
         let mut datagram = std::mem::take(&mut self.datagram);
         datagram.clear();
@@ -199,14 +199,14 @@ impl Network {
         let whole = finish(&mut datagram);
         if whole {
             let link = (header.to, self.has_company(to));
-            let probe = self.packing.pack(link, &mut datagram, message, tally);
+            let probe = self.packing.pack(link, &mut datagram, message, counters);
             let plain = self.sealing.is_none() && self.is_direct();
             let whole = plain && self.goes_whole(to, datagram.len());
             if !whole || !self.outbox.begins(to, &mut datagram) {
-                self.seal((to, header.to), &datagram, tally);
+                self.seal((to, header.to), &datagram, counters);
             }
             if let Some(probe) = probe {
-                self.seal((to, header.to), &probe, tally);
+                self.seal((to, header.to), &probe, counters);
             }
         }
         self.datagram = datagram;
@@ -214,19 +214,19 @@ impl Network {
     }
 
     /// Sends bytes that are no message of ours to a host that is no member.
-    pub(crate) fn send_bytes(&mut self, to: SocketAddr, bytes: &[u8], tally: &mut Tally) {
-        self.seal((to, NodeId::NONE), bytes, tally);
+    pub(crate) fn send_bytes(&mut self, to: SocketAddr, bytes: &[u8], counters: &mut Counters) {
+        self.seal((to, NodeId::NONE), bytes, counters);
     }
 
     /// Sends a datagram, sealed if this daemon has a key.
-    fn seal(&mut self, (to, node): (SocketAddr, NodeId), datagram: &[u8], tally: &mut Tally) {
+    fn seal(&mut self, (to, node): (SocketAddr, NodeId), datagram: &[u8], counters: &mut Counters) {
         if !self.goes_whole(to, datagram.len()) {
-            return self.send_pieces((to, node), datagram, tally);
+            return self.send_pieces((to, node), datagram, counters);
         }
         let direct = self.is_direct();
         let several = !self.keeps_to(to);
-        let circulars = self.circulars.as_mut().filter(|_| several);
-        let circulate = |datagram: &[u8]| circulars.is_some_and(|c| c.takes(to, node, datagram));
+        let multicast_batches = self.multicast_batches.as_mut().filter(|_| several);
+        let circulate = |datagram: &[u8]| multicast_batches.is_some_and(|c| c.takes(to, node, datagram));
         if let Some(sealing) = &mut self.sealing {
             let sealed = sealing.seal(to, node, &[datagram]);
             let outbox = &mut self.outbox;
@@ -239,13 +239,13 @@ impl Network {
                 let outbox = (&mut self.outbox, waits);
                 let edge = self.edge.as_mut();
                 if !edge.is_some_and(|edge| edge.send(to, sealed)) {
-                    give(udp, impairer, outbox, to, sealed, tally);
+                    give(udp, impairer, outbox, to, sealed, counters);
                 }
             }
-            self.post(tally);
-            self.flush(tally);
+            self.post(counters);
+            self.flush(counters);
         } else if !circulate(datagram) {
-            self.put(to, datagram, tally);
+            self.put(to, datagram, counters);
         }
     }
 
@@ -272,33 +272,33 @@ impl Network {
 
     /// Whether more came together with what was received last.
     pub(crate) fn has_more(&self) -> bool {
-        let circulars = self.circulars.as_ref();
-        !self.rest.is_over() || circulars.is_some_and(Circulars::has_more)
+        let multicast_batches = self.multicast_batches.as_ref();
+        !self.rest.is_over() || multicast_batches.is_some_and(MulticastBatches::has_more)
     }
 
     /// Lets everything out that waits for more of its kind, unless answers to what
     /// came in together are still to join it.
-    pub(crate) fn depart(&mut self, tally: &mut Tally) {
+    pub(crate) fn depart(&mut self, counters: &mut Counters) {
         if !self.has_more() {
-            self.circulate(tally);
-            depart(&self.udp, &mut self.outbox, tally);
+            self.circulate(counters);
+            depart(&self.udp, &mut self.outbox, counters);
         }
     }
 
-    fn put(&mut self, to: SocketAddr, datagram: &[u8], tally: &mut Tally) {
+    fn put(&mut self, to: SocketAddr, datagram: &[u8], counters: &mut Counters) {
         if let Some(edge) = &mut self.edge
             && edge.send(to, datagram)
         {
-            return self.post(tally);
+            return self.post(counters);
         }
         let waits = waits(self.together || self.more, &self.rest, &self.outbox, to);
         let (udp, impairer) = (&self.udp, &mut self.impairer);
         let outbox = (&mut self.outbox, waits);
-        give(udp, impairer, outbox, to, datagram, tally);
+        give(udp, impairer, outbox, to, datagram, counters);
     }
 
     /// Sends something whole and alone.
-    fn give(&mut self, to: SocketAddr, datagram: &[u8], tally: &mut Tally) {
+    fn give(&mut self, to: SocketAddr, datagram: &[u8], counters: &mut Counters) {
         let (udp, impairer) = (&self.udp, &mut self.impairer);
         give(
             udp,
@@ -306,23 +306,23 @@ impl Network {
             (&mut self.outbox, false),
             to,
             datagram,
-            tally,
+            counters,
         );
     }
 
     /// Sends what the bad network held back until now, and what an experiment has to.
-    pub(crate) fn release(&mut self, now: u64, tally: &mut Tally) {
+    pub(crate) fn release(&mut self, now: u64, counters: &mut Counters) {
         if let Some(edge) = &mut self.edge {
             edge.expire(now);
-            self.post(tally);
+            self.post(counters);
         }
-        self.try_group(now, tally);
-        self.try_ways(now, tally);
+        self.try_group(now, counters);
+        self.try_ways(now, counters);
         let Some(impairer) = &mut self.impairer else {
             return;
         };
         while let Some((to, bytes)) = impairer.release(now) {
-            put(&self.udp, to, &bytes, tally);
+            put(&self.udp, to, &bytes, counters);
         }
     }
 
@@ -330,9 +330,9 @@ impl Network {
     pub(crate) fn due(&self) -> Option<u64> {
         let impairer = self.impairer.as_ref().and_then(Impairer::due);
         let edge = self.edge.as_ref().and_then(Edge::due);
-        let circulars = self.circulars.as_ref().and_then(Circulars::due);
+        let multicast_batches = self.multicast_batches.as_ref().and_then(MulticastBatches::due);
         let ways = self.ways.as_ref().and_then(Ways::due);
-        [impairer, edge, circulars, ways]
+        [impairer, edge, multicast_batches, ways]
             .into_iter()
             .flatten()
             .min()
@@ -341,6 +341,6 @@ impl Network {
 
 /// Whether a small datagram leaves together with others: if more of its kind follow, or
 /// were before it.
-fn waits(more: bool, rest: &Rest, outbox: &Outgoing, to: SocketAddr) -> bool {
+fn waits(more: bool, rest: &Rest, outbox: &SendQueue, to: SocketAddr) -> bool {
     more || !rest.is_over() || outbox.to == Some(to)
 }

@@ -1,7 +1,7 @@
 //! What a daemon is told at its start.
 
 use crate::experiment::Experiment;
-use crate::fuse::Fuse;
+use crate::crash_point::CrashPoint;
 use crate::keeper::Keeping;
 use crate::quota::Quota;
 use anyhow::{Result, bail};
@@ -54,7 +54,7 @@ pub struct Options {
     pub unprotected: bool,
     /// Die between two effects: by this, tests see that nothing is lost there.
     #[doc(hidden)]
-    pub fuse: Option<Fuse>,
+    pub crash_point: Option<CrashPoint>,
     /// Have everything kept for the daemon that takes the place of this one.
     pub keeping: Option<Keeping>,
     /// Listen at an address others can reach although nothing is encrypted.
@@ -124,7 +124,7 @@ impl Default for Options {
             recorder: true,
             check_races: false,
             unprotected: false,
-            fuse: None,
+            crash_point: None,
             keeping: None,
             insecure: false,
             admission: None,

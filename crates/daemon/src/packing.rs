@@ -9,7 +9,7 @@ mod gauge;
 mod throughput;
 
 use crate::options::Compress;
-use crate::tally::{Count, Tally};
+use crate::counters::{Count, Counters};
 use gauge::{Gauge, Heard};
 use pagemesh_compress::{Codec, Form, Judge, PAGE, pack_tail, unpack_tail};
 use pagemesh_os::clock;
@@ -79,7 +79,7 @@ impl Packing {
         (to, joins): (NodeId, bool),
         datagram: &mut Vec<u8>,
         at: usize,
-        tally: &mut Tally,
+        counters: &mut Counters,
     ) -> Option<Vec<u8>> {
         if self.compress == Compress::Off || datagram.len() != at + PAGE {
             return None;
@@ -92,7 +92,7 @@ impl Packing {
             Compress::Auto => {
                 let link = self.links.entry(to).or_default();
                 probe = link.gauge.due(datagram);
-                let form = link.judged(datagram, (at, joins), tally);
+                let form = link.judged(datagram, (at, joins), counters);
                 if link.gauge.sent(datagram.len() - at) {
                     link.judge.measured(f64::INFINITY);
                 }
@@ -101,14 +101,14 @@ impl Packing {
         };
         match form {
             Form::Plain if self.compress == Compress::Auto => return probe,
-            Form::Plain => tally.add(Count::PagesGivenUp, 1),
-            Form::Zero => tally.add(Count::PagesElided, 1),
-            Form::Runs | Form::Lz4 => tally.add(Count::PagesPacked, 1),
+            Form::Plain => counters.add(Count::PagesGivenUp, 1),
+            Form::Zero => counters.add(Count::PagesElided, 1),
+            Form::Runs | Form::Lz4 => counters.add(Count::PagesPacked, 1),
         }
         if form != Form::Plain {
             header::set_form(datagram, form.mark());
-            tally.add(Count::PackedFrom, PAGE as u64);
-            tally.add(Count::PackedTo, (datagram.len() - at) as u64);
+            counters.add(Count::PackedFrom, PAGE as u64);
+            counters.add(Count::PackedTo, (datagram.len() - at) as u64);
         }
         probe
     }
@@ -120,17 +120,17 @@ impl Packing {
         source: SocketAddr,
         bytes: &mut [u8],
         length: usize,
-        tally: &mut Tally,
+        counters: &mut Counters,
     ) -> Unpacked {
         let form = header::form(&bytes[..length]);
         if let Some(heard) = Heard::of(form) {
-            return self.probed(heard, source, &bytes[..length], tally);
+            return self.probed(heard, source, &bytes[..length], counters);
         }
         let Some(end) = whole(form, bytes, length) else {
-            tally.add(Count::PagesRefused, 1);
+            counters.add(Count::PagesRefused, 1);
             return Unpacked::Handled;
         };
-        tally.add(Count::PagesUnpacked, 1);
+        counters.add(Count::PagesUnpacked, 1);
         Unpacked::Whole(end)
     }
 
@@ -140,10 +140,10 @@ impl Packing {
         heard: Heard,
         source: SocketAddr,
         datagram: &[u8],
-        tally: &mut Tally,
+        counters: &mut Counters,
     ) -> Unpacked {
         if !self.members.contains(&source) {
-            tally.add(Count::PagesRefused, 1);
+            counters.add(Count::PagesRefused, 1);
             return Unpacked::Handled;
         }
         if heard == Heard::Probe {
@@ -173,7 +173,7 @@ impl Link {
         &mut self,
         datagram: &mut Vec<u8>,
         (at, joins): (usize, bool),
-        tally: &mut Tally,
+        counters: &mut Counters,
     ) -> Form {
         self.company = if joins {
             WALKS
@@ -194,7 +194,7 @@ impl Link {
             self.judge.tried(tried, datagram.len() - at, took);
         }
         if form == Form::Plain {
-            tally.add(Count::PagesGivenUp, 1);
+            counters.add(Count::PagesGivenUp, 1);
         }
         form
     }

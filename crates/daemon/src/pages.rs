@@ -8,10 +8,10 @@
 use crate::mapping::{Mapping, Mappings};
 use crate::payload::Payload;
 use crate::segment::{Segment, Segments};
-use crate::shelf::Changes;
+use crate::diff_store::Changes;
 use crate::stash::Stash;
-use crate::tally::{Count, Tally};
-use crate::waiting_room::WaitingRoom;
+use crate::counters::{Count, Counters};
+use crate::unplaced_contents::UnplacedContents;
 use pagemesh_core::{At, Rights, Source};
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_os::uffd::{FaultKind, Outcome};
@@ -32,7 +32,7 @@ pub(crate) struct Pages {
     /// Twins and diffs.
     pub(crate) changes: Changes,
     /// Unplaced contents: frames for which there is no memory.
-    pub(crate) waiting: WaitingRoom,
+    pub(crate) waiting: UnplacedContents,
     /// After a takeover: an effect may have been carried out by the previous daemon already, and
     /// programs may have gone on since.
     pub(crate) again: bool,
@@ -66,7 +66,7 @@ impl Pages {
             mappings: Mappings::default(),
             stash,
             changes,
-            waiting: WaitingRoom::default(),
+            waiting: UnplacedContents::default(),
             again: false,
             unprotected: false,
             prepared: None,
@@ -139,7 +139,7 @@ impl Pages {
         rights: Rights,
         fresh: &Fresh,
         payload: Payload<'_>,
-        tally: &mut Tally,
+        counters: &mut Counters,
     ) {
         let write = rights == Rights::Write;
         let mapping = self.mappings.get(id).filter(|mapping| mapping.write);
@@ -148,17 +148,17 @@ impl Pages {
         let prepared = self.prepared.take_if(|prepared| *prepared == at);
         if let (Some((mapping, address)), Some(bytes), None) = (target, bytes, prepared) {
             match mapping.uffd.copy(address, bytes, write) {
-                Outcome::Done => return tally.add(Count::PagesPlaced, 1),
+                Outcome::Done => return counters.add(Count::PagesPlaced, 1),
                 // The previous daemon placed it, and the program may have stored to it since.
                 Outcome::AlreadyThere if self.again => {}
                 // A process put a page there. The frame must have the contents that the core names.
-                Outcome::AlreadyThere if self.has(at) => tally.add(Count::FramesOverwritten, 1),
+                Outcome::AlreadyThere if self.has(at) => counters.add(Count::FramesOverwritten, 1),
                 // The mapping is gone; the frame still needs the contents.
                 _ => {}
             }
         }
         self.fill(at, fresh, payload);
-        self.map(id, at, rights, None, tally);
+        self.map(id, at, rights, None, counters);
     }
 
     /// Gives one mapping the page in the frame. `found` is the kind of the thread's fault: it may
@@ -169,7 +169,7 @@ impl Pages {
         at: At,
         rights: Rights,
         found: Option<FaultKind>,
-        tally: &mut Tally,
+        counters: &mut Counters,
     ) {
         let write = rights == Rights::Write;
         for _ in 0..TRIES {
@@ -185,12 +185,12 @@ impl Pages {
                 return;
             }
             match show(mapping, address, write) {
-                Outcome::Done => return tally.add(Count::PagesPlaced, 1),
+                Outcome::Done => return counters.add(Count::PagesPlaced, 1),
                 Outcome::Retry => {}
-                Outcome::NotThere => self.restore(at, tally),
+                Outcome::NotThere => self.restore(at, counters),
                 other => {
                     if !matches!(other, Outcome::AlreadyThere | Outcome::Gone) {
-                        tally.add(Count::PlacingFailed, 1);
+                        counters.add(Count::PlacingFailed, 1);
                         tracing::debug!(mapping = %id, page = %at.1, ?other, "not mapped");
                     }
                     break;
@@ -202,12 +202,12 @@ impl Pages {
 
     /// Refills a frame that is unexpectedly empty: there was no memory for it, or a process with
     /// write access punched a hole, which means zeros.
-    fn restore(&mut self, at: At, tally: &mut Tally) {
+    fn restore(&mut self, at: At, counters: &mut Counters) {
         let Some(bytes) = self.waiting.leave(at) else {
-            tally.add(Count::FramesPunched, 1);
+            counters.add(Count::FramesPunched, 1);
             return self.fill(at, &Fresh::From(Source::Zero), Payload::NONE);
         };
-        tally.add(Count::FramesWaited, 1);
+        counters.add(Count::FramesWaited, 1);
         if write(&mut self.segments, at, &bytes).is_err() {
             self.waiting.enter(at, &bytes);
         }
@@ -222,7 +222,7 @@ impl Pages {
     }
 
     /// Stops stores to a page in all mappings of its segment.
-    pub(crate) fn protect(&self, at: At, tally: &mut Tally) {
+    pub(crate) fn protect(&self, at: At, counters: &mut Counters) {
         if self.unprotected {
             return;
         }
@@ -238,7 +238,7 @@ impl Pages {
                 // A process that exits or unmapped the page cannot store to it any more.
                 Outcome::Done | Outcome::Gone | Outcome::Unregistered => {}
                 other => {
-                    tally.add(Count::PlacingFailed, 1);
+                    counters.add(Count::PlacingFailed, 1);
                     tracing::error!(page = %at.1, ?other, "a page could not be protected");
                 }
             }
@@ -246,9 +246,9 @@ impl Pages {
     }
 
     /// Takes a page away from all mappings; `keep` puts its contents into the stash.
-    pub(crate) fn evict(&mut self, at: At, keep: bool, tally: &mut Tally) {
+    pub(crate) fn evict(&mut self, at: At, keep: bool, counters: &mut Counters) {
         if keep {
-            self.protect(at, tally);
+            self.protect(at, counters);
         }
         if let Some(bytes) = self.waiting.leave(at).filter(|_| keep) {
             self.keep(at, &bytes);
@@ -271,7 +271,7 @@ impl Pages {
         if let Err(error) = segment.punch(at.1) {
             tracing::error!(segment = %at.0, page = %at.1, %error, "a page cannot be taken away");
         }
-        tally.add(Count::PagesEvicted, 1);
+        counters.add(Count::PagesEvicted, 1);
         for (mapping, address) in self.mappings_of(at) {
             mapping.uffd.wake(address, LENGTH);
         }
@@ -341,7 +341,7 @@ impl Pages {
 }
 
 /// Writes contents into a frame, or keeps them unplaced until there is memory.
-fn put((segments, waiting): (&mut Segments, &mut WaitingRoom), at: At, bytes: &PageBytes) {
+fn put((segments, waiting): (&mut Segments, &mut UnplacedContents), at: At, bytes: &PageBytes) {
     match write(segments, at, bytes) {
         Ok(()) => drop(waiting.leave(at)),
         Err(error) => {

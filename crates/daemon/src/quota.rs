@@ -1,7 +1,7 @@
 //! What one user may have of the cluster, of this node and of its log, so that no user keeps
 //! all others from their work.
 
-use crate::hands::Hands;
+use crate::executor::DaemonExecutor;
 use pagemesh_core::Quotas;
 use pagemesh_wire::ClientId;
 use pagemesh_wire::peer::Refusal;
@@ -81,7 +81,7 @@ pub(crate) fn descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-impl Hands {
+impl DaemonExecutor {
     /// Whether the daemon has descriptors left for a user: no user may have more than half of
     /// all, and the last are for those who can mend matters.
     ///

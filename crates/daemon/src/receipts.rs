@@ -3,7 +3,7 @@
 //! got what it waited for and comes for more at once.
 
 use crate::network::Network;
-use crate::tally::Tally;
+use crate::counters::Counters;
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::Message;
 use std::net::SocketAddr;
@@ -37,7 +37,7 @@ impl Receipts {
     }
 
     /// All of them leave.
-    pub(crate) fn leave(&mut self, network: &mut Network, tally: &mut Tally) {
+    pub(crate) fn leave(&mut self, network: &mut Network, counters: &mut Counters) {
         (self.turns, self.count) = (0, 0);
         if self.waiting.is_empty() {
             return;
@@ -46,9 +46,9 @@ impl Receipts {
             let (to, header, message) = &self.waiting[at];
             let next = self.waiting.get(at + 1);
             network.expect_more(next.is_some_and(|(next, ..)| next == to));
-            network.send(*to, *header, message, |_| true, tally);
+            network.send(*to, *header, message, |_| true, counters);
         }
-        network.depart(tally);
+        network.depart(counters);
         self.waiting.clear();
     }
 

@@ -1,7 +1,7 @@
 //! The flight recorder: what the node did, for those who must find out why, and
 //! for a daemon that takes the place of this one.
 
-use crate::fuse::Fuse;
+use crate::crash_point::CrashPoint;
 use crate::note::Note;
 use anyhow::{Context as _, Result};
 use pagemesh_core::{Input, Node, Time};
@@ -33,7 +33,7 @@ pub(crate) struct Recorder {
     /// Inputs that effects gave rise to, for after the effects.
     next: VecDeque<Input<'static>>,
     /// Ends this daemon between two effects, in tests.
-    pub(crate) fuse: Option<Fuse>,
+    pub(crate) crash_point: Option<CrashPoint>,
 }
 
 impl Recorder {
@@ -137,8 +137,8 @@ impl Recorder {
 
     /// An effect of this kind was carried out, or it was noted that it was.
     pub(crate) fn burn(&mut self, kind: &str) {
-        if let Some(fuse) = &mut self.fuse {
-            fuse.burn(kind);
+        if let Some(crash_point) = &mut self.crash_point {
+            crash_point.burn(kind);
         }
     }
 

@@ -1,18 +1,18 @@
 //! The registry: what the daemon has beside its node, for its journal and from it.
 
-use crate::hands::Hands;
+use crate::executor::DaemonExecutor;
 use crate::keeper::Tag;
 use crate::note::Note;
 use crate::opening::Opening;
 use crate::session::Session;
-use crate::tally::Count;
+use crate::counters::Count;
 use pagemesh_core::Node;
 use pagemesh_wire::local::Reply;
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{ClientId, MappingId, SegmentId};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-impl Hands {
+impl DaemonExecutor {
     /// Remembers a change, together with what comes next.
     pub(crate) fn note(&mut self, note: &Note) {
         self.recorder.note(note);
@@ -98,8 +98,8 @@ impl Hands {
         for (client, session) in self.sessions.iter() {
             put(Tag::Session(client), session.socket.as_fd());
         }
-        for (client, hatch) in self.sessions.hatches.iter() {
-            put(Tag::Hatch(client), hatch);
+        for (client, request_slot) in self.sessions.request_slots.iter() {
+            put(Tag::RequestSlot(client), request_slot);
         }
         for (id, segment) in self.pages.segments.iter() {
             put(Tag::Memory(id), segment.memory.as_fd());

@@ -2,7 +2,7 @@
 
 use crate::key_file::{KeyFile, read_token};
 use crate::options::Admission;
-use crate::tally::{Count, Tally};
+use crate::counters::{Count, Counters};
 use anyhow::Result;
 use pagemesh_os::region::{Region, Shape};
 use pagemesh_seal::{Guard, Identity, Now, Opened, Outbox, Pace, Refused, Ring, SystemDice, Whom};
@@ -127,19 +127,19 @@ impl Sealing {
         source: SocketAddr,
         datagram: &[u8],
         clear: &mut [u8],
-        tally: &mut Tally,
+        counters: &mut Counters,
     ) -> Option<Opened> {
         let opened = self
             .guard
             .open(now(), source, datagram, clear, &mut self.outbox);
         opened.unwrap_or_else(|why| {
-            self.refuse(source, why, tally);
+            self.refuse(source, why, counters);
             None
         })
     }
 
-    fn refuse(&mut self, source: SocketAddr, why: Refused, tally: &mut Tally) {
-        tally.add(count(why), 1);
+    fn refuse(&mut self, source: SocketAddr, why: Refused, counters: &mut Counters) {
+        counters.add(count(why), 1);
         if !self.told.insert(why) {
             return;
         }

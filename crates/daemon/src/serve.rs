@@ -4,7 +4,7 @@ use crate::driver::Driver;
 use crate::keeper::Tag;
 use crate::mapping::Place;
 use crate::note::Note;
-use crate::tally::Count;
+use crate::counters::Count;
 use crate::tickets::{Kind, Pending};
 use pagemesh_core::{Input, Request as Ask};
 use pagemesh_os::clock;
@@ -60,36 +60,36 @@ impl Driver {
         alone
     }
 
-    /// A process asked through its hatch.
-    pub(crate) fn through_hatch(&mut self, client: ClientId, bytes: &[u8]) {
+    /// A process asked through its request slot.
+    pub(crate) fn through_request_slot(&mut self, client: ClientId, bytes: &[u8]) {
         let packet = RequestPacket::decode(bytes).ok();
         if packet
             .as_ref()
             .is_some_and(|packet| !packet.request.is_brief())
         {
-            return self.refuse_session(client, "a request that does not go through a hatch");
+            return self.refuse_session(client, "a request that does not go through a request slot");
         }
-        self.hands.count(Count::RequestsByHatch, 1);
+        self.executor.count(Count::RequestsByRequestSlot, 1);
         self.serve(client, packet, Descriptors::default());
     }
 
     fn serve(&mut self, client: ClientId, packet: Option<RequestPacket>, fds: Descriptors) {
         let Descriptors { fds, lost, sender } = fds;
-        self.hands.count(Count::Requests, 1);
-        self.hands.write_down();
+        self.executor.count(Count::Requests, 1);
+        self.executor.write_down();
         let Some(packet) = packet else {
             return self.refuse_session(client, "a malformed packet");
         };
         let brings = matches!(packet.request, Request::Map { .. } | Request::Fork);
         let expected = usize::from(brings);
         if fds.len() < expected && lost {
-            let reply = Reply::Refused(crate::door::no_descriptor());
+            let reply = Reply::Refused(crate::listener::no_descriptor());
             return self.reply(client, packet.number, reply);
         }
         if fds.len() != expected {
             return self.refuse_session(client, "descriptors that do not belong to the request");
         }
-        let Some(session) = self.hands.sessions.get(client) else {
+        let Some(session) = self.executor.sessions.get(client) else {
             return;
         };
         if !session.greeted && !matches!(packet.request, Request::Hello { .. }) {
@@ -117,19 +117,19 @@ impl Driver {
 
     /// Cuts a process off that does not speak the protocol.
     pub(crate) fn refuse_session(&mut self, client: ClientId, why: &str) {
-        self.hands.count(Count::SessionsRefused, 1);
+        self.executor.count(Count::SessionsRefused, 1);
         let now = clock::monotonic();
-        if self.hands.may_log(client, now)
-            && let Some(session) = self.hands.sessions.get(client)
+        if self.executor.may_log(client, now)
+            && let Some(session) = self.executor.sessions.get(client)
         {
             let (process, program) = (session.caller.pid, &session.program);
             tracing::warn!(%client, process, %program, "cut off: {why}");
         }
-        self.hands.sessions.doom(client);
+        self.executor.sessions.doom(client);
     }
 
     fn reply(&mut self, client: ClientId, number: u64, reply: Reply) {
-        self.hands.reply(client, number, reply, Vec::new());
+        self.executor.reply(client, number, reply, Vec::new());
     }
 
     fn hello(&mut self, client: ClientId, number: u64, version: u32, program: String) {
@@ -140,16 +140,16 @@ impl Driver {
             );
             return self.reply(client, number, Reply::Refused(Refusal::Invalid(why)));
         }
-        if let Some(session) = self.hands.sessions.get_mut(client) {
+        if let Some(session) = self.executor.sessions.get_mut(client) {
             session.greeted = true;
             session.program = program.chars().take(PROGRAM).collect();
             let program = session.program.clone();
-            self.hands.note(&Note::Greeted {
+            self.executor.note(&Note::Greeted {
                 client,
                 program,
                 child: false,
             });
-            self.hands.recorder.publish();
+            self.executor.recorder.publish();
         }
         let device = self.about.device.as_ref();
         let fds: Vec<_> = device
@@ -161,19 +161,19 @@ impl Driver {
             node: self.node.id().unwrap_or(NodeId::NONE),
             device: !fds.is_empty(),
         };
-        self.hands.reply(client, number, reply, fds);
+        self.executor.reply(client, number, reply, fds);
     }
 
-    fn open_hatch(&mut self, client: ClientId, number: u64) -> Answer {
+    fn open_request_slot(&mut self, client: ClientId, number: u64) -> Answer {
         let limit = |why: String| Refusal::Limit(why);
-        let opened = self.hands.sessions.hatches.open(client);
-        let opened = opened.map_err(|error| limit(format!("no memory for a hatch: {error}")))?;
-        let fd = opened.ok_or_else(|| limit("too many processes have a hatch".into()))?;
+        let opened = self.executor.sessions.request_slots.open(client);
+        let opened = opened.map_err(|error| limit(format!("no memory for a request slot: {error}")))?;
+        let fd = opened.ok_or_else(|| limit("too many processes have a request slot".into()))?;
         // Kept before it is lent: what is put there must not be lost.
-        self.hands
+        self.executor
             .keeper
-            .put(Tag::Hatch(client), Vec::new(), fd.as_fd());
-        self.hands.reply(client, number, Reply::Hatch, vec![fd]);
+            .put(Tag::RequestSlot(client), Vec::new(), fd.as_fd());
+        self.executor.reply(client, number, Reply::RequestSlot, vec![fd]);
         Ok(None)
     }
 
@@ -202,7 +202,7 @@ impl Driver {
                 for socket in fds {
                     // The child finds its end closed, and says what that means.
                     if let Err(error) = self.forked(Asked { client, number }, socket)
-                        && self.hands.may_log(client, clock::monotonic())
+                        && self.executor.may_log(client, clock::monotonic())
                     {
                         tracing::warn!(%client, %error, "a child cannot be served");
                     }
@@ -221,42 +221,42 @@ impl Driver {
             }
             Request::Status => Ok(Some(Reply::Status(self.status()))),
             Request::Paths => Ok(Some(Reply::Paths(self.paths()))),
-            Request::Hatch => self.open_hatch(client, number),
+            Request::RequestSlot => self.open_request_slot(client, number),
             // Who reads this has looked there before.
             Request::Knock => Ok(None),
             Request::LockSlot { key } => self.lock_slot(client, key),
             Request::Unlock { key } => self.unlock(Asked { client, number }, key),
             Request::Counters => Ok(Some(Reply::Counters(self.counters()))),
             Request::Stamp { tag } => {
-                self.hands.events.stamps.push(StampKind::Program, tag);
+                self.executor.events.stamps.push(StampKind::Program, tag);
                 Ok(Some(Reply::Done))
             }
             Request::Stamps { from } => {
-                Ok(Some(Reply::Stamps(self.hands.events.stamps.since(from))))
+                Ok(Some(Reply::Stamps(self.executor.events.stamps.since(from))))
             }
             Request::WatchSharing { name, on } => {
                 self.check_master(client)?;
                 let info = self.node.segment_named(&name).ok_or(Refusal::NotFound)?;
-                self.hands.sharing.watch(info.id, on);
+                self.executor.sharing.watch(info.id, on);
                 Ok(Some(Reply::Done))
             }
             Request::Sharing { name, first } => {
                 let info = self.node.segment_named(&name).ok_or(Refusal::NotFound)?;
-                let report = self.hands.sharing.report(info.id, first);
+                let report = self.executor.sharing.report(info.id, first);
                 let why = || Refusal::Invalid("nobody watches who writes to this segment".into());
                 Ok(Some(Reply::Sharing(report.ok_or_else(why)?)))
             }
-            Request::Races { first } => Ok(Some(Reply::Races(self.hands.races.report(first)))),
+            Request::Races { first } => Ok(Some(Reply::Races(self.executor.races.report(first)))),
             Request::Label { segment, labels } => {
                 self.opening(client, segment)?;
-                if self.hands.races.looked_for {
-                    self.hands.races.labels.add(segment, labels);
+                if self.executor.races.looked_for {
+                    self.executor.races.labels.add(segment, labels);
                 }
                 Ok(Some(Reply::Done))
             }
             Request::Handover { format } => self.hand_over(client, format),
             Request::Cancel { number } => {
-                if let Some(ticket) = self.hands.tickets.find(client, number) {
+                if let Some(ticket) = self.executor.tickets.find(client, number) {
                     self.feed(Input::Cancel { ticket });
                 }
                 Ok(None)
@@ -368,36 +368,36 @@ impl Driver {
 
     /// Passes a request on to the core, which answers in its own time.
     fn ask(&mut self, client: ClientId, number: u64, request: Ask, kind: Kind) -> Answer {
-        if self.hands.tickets.find(client, number).is_some() {
+        if self.executor.tickets.find(client, number).is_some() {
             let why = "the number of the request belongs to another one that still waits";
             return Err(Refusal::Invalid(why.into()));
         }
-        let waiting = self.hands.sessions.get(client).map_or(0, |s| s.waiting);
+        let waiting = self.executor.sessions.get(client).map_or(0, |s| s.waiting);
         if waiting >= OPEN_REQUESTS {
             let why = "too many requests of one process at once";
             return Err(Refusal::Limit(why.into()));
         }
-        if self.hands.tickets.len() >= ALL_REQUESTS && kind != Kind::Leave {
+        if self.executor.tickets.len() >= ALL_REQUESTS && kind != Kind::Leave {
             let why = "too many requests of this node's processes at once";
             return Err(Refusal::Limit(why.into()));
         }
-        self.hands.sessions.count_waiting(client, 1);
+        self.executor.sessions.count_waiting(client, 1);
         let pending = Pending {
             client: Some(client),
             number,
             kind,
         };
-        let ticket = self.hands.tickets.issue(pending);
-        if let Some(session) = self.hands.sessions.get_mut(client) {
+        let ticket = self.executor.tickets.issue(pending);
+        if let Some(session) = self.executor.sessions.get_mut(client) {
             session.handled = Some((number, None));
         }
-        self.hands.note(&Note::Asked { ticket, pending });
+        self.executor.note(&Note::Asked { ticket, pending });
         if let Ask::Call {
             call: Call::Barrier { key, .. },
             ..
         } = &request
         {
-            self.look_at_resting(key.segment);
+            self.look_at_kept_writable(key.segment);
         }
         self.feed(Input::Request {
             ticket,
@@ -411,10 +411,10 @@ impl Driver {
     pub(crate) fn handled(&mut self, asked: Asked, reply: &Reply) {
         let Asked { client, number } = asked;
         let reply = Some(reply.clone());
-        if let Some(session) = self.hands.sessions.get_mut(client) {
+        if let Some(session) = self.executor.sessions.get_mut(client) {
             session.handled = Some((number, reply.clone()));
         }
-        self.hands.note(&Note::Handled {
+        self.executor.note(&Note::Handled {
             client,
             number,
             reply,
@@ -422,7 +422,7 @@ impl Driver {
     }
 
     fn credentials(&self, client: ClientId) -> Result<pagemesh_wire::peer::Credentials, Refusal> {
-        let session = self.hands.sessions.get(client);
+        let session = self.executor.sessions.get(client);
         session
             .map(|session| session.caller.credentials.clone())
             .ok_or(Refusal::Cancelled)
@@ -448,16 +448,16 @@ impl Driver {
                  (pagemesh leave), then start the other release",
             );
         }
-        if self.hands.keeper.process().is_none() {
+        if self.executor.keeper.process().is_none() {
             return cannot("this daemon has no keeper");
         }
         // Nothing is left to do between two requests; an empty log can be read
         // by any build.
-        let registry = self.hands.registry();
-        if !self.hands.recorder.renew(&self.node, &registry) {
+        let registry = self.executor.registry();
+        if !self.executor.recorder.renew(&self.node, &registry) {
             return cannot("this daemon has no journal (--recorder off), so nobody can go on");
         }
-        self.hands.life.handed_over = true;
+        self.executor.life.handed_over = true;
         Ok(Some(Reply::Done))
     }
 }

@@ -1,6 +1,6 @@
 //! All connected processes.
 
-use crate::hatches::Hatches;
+use crate::request_slots::RequestSlots;
 use crate::note::Note;
 use crate::session::{Sent, Session};
 use crate::token::Token;
@@ -17,8 +17,8 @@ use std::os::fd::{AsFd, OwnedFd};
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     by_id: BTreeMap<ClientId, Session>,
-    /// The hatches of those that have one.
-    pub(crate) hatches: Hatches,
+    /// The request slots of those that have one.
+    pub(crate) request_slots: RequestSlots,
     last: u32,
     /// To be cut off when the effects under way are done.
     doomed: Vec<ClientId>,
@@ -129,9 +129,9 @@ impl Sessions {
         self.last = self.last.max(last);
     }
 
-    /// Descriptors of their sockets and hatches.
+    /// Descriptors of their sockets and request slots.
     pub(crate) fn descriptors(&self) -> u64 {
-        (self.by_id.len() + self.hatches.len()) as u64
+        (self.by_id.len() + self.request_slots.len()) as u64
     }
 
     /// Whether a process here has the segment open.
@@ -160,7 +160,7 @@ impl Sessions {
             return None;
         }
         let packet = ReplyPacket { number, reply };
-        if fds.is_empty() && self.hatches.answer(client, &packet) {
+        if fds.is_empty() && self.request_slots.answer(client, &packet) {
             return None;
         }
         match session.send(&packet, fds) {

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 impl Driver {
-    /// What the core needs to know of a System V call. Nothing if it came through the hatch, and
+    /// What the core needs to know of a System V call. Nothing if it came through the request slot, and
     /// the kernel has not said yet who makes it.
     pub(crate) fn sysv(
         &mut self,
@@ -24,7 +24,7 @@ impl Driver {
         op: Op,
     ) -> Result<Option<(Request, Kind)>, Refusal> {
         let gone = || Refusal::Invalid("the process is gone".into());
-        let session = self.hands.sessions.get_mut(client).ok_or_else(gone)?;
+        let session = self.executor.sessions.get_mut(client).ok_or_else(gone)?;
         if let Some(sender) = sender {
             session.shown = Some(judge(session, sender));
         }

@@ -7,9 +7,9 @@
 
 use crate::driver::{About, Driver};
 use crate::forks::WELCOME;
-use crate::hands::Hands;
+use crate::executor::DaemonExecutor;
 use crate::keeper::{Held, Keeper, Search, Tag, Whole, decode};
-use crate::letterbox::Letterbox;
+use crate::receive_batch::ReceiveBatch;
 use crate::locks::Locks;
 use crate::mapping::Mapping;
 use crate::network::Network;
@@ -18,8 +18,8 @@ use crate::options::Options;
 use crate::pages::Pages;
 use crate::recorder::Recorder;
 use crate::serve::Descriptors;
-use crate::shelf::Changes;
-use crate::shelf::Shelf;
+use crate::diff_store::Changes;
+use crate::diff_store::DiffStore;
 use crate::stash::Stash;
 use anyhow::{Context as _, Result, anyhow, bail};
 use pagemesh_os::memfd::Memfd;
@@ -43,11 +43,11 @@ const DYING: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a daemon left.
-pub(crate) struct Estate {
+pub(crate) struct TakeoverState {
     keeper: Keeper,
     singles: BTreeMap<Tag, OwnedFd>,
     sessions: BTreeMap<ClientId, Socket>,
-    hatches: BTreeMap<ClientId, OwnedFd>,
+    request_slots: BTreeMap<ClientId, OwnedFd>,
     memory: BTreeMap<SegmentId, OwnedFd>,
     locks: BTreeMap<SegmentId, OwnedFd>,
     mappings: BTreeMap<MappingId, (Whole, OwnedFd)>,
@@ -58,7 +58,7 @@ pub(crate) struct Ground {
     pub(crate) listener: Listener,
     pub(crate) udp: Udp,
     pub(crate) pages: Pages,
-    pub(crate) letterbox: Letterbox,
+    pub(crate) receive_batch: ReceiveBatch,
     pub(crate) identity: Option<OwnedFd>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Ground {
 ///
 /// # Errors
 /// If a daemon lives there.
-pub(crate) fn find(options: &Options) -> Result<Option<Estate>> {
+pub(crate) fn find(options: &Options) -> Result<Option<TakeoverState>> {
     let Some(keeping) = &options.keeping else {
         return Ok(None);
     };
@@ -75,7 +75,7 @@ pub(crate) fn find(options: &Options) -> Result<Option<Estate>> {
     loop {
         match Keeper::search(socket)? {
             Search::Nobody => return Ok(None),
-            Search::Found(keeper, held) => return Estate::sort(keeper, held).map(Some),
+            Search::Found(keeper, held) => return TakeoverState::sort(keeper, held).map(Some),
             Search::Busy if !keeping.replace && start.elapsed() > DYING => bail!(
                 "another daemon listens at {} already; stop that daemon, let this one take its \
                  place (--replace), or give this one another --socket",
@@ -118,31 +118,31 @@ fn ask_for_room(path: &Path) -> Result<()> {
     Ok(())
 }
 
-impl Estate {
+impl TakeoverState {
     fn sort(keeper: Keeper, held: Vec<Held>) -> Result<Self> {
-        let mut estate = Self {
+        let mut takeover_state = Self {
             keeper,
             singles: BTreeMap::new(),
             sessions: BTreeMap::new(),
-            hatches: BTreeMap::new(),
+            request_slots: BTreeMap::new(),
             memory: BTreeMap::new(),
             locks: BTreeMap::new(),
             mappings: BTreeMap::new(),
         };
         for Held { tag, note, fd } in held {
             match tag {
-                Tag::Session(client) => drop(estate.sessions.insert(client, fd.into())),
-                Tag::Hatch(client) => drop(estate.hatches.insert(client, fd)),
-                Tag::Memory(segment) => drop(estate.memory.insert(segment, fd)),
-                Tag::Locks(segment) => drop(estate.locks.insert(segment, fd)),
+                Tag::Session(client) => drop(takeover_state.sessions.insert(client, fd.into())),
+                Tag::RequestSlot(client) => drop(takeover_state.request_slots.insert(client, fd)),
+                Tag::Memory(segment) => drop(takeover_state.memory.insert(segment, fd)),
+                Tag::Locks(segment) => drop(takeover_state.locks.insert(segment, fd)),
                 Tag::Mapping(id) => {
                     let whole = decode(&note).context("what is known of a mapping is nonsense")?;
-                    estate.mappings.insert(id, (whole, fd));
+                    takeover_state.mappings.insert(id, (whole, fd));
                 }
-                tag => drop(estate.singles.insert(tag, fd)),
+                tag => drop(takeover_state.singles.insert(tag, fd)),
             }
         }
-        Ok(estate)
+        Ok(takeover_state)
     }
 
     /// The node, as it was.
@@ -162,14 +162,14 @@ impl Estate {
             listener: Listener::adopt(self.single(Tag::Listener)?, &options.socket),
             udp: Udp::adopt(self.single(Tag::Network)?)?,
             pages: Pages::new(Stash::adopt(self.single(Tag::Stash)?)?, self.changes()?),
-            letterbox: Letterbox::adopt(self.single(Tag::Datagram)?)?,
+            receive_batch: ReceiveBatch::adopt(self.single(Tag::Datagram)?)?,
             identity: self.singles.remove(&Tag::Identity),
         })
     }
 
     fn changes(&mut self) -> Result<Changes> {
-        let (shelf, found) = Shelf::adopt(self.single(Tag::Twins)?)?;
-        Ok(Changes::adopt(shelf, found))
+        let (diff_store, found) = DiffStore::adopt(self.single(Tag::Twins)?)?;
+        Ok(Changes::adopt(diff_store, found))
     }
 
     fn single(&mut self, tag: Tag) -> Result<OwnedFd> {
@@ -186,69 +186,69 @@ impl Estate {
     ///
     /// # Errors
     /// If something is missing that the node knows.
-    pub(crate) fn hands(
+    pub(crate) fn executor(
         self,
         poll: Poll,
         network: Network,
         pages: Pages,
         recorder: Recorder,
         recovered: &mut Recovered,
-    ) -> Result<Hands> {
-        let mut hands = Hands::new(poll, network, pages, recorder);
-        hands.keeper.by(self.keeper);
+    ) -> Result<DaemonExecutor> {
+        let mut executor = DaemonExecutor::new(poll, network, pages, recorder);
+        executor.keeper.by(self.keeper);
         let sessions = self.sessions.keys().copied().map(Tag::Session);
         let mappings = self.mappings.keys().copied().map(Tag::Mapping);
-        let hatches = self.hatches.keys().copied().map(Tag::Hatch);
-        let kept: Vec<_> = sessions.chain(mappings).chain(hatches).collect();
+        let request_slots = self.request_slots.keys().copied().map(Tag::RequestSlot);
+        let kept: Vec<_> = sessions.chain(mappings).chain(request_slots).collect();
         for (client, socket) in self.sessions {
-            hands.sessions.restore(client, socket, &hands.poll)?;
+            executor.sessions.restore(client, socket, &executor.poll)?;
         }
-        for (client, memory) in self.hatches {
-            if hands.sessions.get(client).is_some() {
-                hands.sessions.hatches.restore(client, memory)?;
+        for (client, memory) in self.request_slots {
+            if executor.sessions.get(client).is_some() {
+                executor.sessions.request_slots.restore(client, memory)?;
             }
         }
         let mut locks = self.locks;
         for (id, memory) in self.memory {
             let locks = locks.remove(&id).map(Locks::adopt).transpose()?;
             let memory = Memfd::adopt(memory);
-            hands.pages.segments.restore(id, memory, locks)?;
+            executor.pages.segments.restore(id, memory, locks)?;
         }
         let known = recovered.node.segments().map(|info| info.id);
-        hands.pages.segments.known(known);
-        hands.keep_segments();
+        executor.pages.segments.known(known);
+        executor.keep_segments();
         for (id, (whole, uffd)) in self.mappings {
             let mapping =
                 Mapping::restore(whole, Uffd::adopt(uffd)?).map_err(|why| anyhow!(why))?;
-            hands.pages.mappings.restore(id, mapping);
+            executor.pages.mappings.restore(id, mapping);
         }
         let registry = std::mem::take(&mut recovered.registry);
         if !registry.is_empty() {
             let notes: Vec<Note> = postcard::from_bytes(&registry)?;
-            notes.into_iter().for_each(|note| hands.apply(note));
+            notes.into_iter().for_each(|note| executor.apply(note));
         }
         for note in std::mem::take(&mut recovered.notes) {
-            hands.apply(Note::decode(&note).context("a note is nonsense")?);
+            executor.apply(Note::decode(&note).context("a note is nonsense")?);
         }
-        if let Some(id) = hands.pages.mappings.missing() {
+        if let Some(id) = executor.pages.mappings.missing() {
             bail!("nobody kept mapping {id}");
         }
-        if hands.pages.waiting.noted() > 0 {
+        if executor.pages.waiting.noted() > 0 {
             bail!(
                 "{} pages waited for memory and are lost",
-                hands.pages.waiting.noted()
+                executor.pages.waiting.noted()
             );
         }
-        hands.join_mappings()?;
-        hands.drop_needless(&kept);
-        hands.life.takeovers += 1;
-        let times = hands.life.takeovers;
-        hands.note(&Note::TakenOver { times });
-        Ok(hands)
+        executor.join_mappings()?;
+        executor.drop_needless(&kept);
+        executor.life.takeovers += 1;
+        let times = executor.life.takeovers;
+        executor.note(&Note::TakenOver { times });
+        Ok(executor)
     }
 }
 
-impl Hands {
+impl DaemonExecutor {
     /// Gives every mapping to its segment and its process.
     fn join_mappings(&mut self) -> Result<()> {
         let all = self.pages.mappings.iter();
@@ -272,7 +272,7 @@ impl Hands {
     /// no more.
     fn drop_needless(&self, kept: &[Tag]) {
         let needless = |tag: &Tag| match tag {
-            Tag::Session(client) | Tag::Hatch(client) => self.sessions.get(*client).is_none(),
+            Tag::Session(client) | Tag::RequestSlot(client) => self.sessions.get(*client).is_none(),
             Tag::Mapping(id) => self.pages.mappings.get(*id).is_none(),
             _ => false,
         };
@@ -289,32 +289,32 @@ impl Driver {
     /// If a descriptor cannot be polled.
     pub(crate) fn go_on(
         recovered: Recovered,
-        hands: Hands,
+        executor: DaemonExecutor,
         about: About,
-        letterbox: &Letterbox,
+        receive_batch: &ReceiveBatch,
     ) -> Result<Self> {
-        let mut driver = Self::with(recovered.node, hands, about);
-        driver.hands.network.meet(driver.node.view());
+        let mut driver = Self::with(recovered.node, executor, about);
+        driver.executor.network.meet(driver.node.view());
         driver.listen_first(recovered.now);
-        for (id, _) in driver.hands.pages.mappings.iter() {
+        for (id, _) in driver.executor.pages.mappings.iter() {
             driver.poll_mapping(id)?;
         }
-        driver.hands.pages.again = true;
+        driver.executor.pages.again = true;
         if let Some(pagemesh_core::Input::LockReturned { key, .. }) = recovered.last
             && recovered.done == 0
         {
-            driver.hands.take_back(key);
+            driver.executor.take_back(key);
         }
         driver.redo(
             recovered.effects,
             recovered.done,
             recovered.queue,
-            letterbox.left(&recovered.turn)?,
+            receive_batch.left(&recovered.turn)?,
         );
         driver.lend_again();
         driver.take_up_requests();
-        driver.hands.pages.again = false;
-        for (_, mapping) in driver.hands.pages.mappings.iter() {
+        driver.executor.pages.again = false;
+        for (_, mapping) in driver.executor.pages.mappings.iter() {
             let (address, length) = mapping.place.range();
             mapping.uffd.wake(address, length);
         }
@@ -323,9 +323,9 @@ impl Driver {
 
     /// Lends what packets were to lend that wait for their processes.
     fn lend_again(&mut self) {
-        let (device, segments) = (&self.about.device, &self.hands.pages.segments);
+        let (device, segments) = (&self.about.device, &self.executor.pages.segments);
         let mut waiting = Vec::new();
-        for (client, session) in self.hands.sessions.iter_mut() {
+        for (client, session) in self.executor.sessions.iter_mut() {
             session.lend_again(|session, reply| match reply {
                 Reply::Welcome { device: true, .. } => {
                     let device = device.as_ref().and_then(|fd| fd.try_clone().ok());
@@ -343,8 +343,8 @@ impl Driver {
             }
         }
         for client in waiting {
-            let hands = &mut self.hands;
-            hands.sessions.want_write(client, true, &hands.poll);
+            let executor = &mut self.executor;
+            executor.sessions.want_write(client, true, &executor.poll);
         }
     }
 
@@ -353,32 +353,32 @@ impl Driver {
     /// handled as it comes; the first of each process at once, since it might be
     /// done by half.
     fn take_up_requests(&mut self) {
-        let sessions = self.hands.sessions.iter();
+        let sessions = self.executor.sessions.iter();
         let all: Vec<_> = sessions
             .map(|(client, session)| (client, session.handled.clone()))
             .collect();
         let mut buffer = vec![0; MAX_PACKET];
         for (client, handled) in all {
-            self.take_up_hatch(client, handled.as_ref(), &mut buffer);
+            self.take_up_request_slot(client, handled.as_ref(), &mut buffer);
             self.take_up_packet(client, handled.as_ref(), &mut buffer);
         }
         self.cut_off();
     }
 
-    fn take_up_hatch(&mut self, client: ClientId, handled: Option<&Handled>, buffer: &mut [u8]) {
-        let Some(length) = self.hands.sessions.hatches.request(client, buffer) else {
+    fn take_up_request_slot(&mut self, client: ClientId, handled: Option<&Handled>, buffer: &mut [u8]) {
+        let Some(length) = self.executor.sessions.request_slots.request(client, buffer) else {
             return;
         };
         let bytes = &buffer[..length];
         let request = RequestPacket::decode(bytes).ok();
         if !self.was_handled(client, request.as_ref(), handled) {
-            self.through_hatch(client, bytes);
+            self.through_request_slot(client, bytes);
         }
-        self.hands.sessions.hatches.handled(client);
+        self.executor.sessions.request_slots.handled(client);
     }
 
     fn take_up_packet(&mut self, client: ClientId, handled: Option<&Handled>, buffer: &mut [u8]) {
-        let Some(session) = self.hands.sessions.get(client) else {
+        let Some(session) = self.executor.sessions.get(client) else {
             return;
         };
         let Ok(Some(packet)) = session.socket.peek_now(buffer) else {
@@ -394,7 +394,7 @@ impl Driver {
             };
             self.packet(client, bytes, fds);
         }
-        self.hands.sessions.took_packet(client);
+        self.executor.sessions.took_packet(client);
     }
 
     /// Whether this is what was acted upon last. It is answered once more then, if that is not the
@@ -415,9 +415,9 @@ impl Driver {
             // That one is for the child.
             Some(Reply::Welcome { client: child, .. }) if request.request == Request::Fork => {
                 let reply = reply.clone().expect("just seen");
-                self.hands.reply(*child, WELCOME, reply, Vec::new());
+                self.executor.reply(*child, WELCOME, reply, Vec::new());
             }
-            Some(reply) => self.hands.reply(client, *number, reply.clone(), Vec::new()),
+            Some(reply) => self.executor.reply(client, *number, reply.clone(), Vec::new()),
             None => {}
         }
         true

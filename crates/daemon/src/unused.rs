@@ -2,7 +2,7 @@
 //! closed segments use up the daemon's descriptors.
 
 use crate::driver::Driver;
-use crate::hands::Hands;
+use crate::executor::DaemonExecutor;
 use crate::keeper::Tag;
 use crate::note::Note;
 use crate::segment::GivenBack;
@@ -14,8 +14,8 @@ impl Driver {
     /// A process has closed a segment, or is gone.
     pub(crate) fn closed(&mut self, segment: SegmentId) {
         // Free locks are still lent to the processes here, of which there is none.
-        for number in self.hands.free_locks(segment).unwrap_or_default() {
-            let held = self.hands.pages.segments.get(segment);
+        for number in self.executor.free_locks(segment).unwrap_or_default() {
+            let held = self.executor.pages.segments.get(segment);
             let reclaimed = held.map(|held| held.locks.reclaim(number));
             if reclaimed == Some(Reclaimed::Back) {
                 let key = SyncKey { segment, number };
@@ -23,11 +23,11 @@ impl Driver {
                 self.feed(Input::LockReturned { key, recovered });
             }
         }
-        self.hands.give_back(segment);
+        self.executor.give_back(segment);
     }
 }
 
-impl Hands {
+impl DaemonExecutor {
     /// The locks of a segment that no process here has open whose tokens are lent all the same.
     /// None if it is in use.
     fn free_locks(&self, segment: SegmentId) -> Option<Vec<u64>> {

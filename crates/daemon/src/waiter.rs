@@ -3,7 +3,7 @@
 //! Waking a sleeping processor takes longer than a whole exchange with another
 //! node, so the driver stays awake while an answer is likely to come soon.
 
-use crate::crowd::Crowd;
+use crate::contention::CpuContention;
 use crate::options::Waiting;
 use pagemesh_os::cpu;
 
@@ -50,7 +50,7 @@ pub(crate) struct Waiter {
     /// Recent gap from one activity to the next, in nanoseconds.
     usual: u64,
     /// Contention for this processor.
-    crowd: Crowd,
+    contention: CpuContention,
 }
 
 impl Waiter {
@@ -64,7 +64,7 @@ impl Waiter {
             },
             last_activity: 0,
             usual: 0,
-            crowd: Crowd::new(),
+            contention: CpuContention::new(),
         }
     }
 
@@ -79,12 +79,12 @@ impl Waiter {
 
     /// The daemon yielded the processor for `away` nanoseconds.
     pub(crate) fn gave_way(&mut self, away: u64, now: u64) {
-        self.crowd.gave_way(away, now);
+        self.contention.gave_way(away, now);
     }
 
     /// A program was woken at `woke`, and the daemon runs again only at `now`.
     pub(crate) fn woke(&mut self, woke: u64, now: u64) {
-        self.crowd.woke(woke, now);
+        self.contention.woke(woke, now);
     }
 
     /// True if the daemon ever stays awake.
@@ -94,17 +94,17 @@ impl Waiter {
 
     /// True if programs are expected to compute once they run.
     pub(crate) fn expects(&self, now: u64) -> bool {
-        self.crowd.expects(now)
+        self.contention.expects(now)
     }
 
     /// True if the CPU time of the programs should be read now.
     pub(crate) fn wonders(&self, now: u64) -> bool {
-        self.crowd.wonders(now)
+        self.contention.wonders(now)
     }
 
     /// `computed` is the CPU time of the programs at `now`.
     pub(crate) fn computed(&mut self, computed: u64, now: u64) {
-        self.crowd.computed(computed, now);
+        self.contention.computed(computed, now);
     }
 
     /// True if the last activity is so long ago that the next is not due at this moment: at a
@@ -116,14 +116,14 @@ impl Waiter {
     /// True if the daemon stays awake at `now`, given the state of the programs.
     pub(crate) fn stays_awake(&mut self, now: u64, programs: Programs) -> bool {
         let runs = matches!(programs, Programs::Run | Programs::Fault);
-        self.crowd.look(runs, now);
+        self.contention.look(runs, now);
         let quiet = now.saturating_sub(self.last_activity);
         let patience = match programs {
             Programs::Absent | Programs::Run => (self.usual * USUAL).clamp(AFTER_ACTIVITY, AT_MOST),
             Programs::Fault => WHILE_WAITED_FOR,
             Programs::Wait => WHILE_ALL_WAIT,
         };
-        self.spins && quiet < patience && !self.crowd.computes(now)
+        self.spins && quiet < patience && !self.contention.computes(now)
     }
 }
 

@@ -8,7 +8,7 @@ pub mod area;
 pub mod clock;
 pub mod cpu;
 pub mod descriptor;
-pub mod hatch;
+pub mod request_slot;
 pub mod impair;
 pub mod kept;
 pub mod latency;

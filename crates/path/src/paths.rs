@@ -23,8 +23,8 @@ pub struct Paths {
     spare: Vec<Vec<u8>>,
     /// The last completed message.
     whole: Vec<u8>,
-    /// Letters to be sent.
-    outbox: Vec<Letter>,
+    /// Datagrams to be sent.
+    outbox: Vec<Outgoing>,
     /// When [`Paths::act`] must be called next.
     due: Option<u64>,
     counts: Counts,
@@ -42,7 +42,7 @@ struct Way {
 
 /// A packet to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Letter {
+pub struct Outgoing {
     /// The receiver's address.
     pub to: SocketAddr,
     /// The receiver; [`NodeId::NONE`] if it is not a member.
@@ -53,7 +53,7 @@ pub struct Letter {
     pub manner: Manner,
 }
 
-/// How a letter is to be sent.
+/// How a datagram is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// Like any other datagram.
@@ -67,7 +67,7 @@ pub enum Manner {
 pub enum Came<'a> {
     /// A message is complete.
     Whole(&'a [u8]),
-    /// The packet was handled here and contains no message. There may be letters to send.
+    /// The packet was handled here and contains no message. There may be datagrams to send.
     Handled,
     /// The packet is malformed, or not valid now.
     Refused,
@@ -129,8 +129,8 @@ const ROOM: usize = 1 << 19;
 /// Number of buffers kept for reuse.
 const SPARE: usize = 8;
 
-/// Maximum number of letters that wait to be sent; more than one burst produces.
-const LETTERS: usize = 256;
+/// Maximum number of datagrams that wait to be sent; more than one burst produces.
+const OUTGOING: usize = 256;
 
 impl Paths {
     /// No paths at first. Sealing adds `overhead` bytes to every datagram, and `stream` is drawn at
@@ -425,14 +425,14 @@ impl Paths {
         }
     }
 
-    /// Takes the letters to be sent.
-    pub fn take_letters(&mut self) -> Vec<Letter> {
+    /// Takes the datagrams to be sent.
+    pub fn take_outgoing(&mut self) -> Vec<Outgoing> {
         std::mem::take(&mut self.outbox)
     }
 
-    /// True if there are letters to be sent.
+    /// True if there are datagrams to be sent.
     #[must_use]
-    pub fn has_letters(&self) -> bool {
+    pub fn has_outgoing(&self) -> bool {
         !self.outbox.is_empty()
     }
 
@@ -471,9 +471,9 @@ impl Paths {
     }
 
     fn push(&mut self, to: SocketAddr, bytes: Vec<u8>, manner: Manner) {
-        if self.outbox.len() < LETTERS {
+        if self.outbox.len() < OUTGOING {
             let node = self.ways.get(&to).map_or(NodeId::NONE, |way| way.node);
-            self.outbox.push(Letter {
+            self.outbox.push(Outgoing {
                 to,
                 node,
                 bytes,

@@ -1,6 +1,6 @@
 //! Two nodes and a bad link between them.
 
-use pagemesh_path::{BASE, Came, Counts, Letter, Manner, Paths, Surroundings, is_packet};
+use pagemesh_path::{BASE, Came, Counts, Outgoing, Manner, Paths, Surroundings, is_packet};
 use pagemesh_wire::{NodeId, PublicKey};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -128,9 +128,9 @@ impl Link {
     }
 
     fn post(&mut self, from: usize) {
-        for Letter {
+        for Outgoing {
             to, bytes, manner, ..
-        } in self.ends[from].take_letters()
+        } in self.ends[from].take_outgoing()
         {
             assert_eq!(to, at(1 - from));
             if manner == Manner::Uncut && bytes.len() > self.weather.leaves {
@@ -358,16 +358,16 @@ fn strangers_take_little_memory() {
         let came = paths.came(1, from, PublicKey::NONE, piece);
         assert_eq!(came, Came::Handled);
     }
-    let mut letters = 0;
+    let mut outgoing = 0;
     while let Some(due) = paths.due() {
         paths.act(
             due,
             &mut Around(&mut Xoshiro256PlusPlus::seed_from_u64(1), 1472),
         );
-        letters += paths.take_letters().len();
+        outgoing += paths.take_outgoing().len();
     }
     assert!(
-        letters <= 8 * 3,
-        "{letters} for eight strangers that are listened to"
+        outgoing <= 8 * 3,
+        "{outgoing} for eight strangers that are listened to"
     );
 }

@@ -19,11 +19,11 @@ const VERSION: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The introduction of a host that is not a member: grant, first message, tag.
-    Door = 1,
+    Newcomer = 1,
     /// The answer to an introduction: second message.
-    DoorReply = 2,
+    NewcomerReply = 2,
     /// The proof of the introducing host: third message.
-    DoorConfirm = 3,
+    NewcomerConfirm = 3,
     /// A member's greeting: its key's short name, first message, tag.
     Hello = 4,
     /// The answer to a greeting: second message.
@@ -71,9 +71,9 @@ impl Frame {
             return None;
         }
         let kind = match bytes[3] {
-            1 => Kind::Door,
-            2 => Kind::DoorReply,
-            3 => Kind::DoorConfirm,
+            1 => Kind::Newcomer,
+            2 => Kind::NewcomerReply,
+            3 => Kind::NewcomerConfirm,
             4 => Kind::Hello,
             5 => Kind::HelloReply,
             6 => Kind::Data,

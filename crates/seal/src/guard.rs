@@ -1,7 +1,7 @@
 //! The guard between a node and its network.
 
-mod door;
-mod greet;
+mod newcomer;
+mod handshake;
 
 use crate::Now;
 use crate::dice::Dice;
@@ -29,7 +29,7 @@ pub struct Guard {
     dice: Arc<dyn Dice>,
     members: Members,
     peers: BTreeMap<PublicKey, Peer>,
-    doors: BTreeMap<SocketAddr, Door>,
+    newcomers: BTreeMap<SocketAddr, Newcomer>,
     answered: BTreeMap<u32, Answered>,
     places: BTreeMap<u32, Place>,
     handshakes: Rate,
@@ -74,15 +74,15 @@ pub enum Whom {
 
 /// A datagram for the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Letter {
+pub struct Outgoing {
     /// The receiver's address.
     pub to: SocketAddr,
     /// The datagram's bytes.
     pub bytes: Vec<u8>,
 }
 
-/// The letters to be sent.
-pub type Outbox = Vec<Letter>;
+/// The datagrams to be sent.
+pub type Outbox = Vec<Outgoing>;
 
 /// The length and sender of an opened datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,12 +132,12 @@ pub enum Refused {
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Peer(PublicKey),
-    Door(SocketAddr),
+    Newcomer(SocketAddr),
 }
 
 /// An address, and the host that was met there.
 #[derive(Debug, Default)]
-struct Door {
+struct Newcomer {
     begun: Option<Begun>,
     met: Option<PublicKey>,
     waiting: Waiting,
@@ -161,7 +161,7 @@ impl Guard {
             dice,
             members: Members::default(),
             peers: BTreeMap::new(),
-            doors: BTreeMap::new(),
+            newcomers: BTreeMap::new(),
             answered: BTreeMap::new(),
             places: BTreeMap::new(),
             handshakes: Rate::full(),
@@ -184,7 +184,7 @@ impl Guard {
     }
 
     /// Replaces the ring after the key file has changed. Everything based on a key that is no
-    /// longer in it ends: handshakes at the door, and the sessions they led to. Members agree on
+    /// longer in it ends: handshakes at the newcomer, and the sessions they led to. Members agree on
     /// new sessions by their own keys.
     pub fn set_ring(&mut self, ring: Ring) {
         let before = std::mem::replace(&mut self.ring, ring);
@@ -192,8 +192,8 @@ impl Guard {
         let void =
             |grant: &Grant| before.get(grant.secret).is_some() && ring.get(grant.secret).is_none();
         self.answered.retain(|_, half| !void(&half.grant));
-        for door in self.doors.values_mut() {
-            let begun = door
+        for newcomer in self.newcomers.values_mut() {
+            let begun = newcomer
                 .begun
                 .take_if(|begun| begun.grant.as_ref().is_some_and(void));
             if let Some(begun) = begun {
@@ -205,8 +205,8 @@ impl Guard {
                 self.places.remove(&number);
             }
             if peer.number().is_none() {
-                for door in self.doors.values_mut() {
-                    door.met.take_if(|met| met == key);
+                for newcomer in self.newcomers.values_mut() {
+                    newcomer.met.take_if(|met| met == key);
                 }
             }
         }
@@ -242,7 +242,7 @@ impl Guard {
     ) -> Option<&mut Vec<u8>> {
         let key = match whom {
             Whom::Member(key) => Some(key),
-            Whom::Anybody => self.doors.get(&address).and_then(|door| door.met),
+            Whom::Anybody => self.newcomers.get(&address).and_then(|newcomer| newcomer.met),
         };
         let Some(key) = key else {
             self.knock(now, address, parts, outbox);
@@ -253,17 +253,17 @@ impl Guard {
         if let Some(session) = peer.sealer(now.since, &self.pace) {
             session.seal(parts, &mut self.sealed);
             if wants_new {
-                self.greet(now, address, key, outbox);
+                self.handshake(now, address, key, outbox);
             }
             return Some(&mut self.sealed);
         }
         if matches!(whom, Whom::Anybody) {
-            // The host was met at the door, long ago, and may not know that it was admitted: then
+            // The host was met at the newcomer, long ago, and may not know that it was admitted: then
             // it does not answer a member's greeting. A host that has only a token does not accept
             // an introduction either, but introduces itself when it hears that the old session is
             // unknown.
             let worn = peer.number();
-            self.doors.entry(address).or_default().met = None;
+            self.newcomers.entry(address).or_default().met = None;
             self.knock(now, address, parts, outbox);
             if let Some(number) = worn {
                 self.hint(now, address, number, outbox);
@@ -271,7 +271,7 @@ impl Guard {
             return None;
         }
         peer.waiting.push(parts);
-        self.greet(now, address, key, outbox);
+        self.handshake(now, address, key, outbox);
         None
     }
 
@@ -303,13 +303,13 @@ impl Guard {
                 }
                 opened.map(Some)
             }
-            Kind::Door => self
+            Kind::Newcomer => self
                 .knocked(now, source, &frame, datagram, outbox)
                 .map(|()| None),
-            Kind::DoorReply => self
+            Kind::NewcomerReply => self
                 .let_in(now, source, &frame, datagram, outbox)
                 .map(|()| None),
-            Kind::DoorConfirm => self.proved(now, source, &frame, datagram).map(|()| None),
+            Kind::NewcomerConfirm => self.proved(now, source, &frame, datagram).map(|()| None),
             Kind::Hello => self
                 .greeted(now, source, &frame, datagram, outbox)
                 .map(|()| None),
@@ -360,7 +360,7 @@ impl Guard {
                 to: 0,
                 count: u64::from(number),
             };
-            outbox.push(Letter {
+            outbox.push(Outgoing {
                 to: source,
                 bytes: frame.encode().to_vec(),
             });
@@ -378,10 +378,10 @@ impl Guard {
             return;
         };
         if self.members.contains(&key) && self.handshakes.take(now.since) {
-            self.greet(now, source, key, outbox);
-        } else if let Some(door) = self.doors.get_mut(&source) {
+            self.handshake(now, source, key, outbox);
+        } else if let Some(newcomer) = self.newcomers.get_mut(&source) {
             // Not a member: introduces itself again when there are datagrams to send.
-            door.met = None;
+            newcomer.met = None;
         }
     }
 

@@ -1,7 +1,7 @@
 //! Unfinished handshakes.
 
 use crate::Now;
-use crate::guard::{Letter, Outbox, Pace};
+use crate::guard::{Outgoing, Outbox, Pace};
 use crate::noise::Handshake;
 use crate::session::Session;
 use crate::token::Grant;
@@ -40,13 +40,13 @@ impl Begun {
         if now.since.saturating_sub(self.sent) >= pace.repeat {
             self.sent = now.since;
             let bytes = self.greeting.clone();
-            outbox.push(Letter { to, bytes });
+            outbox.push(Outgoing { to, bytes });
         }
         true
     }
 }
 
-/// A handshake at the door that this host answered, and whose proof is awaited.
+/// A handshake at the newcomer that this host answered, and whose proof is awaited.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) state: Box<Handshake>,
@@ -83,7 +83,7 @@ impl Waiting {
         for datagram in self.0.drain(..) {
             let mut bytes = Vec::new();
             session.seal(&[&datagram], &mut bytes);
-            outbox.push(Letter { to, bytes });
+            outbox.push(Outgoing { to, bytes });
         }
     }
 }

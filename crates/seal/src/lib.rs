@@ -7,7 +7,7 @@
 //!
 //! Two handshakes of the Noise framework lead to a session between two hosts:
 //!
-//! - at the *door*, a host that knows the cluster's [`Secret`] or a [`Token`]
+//! - at the *newcomer*, a host that knows the cluster's [`Secret`] or a [`Token`]
 //!   made from it introduces itself to a member (`XXpsk3`);
 //! - *members* know each other's public keys from the coordinator (`KK`).
 //!
@@ -35,7 +35,7 @@ mod window;
 
 pub use dice::{Dice, SystemDice};
 pub use frame::{MAX_OVERHEAD, is_sealed};
-pub use guard::{Guard, Letter, Opened, Outbox, Pace, Refused, Whom};
+pub use guard::{Guard, Outgoing, Opened, Outbox, Pace, Refused, Whom};
 pub use identity::Identity;
 pub use secret::{Ring, Secret, SecretId};
 pub use text::BadText;

@@ -9,8 +9,8 @@ use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, Error, HandshakeState};
 use std::sync::Arc;
 
-/// At the door: both hosts learn each other's key; the pre-shared key admits.
-const DOOR: &str = "Noise_XXpsk3_25519_ChaChaPoly_BLAKE2s";
+/// At the newcomer: both hosts learn each other's key; the pre-shared key admits.
+const NEWCOMER: &str = "Noise_XXpsk3_25519_ChaChaPoly_BLAKE2s";
 
 /// Between members: both hosts know each other's key.
 const MEMBERS: &str = "Noise_KK_25519_ChaChaPoly_BLAKE2s";
@@ -30,15 +30,15 @@ pub(crate) enum Side {
     Responder,
 }
 
-/// A handshake at the door.
-pub(crate) fn door(
+/// A handshake at the newcomer.
+pub(crate) fn newcomer(
     me: &Identity,
     psk: &[u8; 32],
     prologue: &[u8],
     dice: &Arc<dyn Dice>,
     side: Side,
 ) -> Result<Handshake, Error> {
-    let builder = builder(DOOR, dice)?
+    let builder = builder(NEWCOMER, dice)?
         .local_private_key(me.private())?
         .prologue(prologue)?
         .psk(PSK, psk)?;

@@ -1,4 +1,4 @@
-//! Keys and tokens as text that people can copy: base 32 without letters that look like digits.
+//! Keys and tokens as text that people can copy: base 32 without datagrams that look like digits.
 
 /// Why a text is not a key or token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,8 +38,8 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
 pub(crate) fn decode(text: &str) -> Result<Vec<u8>, BadText> {
     let mut bytes = Vec::with_capacity(text.len() * 5 / 8);
     let (mut held, mut bits) = (0_u32, 0);
-    for letter in text.bytes() {
-        let digit = DIGITS.iter().position(|digit| *digit == letter);
+    for outgoing in text.bytes() {
+        let digit = DIGITS.iter().position(|digit| *digit == outgoing);
         held = held << 5 | digit.ok_or(BadText::Damaged)? as u32;
         bits += 5;
         if bits >= 8 {

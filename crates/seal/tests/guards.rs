@@ -1,7 +1,7 @@
 //! Guards that meet, talk and are attacked.
 
 use pagemesh_seal::{
-    Dice, Guard, Identity, Letter, Now, Outbox, Pace, Refused, Ring, Secret, Token, Whom,
+    Dice, Guard, Identity, Outgoing, Now, Outbox, Pace, Refused, Ring, Secret, Token, Whom,
 };
 use pagemesh_wire::PublicKey;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -96,7 +96,7 @@ impl World {
         let parts = [text.as_bytes(), b"!"];
         let sealed = guard.seal(at(self.now), address(to), whom, &parts, &mut outbox);
         let sealed = sealed.cloned();
-        outbox.extend(sealed.map(|bytes| Letter {
+        outbox.extend(sealed.map(|bytes| Outgoing {
             to: address(to),
             bytes,
         }));
@@ -104,12 +104,12 @@ impl World {
     }
 
     fn deliver(&mut self, from: usize, outbox: Outbox, keep: fn(usize) -> bool) {
-        for letter in outbox {
-            let to = host(letter.to);
+        for outgoing in outbox {
+            let to = host(outgoing.to);
             let number = self.wire.len();
-            self.wire.push((from, to, letter.bytes.clone()));
+            self.wire.push((from, to, outgoing.bytes.clone()));
             if keep(number) {
-                self.bring(from, to, letter.bytes, keep);
+                self.bring(from, to, outgoing.bytes, keep);
             }
         }
     }
@@ -171,7 +171,7 @@ fn members_need_no_common_secret() {
 }
 
 #[test]
-fn both_may_greet_at_once() {
+fn both_may_handshake_at_once() {
     let mut world = World::of(2, Pace::default());
     world.admit_all();
     let nothing = |_| false;
@@ -235,31 +235,31 @@ fn lost_messages_of_a_handshake_are_made_good() {
                     &[text.as_bytes()],
                     &mut outbox,
                 );
-                outbox.extend(sealed.map(|bytes| Letter {
+                outbox.extend(sealed.map(|bytes| Outgoing {
                     to: address(1),
                     bytes: bytes.to_vec(),
                 }));
-                let mut queue: Vec<_> = outbox.into_iter().map(|letter| (0, letter)).collect();
+                let mut queue: Vec<_> = outbox.into_iter().map(|outgoing| (0, outgoing)).collect();
                 while !queue.is_empty() {
-                    let (from, letter) = queue.remove(0);
+                    let (from, outgoing) = queue.remove(0);
                     number += 1;
                     if number - 1 == first || number - 1 == second {
                         continue;
                     }
-                    let to = host(letter.to);
+                    let to = host(outgoing.to);
                     let mut outbox = Outbox::new();
-                    let mut clear = vec![0; letter.bytes.len()];
+                    let mut clear = vec![0; outgoing.bytes.len()];
                     if let Ok(Some(opened)) = world.hosts[to].open(
                         at(world.now),
                         address(from),
-                        &letter.bytes,
+                        &outgoing.bytes,
                         &mut clear,
                         &mut outbox,
                     ) {
                         clear.truncate(opened.length);
                         world.heard.push((to, opened.key, clear));
                     }
-                    queue.extend(outbox.into_iter().map(|letter| (to, letter)));
+                    queue.extend(outbox.into_iter().map(|outgoing| (to, outgoing)));
                 }
             }
             assert_eq!(
@@ -583,7 +583,7 @@ fn who_is_banned_or_no_member_is_not_spoken_to() {
     let members = [world.key(0), world.key(1)];
     world.hosts[2].set_members(members.into_iter(), [].into_iter());
     world.say(2, 1, Whom::Member(world.key(1)), "greeting", all);
-    world.say(2, 1, Whom::Anybody, "door", all);
+    world.say(2, 1, Whom::Anybody, "newcomer", all);
     assert_eq!(world.texts(1), ["still here!"]);
     let why: Vec<_> = world
         .refused

@@ -108,7 +108,7 @@ impl Version {
 }
 
 id! {
-    /// One wish of one node for a page or a token. Answers to older wishes are ignored.
+    /// One request of one node for a page or a token. Answers to older requests are ignored.
     RequestId(u64), "r"
 }
 

@@ -8,7 +8,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod circular;
+pub mod multicast_batch;
 #[cfg(test)]
 mod golden;
 pub mod header;

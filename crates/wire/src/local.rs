@@ -3,8 +3,8 @@
 //! The socket is of type `SOCK_SEQPACKET`: one message a packet, in postcard
 //! encoding, at most [`MAX_PACKET`] bytes, with at most [`MAX_FDS`] descriptors.
 //! Requests carry a number that the reply repeats, so the threads of a process
-//! share one socket; replies come in any order. A process that asks often gets a *hatch*
-//! (`pagemesh_os::hatch`): brief requests and their replies go through shared memory then, the same
+//! share one socket; replies come in any order. A process that asks often gets a *request slot*
+//! (`pagemesh_os::request_slot`): brief requests and their replies go through shared memory then, the same
 //! packets. What was sent through the socket before is handled before, if it has been answered;
 //! what is sent there afterwards is handled afterwards.
 
@@ -284,10 +284,10 @@ pub enum Request {
     },
     /// What the ways to other members carry. → [`Reply::Paths`].
     Paths,
-    /// A hatch for requests that are brief ([`Request::is_brief`]). → [`Reply::Hatch`], with its
+    /// A request slot for requests that are brief ([`Request::is_brief`]). → [`Reply::RequestSlot`], with its
     /// memory as descriptor.
-    Hatch,
-    /// A request lies in the hatch, in case the daemon does not look there. No reply.
+    RequestSlot,
+    /// A request lies in the request slot, in case the daemon does not look there. No reply.
     Knock,
     /// A dead node is missed by nobody any more. → [`Reply::Done`].
     ForgetMember {
@@ -297,7 +297,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Whether it may go through the hatch: as a rule it is short, its only reply is, too, and
+    /// Whether it may go through the request slot: as a rule it is short, its only reply is, too, and
     /// that comes soon.
     #[must_use]
     pub fn is_brief(&self) -> bool {
@@ -414,9 +414,9 @@ pub enum Reply {
     Races(RaceReport),
     /// The ways to all other living members.
     Paths(Vec<PathInfo>),
-    /// The hatch is open.
-    Hatch,
-    /// A System V call that came through the hatch was not made: this daemon does not know yet in
+    /// The request slot is open.
+    RequestSlot,
+    /// A System V call that came through the request slot was not made: this daemon does not know yet in
     /// whose name. It is to come through the socket, where the kernel says that.
     Unproven,
 }

@@ -28,7 +28,7 @@ pub use inheritance::{Arrival, Inheritance, Owner, Service};
 pub use member::{Health, Join, Member, MemberView, Welcome};
 pub use page::{
     Access, Ask, AskMany, Contents, Data, Invalidate, InvalidateAck, Locate, Located, Lost, Pass,
-    PassAck, PassAckMany, Regain, Served, Spare, Subject, Taken, Waiter, Wish,
+    PassAck, PassAckMany, Regain, Served, Spare, Subject, Taken, Waiter, PageRequest,
 };
 pub use payload::{Payload, PolicyMessage};
 pub use reduction::{Kind, Merge, Reduction, Rule};
@@ -140,7 +140,7 @@ pub enum Call {
         /// Which.
         key: i32,
         /// And then.
-        wish: keys::Wish,
+        request: keys::KeyRequest,
     },
     /// From the coordinator: decide alone upon these keys from now on.
     SysvLend {

@@ -181,7 +181,7 @@ impl Agent {
 
 #[derive(Default)]
 struct Actor {
-    stage: Option<(Segment, Mapping)>,
+    testbed: Option<(Segment, Mapping)>,
 }
 
 impl Actor {
@@ -259,7 +259,7 @@ impl Actor {
                 Ok(Vec::new())
             }
             Order::Remove { name } => {
-                self.stage = None;
+                self.testbed = None;
                 let _ = Mesh::connect()?.remove(name);
                 Ok(Vec::new())
             }
@@ -288,11 +288,11 @@ impl Actor {
     }
 
     fn segment(&self) -> Result<&Segment> {
-        Ok(&self.stage.as_ref().context("no segment is open")?.0)
+        Ok(&self.testbed.as_ref().context("no segment is open")?.0)
     }
 
     fn mapping(&self) -> Result<&Mapping> {
-        Ok(&self.stage.as_ref().context("no segment is open")?.1)
+        Ok(&self.testbed.as_ref().context("no segment is open")?.1)
     }
 
     fn open(&mut self, name: &str, pages: u32, policy: Option<Policy>) -> Result<Vec<u64>> {
@@ -306,7 +306,7 @@ impl Actor {
             .create(name, size, options)
             .or_else(|_| mesh.open(name, Access::Writable))?;
         let mapping = segment.map()?;
-        self.stage = Some((segment, mapping));
+        self.testbed = Some((segment, mapping));
         Ok(Vec::new())
     }
 

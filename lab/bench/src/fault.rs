@@ -1,7 +1,7 @@
 //! `bench fault`: reading, writing, upgrading, invalidating (MR1, MR7, FR1, FR3).
 
 use super::report::{Report, Samples};
-use super::stage::Stage;
+use super::testbed::Testbed;
 use super::{Effort, Waiting};
 use anyhow::Result;
 use std::time::{Duration, Instant};
@@ -40,23 +40,23 @@ const SEALED: [&str; 3] = [
 
 pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
     if effort.wants(&PLAIN) {
-        let mut stage = Stage::new(2, effort, waiting)?;
+        let mut testbed = Testbed::new(2, effort, waiting)?;
         let [read, write, upgrade, local, idle] = PLAIN;
-        let page = two_nodes(&mut stage, effort, [read, write, upgrade], report)?;
-        second_process(&mut stage, effort, local, report, &page)?;
-        idle_nodes(&stage, idle, report)?;
+        let page = two_nodes(&mut testbed, effort, [read, write, upgrade], report)?;
+        second_process(&mut testbed, effort, local, report, &page)?;
+        idle_nodes(&testbed, idle, report)?;
     }
     if effort.wants(&SEALED) {
-        let mut stage = Stage::sealed(2, effort, waiting)?;
-        two_nodes(&mut stage, effort, SEALED, report)?;
+        let mut testbed = Testbed::sealed(2, effort, waiting)?;
+        two_nodes(&mut testbed, effort, SEALED, report)?;
     }
     invalidations(effort, waiting, report)?;
-    circulars(effort, waiting, report)
+    multicast_batches(effort, waiting, report)
 }
 
 /// Faults between two nodes. Returns the raw exchanges beside them.
 fn two_nodes(
-    stage: &mut Stage,
+    testbed: &mut Testbed,
     effort: &Effort,
     names: [&'static str; 3],
     report: &mut Report,
@@ -66,25 +66,25 @@ fn two_nodes(
     let mut time = 0;
     for round in effort.rounds() {
         let name = format!("bench.fault.{round}");
-        stage.open(&name, effort.count * 2, WINDOW)?;
+        testbed.open(&name, effort.count * 2, WINDOW)?;
         let one = shuffled(0..effort.count, round);
         let two = shuffled(effort.count..effort.count * 2, round);
         // The other node is the last writer of every page.
-        stage.touch(1, &one, true)?;
-        stage.touch(1, &two, true)?;
-        stage.raw(Stage::PAGE_REPLY, effort.count, &mut page)?;
-        let before = stage.daemon_time()?;
-        read.extend(stage.touch(0, &one, false)?);
-        time += stage.daemon_time()? - before;
-        upgrade.extend(stage.touch(0, &one, true)?);
-        stage.raw(super::raw::REQUEST, effort.count, &mut short)?;
-        write.extend(stage.touch(0, &two, true)?);
+        testbed.touch(1, &one, true)?;
+        testbed.touch(1, &two, true)?;
+        testbed.raw(Testbed::PAGE_REPLY, effort.count, &mut page)?;
+        let before = testbed.daemon_time()?;
+        read.extend(testbed.touch(0, &one, false)?);
+        time += testbed.daemon_time()? - before;
+        upgrade.extend(testbed.touch(0, &one, true)?);
+        testbed.raw(super::raw::REQUEST, effort.count, &mut short)?;
+        write.extend(testbed.touch(0, &two, true)?);
         if round == Effort::WARM_UP {
             (read, write, upgrade, page, short) = Default::default();
             time = 0;
         }
     }
-    let waiting = stage.waiting();
+    let waiting = testbed.waiting();
     let long = Some(("raw_exchange_page", &page));
     report.row(names[0], waiting, &read, long);
     report.took(time);
@@ -96,7 +96,7 @@ fn two_nodes(
 
 /// A page that another process of the node has already costs no datagram (M4).
 fn second_process(
-    stage: &mut Stage,
+    testbed: &mut Testbed,
     effort: &Effort,
     name: &str,
     report: &mut Report,
@@ -105,29 +105,29 @@ fn second_process(
     let mut local = Samples::default();
     let pages = shuffled(0..effort.count, 0);
     for round in effort.rounds() {
-        stage.open(&format!("bench.local.{round}"), effort.count, WINDOW)?;
-        stage.touch(0, &pages, true)?;
+        testbed.open(&format!("bench.local.{round}"), effort.count, WINDOW)?;
+        testbed.touch(0, &pages, true)?;
         // A second opening is a second mapping, as of another process.
-        stage.open(&format!("bench.local.{round}"), effort.count, WINDOW)?;
-        local.extend(stage.touch(0, &pages, false)?);
+        testbed.open(&format!("bench.local.{round}"), effort.count, WINDOW)?;
+        local.extend(testbed.touch(0, &pages, false)?);
         if round == Effort::WARM_UP {
             local = Samples::default();
         }
     }
     let beside = Some(("raw_exchange_page", page));
-    report.row(name, stage.waiting(), &local, beside);
+    report.row(name, testbed.waiting(), &local, beside);
     Ok(())
 }
 
 /// What daemons cost of which nobody wants anything.
-fn idle_nodes(stage: &Stage, name: &str, report: &mut Report) -> Result<()> {
+fn idle_nodes(testbed: &Testbed, name: &str, report: &mut Report) -> Result<()> {
     let start = Instant::now();
-    let before = stage.daemon_time()?;
+    let before = testbed.daemon_time()?;
     std::thread::sleep(IDLE);
-    let used = (stage.daemon_time()? - before) as f64 / stage.size() as f64;
+    let used = (testbed.daemon_time()? - before) as f64 / testbed.size() as f64;
     let percent = 100.0 * used / start.elapsed().as_nanos() as f64;
-    report.value(name, "% cpu", percent, stage.size());
-    report.waited(stage.waiting());
+    report.value(name, "% cpu", percent, testbed.size());
+    report.waited(testbed.waiting());
     Ok(())
 }
 
@@ -141,18 +141,18 @@ fn invalidations(effort: &Effort, waiting: Waiting, report: &mut Report) -> Resu
     if wanted.is_empty() && !floor {
         return Ok(());
     }
-    let mut stage = Stage::new(READERS.end() + 1, effort, waiting)?;
+    let mut testbed = Testbed::new(READERS.end() + 1, effort, waiting)?;
     let count = effort.count.min(500);
     if floor {
-        raw_gather(&mut stage, effort, count, report)?;
+        raw_gather(&mut testbed, effort, count, report)?;
     }
     let mut medians = Vec::new();
     for readers in wanted {
         let (mut samples, mut short) = <(Samples, Samples)>::default();
         for round in effort.rounds() {
-            let pages = read_by(&mut stage, readers, count, round)?;
-            stage.raw(super::raw::REQUEST, count, &mut short)?;
-            samples.extend(stage.touch(0, &pages, true)?);
+            let pages = read_by(&mut testbed, readers, count, round)?;
+            testbed.raw(super::raw::REQUEST, count, &mut short)?;
+            samples.extend(testbed.touch(0, &pages, true)?);
             if round == Effort::WARM_UP {
                 (samples, short) = Default::default();
             }
@@ -169,20 +169,20 @@ fn invalidations(effort: &Effort, waiting: Waiting, report: &mut Report) -> Resu
 }
 
 /// Pages of node 0 that so many others have read.
-fn read_by(stage: &mut Stage, readers: usize, count: u32, round: u32) -> Result<Vec<u32>> {
+fn read_by(testbed: &mut Testbed, readers: usize, count: u32, round: u32) -> Result<Vec<u32>> {
     let name = format!("bench.invalidate.{readers}.{round}");
-    stage.open(&name, count, WINDOW)?;
+    testbed.open(&name, count, WINDOW)?;
     let pages = shuffled(0..count, round);
-    stage.touch(0, &pages, true)?;
+    testbed.touch(0, &pages, true)?;
     for reader in 1..=readers {
-        stage.touch(reader, &pages, false)?;
+        testbed.touch(reader, &pages, false)?;
     }
     Ok(pages)
 }
 
 /// Invalidations that leave as one datagram, and beside them, in turn, the same by as
 /// many as there are readers.
-fn circulars(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
+fn multicast_batches(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
     let names = SEVERAL.map(|readers| format!("multicast_invalidate_{readers}"));
     let wanted = |name: &String| effort.wants(&[name]);
     if !names.iter().any(wanted) {
@@ -190,20 +190,20 @@ fn circulars(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<(
     }
     let group = format!("--multicast={GROUP}");
     let nodes = READERS.end() + 1;
-    let mut with = Stage::with(nodes, effort, waiting, &[&group])?;
-    let mut without = Stage::new(nodes, effort, waiting)?;
-    // Until daemons know whom circulars reach.
+    let mut with = Testbed::with(nodes, effort, waiting, &[&group])?;
+    let mut without = Testbed::new(nodes, effort, waiting)?;
+    // Until daemons know whom multicast batches reach.
     std::thread::sleep(TRIALS);
     let count = effort.count.min(500);
     for (readers, name) in SEVERAL.into_iter().zip(&names) {
         let (mut one, mut many) = <(Samples, Samples)>::default();
         let mut sent = [0; 2];
         for round in effort.rounds() {
-            let stores = |stage: &mut Stage, samples: &mut Samples| -> Result<u64> {
-                let pages = read_by(stage, readers, count, round)?;
-                let before = stage.counters(0)?.of("datagrams_out");
-                samples.extend(stage.touch(0, &pages, true)?);
-                Ok(stage.counters(0)?.of("datagrams_out") - before)
+            let stores = |testbed: &mut Testbed, samples: &mut Samples| -> Result<u64> {
+                let pages = read_by(testbed, readers, count, round)?;
+                let before = testbed.counters(0)?.of("datagrams_out");
+                samples.extend(testbed.touch(0, &pages, true)?);
+                Ok(testbed.counters(0)?.of("datagrams_out") - before)
             };
             let [a, b] = [
                 stores(&mut with, &mut one)?,
@@ -228,17 +228,17 @@ fn circulars(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<(
 
 /// What the processors and the network alone need to ask seven nodes at once, beside
 /// one of them: no protocol does better.
-fn raw_gather(stage: &mut Stage, effort: &Effort, count: u32, report: &mut Report) -> Result<()> {
+fn raw_gather(testbed: &mut Testbed, effort: &Effort, count: u32, report: &mut Report) -> Result<()> {
     let (mut one, mut seven) = <(Samples, Samples)>::default();
     for round in effort.rounds() {
-        stage.raw_gather(1, count, &mut one)?;
-        stage.raw_gather(*READERS.end(), count, &mut seven)?;
+        testbed.raw_gather(1, count, &mut one)?;
+        testbed.raw_gather(*READERS.end(), count, &mut seven)?;
         if round == Effort::WARM_UP {
             (one, seven) = Default::default();
         }
     }
     let beside = Some(("raw_gather_1", &one));
-    report.row("raw_gather_7", stage.waiting(), &seven, beside);
+    report.row("raw_gather_7", testbed.waiting(), &seven, beside);
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 use super::agent::Order;
 use super::fault::shuffled;
 use super::report::{Report, Samples};
-use super::stage::Stage;
+use super::testbed::Testbed;
 use super::{Effort, Waiting};
 use anyhow::{Context, Result};
 use std::net::{SocketAddr, UdpSocket};
@@ -34,23 +34,23 @@ const LONGEST: usize = 128;
 const ROUNDS: u32 = 3;
 
 pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
-    let mut stage = Stage::sealed(3, effort, waiting)?;
+    let mut testbed = Testbed::sealed(3, effort, waiting)?;
     let count = effort.count.min(1000);
-    let pages = prepare(&mut stage, "warm", count)?;
-    stage.touch(READER, &pages, false)?;
+    let pages = prepare(&mut testbed, "warm", count)?;
+    testbed.touch(READER, &pages, false)?;
     let (mut survived, mut drowned) = (0.0_f64, false);
     for rate in RATES {
         let (mut idle, mut flooded) = <(Samples, Samples)>::default();
         let mut sent = 0;
         for round in 0..effort.rounds.min(ROUNDS) {
-            let pages = prepare(&mut stage, &format!("idle{rate}.{round}"), count)?;
-            idle.extend(stage.touch(READER, &pages, false)?);
-            let pages = prepare(&mut stage, &format!("at{rate}.{round}"), count)?;
-            let to = stage.address(READER);
-            stage.tell(FORGER, &Order::Forge { to, rate })?;
+            let pages = prepare(&mut testbed, &format!("idle{rate}.{round}"), count)?;
+            idle.extend(testbed.touch(READER, &pages, false)?);
+            let pages = prepare(&mut testbed, &format!("at{rate}.{round}"), count)?;
+            let to = testbed.address(READER);
+            testbed.tell(FORGER, &Order::Forge { to, rate })?;
             std::thread::sleep(LEAD);
-            flooded.extend(stage.touch(READER, &pages, false)?);
-            sent += stage.hear(FORGER)?.first().copied().unwrap_or(0);
+            flooded.extend(testbed.touch(READER, &pages, false)?);
+            sent += testbed.hear(FORGER)?.first().copied().unwrap_or(0);
         }
         let name = format!("read_fault_forged_{rate}");
         let idle = Some(("read_fault_idle", &idle));
@@ -68,10 +68,10 @@ pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) ->
 
 /// Pages that the owner has written, for the reader to read. Everybody opens
 /// their segment, so it must be done before the flood.
-fn prepare(stage: &mut Stage, name: &str, count: u32) -> Result<Vec<u32>> {
+fn prepare(testbed: &mut Testbed, name: &str, count: u32) -> Result<Vec<u32>> {
     let pages = shuffled(0..count, 1);
-    stage.open(&format!("bench.forged.{name}"), count, Some(0))?;
-    stage.touch(OWNER, &pages, true)?;
+    testbed.open(&format!("bench.forged.{name}"), count, Some(0))?;
+    testbed.touch(OWNER, &pages, true)?;
     Ok(pages)
 }
 

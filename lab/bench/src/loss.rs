@@ -4,7 +4,7 @@
 use super::Waiting;
 use super::agent::Order;
 use super::report::{Report, Samples};
-use super::stage::Stage;
+use super::testbed::Testbed;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use pagemesh_cli::sandbox::Plan;
@@ -34,34 +34,34 @@ impl Loss {
     pub(super) fn measure(&self) -> Result<Report> {
         let mut report = Report::new("loss");
         for lost in LOST {
-            let mut stage = Stage::raise(&Plan::new(2), Waiting::Spin)?;
-            if let Err(why) = lose(&stage, lost) {
+            let mut testbed = Testbed::raise(&Plan::new(2), Waiting::Spin)?;
+            if let Err(why) = lose(&testbed, lost) {
                 report.skip(format!("lost {lost} of 1000"), &why);
                 continue;
             }
-            self.stream(&mut stage, lost, &mut report)?;
-            faults(&mut stage, lost, &mut report)?;
+            self.stream(&mut testbed, lost, &mut report)?;
+            faults(&mut testbed, lost, &mut report)?;
         }
         Ok(report)
     }
 
     /// Reads a segment from front to back.
-    fn stream(&self, stage: &mut Stage, lost: u32, report: &mut Report) -> Result<()> {
+    fn stream(&self, testbed: &mut Testbed, lost: u32, report: &mut Report) -> Result<()> {
         let (mut read, mut tcp) = <(Samples, Samples)>::default();
         let pages = self.size * 256;
         let mut datagrams = Datagrams::default();
         for round in 0..=self.rounds {
             let name = format!("bench.loss.{round}");
-            stage.open(&name, pages, None)?;
-            stage.ask(1, &Order::Walk { pages, write: true })?;
-            tcp.extend(stage.tcp(u64::from(pages) * 4096)?);
-            let before = Datagrams::of(stage)?;
+            testbed.open(&name, pages, None)?;
+            testbed.ask(1, &Order::Walk { pages, write: true })?;
+            tcp.extend(testbed.tcp(u64::from(pages) * 4096)?);
+            let before = Datagrams::of(testbed)?;
             let write = false;
-            read.extend(stage.ask(0, &Order::Walk { pages, write })?);
+            read.extend(testbed.ask(0, &Order::Walk { pages, write })?);
             // What is under way still arrives.
             std::thread::sleep(SETTLE);
-            datagrams.add(&before, &Datagrams::of(stage)?);
-            stage.remove(&name)?;
+            datagrams.add(&before, &Datagrams::of(testbed)?);
+            testbed.remove(&name)?;
             if round == 0 {
                 (read, tcp) = Default::default();
             }
@@ -92,8 +92,8 @@ struct Datagrams {
 }
 
 impl Datagrams {
-    fn of(stage: &mut Stage) -> Result<Self> {
-        let counted = [stage.counters(0)?, stage.counters(1)?];
+    fn of(testbed: &mut Testbed) -> Result<Self> {
+        let counted = [testbed.counters(0)?, testbed.counters(1)?];
         let all = |name| counted.iter().map(|node| node.of(name)).sum::<u64>();
         let (sent, came) = (all("datagrams_out"), all("datagrams_in"));
         Ok(Self {
@@ -111,32 +111,32 @@ impl Datagrams {
 }
 
 /// Faults here and there, beside requests and replies of TCP.
-fn faults(stage: &mut Stage, lost: u32, report: &mut Report) -> Result<()> {
+fn faults(testbed: &mut Testbed, lost: u32, report: &mut Report) -> Result<()> {
     let name = format!("bench.loss.random.{lost}");
-    stage.open(&name, RANDOM, Some(0))?;
+    testbed.open(&name, RANDOM, Some(0))?;
     let order = super::fault::shuffled(0..RANDOM, 3);
-    stage.touch(1, &order, true)?;
+    testbed.touch(1, &order, true)?;
     let (mut read, mut tcp) = <(Samples, Samples)>::default();
     // A lost datagram stops TCP for 200 ms.
     let count = if lost < 100 { RANDOM } else { RANDOM / 5 };
-    tcp.extend(stage.tcp_exchange(count)?);
-    read.extend(stage.touch(0, &order, false)?);
+    tcp.extend(testbed.tcp_exchange(count)?);
+    read.extend(testbed.touch(0, &order, false)?);
     let name = format!("read_fault/{lost}_of_1000_lost");
     report.row(name, "spin", &read, Some(("tcp_exchange", &tcp)));
     Ok(())
 }
 
 /// Lets both nodes lose so many of a thousand packets that come in.
-fn lose(stage: &Stage, lost: u32) -> Result<()> {
+fn lose(testbed: &Testbed, lost: u32) -> Result<()> {
     if lost == 0 {
         return Ok(());
     }
     ensure!(
-        stage.isolated(),
+        testbed.isolated(),
         "nodes have no namespaces of their own here: packets of the whole host would be lost"
     );
     for node in 0..2 {
-        drop_at(stage, node, lost)?;
+        drop_at(testbed, node, lost)?;
     }
     Ok(())
 }
@@ -149,7 +149,7 @@ fn filter(lost: u32) -> String {
 
 /// Lets a node lose packets where they come in. What came together, as TCP's segments and
 /// bursts of datagrams do, is one packet and lost together.
-fn drop_at(stage: &Stage, node: usize, lost: u32) -> Result<()> {
+fn drop_at(testbed: &Testbed, node: usize, lost: u32) -> Result<()> {
     let filter = filter(lost);
     let steps: [&[&str]; 2] = [
         &["qdisc", "replace", "dev", "mesh0", "clsact"],
@@ -158,7 +158,7 @@ fn drop_at(stage: &Stage, node: usize, lost: u32) -> Result<()> {
         ],
     ];
     for step in steps {
-        let mut tc = stage.command(node, "tc");
+        let mut tc = testbed.command(node, "tc");
         let output = tc.args(step).output();
         let output = output.context("no tc (Debian: iproute2)")?;
         let said = String::from_utf8_lossy(&output.stderr);

@@ -1,7 +1,7 @@
 //! `bench memory`: what a daemon needs to remember of a page.
 
 use super::report::Report;
-use super::stage::Stage;
+use super::testbed::Testbed;
 use super::{ETHERNET_JUMBO, Effort, Waiting};
 use anyhow::Result;
 use clap::Args;
@@ -37,37 +37,37 @@ impl Memory {
             only: None,
         };
         let mut report = Report::new("memory");
-        let mut stage = Stage::new(2, &effort, Waiting::Block)?;
-        stage.open("bench.memory.warm", WARM, None)?;
-        touch_all(&mut stage, WARM)?;
-        let before = each(&stage, Stage::daemon_memory)?;
-        stage.open("bench.memory.untouched", UNTOUCHED, None)?;
-        let opened = each(&stage, Stage::daemon_memory)?;
+        let mut testbed = Testbed::new(2, &effort, Waiting::Block)?;
+        testbed.open("bench.memory.warm", WARM, None)?;
+        touch_all(&mut testbed, WARM)?;
+        let before = each(&testbed, Testbed::daemon_memory)?;
+        testbed.open("bench.memory.untouched", UNTOUCHED, None)?;
+        let opened = each(&testbed, Testbed::daemon_memory)?;
         report_growth(&mut report, "untouched", before, opened, UNTOUCHED);
-        let history = each(&stage, Stage::daemon_history)?;
-        stage.open("bench.memory.known", self.pages, None)?;
-        touch_all(&mut stage, self.pages)?;
-        let known = each(&stage, Stage::daemon_memory)?;
+        let history = each(&testbed, Testbed::daemon_history)?;
+        testbed.open("bench.memory.known", self.pages, None)?;
+        touch_all(&mut testbed, self.pages)?;
+        let known = each(&testbed, Testbed::daemon_memory)?;
         report_growth(&mut report, "known", opened, known, self.pages);
-        let recorded = each(&stage, Stage::daemon_history)?;
+        let recorded = each(&testbed, Testbed::daemon_history)?;
         report_growth(&mut report, "recorder", history, recorded, self.pages);
         Ok(report)
     }
 }
 
 /// Node 1 writes, node 0 reads.
-fn touch_all(stage: &mut Stage, pages: u32) -> Result<()> {
+fn touch_all(testbed: &mut Testbed, pages: u32) -> Result<()> {
     let pages: Vec<u32> = (0..pages).collect();
     for (node, write) in [(1, true), (0, false)] {
         for batch in pages.chunks(BATCH) {
-            stage.touch(node, batch, write)?;
+            testbed.touch(node, batch, write)?;
         }
     }
     Ok(())
 }
 
-fn each(stage: &Stage, what: fn(&Stage, usize) -> Result<u64>) -> Result<[u64; 2]> {
-    Ok([what(stage, 0)?, what(stage, 1)?])
+fn each(testbed: &Testbed, what: fn(&Testbed, usize) -> Result<u64>) -> Result<[u64; 2]> {
+    Ok([what(testbed, 0)?, what(testbed, 1)?])
 }
 
 fn report_growth(report: &mut Report, what: &str, before: [u64; 2], after: [u64; 2], pages: u32) {

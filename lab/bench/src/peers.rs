@@ -9,8 +9,8 @@ mod server;
 
 use super::Waiting;
 use super::report::{Report, Samples};
-use super::seats::Seats;
-use super::stage::Stage;
+use super::cpu_slots::CpuSlots;
+use super::testbed::Testbed;
 use anyhow::Result;
 use clap::Args;
 use pagemesh_cli::sandbox::Plan;
@@ -27,7 +27,7 @@ pub(crate) struct Peers {
     rounds: u32,
     /// Only with every process on a processor of its own, or only wherever the kernel puts it
     #[arg(long, value_enum)]
-    placing: Option<Seats>,
+    placing: Option<CpuSlots>,
     /// Keep idle processors awake (`/dev/cpu_dma_latency`), for the peers too
     #[arg(long)]
     latency: bool,
@@ -57,15 +57,15 @@ const PEERS: [&str; 5] = ["mpich", "openmpi_ucx", "openmpi_tcp", "redis", "tcp"]
 
 /// Somebody who stands beside us.
 trait Peer {
-    fn measure(&mut self, stage: &mut Stage, count: u32) -> Result<Times>;
+    fn measure(&mut self, testbed: &mut Testbed, count: u32) -> Result<Times>;
 }
 
 /// Requests that are answered with a page.
 struct Tcp;
 
 impl Peer for Tcp {
-    fn measure(&mut self, stage: &mut Stage, count: u32) -> Result<Times> {
-        Ok(vec![("get".to_owned(), stage.tcp_exchange(count)?)])
+    fn measure(&mut self, testbed: &mut Testbed, count: u32) -> Result<Times> {
+        Ok(vec![("get".to_owned(), testbed.tcp_exchange(count)?)])
     }
 }
 
@@ -94,32 +94,32 @@ impl Peers {
         if self.install {
             install::all()?;
         }
-        for seats in [Seats::Apart, Seats::Anywhere] {
-            if self.placing.is_none_or(|one| one == seats) {
-                self.beside(seats, &mut report)?;
+        for cpu_slots in [CpuSlots::Apart, CpuSlots::Anywhere] {
+            if self.placing.is_none_or(|one| one == cpu_slots) {
+                self.beside(cpu_slots, &mut report)?;
             }
         }
         Ok(report)
     }
 
-    fn beside(&self, seats: Seats, report: &mut Report) -> Result<()> {
+    fn beside(&self, cpu_slots: CpuSlots, report: &mut Report) -> Result<()> {
         let mut plan = Plan::new(2);
         plan.latency = self.latency;
-        let mut stage = Stage::seated(&plan, Waiting::Spin, seats)?;
+        let mut testbed = Testbed::seated(&plan, Waiting::Spin, cpu_slots)?;
         let skip = |report: &mut Report, who: &str, why: &anyhow::Error| {
-            report.skip(format!("{who}/{}", seats.name()), why);
+            report.skip(format!("{who}/{}", cpu_slots.name()), why);
         };
         let mut peers = Vec::new();
         for who in PEERS {
-            match prepare(who, &stage, seats) {
+            match prepare(who, &testbed, cpu_slots) {
                 Ok(peer) => peers.push((who, peer)),
                 Err(why) => skip(report, who, &why),
             }
         }
         let mut found = Found::default();
         for round in 0..=self.rounds {
-            found.add(US, ours::measure(&mut stage, round, self.count)?);
-            peers.retain_mut(|(who, peer)| match peer.measure(&mut stage, self.count) {
+            found.add(US, ours::measure(&mut testbed, round, self.count)?);
+            peers.retain_mut(|(who, peer)| match peer.measure(&mut testbed, self.count) {
                 Ok(times) => {
                     found.add(who, times);
                     true
@@ -133,28 +133,28 @@ impl Peers {
                 found = Found::default();
             }
         }
-        tell(&found, seats, report);
+        tell(&found, cpu_slots, report);
         Ok(())
     }
 }
 
-fn prepare(who: &str, stage: &Stage, seats: Seats) -> Result<Box<dyn Peer>> {
+fn prepare(who: &str, testbed: &Testbed, cpu_slots: CpuSlots) -> Result<Box<dyn Peer>> {
     Ok(match who {
         "tcp" => Box::new(Tcp),
-        "redis" => Box::new(server::Server::start(stage, seats)?),
-        mpi => Box::new(mpi::Mpi::prepare(mpi, stage, seats)?),
+        "redis" => Box::new(server::Server::start(testbed, cpu_slots)?),
+        mpi => Box::new(mpi::Mpi::prepare(mpi, testbed, cpu_slots)?),
     })
 }
 
 /// A row for each of our works and each peer that does the like.
-fn tell(found: &Found, seats: Seats, report: &mut Report) {
+fn tell(found: &Found, cpu_slots: CpuSlots, report: &mut Report) {
     for (work, theirs) in BESIDE {
         let Some(ours) = found.of(US, work) else {
             continue;
         };
         for who in PEERS {
             if let Some(samples) = found.of(who, theirs) {
-                let name = format!("{work}/{who}/{}", seats.name());
+                let name = format!("{work}/{who}/{}", cpu_slots.name());
                 report.versus(name, Waiting::Spin.name(), ours, (who, samples));
             }
         }

@@ -1,7 +1,7 @@
 //! `bench recorder`: what the flight recorder adds to a fault.
 
 use super::report::{Report, Samples};
-use super::stage::Stage;
+use super::testbed::Testbed;
 use super::{Effort, Waiting, fault};
 use anyhow::Result;
 
@@ -19,12 +19,12 @@ pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) ->
         ["read_fault", "write_fault", "upgrade"].map(|name| (name, Beside::default()));
     for _ in 0..PAIRS {
         let mut stages = [
-            Stage::with(2, effort, waiting, &["--recorder=on"])?,
-            Stage::with(2, effort, waiting, &["--recorder=off"])?,
+            Testbed::with(2, effort, waiting, &["--recorder=on"])?,
+            Testbed::with(2, effort, waiting, &["--recorder=off"])?,
         ];
         stages
             .iter()
-            .try_for_each(|stage| stage.stand_still(true))?;
+            .try_for_each(|testbed| testbed.stand_still(true))?;
         for round in effort.rounds() {
             let first = round as usize % 2;
             for which in [first, 1 - first] {
@@ -39,7 +39,7 @@ pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) ->
         }
         stages
             .iter()
-            .try_for_each(|stage| stage.stand_still(false))?;
+            .try_for_each(|testbed| testbed.stand_still(false))?;
     }
     for (name, [on, off]) in &kinds {
         report.row(*name, waiting.name(), on, Some(("recorder_off", off)));
@@ -48,20 +48,20 @@ pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) ->
 }
 
 /// Reads, writes and upgrades of one cluster.
-fn turn(stage: &mut Stage, effort: &Effort, round: u32) -> Result<[Vec<u64>; 3]> {
-    stage.stand_still(false)?;
-    stage.open(
+fn turn(testbed: &mut Testbed, effort: &Effort, round: u32) -> Result<[Vec<u64>; 3]> {
+    testbed.stand_still(false)?;
+    testbed.open(
         &format!("bench.recorder.{round}"),
         effort.count * 2,
         fault::WINDOW,
     )?;
     let one = fault::shuffled(0..effort.count, round);
     let two = fault::shuffled(effort.count..effort.count * 2, round);
-    stage.touch(1, &one, true)?;
-    stage.touch(1, &two, true)?;
-    let read = stage.touch(0, &one, false)?;
-    let upgrade = stage.touch(0, &one, true)?;
-    let write = stage.touch(0, &two, true)?;
-    stage.stand_still(true)?;
+    testbed.touch(1, &one, true)?;
+    testbed.touch(1, &two, true)?;
+    let read = testbed.touch(0, &one, false)?;
+    let upgrade = testbed.touch(0, &one, true)?;
+    let write = testbed.touch(0, &two, true)?;
+    testbed.stand_still(true)?;
     Ok([read, write, upgrade])
 }

@@ -3,7 +3,7 @@
 
 use super::agent::Order;
 use super::report::{Report, Samples};
-use super::stage::Stage;
+use super::testbed::Testbed;
 use super::{ETHERNET_JUMBO, Effort, Waiting};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -108,8 +108,8 @@ impl Stream {
 
     /// One node reads what the other wrote, and writes over it.
     fn walk(&self, link: Link, kind: Encryption, report: &mut Report) -> Result<()> {
-        let mut stage = stage(kind, self.waiting, self.mtu)?;
-        if let Err(why) = shape(&stage, link) {
+        let mut testbed = testbed(kind, self.waiting, self.mtu)?;
+        if let Err(why) = shape(&testbed, link) {
             report.skip(format!("{}/{}", link.name(), kind.name()), &why);
             return Ok(());
         }
@@ -124,13 +124,13 @@ impl Stream {
         let pages = size * 256;
         for round in 0..=self.rounds {
             let name = format!("bench.stream.{round}");
-            stage.open(&name, pages, None)?;
-            stage.ask(1, &Order::Walk { pages, write: true })?;
-            tcp.extend(stage.tcp(u64::from(pages) * 4096)?);
-            read.walk(&mut stage, pages, false)?;
-            stage.ask(1, &Order::Walk { pages, write: true })?;
-            write.walk(&mut stage, pages, true)?;
-            stage.remove(&name)?;
+            testbed.open(&name, pages, None)?;
+            testbed.ask(1, &Order::Walk { pages, write: true })?;
+            tcp.extend(testbed.tcp(u64::from(pages) * 4096)?);
+            read.walk(&mut testbed, pages, false)?;
+            testbed.ask(1, &Order::Walk { pages, write: true })?;
+            write.walk(&mut testbed, pages, true)?;
+            testbed.remove(&name)?;
             if round == 0 {
                 (read, write, tcp) = Default::default();
             }
@@ -157,34 +157,34 @@ struct Walk {
 }
 
 impl Walk {
-    fn walk(&mut self, stage: &mut Stage, pages: u32, write: bool) -> Result<()> {
-        let before = stage.busy_time()?;
+    fn walk(&mut self, testbed: &mut Testbed, pages: u32, write: bool) -> Result<()> {
+        let before = testbed.busy_time()?;
         self.took
-            .extend(stage.ask(0, &Order::Walk { pages, write })?);
-        self.busy += stage.busy_time()? - before;
+            .extend(testbed.ask(0, &Order::Walk { pages, write })?);
+        self.busy += testbed.busy_time()? - before;
         Ok(())
     }
 }
 
-fn stage(kind: Encryption, waiting: Waiting, mtu: u32) -> Result<Stage> {
+fn testbed(kind: Encryption, waiting: Waiting, mtu: u32) -> Result<Testbed> {
     let mut plan = Plan::new(2);
     plan.mtu = mtu;
     plan.sealed = kind == Encryption::Sealed;
-    Stage::raise(&plan, waiting)
+    Testbed::raise(&plan, waiting)
 }
 
 /// Shapes both directions, if the tool is there.
-fn shape(stage: &Stage, link: Link) -> Result<()> {
+fn shape(testbed: &Testbed, link: Link) -> Result<()> {
     if link == Link::Unshaped {
         return Ok(());
     }
-    shape_to(stage, link.shape())
+    shape_to(testbed, link.shape())
 }
 
 /// Shapes both directions by a token bucket that is told so.
-pub(super) fn shape_to(stage: &Stage, bucket: &[&str]) -> Result<()> {
+pub(super) fn shape_to(testbed: &Testbed, bucket: &[&str]) -> Result<()> {
     for node in 0..2 {
-        let mut tc = stage.command(node, "tc");
+        let mut tc = testbed.command(node, "tc");
         tc.args(["qdisc", "replace", "dev", "mesh0", "root", "tbf"]);
         let output = tc.args(bucket).output();
         let output = output.context("no tc (Debian: iproute2)")?;
@@ -196,19 +196,19 @@ pub(super) fn shape_to(stage: &Stage, bucket: &[&str]) -> Result<()> {
 
 /// Pages here and there, each once, with and without looking for walks.
 fn random(report: &mut Report) -> Result<()> {
-    let mut stage = stage(Encryption::Plain, Waiting::Spin, ETHERNET_JUMBO)?;
+    let mut testbed = testbed(Encryption::Plain, Waiting::Spin, ETHERNET_JUMBO)?;
     let mut counted = Vec::new();
     for (name, advice) in [("off", true), ("on", false)] {
         let name = format!("bench.random.{name}");
-        stage.open(&name, RANDOM, Some(0))?;
+        testbed.open(&name, RANDOM, Some(0))?;
         let order = super::fault::shuffled(0..RANDOM, 7);
-        stage.touch(1, &order, true)?;
+        testbed.touch(1, &order, true)?;
         if advice {
-            stage.ask(0, &Order::Random)?;
+            testbed.ask(0, &Order::Random)?;
         }
-        let before = stage.counters(0)?;
-        stage.touch(0, &order, false)?;
-        let after = stage.counters(0)?;
+        let before = testbed.counters(0)?;
+        testbed.touch(0, &order, false)?;
+        let after = testbed.counters(0)?;
         let more = |name: &str| (after.of(name) - before.of(name)) as f64;
         let faults = more("faults_read") + more("faults_local");
         counted.push((faults, more("bytes_in") + more("bytes_out")));
@@ -225,19 +225,19 @@ fn random(report: &mut Report) -> Result<()> {
 /// Threads that fault at once on different pages.
 fn crowd(report: &mut Report) -> Result<()> {
     const THREADS: [u32; 2] = [1, 16];
-    let mut stage = stage(Encryption::Plain, Waiting::Spin, ETHERNET_JUMBO)?;
+    let mut testbed = testbed(Encryption::Plain, Waiting::Spin, ETHERNET_JUMBO)?;
     let mut times = [Samples::default(), Samples::default()];
     for round in 0..=Effort::CROWD_ROUNDS {
         for (threads, samples) in THREADS.iter().zip(&mut times) {
-            stage.open(&format!("bench.crowd.{threads}.{round}"), RANDOM, Some(0))?;
+            testbed.open(&format!("bench.crowd.{threads}.{round}"), RANDOM, Some(0))?;
             let order = super::fault::shuffled(0..RANDOM, round);
-            stage.touch(1, &order, true)?;
-            stage.ask(0, &Order::Random)?;
+            testbed.touch(1, &order, true)?;
+            testbed.ask(0, &Order::Random)?;
             let crowd = Order::Crowd {
                 pages: order,
                 threads: *threads,
             };
-            let took = stage.ask(0, &crowd)?;
+            let took = testbed.ask(0, &crowd)?;
             if round > 0 {
                 samples.extend(took);
             }

@@ -3,7 +3,7 @@
 
 use super::agent::Order;
 use super::report::{Report, Samples};
-use super::stage::Stage;
+use super::testbed::Testbed;
 use super::{Effort, Waiting, raw};
 use anyhow::{Result, anyhow};
 use pagemesh::Policy;
@@ -37,23 +37,23 @@ pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) ->
 }
 
 fn locks(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
-    let mut stage = Stage::new(2, effort, waiting)?;
-    stage.open("bench.locks", 1, None)?;
+    let mut testbed = Testbed::new(2, effort, waiting)?;
+    testbed.open("bench.locks", 1, None)?;
     let (mut handover, mut alone, mut again, mut short) =
         <(Samples, Samples, Samples, Samples)>::default();
     let count = effort.count.min(300);
     let lock = |count| Order::Lock { number: 1, count };
     for round in effort.rounds() {
-        stage.raw(raw::REQUEST, effort.count, &mut short)?;
+        testbed.raw(raw::REQUEST, effort.count, &mut short)?;
         // Each token comes from the other node, where it was last used: one behind the
         // other, as the raw exchange, and each after a pause in which others ran.
-        stage.ask(1, &Order::Locks { count })?;
-        handover.extend(stage.ask(0, &Order::Locks { count })?);
+        testbed.ask(1, &Order::Locks { count })?;
+        handover.extend(testbed.ask(0, &Order::Locks { count })?);
         for _ in 0..count {
-            stage.ask(1, &lock(1))?;
-            alone.extend(stage.ask(0, &lock(1))?);
+            testbed.ask(1, &lock(1))?;
+            alone.extend(testbed.ask(0, &lock(1))?);
         }
-        again.extend(stage.ask(0, &lock(effort.count))?);
+        again.extend(testbed.ask(0, &lock(effort.count))?);
         if round == Effort::WARM_UP {
             (handover, alone, again, short) = Default::default();
         }
@@ -73,17 +73,17 @@ fn barriers(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()
     if wanted.is_empty() {
         return Ok(());
     }
-    let mut stage = Stage::dealt(*PARTIES.end(), effort, waiting)?;
-    stage.open("bench.barriers", 1, None)?;
+    let mut testbed = Testbed::dealt(*PARTIES.end(), effort, waiting)?;
+    testbed.open("bench.barriers", 1, None)?;
     for parties in wanted {
-        meet(&mut stage, effort, parties, &name(parties), report)?;
+        meet(&mut testbed, effort, parties, &name(parties), report)?;
     }
     Ok(())
 }
 
 /// The first nodes of a stage meet, again and again.
 fn meet(
-    stage: &mut Stage,
+    testbed: &mut Testbed,
     effort: &Effort,
     parties: usize,
     name: &str,
@@ -91,17 +91,17 @@ fn meet(
 ) -> Result<()> {
     let (mut samples, mut short) = <(Samples, Samples)>::default();
     for round in effort.rounds() {
-        stage.raw(raw::REQUEST, effort.count, &mut short)?;
+        testbed.raw(raw::REQUEST, effort.count, &mut short)?;
         let order = Order::Barrier {
             number: parties as u64,
             parties: parties as u32,
             count: effort.count,
         };
         for agent in 0..parties {
-            stage.tell(agent, &order)?;
+            testbed.tell(agent, &order)?;
         }
         for agent in 0..parties {
-            let times = stage.hear(agent)?;
+            let times = testbed.hear(agent)?;
             if agent == 0 {
                 samples.extend(times);
             }
@@ -111,7 +111,7 @@ fn meet(
         }
     }
     let beside = Some(("raw_exchange_short", &short));
-    report.row(name, stage.waiting(), &samples, beside);
+    report.row(name, testbed.waiting(), &samples, beside);
     Ok(())
 }
 
@@ -121,20 +121,20 @@ fn notices(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()>
     if !effort.wants(&NOTICES.map(name).each_ref().map(String::as_str)) {
         return Ok(());
     }
-    let mut stage = Stage::new(2, effort, waiting)?;
-    stage.open_with("bench.notices", 1000, RELEASE)?;
+    let mut testbed = Testbed::new(2, effort, waiting)?;
+    testbed.open_with("bench.notices", 1000, RELEASE)?;
     let count = effort.count.min(100);
     for pages in NOTICES {
         let (mut samples, mut short) = <(Samples, Samples)>::default();
         for round in effort.rounds() {
-            stage.raw(raw::REQUEST, effort.count, &mut short)?;
+            testbed.raw(raw::REQUEST, effort.count, &mut short)?;
             for _ in 0..count {
-                stage.ask(1, &Order::Change { number: 1, pages })?;
+                testbed.ask(1, &Order::Change { number: 1, pages })?;
                 let take = Order::Lock {
                     number: 1,
                     count: 1,
                 };
-                samples.extend(stage.ask(0, &take)?);
+                samples.extend(testbed.ask(0, &take)?);
             }
             if round == Effort::WARM_UP {
                 (samples, short) = Default::default();
@@ -156,14 +156,14 @@ fn cached(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> 
         if wanted.is_empty() {
             continue;
         }
-        let mut stage = Stage::dealt(*PARTIES.end(), effort, waiting)?;
-        stage.open_with("bench.clean", CLEAN[1], RELEASE)?;
+        let mut testbed = Testbed::dealt(*PARTIES.end(), effort, waiting)?;
+        testbed.open_with("bench.clean", CLEAN[1], RELEASE)?;
         let pages: Vec<u32> = (0..clean).collect();
         for agent in 0..*PARTIES.end() {
-            stage.touch(agent, &pages, false)?;
+            testbed.touch(agent, &pages, false)?;
         }
         for parties in wanted {
-            meet(&mut stage, effort, parties, &name(parties), report)?;
+            meet(&mut testbed, effort, parties, &name(parties), report)?;
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! What stands beside PageMesh of TCP: streams, and requests with replies.
 
 use super::raw::REQUEST;
-use super::stage::Stage;
+use super::testbed::Testbed;
 use anyhow::{Context, Result, ensure};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -88,7 +88,7 @@ impl Line {
 pub(super) fn answer(bind: SocketAddr, count: u32, spin: bool) -> Result<Vec<u64>> {
     let (stream, _) = listen(bind)?.accept()?;
     let mut line = Line::new(stream, spin)?;
-    let (mut request, page) = ([0; REQUEST], [0x5a; Stage::PAGE_REPLY]);
+    let (mut request, page) = ([0; REQUEST], [0x5a; Testbed::PAGE_REPLY]);
     for _ in 0..count {
         line.receive(&mut request)?;
         line.send(&page)?;
@@ -99,7 +99,7 @@ pub(super) fn answer(bind: SocketAddr, count: u32, spin: bool) -> Result<Vec<u64
 /// Asks for a page again and again.
 pub(super) fn exchange(to: SocketAddr, count: u32, spin: bool) -> Result<Vec<u64>> {
     let mut line = Line::to(to, spin)?;
-    let (request, mut page) = ([0xa5; REQUEST], [0; Stage::PAGE_REPLY]);
+    let (request, mut page) = ([0xa5; REQUEST], [0; Testbed::PAGE_REPLY]);
     let mut times = Vec::with_capacity(count as usize);
     for _ in 0..count {
         let start = Instant::now();

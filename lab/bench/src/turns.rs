@@ -4,8 +4,8 @@
 use super::Waiting;
 use super::agent::Order;
 use super::report::Report;
-use super::seats::{pin_process, processor};
-use super::stage::Stage;
+use super::cpu_slots::{pin_process, processor};
+use super::testbed::Testbed;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use pagemesh_cli::sandbox::Plan;
@@ -57,13 +57,13 @@ impl Slow {
         }
     }
 
-    fn stage(self) -> Result<Stage> {
+    fn testbed(self) -> Result<Testbed> {
         let mut plan = Plan::new(2);
         if let Self::Far(delay) = self {
             plan.impair.delay = delay;
             plan.impaired = Some(SLOW);
         }
-        Stage::raise(&plan, Waiting::Spin)
+        Testbed::raise(&plan, Waiting::Spin)
     }
 
     fn pause(self, node: usize) -> u64 {
@@ -78,8 +78,8 @@ impl Turns {
     pub(super) fn measure(&self) -> Result<Report> {
         let mut report = Report::new("turns");
         for slow in Slow::ALL {
-            let mut stage = slow.stage()?;
-            stage.open("bench.turns", 1, None)?;
+            let mut testbed = slow.testbed()?;
+            testbed.open("bench.turns", 1, None)?;
             let _crowd = match slow {
                 Slow::Crowded => Some(Burner::start()?),
                 _ => None,
@@ -90,7 +90,7 @@ impl Turns {
                 pause_nanos: slow.pause(node),
             };
             self.contend(
-                &mut stage,
+                &mut testbed,
                 "page",
                 "ownerships_arrived",
                 slow,
@@ -102,7 +102,7 @@ impl Turns {
                 millis,
                 pause_nanos: slow.pause(node),
             };
-            self.contend(&mut stage, "lock", "tokens_in", slow, lock, &mut report)?;
+            self.contend(&mut testbed, "lock", "tokens_in", slow, lock, &mut report)?;
         }
         Ok(report)
     }
@@ -110,28 +110,28 @@ impl Turns {
     /// Both at once; a turn is an arrival of what they contend for.
     fn contend(
         &self,
-        stage: &mut Stage,
+        testbed: &mut Testbed,
         what: &str,
         counter: &str,
         slow: Slow,
         order: impl Fn(usize) -> Order,
         report: &mut Report,
     ) -> Result<()> {
-        let count = |stage: &mut Stage| -> Result<[u64; 2]> {
+        let count = |testbed: &mut Testbed| -> Result<[u64; 2]> {
             Ok([
-                stage.counters(FAST)?.of(counter),
-                stage.counters(SLOW)?.of(counter),
+                testbed.counters(FAST)?.of(counter),
+                testbed.counters(SLOW)?.of(counter),
             ])
         };
-        let before = count(stage)?;
+        let before = count(testbed)?;
         for node in [SLOW, FAST] {
-            stage.tell(node, &order(node))?;
+            testbed.tell(node, &order(node))?;
         }
-        let uses: u64 = [stage.hear(FAST)?, stage.hear(SLOW)?]
+        let uses: u64 = [testbed.hear(FAST)?, testbed.hear(SLOW)?]
             .iter()
             .flatten()
             .sum();
-        let after = count(stage)?;
+        let after = count(testbed)?;
         let turns = [0, 1].map(|node| after[node] - before[node]);
         let all = turns[FAST] + turns[SLOW];
         ensure!(all > 0, "nobody had a turn at the {what}");

@@ -9,7 +9,7 @@ use pagemesh_wire::{NodeId, Version};
 use std::collections::BTreeMap;
 
 /// Hop count of a request without an owner hint to follow; the home searches for the owner.
-const ASTRAY: u8 = u8::MAX;
+const NO_ROUTE: u8 = u8::MAX;
 
 /// What owners and grants have said about the owners of subjects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -37,7 +37,7 @@ impl Hints {
             Message::Located(located) if located.owner == from => {
                 (located.subject, from, located.version)
             }
-            Message::Ask(ask) if ask.hops != ASTRAY => return self.asked(from, to, ask),
+            Message::Ask(ask) if ask.hops != NO_ROUTE => return self.asked(from, to, ask),
             Message::AskMany(many) => {
                 return many
                     .each(from)
@@ -92,7 +92,7 @@ impl Hints {
             == (said.subject, said.waiter.node, said.waiter.request);
         let goes_on = same
             && by != said.waiter.node
-            && said.hops != ASTRAY
+            && said.hops != NO_ROUTE
             && said.hops == heard.hops.wrapping_add(1);
         ensure!(
             !goes_on || said.since > heard.since,
@@ -141,7 +141,7 @@ mod tests {
         hints.said(n1, n2, &Message::Ask(ask(0, 0))).unwrap();
         let wrong = hints.said(n1, n2, &Message::Ask(ask(4, 0))).unwrap_err();
         assert_eq!(wrong.invariant, Invariant::HintNearer);
-        hints.said(n1, n2, &Message::Ask(ask(4, ASTRAY))).unwrap();
+        hints.said(n1, n2, &Message::Ask(ask(4, NO_ROUTE))).unwrap();
         let regain = Regain {
             subject: subject(),
             version: Version(4),
@@ -162,7 +162,7 @@ mod tests {
         let by = NodeId(2);
         Hints::forwarded(by, &ask(3, 0), &ask(4, 1)).unwrap();
         assert!(Hints::forwarded(by, &ask(3, 0), &ask(3, 1)).is_err());
-        Hints::forwarded(by, &ask(3, 0), &ask(0, ASTRAY)).unwrap();
+        Hints::forwarded(by, &ask(3, 0), &ask(0, NO_ROUTE)).unwrap();
         Hints::forwarded(by, &ask(3, 1), &ask(3, 0)).unwrap();
         Hints::forwarded(NodeId(3), &ask(3, 0), &ask(2, 1)).unwrap();
     }

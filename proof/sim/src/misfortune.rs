@@ -110,10 +110,10 @@ impl World {
     /// Ownership of a page is sent to a node. If that node is dead, whether or not that is known,
     /// the page is lost with it, because it may have stored before it died.
     pub(crate) fn ownership_sent(&mut self, to: NodeId, key: PageKey) {
-        let Some(heir) = self.hosts.iter().position(|host| host.id == Some(to)) else {
+        let Some(successor) = self.hosts.iter().position(|host| host.id == Some(to)) else {
             return;
         };
-        self.checkers.golden.passed(heir, key);
+        self.checkers.golden.passed(successor, key);
         self.contents_dropped(key);
     }
 

@@ -156,7 +156,7 @@ impl Plan {
         let crashing = crashing(&mut dice, count, features);
         let leavers = leavers(&mut dice, count, features, &crashing);
         let crash_at = Time(dice.between(MILLI, 40 * MILLI));
-        hosts.extend(heirs(&mut dice, &crashing, crash_at));
+        hosts.extend(successors(&mut dice, &crashing, crash_at));
         let mut dice = Dice::stream(seed, "fates");
         let buried = features
             .burials
@@ -226,7 +226,7 @@ fn host(dice: &mut Dice, at: usize, profile: Profile, features: Features) -> Hos
     let late = at > 0 && features.late_hosts && dice.chance(400);
     let sluggish = profile.is_harsh() && dice.chance(200);
     HostPlan {
-        heir_of: None,
+        successor_of: None,
         starts_at: if late {
             dice.below(20 * MILLI)
         } else {
@@ -398,21 +398,21 @@ fn faults(
 
 /// Hosts that come in the place of crashed ones: a new life, perhaps at the same
 /// address, perhaps before anybody has noticed the death.
-fn heirs(dice: &mut Dice, doomed: &[usize], crash_at: Time) -> Vec<HostPlan> {
-    let mut heirs = Vec::new();
+fn successors(dice: &mut Dice, doomed: &[usize], crash_at: Time) -> Vec<HostPlan> {
+    let mut successors = Vec::new();
     for host in doomed {
         if dice.chance(600) {
             let pause = *dice.pick(&[10 * MICRO, 5 * MILLI, 100 * MILLI, 4_000 * MILLI]);
-            heirs.push(HostPlan {
+            successors.push(HostPlan {
                 starts_at: crash_at.0 + pause,
-                heir_of: dice.chance(600).then_some(*host),
+                successor_of: dice.chance(600).then_some(*host),
                 clock_offset: dice.below(1 << 50),
                 cost: 1_000,
                 wake: 20 * MICRO,
             });
         }
     }
-    heirs
+    successors
 }
 
 /// Some pairs of hosts between which nothing gets through, one way or both.

@@ -164,7 +164,7 @@ impl Stage {
             let host = self.world.hosts.len();
             let plan = HostPlan {
                 starts_at: 0,
-                heir_of: None,
+                successor_of: None,
                 clock_offset: 0,
                 cost: 1_000,
                 wake: 1_000,

@@ -3,7 +3,7 @@
 
 use crate::dice::Dice;
 use crate::world::World;
-use pagemesh_seal::{Guard, Identity, Letter, Now, Outbox, Pace, Ring, Secret, Whom};
+use pagemesh_seal::{Guard, Identity, Outgoing, Now, Outbox, Pace, Ring, Secret, Whom};
 use pagemesh_wire::{NodeId, PublicKey};
 use std::borrow::Cow;
 use std::fmt;
@@ -94,7 +94,7 @@ impl World {
         };
         let mut outbox = Outbox::new();
         let sealed = guard.seal(now, address, whom, &[bytes], &mut outbox);
-        let sealed = sealed.map(|bytes| Letter {
+        let sealed = sealed.map(|bytes| Outgoing {
             to: address,
             bytes: bytes.to_vec(),
         });
@@ -151,7 +151,7 @@ impl World {
     }
 
     fn mail(&mut self, at: usize, outbox: Outbox) {
-        for Letter { to: address, bytes } in outbox {
+        for Outgoing { to: address, bytes } in outbox {
             self.stats.sealed += 1;
             if let Some(to) = self.host_at(address) {
                 let fate = self.network.fate(self.now, at, to, "sealed");

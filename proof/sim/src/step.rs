@@ -168,7 +168,7 @@ pub(crate) struct HostPlan {
     /// When its daemon starts.
     pub(crate) starts_at: u64,
     /// A new life at the address of this host, which is gone by then.
-    pub(crate) heir_of: Option<usize>,
+    pub(crate) successor_of: Option<usize>,
     /// What its clock shows at the beginning of time.
     pub(crate) clock_offset: u64,
     /// Nanoseconds that handling one input takes.

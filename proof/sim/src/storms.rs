@@ -6,11 +6,11 @@ use crate::kernel::PageKey;
 use pagemesh_core::Event;
 use std::collections::BTreeMap;
 
-/// How often each host has repeated its last wish ahead for each page.
+/// How often each host has repeated its last request ahead for each page.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Storms(BTreeMap<(usize, PageKey), u32>);
 
-/// Repetitions of one wish: datagrams for one lost datagram.
+/// Repetitions of one request: datagrams for one lost datagram.
 const AGAIN: u32 = 3;
 
 impl Storms {

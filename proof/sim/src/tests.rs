@@ -135,7 +135,7 @@ fn seeds_that_broke_something_hold() {
         // Two owners, one after the other, denied a page that was just coming to them, in
         // two rounds of a search: it was taken for lost.
         (731_202_579, Profile::Wild, false),
-        // A new node at the address of one that had died got wishes that were for the
+        // A new node at the address of one that had died got requests that were for the
         // dead one.
         (654_691_073, Profile::Wild, false),
         // An answer to a search told the home of an older owner than it had heard of
@@ -155,7 +155,7 @@ fn seeds_that_broke_something_hold() {
         // pin: each page was handed over as it came, and asked for again.
         (717_345_935, Profile::Wild, false),
         (863_376_761, Profile::Wild, true),
-        // A fixed manager went on handing a page out for a wish that was fulfilled: its notice
+        // A fixed manager went on handing a page out for a request that was fulfilled: its notice
         // was lost, and who was leaving gave the page back before anybody asked.
         (992_157_537, Profile::Wild, false),
         // A page was lost that a node had once granted to one that left: it kept that

@@ -129,7 +129,7 @@ pub(crate) fn say(message: &Message, name: &dyn Fn(Subject) -> String) -> String
 }
 
 fn pages_of(many: &AskMany) -> String {
-    let pages = many.wishes.iter().map(|wish| wish.page.to_string());
+    let pages = many.requests.iter().map(|request| request.page.to_string());
     format!("{} {}", many.segment, pages.collect::<Vec<_>>().join(","))
 }
 
@@ -165,7 +165,7 @@ fn call(call: &Call) -> String {
         Call::Inherit(piece) => inherit(piece),
         Call::Sysv(ask) => format!("System V {:?} of {}", ask.op, ask.who.client),
         Call::SysvNews(news) => format!("System V {news:?}"),
-        Call::SysvKey { family, key, wish } => format!("System V {family:?} key {key}: {wish:?}"),
+        Call::SysvKey { family, key, request } => format!("System V {family:?} key {key}: {request:?}"),
         Call::SysvLend { buckets } => {
             format!("System V lend {} buckets", buckets.iter().count())
         }

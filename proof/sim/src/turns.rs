@@ -78,7 +78,7 @@ impl Contest {
             };
             HostPlan {
                 starts_at: 0,
-                heir_of: None,
+                successor_of: None,
                 clock_offset: 0,
                 cost: MICRO * weak,
                 wake: MICRO * weak,

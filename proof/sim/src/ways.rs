@@ -5,7 +5,7 @@ use crate::dice::Dice;
 use crate::log::Mark;
 use crate::world::{Happening, World};
 use pagemesh_core::Time;
-use pagemesh_path::{Came, Letter, Manner, Paths, Surroundings};
+use pagemesh_path::{Came, Outgoing, Manner, Paths, Surroundings};
 use pagemesh_seal::MAX_OVERHEAD;
 use pagemesh_wire::peer::Health;
 use pagemesh_wire::{NodeId, PublicKey};
@@ -174,13 +174,13 @@ impl World {
         };
         let overhead = if known.sealed { MAX_OVERHEAD } else { 0 };
         let leaves = known.leaves;
-        for letter in known.paths.take_letters() {
-            let Letter {
+        for outgoing in known.paths.take_outgoing() {
+            let Outgoing {
                 to,
                 node,
                 bytes,
                 manner,
-            } = letter;
+            } = outgoing;
             let length = bytes.len();
             if manner == Manner::Uncut && length + overhead > leaves {
                 if let Some(known) = &mut self.hosts[at].ways.known {

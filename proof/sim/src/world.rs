@@ -114,7 +114,7 @@ impl World {
     pub(crate) fn add_host(&mut self, plan: HostPlan) {
         let index = self.hosts.len();
         let mut dice = Dice::stream(self.setting.seed, &format!("host {index}"));
-        let address = address(plan.heir_of.unwrap_or(index));
+        let address = address(plan.successor_of.unwrap_or(index));
         let start = if index == 0 {
             Start::Found(ClusterId(dice.number() | 1))
         } else {
@@ -204,7 +204,7 @@ impl World {
     }
 
     fn birth(&mut self, host: usize) -> Check {
-        if let Some(former) = self.hosts[host].plan.heir_of {
+        if let Some(former) = self.hosts[host].plan.successor_of {
             self.crash(former, "makes room for its heir")?;
         }
         if self.hosts[host].life != Life::Unborn {

@@ -107,7 +107,7 @@ pub(crate) struct Daemon {
     /// Die between two effects, for tests: Map:7
     #[cfg(debug_assertions)]
     #[arg(long, hide = true)]
-    die_after: Option<pagemesh_daemon::Fuse>,
+    die_after: Option<pagemesh_daemon::CrashPoint>,
     /// Read this configuration file, and no other
     #[arg(long, value_name = "FILE", env = "PAGEMESH_CONFIG", conflicts_with_all = ["dev", "no_config"])]
     config: Option<PathBuf>,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use pagemesh_os::signals::aside;
 use pagemesh_wire::local::{Refusal, Reply, Request, RequestPacket};
 
-use super::hatch::Way;
+use super::request_slot::Way;
 use super::{Answer, Connection, PATIENCE, room, this_thread};
 use crate::bell::{Bell, after};
 use crate::{Error, Result};
@@ -81,21 +81,21 @@ impl Connection {
         }
         let sysv = matches!(request, Request::Sysv(_));
         let brief = fds.is_empty() && request.is_brief() && (!sysv || self.shown.is_still_so());
-        if brief && self.hatch.is_wanted() {
-            self.open_hatch()?;
+        if brief && self.request_slot.is_wanted() {
+            self.open_request_slot()?;
         }
-        let mut desk = self.desk.lock();
-        let unheard = desk.unheard();
-        let (number, bell) = desk.open(undo)?;
-        drop(desk);
+        let mut router = self.router.lock();
+        let unheard = router.unheard();
+        let (number, bell) = router.open(undo)?;
+        drop(router);
         let mut call = Call::new(self, number, bell);
         let packet = RequestPacket { number, request };
         if brief {
-            call.way = self.hatch.way(number, sysv);
+            call.way = self.request_slot.way(number, sysv);
         }
         let sent = match &call.way {
             Some(way) if unheard == 0 && way.post(&packet.encode()) => {
-                self.desk.lock().detour(number);
+                self.router.lock().detour(number);
                 if way.must_knock() {
                     self.knock();
                 }
@@ -114,12 +114,12 @@ impl Connection {
     }
 
     /// Asks the daemon for a request slot. Without one all requests go through the socket.
-    fn open_hatch(&self) -> Result<()> {
-        match self.ask(Request::Hatch, after(PATIENCE)) {
+    fn open_request_slot(&self) -> Result<()> {
+        match self.ask(Request::RequestSlot, after(PATIENCE)) {
             Ok(mut answer) => {
                 if let Some(memory) = answer.fds.pop() {
                     // If the memory is not a valid request slot, it is not used.
-                    let _ = self.hatch.open(memory);
+                    let _ = self.request_slot.open(memory);
                 }
                 Ok(())
             }
@@ -141,16 +141,16 @@ impl Connection {
         if !self.is_ours() {
             return;
         }
-        let mut desk = self.desk.lock();
-        if desk.unheard() + 1 < UNREAD_LIMIT {
-            let number = desk.number();
-            drop(desk);
+        let mut router = self.router.lock();
+        if router.unheard() + 1 < UNREAD_LIMIT {
+            let number = router.number();
+            drop(router);
             self.send_surely(&RequestPacket { number, request });
             // Count it only now: a call that is answered meanwhile may have been sent before this
             // request.
-            self.desk.lock().tell();
+            self.router.lock().tell();
         } else {
-            drop(desk);
+            drop(router);
             // The thread that waits reads the replies for all.
             let _ = self.ask(request, after(TELL_PATIENCE));
         }
@@ -174,39 +174,39 @@ impl Connection {
             }
             stop?;
         }
-        let mut desk = self.desk.lock();
+        let mut router = self.router.lock();
         let outcome = loop {
-            if let Some(answer) = desk.take(call.number()) {
+            if let Some(answer) = router.take(call.number()) {
                 break Ok(answer);
             }
-            if let Some(gone) = desk.gone {
+            if let Some(gone) = router.gone {
                 break Err(gone.into());
             }
             let result;
             // A signal handler may run here while the call that it interrupts is the reader.
-            let outer = desk.reader;
+            let outer = router.reader;
             if outer.is_some_and(|reader| reader != this_thread()) {
                 let rings = call.bell().rings();
-                desk.sleeps(call.number(), true);
-                drop(desk);
+                router.sleeps(call.number(), true);
+                drop(router);
                 result = aside(|| call.bell().wait(rings, until));
-                desk = self.desk.lock();
-                desk.sleeps(call.number(), false);
+                router = self.router.lock();
+                router.sleeps(call.number(), false);
             } else {
-                desk.reader = Some(this_thread());
-                let mut buffer = desk.buffer.take().unwrap_or_else(room);
-                drop(desk);
+                router.reader = Some(this_thread());
+                let mut buffer = router.buffer.take().unwrap_or_else(room);
+                drop(router);
                 let packet = self.read(&mut buffer, until);
-                desk = self.desk.lock();
-                desk.reader = outer;
-                desk.buffer = Some(buffer);
-                result = packet.map(|packet| self.deliver(&mut desk, packet));
+                router = self.router.lock();
+                router.reader = outer;
+                router.buffer = Some(buffer);
+                result = packet.map(|packet| self.deliver(&mut router, packet));
             }
             if let Err(stop) = result {
-                break desk.take(call.number()).ok_or(stop);
+                break router.take(call.number()).ok_or(stop);
             }
         };
-        desk.appoint_reader();
+        router.appoint_reader();
         outcome
     }
 }

@@ -21,7 +21,7 @@ pub enum Orphan {
 }
 
 /// The child's end of a connection, or why there is none.
-pub type Heir = Result<Socket, Orphan>;
+pub type Successor = Result<Socket, Orphan>;
 
 impl Orphan {
     /// The failed system call and its error.

@@ -1,6 +1,6 @@
 //! Calls that this node makes: repeated until their replies come, withdrawn, or given up.
 
-use super::{Caller, Calls, Then};
+use super::{Caller, Calls, OnReply};
 use crate::backoff::Backoff;
 use crate::event::Event;
 use crate::shell::Cx;
@@ -10,10 +10,10 @@ use pagemesh_wire::{CallId, ClientId, NodeId, NodeSet, Ticket};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Outgoing {
+pub(super) struct OpenCall {
     pub(super) to: NodeId,
     pub(super) body: Call,
-    pub(super) then: Then,
+    pub(super) then: OnReply,
     /// None for calls to this node itself.
     pub(super) backoff: Option<Backoff>,
     /// The caller has been told that the call waits at the server.
@@ -22,7 +22,7 @@ pub(super) struct Outgoing {
     pub(super) cancelled: bool,
 }
 
-impl Outgoing {
+impl OpenCall {
     /// The message of the call, as each resend carries it.
     pub(super) fn message(&self, call: CallId, floor: CallId) -> Message {
         if self.cancelled {
@@ -35,14 +35,14 @@ impl Outgoing {
 
 impl Calls {
     /// Calls `to`. If that is this node, the caller of this function must execute the call.
-    pub(crate) fn call(&mut self, cx: &mut Cx<'_>, to: NodeId, body: Call, then: Then) -> Caller {
+    pub(crate) fn call(&mut self, cx: &mut Cx<'_>, to: NodeId, body: Call, then: OnReply) -> Caller {
         self.last.0 += 1;
         let call = self.last;
         let here = to == cx.me();
         let backoff = (!here).then(|| cx.backoff(Timer::Call(call)));
         self.outgoing.insert(
             call,
-            Outgoing {
+            OpenCall {
                 to,
                 body: body.clone(),
                 then,
@@ -77,7 +77,7 @@ impl Calls {
         from: NodeId,
         call: CallId,
         reply: &Reply,
-    ) -> Option<Then> {
+    ) -> Option<OnReply> {
         let outgoing = self.outgoing.get_mut(&call)?;
         if outgoing.to != from {
             return None;
@@ -99,7 +99,7 @@ impl Calls {
         match outgoing.body {
             // The waiter was woken after its client had gone: another waiter must be woken.
             Call::CondWait { key } if outgoing.cancelled && *reply == Reply::Done => {
-                return Some(Then::WakeAnother(key));
+                return Some(OnReply::WakeAnother(key));
             }
             Call::Barrier { key, .. } if matches!(reply, Reply::Done | Reply::Depart(_)) => {
                 cx.emit(Event::BarrierPassed { key });
@@ -116,7 +116,7 @@ impl Calls {
         cx: &mut Cx<'_>,
         call: CallId,
         silent: NodeSet,
-    ) -> Option<(NodeId, Then)> {
+    ) -> Option<(NodeId, OnReply)> {
         let outgoing = self.outgoing.get(&call)?;
         let server = outgoing.to;
         let client = outgoing.then.client();
@@ -125,7 +125,7 @@ impl Calls {
         }
         let then = match (&outgoing.then, client?) {
             // The get that was begun is finished without this client.
-            (Then::Register(_) | Then::Visit(_), (ticket, client)) => Then::Tell(ticket, client),
+            (OnReply::Register(_) | OnReply::Visit(_), (ticket, client)) => OnReply::Tell(ticket, client),
             (then, _) => then.clone(),
         };
         self.withdraw(cx, vec![call]);
@@ -150,13 +150,13 @@ impl Calls {
     /// Whether an opening of a segment of this name is under way.
     pub(crate) fn opening(&self, name: &str) -> bool {
         self.outgoing.values().any(
-            |outgoing| matches!(&outgoing.then, Then::Open { name: opening, .. } if opening == name),
+            |outgoing| matches!(&outgoing.then, OnReply::Open { name: opening, .. } if opening == name),
         )
     }
 
     /// How many openings of a segment of this name are under way.
     pub(crate) fn openings(&self, name: &str) -> u32 {
-        let opens = |outgoing: &&Outgoing| matches!(&outgoing.then, Then::Open { name: opening, .. } if opening == name);
+        let opens = |outgoing: &&OpenCall| matches!(&outgoing.then, OnReply::Open { name: opening, .. } if opening == name);
         self.outgoing.values().filter(opens).count() as u32
     }
 
@@ -166,7 +166,7 @@ impl Calls {
         let mut calls = self.calls_of(|of, _| of == ticket);
         // A get ends soon, and its answer comes then.
         calls
-            .retain(|call| !matches!(self.outgoing[call].then, Then::Register(_) | Then::Visit(_)));
+            .retain(|call| !matches!(self.outgoing[call].then, OnReply::Register(_) | OnReply::Visit(_)));
         calls.retain(|call| !self.inquire(cx, *call));
         (!calls.is_empty()).then(|| self.withdraw(cx, calls))
     }
@@ -178,7 +178,7 @@ impl Calls {
         let outgoing = self.outgoing.get_mut(&call).expect("listed just now");
         let asks = matches!(outgoing.body, Call::Barrier { .. } | Call::Sysv(_));
         // An attachment is given back when its reply comes; the reply to a survey is not needed.
-        let spare = matches!(outgoing.then, Then::Open { .. } | Then::Survey(..));
+        let spare = matches!(outgoing.then, OnReply::Open { .. } | OnReply::Survey(..));
         let inquires = asks && !spare && outgoing.backoff.is_some();
         if inquires {
             outgoing.cancelled = true;
@@ -196,9 +196,9 @@ impl Calls {
             // the process complete.
             if let Some(outgoing) = self.outgoing.get_mut(&call)
                 && matches!(outgoing.body, Call::Sysv(_))
-                && outgoing.then == Then::Nothing
+                && outgoing.then == OnReply::Nothing
             {
-                outgoing.then = Then::Mourn(client);
+                outgoing.then = OnReply::Orphaned(client);
             }
         }
         here
@@ -207,17 +207,17 @@ impl Calls {
     /// Whether a home has not yet acknowledged news of processes of this node.
     pub(crate) fn tells(&self, home: NodeId) -> bool {
         let mut outgoing = self.outgoing.values();
-        outgoing.any(|outgoing| outgoing.to == home && outgoing.then == Then::Told)
+        outgoing.any(|outgoing| outgoing.to == home && outgoing.then == OnReply::Told)
     }
 
     /// Whether calls of a process that has ended are still under way.
     pub(crate) fn mourns(&self, client: ClientId) -> bool {
         let mut outgoing = self.outgoing.values();
-        outgoing.any(|outgoing| outgoing.then == Then::Mourn(client))
+        outgoing.any(|outgoing| outgoing.then == OnReply::Orphaned(client))
     }
 
     fn calls_of(&self, pick: impl Fn(Ticket, ClientId) -> bool) -> Vec<CallId> {
-        let picked = |outgoing: &Outgoing| {
+        let picked = |outgoing: &OpenCall| {
             let client = outgoing.then.client();
             client.is_some_and(|(ticket, client)| pick(ticket, client))
         };
@@ -234,18 +234,18 @@ impl Calls {
             let outgoing = self.outgoing.get_mut(&call).expect("listed just now");
             match &mut outgoing.then {
                 // The segment will be opened, and is closed again then.
-                Then::Open { client, .. } => {
+                OnReply::Open { client, .. } => {
                     *client = None;
                     continue;
                 }
                 // The object will be found or made.
-                Then::Register(get) | Then::Visit(get) => {
+                OnReply::Register(get) | OnReply::Visit(get) => {
                     get.client = None;
                     continue;
                 }
                 _ => {}
             }
-            outgoing.then = Then::Nothing;
+            outgoing.then = OnReply::Nothing;
             if outgoing.backoff.is_some() {
                 outgoing.cancelled = true;
                 cx.send(outgoing.to, Message::CancelCall { call });

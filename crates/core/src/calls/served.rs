@@ -132,7 +132,7 @@ impl Calls {
     }
 
     /// The calls that this node has executed as a home, for its successor.
-    pub(crate) fn legacy(&self) -> Vec<Service> {
+    pub(crate) fn handover(&self) -> Vec<Service> {
         let served = self.served.iter().flat_map(|(node, memory)| {
             let for_home = memory.calls.iter().filter(|(_, served)| served.for_home);
             for_home.map(|(call, served)| Service {

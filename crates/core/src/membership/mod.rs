@@ -35,7 +35,7 @@ pub(crate) enum Standing {
 
 /// The coordinator has been silent for so long that requests which depend on it alone are refused.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Forsaken {
+pub(crate) struct CoordinatorSilent {
     /// The length of that silence.
     pub(crate) patience: Duration,
     /// The coordinator and all other nodes that do not answer.
@@ -155,12 +155,12 @@ impl Membership {
 
     /// How long an operation may wait for other nodes, if the coordinator has been silent for as
     /// long: the coordinator, or a node whose death it would have announced, may be gone.
-    pub(crate) fn forsaken(&self, cx: &Cx<'_>) -> Option<Forsaken> {
+    pub(crate) fn overdue(&self, cx: &Cx<'_>) -> Option<CoordinatorSilent> {
         let patience = patience(cx);
         let silence = cx.now - self.coordinator_heard;
         let silent = self.silent(cx);
-        let forsaken = Forsaken { patience, silent };
-        (cx.me() != NodeId::COORDINATOR && silence > patience).then_some(forsaken)
+        let overdue = CoordinatorSilent { patience, silent };
+        (cx.me() != NodeId::COORDINATOR && silence > patience).then_some(overdue)
     }
 
     /// The nodes that would be declared dead if the coordinator were not silent itself. They are

@@ -26,7 +26,7 @@ pub(crate) struct Who {
 
 /// What a process wants of pages.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum PageRequest {
+pub(crate) enum ProgramRequest {
     /// To know when a page changes (F7).
     Watch(PageIndex),
     /// To keep pages here, writable (M14).
@@ -91,7 +91,7 @@ pub(crate) trait Hooks {
     fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access);
 
     /// A process wants something of pages. The policy answers the ticket, at once or later.
-    fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: PageRequest);
+    fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: ProgramRequest);
 
     /// Another node says something that concerns the segment. What the policy does not understand is
     /// [`Event::Stale`](crate::Event::Stale), what is wrong is
@@ -104,10 +104,10 @@ pub(crate) trait Hooks {
     /// Something is gone.
     fn gone(&mut self, cx: &mut Cx<'_>, gone: Gone);
 
-    /// This node leaves, and `heir` is to have what only this node has; the policy hands over some
+    /// This node leaves, and `successor` is to have what only this node has; the policy hands over some
     /// `burst` pages at a time. Called after every input until nothing is left: it returns how much
     /// is.
-    fn hand_over(&mut self, cx: &mut Cx<'_>, heir: NodeId, burst: usize) -> usize;
+    fn hand_over(&mut self, cx: &mut Cx<'_>, successor: NodeId, burst: usize) -> usize;
 
     /// What people see who look.
     fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection;
@@ -121,7 +121,7 @@ pub(crate) trait Hooks {
     fn found(&mut self, _: &mut Cx<'_>, _: PageIndex, _: Found) {}
 
     /// Pages that the driver is to look at before a barrier is reached.
-    fn resting(&self) -> Vec<PageIndex> {
+    fn kept_writable(&self) -> Vec<PageIndex> {
         Vec::new()
     }
 
@@ -152,7 +152,7 @@ pub(crate) trait Hooks {
     }
 
     /// This node is the home and leaves: who has which page, for its heir.
-    fn legacy(&self, _me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
+    fn handover(&self, _me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
         Vec::new()
     }
 
@@ -174,7 +174,7 @@ pub(crate) trait SyncHooks {
     fn release(&mut self, cx: &mut Cx<'_>, to: NodeId, request: &Payload) -> Payload;
 
     /// A process of this node reaches a barrier. Returns what goes to the home. The driver has
-    /// looked at pages of [`Hooks::resting`], and these are as they were.
+    /// looked at pages of [`Hooks::kept_writable`], and these are as they were.
     fn arrive(&mut self, cx: &mut Cx<'_>, untouched: &[PageIndex]) -> Payload;
 
     /// `payload` came with a token, an arrival or a departure. True if the acquire is complete; else

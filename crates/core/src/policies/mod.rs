@@ -8,7 +8,7 @@ mod release;
 mod sequential;
 
 use hooks::Open;
-pub(crate) use hooks::{Due, Found, Gone, Hooks, PageRequest, SyncHooks, Who};
+pub(crate) use hooks::{Due, Found, Gone, Hooks, ProgramRequest, SyncHooks, Who};
 pub use release::messages as release_messages;
 
 use pagemesh_wire::SegmentId;

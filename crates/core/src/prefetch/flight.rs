@@ -4,7 +4,7 @@
 //! An owner answers in the order in which it was asked. A page that is passed by
 //! pages asked for later was lost, or its owner keeps it for a while; it is asked
 //! for again, a few times (*selective repair*). After that, and where nothing comes
-//! any more, the repetition of the wish itself helps, as for any other page.
+//! any more, the repetition of the request itself helps, as for any other page.
 
 use super::walk::Fare;
 use crate::time::Time;

@@ -1,17 +1,17 @@
-//! Many wishes for the same node in one datagram.
+//! Many requests the same node in one datagram.
 
 use crate::effect::{Effect, Effects};
 use pagemesh_wire::header::Header;
-use pagemesh_wire::peer::{Ask, AskMany, Message, Subject, Wish};
+use pagemesh_wire::peer::{Ask, AskMany, Message, Subject, PageRequest};
 
-/// Puts the wishes among the effects from `start` on, as far as they are this node's
-/// own and new, into as few datagrams as possible. Wishes may overtake what
+/// Puts the requests among the effects from `start` on, as far as they are this node's
+/// own and new, into as few datagrams as possible. Requests may overtake what
 /// else is said, as any datagram may.
 pub(crate) fn gather(effects: &mut Effects, start: usize) {
     let mut open: Vec<usize> = Vec::new();
     for effect in effects.split_off(start) {
-        if let Some(wish) = wish(&effect) {
-            let found = open.iter().any(|&at| joins(effects.at(at), &effect, wish));
+        if let Some(request) = request(&effect) {
+            let found = open.iter().any(|&at| joins(effects.at(at), &effect, request));
             if found {
                 continue;
             }
@@ -21,14 +21,14 @@ pub(crate) fn gather(effects: &mut Effects, start: usize) {
     }
 }
 
-/// A wish as it stands among others, if it can.
-fn wish(effect: &Effect) -> Option<Wish> {
+/// A request as it stands among others, if it can.
+fn request(effect: &Effect) -> Option<PageRequest> {
     let (header, ask) = said(effect)?;
     let Subject::Page { page, .. } = ask.subject else {
         return None;
     };
     let own = ask.waiter.node == header.from && ask.hops == 0 && !ask.by_library;
-    own.then_some(Wish {
+    own.then_some(PageRequest {
         page,
         request: ask.waiter.request,
         have: ask.waiter.have,
@@ -36,7 +36,7 @@ fn wish(effect: &Effect) -> Option<Wish> {
     })
 }
 
-/// The wish that is sent, if one is.
+/// The request that is sent, if one is.
 fn said(effect: &Effect) -> Option<(&Header, &Ask)> {
     let Effect::Send {
         header, message, ..
@@ -50,8 +50,8 @@ fn said(effect: &Effect) -> Option<(&Header, &Ask)> {
     }
 }
 
-/// Whether a wish found room in what goes to the same node anyway.
-fn joins(open: &mut Effect, effect: &Effect, wish: Wish) -> bool {
+/// Whether a request found room in what goes to the same node anyway.
+fn joins(open: &mut Effect, effect: &Effect, request: PageRequest) -> bool {
     let (
         Effect::Send {
             address,
@@ -85,7 +85,7 @@ fn joins(open: &mut Effect, effect: &Effect, wish: Wish) -> bool {
     let Message::AskMany(many) = &mut **held else {
         return false;
     };
-    many.join(ask.subject.segment(), ask.waiter.access, wish)
+    many.join(ask.subject.segment(), ask.waiter.access, request)
 }
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_of_one_kind_for_one_node_travel_together() {
+    fn requests_of_one_kind_for_one_node_travel_together() {
         let mut effects = Effects::default();
         effects.push(ask(1, 1, Access::Read));
         for page in 10..90 {

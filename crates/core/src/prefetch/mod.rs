@@ -2,20 +2,20 @@
 //! ask for before they are touched, and which of those asked for got lost.
 //!
 //! [`walk`] follows the faults of one process; [`flight`] follows what was asked
-//! of one node and has not come; [`errands`] goes on with what processes announced; [`gather`]
-//! puts many wishes into one datagram.
+//! of one node and has not come; [`willneed_ranges`] goes on with what processes announced; [`gather`]
+//! puts many requests into one datagram.
 //! Nothing here knows of rights, owners or diffs: a page asked for ahead is asked for
 //! like any other (`policies/*/ahead.rs`), so that whatever holds for those holds for it.
 
-mod errands;
+mod willneed_ranges;
 mod flight;
 mod gather;
 mod walk;
 
-pub(crate) use errands::Errands;
+pub(crate) use willneed_ranges::WillneedRanges;
 pub(crate) use flight::Flights;
 pub(crate) use gather::gather;
-pub(crate) use walk::{Burst, Habit, Walks};
+pub(crate) use walk::{Burst, AccessPattern, Walks};
 
 use crate::shell::Cx;
 use core::time::Duration;
@@ -32,12 +32,12 @@ pub(crate) struct Prefetch {
     /// What is on its way.
     pub(crate) flights: Flights,
     /// What somebody wants to have soon, in order.
-    pub(crate) errands: VecDeque<Errand>,
+    pub(crate) willneed_ranges: VecDeque<WillneedRange>,
 }
 
 /// A range that a process will need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct Errand {
+pub(crate) struct WillneedRange {
     pub(crate) mapping: MappingId,
     pub(crate) next: PageIndex,
     pub(crate) end: PageIndex,
@@ -69,41 +69,41 @@ impl Prefetch {
         (first, end): (PageIndex, PageIndex),
         advice: Advice,
     ) {
-        let habit = match advice {
-            Advice::Normal => Habit::Unknown,
-            Advice::Sequential => Habit::Sequential,
-            Advice::Random => Habit::Random,
+        let pattern = match advice {
+            Advice::Normal => AccessPattern::Unknown,
+            Advice::Sequential => AccessPattern::Sequential,
+            Advice::Random => AccessPattern::Random,
             Advice::WillNeed => {
                 let next = first;
-                let errand = mapping.map(|mapping| Errand { mapping, next, end });
-                return self.errands.extend(errand);
+                let willneed_range = mapping.map(|mapping| WillneedRange { mapping, next, end });
+                return self.willneed_ranges.extend(willneed_range);
             }
             Advice::DontNeed => return,
         };
-        self.walks.entry(client).or_default().set_habit(habit);
+        self.walks.entry(client).or_default().set_pattern(pattern);
     }
 
     /// Whether there is more of what was announced, and one more of `limit` may be under way.
-    fn has_errand(&mut self, limit: u32) -> bool {
+    fn has_willneed_range(&mut self, limit: u32) -> bool {
         while self
-            .errands
+            .willneed_ranges
             .front()
-            .is_some_and(|errand| errand.next >= errand.end)
+            .is_some_and(|willneed_range| willneed_range.next >= willneed_range.end)
         {
-            self.errands.pop_front();
+            self.willneed_ranges.pop_front();
         }
-        !self.errands.is_empty() && self.flights.fare(limit).room > 0
+        !self.willneed_ranges.is_empty() && self.flights.fare(limit).room > 0
     }
 
     /// The next page of what was announced, and where it is wanted, if there is one.
-    fn next_errand(&mut self, limit: u32) -> Option<(PageIndex, MappingId)> {
-        if !self.has_errand(limit) {
+    fn next_willneed_range(&mut self, limit: u32) -> Option<(PageIndex, MappingId)> {
+        if !self.has_willneed_range(limit) {
             return None;
         }
-        let errand = self.errands.front_mut()?;
-        let page = errand.next;
-        errand.next.0 += 1;
-        Some((page, errand.mapping))
+        let willneed_range = self.willneed_ranges.front_mut()?;
+        let page = willneed_range.next;
+        willneed_range.next.0 += 1;
+        Some((page, willneed_range.mapping))
     }
 
     /// The process is gone.
@@ -113,6 +113,6 @@ impl Prefetch {
 
     /// The mapping is gone.
     pub(crate) fn unmapped(&mut self, mapping: MappingId) {
-        self.errands.retain(|errand| errand.mapping != mapping);
+        self.willneed_ranges.retain(|willneed_range| willneed_range.mapping != mapping);
     }
 }

@@ -38,7 +38,7 @@ const EARNED_BY: u32 = 256;
 
 /// What a program says about how it will use a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) enum Habit {
+pub(crate) enum AccessPattern {
     /// Nothing.
     #[default]
     Unknown,
@@ -53,7 +53,7 @@ pub(crate) enum Habit {
 pub(crate) struct Walks {
     /// The one that went on last comes first.
     walks: Vec<Walk>,
-    habit: Habit,
+    pattern: AccessPattern,
     trust: u32,
     faults: u32,
 }
@@ -111,7 +111,7 @@ impl Default for Walks {
     fn default() -> Self {
         Self {
             walks: Vec::new(),
-            habit: Habit::default(),
+            pattern: AccessPattern::default(),
             trust: TRUST,
             faults: 0,
         }
@@ -120,14 +120,14 @@ impl Default for Walks {
 
 impl Walks {
     /// The process says how it will use the segment.
-    pub(crate) fn set_habit(&mut self, habit: Habit) {
-        self.habit = habit;
+    pub(crate) fn set_pattern(&mut self, pattern: AccessPattern) {
+        self.pattern = pattern;
         self.walks.clear();
     }
 
     /// Whether the process says that it goes from front to back.
     pub(crate) fn is_announced(&self) -> bool {
-        self.habit == Habit::Sequential
+        self.pattern == AccessPattern::Sequential
     }
 
     /// A thread stopped at a page of a segment of so many pages. Returns what to
@@ -139,7 +139,7 @@ impl Walks {
         pages: u32,
         fare: Fare,
     ) -> Option<Burst> {
-        if self.habit == Habit::Random {
+        if self.pattern == AccessPattern::Random {
             return None;
         }
         self.faults += 1;
@@ -198,7 +198,7 @@ impl Walks {
         walk.run = if step == walk.stride { walk.run + 1 } else { 1 };
         walk.stride = step;
         walk.last = at;
-        let announced = self.habit == Habit::Sequential;
+        let announced = self.pattern == AccessPattern::Sequential;
         let wanted = match step {
             1 if announced => 1,
             1 | -1 => RUN,
@@ -381,9 +381,9 @@ mod tests {
     #[test]
     fn a_program_may_say_what_it_does() {
         let mut walks = Walks::default();
-        walks.set_habit(Habit::Random);
+        walks.set_pattern(AccessPattern::Random);
         assert_eq!(touch(&mut walks, 0..100), (100, Vec::new()));
-        walks.set_habit(Habit::Sequential);
+        walks.set_pattern(AccessPattern::Sequential);
         assert_eq!(touch(&mut walks, 0..100).0, 2);
     }
 

@@ -60,7 +60,7 @@ impl Barriers {
     }
 
     /// All arrivals, for the successor of this home.
-    pub(crate) fn legacy(&self) -> Vec<Arrival> {
+    pub(crate) fn handover(&self) -> Vec<Arrival> {
         let arrivals = self.0.iter().flat_map(|(key, gathering)| {
             gathering.arrived.iter().map(|caller| Arrival {
                 key: *key,

@@ -29,7 +29,7 @@ impl Conditions {
     }
 
     /// All waiters in their order, for the successor of this home.
-    pub(crate) fn legacy(&self) -> Vec<(SyncKey, NodeId, CallId)> {
+    pub(crate) fn handover(&self) -> Vec<(SyncKey, NodeId, CallId)> {
         let waiters = self.0.iter().flat_map(|(key, line)| {
             line.iter()
                 .map(move |caller| (*key, caller.node, caller.call))

@@ -4,15 +4,15 @@
 //! While the token is on this node it can be *lent* to the node's clients, which take and release
 //! it through a lock word without the daemon (decision 6).
 
-mod desk;
+mod context;
 
 use crate::effect::Effect;
 use crate::event::Event;
-use crate::membership::Forsaken;
+use crate::membership::CoordinatorSilent;
 use crate::ownership::{Extra, Ownership};
 use crate::segment::Segments;
 use crate::shell::Cx;
-use desk::Desk;
+use context::LockContext;
 use pagemesh_wire::peer::{Acquire, Ask, Message, Owner, Payload, Refusal, Spare, Subject};
 use pagemesh_wire::{ClientId, NodeId, SegmentId, SyncKey, Ticket, Version};
 use serde::{Deserialize, Serialize};
@@ -84,7 +84,7 @@ impl Locks {
         cx: &mut Cx<'_>,
         segments: &mut Segments,
         key: SyncKey,
-        work: impl FnOnce(&mut Desk<'_, '_>),
+        work: impl FnOnce(&mut LockContext<'_, '_>),
     ) {
         let lock = self.0.entry(key).or_insert_with(|| Lock {
             own: Ownership::new(key.segment.home()),
@@ -96,7 +96,7 @@ impl Locks {
         });
         let segment = segments.get_mut(&key.segment);
         let sync = segment.and_then(|segment| segment.policy.sync());
-        work(&mut Desk {
+        work(&mut LockContext {
             cx,
             key,
             lock,
@@ -113,23 +113,23 @@ impl Locks {
         (ticket, client): (Ticket, ClientId),
         key: SyncKey,
     ) {
-        self.at(cx, segments, key, |desk| {
-            desk.lock.waiting.push_back((ticket, client));
-            desk.wish();
+        self.at(cx, segments, key, |context| {
+            context.lock.waiting.push_back((ticket, client));
+            context.request();
         });
     }
 
     /// The probable owner of the token has been silent for too long, and so has the first node,
     /// which would declare it dead: refuses clients that have waited as long. A lock that a living
     /// node holds may take any time.
-    pub(crate) fn forsake(&mut self, cx: &mut Cx<'_>, key: SyncKey, forsaken: Forsaken) {
+    pub(crate) fn time_out(&mut self, cx: &mut Cx<'_>, key: SyncKey, overdue: CoordinatorSilent) {
         let Some(lock) = self.0.get_mut(&key) else {
             return;
         };
         let waits = lock.own.want().map(|want| cx.now - want.since);
         let there = lock.own.hint;
-        let late = waits.is_some_and(|waits| waits >= forsaken.patience);
-        if late && forsaken.silent.contains(there) {
+        let late = waits.is_some_and(|waits| waits >= overdue.patience);
+        if late && overdue.silent.contains(there) {
             for (ticket, _) in core::mem::take(&mut lock.waiting) {
                 cx.refuse(ticket, Refusal::NodeGone(there));
             }
@@ -144,14 +144,14 @@ impl Locks {
         key: SyncKey,
         recovered: bool,
     ) {
-        self.at(cx, segments, key, |desk| desk.returned(recovered));
+        self.at(cx, segments, key, |context| context.returned(recovered));
     }
 
     /// This node has learnt all that happened before the token came.
     pub(crate) fn informed(&mut self, cx: &mut Cx<'_>, segments: &mut Segments, key: SyncKey) {
-        self.at(cx, segments, key, |desk| {
-            desk.lock.uninformed = false;
-            desk.arrived();
+        self.at(cx, segments, key, |context| {
+            context.lock.uninformed = false;
+            context.arrived();
         });
     }
 
@@ -180,43 +180,43 @@ impl Locks {
         cx: &mut Cx<'_>,
         segments: &mut Segments,
         from: NodeId,
-        (key, forsaken): (SyncKey, Option<Forsaken>),
+        (key, overdue): (SyncKey, Option<CoordinatorSilent>),
         message: Message,
     ) {
-        self.at(cx, segments, key, |desk| match message {
+        self.at(cx, segments, key, |context| match message {
             Message::Ask(ask) => {
-                desk.asked(&ask);
-                desk.disappoint(&ask, forsaken);
+                context.asked(&ask);
+                context.disappoint(&ask, overdue);
             }
             Message::Acquire(acquire) => {
-                desk.acquire(&acquire);
-                desk.disappoint(&acquire.ask, forsaken);
+                context.acquire(&acquire);
+                context.disappoint(&acquire.ask, overdue);
             }
-            Message::Pass(pass) => desk.pass_arrived(from, &pass, None),
+            Message::Pass(pass) => context.pass_arrived(from, &pass, None),
             Message::Grant(grant) => {
-                desk.pass_arrived(from, &grant.pass, Some((grant.payload, grant.waiting)));
+                context.pass_arrived(from, &grant.pass, Some((grant.payload, grant.waiting)));
             }
             Message::PassAck(ack) => {
-                desk.lock.own.passed(desk.cx, from, ack.version);
+                context.lock.own.passed(context.cx, from, ack.version);
             }
-            Message::Locate(locate) => desk.lock.own.answer(desk.cx, from, &locate, Spare::None),
-            Message::Located(located) => desk.located(from, &located),
-            Message::Lost(lost) => desk.lost(&lost, forsaken),
-            _ => desk.cx.emit(Event::Malformed {}),
+            Message::Locate(locate) => context.lock.own.answer(context.cx, from, &locate, Spare::None),
+            Message::Located(located) => context.located(from, &located),
+            Message::Lost(lost) => context.lost(&lost, overdue),
+            _ => context.cx.emit(Event::Malformed {}),
         });
     }
 
     /// A timer of a token is due.
     pub(crate) fn due(&mut self, cx: &mut Cx<'_>, segments: &mut Segments, key: SyncKey) {
         if self.0.contains_key(&key) {
-            self.at(cx, segments, key, |desk| desk.due());
+            self.at(cx, segments, key, |context| context.due());
         }
     }
 
     /// A member is gone.
     pub(crate) fn member_gone(&mut self, cx: &mut Cx<'_>, segments: &mut Segments, node: NodeId) {
         for key in self.0.keys().copied().collect::<Vec<_>>() {
-            self.at(cx, segments, key, |desk| desk.member_gone(node));
+            self.at(cx, segments, key, |context| context.member_gone(node));
         }
     }
 
@@ -240,11 +240,11 @@ impl Locks {
         let me = cx.me();
         let mut left = 0;
         for key in self.0.keys().copied().collect::<Vec<_>>() {
-            self.at(cx, segments, key, |desk| {
-                if desk.lock.own.hint == me {
-                    desk.hand_over();
+            self.at(cx, segments, key, |context| {
+                if context.lock.own.hint == me {
+                    context.hand_over();
                     left += 1;
-                } else if desk.lock.own.passing().is_some() {
+                } else if context.lock.own.passing().is_some() {
                     left += 1;
                 }
             });
@@ -253,7 +253,7 @@ impl Locks {
     }
 
     /// The probable owners of all tokens, as this home knows them, for its successor.
-    pub(crate) fn legacy(&self, me: NodeId) -> Vec<Owner> {
+    pub(crate) fn handover(&self, me: NodeId) -> Vec<Owner> {
         let mine = self.0.iter().filter(|(key, _)| key.segment.home() == me);
         let owners = mine.map(|(key, lock)| Owner {
             subject: Subject::Lock(*key),
@@ -271,8 +271,8 @@ impl Locks {
         key: SyncKey,
         (node, version): (NodeId, Version),
     ) {
-        self.at(cx, segments, key, |desk| {
-            desk.lock.own.learn(desk.cx, node, version);
+        self.at(cx, segments, key, |context| {
+            context.lock.own.learn(context.cx, node, version);
         });
     }
 

@@ -8,12 +8,12 @@
 //! for it on this node wait.
 
 use super::register::Steps;
-use crate::calls::{Caller, Then};
+use crate::calls::{Caller, OnReply};
 use crate::membership::Standing;
-use crate::rooms::Rooms;
+use crate::services::Services;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Call, Refusal, Reply};
-use pagemesh_wire::sysv::keys::{Bucket, Buckets, ENTRIES, Entry, Name, Wish, Word};
+use pagemesh_wire::sysv::keys::{Bucket, Buckets, ENTRIES, Entry, Name, KeyRequest, Word};
 use pagemesh_wire::sysv::{Ask, Errno, Family, IPC_PRIVATE, Id, Op, Outcome};
 use pagemesh_wire::{ClientId, NodeId, Ticket};
 use serde::{Deserialize, Serialize};
@@ -105,7 +105,7 @@ impl Keys {
     }
 }
 
-impl Rooms {
+impl Services {
     /// A process asks for the object of a key.
     pub(super) fn sysv_get(&mut self, cx: &mut Cx<'_>, client: (Ticket, ClientId), ask: Box<Ask>) {
         let Some(name) = name_of(&ask.op) else {
@@ -118,13 +118,13 @@ impl Rooms {
         }
         if self.sysv.keys.decides(name.1) || self.sysv.table(name.0).has(name.1) {
             let here = cx.me();
-            return self.call(cx, here, Call::Sysv(ask), Then::Tell(ticket, client));
+            return self.call(cx, here, Call::Sysv(ask), OnReply::Tell(ticket, client));
         }
         let offer = self.sysv.offer(cx.me(), &ask);
         let call = Call::SysvKey {
             family: name.0,
             key: name.1,
-            wish: Wish::Find { offer: offer.ok() },
+            request: KeyRequest::Find { offer: offer.ok() },
         };
         let get = Get {
             client: Some((ticket, client)),
@@ -133,7 +133,7 @@ impl Rooms {
             why: offer.err().unwrap_or(Errno::ENOENT),
         };
         self.sysv.keys.busy.insert(name);
-        let then = Then::Register(Box::new(get));
+        let then = OnReply::Register(Box::new(get));
         self.call(cx, NodeId::COORDINATOR, call, then);
     }
 
@@ -183,7 +183,7 @@ impl Rooms {
             return self.sysv_get_again(cx, *get);
         }
         let call = Call::Sysv(get.ask.clone());
-        self.call(cx, home, call, Then::Visit(get));
+        self.call(cx, home, call, OnReply::Visit(get));
     }
 
     /// The home of an object has answered, or is gone with the object.
@@ -217,9 +217,9 @@ impl Rooms {
         let call = Call::SysvKey {
             family: name.0,
             key: name.1,
-            wish: Wish::Drop { id },
+            request: KeyRequest::Drop { id },
         };
-        self.call(cx, NodeId::COORDINATOR, call, Then::Struck(name));
+        self.call(cx, NodeId::COORDINATOR, call, OnReply::Struck(name));
     }
 
     /// The negotiation about a key has ended: gets that waited for that go on.
@@ -255,12 +255,12 @@ impl Rooms {
     }
 
     /// A node asks the register, which only the coordinator has.
-    pub(super) fn sysv_key(&mut self, cx: &mut Cx<'_>, caller: Caller, name: Name, wish: Wish) {
+    pub(super) fn sysv_key(&mut self, cx: &mut Cx<'_>, caller: Caller, name: Name, request: KeyRequest) {
         if self.coordinator.is_none() {
             let why = Refusal::Invalid("this node keeps no keys".into());
             return self.answer(cx, caller, Reply::Refused(why));
         }
-        let steps = self.sysv.register.ask(caller, name, wish);
+        let steps = self.sysv.register.ask(caller, name, request);
         self.sysv_step(cx, steps);
     }
 
@@ -270,11 +270,11 @@ impl Rooms {
         }
         for (node, buckets) in steps.lend {
             let call = Call::SysvLend { buckets };
-            self.call(cx, node, call, Then::Lent(buckets));
+            self.call(cx, node, call, OnReply::Lent(buckets));
         }
         for (node, bucket, after) in steps.recall {
             let call = Call::SysvRecall { bucket, after };
-            self.call(cx, node, call, Then::Returned(bucket));
+            self.call(cx, node, call, OnReply::Returned(bucket));
         }
     }
 

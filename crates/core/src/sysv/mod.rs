@@ -9,7 +9,7 @@
 //! Objects are lost with their home. Every decision depends on the requests alone: credentials,
 //! limits and the time of day come with them.
 
-mod desk;
+mod service;
 mod getting;
 mod msg;
 mod register;
@@ -20,13 +20,13 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use desk::Why;
+pub(crate) use service::Why;
 pub(crate) use getting::Get;
 
 use crate::calls::Caller;
 use crate::time::Time;
 use getting::Keys;
-use msg::{Queues, Wish};
+use msg::{Queues, PendingReceive};
 use pagemesh_wire::peer::{Credentials, Reply};
 use pagemesh_wire::sysv::keys::Name;
 use pagemesh_wire::sysv::{
@@ -187,20 +187,20 @@ impl Sysv {
                 kind,
                 flags,
             } => {
-                let wish = Wish {
+                let request = PendingReceive {
                     room: *room,
                     kind: *kind,
                     flags: *flags,
                 };
-                self.msg.receive(&asker, *id, wish, &mut answers);
+                self.msg.receive(&asker, *id, request, &mut answers);
             }
             Op::ShmAttach { id, write, exec } => {
-                let wish = Attaching {
+                let request = Attaching {
                     id: *id,
                     write: *write,
                     exec: *exec,
                 };
-                let reply = match self.shm.attach(&asker, &wish) {
+                let reply = match self.shm.attach(&asker, &request) {
                     Ok(info) => Reply::Segment(info),
                     Err(errno) => Reply::Sysv(Outcome::Failed(errno)),
                 };

@@ -53,18 +53,18 @@ struct Receiver {
     process: Process,
     pid: i32,
     who: Credentials,
-    wish: Wish,
+    request: PendingReceive,
 }
 
 /// Which message a process wants to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Wish {
+pub(super) struct PendingReceive {
     pub(super) room: u64,
     pub(super) kind: Kind,
     pub(super) flags: i32,
 }
 
-impl Wish {
+impl PendingReceive {
     fn takes(&self, message: &Message) -> bool {
         if self.kind.0 == 0 {
             true
@@ -167,11 +167,11 @@ impl Queues {
         }
     }
 
-    pub(super) fn receive(&mut self, asker: &Asker<'_>, id: Id, wish: Wish, answers: &mut Answers) {
+    pub(super) fn receive(&mut self, asker: &Asker<'_>, id: Id, request: PendingReceive, answers: &mut Answers) {
         let caller = asker.caller;
-        let copies = wish.flags & MSG_COPY != 0;
-        let odd = copies && (wish.flags & MSG_EXCEPT != 0 || wish.flags & IPC_NOWAIT == 0);
-        if id.0 < 0 || i64::try_from(wish.room).is_err() || odd {
+        let copies = request.flags & MSG_COPY != 0;
+        let odd = copies && (request.flags & MSG_EXCEPT != 0 || request.flags & IPC_NOWAIT == 0);
+        if id.0 < 0 || i64::try_from(request.room).is_err() || odd {
             return answers.fail(caller, Errno::EINVAL);
         }
         let queue = match self.0.permitted(id, asker.who, READ) {
@@ -179,22 +179,22 @@ impl Queues {
             Err(errno) => return answers.fail(caller, errno),
         };
         let found = if copies {
-            let at = usize::try_from(wish.kind.0).ok();
+            let at = usize::try_from(request.kind.0).ok();
             at.filter(|at| *at < queue.messages.len())
         } else {
-            queue.first(wish)
+            queue.first(request)
         };
         match found {
-            Some(at) if wish.is_too_small(&queue.messages[at]) => {
+            Some(at) if request.is_too_small(&queue.messages[at]) => {
                 answers.fail(caller, Errno::E2BIG);
             }
-            Some(at) if copies => answers.give(caller, wish.cut(queue.messages[at].clone())),
+            Some(at) if copies => answers.give(caller, request.cut(queue.messages[at].clone())),
             Some(at) => {
                 let message = queue.hand_out(at, asker.pid, asker.now);
-                answers.give(caller, wish.cut(message));
+                answers.give(caller, request.cut(message));
                 queue.let_in(asker.now, answers);
             }
-            None if wish.flags & IPC_NOWAIT != 0 => answers.fail(caller, Errno::ENOMSG),
+            None if request.flags & IPC_NOWAIT != 0 => answers.fail(caller, Errno::ENOMSG),
             None => {
                 answers.wait(caller);
                 queue.receivers.push(Receiver {
@@ -202,7 +202,7 @@ impl Queues {
                     process: asker.process,
                     pid: asker.pid,
                     who: asker.who.clone(),
-                    wish,
+                    request,
                 });
             }
         }
@@ -324,9 +324,9 @@ impl Queue {
     }
 
     /// The message that a receiver gets: the first that fits, or the first of the lowest type.
-    fn first(&self, wish: Wish) -> Option<usize> {
-        let mut fitting = (0..self.messages.len()).filter(|at| wish.takes(&self.messages[*at]));
-        if wish.kind.0 < 0 {
+    fn first(&self, request: PendingReceive) -> Option<usize> {
+        let mut fitting = (0..self.messages.len()).filter(|at| request.takes(&self.messages[*at]));
+        if request.kind.0 < 0 {
             fitting.min_by_key(|at| self.messages[*at].kind)
         } else {
             fitting.next()
@@ -345,15 +345,15 @@ impl Queue {
     fn take_in(&mut self, message: Message, pid: i32, now: u64, answers: &mut Answers) {
         self.lspid = pid;
         self.stime = now;
-        while let Some(at) = self.receivers.iter().position(|r| r.wish.takes(&message)) {
+        while let Some(at) = self.receivers.iter().position(|r| r.request.takes(&message)) {
             let receiver = self.receivers.remove(at);
-            if receiver.wish.is_too_small(&message) {
+            if receiver.request.is_too_small(&message) {
                 answers.fail(receiver.caller, Errno::E2BIG);
                 continue;
             }
             self.lrpid = receiver.pid;
             self.rtime = now;
-            return answers.give(receiver.caller, receiver.wish.cut(message));
+            return answers.give(receiver.caller, receiver.request.cut(message));
         }
         self.bytes += message.text.len() as u64;
         self.messages.push_back(message);

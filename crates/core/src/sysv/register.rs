@@ -12,7 +12,7 @@
 use crate::calls::Caller;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::peer::{Refusal, Reply};
-use pagemesh_wire::sysv::keys::{Bucket, Buckets, Entry, Name, Wish, Word};
+use pagemesh_wire::sysv::keys::{Bucket, Buckets, Entry, Name, KeyRequest, Word};
 use pagemesh_wire::sysv::{IPC_PRIVATE, Id, OBJECTS};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ enum Away {
 struct Waiting {
     caller: Caller,
     name: Name,
-    wish: Wish,
+    request: KeyRequest,
 }
 
 /// Replies and calls that follow.
@@ -58,9 +58,9 @@ pub(super) struct Steps {
 
 impl Register {
     /// A node asks about a key.
-    pub(super) fn ask(&mut self, caller: Caller, name: Name, wish: Wish) -> Steps {
+    pub(super) fn ask(&mut self, caller: Caller, name: Name, request: KeyRequest) -> Steps {
         let mut steps = Steps::default();
-        let one = Waiting { caller, name, wish };
+        let one = Waiting { caller, name, request };
         self.take(one, &mut steps);
         steps
     }
@@ -88,16 +88,16 @@ impl Register {
     fn decide(&mut self, one: &Waiting) -> Reply {
         let here = |id: Id| id.home() == Some(one.caller.node);
         let known = self.names.get(&one.name).copied();
-        let word = match (one.wish, known) {
-            (Wish::Drop { id }, _) => {
+        let word = match (one.request, known) {
+            (KeyRequest::Drop { id }, _) => {
                 if known == Some(id) && here(id) {
                     self.names.remove(&one.name);
                 }
                 return Reply::Done;
             }
-            (Wish::Find { .. }, Some(id)) => Word::Theirs(id),
-            (Wish::Find { offer: None }, None) => Word::Nobodys,
-            (Wish::Find { offer: Some(id) }, None) => {
+            (KeyRequest::Find { .. }, Some(id)) => Word::Theirs(id),
+            (KeyRequest::Find { offer: None }, None) => Word::Nobodys,
+            (KeyRequest::Find { offer: Some(id) }, None) => {
                 if !here(id) || one.name.1 == IPC_PRIVATE {
                     let why = "no object of this node can have this key".to_owned();
                     return Reply::Refused(Refusal::Invalid(why));

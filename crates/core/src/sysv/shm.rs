@@ -113,12 +113,12 @@ impl Shms {
     pub(super) fn attach(
         &mut self,
         asker: &Asker<'_>,
-        wish: &Attaching,
+        request: &Attaching,
     ) -> Result<SegmentInfo, Errno> {
         let mut wanted = READ;
-        wanted |= if wish.write { WRITE } else { 0 };
-        wanted |= if wish.exec { EXECUTE } else { 0 };
-        let object = self.table.permitted(wish.id, asker.who, wanted)?;
+        wanted |= if request.write { WRITE } else { 0 };
+        wanted |= if request.exec { EXECUTE } else { 0 };
+        let object = self.table.permitted(request.id, asker.who, wanted)?;
         let shm = &mut object.body;
         let there = shm.there.entry(asker.caller.node).or_default();
         if asker.caller.call > there.said {
@@ -126,7 +126,7 @@ impl Shms {
         }
         shm.atime = asker.now;
         shm.lpid = asker.pid;
-        Ok(info(wish.id, object.perm, shm))
+        Ok(info(request.id, object.perm, shm))
     }
 
     /// A node tells how many attachments it has. Returns the segment if it is removed now.
@@ -148,11 +148,11 @@ impl Shms {
         if told.pid != 0 {
             shm.lpid = told.pid;
         }
-        self.bury(told.id)
+        self.declare_dead(told.id)
     }
 
     /// Removes a segment that is marked for removal and has no attachment left.
-    fn bury(&mut self, id: Id) -> Option<Unused> {
+    fn declare_dead(&mut self, id: Id) -> Option<Unused> {
         let object = self.table.get(id).ok()?;
         if object.perm.mode & SHM_DEST == 0 || object.body.attachments() > 0 {
             return None;
@@ -200,7 +200,7 @@ impl Shms {
         let object = self.table.owned(id, asker.who)?;
         object.perm.mode |= SHM_DEST;
         self.table.unname(id);
-        Ok(self.bury(id))
+        Ok(self.declare_dead(id))
     }
 
     /// The highest slot in use, and the number of segments and pages.
@@ -217,7 +217,7 @@ impl Shms {
                 left.push(object.id);
             }
         }
-        left.into_iter().filter_map(|id| self.bury(id)).collect()
+        left.into_iter().filter_map(|id| self.declare_dead(id)).collect()
     }
 
     /// All segments, which are removed when this node leaves.

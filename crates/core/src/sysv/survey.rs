@@ -1,8 +1,8 @@
 //! Totals of the cluster's objects; each node knows only its own.
 
 use super::Sysv;
-use crate::calls::Then;
-use crate::rooms::Rooms;
+use crate::calls::OnReply;
+use crate::services::Services;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Call, Refusal, Reply};
 use pagemesh_wire::sysv::{Ask, Outcome, Usage};
@@ -45,7 +45,7 @@ impl Sysv {
     }
 }
 
-impl Rooms {
+impl Services {
     /// A process asks for the totals: asks every node.
     pub(super) fn sysv_survey(
         &mut self,
@@ -62,7 +62,7 @@ impl Rooms {
         self.sysv.surveys.insert(ticket, survey);
         for node in nodes {
             let call = Call::Sysv(Box::new(ask.clone()));
-            self.call(cx, node, call, Then::Survey(ticket, client));
+            self.call(cx, node, call, OnReply::Survey(ticket, client));
         }
     }
 

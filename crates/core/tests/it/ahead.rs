@@ -27,7 +27,7 @@ fn kinds(cluster: &Cluster) -> Vec<(usize, &'static str)> {
     for (_, _, message) in &cluster.sent {
         let kind = match message {
             Message::Ask(_) => "ask",
-            Message::AskMany(many) => match many.wishes.len() {
+            Message::AskMany(many) => match many.requests.len() {
                 4 => "ask for 4",
                 _ => "ask for more",
             },
@@ -125,7 +125,7 @@ fn ownership_comes_ahead_of_who_writes() {
 }
 
 #[test]
-fn a_lost_page_is_asked_for_again_before_its_wish_is_repeated() {
+fn a_lost_page_is_asked_for_again_before_its_request_is_repeated() {
     let (mut cluster, _) = written(Manager::Dynamic);
     for page in 0..2 {
         cluster.touch(N2, page, Access::Read);
@@ -145,7 +145,7 @@ fn a_lost_page_is_asked_for_again_before_its_wish_is_repeated() {
 }
 
 #[test]
-fn what_does_not_come_is_given_up_and_wished_for_anew() {
+fn what_does_not_come_is_given_up_and_requested_for_anew() {
     let (mut cluster, segment) = written(Manager::Dynamic);
     let request = Request::Advise {
         segment,

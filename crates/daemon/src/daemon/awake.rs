@@ -1,7 +1,7 @@
 //! The daemon while it stays awake: yields the processor, and polls for datagrams and requests.
 
 use super::{DATAGRAMS, Daemon};
-use crate::crowd::GIVEN_WAY;
+use crate::contention::GIVEN_WAY;
 use crate::token::Token;
 use crate::waiter::Programs;
 use anyhow::Result;
@@ -54,8 +54,8 @@ impl Daemon {
     pub(super) fn spin(&mut self, now: u64, programs: Programs) -> Result<()> {
         self.turn_deaf()?;
         let computing = self.waiter.expects(now);
-        self.driver.hands.rank.expect(computing);
-        self.driver.hands.sessions.hatches.look();
+        self.driver.executor.priority.expect(computing);
+        self.driver.executor.sessions.request_slots.look();
         self.rounds.quiet = programs != Programs::Run && self.waiter.is_quiet(now);
         let given_way = self.give_way(now, programs);
         // A program that was just served may have run already.
@@ -64,7 +64,7 @@ impl Daemon {
         let asked = given_way && programs == Programs::Run;
         if busy && self.rounds.expected < EXPECTED {
             self.rounds.expected += 1;
-            if self.hatches(false)? {
+            if self.request_slots(false)? {
                 return Ok(());
             }
             // The thread that got the last page has probably faulted on the next.
@@ -107,7 +107,7 @@ impl Daemon {
         if self.rounds.deaf {
             self.glance(1)?;
         }
-        self.hatches(true)?;
+        self.request_slots(true)?;
         Ok(())
     }
 
@@ -115,8 +115,8 @@ impl Daemon {
     fn turn_deaf(&mut self) -> Result<()> {
         self.rounds.awake = self.rounds.awake.saturating_add(1);
         if self.rounds.awake == DEAF {
-            let hands = &self.driver.hands;
-            hands.poll.remove(&hands.network.udp)?;
+            let executor = &self.driver.executor;
+            executor.poll.remove(&executor.network.udp)?;
             self.rounds.deaf = true;
         }
         Ok(())
@@ -126,10 +126,10 @@ impl Daemon {
     pub(super) fn be_told(&mut self) -> Result<()> {
         self.rounds.awake = 0;
         if std::mem::take(&mut self.rounds.deaf) {
-            let hands = &self.driver.hands;
-            hands
+            let executor = &self.driver.executor;
+            executor
                 .poll
-                .add(&hands.network.udp, Token::Network.encode())?;
+                .add(&executor.network.udp, Token::Network.encode())?;
         }
         Ok(())
     }
@@ -138,7 +138,7 @@ impl Daemon {
     fn give_way(&mut self, now: u64, programs: Programs) -> bool {
         // Most programs have their answer sooner, and then this daemon sleeps again.
         if programs != Programs::Wait || self.rounds.awake > DEAF {
-            self.driver.hands.rank.take_turns();
+            self.driver.executor.priority.take_turns();
         }
         cpu::yield_now();
         let away = clock::monotonic().saturating_sub(now);
@@ -148,7 +148,7 @@ impl Daemon {
 
     /// Accounts for a woken program that took the processor before this daemon yielded.
     pub(super) fn mind_absence(&mut self, now: u64) {
-        if let Some(woke) = self.driver.hands.rank.woke() {
+        if let Some(woke) = self.driver.executor.priority.woke() {
             self.waiter.woke(woke, now);
         }
     }
@@ -187,11 +187,11 @@ impl Daemon {
                 // Now other descriptors are served.
                 break;
             }
-            if self.hatches(false)? {
+            if self.request_slots(false)? {
                 return Ok(true);
             }
-            self.driver.hands.catch_up(self.rounds.quiet);
-            self.driver.hands.prepare();
+            self.driver.executor.catch_up(self.rounds.quiet);
+            self.driver.executor.prepare();
         }
         Ok(false)
     }

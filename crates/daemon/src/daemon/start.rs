@@ -2,25 +2,25 @@
 
 use super::awake::Rounds;
 use super::{Daemon, WANTED_BUFFER};
-use crate::circulars::Circulars;
-use crate::door::Door;
+use crate::multicast_batches::MulticastBatches;
+use crate::listener::ProgramListener;
 use crate::driver::{About, Driver};
 use crate::experiment::Edge;
-use crate::hands::Hands;
+use crate::executor::DaemonExecutor;
 use crate::keeper::{Keeper, Keeping, Tag};
 use crate::launch;
-use crate::letterbox::Letterbox;
+use crate::receive_batch::ReceiveBatch;
 use crate::network::Network;
 use crate::options::Options;
 use crate::pages::Pages;
 use crate::process::raise_limits;
-use crate::rank::Rank;
+use crate::priority::SchedulingPriority;
 use crate::recorder::Recorder;
 use crate::sealing::Sealing;
-use crate::shelf::Changes;
-use crate::shelf::Shelf;
+use crate::diff_store::Changes;
+use crate::diff_store::DiffStore;
 use crate::stash::Stash;
-use crate::takeover::{self, Estate, Ground};
+use crate::takeover::{self, TakeoverState, Ground};
 use crate::token::Token;
 use crate::waiter::Waiter;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -48,17 +48,17 @@ impl Daemon {
         raise_limits();
         signals::ignore_file_limit();
         let signals = Signals::catch(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP])?;
-        let Some(mut estate) = takeover::find(options)? else {
+        let Some(mut takeover_state) = takeover::find(options)? else {
             return Self::begin(options, signals);
         };
-        match estate.recover() {
-            Ok((recorder, recovered)) => Self::go_on(options, signals, estate, recorder, recovered),
+        match takeover_state.recover() {
+            Ok((recorder, recovered)) => Self::go_on(options, signals, takeover_state, recorder, recovered),
             Err(why) => {
                 tracing::error!(
                     "what the daemon before did cannot be gone on with ({why:#}): its programs \
                      get errors, and this is a new node"
                 );
-                estate.give_up();
+                takeover_state.give_up();
                 Self::begin(options, signals)
             }
         }
@@ -70,7 +70,7 @@ impl Daemon {
         let udp = Udp::bind(options.bind)
             .with_context(|| format!("cannot listen for daemons at {}", options.bind))?;
         let pages = no_pages().context("no memory for the stash, or for twins")?;
-        let letterbox = Letterbox::create()?;
+        let receive_batch = ReceiveBatch::create()?;
         let mut about = about(options, &udp);
         let network = network(options, udp, None)?;
         let mut config = config(options, &about, network.key())?;
@@ -78,23 +78,23 @@ impl Daemon {
         config.pace.twins = config.pace.twins.max(room_for_twins());
         let node = Node::new(config);
         let recorder = recorder(options, &node, &mut about.problems);
-        let mut hands = Hands::new(Poll::new()?, network, pages, recorder);
-        hands.pages.unprotected = options.unprotected;
-        hands.races.looked_for = options.check_races;
-        hands.quota = options.quota;
-        hands.recorder.fuse.clone_from(&options.fuse);
+        let mut executor = DaemonExecutor::new(Poll::new()?, network, pages, recorder);
+        executor.pages.unprotected = options.unprotected;
+        executor.races.looked_for = options.check_races;
+        executor.quota = options.quota;
+        executor.recorder.crash_point.clone_from(&options.crash_point);
         if let Some(keeping) = &options.keeping {
-            keep(keeping, &options.socket, &mut hands, &listener, &letterbox);
+            keep(keeping, &options.socket, &mut executor, &listener, &receive_batch);
         }
-        let driver = Driver::new(node, hands, about);
-        Self::assemble(options, signals, listener, letterbox, driver)
+        let driver = Driver::new(node, executor, about);
+        Self::assemble(options, signals, listener, receive_batch, driver)
     }
 
     /// Goes on with the node of the previous daemon.
     fn go_on(
         options: &Options,
         signals: Signals,
-        mut estate: Estate,
+        mut takeover_state: TakeoverState,
         recorder: Recorder,
         mut recovered: Recovered,
     ) -> Result<Self> {
@@ -102,9 +102,9 @@ impl Daemon {
             listener,
             udp,
             pages,
-            letterbox,
+            receive_batch,
             identity,
-        } = estate.ground(options)?;
+        } = takeover_state.ground(options)?;
         let about = about(options, &udp);
         ensure!(
             options.admission.is_some() == identity.is_some(),
@@ -116,19 +116,19 @@ impl Daemon {
             }
         );
         let network = network(options, udp, identity)?;
-        let mut hands = estate.hands(Poll::new()?, network, pages, recorder, &mut recovered)?;
-        hands.races.looked_for = options.check_races;
-        hands.quota = options.quota;
-        hands.recorder.fuse.clone_from(&options.fuse);
-        let driver = Driver::go_on(recovered, hands, about, &letterbox)?;
-        let mut daemon = Self::assemble(options, signals, listener, letterbox, driver)?;
+        let mut executor = takeover_state.executor(Poll::new()?, network, pages, recorder, &mut recovered)?;
+        executor.races.looked_for = options.check_races;
+        executor.quota = options.quota;
+        executor.recorder.crash_point.clone_from(&options.crash_point);
+        let driver = Driver::go_on(recovered, executor, about, &receive_batch)?;
+        let mut daemon = Self::assemble(options, signals, listener, receive_batch, driver)?;
         // First handle the waiting datagrams: else all others would seem to have been silent.
         for _ in 0..BACKLOG {
             if !daemon.receive()? {
                 break;
             }
         }
-        daemon.driver.hands.keeper.settled();
+        daemon.driver.executor.keeper.settled();
         tracing::info!("going on in the place of the daemon before");
         Ok(daemon)
     }
@@ -137,14 +137,14 @@ impl Daemon {
         options: &Options,
         signals: Signals,
         listener: Listener,
-        letterbox: Letterbox,
+        receive_batch: ReceiveBatch,
         mut driver: Driver,
     ) -> Result<Self> {
         if let Some(ticks) = options.experiment.ticks(clock::monotonic()) {
             driver.tick(ticks);
         }
-        let udp = &driver.hands.network.udp;
-        let launch = launch::serve(options, udp.address(), driver.hands.network.who())
+        let udp = &driver.executor.network.udp;
+        let launch = launch::serve(options, udp.address(), driver.executor.network.who())
             .inspect_err(|error| tracing::warn!("`pagemesh run` will not work here: {error:#}"))
             .ok();
         // Pin only now: programs started for others may run on any processor.
@@ -156,16 +156,16 @@ impl Daemon {
                 tracing::debug!(%error, "threads that compute may keep this daemon waiting");
             })
             .ok();
-        driver.hands.rank = Rank::new(standing);
-        let poll = &driver.hands.poll;
+        driver.executor.priority = SchedulingPriority::new(standing);
+        let poll = &driver.executor.poll;
         poll.add(udp, Token::Network.encode())?;
-        if let Some(bell) = driver.hands.network.bell() {
+        if let Some(bell) = driver.executor.network.bell() {
             poll.add(bell, Token::Network.encode())?;
         }
-        if let Some(group) = driver.hands.network.group() {
+        if let Some(group) = driver.executor.network.group() {
             poll.add(group, Token::Network.encode())?;
         }
-        if let Some(bell) = driver.hands.network.keys_bell() {
+        if let Some(bell) = driver.executor.network.keys_bell() {
             poll.add(bell, Token::Keys.encode())?;
         }
         poll.add(&listener, Token::Listener.encode())?;
@@ -180,11 +180,11 @@ impl Daemon {
         let daemon = Self {
             admitted: driver.node.id().is_some(),
             driver,
-            door: Door::new(listener),
+            listener: ProgramListener::new(listener),
             signals,
             waiter: Waiter::new(options.waiting),
             ready: Vec::new(),
-            letterbox,
+            receive_batch,
             packet: vec![0; MAX_PACKET].into_boxed_slice(),
             rounds: Rounds::default(),
             ending: None,
@@ -201,32 +201,32 @@ impl Daemon {
     }
 
     fn poll_keeper(&self) {
-        let hands = &self.driver.hands;
-        if let Err(error) = hands.keeper.poll(&hands.poll, Token::Keeper.encode()) {
+        let executor = &self.driver.executor;
+        if let Err(error) = executor.keeper.poll(&executor.poll, Token::Keeper.encode()) {
             tracing::warn!(%error, "the end of the keeper will not be noticed");
         }
     }
 
     /// The keeper died: starts another and gives it everything.
     pub(super) fn replace_keeper(&mut self) {
-        let hands = &mut self.driver.hands;
-        let Some(gone) = hands.keeper.take_gone() else {
+        let executor = &mut self.driver.executor;
+        let Some(gone) = executor.keeper.take_gone() else {
             return;
         };
-        let _ = hands.poll.remove(&gone);
+        let _ = executor.poll.remove(&gone);
         tracing::warn!(
             process = gone.process(),
             "the keeper is gone; starting another"
         );
         if let Some(keeping) = &self.keeping {
-            keep(keeping, &self.socket, hands, &self.door, &self.letterbox);
+            keep(keeping, &self.socket, executor, &self.listener, &self.receive_batch);
         }
         self.poll_keeper();
     }
 }
 
 fn no_pages() -> io::Result<Pages> {
-    Ok(Pages::new(Stash::create()?, Changes::new(Shelf::create()?)))
+    Ok(Pages::new(Stash::create()?, Changes::new(DiffStore::create()?)))
 }
 
 /// Starts a keeper and gives it everything. A daemon works without one, but then has no successor
@@ -234,16 +234,16 @@ fn no_pages() -> io::Result<Pages> {
 fn keep(
     keeping: &Keeping,
     socket: &Path,
-    hands: &mut Hands,
+    executor: &mut DaemonExecutor,
     listener: impl AsFd,
-    letterbox: &Letterbox,
+    receive_batch: &ReceiveBatch,
 ) {
     match Keeper::start(keeping, socket) {
         Ok(keeper) => {
             keeper.put(Tag::Listener, Vec::new(), listener.as_fd());
-            keeper.put(Tag::Datagram, Vec::new(), letterbox.as_fd());
-            hands.keeper.by(keeper);
-            hands.keep_everything();
+            keeper.put(Tag::Datagram, Vec::new(), receive_batch.as_fd());
+            executor.keeper.by(keeper);
+            executor.keep_everything();
         }
         Err(error) => tracing::error!("no keeper, so this daemon cannot be replaced: {error:#}"),
     }
@@ -352,7 +352,7 @@ fn room_for_twins() -> u32 {
 fn network(options: &Options, udp: Udp, before: Option<OwnedFd>) -> Result<Network> {
     let admission = options.admission.as_ref();
     let sealing = admission.map(|admission| Sealing::new(admission, before));
-    let circulars = circulars(options, &udp)?;
+    let multicast_batches = multicast_batches(options, &udp)?;
     let me = options.advertise.unwrap_or_else(|| udp.address());
     let mut network = Network::new(
         udp,
@@ -362,20 +362,20 @@ fn network(options: &Options, udp: Udp, before: Option<OwnedFd>) -> Result<Netwo
         Edge::new(options.experiment)?,
         me,
     );
-    if let Some(circulars) = circulars {
-        network.join(circulars);
+    if let Some(multicast_batches) = multicast_batches {
+        network.join(multicast_batches);
     }
     Ok(network)
 }
 
-fn circulars(options: &Options, udp: &Udp) -> Result<Option<Circulars>> {
+fn multicast_batches(options: &Options, udp: &Udp) -> Result<Option<MulticastBatches>> {
     let Some(address) = options.multicast else {
         return Ok(None);
     };
     let group = Group::join(address, udp).with_context(|| {
         format!("cannot listen to the multicast group {address}: name another, or leave --multicast away")
     })?;
-    Ok(Some(Circulars::new(group, udp.address())))
+    Ok(Some(MulticastBatches::new(group, udp.address())))
 }
 
 /// Starts to record the node; if there is no memory for that, the daemon runs without.

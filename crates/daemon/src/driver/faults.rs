@@ -1,7 +1,7 @@
 //! Faults: read from the mappings, recorded, given to the node.
 
 use super::Driver;
-use crate::tally::Count;
+use crate::counters::Count;
 use crate::threads::Thread;
 use crate::turn::Payloads;
 use pagemesh_core::{Input, Time};
@@ -17,7 +17,7 @@ impl Driver {
     /// Reads faults from the mapping that got the last page: its thread may fault again already,
     /// and this read takes less time than a poll. Returns whether there was a fault.
     pub(crate) fn next_fault(&mut self) -> bool {
-        let expected = self.hands.faults.expected();
+        let expected = self.executor.faults.expected();
         expected.is_some_and(|id| self.faults(id, false))
     }
 
@@ -25,7 +25,7 @@ impl Driver {
     pub(crate) fn faults(&mut self, id: MappingId, broken: bool) -> bool {
         let mut any = false;
         for _ in 0..READS {
-            let Some(mapping) = self.hands.pages.mappings.get(id) else {
+            let Some(mapping) = self.executor.pages.mappings.get(id) else {
                 break;
             };
             // The process shares the descriptor's flags and may have cleared the non-blocking one.
@@ -37,7 +37,7 @@ impl Driver {
             let client = mapping.client;
             if let Err(error) = ready.and_then(|()| mapping.uffd.read(&mut self.faults)) {
                 tracing::warn!(mapping = %id, %error, "faults cannot be read");
-                self.hands.sessions.doom(client);
+                self.executor.sessions.doom(client);
                 break;
             }
             any |= !self.faults.is_empty();
@@ -73,16 +73,16 @@ impl Driver {
             self.feed_at(Time(now), input, Payloads::NONE);
         }
         for (page, _) in faults.drain(..) {
-            self.hands.faults.open.note_remote((id, page));
+            self.executor.faults.open.note_remote((id, page));
         }
         self.stopped = faults;
     }
 
     fn note_fault(&mut self, id: MappingId, fault: Fault, now: u64) -> Option<(PageIndex, Access)> {
-        self.hands.count(Count::KernelFaults, 1);
-        let mapping = self.hands.pages.mappings.get(id)?;
+        self.executor.count(Count::KernelFaults, 1);
+        let mapping = self.executor.pages.mappings.get(id)?;
         let page = mapping.place.page(fault.address)?;
-        let session = self.hands.sessions.get_mut(mapping.client);
+        let session = self.executor.sessions.get_mut(mapping.client);
         let process = session.map_or(0, |session| session.process_of(fault.thread));
         let access = if fault.write && mapping.write {
             Access::Write
@@ -90,7 +90,7 @@ impl Driver {
             Access::Read
         };
         let thread = Thread::new(process, fault.thread);
-        self.hands
+        self.executor
             .faults
             .open
             .note((id, page), fault.kind, thread, now);
@@ -99,6 +99,6 @@ impl Driver {
 
     /// Whether any thread waits for a page.
     pub(crate) fn is_waited_for(&self) -> bool {
-        !self.hands.faults.open.is_empty()
+        !self.executor.faults.open.is_empty()
     }
 }

@@ -1,11 +1,11 @@
 //! The processes of this host: connect, state, end.
 
 use super::Driver;
-use crate::door;
+use crate::listener;
 use crate::keeper::Tag;
 use crate::note::Note;
 use crate::session::Session;
-use crate::tally::Count;
+use crate::counters::Count;
 use crate::waiter::Programs;
 use pagemesh_core::Input;
 use pagemesh_os::process;
@@ -21,44 +21,44 @@ impl Driver {
     /// A process connected.
     pub(crate) fn connected(&mut self, socket: Socket) -> io::Result<()> {
         let uid = socket.peer()?.credentials.uid;
-        if let Err(why) = self.hands.check_descriptors(uid, 1) {
-            door::refuse(&socket, why);
-            self.hands.count(Count::SessionsTurnedAway, 1);
+        if let Err(why) = self.executor.check_descriptors(uid, 1) {
+            listener::refuse(&socket, why);
+            self.executor.count(Count::SessionsTurnedAway, 1);
             return Ok(());
         }
-        let client = self.hands.sessions.insert(socket, &self.hands.poll)?;
-        if let Some(session) = self.hands.sessions.get(client) {
+        let client = self.executor.sessions.insert(socket, &self.executor.poll)?;
+        if let Some(session) = self.executor.sessions.get(client) {
             let fd = session.socket.as_fd();
-            self.hands.keeper.put(Tag::Session(client), Vec::new(), fd);
+            self.executor.keeper.put(Tag::Session(client), Vec::new(), fd);
         }
-        self.hands.count(Count::SessionsOpened, 1);
+        self.executor.count(Count::SessionsOpened, 1);
         tracing::debug!(%client, "a process connected");
         Ok(())
     }
 
     /// Disconnects the processes that misbehaved.
     pub(crate) fn cut_off(&mut self) {
-        while let Some(client) = self.hands.sessions.next_doomed() {
+        while let Some(client) = self.executor.sessions.next_doomed() {
             self.gone(client);
         }
     }
 
     /// A process ended or was disconnected: releases what it had.
     pub(crate) fn gone(&mut self, client: ClientId) {
-        let Some(session) = self.hands.sessions.remove(client) else {
+        let Some(session) = self.executor.sessions.remove(client) else {
             return;
         };
         tracing::debug!(%client, program = %session.program, "a process is gone");
-        let _ = self.hands.poll.remove(&session.socket);
+        let _ = self.executor.poll.remove(&session.socket);
         for mapping in &session.mappings {
-            self.hands.unmap(*mapping);
+            self.executor.unmap(*mapping);
         }
-        self.hands.tickets.forget(client);
-        self.hands.faults.threads.bury(session.caller.pid);
+        self.executor.tickets.forget(client);
+        self.executor.faults.threads.declare_dead(session.caller.pid);
         // The successor repeats all of this or nothing if this daemon ends in between.
-        self.hands.note(&Note::Gone { client });
+        self.executor.note(&Note::Gone { client });
         for key in self.locks_of(client) {
-            self.hands.follow(Input::LockReturned {
+            self.executor.follow(Input::LockReturned {
                 key,
                 recovered: true,
             });
@@ -68,17 +68,17 @@ impl Driver {
             self.closed(segment);
         }
         for mapping in session.mappings {
-            self.hands.keeper.drop(Tag::Mapping(mapping));
+            self.executor.keeper.drop(Tag::Mapping(mapping));
         }
-        if self.hands.sessions.hatches.close(client) {
-            self.hands.keeper.drop(Tag::Hatch(client));
+        if self.executor.sessions.request_slots.close(client) {
+            self.executor.keeper.drop(Tag::RequestSlot(client));
         }
-        self.hands.keeper.drop(Tag::Session(client));
+        self.executor.keeper.drop(Tag::Session(client));
     }
 
     /// The locks that a dead process held.
     fn locks_of(&self, client: ClientId) -> Vec<SyncKey> {
-        let segments = self.hands.pages.segments.iter();
+        let segments = self.executor.pages.segments.iter();
         let mut keys: Vec<_> = segments
             .flat_map(|(id, segment)| {
                 let numbers = segment.locks.held_by(client);
@@ -94,7 +94,7 @@ impl Driver {
 
     /// State of this host's programs.
     pub(crate) fn programs(&self) -> Programs {
-        let (faults, sessions) = (&self.hands.faults.open, &self.hands.sessions);
+        let (faults, sessions) = (&self.executor.faults.open, &self.executor.sessions);
         let mut sharing = sessions
             .iter()
             .map(|(_, session)| session)
@@ -118,7 +118,7 @@ impl Driver {
     /// CPU time of this host's programs that share memory. `None` if it is not known for each of
     /// them, or if they are too many.
     pub(crate) fn computed(&self) -> Option<u64> {
-        let sessions = self.hands.sessions.iter().map(|(_, session)| session);
+        let sessions = self.executor.sessions.iter().map(|(_, session)| session);
         let mut sharing = sessions.filter(|session| !session.mappings.is_empty());
         let asked = sharing.by_ref().take(ASKED);
         let computed = asked

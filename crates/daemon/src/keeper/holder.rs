@@ -1,7 +1,7 @@
 //! The keeper's process.
 
 use super::items::{Item, Items};
-use super::mourning::Mourning;
+use super::orphaned::Orphaned;
 use super::words::{Answer, Order, PACKET, Tag, VERSION, decode, encode};
 use anyhow::{Context as _, Result};
 use pagemesh_os::clock;
@@ -53,7 +53,7 @@ pub fn keep(first: OwnedFd, path: &Path, grace: Duration) -> Result<()> {
     holder.connect(first)?;
     holder.daemon = Some(FIRST);
     holder.run()?;
-    Mourning::over(holder.finish())?.run()
+    Orphaned::over(holder.finish())?.run()
 }
 
 /// Away from the daemon's terminal, directory and fate.
@@ -101,7 +101,7 @@ impl Holder {
         Ok(())
     }
 
-    /// Before the mourning: a daemon that starts now starts anew, with the
+    /// Before the orphaned: a daemon that starts now starts anew, with the
     /// addresses it likes.
     fn finish(mut self) -> Items {
         self.items

@@ -31,8 +31,8 @@ pub(crate) enum Tag {
     Mapping(MappingId),
     /// Twins and diffs.
     Twins,
-    /// The hatch of a process.
-    Hatch(ClientId),
+    /// The request slot of a process.
+    RequestSlot(ClientId),
 }
 
 /// What a daemon says. `Put` carries a descriptor.

@@ -4,7 +4,7 @@ use super::Network;
 use super::rest::Rest;
 use crate::experiment::Edge;
 use crate::packing::Unpacked;
-use crate::tally::{Count, Tally};
+use crate::counters::{Count, Counters};
 use pagemesh_os::udp::Burst;
 use pagemesh_wire::header;
 use pagemesh_wire::notice::Notice;
@@ -31,39 +31,39 @@ impl Network {
     /// Receives one datagram into `room`, without its seal. What came together with it
     /// stays there until its turn: nobody else may change `room`, which has twice
     /// [`LONGEST`] bytes.
-    pub(crate) fn receive(&mut self, room: &mut [u8], tally: &mut Tally) -> io::Result<Got> {
-        let circulars = self.circulars.as_mut();
+    pub(crate) fn receive(&mut self, room: &mut [u8], counters: &mut Counters) -> io::Result<Got> {
+        let multicast_batches = self.multicast_batches.as_mut();
         let next = self.rest.take();
-        let Some((at, source)) = next.or_else(|| circulars?.take()) else {
-            return self.fetch(room, tally);
+        let Some((at, source)) = next.or_else(|| multicast_batches?.take()) else {
+            return self.fetch(room, counters);
         };
-        tally.add(Count::DatagramsIn, 1);
-        tally.add(Count::BytesIn, at.len() as u64);
+        counters.add(Count::DatagramsIn, 1);
+        counters.add(Count::BytesIn, at.len() as u64);
         if self.is_answer(room, &at, source) {
             return Ok(Got::Handled);
         }
         let (came, whole) = room.split_at_mut(LONGEST);
         if self.receives_in_room() {
             let bytes = &came[at.clone()];
-            self.notice_seal(source, bytes, tally);
+            self.notice_seal(source, bytes, counters);
             if pagemesh_path::is_packet(bytes) {
-                let complete = self.packet(source, PublicKey::NONE, bytes, tally);
-                return Ok(self.joined(complete, whole, source, PublicKey::NONE, tally));
+                let complete = self.packet(source, PublicKey::NONE, bytes, counters);
+                return Ok(self.joined(complete, whole, source, PublicKey::NONE, counters));
             }
             if header::form(bytes) <= Notice::MARK {
                 return Ok(Got::Datagram(at, source, PublicKey::NONE));
             }
             whole[..at.len()].copy_from_slice(bytes);
-            return Ok(self.unpacked((whole, at.len()), source, PublicKey::NONE, tally));
+            return Ok(self.unpacked((whole, at.len()), source, PublicKey::NONE, counters));
         }
         let inbox = std::mem::take(&mut self.inbox);
         let got = match &mut self.edge {
-            None => self.opened(source, &inbox[at], whole, tally),
+            None => self.opened(source, &inbox[at], whole, counters),
             Some(edge) => {
                 let came = edge.came(source, &inbox[at]);
-                self.post(tally);
+                self.post(counters);
                 came.map_or(Got::Handled, |bytes| {
-                    self.opened(source, &bytes, whole, tally)
+                    self.opened(source, &bytes, whole, counters)
                 })
             }
         };
@@ -82,30 +82,30 @@ impl Network {
         source: SocketAddr,
         datagram: &[u8],
         clear: &mut [u8],
-        tally: &mut Tally,
+        counters: &mut Counters,
     ) -> Got {
         let Some(sealing) = &mut self.sealing else {
             let length = datagram.len().min(clear.len());
             clear[..length].copy_from_slice(&datagram[..length]);
-            self.notice_seal(source, &clear[..length], tally);
+            self.notice_seal(source, &clear[..length], counters);
             let clear = (clear, length);
-            return self.unpacked(clear, source, PublicKey::NONE, tally);
+            return self.unpacked(clear, source, PublicKey::NONE, counters);
         };
-        let opened = sealing.open(source, datagram, clear, tally);
-        self.flush(tally);
+        let opened = sealing.open(source, datagram, clear, counters);
+        self.flush(counters);
         opened.map_or(Got::Handled, |opened| {
-            self.unpacked((clear, opened.length), source, opened.key, tally)
+            self.unpacked((clear, opened.length), source, opened.key, counters)
         })
     }
 
     /// What came back from the thread it was handed to, in an experiment.
-    pub(super) fn back(&mut self, room: &mut [u8], tally: &mut Tally) -> Got {
+    pub(super) fn back(&mut self, room: &mut [u8], counters: &mut Counters) -> Got {
         let Some((source, whole)) = self.edge.as_mut().and_then(Edge::back) else {
             return Got::Nothing;
         };
-        self.post(tally);
+        self.post(counters);
         whole.map_or(Got::Handled, |bytes| {
-            self.opened(source, &bytes, &mut room[LONGEST..], tally)
+            self.opened(source, &bytes, &mut room[LONGEST..], counters)
         })
     }
 
@@ -115,22 +115,22 @@ impl Network {
         (clear, length): (&mut [u8], usize),
         source: SocketAddr,
         key: PublicKey,
-        tally: &mut Tally,
+        counters: &mut Counters,
     ) -> Got {
         let at = |length| LONGEST..LONGEST + length;
         if pagemesh_path::is_packet(&clear[..length]) {
-            let complete = self.packet(source, key, &clear[..length], tally);
-            return self.joined(complete, clear, source, key, tally);
+            let complete = self.packet(source, key, &clear[..length], counters);
+            return self.joined(complete, clear, source, key, counters);
         }
         if header::form(&clear[..length]) <= Notice::MARK {
             return Got::Datagram(at(length), source, key);
         }
-        match self.packing.unpack(source, clear, length, tally) {
+        match self.packing.unpack(source, clear, length, counters) {
             Unpacked::Whole(length) => Got::Datagram(at(length), source, key),
             Unpacked::Handled => Got::Handled,
             Unpacked::Answer(bytes) => {
                 let to = NodeId(u16::from_le_bytes([bytes[6], bytes[7]]));
-                self.seal((source, to), &bytes, tally);
+                self.seal((source, to), &bytes, counters);
                 Got::Handled
             }
         }
@@ -143,7 +143,7 @@ impl Network {
         clear: &mut [u8],
         source: SocketAddr,
         key: PublicKey,
-        tally: &mut Tally,
+        counters: &mut Counters,
     ) -> Got {
         if !complete {
             return Got::Handled;
@@ -151,11 +151,11 @@ impl Network {
         let message = self.whole();
         let length = message.len();
         clear[..length].copy_from_slice(message);
-        self.unpacked((clear, length), source, key, tally)
+        self.unpacked((clear, length), source, key, counters)
     }
 
     /// Looks for what has come, and takes the first of it.
-    fn fetch(&mut self, room: &mut [u8], tally: &mut Tally) -> io::Result<Got> {
+    fn fetch(&mut self, room: &mut [u8], counters: &mut Counters) -> io::Result<Got> {
         let into = if self.receives_in_room() {
             &mut room[..LONGEST]
         } else {
@@ -163,10 +163,10 @@ impl Network {
         };
         match self.udp.receive_burst(into)? {
             Burst::Noise => {
-                tally.add(Count::NetworkNoise, 1);
+                counters.add(Count::NetworkNoise, 1);
                 Ok(Got::Handled)
             }
-            Burst::Nothing => self.overhear(room, tally),
+            Burst::Nothing => self.overhear(room, counters),
             Burst::Datagrams { length, each, from } => {
                 let length = length.min(LONGEST);
                 self.rest = Rest {
@@ -176,17 +176,17 @@ impl Network {
                     end: length,
                     each,
                 };
-                self.receive(room, tally)
+                self.receive(room, counters)
             }
         }
     }
 
     /// Says once that this daemon cannot understand others.
-    fn notice_seal(&mut self, source: SocketAddr, bytes: &[u8], tally: &mut Tally) {
+    fn notice_seal(&mut self, source: SocketAddr, bytes: &[u8], counters: &mut Counters) {
         if !pagemesh_seal::is_sealed(bytes) {
             return;
         }
-        tally.add(Count::SealMissing, 1);
+        counters.add(Count::SealMissing, 1);
         if !self.keyless {
             self.keyless = true;
             tracing::error!(

@@ -1,7 +1,7 @@
 //! Datagrams on their way out: at once, or together with others of their kind.
 
 use super::LONGEST;
-use crate::tally::{Count, Tally};
+use crate::counters::{Count, Counters};
 use pagemesh_os::clock;
 use pagemesh_os::impair::Impairer;
 use pagemesh_os::udp::Udp;
@@ -23,7 +23,7 @@ const TOGETHER: usize = LONGEST - 256;
 /// Datagrams of one length for one node, one behind the other; the last may be shorter, as
 /// the kernel lets it be: an arrival behind the changes that it tells of.
 #[derive(Debug, Default)]
-pub(super) struct Outgoing {
+pub(super) struct SendQueue {
     pub(super) to: Option<SocketAddr>,
     each: usize,
     bytes: Vec<u8>,
@@ -34,7 +34,7 @@ pub(super) struct Outgoing {
     too_long: usize,
 }
 
-impl Outgoing {
+impl SendQueue {
     /// Whether a datagram can go out together with those that wait.
     fn takes(&self, to: SocketAddr, length: usize) -> bool {
         let follows = self.to == Some(to) && length <= self.each && !self.complete;
@@ -67,18 +67,18 @@ impl Outgoing {
 pub(super) fn give(
     udp: &Udp,
     impairer: &mut Option<Impairer>,
-    (outbox, together): (&mut Outgoing, bool),
+    (outbox, together): (&mut SendQueue, bool),
     to: SocketAddr,
     datagram: &[u8],
-    tally: &mut Tally,
+    counters: &mut Counters,
 ) {
     match impairer {
-        None if datagram.len() >= LARGE || together => join(udp, outbox, to, &[datagram], tally),
-        None => put(udp, to, datagram, tally),
+        None if datagram.len() >= LARGE || together => join(udp, outbox, to, &[datagram], counters),
+        None => put(udp, to, datagram, counters),
         Some(impairer) => {
             impairer.offer(clock::monotonic(), to, datagram);
             while let Some((to, bytes)) = impairer.release(clock::monotonic()) {
-                put(udp, to, &bytes, tally);
+                put(udp, to, &bytes, counters);
             }
         }
     }
@@ -87,19 +87,19 @@ pub(super) fn give(
 /// Waits with others of its kind for [`Network::depart`]. Given in parts.
 pub(super) fn join(
     udp: &Udp,
-    outbox: &mut Outgoing,
+    outbox: &mut SendQueue,
     to: SocketAddr,
     parts: &[&[u8]],
-    tally: &mut Tally,
+    counters: &mut Counters,
 ) {
     let length = parts.iter().map(|part| part.len()).sum();
     if !outbox.takes(to, length) {
-        depart(udp, outbox, tally);
+        depart(udp, outbox, counters);
     }
     if !outbox.takes(to, length) {
         return match parts {
-            [datagram] => put(udp, to, datagram, tally),
-            _ => put(udp, to, &parts.concat(), tally),
+            [datagram] => put(udp, to, datagram, counters),
+            _ => put(udp, to, &parts.concat(), counters),
         };
     }
     if outbox.to.is_none() {
@@ -111,7 +111,7 @@ pub(super) fn join(
     }
 }
 
-pub(super) fn depart(udp: &Udp, outbox: &mut Outgoing, tally: &mut Tally) {
+pub(super) fn depart(udp: &Udp, outbox: &mut SendQueue, counters: &mut Counters) {
     let Some(to) = outbox.to.take() else { return };
     let (bytes, each) = (std::mem::take(&mut outbox.bytes), outbox.each);
     let count = bytes.len().div_ceil(each);
@@ -122,15 +122,15 @@ pub(super) fn depart(udp: &Udp, outbox: &mut Outgoing, tally: &mut Tally) {
     };
     match sent {
         Ok(()) => {
-            tally.add(Count::DatagramsOut, count as u64);
-            tally.add(Count::BytesOut, bytes.len() as u64);
+            counters.add(Count::DatagramsOut, count as u64);
+            counters.add(Count::BytesOut, bytes.len() as u64);
         }
         Err(error) => {
             if count > 1 && !is_busy(&error) {
                 outbox.too_long = each;
             }
             for datagram in bytes.chunks(each) {
-                put(udp, to, datagram, tally);
+                put(udp, to, datagram, counters);
             }
         }
     }
@@ -145,15 +145,15 @@ fn is_busy(error: &io::Error) -> bool {
     full || error.kind() == io::ErrorKind::WouldBlock
 }
 
-pub(super) fn put(udp: &Udp, to: SocketAddr, datagram: &[u8], tally: &mut Tally) {
+pub(super) fn put(udp: &Udp, to: SocketAddr, datagram: &[u8], counters: &mut Counters) {
     match udp.send(to, datagram) {
         Ok(()) => {
-            tally.add(Count::DatagramsOut, 1);
-            tally.add(Count::BytesOut, datagram.len() as u64);
+            counters.add(Count::DatagramsOut, 1);
+            counters.add(Count::BytesOut, datagram.len() as u64);
         }
         // As good as lost: the core repeats what matters.
         Err(error) => {
-            tally.add(Count::DatagramsFailed, 1);
+            counters.add(Count::DatagramsFailed, 1);
             tracing::debug!(%to, %error, "a datagram could not be sent");
         }
     }
@@ -167,12 +167,12 @@ mod tests {
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
-    fn with(to: SocketAddr, each: usize) -> Outgoing {
-        Outgoing {
+    fn with(to: SocketAddr, each: usize) -> SendQueue {
+        SendQueue {
             to: Some(to),
             each,
             bytes: vec![0; each],
-            ..Outgoing::default()
+            ..SendQueue::default()
         }
     }
 
@@ -182,7 +182,7 @@ mod tests {
         assert!(outbox.takes(at(1), 5000) && outbox.takes(at(1), 60));
         assert!(!outbox.takes(at(1), 5001), "longer");
         assert!(!outbox.takes(at(2), 5000), "for somebody else");
-        let outbox = Outgoing {
+        let outbox = SendQueue {
             complete: true,
             ..outbox
         };
@@ -196,13 +196,13 @@ mod tests {
         let patience = std::time::Duration::from_secs(5);
         receiver.set_read_timeout(Some(patience)).unwrap();
         let to = receiver.local_addr().unwrap();
-        let (mut outbox, mut tally) = (Outgoing::default(), Tally::default());
+        let (mut outbox, mut counters) = (SendQueue::default(), Counters::default());
         let lengths = [900, 900, 60, 900, 70, 70, 80];
         for (index, length) in lengths.into_iter().enumerate() {
             let bytes = vec![index as u8; length];
-            join(&sender, &mut outbox, to, &[&bytes], &mut tally);
+            join(&sender, &mut outbox, to, &[&bytes], &mut counters);
         }
-        depart(&sender, &mut outbox, &mut tally);
+        depart(&sender, &mut outbox, &mut counters);
         for (index, length) in lengths.into_iter().enumerate() {
             let mut room = [0; 2000];
             let came = receiver.recv(&mut room).unwrap();

@@ -2,7 +2,7 @@
 //! and what came in pieces is made whole.
 
 use super::{Network, give, join};
-use crate::tally::{Count, Tally};
+use crate::counters::{Count, Counters};
 use pagemesh_os::clock;
 use pagemesh_os::udp::{Udp, too_long};
 use pagemesh_path::{Came, Counts, Known, Manner, Paths, Surroundings};
@@ -52,7 +52,7 @@ impl Ways {
         self.paths.due()
     }
 
-    /// Whether the guard's own letter arrives as it is. A probe that waited for a session
+    /// Whether the guard's own datagram arrives as it is. A probe that waited for a session
     /// would leave in several packets now, and seem to arrive.
     pub(super) fn lets_out(&self, to: SocketAddr, length: usize) -> bool {
         length <= self.paths.size(to)
@@ -90,7 +90,7 @@ impl Network {
         &mut self,
         (to, node): (SocketAddr, NodeId),
         datagram: &[u8],
-        tally: &mut Tally,
+        counters: &mut Counters,
     ) {
         let Some(ways) = &mut self.ways else { return };
         let (udp, impairer, outbox) = (&self.udp, &mut self.impairer, &mut self.outbox);
@@ -101,20 +101,20 @@ impl Network {
             if let Some(sealing) = sealing {
                 let sealed = sealing.seal(to, node, &parts);
                 if let Some(sealed) = sealed {
-                    give(udp, impairer, (&mut *outbox, true), to, sealed, tally);
+                    give(udp, impairer, (&mut *outbox, true), to, sealed, counters);
                 }
             } else if impairer.is_none() {
-                join(udp, outbox, to, &parts, tally);
+                join(udp, outbox, to, &parts, counters);
             } else {
                 let piece = parts.concat();
-                give(udp, impairer, (&mut *outbox, true), to, &piece, tally);
+                give(udp, impairer, (&mut *outbox, true), to, &piece, counters);
             }
         });
         if !done {
-            tally.add(Count::DatagramsFailed, 1);
+            counters.add(Count::DatagramsFailed, 1);
             tracing::debug!(%to, length = datagram.len(), "too long for any way");
         }
-        self.flush(tally);
+        self.flush(counters);
     }
 
     /// A packet about the way to its sender came. Whether that makes a message whole:
@@ -124,7 +124,7 @@ impl Network {
         source: SocketAddr,
         key: PublicKey,
         packet: &[u8],
-        tally: &mut Tally,
+        counters: &mut Counters,
     ) -> bool {
         let Some(ways) = &mut self.ways else {
             return false;
@@ -135,7 +135,7 @@ impl Network {
             Came::Whole(message) => !pagemesh_path::is_packet(message),
             Came::Handled | Came::Refused => false,
         };
-        self.post_letters(tally);
+        self.post_outgoing(counters);
         whole
     }
 
@@ -145,49 +145,49 @@ impl Network {
     }
 
     /// Probes what is to be probed, and asks for what is missing.
-    pub(super) fn try_ways(&mut self, now: u64, tally: &mut Tally) {
+    pub(super) fn try_ways(&mut self, now: u64, counters: &mut Counters) {
         let Some(ways) = &mut self.ways else { return };
         if ways.due().is_some_and(|due| due <= now) {
             ways.paths.act(now, &mut Here(&self.udp));
-            self.post_letters(tally);
+            self.post_outgoing(counters);
         }
     }
 
     /// Sends what the ways have to say.
-    fn post_letters(&mut self, tally: &mut Tally) {
+    fn post_outgoing(&mut self, counters: &mut Counters) {
         let Some(ways) = &mut self.ways else { return };
-        if !ways.paths.has_letters() {
+        if !ways.paths.has_outgoing() {
             return;
         }
-        for letter in ways.paths.take_letters() {
-            let (to, node) = (letter.to, letter.node);
+        for outgoing in ways.paths.take_outgoing() {
+            let (to, node) = (outgoing.to, outgoing.node);
             let bytes = match &mut self.sealing {
-                None => &letter.bytes[..],
+                None => &outgoing.bytes[..],
                 // Whoever is no member here may know this node as one: it asks again.
                 Some(_) if node == NodeId::NONE => continue,
-                Some(sealing) => match sealing.seal(to, node, &[&letter.bytes]) {
+                Some(sealing) => match sealing.seal(to, node, &[&outgoing.bytes]) {
                     Some(sealed) => &sealed[..],
                     None => continue,
                 },
             };
-            if letter.manner == Manner::Usual || self.impairer.is_some() {
+            if outgoing.manner == Manner::Usual || self.impairer.is_some() {
                 let outbox = (&mut self.outbox, false);
-                give(&self.udp, &mut self.impairer, outbox, to, bytes, tally);
+                give(&self.udp, &mut self.impairer, outbox, to, bytes, counters);
                 continue;
             }
             match self.udp.send_uncut(to, bytes) {
                 Ok(()) => {
-                    tally.add(Count::DatagramsOut, 1);
-                    tally.add(Count::BytesOut, bytes.len() as u64);
+                    counters.add(Count::DatagramsOut, 1);
+                    counters.add(Count::BytesOut, bytes.len() as u64);
                 }
                 Err(error) if too_long(&error) => {
-                    let length = letter.bytes.len();
+                    let length = outgoing.bytes.len();
                     ways.paths.too_long(clock::monotonic(), to, length);
                 }
-                Err(_) => tally.add(Count::DatagramsFailed, 1),
+                Err(_) => counters.add(Count::DatagramsFailed, 1),
             }
         }
-        self.flush(tally);
+        self.flush(counters);
     }
 
     /// What is known of the ways to members; nothing in an experiment.
@@ -197,7 +197,7 @@ impl Network {
     }
 
     /// Counts what was not counted yet.
-    pub(crate) fn settle(&mut self, tally: &mut Tally) {
+    pub(crate) fn settle(&mut self, counters: &mut Counters) {
         let Some(ways) = &mut self.ways else { return };
         let Counts {
             probes,
@@ -210,14 +210,14 @@ impl Network {
             late,
             refused,
         } = ways.paths.take_counts();
-        tally.add(Count::PathProbes, probes);
-        tally.add(Count::PathsShrunk, shrunk);
-        tally.add(Count::MessagesCut, cut);
-        tally.add(Count::MessagesJoined, joined);
-        tally.add(Count::PiecesAsked, asked);
-        tally.add(Count::PiecesRepaired, repaired);
-        tally.add(Count::MessagesGivenUp, given_up);
-        tally.add(Count::PiecesLate, late);
-        tally.add(Count::PiecesRefused, refused);
+        counters.add(Count::PathProbes, probes);
+        counters.add(Count::PathsShrunk, shrunk);
+        counters.add(Count::MessagesCut, cut);
+        counters.add(Count::MessagesJoined, joined);
+        counters.add(Count::PiecesAsked, asked);
+        counters.add(Count::PiecesRepaired, repaired);
+        counters.add(Count::MessagesGivenUp, given_up);
+        counters.add(Count::PiecesLate, late);
+        counters.add(Count::PiecesRefused, refused);
     }
 }

@@ -44,19 +44,19 @@ fn noise() -> [u8; PAGE] {
     })
 }
 
-fn counted(tally: &Tally, name: &str) -> u64 {
-    let report = tally.report();
+fn counted(counters: &Counters, name: &str) -> u64 {
+    let report = counters.report();
     let found = report.iter().find(|(of, _)| of == name);
     found.expect("a counter").1
 }
 
 /// What a daemon makes of a datagram.
-fn received(bytes: &[u8], tally: &mut Tally) -> (Unpacked, Vec<u8>) {
+fn received(bytes: &[u8], counters: &mut Counters) -> (Unpacked, Vec<u8>) {
     let mut room = vec![0xee; 1 << 16];
     room[..bytes.len()].copy_from_slice(bytes);
     let source = PEER.parse().unwrap();
     let mut packing = Packing::new(Compress::Off);
-    let got = packing.unpack(source, &mut room, bytes.len(), tally);
+    let got = packing.unpack(source, &mut room, bytes.len(), counters);
     (got, room)
 }
 
@@ -66,8 +66,8 @@ fn a_page_goes_out_smaller_and_comes_in_whole() {
         for page in [[0; PAGE], sparse()] {
             let (whole, at) = datagram(&page);
             let mut bytes = whole.clone();
-            let (mut packing, mut tally) = (Packing::new(compress), Tally::default());
-            let probe = packing.pack((NodeId(2), false), &mut bytes, at, &mut tally);
+            let (mut packing, mut counters) = (Packing::new(compress), Counters::default());
+            let probe = packing.pack((NodeId(2), false), &mut bytes, at, &mut counters);
             assert_eq!(probe, None);
             if compress == Compress::Auto && page != [0; PAGE] {
                 assert_eq!(bytes, whole, "nothing is known of the link");
@@ -75,11 +75,11 @@ fn a_page_goes_out_smaller_and_comes_in_whole() {
             }
             assert!(bytes.len() < at + 1024, "{compress:?}: {}", bytes.len());
             assert_ne!(header::form(&bytes), 0);
-            let (got, room) = received(&bytes, &mut tally);
+            let (got, room) = received(&bytes, &mut counters);
             assert_eq!(got, Unpacked::Whole(whole.len()), "{compress:?}");
             assert_eq!(room[..whole.len()], whole);
-            assert_eq!(counted(&tally, "pages_unpacked"), 1);
-            assert_eq!(counted(&tally, "packed_from_bytes"), PAGE as u64);
+            assert_eq!(counted(&counters, "pages_unpacked"), 1);
+            assert_eq!(counted(&counters, "packed_from_bytes"), PAGE as u64);
         }
     }
 }
@@ -87,16 +87,16 @@ fn a_page_goes_out_smaller_and_comes_in_whole() {
 #[test]
 fn what_does_not_pack_and_what_is_off_goes_out_as_it_is() {
     let (whole, at) = datagram(&noise());
-    let mut tally = Tally::default();
+    let mut counters = Counters::default();
     for compress in [Compress::Off, Compress::Runs, Compress::Lz4, Compress::Auto] {
         let mut bytes = whole.clone();
-        Packing::new(compress).pack((NodeId(2), false), &mut bytes, at, &mut tally);
+        Packing::new(compress).pack((NodeId(2), false), &mut bytes, at, &mut counters);
         assert_eq!(bytes, whole, "{compress:?}");
     }
-    assert_eq!(counted(&tally, "pages_given_up"), 2);
+    assert_eq!(counted(&counters, "pages_given_up"), 2);
     let (whole, at) = datagram(&[0; PAGE]);
     let mut bytes = whole.clone();
-    Packing::new(Compress::Off).pack((NodeId(2), false), &mut bytes, at, &mut tally);
+    Packing::new(Compress::Off).pack((NodeId(2), false), &mut bytes, at, &mut counters);
     assert_eq!(bytes, whole);
 }
 
@@ -106,10 +106,10 @@ fn what_does_not_pack_and_what_is_off_goes_out_as_it_is() {
 fn zeros_amid_whole_pages_stay_whole_but_on_slow_links() {
     let (whole, at) = datagram(&[0; PAGE]);
     let mut packing = Packing::new(Compress::Auto);
-    let mut tally = Tally::default();
+    let mut counters = Counters::default();
     let mut is_elided = |packing: &mut Packing, joins| {
         let mut bytes = whole.clone();
-        packing.pack((NodeId(2), joins), &mut bytes, at, &mut tally);
+        packing.pack((NodeId(2), joins), &mut bytes, at, &mut counters);
         bytes.len() < whole.len()
     };
     assert!(is_elided(&mut packing, false));
@@ -128,8 +128,8 @@ fn zeros_amid_whole_pages_stay_whole_but_on_slow_links() {
 #[test]
 fn hostile_pages_are_refused_and_counted() {
     let (mut good, at) = datagram(&sparse());
-    let mut tally = Tally::default();
-    Packing::new(Compress::Lz4).pack((NodeId(2), false), &mut good, at, &mut tally);
+    let mut counters = Counters::default();
+    Packing::new(Compress::Lz4).pack((NodeId(2), false), &mut good, at, &mut counters);
     let mut hostile: Vec<Vec<u8>> = Vec::new();
     let mut with = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = good.clone();
@@ -147,16 +147,16 @@ fn hostile_pages_are_refused_and_counted() {
     with(&|bytes| header::set_body(bytes, u16::MAX));
     with(&|bytes| bytes.resize(20_000, 1));
     for (count, bytes) in hostile.iter().enumerate() {
-        let (got, _) = received(bytes, &mut tally);
+        let (got, _) = received(bytes, &mut counters);
         assert_eq!(got, Unpacked::Handled, "{count}");
-        assert_eq!(counted(&tally, "pages_refused"), count as u64 + 1);
+        assert_eq!(counted(&counters, "pages_refused"), count as u64 + 1);
     }
     // Whatever anybody puts there, what comes out is a datagram with a page or nothing.
     for at in 0..good.len() {
         let mut bytes = good.clone();
         bytes[at] ^= 0x41;
         if header::form(&bytes) > 1
-            && let (Unpacked::Whole(length), _) = received(&bytes, &mut tally)
+            && let (Unpacked::Whole(length), _) = received(&bytes, &mut counters)
         {
             assert!(length <= header::MAX_DATAGRAM);
         }
@@ -168,11 +168,11 @@ fn only_members_are_told_how_fast_a_link_is() {
     let mut probe = head().encode().to_vec();
     probe.extend_from_slice(&7_u64.to_le_bytes());
     header::set_form(&mut probe, 0x20);
-    let (mut packing, mut tally) = (Packing::new(Compress::Off), Tally::default());
+    let (mut packing, mut counters) = (Packing::new(Compress::Off), Counters::default());
     let source: SocketAddr = PEER.parse().unwrap();
     let mut ask = |packing: &mut Packing, probe: &[u8]| {
         let mut room = probe.to_vec();
-        packing.unpack(source, &mut room, probe.len(), &mut tally)
+        packing.unpack(source, &mut room, probe.len(), &mut counters)
     };
     assert_eq!(ask(&mut packing, &probe), Unpacked::Handled);
     packing.members.push(source);
@@ -189,5 +189,5 @@ fn only_members_are_told_how_fast_a_link_is() {
         Unpacked::Handled,
         "it asked nobody"
     );
-    assert_eq!(counted(&tally, "pages_refused"), 1);
+    assert_eq!(counted(&counters, "pages_refused"), 1);
 }

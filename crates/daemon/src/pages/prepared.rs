@@ -38,8 +38,8 @@ mod tests {
     use super::super::Fresh;
     use super::*;
     use crate::payload::Payload;
-    use crate::shelf::Changes;
-    use crate::shelf::Shelf;
+    use crate::diff_store::Changes;
+    use crate::diff_store::DiffStore;
     use crate::stash::Stash;
     use pagemesh_core::Source;
     use pagemesh_os::memfd::{PAGE, PageBytes};
@@ -48,7 +48,7 @@ mod tests {
     const AT: At = (SegmentId(1 << 48), PageIndex(2));
 
     fn pages() -> Pages {
-        let changes = Changes::new(Shelf::create().unwrap());
+        let changes = Changes::new(DiffStore::create().unwrap());
         let mut pages = Pages::new(Stash::create().unwrap(), changes);
         pages.put((AT.0, PageIndex(0)), &[1; PAGE]);
         pages

@@ -6,7 +6,7 @@ use crate::mapping::Mapping;
 use crate::runs::Run;
 use crate::segment::Segment;
 use crate::stash::Stash;
-use crate::tally::{Count, Tally};
+use crate::counters::{Count, Counters};
 use pagemesh_core::At;
 use pagemesh_core::Rights;
 use pagemesh_os::memfd::{PAGE, PageBytes};
@@ -22,7 +22,7 @@ impl Pages {
         (of, first): At,
         rights: Rights,
         pages: &[PageBytes],
-        tally: &mut Tally,
+        counters: &mut Counters,
     ) -> usize {
         let Some(mapping) = self.mappings.get(id).filter(|mapping| mapping.write) else {
             return 0;
@@ -42,12 +42,12 @@ impl Pages {
         debug_assert_eq!(last, address + (pages.len() as u64 - 1) * PAGE as u64);
         let write = rights == Rights::Write;
         let placed = mapping.uffd.copy_run(address, pages, write);
-        tally.add(Count::PagesPlaced, placed as u64);
+        counters.add(Count::PagesPlaced, placed as u64);
         placed
     }
 
     /// As [`Pages::protect`].
-    pub(crate) fn protect_run(&self, run: &Run, tally: &mut Tally) {
+    pub(crate) fn protect_run(&self, run: &Run, counters: &mut Counters) {
         if self.unprotected {
             return;
         }
@@ -56,19 +56,19 @@ impl Pages {
             mapping.is_none_or(|mapping| !mapping.write || protect(mapping, run))
         });
         if !all_at_once {
-            run.pages().for_each(|at| self.protect(at, tally));
+            run.pages().for_each(|at| self.protect(at, counters));
         }
     }
 
     /// As [`Pages::evict`]; `keep` holds for all pages of the run.
-    pub(crate) fn evict_run(&mut self, run: &Run, keep: bool, tally: &mut Tally) {
+    pub(crate) fn evict_run(&mut self, run: &Run, keep: bool, counters: &mut Counters) {
         // Page by page if the previous daemon may have done a part, or if a page may have no frame.
         let given_back = self.segments.is_given_back(run.first.0);
         if self.again || given_back || !self.waiting.is_empty() {
-            return run.pages().for_each(|at| self.evict(at, keep, tally));
+            return run.pages().for_each(|at| self.evict(at, keep, counters));
         }
         if keep {
-            self.protect_run(run, tally);
+            self.protect_run(run, counters);
         }
         let Some(segment) = self.segments.get(run.first.0) else {
             return;
@@ -80,7 +80,7 @@ impl Pages {
             let (segment, page) = run.first;
             tracing::error!(%segment, %page, %error, "pages cannot be taken away");
         }
-        tally.add(Count::PagesEvicted, run.count.into());
+        counters.add(Count::PagesEvicted, run.count.into());
         for id in self.ids_of(run.first.0) {
             if let Some(mapping) = self.mappings.get(*id) {
                 wake(mapping, run);

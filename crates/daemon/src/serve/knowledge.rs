@@ -22,13 +22,13 @@ impl Driver {
     pub(super) fn dump(&mut self, client: ClientId, number: u64) -> Answer {
         self.check_master(client)?;
         let cannot = |why: String| Refusal::Invalid(format!("the flight recorder: {why}"));
-        let recorder = &self.hands.recorder;
+        let recorder = &self.executor.recorder;
         let dump = recorder.dump(Some(&self.node), "asked for");
         let dump = dump.map_err(|error| cannot(error.to_string()))?;
         let file =
             memfd::file("pagemesh-dump", &dump).map_err(|error| cannot(error.to_string()))?;
         let length = ByteLen(dump.len() as u64);
-        self.hands
+        self.executor
             .reply(client, number, Reply::Dumped { length }, vec![file]);
         Ok(None)
     }
@@ -56,8 +56,8 @@ impl Driver {
             members.filter(|member| member.health == health).count() as u32
         };
         let now = clock::monotonic();
-        let keeper = self.hands.keeper.process();
-        let (fault_p50, fault_p99) = self.hands.tally.remote_faults();
+        let keeper = self.executor.keeper.process();
+        let (fault_p50, fault_p99) = self.executor.counters.remote_faults();
         NodeStatus {
             node: self.node.id().unwrap_or(NodeId::NONE),
             name: self.about.name.clone(),
@@ -68,20 +68,20 @@ impl Driver {
                 count(Health::Alive)
             },
             dead: count(Health::Dead),
-            clients: self.hands.sessions.len() as u32,
-            segments: self.hands.pages.segments.len() as u32,
+            clients: self.executor.sessions.len() as u32,
+            segments: self.executor.pages.segments.len() as u32,
             pages: self.pages_known(),
             uptime: now.saturating_sub(self.about.started) as f64 / 1e9,
             fault_p50,
             fault_p99,
             problems: self.problems(Time(now)),
             keeper: keeper.and_then(|id| u32::try_from(id).ok()).unwrap_or(0),
-            takeovers: self.hands.life.takeovers,
+            takeovers: self.executor.life.takeovers,
         }
     }
 
     pub(super) fn paths(&self) -> Vec<PathInfo> {
-        let ways = self.hands.network.ways().into_iter();
+        let ways = self.executor.network.ways().into_iter();
         ways.map(|way| PathInfo {
             node: way.node,
             mtu: (way.size + headers(way.address.ip())) as u32,
@@ -91,10 +91,10 @@ impl Driver {
     }
 
     pub(super) fn counters(&mut self) -> Vec<(String, u64)> {
-        let hands = &mut self.hands;
-        hands.network.settle(&mut hands.tally);
-        let pages = &self.hands.pages;
-        let mut counters = self.hands.tally.report();
+        let executor = &mut self.executor;
+        executor.network.settle(&mut executor.counters);
+        let pages = &self.executor.pages;
+        let mut counters = self.executor.counters.report();
         counters.push(("mappings".into(), pages.mappings.len() as u64));
         counters.push(("stash_pages".into(), pages.stash.len() as u64));
         let (twins, diffs) = pages.changes.counts();
@@ -120,7 +120,7 @@ impl Driver {
 
     /// Users whose segments are about to be refused; the first node knows.
     fn near_quotas(&self) -> impl Iterator<Item = String> {
-        let Quotas { segments, bytes } = self.hands.quota.cluster;
+        let Quotas { segments, bytes } = self.executor.quota.cluster;
         self.node.near_quota().into_iter().map(move |(uid, usage)| {
             format!(
                 "user {uid} has {} segments of {} bytes, and its quota is {segments} of {}: \
@@ -135,14 +135,14 @@ impl Driver {
         let is_out = out.is_some();
         let mut problems: Vec<String> = out.into_iter().collect();
         problems.extend(self.about.problems.iter().cloned());
-        problems.extend(self.hands.near_limits());
+        problems.extend(self.executor.near_limits());
         problems.extend(self.near_quotas());
         let silent = self.node.coordinator_silent(now);
         if !is_out && silent > SILENCE {
             let seconds = silent.as_secs();
             problems.push(format!("the first node has been silent for {seconds} s"));
         }
-        for host in self.hands.events.foreigners() {
+        for host in self.executor.events.foreigners() {
             problems.push(format!(
                 "a daemon on {host} speaks another version of the protocol (this one speaks \
                  {PROTOCOL_VERSION}) and cannot take part: install the same release on all nodes"

@@ -1,7 +1,7 @@
 //! Requests about memory: mappings, and the locks that lie beside it.
 
 use super::{Answer, Asked};
-use crate::door::{is_full, no_descriptor};
+use crate::listener::{is_full, no_descriptor};
 use crate::driver::Driver;
 use crate::keeper::Tag;
 use crate::mapping::{Mapping, Place};
@@ -35,7 +35,7 @@ impl Driver {
             }
             Refusal::Invalid(format!("the daemon cannot {what} the mapping: {error}"))
         };
-        self.hands
+        self.executor
             .check_descriptors(self.credentials(asked.client)?.uid, 1)?;
         let Some(fd) = fds.into_iter().next() else {
             return Err(Refusal::Invalid(
@@ -48,7 +48,7 @@ impl Driver {
         let (address, length) = place.range();
         let registered = uffd.register(address, length);
         // Perhaps the daemon before got that far, and nobody knows of it.
-        let again = self.hands.pages.again && registered.is_ok();
+        let again = self.executor.pages.again && registered.is_ok();
         // Without a handshake the kernel registers nothing: then that failed first.
         let ready = if again {
             Ok(())
@@ -63,21 +63,21 @@ impl Driver {
             write,
             place,
         };
-        let id = self.hands.pages.mappings.insert(mapping);
+        let id = self.executor.pages.mappings.insert(mapping);
         if let Err(error) = self.poll_mapping(id) {
-            self.hands.pages.mappings.remove(id);
+            self.executor.pages.mappings.remove(id);
             return Err(cannot("poll", error));
         }
-        if let Some(segment) = self.hands.pages.segments.get_mut(segment) {
+        if let Some(segment) = self.executor.pages.segments.get_mut(segment) {
             segment.mappings.push(id);
         }
-        if let Some(session) = self.hands.sessions.get_mut(client) {
+        if let Some(session) = self.executor.sessions.get_mut(client) {
             session.mappings.push(id);
         }
-        self.hands.keep_mapping(id);
+        self.executor.keep_mapping(id);
         let reply = Reply::Mapped { mapping: id };
         let mapping = id;
-        self.hands.note(&Note::Mapped { mapping, client });
+        self.executor.note(&Note::Mapped { mapping, client });
         self.handled(asked, &reply);
         self.feed(Input::Mapped {
             mapping: id,
@@ -89,7 +89,7 @@ impl Driver {
 
     pub(super) fn unmap(&mut self, asked: Asked, mapping: MappingId) -> Answer {
         let client = asked.client;
-        let session = self.hands.sessions.get_mut(client);
+        let session = self.executor.sessions.get_mut(client);
         let place = session.and_then(|session| {
             let place = session.mappings.iter().position(|id| *id == mapping)?;
             Some(session.mappings.swap_remove(place))
@@ -97,19 +97,19 @@ impl Driver {
         if place.is_none() {
             return Err(Refusal::Invalid("no such mapping in this process".into()));
         }
-        self.hands.unmap(mapping);
-        self.hands.note(&Note::Unmapped { mapping });
+        self.executor.unmap(mapping);
+        self.executor.note(&Note::Unmapped { mapping });
         self.handled(asked, &Reply::Done);
         self.feed(Input::Unmapped { mapping });
-        self.hands.keeper.drop(Tag::Mapping(mapping));
+        self.executor.keeper.drop(Tag::Mapping(mapping));
         Ok(Some(Reply::Done))
     }
 
     pub(super) fn close(&mut self, asked: Asked, segment: SegmentId) -> Answer {
         let client = asked.client;
         let opening = self.opening(client, segment)?;
-        let mapped = self.hands.pages.ids_of(segment).iter().any(|id| {
-            let mapping = self.hands.pages.mappings.get(*id);
+        let mapped = self.executor.pages.ids_of(segment).iter().any(|id| {
+            let mapping = self.executor.pages.mappings.get(*id);
             mapping.is_some_and(|mapping| mapping.client == client)
         });
         if opening.count == 1 && mapped {
@@ -120,7 +120,7 @@ impl Driver {
             count: opening.count - 1,
             ..opening
         };
-        self.hands.set_opening(client, segment, opening);
+        self.executor.set_opening(client, segment, opening);
         self.handled(asked, &Reply::Done);
         self.feed(Input::Closed { segment, client });
         self.closed(segment);
@@ -129,7 +129,7 @@ impl Driver {
 
     pub(super) fn lock_slot(&mut self, client: ClientId, key: SyncKey) -> Answer {
         let index = self.slot_of(client, key)?;
-        self.hands.recorder.publish();
+        self.executor.recorder.publish();
         Ok(Some(Reply::Slot { index }))
     }
 
@@ -137,18 +137,18 @@ impl Driver {
     pub(super) fn slot_of(&mut self, client: ClientId, key: SyncKey) -> Result<u32, Refusal> {
         self.opening(client, key.segment)?;
         let uid = self.credentials(client)?.uid;
-        let segment = self.hands.pages.segments.get(key.segment);
+        let segment = self.executor.pages.segments.get(key.segment);
         let known = segment.and_then(|segment| segment.locks.known(key.number));
         if let Some(index) = known {
             return Ok(index);
         }
-        self.hands.check_locks(uid)?;
-        let slot = self.hands.slot(key, uid);
+        self.executor.check_locks(uid)?;
+        let slot = self.executor.slot(key, uid);
         slot.ok_or_else(|| Refusal::Limit("locks of one segment".into()))
     }
 
     pub(super) fn unlock(&mut self, asked: Asked, key: SyncKey) -> Answer {
-        let segment = self.hands.pages.segments.get(key.segment);
+        let segment = self.executor.pages.segments.get(key.segment);
         if !segment.is_some_and(|segment| segment.locks.holds(key.number, asked.client)) {
             let why = "the process does not hold the lock";
             return Err(Refusal::Invalid(why.into()));
@@ -162,7 +162,7 @@ impl Driver {
     }
 
     pub(super) fn opening(&self, client: ClientId, segment: SegmentId) -> Result<Opening, Refusal> {
-        let session = self.hands.sessions.get(client);
+        let session = self.executor.sessions.get(client);
         session
             .and_then(|session| session.open.get(&segment).copied())
             .ok_or_else(|| Refusal::Invalid("the process has not opened the segment".into()))

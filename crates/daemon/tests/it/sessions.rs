@@ -3,7 +3,7 @@
 use crate::common::{self, Client, Daemon, Process, permitted, until};
 use pagemesh_daemon::{Options, run};
 use pagemesh_os::area::LockArea;
-use pagemesh_os::hatch::{Answer, Hatch, ROOM};
+use pagemesh_os::request_slot::{Answer, RequestSlot, ROOM};
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::local::{Reply, ReplyPacket, Request, RequestPacket};
 use pagemesh_wire::lockword::LockWord;
@@ -44,10 +44,10 @@ fn nonsense_ends_the_session_and_nothing_else() {
     daemon.end().unwrap();
 }
 
-/// The answer that comes through a hatch.
-fn answer_in(hatch: &Hatch, number: u64) -> ReplyPacket {
+/// The answer that comes through a request slot.
+fn answer_in(request_slot: &RequestSlot, number: u64) -> ReplyPacket {
     loop {
-        match hatch.take(number) {
+        match request_slot.take(number) {
             Answer::Here(bytes) => return ReplyPacket::decode(&bytes).unwrap(),
             Answer::ToCome => std::thread::yield_now(),
             Answer::Elsewhere => panic!("it is to come here"),
@@ -57,10 +57,10 @@ fn answer_in(hatch: &Hatch, number: u64) -> ReplyPacket {
 
 /// Memory does not say who makes a System V call: that the kernel must have said before.
 #[test]
-fn system_v_calls_through_a_hatch_wait_for_the_kernels_word() {
+fn system_v_calls_through_a_request_slot_wait_for_the_kernels_word() {
     let daemon = Daemon::start(|_| {});
     let mut client = daemon.client();
-    let hatch = client.hatch();
+    let request_slot = client.request_slot();
     let get = || {
         Request::Sysv(Op::SemGet {
             key: 0,
@@ -69,11 +69,11 @@ fn system_v_calls_through_a_hatch_wait_for_the_kernels_word() {
         })
     };
     let ask = |client: &mut Client, number| {
-        hatch.expect(number);
+        request_slot.expect(number);
         let request = get();
-        assert!(hatch.post(number, &RequestPacket { number, request }.encode()));
+        assert!(request_slot.post(number, &RequestPacket { number, request }.encode()));
         client.send(Request::Knock, &[]);
-        answer_in(&hatch, number).reply
+        answer_in(&request_slot, number).reply
     };
     let made = |reply: &Reply| matches!(reply, Reply::Sysv(Outcome::Number(_)));
     assert_eq!(ask(&mut client, 1_001), Reply::Unproven);
@@ -83,32 +83,32 @@ fn system_v_calls_through_a_hatch_wait_for_the_kernels_word() {
 }
 
 #[test]
-fn nonsense_in_a_hatch_ends_the_session_and_nothing_else() {
+fn nonsense_in_a_request_slot_ends_the_session_and_nothing_else() {
     let daemon = Daemon::start(|_| {});
     let mut good = daemon.client();
     let packet = |number, request| RequestPacket { number, request }.encode();
     let not_brief = packet(9, Request::Status);
     for bytes in [vec![0xff; ROOM], not_brief, Vec::new()] {
         let mut rude = daemon.client();
-        let hatch = rude.hatch();
-        assert!(hatch.post(9, &bytes));
+        let request_slot = rude.request_slot();
+        assert!(request_slot.post(9, &bytes));
         rude.send(Request::Knock, &[]);
         assert!(is_cut_off(&rude.socket));
     }
     assert_eq!(good.counter("sessions_refused"), 3);
 
-    let before = good.counter("requests_by_hatch");
-    let hatch = good.hatch();
+    let before = good.counter("requests_by_request_slot");
+    let request_slot = good.request_slot();
     let key = SyncKey {
         segment: SegmentId(7),
         number: 1,
     };
-    hatch.expect(1_000);
-    assert!(hatch.post(1_000, &packet(1_000, Request::LockSlot { key })));
+    request_slot.expect(1_000);
+    assert!(request_slot.post(1_000, &packet(1_000, Request::LockSlot { key })));
     good.send(Request::Knock, &[]);
-    let answer = answer_in(&hatch, 1_000);
+    let answer = answer_in(&request_slot, 1_000);
     assert!(answer.number == 1_000 && matches!(answer.reply, Reply::Refused(_)));
-    assert_eq!(good.counter("requests_by_hatch"), before + 1);
+    assert_eq!(good.counter("requests_by_request_slot"), before + 1);
     assert_eq!(good.status().clients, 1);
     daemon.end().unwrap();
 }

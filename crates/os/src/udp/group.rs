@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circular_is_no_longer_than_the_link_allows() {
+    fn a_multicast_batch_is_no_longer_than_the_link_allows() {
         let sender = sender("127.0.0.1:0");
         let group = SocketAddrV4::new(Ipv4Addr::new(239, 77, 1, 3), sender.address().port());
         // Loopback would carry 64 KiB, but an Ethernet behind it would not.

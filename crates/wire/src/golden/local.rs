@@ -146,7 +146,7 @@ samples! {
             labels: vec![Label { offset: 4096, length: 8, name: "total".into() }],
         };
         Paths: Request::Paths;
-        Hatch: Request::Hatch;
+        RequestSlot: Request::RequestSlot;
         Knock: Request::Knock;
         ForgetMember: Request::ForgetMember { node: NodeId(2) };
     }
@@ -176,7 +176,7 @@ samples! {
         Sysv: Reply::Sysv(Outcome::Number(7));
         Races: Reply::Races(races());
         Paths: Reply::Paths(vec![PathInfo { node: NodeId(2), mtu: 1500, found: true }]);
-        Hatch: Reply::Hatch;
+        RequestSlot: Reply::RequestSlot;
         Unproven: Reply::Unproven;
     }
 }

@@ -74,7 +74,7 @@ fn pass(subject: Subject, contents: Contents, awaiting: NodeSet) -> Pass {
 }
 
 pub(crate) fn ask_many() -> Message {
-    let wish = |page, have| Wish {
+    let request = |page, have| PageRequest {
         page: PageIndex(page),
         request: RequestId(300 + u64::from(page)),
         have,
@@ -83,7 +83,7 @@ pub(crate) fn ask_many() -> Message {
     Message::AskMany(AskMany {
         segment: page().segment(),
         access: Access::Write,
-        wishes: vec![wish(1, None), wish(200, Some(Version(5)))],
+        requests: vec![request(1, None), request(200, Some(Version(5)))],
     })
 }
 
@@ -262,9 +262,9 @@ samples! {
         Reduce: Call::Reduce { segment: page().segment(), reductions: vec![reduction()] };
         SysvKey:
             Call::SysvKey {
-                family: sysv::Family::Sem, key: -300, wish: keys::Wish::Find { offer: Some(object()) },
+                family: sysv::Family::Sem, key: -300, request: keys::KeyRequest::Find { offer: Some(object()) },
             },
-            Call::SysvKey { family: sysv::Family::Sem, key: -300, wish: keys::Wish::Drop { id: object() } };
+            Call::SysvKey { family: sysv::Family::Sem, key: -300, request: keys::KeyRequest::Drop { id: object() } };
         SysvLend: Call::SysvLend { buckets: [bucket()].into_iter().collect() };
         SysvRecall: Call::SysvRecall { bucket: bucket(), after: Some((sysv::Family::Sem, -300)) };
         ForgetMember: Call::ForgetMember { node: NodeId(2) };

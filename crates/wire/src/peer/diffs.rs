@@ -20,7 +20,7 @@ pub struct DiffName {
 pub struct Diffs {
     /// Of which segment.
     pub segment: SegmentId,
-    /// The wish; zero when nobody asked.
+    /// The request; zero when nobody asked.
     pub request: RequestId,
     /// Which, and how many bytes each has.
     pub diffs: Vec<(DiffName, u16)>,

@@ -42,7 +42,7 @@ impl Subject {
 pub struct Waiter {
     /// Who waits.
     pub node: NodeId,
-    /// Which of its wishes; echoed in the answer.
+    /// Which of its requests; echoed in the answer.
     pub request: RequestId,
     /// What it wants.
     pub access: Access,
@@ -63,7 +63,7 @@ pub enum Contents {
     None,
 }
 
-/// A wish for a page or a token, to the probable owner (F19) or the library site (M7).
+/// A request a page or a token, to the probable owner (F19) or the library site (M7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ask {
     /// What is wanted.
@@ -73,13 +73,13 @@ pub struct Ask {
     /// The receiver is believed to own the subject since this version. A
     /// receiver that knows less has the grant still in flight towards it.
     pub since: Version,
-    /// How often the wish was forwarded along owner hints.
+    /// How often the request was forwarded along owner hints.
     pub hops: u8,
     /// The library site has queued it and now hands it to the clock site.
     pub by_library: bool,
 }
 
-/// Wishes of the sender for many pages of one segment, as if each had come in an
+/// Requests of the sender for many pages of one segment, as if each had come in an
 /// [`Ask`] of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AskMany {
@@ -88,15 +88,15 @@ pub struct AskMany {
     /// How all of them are wanted.
     pub access: Access,
     /// At most [`AskMany::LIMIT`].
-    pub wishes: Vec<Wish>,
+    pub requests: Vec<PageRequest>,
 }
 
-/// One of the wishes of an [`AskMany`].
+/// One of the requests of an [`AskMany`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Wish {
+pub struct PageRequest {
     /// Which page.
     pub page: PageIndex,
-    /// Which of the sender's wishes.
+    /// Which of the sender's requests.
     pub request: RequestId,
     /// As in [`Waiter::have`].
     pub have: Option<Version>,
@@ -105,55 +105,55 @@ pub struct Wish {
 }
 
 impl AskMany {
-    /// Wishes in one message: with their answers they keep an owner busy for a tenth
+    /// Requests in one message: with their answers they keep an owner busy for a tenth
     /// of a millisecond, which whoever comes next has to wait.
     pub const LIMIT: usize = 64;
 
-    /// The wish, ready for others to join; none if it is not for a page.
+    /// The request, ready for others to join; none if it is not for a page.
     #[must_use]
     pub fn of(ask: &Ask) -> Option<Self> {
         let Subject::Page { segment, page } = ask.subject else {
             return None;
         };
-        let wish = Wish {
+        let request = PageRequest {
             page,
             request: ask.waiter.request,
             have: ask.waiter.have,
             since: ask.since,
         };
-        let mut wishes = Vec::with_capacity(Self::LIMIT);
-        wishes.push(wish);
+        let mut requests = Vec::with_capacity(Self::LIMIT);
+        requests.push(request);
         Some(Self {
             segment,
             access: ask.waiter.access,
-            wishes,
+            requests,
         })
     }
 
-    /// Adds a wish. False if it is of another kind, or there is no room.
-    pub fn join(&mut self, segment: SegmentId, access: Access, wish: Wish) -> bool {
+    /// Adds a request. False if it is of another kind, or there is no room.
+    pub fn join(&mut self, segment: SegmentId, access: Access, request: PageRequest) -> bool {
         let joins = (self.segment, self.access) == (segment, access);
-        let joins = joins && self.wishes.len() < Self::LIMIT;
+        let joins = joins && self.requests.len() < Self::LIMIT;
         if joins {
-            self.wishes.push(wish);
+            self.requests.push(request);
         }
         joins
     }
 
-    /// Each of the wishes of `node` by itself.
+    /// Each of the requests of `node` by itself.
     pub fn each(&self, node: NodeId) -> impl Iterator<Item = Ask> + '_ {
-        self.wishes.iter().map(move |wish| Ask {
+        self.requests.iter().map(move |request| Ask {
             subject: Subject::Page {
                 segment: self.segment,
-                page: wish.page,
+                page: request.page,
             },
             waiter: Waiter {
                 node,
-                request: wish.request,
+                request: request.request,
                 access: self.access,
-                have: wish.have,
+                have: request.have,
             },
-            since: wish.since,
+            since: request.since,
             hops: 0,
             by_library: false,
         })
@@ -167,7 +167,7 @@ pub struct Data {
     pub segment: SegmentId,
     /// Which page.
     pub page: PageIndex,
-    /// The wish this answers.
+    /// The request this answers.
     pub request: RequestId,
     /// The version of the copy.
     pub version: Version,
@@ -180,7 +180,7 @@ pub struct Data {
 pub struct Pass {
     /// What passes.
     pub subject: Subject,
-    /// The wish this answers; zero when nobody asked (a node that leaves).
+    /// The request this answers; zero when nobody asked (a node that leaves).
     pub request: RequestId,
     /// The receiver owns the subject from this version on.
     pub version: Version,
@@ -225,7 +225,7 @@ pub struct Taken {
 }
 
 impl PassAckMany {
-    /// Receipts in one message: as many as wishes in an [`AskMany`].
+    /// Receipts in one message: as many as requests in an [`AskMany`].
     pub const LIMIT: usize = AskMany::LIMIT;
 
     /// The receipt, ready for others to join; none if it is not for a page.
@@ -294,14 +294,14 @@ pub struct InvalidateAck {
     pub version: Version,
 }
 
-/// To the library site: the wish it was serving is fulfilled (M7, "checked in").
+/// To the library site: the request it was serving is fulfilled (M7, "checked in").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Served {
     /// Which segment.
     pub segment: SegmentId,
     /// Which page.
     pub page: PageIndex,
-    /// The wish that was fulfilled.
+    /// The request that was fulfilled.
     pub request: RequestId,
     /// Whether the sender became the clock site, and since which version.
     pub clock: Option<Version>,
@@ -359,12 +359,12 @@ pub struct Regain {
     pub copies: NodeSet,
 }
 
-/// The page existed only on a node that died; the wish can never be fulfilled.
+/// The page existed only on a node that died; the request can never be fulfilled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lost {
     /// What is lost.
     pub subject: Subject,
-    /// The wish.
+    /// The request.
     pub request: RequestId,
     /// The node it was lost with.
     pub with: NodeId,

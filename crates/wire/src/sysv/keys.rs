@@ -70,7 +70,7 @@ impl FromIterator<Bucket> for Buckets {
 
 /// What a node wants of the register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Wish {
+pub enum KeyRequest {
     /// Which object has the key? If none has, it is to be the asker's own one of this
     /// number, if it offers one.
     Find {

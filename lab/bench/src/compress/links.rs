@@ -3,7 +3,7 @@
 
 use crate::agent::Order;
 use crate::report::{Report, Samples};
-use crate::stage::Stage;
+use crate::testbed::Testbed;
 use crate::{Effort, Waiting, fault, stream};
 use anyhow::Result;
 use pagemesh_cli::sandbox::Plan;
@@ -71,7 +71,7 @@ const LINKS: [Link; 2] = [
 /// A cluster that compresses in one way; it stands still while another is measured.
 struct Side {
     mode: &'static str,
-    stage: Stage,
+    testbed: Testbed,
     samples: Samples,
 }
 
@@ -144,14 +144,14 @@ impl Side {
     fn raise(mode: &'static str, link: &Link) -> Result<Self> {
         let mut plan = Plan::new(2);
         plan.compress = Some(mode.to_owned());
-        let stage = Stage::raise(&plan, Waiting::Spin)?;
+        let testbed = Testbed::raise(&plan, Waiting::Spin)?;
         if !link.bucket.is_empty() {
-            stream::shape_to(&stage, link.bucket)?;
+            stream::shape_to(&testbed, link.bucket)?;
         }
-        stage.stand_still(true)?;
+        testbed.stand_still(true)?;
         Ok(Self {
             mode,
-            stage,
+            testbed,
             samples: Samples::default(),
         })
     }
@@ -163,25 +163,25 @@ impl Side {
         } else {
             pages
         };
-        let stage = &mut self.stage;
-        stage.stand_still(false)?;
+        let testbed = &mut self.testbed;
+        testbed.stand_still(false)?;
         let name = format!("bench.compress.{kind}.{round}");
-        stage.open(&name, pages, Some(0))?;
+        testbed.open(&name, pages, Some(0))?;
         let kind = kind.to_owned();
-        stage.ask(1, &Order::Fill { pages, kind })?;
+        testbed.ask(1, &Order::Fill { pages, kind })?;
         self.samples.extend(match way {
             Way::Faults => {
-                stage.ask(0, &Order::Random)?;
+                testbed.ask(0, &Order::Random)?;
                 let order = fault::shuffled(0..pages, round);
-                stage.touch(0, &order, false)?
+                testbed.touch(0, &order, false)?
             }
             Way::Walk => {
                 let write = false;
-                let took = stage.ask(0, &Order::Walk { pages, write })?;
+                let took = testbed.ask(0, &Order::Walk { pages, write })?;
                 took.iter().map(|nanos| nanos / u64::from(pages)).collect()
             }
         });
-        stage.remove(&name)?;
-        stage.stand_still(true)
+        testbed.remove(&name)?;
+        testbed.stand_still(true)
     }
 }

@@ -1,7 +1,7 @@
 //! An MPI, two ranks, each on a node: compiled and started on demand.
 
-use super::super::seats::Seats;
-use super::super::stage::Stage;
+use super::super::cpu_slots::CpuSlots;
+use super::super::testbed::Testbed;
 use super::{Peer, Times, install};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
@@ -112,17 +112,17 @@ impl Kind {
 impl Mpi {
     /// Compiles the program with that MPI's own compiler, and writes down how a
     /// process is started on a node.
-    pub(super) fn prepare(name: &str, stage: &Stage, seats: Seats) -> Result<Self> {
+    pub(super) fn prepare(name: &str, testbed: &Testbed, cpu_slots: CpuSlots) -> Result<Self> {
         let kind = Kind::named(name).with_context(|| format!("no MPI is called {name}"))?;
         install::need(&[kind.compiler(), kind.starter()], kind.packages())?;
         install::need(&TOOLS, "util-linux, coreutils and hostname")?;
         ensure!(
-            stage.isolated(),
+            testbed.isolated(),
             "nodes have no namespaces of their own here, so that two hosts cannot be feigned"
         );
-        let program = compile(kind, name, stage.directory())?;
-        let launcher = stage.directory().join(format!("launch-{name}"));
-        fs::write(&launcher, script(stage, seats)).context("cannot write a script")?;
+        let program = compile(kind, name, testbed.directory())?;
+        let launcher = testbed.directory().join(format!("launch-{name}"));
+        fs::write(&launcher, script(testbed, cpu_slots)).context("cannot write a script")?;
         fs::set_permissions(&launcher, fs::Permissions::from_mode(0o700))?;
         Ok(Self {
             kind,
@@ -132,9 +132,9 @@ impl Mpi {
     }
 
     /// What starts both ranks, itself on node 0.
-    fn command(&self, stage: &Stage) -> Command {
-        let [one, two] = [0, 1].map(|node| stage.address(node).ip().to_string());
-        let mut command = stage.command(0, "timeout");
+    fn command(&self, testbed: &Testbed) -> Command {
+        let [one, two] = [0, 1].map(|node| testbed.address(node).ip().to_string());
+        let mut command = testbed.command(0, "timeout");
         command.args(["--kill-after=5", PATIENCE]);
         // Through the launcher too, so that it believes to be on a host of its own.
         command
@@ -167,8 +167,8 @@ impl Mpi {
 }
 
 impl Peer for Mpi {
-    fn measure(&mut self, stage: &mut Stage, count: u32) -> Result<Times> {
-        let mut command = self.command(stage);
+    fn measure(&mut self, testbed: &mut Testbed, count: u32) -> Result<Times> {
+        let mut command = self.command(testbed);
         command.arg(count.to_string()).stdin(Stdio::null());
         let output = command.output().context("cannot start an MPI")?;
         if !output.status.success() {
@@ -223,11 +223,11 @@ fn read(text: &str) -> Result<Times> {
 
 /// What an MPI starts in place of `ssh`: a node for a host. The node has a name of
 /// its own, and sees its own devices in `/sys`, where UCX looks for them.
-fn script(stage: &Stage, seats: Seats) -> String {
+fn script(testbed: &Testbed, cpu_slots: CpuSlots) -> String {
     let mut nodes = String::new();
-    for node in 0..stage.size() {
-        let (address, daemon) = (stage.address(node).ip(), stage.daemon(node));
-        let processor = seats.processor(node);
+    for node in 0..testbed.size() {
+        let (address, daemon) = (testbed.address(node).ip(), testbed.daemon(node));
+        let processor = cpu_slots.processor(node);
         let pin = processor.map_or_else(String::new, |cpu| format!("taskset -c {cpu}"));
         nodes += &format!("{address}) name=node{node} daemon={daemon} pin='{pin}';;\n");
     }

@@ -2,7 +2,7 @@
 
 use super::super::agent::Order;
 use super::super::fault::{WINDOW, shuffled};
-use super::super::stage::Stage;
+use super::super::testbed::Testbed;
 use super::Times;
 use anyhow::Result;
 
@@ -15,14 +15,14 @@ const COUNTER_MILLIS: u64 = 100;
 const LOCK: u64 = 1;
 const BARRIER: u64 = 2;
 
-pub(super) fn measure(stage: &mut Stage, round: u32, count: u32) -> Result<Times> {
+pub(super) fn measure(testbed: &mut Testbed, round: u32, count: u32) -> Result<Times> {
     let name = format!("bench.peers.{round}");
-    stage.open(&name, count * 3, WINDOW)?;
-    let mut times = faults(stage, round, count)?;
-    times.extend(locks(stage, count)?);
-    times.push(("barrier", barrier(stage, count)?));
-    stage.remove(&name)?;
-    times.push(("counter", counter(stage, round)?));
+    testbed.open(&name, count * 3, WINDOW)?;
+    let mut times = faults(testbed, round, count)?;
+    times.extend(locks(testbed, count)?);
+    times.push(("barrier", barrier(testbed, count)?));
+    testbed.remove(&name)?;
+    times.push(("counter", counter(testbed, round)?));
     let owned = |(what, times): (&str, Vec<u64>)| (what.to_owned(), times);
     Ok(times.into_iter().map(owned).collect())
 }
@@ -30,22 +30,22 @@ pub(super) fn measure(stage: &mut Stage, round: u32, count: u32) -> Result<Times
 type Named = Vec<(&'static str, Vec<u64>)>;
 
 /// The other node is the last writer of every page.
-fn faults(stage: &mut Stage, round: u32, count: u32) -> Result<Named> {
+fn faults(testbed: &mut Testbed, round: u32, count: u32) -> Result<Named> {
     let [read, write, add] =
         [0, 1, 2].map(|part| shuffled(part * count..(part + 1) * count, round));
     for pages in [&read, &write, &add] {
-        stage.touch(1, pages, true)?;
+        testbed.touch(1, pages, true)?;
     }
     Ok(vec![
-        ("read_fault", stage.touch(0, &read, false)?),
-        ("read_again", stage.touch(0, &read, false)?),
-        ("write_fault", stage.touch(0, &write, true)?),
-        ("fetch_add", stage.ask(0, &Order::Add { pages: add })?),
+        ("read_fault", testbed.touch(0, &read, false)?),
+        ("read_again", testbed.touch(0, &read, false)?),
+        ("write_fault", testbed.touch(0, &write, true)?),
+        ("fetch_add", testbed.ask(0, &Order::Add { pages: add })?),
     ])
 }
 
 /// The other node had the lock last, and wrote the word that it guards.
-fn locks(stage: &mut Stage, count: u32) -> Result<Named> {
+fn locks(testbed: &mut Testbed, count: u32) -> Result<Named> {
     let lock = |count| Order::Lock {
         number: LOCK,
         count,
@@ -57,12 +57,12 @@ fn locks(stage: &mut Stage, count: u32) -> Result<Named> {
     };
     let (mut handover, mut word) = (Vec::new(), Vec::new());
     for _ in 0..count.min(HANDOVERS) {
-        stage.ask(1, &lock(1))?;
-        handover.extend(stage.ask(0, &lock(1))?);
-        stage.ask(1, &guarded(true))?;
-        word.extend(stage.ask(0, &guarded(false))?);
+        testbed.ask(1, &lock(1))?;
+        handover.extend(testbed.ask(0, &lock(1))?);
+        testbed.ask(1, &guarded(true))?;
+        word.extend(testbed.ask(0, &guarded(false))?);
     }
-    let again = stage.ask(0, &lock(count))?;
+    let again = testbed.ask(0, &lock(count))?;
     Ok(vec![
         ("lock_handover", handover),
         ("locked_word", word),
@@ -70,30 +70,30 @@ fn locks(stage: &mut Stage, count: u32) -> Result<Named> {
     ])
 }
 
-fn barrier(stage: &mut Stage, count: u32) -> Result<Vec<u64>> {
+fn barrier(testbed: &mut Testbed, count: u32) -> Result<Vec<u64>> {
     let order = Order::Barrier {
         number: BARRIER,
         parties: 2,
         count,
     };
-    stage.tell(0, &order)?;
-    stage.tell(1, &order)?;
-    let times = stage.hear(0)?;
-    stage.hear(1)?;
+    testbed.tell(0, &order)?;
+    testbed.tell(1, &order)?;
+    let times = testbed.hear(0)?;
+    testbed.hear(1)?;
     Ok(times)
 }
 
 /// Both add to one word for a while: what each of all these adds took.
-fn counter(stage: &mut Stage, round: u32) -> Result<Vec<u64>> {
+fn counter(testbed: &mut Testbed, round: u32) -> Result<Vec<u64>> {
     let name = format!("bench.peers.counter.{round}");
-    stage.open(&name, 1, None)?;
+    testbed.open(&name, 1, None)?;
     let order = Order::Contend {
         millis: COUNTER_MILLIS,
         pause_nanos: 0,
     };
-    stage.tell(0, &order)?;
-    stage.tell(1, &order)?;
-    let adds: u64 = [stage.hear(0)?, stage.hear(1)?].iter().flatten().sum();
-    stage.remove(&name)?;
+    testbed.tell(0, &order)?;
+    testbed.tell(1, &order)?;
+    let adds: u64 = [testbed.hear(0)?, testbed.hear(1)?].iter().flatten().sum();
+    testbed.remove(&name)?;
     Ok(vec![COUNTER_MILLIS * 1_000_000 / adds.max(1)])
 }

@@ -1,8 +1,8 @@
 //! A Redis on node 1 that keeps everything in memory, asked from node 0.
 
 use super::super::agent::Order;
-use super::super::seats::Seats;
-use super::super::stage::Stage;
+use super::super::cpu_slots::CpuSlots;
+use super::super::testbed::Testbed;
 use super::{Peer, Times, install};
 use anyhow::{Context, Result};
 use std::net::SocketAddr;
@@ -18,11 +18,11 @@ pub(super) struct Server {
 impl Server {
     /// Starts it with what its documentation advises for latency: nothing is written to
     /// disk, its processors are its own. It sets TCP_NODELAY itself; it cannot spin.
-    pub(super) fn start(stage: &Stage, seats: Seats) -> Result<Self> {
+    pub(super) fn start(testbed: &Testbed, cpu_slots: CpuSlots) -> Result<Self> {
         install::need(&["redis-server"], "redis-server")?;
-        let mut address = stage.address(1);
+        let mut address = testbed.address(1);
         address.set_port(PORT);
-        let mut command = stage.command(1, "redis-server");
+        let mut command = testbed.command(1, "redis-server");
         command
             .args(["--bind", &address.ip().to_string()])
             .args(["--port", &PORT.to_string()])
@@ -30,8 +30,8 @@ impl Server {
             // Nobody but node 0 is on that network.
             .args(["--protected-mode", "no"])
             .arg("--dir")
-            .arg(stage.directory());
-        if let Some(cpu) = seats.processor(1) {
+            .arg(testbed.directory());
+        if let Some(cpu) = cpu_slots.processor(1) {
             command.args(["--server_cpulist", &cpu.to_string()]);
         }
         pagemesh_os::netns::die_with_parent(&mut command);
@@ -42,10 +42,10 @@ impl Server {
 }
 
 impl Peer for Server {
-    fn measure(&mut self, stage: &mut Stage, count: u32) -> Result<Times> {
+    fn measure(&mut self, testbed: &mut Testbed, count: u32) -> Result<Times> {
         let (to, spin) = (self.address, true);
-        let get = stage.ask(0, &Order::RedisGet { to, count, spin })?;
-        let add = stage.ask(0, &Order::RedisAdd { to, count, spin })?;
+        let get = testbed.ask(0, &Order::RedisGet { to, count, spin })?;
+        let add = testbed.ask(0, &Order::RedisAdd { to, count, spin })?;
         Ok(vec![("get".to_owned(), get), ("fetch_add".to_owned(), add)])
     }
 }

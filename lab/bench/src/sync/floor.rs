@@ -3,7 +3,7 @@
 
 use super::super::agent::Order;
 use super::super::report::{Report, Samples};
-use super::super::stage::Stage;
+use super::super::testbed::Testbed;
 use super::super::{Effort, Waiting};
 use super::PARTIES;
 use anyhow::Result;
@@ -26,34 +26,34 @@ pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) ->
 
 /// Eight processes meet, beside two: no daemons, no protocol.
 fn raw_barrier(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
-    let mut stage = Stage::dealt(*PARTIES.end(), effort, waiting)?;
+    let mut testbed = Testbed::dealt(*PARTIES.end(), effort, waiting)?;
     let (mut two, mut eight) = <(Samples, Samples)>::default();
     for round in effort.rounds() {
-        stage.raw_meet(*PARTIES.start(), effort.count, &mut two)?;
-        stage.raw_meet(*PARTIES.end(), effort.count, &mut eight)?;
+        testbed.raw_meet(*PARTIES.start(), effort.count, &mut two)?;
+        testbed.raw_meet(*PARTIES.end(), effort.count, &mut eight)?;
         if round == Effort::WARM_UP {
             (two, eight) = Default::default();
         }
     }
     let beside = Some(("raw_barrier_2", &two));
-    report.row(RAW, stage.waiting(), &eight, beside);
+    report.row(RAW, testbed.waiting(), &eight, beside);
     Ok(())
 }
 
 /// A barrier costs the same however many clean pages its nodes have.
 fn clean_pages(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
-    let mut stage = Stage::new(2, effort, waiting)?;
+    let mut testbed = Testbed::new(2, effort, waiting)?;
     let (mut without, mut with) = <(Samples, Samples)>::default();
     let pages: Vec<u32> = (0..CLEAN_PAGES).collect();
     for round in effort.rounds() {
-        stage.open(&format!("bench.dirty.{round}"), 1, None)?;
-        meet(&mut stage, effort, &mut without)?;
+        testbed.open(&format!("bench.dirty.{round}"), 1, None)?;
+        meet(&mut testbed, effort, &mut without)?;
         let name = format!("bench.clean.{round}");
-        stage.open(&name, CLEAN_PAGES, None)?;
-        stage.touch(1, &pages, true)?;
-        stage.touch(0, &pages, false)?;
-        meet(&mut stage, effort, &mut with)?;
-        stage.remove(&name)?;
+        testbed.open(&name, CLEAN_PAGES, None)?;
+        testbed.touch(1, &pages, true)?;
+        testbed.touch(0, &pages, false)?;
+        meet(&mut testbed, effort, &mut with)?;
+        testbed.remove(&name)?;
         if round == Effort::WARM_UP {
             (without, with) = Default::default();
         }
@@ -64,13 +64,13 @@ fn clean_pages(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result
 }
 
 /// Two nodes meet, again and again.
-fn meet(stage: &mut Stage, effort: &Effort, samples: &mut Samples) -> Result<()> {
+fn meet(testbed: &mut Testbed, effort: &Effort, samples: &mut Samples) -> Result<()> {
     let order = Order::Barrier {
         number: 2,
         parties: 2,
         count: effort.count,
     };
-    (0..2).try_for_each(|agent| stage.tell(agent, &order))?;
-    samples.extend(stage.hear(0)?);
-    stage.hear(1).map(drop)
+    (0..2).try_for_each(|agent| testbed.tell(agent, &order))?;
+    samples.extend(testbed.hear(0)?);
+    testbed.hear(1).map(drop)
 }

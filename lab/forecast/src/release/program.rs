@@ -59,7 +59,7 @@ impl Cluster {
                 let parties = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
                 let key = self.key(BARRIERS + number);
                 let call = Call::barrier(key, parties);
-                self.look_at_resting(at);
+                self.look_at_kept_writable(at);
                 self.ask(at, Asked::Barrier, Request::Call { to: None, call });
                 return Ok(false);
             }
@@ -110,9 +110,9 @@ impl Cluster {
     }
 
     /// As daemons do before a barrier is reached.
-    fn look_at_resting(&mut self, at: usize) {
+    fn look_at_kept_writable(&mut self, at: usize) {
         let (segment, host) = (self.segment, &self.hosts[at]);
-        let mut pages = self.engine.seats[at].node.resting(segment);
+        let mut pages = self.engine.seats[at].node.kept_writable(segment);
         pages.retain(|page| host.changed.get(page).is_none_or(|bytes| *bytes == 0));
         if !pages.is_empty() {
             self.hears_after(at, self.costs(at).call, Input::Untouched { segment, pages });

@@ -56,16 +56,16 @@ fn parties_must_agree_on_their_number() {
         return;
     };
     let maps = cluster.share("disagree", 1);
-    let mut puppet = cluster.puppet(0, "disagree");
-    puppet.tell("barrier 1 2");
-    puppet.expect_silence();
+    let mut scripted_node = cluster.scripted_node(0, "disagree");
+    scripted_node.tell("barrier 1 2");
+    scripted_node.expect_silence();
     let here = maps[1].segment();
     match here.barrier(1, 3).wait() {
         Err(Error::Refused(Refusal::Invalid(why))) => assert!(why.contains("2 parties"), "{why}"),
         other => panic!("{other:?}"),
     }
     here.barrier(1, 2).wait().unwrap();
-    puppet.expect("passed");
+    scripted_node.expect("passed");
 }
 
 #[test]
@@ -74,9 +74,9 @@ fn who_died_waiting_does_not_count() {
         return;
     };
     cluster.make_on(0, "dead-party", 1, Options::default());
-    let mut puppets = [1, 1, 0, 0].map(|node| cluster.puppet(node, "dead-party"));
-    puppets[1].tell("barrier 1 3");
-    let [mut victim, one, mut two, mut three] = puppets;
+    let mut scripted_nodes = [1, 1, 0, 0].map(|node| cluster.scripted_node(node, "dead-party"));
+    scripted_nodes[1].tell("barrier 1 3");
+    let [mut victim, one, mut two, mut three] = scripted_nodes;
     victim.tell("barrier 1 3");
     victim.wait_until_it_sleeps_in("skb");
     let clients = cluster.mesh(1).status().unwrap().clients;
@@ -88,7 +88,7 @@ fn who_died_waiting_does_not_count() {
     one.expect_silence();
     two.expect_silence();
     three.tell("barrier 1 3");
-    for puppet in [one, two, three] {
-        puppet.expect("passed");
+    for scripted_node in [one, two, three] {
+        scripted_node.expect("passed");
     }
 }

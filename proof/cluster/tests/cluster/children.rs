@@ -9,20 +9,20 @@ fn a_forked_child_keeps_its_segments() {
         return;
     };
     let here = &cluster.share("forked", 2)[0];
-    let mut puppet = cluster.puppet(1, "forked");
+    let mut scripted_node = cluster.scripted_node(1, "forked");
     for value in 1..=10 {
         store(here, 0, value);
-        assert_eq!(puppet.ask("fork"), "born");
-        assert_eq!(puppet.ask("load 0"), value.to_string());
-        assert_eq!(puppet.ask(&format!("store 4096 {value}")), "done");
+        assert_eq!(scripted_node.ask("fork"), "born");
+        assert_eq!(scripted_node.ask("load 0"), value.to_string());
+        assert_eq!(scripted_node.ask(&format!("store 4096 {value}")), "done");
         assert_eq!(load(here, PAGE_SIZE), value, "the child's store");
         store(here, PAGE_SIZE, value + 100);
-        assert_eq!(puppet.ask("load 4096"), (value + 100).to_string());
-        assert_eq!(puppet.ask("lock 1"), "locked");
-        assert_eq!(puppet.ask("unlock 1"), "done");
-        assert_eq!(puppet.ask("stat"), "done");
-        assert_eq!(puppet.ask("bye"), "ended 0");
-        assert_eq!(puppet.ask(&format!("store 8 {value}")), "done");
+        assert_eq!(scripted_node.ask("load 4096"), (value + 100).to_string());
+        assert_eq!(scripted_node.ask("lock 1"), "locked");
+        assert_eq!(scripted_node.ask("unlock 1"), "done");
+        assert_eq!(scripted_node.ask("stat"), "done");
+        assert_eq!(scripted_node.ask("bye"), "ended 0");
+        assert_eq!(scripted_node.ask(&format!("store 8 {value}")), "done");
         assert_eq!(load(here, 8), value, "the parent goes on");
     }
     // The children are forgotten; who is asked is a client too.
@@ -36,17 +36,17 @@ fn a_child_of_a_child_keeps_them_too() {
         return;
     };
     let here = &cluster.share("generations", 1)[0];
-    let mut puppet = cluster.puppet(1, "generations");
+    let mut scripted_node = cluster.scripted_node(1, "generations");
     for generation in 1..=4 {
-        assert_eq!(puppet.ask("fork"), "born");
+        assert_eq!(scripted_node.ask("fork"), "born");
         store(here, 0, generation);
-        assert_eq!(puppet.ask("load 0"), generation.to_string());
-        assert_eq!(puppet.ask(&format!("store 8 {generation}")), "done");
+        assert_eq!(scripted_node.ask("load 0"), generation.to_string());
+        assert_eq!(scripted_node.ask(&format!("store 8 {generation}")), "done");
         assert_eq!(load(here, 8), generation);
     }
     for _ in 0..4 {
-        assert_eq!(puppet.ask("bye"), "ended 0");
-        assert_eq!(puppet.ask("load 8"), "4");
+        assert_eq!(scripted_node.ask("bye"), "ended 0");
+        assert_eq!(scripted_node.ask("load 8"), "4");
     }
 }
 
@@ -56,15 +56,15 @@ fn a_child_that_may_only_read_reads_on() {
         return;
     };
     let here = &cluster.share("read", 1)[0];
-    let mut puppet = cluster.puppet(1, "read --read-only");
-    assert_eq!(puppet.ask("fork"), "born");
+    let mut scripted_node = cluster.scripted_node(1, "read --read-only");
+    assert_eq!(scripted_node.ask("fork"), "born");
     for value in 1..=20 {
         store(here, 0, value);
-        assert_eq!(puppet.ask("load 0"), value.to_string());
+        assert_eq!(scripted_node.ask("load 0"), value.to_string());
     }
-    puppet.tell("store 0 5");
-    puppet.expect(&format!("ended -{}", libc::SIGSEGV));
-    assert_eq!(puppet.ask("load 0"), "20");
+    scripted_node.tell("store 0 5");
+    scripted_node.expect(&format!("ended -{}", libc::SIGSEGV));
+    assert_eq!(scripted_node.ask("load 0"), "20");
 }
 
 #[test]
@@ -73,17 +73,17 @@ fn the_locks_of_a_parent_are_not_its_childs() {
         return;
     };
     cluster.make_on(0, "locks", 1, Options::default());
-    let mut puppet = cluster.puppet(1, "locks");
-    let mut other = cluster.puppet(0, "locks");
-    assert_eq!(puppet.ask("lock 1"), "locked");
-    assert_eq!(puppet.ask("fork"), "born");
-    assert_eq!(puppet.ask("unlock 1"), "error: not held");
-    assert_eq!(puppet.ask("try 1"), "busy");
-    assert_eq!(puppet.ask("lock 2"), "locked");
+    let mut scripted_node = cluster.scripted_node(1, "locks");
+    let mut other = cluster.scripted_node(0, "locks");
+    assert_eq!(scripted_node.ask("lock 1"), "locked");
+    assert_eq!(scripted_node.ask("fork"), "born");
+    assert_eq!(scripted_node.ask("unlock 1"), "error: not held");
+    assert_eq!(scripted_node.ask("try 1"), "busy");
+    assert_eq!(scripted_node.ask("lock 2"), "locked");
     assert_eq!(other.ask("try 1"), "busy");
-    assert_eq!(puppet.ask("bye"), "ended 0");
+    assert_eq!(scripted_node.ask("bye"), "ended 0");
     assert_eq!(other.ask("try 1"), "busy", "the parent still holds it");
-    assert_eq!(puppet.ask("unlock 1"), "done");
+    assert_eq!(scripted_node.ask("unlock 1"), "done");
     assert_eq!(other.ask("lock 1"), "locked");
     assert_eq!(other.ask("lock 2"), "recovered", "the child died with it");
 }
@@ -93,18 +93,18 @@ fn a_child_outlives_its_parent_and_the_name_of_its_segment() {
     let Some(cluster) = Cluster::start(2) else {
         return;
     };
-    let mut puppet = cluster.puppet(1, "heritage --create 8192");
-    assert_eq!(puppet.ask("store 0 5"), "done");
-    assert_eq!(puppet.ask("remove"), "done");
+    let mut scripted_node = cluster.scripted_node(1, "heritage --create 8192");
+    assert_eq!(scripted_node.ask("store 0 5"), "done");
+    assert_eq!(scripted_node.ask("remove"), "done");
     // Nobody else has it, and its parent ends while the child is being born.
-    assert_eq!(puppet.ask("vanish"), "born");
-    assert_eq!(puppet.ask("load 0"), "5");
-    assert_eq!(puppet.ask("store 4096 6"), "done");
-    assert_eq!(puppet.ask("load 4096"), "6");
-    assert_eq!(puppet.ask("lock 1"), "locked");
-    let again = puppet.ask("again");
+    assert_eq!(scripted_node.ask("vanish"), "born");
+    assert_eq!(scripted_node.ask("load 0"), "5");
+    assert_eq!(scripted_node.ask("store 4096 6"), "done");
+    assert_eq!(scripted_node.ask("load 4096"), "6");
+    assert_eq!(scripted_node.ask("lock 1"), "locked");
+    let again = scripted_node.ask("again");
     assert!(again.contains("no segment of that name"), "{again}");
-    puppet.tell("bye");
+    scripted_node.tell("bye");
     let segments = || cluster.mesh(1).status().unwrap().segments;
     eventually("nothing is left of it", || segments() == 0);
 }
@@ -116,27 +116,27 @@ fn a_child_without_help_finds_nothing_rather_than_zeros() {
     };
     let here = &cluster.share("orphans", 1)[0];
     store(here, 0, 5);
-    let mut puppet = cluster.puppet(1, "orphans");
-    assert_eq!(puppet.ask("lock 1"), "locked");
+    let mut scripted_node = cluster.scripted_node(1, "orphans");
+    assert_eq!(scripted_node.ask("lock 1"), "locked");
     for how in ["orphan", "bare"] {
-        assert_eq!(puppet.ask(how), "born");
+        assert_eq!(scripted_node.ask(how), "born");
         for order in ["lock 2", "stat", "unlock 1"] {
-            let answer = puppet.ask(order);
+            let answer = scripted_node.ask(order);
             let refused = answer.contains("belongs to the parent") || answer.contains("not held");
             assert!(refused, "{how}, {order}: {answer}");
         }
-        puppet.tell("load 0");
-        puppet.expect(&format!("ended -{}", libc::SIGSEGV));
-        assert_eq!(puppet.ask(how), "born");
-        assert_eq!(puppet.ask("again"), "done", "{how}");
-        assert_eq!(puppet.ask("load 0"), "5", "{how}");
-        assert_eq!(puppet.ask("fork"), "born", "{how}");
-        assert_eq!(puppet.ask("load 0"), "5", "{how}");
-        assert_eq!(puppet.ask("bye"), "ended 0");
-        assert_eq!(puppet.ask("bye"), "ended 0");
-        assert_eq!(puppet.ask("load 0"), "5");
+        scripted_node.tell("load 0");
+        scripted_node.expect(&format!("ended -{}", libc::SIGSEGV));
+        assert_eq!(scripted_node.ask(how), "born");
+        assert_eq!(scripted_node.ask("again"), "done", "{how}");
+        assert_eq!(scripted_node.ask("load 0"), "5", "{how}");
+        assert_eq!(scripted_node.ask("fork"), "born", "{how}");
+        assert_eq!(scripted_node.ask("load 0"), "5", "{how}");
+        assert_eq!(scripted_node.ask("bye"), "ended 0");
+        assert_eq!(scripted_node.ask("bye"), "ended 0");
+        assert_eq!(scripted_node.ask("load 0"), "5");
     }
-    assert_eq!(puppet.ask("unlock 1"), "done");
+    assert_eq!(scripted_node.ask("unlock 1"), "done");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_started_program_inherits_no_descriptors() {
         return;
     };
     cluster.make_on(0, "private", 1, Options::default());
-    let mut parent = cluster.puppet(0, "private");
+    let mut parent = cluster.scripted_node(0, "private");
     assert_eq!(parent.ask("store 0 1"), "done");
     let list = parent.ask("descriptors");
     assert!(list.contains("/proc/"), "{list}");

@@ -51,13 +51,13 @@ fn a_signal_without_waiters_is_forgotten() {
     assert!(maps[1].segment().lock(1).try_lock().unwrap().is_none());
 }
 
-/// Puppets on these nodes that wait for condition 3 under lock 1.
+/// Scripted nodes on these nodes that wait for condition 3 under lock 1.
 fn waiters(cluster: &Cluster, segment: &str, nodes: &[usize]) -> Vec<Player> {
     let wait = |node: &usize| {
-        let mut puppet = cluster.puppet(*node, segment);
-        assert_eq!(puppet.ask("lock 1"), "locked");
-        puppet.tell("condition 3 1");
-        puppet
+        let mut scripted_node = cluster.scripted_node(*node, segment);
+        assert_eq!(scripted_node.ask("lock 1"), "locked");
+        scripted_node.tell("condition 3 1");
+        scripted_node
     };
     nodes.iter().map(wait).collect()
 }
@@ -78,8 +78,8 @@ fn a_broadcast_wakes_all_and_a_signal_one() {
         other.expect_silence();
     }
     assert_eq!(condition.broadcast().unwrap(), 3);
-    for puppet in &waiting[1..] {
-        puppet.expect("woken");
+    for scripted_node in &waiting[1..] {
+        scripted_node.expect("woken");
     }
 }
 

@@ -54,7 +54,7 @@ fn what_only_a_dead_node_had_is_an_error_and_all_else_goes_on() {
     };
     let segments = [("dynamic", Manager::Dynamic), ("fixed", Manager::Fixed)];
     let maps = segments.map(|(name, manager)| share(&cluster, name, manager));
-    let mut holder = cluster.puppet(2, "dynamic");
+    let mut holder = cluster.scripted_node(2, "dynamic");
     assert_eq!(holder.ask("lock 1"), "locked");
     holder.tell("barrier 1 2");
     cluster.kill(2).unwrap();
@@ -75,19 +75,19 @@ fn what_only_a_dead_node_had_is_an_error_and_all_else_goes_on() {
         .unwrap_or_else(|| panic!("not told: {log}"));
     assert!(line.contains("n3"), "names the node: {line}");
 
-    let mut heir = cluster.puppet(0, "dynamic");
-    assert_eq!(heir.ask("lock 1"), "recovered");
-    heir.tell("barrier 1 2");
-    heir.expect_silence();
-    cluster.puppet(1, "dynamic").ask("barrier 1 2");
-    heir.expect("passed");
+    let mut successor = cluster.scripted_node(0, "dynamic");
+    assert_eq!(successor.ask("lock 1"), "recovered");
+    successor.tell("barrier 1 2");
+    successor.expect_silence();
+    cluster.scripted_node(1, "dynamic").ask("barrier 1 2");
+    successor.expect("passed");
 }
 
 fn expect_sigbus(cluster: &Cluster, node: usize, name: &str) {
     for order in ["load 0", "store 0 5", "load 8"] {
-        let mut puppet = cluster.puppet(node, name);
-        puppet.tell(order);
-        let status = puppet.end();
+        let mut scripted_node = cluster.scripted_node(node, name);
+        scripted_node.tell(order);
+        let status = scripted_node.end();
         let bus = Some(Signal::BUS.as_raw());
         assert_eq!(
             status.signal(),
@@ -99,10 +99,10 @@ fn expect_sigbus(cluster: &Cluster, node: usize, name: &str) {
 
 /// System calls fail where the program itself would crash.
 fn expect_no_bad_address(cluster: &Cluster) {
-    let mut puppet = cluster.puppet(1, "dynamic");
-    let answer = puppet.ask("send 0 8");
+    let mut scripted_node = cluster.scripted_node(1, "dynamic");
+    let answer = scripted_node.ask("send 0 8");
     assert!(answer.starts_with("error: Bad address"), "{answer}");
-    assert_eq!(puppet.ask(&format!("load {ELSEWHERE}")), "30");
+    assert_eq!(scripted_node.ask(&format!("load {ELSEWHERE}")), "30");
 }
 
 fn expect_survivors(maps: &[Mapping]) {
@@ -132,10 +132,10 @@ fn after_the_grace_a_killed_daemon_comes_back_as_a_new_node() {
     assert_eq!(load(&back, 0), 1);
     store(&back, 0, 3);
     assert_eq!(load(&maps[1], 0), 3);
-    let mut puppet = cluster.puppet(2, "returned");
-    puppet.tell(&format!("load {PAGE_SIZE}"));
+    let mut scripted_node = cluster.scripted_node(2, "returned");
+    scripted_node.tell(&format!("load {PAGE_SIZE}"));
     assert_eq!(
-        puppet.end().signal(),
+        scripted_node.end().signal(),
         Some(Signal::BUS.as_raw()),
         "lost with its former life"
     );
@@ -227,13 +227,13 @@ fn what_only_a_silent_first_node_has_is_an_error_in_time() {
     let Some(cluster) = Cluster::start(3) else {
         return;
     };
-    let maps = cluster.share("forsaken", 2);
+    let maps = cluster.share("overdue", 2);
     store(&maps[0], LOST, 1);
     store(&maps[1], SHARED, 0);
     assert_eq!(load(&maps[2], SHARED), 0);
-    let mut reader = cluster.puppet(1, "forsaken");
-    let mut writer = cluster.puppet(2, "forsaken");
-    let mut locker = cluster.puppet(2, "forsaken");
+    let mut reader = cluster.scripted_node(1, "overdue");
+    let mut writer = cluster.scripted_node(2, "overdue");
+    let mut locker = cluster.scripted_node(2, "overdue");
     assert_eq!(reader.ask(&format!("load {SHARED}")), "0");
     assert_eq!(locker.ask(&format!("load {SHARED}")), "0");
     cluster.kill(0).unwrap();
@@ -269,10 +269,10 @@ fn without_the_first_node_names_are_errors() {
         return;
     };
     cluster.make_on(1, "nameless", 1, Options::default());
-    let mut puppet = cluster.puppet(1, "nameless");
-    assert_eq!(puppet.ask("stat"), "done");
+    let mut scripted_node = cluster.scripted_node(1, "nameless");
+    assert_eq!(scripted_node.ask("stat"), "done");
     cluster.kill(0).unwrap();
-    let answer = puppet.ask("stat");
+    let answer = scripted_node.ask("stat");
     assert!(answer.contains("n1"), "names who is gone: {answer}");
 }
 

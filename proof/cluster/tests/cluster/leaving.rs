@@ -126,7 +126,7 @@ fn a_home_that_leaves_hands_over_its_role() {
     for (name, manager) in [("dynamic", Manager::Dynamic), ("fixed", Manager::Fixed)] {
         use_the_home(&cluster, name, manager);
     }
-    let [mut party, mut waiter] = [1, 1].map(|node| cluster.puppet(node, "dynamic"));
+    let [mut party, mut waiter] = [1, 1].map(|node| cluster.scripted_node(node, "dynamic"));
     party.tell("barrier 1 2");
     party.expect_silence();
     assert_eq!(waiter.ask("lock 9"), "locked");
@@ -199,12 +199,12 @@ fn a_process_of_a_node_that_left_gets_no_zeros() {
     };
     let here = &cluster.share("stranded", 2)[0];
     store(here, 0, 1);
-    let mut puppet = cluster.puppet(1, "stranded");
-    assert_eq!(puppet.ask("load 0"), "1");
+    let mut scripted_node = cluster.scripted_node(1, "stranded");
+    assert_eq!(scripted_node.ask("load 0"), "1");
     cluster.mesh(1).leave().unwrap();
     store(here, 0, 2);
-    puppet.tell("load 0");
-    let heard = puppet.hear_within(A_WHILE);
+    scripted_node.tell("load 0");
+    let heard = scripted_node.hear_within(A_WHILE);
     // SIGBUS while the daemon ends, no answer once it has ended.
     assert!(heard.is_none(), "{heard:?}");
 }

@@ -126,15 +126,15 @@ fn those_who_wait_on_other_nodes_are_served_in_their_order() {
         return;
     };
     cluster.make_on(0, "queue", 1, Options::default());
-    let mut first = cluster.puppet(0, "queue");
+    let mut first = cluster.scripted_node(0, "queue");
     assert_eq!(first.ask("lock 1"), "locked");
     let mut waiting = Vec::new();
     for node in [2, 1, 3] {
-        let mut puppet = cluster.puppet(node, "queue");
-        puppet.tell("lock 1");
+        let mut scripted_node = cluster.scripted_node(node, "queue");
+        scripted_node.tell("lock 1");
         // No node tells how long its queue is: give the request time to arrive.
         std::thread::sleep(A_WHILE);
-        waiting.push(puppet);
+        waiting.push(scripted_node);
     }
     assert_eq!(first.ask("unlock 1"), "done");
     while !waiting.is_empty() {

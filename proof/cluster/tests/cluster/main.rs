@@ -14,7 +14,7 @@ mod compressing;
 mod conditions;
 mod daemon_deaths;
 mod debuggers;
-mod hatches;
+mod request_slots;
 mod histories;
 mod leaving;
 mod litmus;

@@ -15,8 +15,8 @@ fn all_processes_may_wish_for_one_address() {
         return;
     };
     cluster.make_on(0, "placed", 4, Options::default());
-    let mut one = cluster.puppet(0, &format!("placed --at {WISHED}"));
-    let mut two = cluster.puppet(1, &format!("placed --at {WISHED}"));
+    let mut one = cluster.scripted_node(0, &format!("placed --at {WISHED}"));
+    let mut two = cluster.scripted_node(1, &format!("placed --at {WISHED}"));
     let target = 2 * PAGE_SIZE + 8;
     one.ask(&format!("store {target} 1234"));
     one.ask(&format!("store 0 {}", WISHED + target));
@@ -166,7 +166,7 @@ fn a_store_through_a_read_only_mapping_ends_the_process() {
     let writer = &cluster.share("guarded", 1)[0];
     store(writer, 0, 1);
     for node in 0..2 {
-        let mut reader = cluster.puppet(node, "guarded --read-only");
+        let mut reader = cluster.scripted_node(node, "guarded --read-only");
         assert_eq!(reader.ask("load 0"), "1");
         reader.tell("store 0 2");
         let status = std::os::unix::process::ExitStatusExt::signal(&reader.end());
@@ -183,7 +183,7 @@ fn a_reader_that_forces_a_store_harms_only_itself() {
     let maps = cluster.share("forced", 1);
     store(&maps[0], 0, 1);
     for node in 0..2 {
-        let mut reader = cluster.puppet(node, "forced --read-only");
+        let mut reader = cluster.scripted_node(node, "forced --read-only");
         assert_eq!(reader.ask("load 0"), "1");
         assert_eq!(reader.ask("unprotect"), "done");
         assert_eq!(reader.ask("store 0 666"), "done");

@@ -5,7 +5,7 @@ use pagemesh::{Access, Mapping, Mesh, Options};
 use pagemesh_cli::sandbox::{Netns, Plan};
 use pagemesh_os::udp::{Group, Udp};
 use pagemesh_wire::NodeId;
-use pagemesh_wire::circular::{self, Circular};
+use pagemesh_wire::multicast_batch::{self, MulticastBatch};
 use std::net::SocketAddrV4;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
@@ -60,15 +60,15 @@ fn stores<const N: usize>(
 /// Waits until one datagram takes back all copies.
 fn all_hear(cluster: &Cluster, maps: &[Mapping]) {
     let readers = maps.len() as u64 - 1;
-    eventually("circulars reach everybody", || {
-        stores(cluster, maps, 1, ["circular_parts"]) >= [readers]
+    eventually("multicast batches reach everybody", || {
+        stores(cluster, maps, 1, ["multicast_batch_parts"]) >= [readers]
     });
 }
 
 /// What all nodes have refused. Who has just joined is a stranger for a moment.
 fn refused(cluster: &Cluster) -> u64 {
     let nodes = 0..cluster.nodes().len();
-    let of = |node| ["circulars_refused", "seal_forged"].map(|name| cluster.counter(node, name));
+    let of = |node| ["multicast_batches_refused", "seal_forged"].map(|name| cluster.counter(node, name));
     nodes.flat_map(of).sum()
 }
 
@@ -91,20 +91,20 @@ fn seven_copies_are_taken_back_by_one_datagram() {
         let names = [
             "invalidations_out",
             "datagrams_out",
-            "circulars_out",
-            "circular_parts",
+            "multicast_batches_out",
+            "multicast_batch_parts",
             "resent",
         ];
         at_best(|| {
-            let [copies, sent, circulars, parts, resent] = stores(&cluster, &maps, ROUNDS, names);
-            let what = format!("{netns:?} {sealed}: {sent} {circulars} {parts} {resent}");
+            let [copies, sent, multicast_batches, parts, resent] = stores(&cluster, &maps, ROUNDS, names);
+            let what = format!("{netns:?} {sealed}: {sent} {multicast_batches} {parts} {resent}");
             let all = 7 * ROUNDS;
             assert!((all..=all + resent).contains(&copies), "{what}: {copies}");
             // Now and then a sign of life, or somebody who was slow is told again.
-            let by_circulars = circulars * 10 >= ROUNDS * 9 && parts * 10 >= all * 9;
-            expect(by_circulars && sent < ROUNDS * 3, what)
+            let by_multicast_batches = multicast_batches * 10 >= ROUNDS * 9 && parts * 10 >= all * 9;
+            expect(by_multicast_batches && sent < ROUNDS * 3, what)
         });
-        assert!(cluster.counter(7, "circulars_in") > 0);
+        assert!(cluster.counter(7, "multicast_batches_in") > 0);
         assert_eq!(refused(&cluster), before, "{netns:?} {sealed}");
     }
 }
@@ -116,7 +116,7 @@ fn a_barrier_opens_for_all_by_one_datagram() {
     };
     let maps = cluster.share("met", 1);
     all_hear(&cluster, &maps);
-    let count = || ["circulars_out", "circular_parts"].map(|name| cluster.counter(0, name));
+    let count = || ["multicast_batches_out", "multicast_batch_parts"].map(|name| cluster.counter(0, name));
     at_best(|| {
         let before = count();
         std::thread::scope(|scope| {
@@ -128,17 +128,17 @@ fn a_barrier_opens_for_all_by_one_datagram() {
                 });
             }
         });
-        let [circulars, parts] = [0, 1].map(|at| count()[at] - before[at]);
+        let [multicast_batches, parts] = [0, 1].map(|at| count()[at] - before[at]);
         // Who arrives last may have its answer alone, with what else it sent.
         expect(
-            circulars * 2 > ROUNDS && parts > ROUNDS,
-            format!("{circulars} with {parts} parts for {ROUNDS} barriers"),
+            multicast_batches * 2 > ROUNDS && parts > ROUNDS,
+            format!("{multicast_batches} with {parts} parts for {ROUNDS} barriers"),
         )
     });
 }
 
 #[test]
-fn circulars_that_get_lost_are_said_again_to_each() {
+fn multicast_batches_that_get_lost_are_said_again_to_each() {
     for sealed in [false, true] {
         let mut plan = plan(4, group());
         (plan.impair.loss, plan.impair.dup) = (0.1, 0.05);
@@ -161,13 +161,13 @@ fn circulars_that_get_lost_are_said_again_to_each() {
             }
         }
         let all = |name| (0..4).map(|node| cluster.counter(node, name)).sum::<u64>();
-        assert!(all("circulars_in") > 0 && all("resent") > 0);
+        assert!(all("multicast_batches_in") > 0 && all("resent") > 0);
         assert_eq!(refused(&cluster), before);
     }
 }
 
 #[test]
-fn circulars_go_with_the_switches_of_experiments() {
+fn multicast_batches_go_with_the_switches_of_experiments() {
     let mut plan = plan(3, group());
     plan.experiment = "packet=1024,acknowledge=packet,receive=worker,tick=1ms"
         .parse()
@@ -177,7 +177,7 @@ fn circulars_go_with_the_switches_of_experiments() {
     };
     let maps = cluster.share("switched", 1);
     all_hear(&cluster, &maps);
-    let names = ["invalidations_out", "circular_parts"];
+    let names = ["invalidations_out", "multicast_batch_parts"];
     at_best(|| {
         let [copies, parts] = stores(&cluster, &maps, ROUNDS, names);
         expect(parts * 2 > copies, format!("{parts} of {copies}"))
@@ -207,14 +207,14 @@ fn a_group_that_leads_nowhere_costs_nothing() {
     }
     let told = "no other node hears";
     eventually("it is said", || cluster.node(0).log().contains(told));
-    let names = ["invalidations_out", "circulars_out", "resent"];
-    let [copies, circulars, resent] = stores(&cluster, &maps, ROUNDS, names);
+    let names = ["invalidations_out", "multicast_batches_out", "resent"];
+    let [copies, multicast_batches, resent] = stores(&cluster, &maps, ROUNDS, names);
     let all = 2 * ROUNDS;
     assert!((all..=all + resent).contains(&copies), "{copies} {resent}");
-    assert_eq!(circulars, 0);
-    assert!(cluster.counter(0, "circulars_unheard") >= 2);
+    assert_eq!(multicast_batches, 0);
+    assert!(cluster.counter(0, "multicast_batches_unheard") >= 2);
     eventually("several trials are over", || {
-        cluster.counter(0, "circulars_unheard") >= 6
+        cluster.counter(0, "multicast_batches_unheard") >= 6
     });
     let log = cluster.node(0).log();
     assert_eq!(log.matches(told).count(), 1, "said once: {log}");
@@ -240,7 +240,7 @@ fn a_group_that_falls_silent_costs_one_wait() {
         eprintln!("skipped: no namespaces, or no nft to spoil them with");
         return;
     }
-    let names = ["resent", "circulars_out"];
+    let names = ["resent", "multicast_batches_out"];
     // One store finds out, for all who heard.
     let [resent, lost] = stores(&cluster, &maps, ROUNDS, names);
     assert!(resent > 0, "somebody heard");
@@ -269,7 +269,7 @@ fn a_daemon_that_is_replaced_hears_on() {
 }
 
 #[test]
-fn forged_circulars_change_nothing() {
+fn forged_multicast_batches_change_nothing() {
     for sealed in [false, true] {
         let group = group();
         let mut plan = plan(3, group);
@@ -281,17 +281,17 @@ fn forged_circulars_change_nothing() {
         all_hear(&cluster, &maps);
         let enemy = Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let listens = Group::join(group, &enemy).unwrap();
-        let before = cluster.counter(1, "circulars_refused");
+        let before = cluster.counter(1, "multicast_batches_refused");
         let mut forged = Vec::new();
-        circular::begin(&mut forged);
+        multicast_batch::begin(&mut forged);
         for node in 1..4 {
-            circular::add(&mut forged, NodeId(node), &[0x5a; 60]);
+            multicast_batch::add(&mut forged, NodeId(node), &[0x5a; 60]);
         }
-        let trial = Circular::Trial {
+        let trial = MulticastBatch::Trial {
             number: 7,
             length: 1000,
         };
-        let heard = Circular::Heard { number: 7 };
+        let heard = MulticastBatch::Heard { number: 7 };
         let sent = [
             forged,
             trial.encode(),
@@ -307,11 +307,11 @@ fn forged_circulars_change_nothing() {
             stores(&cluster, &maps, 1, []);
         }
         eventually("all of it was refused", || {
-            cluster.counter(1, "circulars_refused") >= before + 200
+            cluster.counter(1, "multicast_batches_refused") >= before + 200
         });
         let mut buffer = [0; 2000];
         while let Ok(pagemesh_os::udp::Received::Datagram(length, _)) = enemy.receive(&mut buffer) {
-            let answer = Circular::decode(&buffer[..length]);
+            let answer = MulticastBatch::decode(&buffer[..length]);
             assert_eq!(answer, None, "strangers get no answer");
         }
         all_hear(&cluster, &maps);

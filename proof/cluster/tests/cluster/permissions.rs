@@ -9,8 +9,8 @@ use std::process::Command;
 
 const NOBODY: u32 = 65534;
 
-/// A puppet on a node, of a user who may do nothing.
-fn nobodys_puppet(cluster: &Cluster, node: usize, arguments: &str) -> Player {
+/// A scripted node on a node, of a user who may do nothing.
+fn nobodys_scripted_node(cluster: &Cluster, node: usize, arguments: &str) -> Player {
     // The player itself may be where only its builder can read it.
     let program = cluster.directory().join("player");
     if !program.exists() {
@@ -24,7 +24,7 @@ fn nobodys_puppet(cluster: &Cluster, node: usize, arguments: &str) -> Player {
     // Not in the node's namespace, which takes rights to enter; its socket is a file.
     let mut command = Command::new(program);
     command
-        .arg("puppet")
+        .arg("scripted_node")
         .args(arguments.split_whitespace())
         .env("PAGEMESH_SOCKET", cluster.node(node).socket())
         .uid(NOBODY)
@@ -50,11 +50,11 @@ fn the_mode_of_a_segment_says_who_may_read_and_write() {
     };
     share(0o600);
     for arguments in ["mode-600", "mode-600 --read-only"] {
-        assert!(!nobodys_puppet(&cluster, 1, arguments).end().success());
+        assert!(!nobodys_scripted_node(&cluster, 1, arguments).end().success());
     }
     let maps = share(0o644);
-    assert!(!nobodys_puppet(&cluster, 1, "mode-644").end().success());
-    let mut reader = nobodys_puppet(&cluster, 1, "mode-644 --read-only");
+    assert!(!nobodys_scripted_node(&cluster, 1, "mode-644").end().success());
+    let mut reader = nobodys_scripted_node(&cluster, 1, "mode-644 --read-only");
     reader.expect("ready");
     for value in 1..=10 {
         store(&maps[0], 4096, value);
@@ -62,7 +62,7 @@ fn the_mode_of_a_segment_says_who_may_read_and_write() {
         assert_eq!(reader.ask("send 4096 8"), value.to_string());
     }
     let maps = share(0o666);
-    let mut writer = nobodys_puppet(&cluster, 1, "mode-666");
+    let mut writer = nobodys_scripted_node(&cluster, 1, "mode-666");
     writer.expect("ready");
     for value in 1..=10 {
         assert_eq!(writer.ask(&format!("store 0 {value}")), "done");
@@ -81,7 +81,7 @@ fn a_segment_is_removed_by_its_owner_only() {
     let Some(cluster) = Cluster::start(2) else {
         return;
     };
-    let mut owner = nobodys_puppet(&cluster, 1, "owned --create 4096");
+    let mut owner = nobodys_scripted_node(&cluster, 1, "owned --create 4096");
     owner.expect("ready");
     let info = cluster.mesh(0).stat("owned").unwrap();
     assert_eq!(info.owner, (NOBODY, NOBODY));
@@ -90,7 +90,7 @@ fn a_segment_is_removed_by_its_owner_only() {
         ..Options::default()
     };
     cluster.make_on(0, "roots", 1, everybodys);
-    let mut other = nobodys_puppet(&cluster, 0, "roots");
+    let mut other = nobodys_scripted_node(&cluster, 0, "roots");
     other.expect("ready");
     let answer = other.ask("remove");
     assert!(answer.contains("permission"), "{answer}");

@@ -11,15 +11,15 @@ fn who_takes_a_lock_after_a_dead_holder_is_told_once() {
     cluster.make_on(0, "dead-holder", 1, Options::default());
     // The holder is on the node of the next one, and on another one.
     for (lock, holder, next) in [(1, 1, 1), (2, 1, 2), (3, 0, 2), (4, 2, 0)] {
-        let mut victim = cluster.puppet(holder, "dead-holder");
+        let mut victim = cluster.scripted_node(holder, "dead-holder");
         assert_eq!(victim.ask(&format!("lock {lock}")), "locked");
         victim.kill();
-        let mut heir = cluster.puppet(next, "dead-holder");
-        assert_eq!(heir.ask(&format!("lock {lock}")), "recovered");
-        assert_eq!(heir.ask(&format!("unlock {lock}")), "done");
-        assert_eq!(heir.ask(&format!("lock {lock}")), "locked", "told once");
-        assert!(heir.end().success(), "a guard that is dropped is no death");
-        let mut last = cluster.puppet(holder, "dead-holder");
+        let mut successor = cluster.scripted_node(next, "dead-holder");
+        assert_eq!(successor.ask(&format!("lock {lock}")), "recovered");
+        assert_eq!(successor.ask(&format!("unlock {lock}")), "done");
+        assert_eq!(successor.ask(&format!("lock {lock}")), "locked", "told once");
+        assert!(successor.end().success(), "a guard that is dropped is no death");
+        let mut last = cluster.scripted_node(holder, "dead-holder");
         assert_eq!(last.ask(&format!("lock {lock}")), "locked");
     }
 }
@@ -31,12 +31,12 @@ fn who_waits_for_a_lock_gets_it_from_a_holder_that_dies() {
     };
     cluster.make_on(0, "inherited", 1, Options::default());
     for end in ["kill", "end"] {
-        let mut victim = cluster.puppet(1, "inherited");
+        let mut victim = cluster.scripted_node(1, "inherited");
         assert_eq!(victim.ask("lock 1"), "locked");
-        let mut heirs = [1, 2].map(|node| cluster.puppet(node, "inherited"));
-        for heir in &mut heirs {
-            heir.tell("lock 1");
-            heir.expect_silence();
+        let mut successors = [1, 2].map(|node| cluster.scripted_node(node, "inherited"));
+        for successor in &mut successors {
+            successor.tell("lock 1");
+            successor.expect_silence();
         }
         match end {
             "kill" => victim.kill(),
@@ -45,7 +45,7 @@ fn who_waits_for_a_lock_gets_it_from_a_holder_that_dies() {
                 assert!(victim.end().success());
             }
         }
-        let [mut first, mut second] = heirs;
+        let [mut first, mut second] = successors;
         first.expect("recovered");
         assert_eq!(first.ask("unlock 1"), "done");
         second.expect("locked");
@@ -59,15 +59,15 @@ fn who_dies_waiting_for_a_lock_stops_nobody() {
         return;
     };
     cluster.make_on(0, "dead-waiter", 1, Options::default());
-    let mut holder = cluster.puppet(0, "dead-waiter");
+    let mut holder = cluster.scripted_node(0, "dead-waiter");
     assert_eq!(holder.ask("lock 1"), "locked");
     for node in [0, 1, 2] {
-        let mut victim = cluster.puppet(node, "dead-waiter");
+        let mut victim = cluster.scripted_node(node, "dead-waiter");
         victim.tell("lock 1");
         victim.expect_silence();
         victim.kill();
     }
-    let mut last = cluster.puppet(1, "dead-waiter");
+    let mut last = cluster.scripted_node(1, "dead-waiter");
     last.tell("lock 1");
     last.expect_silence();
     assert_eq!(holder.ask("unlock 1"), "done");
@@ -80,7 +80,7 @@ fn the_pages_of_a_dead_process_live_on() {
         return;
     };
     let here = &cluster.share("survivors", 32)[0];
-    let mut victim = cluster.puppet(1, "survivors");
+    let mut victim = cluster.scripted_node(1, "survivors");
     for page in 0..32 {
         victim.ask(&format!("store {} {}", page * PAGE_SIZE, page + 1));
     }

@@ -412,13 +412,13 @@ fn a_lock_comes_back_from_the_dead_with_what_they_wrote() {
     };
     let options = release();
     cluster.make_on(0, "dead", 1, options);
-    let mut victim = cluster.puppet(1, "dead");
+    let mut victim = cluster.scripted_node(1, "dead");
     assert_eq!(victim.ask("lock 1"), "locked");
     victim.ask("store 0 7");
     victim.kill();
-    let mut heir = cluster.puppet(0, "dead");
-    assert_eq!(heir.ask("lock 1"), "recovered");
-    assert_eq!(heir.ask("load 0"), "7");
+    let mut successor = cluster.scripted_node(0, "dead");
+    assert_eq!(successor.ask("lock 1"), "recovered");
+    assert_eq!(successor.ask("load 0"), "7");
 }
 
 #[test]
@@ -441,10 +441,10 @@ fn a_dead_daemon_leaves_errors_and_no_old_data() {
             .iter()
             .any(|member| member.health == pagemesh::Health::Dead)
     });
-    let mut heir = cluster.puppet(1, "funeral");
-    let locked = heir.ask("lock 1");
+    let mut successor = cluster.scripted_node(1, "funeral");
+    let locked = successor.ask("lock 1");
     assert!(locked == "locked" || locked == "recovered", "{locked}");
-    heir.tell("load 0");
-    let status = heir.end();
+    successor.tell("load 0");
+    let status = successor.end();
     assert!(!status.success(), "what is lost is not read");
 }

@@ -47,12 +47,12 @@ fn kill(process: u32) {
     kill_process(process, Signal::KILL).unwrap();
 }
 
-/// A puppet on each of two nodes, with a segment of four pages. This process has
+/// A scripted node on each of two nodes, with a segment of four pages. This process has
 /// none: it starts daemons, and whoever forks while his daemon is dead waits for
 /// another.
-fn puppets(cluster: &Cluster, name: &str) -> [Player; 2] {
+fn scripted_nodes(cluster: &Cluster, name: &str) -> [Player; 2] {
     cluster.make_on(0, name, 4, Options::default());
-    [0, 1].map(|node| cluster.puppet(node, name))
+    [0, 1].map(|node| cluster.scripted_node(node, name))
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_killed_daemon_is_replaced_and_its_programs_go_on() {
     let Some(cluster) = Cluster::of(lasting(2)) else {
         return;
     };
-    let [mut one, mut two] = puppets(&cluster, "replaced");
+    let [mut one, mut two] = scripted_nodes(&cluster, "replaced");
     assert_eq!(one.ask("store 0 1"), "done");
     assert_eq!(two.ask("store 4096 2"), "done");
     let before = cluster.mesh(1).node();
@@ -82,7 +82,7 @@ fn a_page_under_way_when_its_daemon_dies_comes_whole() {
     let Some(cluster) = Cluster::of(lasting(2)) else {
         return;
     };
-    let [mut one, mut two] = puppets(&cluster, "under-way");
+    let [mut one, mut two] = scripted_nodes(&cluster, "under-way");
     for (at, value) in [(0, "5"), (4096, "0")] {
         assert_eq!(one.ask(&format!("store {at} {value}")), "done");
         let frames = kept(keeper(&cluster, 1), "pagemesh:under-way");
@@ -107,12 +107,12 @@ fn numbers_of_the_dead_are_not_given_to_the_living() {
     let Some(cluster) = Cluster::of(lasting(2)) else {
         return;
     };
-    let [_one, mut kept] = puppets(&cluster, "numbers");
+    let [_one, mut kept] = scripted_nodes(&cluster, "numbers");
     for _ in 0..8 {
-        cluster.puppet(1, "numbers").kill();
+        cluster.scripted_node(1, "numbers").kill();
     }
     strike(&cluster, 1);
-    let mut late: Vec<Player> = (0..4).map(|_| cluster.puppet(1, "numbers")).collect();
+    let mut late: Vec<Player> = (0..4).map(|_| cluster.scripted_node(1, "numbers")).collect();
     assert_eq!(kept.ask("store 0 7"), "done");
     strike(&cluster, 1);
     for player in &mut late {
@@ -125,8 +125,8 @@ fn whoever_waits_waits_on_and_gets_what_it_waits_for() {
     let Some(cluster) = Cluster::of(lasting(2)) else {
         return;
     };
-    let [mut first, mut reader] = puppets(&cluster, "waiters");
-    let mut waiters: Vec<Player> = (0..4).map(|_| cluster.puppet(1, "waiters")).collect();
+    let [mut first, mut reader] = scripted_nodes(&cluster, "waiters");
+    let mut waiters: Vec<Player> = (0..4).map(|_| cluster.scripted_node(1, "waiters")).collect();
     assert_eq!(first.ask("lock 1"), "locked");
     waiters[0].tell("lock 1");
     waiters[1].tell("barrier 1 2");
@@ -203,20 +203,20 @@ fn walks_go_on_though_daemons_are_killed_again_and_again() {
         return;
     };
     cluster.make_on(0, "walked", PAGES, Options::default());
-    let mut puppets = [0, 1].map(|node| cluster.puppet(node, "walked"));
-    assert_eq!(puppets[0].ask(&format!("fill {BASE}")), "done");
+    let mut scripted_nodes = [0, 1].map(|node| cluster.scripted_node(node, "walked"));
+    assert_eq!(scripted_nodes[0].ask(&format!("fill {BASE}")), "done");
     let mut dice = Dice::new(17);
     for round in 1..=kills().max(6) as u64 {
         let (before, after) = (round * BASE, (round + 1) * BASE);
         let [reader, writer] = [round, round + 1].map(|who| (who % 2) as usize);
-        puppets[reader].tell(&format!("walk {before}"));
+        scripted_nodes[reader].tell(&format!("walk {before}"));
         std::thread::sleep(Duration::from_micros(dice.below(20_000) as u64));
         strike(&cluster, dice.below(2));
-        assert_eq!(puppets[reader].hear(), "done");
-        puppets[writer].tell(&format!("walk {before} {after}"));
+        assert_eq!(scripted_nodes[reader].hear(), "done");
+        scripted_nodes[writer].tell(&format!("walk {before} {after}"));
         std::thread::sleep(Duration::from_micros(dice.below(20_000) as u64));
         strike(&cluster, dice.below(2));
-        assert_eq!(puppets[writer].hear(), "done");
+        assert_eq!(scripted_nodes[writer].hear(), "done");
     }
 }
 
@@ -292,7 +292,7 @@ fn a_killed_keeper_is_replaced_by_the_daemon() {
     let Some(cluster) = Cluster::of(lasting(2)) else {
         return;
     };
-    let [mut one, mut two] = puppets(&cluster, "unkept");
+    let [mut one, mut two] = scripted_nodes(&cluster, "unkept");
     assert_eq!(two.ask("store 0 1"), "done");
     for value in 2..5 {
         let before = keeper(&cluster, 1);
@@ -312,7 +312,7 @@ fn without_daemon_and_keeper_programs_wait_and_see_no_zeros() {
     let Some(cluster) = Cluster::of(lasting(2)) else {
         return;
     };
-    let [mut one, mut orphan] = puppets(&cluster, "unkept-orphans");
+    let [mut one, mut orphan] = scripted_nodes(&cluster, "unkept-orphans");
     assert_eq!(one.ask("store 0 1"), "done");
     kill(keeper(&cluster, 1));
     cluster.kill(1).unwrap();
@@ -323,11 +323,11 @@ fn without_daemon_and_keeper_programs_wait_and_see_no_zeros() {
     assert_eq!(orphan.end().signal(), Some(Signal::INT.as_raw()));
 }
 
-/// Puppets on node 1 that wait for a page, two of them in the kernel; that wait
+/// Scripted nodes on node 1 that wait for a page, two of them in the kernel; that wait
 /// for a call; and that do nothing. What nobody but node 1 has is at byte 4096.
 fn orphans(cluster: &Cluster, name: &str) -> Vec<Player> {
-    let [mut one, other] = puppets(cluster, name);
-    let more = (0..5).map(|_| cluster.puppet(1, name));
+    let [mut one, other] = scripted_nodes(cluster, name);
+    let more = (0..5).map(|_| cluster.scripted_node(1, name));
     let mut orphans: Vec<Player> = std::iter::once(other).chain(more).collect();
     assert_eq!(orphans[5].ask("store 4096 8"), "done");
     assert_eq!(one.ask("store 0 7"), "done");

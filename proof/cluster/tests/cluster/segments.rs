@@ -151,12 +151,12 @@ fn a_process_that_ends_removes_nothing() {
     let Some(cluster) = Cluster::start(2) else {
         return;
     };
-    let mut maker = cluster.puppet(1, &format!("kept --create {PAGE}"));
+    let mut maker = cluster.scripted_node(1, &format!("kept --create {PAGE}"));
     assert_eq!(maker.ask("store 0 77"), "done");
     assert!(maker.end().success());
     let other = cluster.map(0, "kept");
     assert_eq!(load(&other, 0), 77);
-    let mut victim = cluster.puppet(1, "kept");
+    let mut victim = cluster.scripted_node(1, "kept");
     assert_eq!(victim.ask("store 8 78"), "done");
     victim.kill();
     assert_eq!(load(&other, 8), 78);
@@ -218,10 +218,10 @@ fn a_program_without_descriptors_is_told() {
         return;
     };
     cluster.make_on(0, "crowded", 1, Options::default());
-    let mut puppet = cluster.puppet(0, "crowded");
-    assert_eq!(puppet.ask("store 0 7"), "done");
-    let process = Pid::from_raw(puppet.id() as i32);
-    let of_it = format!("/proc/{}/fd", puppet.id());
+    let mut scripted_node = cluster.scripted_node(0, "crowded");
+    assert_eq!(scripted_node.ask("store 0 7"), "done");
+    let process = Pid::from_raw(scripted_node.id() as i32);
+    let of_it = format!("/proc/{}/fd", scripted_node.id());
     let is_free = |number: &u64| !Path::new(&of_it).join(number.to_string()).exists();
     let free = (0..).find(is_free).unwrap();
     let before = getrlimit(Resource::Nofile);
@@ -232,16 +232,16 @@ fn a_program_without_descriptors_is_told() {
             maximum: before.maximum,
         };
         prlimit(process, Resource::Nofile, limit).unwrap();
-        let answer = puppet.ask("again");
+        let answer = scripted_node.ask("again");
         if answer == "done" {
             break;
         }
         let named = ["file descriptor", "Too many open files"];
         assert!(named.iter().any(|name| answer.contains(name)), "{answer}");
         answers.push(answer);
-        assert_eq!(puppet.ask("load 0"), "7");
+        assert_eq!(scripted_node.ask("load 0"), "7");
     }
-    assert_eq!(puppet.ask("load 0"), "7");
+    assert_eq!(scripted_node.ask("load 0"), "7");
     let memory = "the segment's memory did not arrive";
     let told = |answer: &&String| answer.contains(memory) && answer.contains("ulimit -n");
     assert!(answers.iter().any(|answer| told(&answer)), "{answers:?}");

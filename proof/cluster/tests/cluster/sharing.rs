@@ -109,9 +109,9 @@ fn processes_of_one_node_share_without_the_network() {
         return;
     };
     cluster.make_on(0, "local", 4, Options::default());
-    let mut first = cluster.puppet(1, "local");
-    let mut second = cluster.puppet(1, "local");
-    let mut third = cluster.puppet(1, "local --read-only");
+    let mut first = cluster.scripted_node(1, "local");
+    let mut second = cluster.scripted_node(1, "local");
+    let mut third = cluster.scripted_node(1, "local --read-only");
     assert_eq!(first.ask("store 4096 1"), "done");
     let asked = cluster.counter(1, "asked");
     for round in 1..=20 {
@@ -187,7 +187,7 @@ fn a_stopped_process_keeps_nobody_waiting() {
         return;
     };
     let here = &cluster.share("stopped", 1)[0];
-    let mut holder = cluster.puppet(1, "stopped");
+    let mut holder = cluster.scripted_node(1, "stopped");
     assert_eq!(holder.ask("store 0 5"), "done");
     holder.signal(rustix::process::Signal::STOP);
     crate::support::eventually("it is stopped", || holder.state() == Some('T'));

@@ -78,9 +78,9 @@ fn the_library_site_may_die() {
         assert_eq!(load(&segment.map().unwrap(), 0), 7);
     }
     // What it owned, since nobody had touched it, is gone with it.
-    let mut puppet = cluster.puppet(0, "library");
-    puppet.tell(&format!("load {}", 2 * PAGE_SIZE));
-    assert_eq!(puppet.end().signal(), Some(Signal::BUS.as_raw()));
+    let mut scripted_node = cluster.scripted_node(0, "library");
+    scripted_node.tell(&format!("load {}", 2 * PAGE_SIZE));
+    assert_eq!(scripted_node.end().signal(), Some(Signal::BUS.as_raw()));
 }
 
 #[test]

@@ -54,16 +54,16 @@ impl Stage {
         command
     }
 
-    pub(crate) fn puppet(&self, node: usize) -> Player {
-        let program = self.program("sysv_puppet");
-        let player = Player::run(self.command(node, &program), "sysv_puppet");
+    pub(crate) fn scripted_node(&self, node: usize) -> Player {
+        let program = self.program("sysv_scripted_node");
+        let player = Player::run(self.command(node, &program), "sysv_scripted_node");
         player.expect("ready");
         player
     }
 
-    /// Two puppets on two nodes, and a set of one semaphore.
+    /// Two scripted nodes on two nodes, and a set of one semaphore.
     pub(crate) fn pair(&self, value: i32) -> (Player, Player, String) {
-        let (mut one, two) = (self.puppet(0), self.puppet(1));
+        let (mut one, two) = (self.scripted_node(0), self.scripted_node(1));
         let set = one.ask("semget 77 1 01600");
         assert_eq!(one.ask(&format!("semctl {set} 0 16 {value}")), "0");
         (one, two, set)
@@ -140,7 +140,7 @@ fn memory_is_shared_by_key_and_goes_with_its_last_attachment() {
     let Some(stage) = Stage::set(2) else {
         return;
     };
-    let (mut one, mut two) = (stage.puppet(0), stage.puppet(1));
+    let (mut one, mut two) = (stage.scripted_node(0), stage.scripted_node(1));
     let id = two.ask("shmget 5 10000 01640");
     assert_eq!(one.ask("shmget 5 10000 0"), id);
     assert_eq!(one.ask("shmget 5 10001 0"), "EINVAL");
@@ -170,7 +170,7 @@ fn attachments_are_inherited_by_fork_and_dropped_by_exec_and_exit() {
     let Some(stage) = Stage::set(2) else {
         return;
     };
-    let (mut one, mut two) = (stage.puppet(0), stage.puppet(1));
+    let (mut one, mut two) = (stage.scripted_node(0), stage.scripted_node(1));
     let id = one.ask("shmget 6 4096 01600");
     assert_eq!(two.ask(&format!("shmat {id} 0 0")), "0");
     assert_eq!(two.ask("fork"), "0");
@@ -253,7 +253,7 @@ fn what_a_process_took_is_given_back_however_it_ends() {
     );
     two.kill();
     eventually("a killed one's is undone", || one.ask(&value) == "3");
-    let mut three = stage.puppet(2);
+    let mut three = stage.scripted_node(2);
     assert_eq!(three.ask(&take), "0");
     three.tell(&format!("semop {set} -1 0:-5:0"));
     waiting(&mut one, &set, "1");
@@ -295,7 +295,7 @@ fn calls_go_on_when_daemons_are_killed_and_replaced() {
         return;
     };
     let (mut one, mut two, set) = stage.pair(1);
-    let (mut sleeper, mut holder) = (stage.puppet(1), stage.puppet(1));
+    let (mut sleeper, mut holder) = (stage.scripted_node(1), stage.scripted_node(1));
     let memory = one.ask("shmget 8 4096 01600");
     for player in [&mut one, &mut two] {
         assert_eq!(player.ask(&format!("shmat {memory} 0 0")), "0");
@@ -366,7 +366,7 @@ fn calls_through_syscall_are_caught() {
     let Some(stage) = Stage::set(2) else {
         return;
     };
-    let (mut one, mut two) = (stage.puppet(0), stage.puppet(1));
+    let (mut one, mut two) = (stage.scripted_node(0), stage.scripted_node(1));
     for (family, get) in [
         (0, "shmget 11 4096 0"),
         (1, "semget 11 1 0"),
@@ -387,7 +387,7 @@ fn who_changes_its_user_is_judged_by_what_it_is_now() {
         eprintln!("skipped: only root can become somebody else");
         return;
     }
-    let (mut one, mut two) = (stage.puppet(0), stage.puppet(1));
+    let (mut one, mut two) = (stage.scripted_node(0), stage.scripted_node(1));
     let id = one.ask("shmget 12 4096 01600");
     assert_eq!(two.ask(&format!("shmat {id} 0 0")), "0");
     assert_eq!(two.ask("shmdt"), "0");
@@ -410,7 +410,7 @@ fn the_death_of_a_node_undoes_what_its_processes_did() {
         return;
     };
     let (mut one, mut two, set) = stage.pair(1);
-    let mut three = stage.puppet(2);
+    let mut three = stage.scripted_node(2);
     let private = three.ask("shmget 0 4096 01600");
     assert_eq!(two.ask(&format!("shmat {private} 0 0")), "0");
     assert_eq!(three.ask(&format!("shmat {private} 0 0")), "0");

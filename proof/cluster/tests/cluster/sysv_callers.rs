@@ -13,7 +13,7 @@ fn of_root() -> Option<Stage> {
     Stage::set(1)
 }
 
-/// Enough calls for a hatch, and some through it.
+/// Enough calls for a request slot, and some through it.
 fn raise(player: &mut Player, set: &str, times: u64) {
     for _ in 0..times {
         assert_eq!(player.ask(&format!("semop {set} -1 0:1:0")), "0");
@@ -25,10 +25,10 @@ fn programs_that_become_another_user_reach_the_daemon() {
     let Some(stage) = of_root() else {
         return;
     };
-    let mut root = stage.puppet(0);
+    let mut root = stage.scripted_node(0);
     let set = root.ask("semget 61 1 01600");
     let open = root.ask("semget 62 1 01666");
-    let mut other = stage.puppet(0);
+    let mut other = stage.scripted_node(0);
     assert_eq!(other.ask("setuid 1234"), "0");
     // Its first call: it connects as that user.
     assert_eq!(other.ask(&format!("semop {set} -1 0:1:0")), "EACCES");
@@ -40,11 +40,11 @@ fn programs_that_become_another_user_reach_the_daemon() {
 }
 
 #[test]
-fn the_hatch_of_a_process_lends_it_no_rights_that_it_gave_up() {
+fn the_request_slot_of_a_process_lends_it_no_rights_that_it_gave_up() {
     let Some(stage) = of_root() else {
         return;
     };
-    let mut one = stage.puppet(0);
+    let mut one = stage.scripted_node(0);
     let set = one.ask("semget 63 1 01600");
     raise(&mut one, &set, 20);
     assert_eq!(one.ask("setuid 1234"), "0");
@@ -56,11 +56,11 @@ fn the_hatch_of_a_process_lends_it_no_rights_that_it_gave_up() {
 }
 
 #[test]
-fn children_have_a_hatch_of_their_own() {
+fn children_have_a_request_slot_of_their_own() {
     let Some(stage) = Stage::set(1) else {
         return;
     };
-    let mut player = stage.puppet(0);
+    let mut player = stage.scripted_node(0);
     let set = player.ask("semget 65 1 01600");
     raise(&mut player, &set, 20);
     assert_eq!(player.ask("fork"), "0");
@@ -76,14 +76,14 @@ fn children_have_a_hatch_of_their_own() {
     assert_eq!(player.ask(&format!("semctl {set} 0 12")), "60");
 }
 
-/// Messages of all lengths, short ones through the hatch, long ones through the socket, in the
+/// Messages of all lengths, short ones through the request slot, long ones through the socket, in the
 /// order in which they were sent.
 #[test]
 fn messages_of_all_lengths_keep_their_order() {
     let Some(stage) = Stage::set(1) else {
         return;
     };
-    let mut player = stage.puppet(0);
+    let mut player = stage.scripted_node(0);
     let queue = player.ask("msgget 66 01600");
     let lengths = [0, 1, 100, 140, 150, 160, 170, 180, 190, 200, 300, 3000];
     for round in 0..3 {

@@ -23,7 +23,7 @@ fn walks_by_index_find_every_object_from_every_node() {
     let Some(stage) = Stage::set(2) else {
         return;
     };
-    let mut players = [stage.puppet(0), stage.puppet(1)];
+    let mut players = [stage.scripted_node(0), stage.scripted_node(1)];
     let gets = [
         ["shmget 41 5000 01600", "shmget 42 1 01600"],
         ["semget 41 3 01600", "semget 42 1 01600"],
@@ -48,7 +48,7 @@ fn objects_are_found_by_their_number_where_a_place_is_asked_for() {
     let Some(stage) = Stage::set(2) else {
         return;
     };
-    let mut players = [stage.puppet(0), stage.puppet(1)];
+    let mut players = [stage.scripted_node(0), stage.scripted_node(1)];
     for (family, get) in ["shmget 0 4096 01600", "semget 0 1 01600", "msgget 0 01600"]
         .into_iter()
         .enumerate()
@@ -75,10 +75,10 @@ fn segments_larger_than_memory_are_refused() {
     let Some(stage) = Stage::set(1) else {
         return;
     };
-    let program = stage.program("sysv_puppet");
-    let kernel = Player::run(Command::new(&program), "the kernel's puppet");
+    let program = stage.program("sysv_scripted_node");
+    let kernel = Player::run(Command::new(&program), "the kernel's scripted node");
     kernel.expect("ready");
-    let mut players = [kernel, stage.puppet(0)];
+    let mut players = [kernel, stage.scripted_node(0)];
     let [kernel, ours] = players.each_mut().map(|player| {
         let id = player.ask("shmget 0x5e9a7 4096 01600");
         let orders = [
@@ -104,7 +104,7 @@ fn ipcs_shows_the_objects_of_the_cluster() {
         eprintln!("skipped: there is no ipcs(1)");
         return;
     }
-    let mut players = [stage.puppet(0), stage.puppet(1)];
+    let mut players = [stage.scripted_node(0), stage.scripted_node(1)];
     let gets = [
         ("-m", "shmget 0x1235813 5000 01640"),
         ("-s", "semget 0x1235813 3 01640"),
@@ -152,7 +152,7 @@ fn segments_come_where_they_are_wished() {
     let Some(stage) = Stage::set(2) else {
         return;
     };
-    let (mut one, mut two) = (stage.puppet(0), stage.puppet(1));
+    let (mut one, mut two) = (stage.scripted_node(0), stage.scripted_node(1));
     let id = one.ask("shmget 43 4096 01700");
     let other = two.ask("shmget 44 4096 01700");
     assert_eq!(two.ask(&format!("shmat_at {id} 0 5 7")), "EINVAL");
@@ -180,10 +180,10 @@ fn a_segment_is_put_over_a_part_of_another() {
     let Some(stage) = Stage::set(2) else {
         return;
     };
-    let program = stage.program("sysv_puppet");
-    let kernel = Player::run(Command::new(&program), "the kernel's puppet");
+    let program = stage.program("sysv_scripted_node");
+    let kernel = Player::run(Command::new(&program), "the kernel's scripted node");
     kernel.expect("ready");
-    let mut players = [kernel, stage.puppet(1)];
+    let mut players = [kernel, stage.scripted_node(1)];
     let heard = players.each_mut().map(|player| {
         let mut heard = Vec::new();
         let [large, small] =
@@ -232,7 +232,7 @@ fn a_segment_is_put_over_a_part_of_another() {
     assert!(kernel.iter().any(|line| line == "peek 0: 77"), "{kernel:?}");
     assert_eq!(kernel, ours);
     // What was cut off is still one with what others see.
-    let [mut one, mut two] = [stage.puppet(0), stage.puppet(1)];
+    let [mut one, mut two] = [stage.scripted_node(0), stage.scripted_node(1)];
     let [large, small] = [("45", 16384), ("46", 4096)]
         .map(|(key, size)| one.ask(&format!("shmget {key} {size} 01600")));
     assert_eq!(two.ask(&format!("shmat_at {large} 0 5 0")), "5");
@@ -278,7 +278,7 @@ fn signals_harm_no_call_in_the_middle() {
     let Some(stage) = Stage::set(2) else {
         return;
     };
-    let mut players = [stage.puppet(0), stage.puppet(1)];
+    let mut players = [stage.scripted_node(0), stage.scripted_node(1)];
     let counted = players[0].ask("semget 45 1 01600");
     for player in &mut players {
         assert_eq!(player.ask(&format!("alarm 1 0 {counted} 1")), "0");
@@ -303,7 +303,7 @@ fn who_waits_for_room_is_interrupted() {
     let Some(stage) = Stage::set(2) else {
         return;
     };
-    let (mut one, mut two) = (stage.puppet(0), stage.puppet(1));
+    let (mut one, mut two) = (stage.scripted_node(0), stage.scripted_node(1));
     let queue = one.ask("msgget 46 01600");
     const NO_WAIT: i32 = 0o4000;
     let mut sent = 0;
@@ -327,7 +327,7 @@ fn what_all_use_is_removed() {
     let Some(stage) = Stage::set(3) else {
         return;
     };
-    let mut players: Vec<Player> = (0..6).map(|rank| stage.puppet(rank % 3)).collect();
+    let mut players: Vec<Player> = (0..6).map(|rank| stage.scripted_node(rank % 3)).collect();
     let gets = [
         "shmget 47 4096 01600",
         "semget 47 1 01600",
@@ -378,7 +378,7 @@ fn limits_are_those_of_the_moment_of_the_call() {
         let enter = enter.args(["--ipc", "--target", &daemon, "sh", "-c", &words]);
         assert!(enter.status().unwrap().success(), "{words}");
     };
-    let (mut one, mut two) = (stage.puppet(0), stage.puppet(1));
+    let (mut one, mut two) = (stage.scripted_node(0), stage.scripted_node(1));
     change(1, "shmmax", "8192");
     assert_eq!(two.ask("shmget 51 8193 01600"), "EINVAL");
     assert_ne!(one.ask("shmget 51 8193 01600"), "EINVAL", "another host");
@@ -409,7 +409,7 @@ fn a_mutex_in_a_segment_is_warned_of() {
     };
     for word in ["mutex", "futex"] {
         let errors = stage.cluster.directory().join(format!("{word}.errors"));
-        let program = stage.program("sysv_puppet");
+        let program = stage.program("sysv_scripted_node");
         let mut command = stage.command(0, &program);
         command.stderr(File::create(&errors).unwrap());
         let mut player = Player::run(command, word);
@@ -431,13 +431,13 @@ fn a_bad_access_kills_by_the_right_signal() {
     let Some(stage) = Stage::set(2) else {
         return;
     };
-    let (mut one, mut two) = (stage.puppet(0), stage.puppet(1));
+    let (mut one, mut two) = (stage.scripted_node(0), stage.scripted_node(1));
     let id = one.ask("shmget 53 4096 01600");
     assert_eq!(two.ask(&format!("shmat {id} {READ_ONLY} 0")), "0");
     two.tell("crash 0");
     assert_eq!(two.end().signal(), Some(libc::SIGSEGV));
     // A page that only a dead node had.
-    let mut lost = stage.puppet(1);
+    let mut lost = stage.scripted_node(1);
     let private = lost.ask("shmget 0 4096 01600");
     assert_eq!(lost.ask(&format!("shmat {private} 0 0")), "0");
     assert_eq!(lost.ask("poke 0 1"), "1");

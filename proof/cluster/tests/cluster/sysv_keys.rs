@@ -35,7 +35,7 @@ fn who_stays_on_one_node_sends_no_datagram() {
         return;
     };
     for (node, key) in [(0, 21), (1, 0), (1, 21), (2, 0x2100_1234), (0, 22)] {
-        let mut player = stage.puppet(node);
+        let mut player = stage.scripted_node(node);
         round(&mut player, key);
         at_best(|| {
             let begun = Instant::now();
@@ -58,7 +58,7 @@ fn one_of_all_who_want_a_new_object_gets_it() {
     let Some(stage) = Stage::set(3) else {
         return;
     };
-    let mut players = [0, 1, 2].map(|node| stage.puppet(node));
+    let mut players = [0, 1, 2].map(|node| stage.scripted_node(node));
     for turn in 0..60 {
         for player in &mut players {
             player.tell("semget 31 1 03600");
@@ -83,7 +83,7 @@ fn a_key_is_used_again_at_once_wherever_its_object_was() {
     let Some(stage) = Stage::set(2) else {
         return;
     };
-    let mut players = [0, 1].map(|node| stage.puppet(node));
+    let mut players = [0, 1].map(|node| stage.scripted_node(node));
     let mut last = String::new();
     for turn in 0..40 {
         let (maker, other) = (turn % 2, (turn / 2) % 2);
@@ -101,12 +101,12 @@ fn what_is_at_home_on_a_node_goes_with_it() {
     let Some(stage) = Stage::set(3) else {
         return;
     };
-    let (mut one, mut two, mut three) = (stage.puppet(0), stage.puppet(1), stage.puppet(2));
+    let (mut one, mut two, mut three) = (stage.scripted_node(0), stage.scripted_node(1), stage.scripted_node(2));
     let set = three.ask("semget 41 1 03600");
     let memory = three.ask("shmget 41 4096 03600");
     assert_eq!(two.ask(&format!("shmat {memory} 0 0")), "0");
     assert_eq!(two.ask("poke 0 7"), "7");
-    let mut sleepers = [stage.puppet(0), stage.puppet(1)];
+    let mut sleepers = [stage.scripted_node(0), stage.scripted_node(1)];
     for sleeper in &mut sleepers {
         sleeper.tell(&format!("semop {set} -1 0:-1:0"));
     }
@@ -131,10 +131,10 @@ fn a_node_that_leaves_says_which_objects_go() {
     let Some(stage) = Stage::set(2) else {
         return;
     };
-    let (mut one, mut two) = (stage.puppet(0), stage.puppet(1));
+    let (mut one, mut two) = (stage.scripted_node(0), stage.scripted_node(1));
     let set = two.ask("semget 61 1 03600");
     let kept = one.ask("semget 62 1 03600");
-    let mut sleeper = stage.puppet(0);
+    let mut sleeper = stage.scripted_node(0);
     sleeper.tell(&format!("semop {set} -1 0:-1:0"));
     eventually("it waits", || two.ask(&format!("semctl {set} 0 14")) == "1");
     let program = Path::new(env!("CARGO_BIN_EXE_pagemesh-under-test"));
@@ -159,8 +159,8 @@ fn a_maker_that_dies_leaves_no_key_behind() {
         let Some(stage) = Stage::set(3) else {
             return;
         };
-        let mut doomed = stage.puppet(2);
-        let mut others = [stage.puppet(0), stage.puppet(1)];
+        let mut doomed = stage.scripted_node(2);
+        let mut others = [stage.scripted_node(0), stage.scripted_node(1)];
         let storm = |player: &mut Player| {
             for key in KEYS {
                 let set = player.ask(&format!("semget {key} 1 01600"));

@@ -5,7 +5,7 @@ use crate::support::Player;
 use crate::sysv::Stage;
 use std::process::Command;
 
-/// How the puppet replaces memory: by `munmap`, by the bare system call, by `mmap` and `mremap`
+/// How the scripted node replaces memory: by `munmap`, by the bare system call, by `mmap` and `mremap`
 /// over it; `SHRINK` by `mremap`, `REUSE` by the bare system call and a mapping into the hole.
 const MUNMAP: u8 = 0;
 const BARE: u8 = 1;
@@ -62,10 +62,10 @@ fn what_is_unmapped_is_attached_no_more_and_stays_the_programs_own() {
     let Some(stage) = Stage::set(1) else {
         return;
     };
-    let program = stage.program("sysv_puppet");
-    let kernel = Player::run(Command::new(&program), "the kernel's puppet");
+    let program = stage.program("sysv_scripted_node");
+    let kernel = Player::run(Command::new(&program), "the kernel's scripted node");
     kernel.expect("ready");
-    let mut players = [kernel, stage.puppet(0)];
+    let mut players = [kernel, stage.scripted_node(0)];
     let [kernel, ours] = players.each_mut().map(|player| {
         let id = player.ask("shmget 0 16384 01600");
         let heard = Vec::new();
@@ -113,7 +113,7 @@ fn segments_are_not_moved() {
     let Some(stage) = Stage::set(1) else {
         return;
     };
-    let mut player = stage.puppet(0);
+    let mut player = stage.scripted_node(0);
     let id = player.ask("shmget 0 16384 01600");
     assert_eq!(player.ask(&format!("shmat_at {id} 0 5 0")), "5");
     assert_eq!(player.ask("poke 0 9"), "9");

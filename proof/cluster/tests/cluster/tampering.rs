@@ -13,13 +13,13 @@ fn tamper(name: &str, order: &str, heard: &str, then: impl Fn(&mut Player)) {
         return;
     };
     let here = &cluster.share(name, PAGES as u64)[0];
-    let mut neighbour = cluster.puppet(1, name);
-    let mut puppet = cluster.puppet(1, name);
+    let mut neighbour = cluster.scripted_node(1, name);
+    let mut scripted_node = cluster.scripted_node(1, name);
     for page in 0..PAGES {
         let at = page * PAGE_SIZE;
-        assert_eq!(puppet.ask(&format!("store {at} {}", page + 1)), "done");
+        assert_eq!(scripted_node.ask(&format!("store {at} {}", page + 1)), "done");
     }
-    let heard_then = puppet.ask(&format!("{order} {PAGE_SIZE} {}", 2 * PAGE_SIZE));
+    let heard_then = scripted_node.ask(&format!("{order} {PAGE_SIZE} {}", 2 * PAGE_SIZE));
     assert_eq!(heard_then, heard);
     for round in 0..3 {
         for page in 0..PAGES {
@@ -34,43 +34,43 @@ fn tamper(name: &str, order: &str, heard: &str, then: impl Fn(&mut Player)) {
         // What it has left of the mapping goes on.
         let last = (PAGES - 1) * PAGE_SIZE;
         assert_eq!(
-            puppet.ask(&format!("load {last}")),
+            scripted_node.ask(&format!("load {last}")),
             load(here, last).to_string()
         );
     }
-    then(&mut puppet);
+    then(&mut scripted_node);
 }
 
 #[test]
 fn pages_said_to_be_unneeded_come_back() {
-    tamper("discarded", "discard", "done", |puppet| {
-        assert_eq!(puppet.ask("load 4096"), "32");
-        assert_eq!(puppet.ask("store 4096 7"), "done");
-        assert_eq!(puppet.ask("load 4096"), "7");
+    tamper("discarded", "discard", "done", |scripted_node| {
+        assert_eq!(scripted_node.ask("load 4096"), "32");
+        assert_eq!(scripted_node.ask("store 4096 7"), "done");
+        assert_eq!(scripted_node.ask("load 4096"), "7");
     });
 }
 
 #[test]
 fn who_unmaps_pages_crashes_there() {
-    tamper("unmapped", "unmap", "done", |puppet| {
-        puppet.tell("load 4096");
-        assert!(!puppet.is_well());
+    tamper("unmapped", "unmap", "done", |scripted_node| {
+        scripted_node.tell("load 4096");
+        assert!(!scripted_node.is_well());
     });
 }
 
 #[test]
 fn who_maps_something_over_a_segment_has_that() {
-    tamper("buried", "bury", "done", |puppet| {
-        assert_eq!(puppet.ask("load 4096"), "0");
-        assert_eq!(puppet.ask("store 4096 666"), "done");
+    tamper("buried", "declare_dead", "done", |scripted_node| {
+        assert_eq!(scripted_node.ask("load 4096"), "0");
+        assert_eq!(scripted_node.ask("store 4096 666"), "done");
     });
 }
 
 #[test]
 fn who_moves_a_segment_loses_it() {
-    tamper("moved", "move", "2", |puppet| {
-        puppet.tell("load 4096");
-        assert!(!puppet.is_well());
+    tamper("moved", "move", "2", |scripted_node| {
+        scripted_node.tell("load 4096");
+        assert!(!scripted_node.is_well());
     });
 }
 
@@ -80,11 +80,11 @@ fn removed_pages_are_zeros_and_stop_nobody() {
         return;
     };
     let here = &cluster.share("removed", 2)[0];
-    let mut puppet = cluster.puppet(1, "removed");
-    assert_eq!(puppet.ask("store 0 5"), "done");
-    assert_eq!(puppet.ask("store 4096 6"), "done");
-    assert_eq!(puppet.ask("punch 0 4096"), "done");
+    let mut scripted_node = cluster.scripted_node(1, "removed");
+    assert_eq!(scripted_node.ask("store 0 5"), "done");
+    assert_eq!(scripted_node.ask("store 4096 6"), "done");
+    assert_eq!(scripted_node.ask("punch 0 4096"), "done");
     assert_eq!((load(here, 0), load(here, PAGE_SIZE)), (0, 6));
     store(here, 0, 7);
-    assert_eq!(puppet.ask("load 0"), "7");
+    assert_eq!(scripted_node.ask("load 0"), "7");
 }

@@ -31,7 +31,7 @@ fn a_change_by_a_process_of_the_same_node_wakes_the_sleeper() {
     let maps = cluster.share("at-home", 1);
     for (node, memory) in maps.iter().enumerate() {
         let value = node as u64 + 1;
-        let mut sleeper = cluster.puppet(node, "at-home");
+        let mut sleeper = cluster.scripted_node(node, "at-home");
         sleeper.tell(&format!("change 0 {}", value - 1));
         sleeper.wait_until_it_sleeps_in("skb");
         store(memory, 0, value);
@@ -46,7 +46,7 @@ fn a_process_that_may_only_read_sleeps_and_wakes_too() {
     };
     let maps = cluster.share("onlookers", 1);
     for node in 0..2 {
-        let mut sleeper = cluster.puppet(node, "onlookers --read-only");
+        let mut sleeper = cluster.scripted_node(node, "onlookers --read-only");
         for value in [1, 0] {
             sleeper.tell(&format!("change 0 {}", 1 - value));
             sleeper.expect_silence();
@@ -62,7 +62,7 @@ fn other_changes_in_the_page_do_not_end_the_sleep() {
         return;
     };
     let maps = cluster.share("elsewhere", 1);
-    let mut sleeper = cluster.puppet(1, "elsewhere");
+    let mut sleeper = cluster.scripted_node(1, "elsewhere");
     sleeper.tell("change 100 0");
     for value in 1..=20 {
         store(&maps[0], 0, value);

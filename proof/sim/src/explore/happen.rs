@@ -82,7 +82,7 @@ impl State {
                 self.luck.crash -= 1;
                 self.crash(lab, usize::from(host));
             }
-            Step::Bury(host) => {
+            Step::DeclareDead(host) => {
                 self.lives[usize::from(host)] = Life::Buried;
                 self.react(lab, 0, Event::GiveUp(node(usize::from(host))))?;
             }

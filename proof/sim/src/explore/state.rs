@@ -36,7 +36,7 @@ pub(super) enum Step {
     /// A host vanishes.
     Crash(u8),
     /// The coordinator gives it up.
-    Bury(u8),
+    DeclareDead(u8),
 }
 
 /// Where a host is in its life.
@@ -181,7 +181,7 @@ impl State {
             }
         }
         let crashed = |host: &u8| self.lives[usize::from(*host)] == Life::Crashed;
-        steps.extend(hosts.clone().filter(crashed).map(Step::Bury));
+        steps.extend(hosts.clone().filter(crashed).map(Step::DeclareDead));
         if self.luck.crash > 0 {
             steps.extend(hosts.clone().skip(1).filter(up).map(Step::Crash));
         }

@@ -107,7 +107,7 @@ impl fmt::Display for Step {
             Self::Wait => f.write_str("wait"),
             Self::Tick(host) => write!(f, "tick n{}", host + 1),
             Self::Crash(host) => write!(f, "crash n{}", host + 1),
-            Self::Bury(host) => write!(f, "bury n{}", host + 1),
+            Self::DeclareDead(host) => write!(f, "declare dead n{}", host + 1),
         }
     }
 }
@@ -131,7 +131,7 @@ fn step(line: &str) -> Option<Step> {
         "wait" => Step::Wait,
         "tick" => Step::Tick(number(whom)?),
         "crash" => Step::Crash(number(whom)?),
-        "bury" => Step::Bury(number(whom)?),
+        "declare_dead" => Step::DeclareDead(number(whom)?),
         _ => return None,
     })
 }

@@ -17,7 +17,7 @@ use crate::scenario;
 use node_inputs::Victims;
 use pagemesh_compress::{Form, unpack};
 use pagemesh_diff::{Diff, PAGE, merge};
-use pagemesh_wire::circular::{self, Circular};
+use pagemesh_wire::multicast_batch::{self, MulticastBatch};
 use pagemesh_wire::local::{ReplyPacket, RequestPacket};
 use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::Message;
@@ -37,7 +37,7 @@ pub enum Target {
     /// Packed pages, behind a byte for their form.
     PageUnpack,
     /// What came from a multicast group.
-    CircularDecode,
+    MulticastBatchDecode,
     /// What is said about the ways between nodes.
     PathPackets,
     /// A real node, given datagrams and requests.
@@ -53,7 +53,7 @@ impl Target {
         Self::LocalDecode,
         Self::DiffApply,
         Self::PageUnpack,
-        Self::CircularDecode,
+        Self::MulticastBatchDecode,
         Self::PathPackets,
         Self::NodeInputs,
         Self::Scripts,
@@ -65,7 +65,7 @@ impl Target {
             Self::LocalDecode => "local_decode",
             Self::DiffApply => "diff_apply",
             Self::PageUnpack => "page_unpack",
-            Self::CircularDecode => "circular_decode",
+            Self::MulticastBatchDecode => "multicast_batch_decode",
             Self::PathPackets => "path_packets",
             Self::NodeInputs => "node_inputs",
             Self::Scripts => "scripts",
@@ -188,7 +188,7 @@ impl Fuzz {
             Target::LocalDecode => local_decode(input),
             Target::DiffApply => diff_apply(input),
             Target::PageUnpack => page_unpack(input),
-            Target::CircularDecode => circular_decode(input),
+            Target::MulticastBatchDecode => multicast_batch_decode(input),
             Target::PathPackets => packets::path_packets(input),
             Target::NodeInputs => self.victims.suffer(input).map(|_| ()),
             Target::Scripts => {
@@ -292,24 +292,24 @@ fn page_unpack(input: &[u8]) -> Check {
     Ok(())
 }
 
-/// Parts lie in the circular one behind the other, and say the same when they are sent
+/// Parts lie in the multicast batch one behind the other, and say the same when they are sent
 /// again.
-fn circular_decode(input: &[u8]) -> Check {
-    let Some(circular) = Circular::decode(input) else {
+fn multicast_batch_decode(input: &[u8]) -> Check {
+    let Some(multicast_batch) = MulticastBatch::decode(input) else {
         return Ok(());
     };
     let mut again = Vec::new();
-    if let Circular::Parts(parts) = circular {
-        circular::begin(&mut again);
+    if let MulticastBatch::Parts(parts) = multicast_batch {
+        multicast_batch::begin(&mut again);
         for (to, at) in parts.iter() {
             let datagram = input.get(at.clone());
             ensure!(datagram.is_some(), Law, "a part at {at:?} lies outside");
-            circular::add(&mut again, to, datagram.unwrap_or_default());
+            multicast_batch::add(&mut again, to, datagram.unwrap_or_default());
         }
     } else {
-        again = circular.encode();
+        again = multicast_batch.encode();
     }
-    ensure!(again == input, Law, "a circular has two encodings");
+    ensure!(again == input, Law, "a multicast batch has two encodings");
     Ok(())
 }
 

@@ -25,7 +25,7 @@ impl Surroundings for Around {
 /// How long a packet of a series is: two bytes in front of it.
 const LABEL: usize = 2;
 
-/// More letters than this for one packet would be a storm: a message has 16 pieces.
+/// More datagrams than this for one packet would be a storm: a message has 16 pieces.
 const ANSWERS: usize = 16;
 
 pub(super) fn path_packets(input: &[u8]) -> Check {
@@ -47,10 +47,10 @@ pub(super) fn path_packets(input: &[u8]) -> Check {
             let length = message.len();
             ensure!((2..=MAX_DATAGRAM).contains(&length), Law, "{length} bytes");
         }
-        let letters = paths.take_letters().len();
-        ensure!(letters <= ANSWERS, Law, "{letters} letters for one packet");
+        let outgoing = paths.take_outgoing().len();
+        ensure!(outgoing <= ANSWERS, Law, "{outgoing} datagrams for one packet");
         paths.act(now, &mut around);
-        paths.take_letters();
+        paths.take_outgoing();
         let size = paths.size(other);
         ensure!((1200..=1472).contains(&size), Law, "a way of {size} bytes");
     }

@@ -7,11 +7,11 @@ use crate::explore::{Setting, overheard};
 use pagemesh_compress::{Codec, pack};
 use pagemesh_core::{Input, Request};
 use pagemesh_diff::{PAGE, encode};
-use pagemesh_wire::circular::{self, Circular, SHORTEST_TRIAL};
+use pagemesh_wire::multicast_batch::{self, MulticastBatch, SHORTEST_TRIAL};
 use pagemesh_wire::header::{HEADER_SIZE, Header};
 use pagemesh_wire::local::{self, RequestPacket};
 use pagemesh_wire::peer::{Access, Call, Credentials, Message, Reply};
-use pagemesh_wire::sysv::keys::{Bucket, Buckets, Entry, Wish, Word};
+use pagemesh_wire::sysv::keys::{Bucket, Buckets, Entry, KeyRequest, Word};
 use pagemesh_wire::sysv::{Ask, Family, IPC_CREAT, Id, Limits, Op, Who};
 use pagemesh_wire::{
     CallId, ClientId, ClusterId, Incarnation, MappingId, NodeId, PageCount, PageIndex, SegmentId,
@@ -42,7 +42,7 @@ impl Target {
             Self::LocalDecode => packets(),
             Self::DiffApply => diffs(),
             Self::PageUnpack => packed(),
-            Self::CircularDecode => circulars(),
+            Self::MulticastBatchDecode => multicast_batches(),
             Self::PathPackets => super::packets::seeds(),
             Self::NodeInputs => events(),
             Self::Scripts => PLAYS.iter().map(|play| play.as_bytes().to_vec()).collect(),
@@ -88,16 +88,16 @@ fn packed() -> Vec<Vec<u8>> {
 }
 
 /// One of each kind; parts of datagrams such as they are.
-fn circulars() -> Vec<Vec<u8>> {
+fn multicast_batches() -> Vec<Vec<u8>> {
     let (number, length) = (77, SHORTEST_TRIAL);
     let mut parts = Vec::new();
-    circular::begin(&mut parts);
+    multicast_batch::begin(&mut parts);
     for (node, (_, datagram)) in (2..5).zip(datagrams()) {
-        circular::add(&mut parts, NodeId(node), &datagram);
+        multicast_batch::add(&mut parts, NodeId(node), &datagram);
     }
     vec![
-        Circular::Trial { number, length }.encode(),
-        Circular::Heard { number }.encode(),
+        MulticastBatch::Trial { number, length }.encode(),
+        MulticastBatch::Heard { number }.encode(),
         parts,
     ]
 }
@@ -145,12 +145,12 @@ fn about_keys() -> Vec<Vec<u8>> {
         Call::SysvKey {
             family,
             key,
-            wish: Wish::Find { offer: Some(id) },
+            request: KeyRequest::Find { offer: Some(id) },
         },
         Call::SysvKey {
             family,
             key,
-            wish: Wish::Drop { id },
+            request: KeyRequest::Drop { id },
         },
         Call::SysvLend {
             buckets: Buckets::ALL,

@@ -49,8 +49,8 @@ fn hostile_pages_are_refused_or_whole() {
 }
 
 #[test]
-fn hostile_circulars_are_refused_or_mean_one_thing() {
-    fuzzed(Target::CircularDecode);
+fn hostile_multicast_batches_are_refused_or_mean_one_thing() {
+    fuzzed(Target::MulticastBatchDecode);
 }
 
 #[test]

@@ -96,9 +96,9 @@ impl Kernel {
     }
 
     /// Diffs that came in a datagram are kept; what is kept already stays.
-    pub(crate) fn keep(&mut self, letter: &Diffs, tail: &[u8], names: &[DiffName]) -> Check {
+    pub(crate) fn keep(&mut self, outgoing: &Diffs, tail: &[u8], names: &[DiffName]) -> Check {
         let mut rest = tail;
-        for (name, length) in &letter.diffs {
+        for (name, length) in &outgoing.diffs {
             let (encoded, after) = rest.split_at(usize::from(*length));
             rest = after;
             if !names.contains(name) {
@@ -109,11 +109,11 @@ impl Kernel {
                 (word[0], u64::from_le_bytes(value))
             });
             let diffs = &mut self.changes.diffs;
-            let kept = diffs.entry((letter.segment, *name));
+            let kept = diffs.entry((outgoing.segment, *name));
             kept.or_insert_with(|| words.collect());
         }
         for name in names {
-            let kept = self.changes.diffs.contains_key(&(letter.segment, *name));
+            let kept = self.changes.diffs.contains_key(&(outgoing.segment, *name));
             ensure!(kept, Law, "{name:?} shall be kept, but did not come");
         }
         Ok(())
@@ -122,23 +122,23 @@ impl Kernel {
     /// The message in which diffs travel, and what stands behind it.
     pub(crate) fn pack(
         &self,
-        mut letter: Diffs,
+        mut outgoing: Diffs,
         names: &[DiffName],
         at_most: u16,
     ) -> Check<(Diffs, Vec<u8>)> {
         let mut tail = Vec::new();
         for name in names {
-            let diff = self.named(letter.segment, *name)?;
+            let diff = self.named(outgoing.segment, *name)?;
             let length = (diff.len() * ENCODED) as u16;
             if length <= at_most {
-                letter.diffs.push((*name, length));
+                outgoing.diffs.push((*name, length));
                 for (place, value) in diff {
                     tail.push(*place);
                     tail.extend_from_slice(&value.to_le_bytes());
                 }
             }
         }
-        Ok((letter, tail))
+        Ok((outgoing, tail))
     }
 
     fn named(&self, segment: SegmentId, name: DiffName) -> Check<&Diff> {

@@ -9,18 +9,18 @@ use pagemesh_wire::sysv::{Errno, IPC_NOWAIT, Kind, MSG_EXCEPT, MSG_NOERROR, Outc
 type Message = (Kind, Vec<u8>);
 
 /// What somebody wants to receive: room, type, flags.
-pub(super) type Wish = (u64, Kind, i32);
+pub(super) type KeyRequest = (u64, Kind, i32);
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub(super) messages: Vec<Message>,
     pub(super) limit: u64,
     pub(super) senders: Vec<(ClientId, Message)>,
-    pub(super) receivers: Vec<(ClientId, Wish)>,
+    pub(super) receivers: Vec<(ClientId, KeyRequest)>,
     pub(super) mistake: Option<Mistake>,
 }
 
-fn wants((_, kind, flags): Wish, (of, _): &Message) -> bool {
+fn wants((_, kind, flags): KeyRequest, (of, _): &Message) -> bool {
     match kind.0 {
         0 => true,
         below if below < 0 => of.0 <= -below,
@@ -29,11 +29,11 @@ fn wants((_, kind, flags): Wish, (of, _): &Message) -> bool {
     }
 }
 
-fn is_too_small((room, _, flags): Wish, (_, text): &Message) -> bool {
+fn is_too_small((room, _, flags): KeyRequest, (_, text): &Message) -> bool {
     flags & MSG_NOERROR == 0 && text.len() as u64 > room
 }
 
-fn handed(client: ClientId, (room, ..): Wish, (kind, mut text): Message) -> Heard {
+fn handed(client: ClientId, (room, ..): KeyRequest, (kind, mut text): Message) -> Heard {
     text.truncate(room as usize);
     (client, Said::Outcome(Outcome::Message { kind, text }))
 }
@@ -69,11 +69,11 @@ impl Queue {
         while let Some(at) = self
             .receivers
             .iter()
-            .position(|(_, wish)| wants(*wish, &message))
+            .position(|(_, request)| wants(*request, &message))
         {
-            let (client, wish) = self.receivers.remove(at);
-            if !is_too_small(wish, &message) {
-                heard.push(handed(client, wish, message));
+            let (client, request) = self.receivers.remove(at);
+            if !is_too_small(request, &message) {
+                heard.push(handed(client, request, message));
                 return heard;
             }
             heard.push(failed(client, Errno::E2BIG));
@@ -82,9 +82,9 @@ impl Queue {
         heard
     }
 
-    pub(super) fn receive(&mut self, client: ClientId, wish: Wish) -> Vec<Heard> {
-        let mut wanted = (0..self.messages.len()).filter(|at| wants(wish, &self.messages[*at]));
-        let found = if wish.1.0 < 0 {
+    pub(super) fn receive(&mut self, client: ClientId, request: KeyRequest) -> Vec<Heard> {
+        let mut wanted = (0..self.messages.len()).filter(|at| wants(request, &self.messages[*at]));
+        let found = if request.1.0 < 0 {
             wanted.min_by_key(|at| self.messages[*at].0)
         } else if self.mistake == Some(Mistake::QueueTurned) {
             wanted.next_back()
@@ -92,18 +92,18 @@ impl Queue {
             wanted.next()
         };
         match found {
-            Some(at) if is_too_small(wish, &self.messages[at]) => {
+            Some(at) if is_too_small(request, &self.messages[at]) => {
                 vec![failed(client, Errno::E2BIG)]
             }
             Some(at) => {
                 let message = self.messages.remove(at);
-                let mut heard = vec![handed(client, wish, message)];
+                let mut heard = vec![handed(client, request, message)];
                 heard.extend(self.let_in());
                 heard
             }
-            None if wish.2 & IPC_NOWAIT != 0 => vec![failed(client, Errno::ENOMSG)],
+            None if request.2 & IPC_NOWAIT != 0 => vec![failed(client, Errno::ENOMSG)],
             None => {
-                self.receivers.push((client, wish));
+                self.receivers.push((client, request));
                 vec![(client, Said::Waits)]
             }
         }

@@ -100,7 +100,7 @@ fn merge(flags: Daemon, config: &Config, global: &Global) -> Result<Options> {
         }),
         insecure: flags.insecure || config.insecure.unwrap_or(false),
         #[cfg(debug_assertions)]
-        fuse: flags.die_after,
+        crash_point: flags.die_after,
         #[cfg(feature = "experiment")]
         experiment: flags.experiment.unwrap_or_default(),
         #[cfg(not(feature = "experiment"))]

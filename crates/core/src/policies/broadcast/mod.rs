@@ -15,7 +15,7 @@ mod messages;
 mod tests;
 
 use super::Inspection;
-use super::hooks::{Due, Gone, Hooks, Open, PageRequest, SyncHooks, Who};
+use super::hooks::{Due, Gone, Hooks, Open, ProgramRequest, SyncHooks, Who};
 use crate::backoff::Backoff;
 use crate::continuation::Continuation;
 use crate::effect::{Afterwards, DiffWork, Effect, Reply, Rights, Source};
@@ -355,10 +355,10 @@ impl Hooks for Broadcast {
         });
     }
 
-    fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: PageRequest) {
+    fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: ProgramRequest) {
         match request {
-            PageRequest::Advise(..) | PageRequest::Unpin(..) => cx.reply(who.0, Reply::Done),
-            PageRequest::Watch(_) | PageRequest::Pin(..) => {
+            ProgramRequest::Advise(..) | ProgramRequest::Unpin(..) => cx.reply(who.0, Reply::Done),
+            ProgramRequest::Watch(_) | ProgramRequest::Pin(..) => {
                 let why = "pages of policy broadcast change at barriers, and are never taken away";
                 cx.refuse(who.0, Refusal::Invalid(why.into()));
             }

@@ -13,7 +13,7 @@ use super::Release;
 use super::page::{Copy, Miss, Page};
 use crate::event::Event;
 use crate::policies::Who;
-use crate::prefetch::{Ahead, Burst, Errands, Prefetch, quiet};
+use crate::prefetch::{Ahead, Burst, WillneedRanges, Prefetch, quiet};
 use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::peer::Access;
@@ -102,7 +102,7 @@ impl Release {
             }
         }
         if self.prefetch.flights.came(cx.now, page).is_some() {
-            self.run_errands(cx);
+            self.run_willneed_ranges(cx);
         }
     }
 
@@ -114,12 +114,12 @@ impl Release {
         if let Some(next) = next {
             cx.arm(next, Timer::Ahead(self.segment));
         }
-        self.run_errands(cx);
+        self.run_willneed_ranges(cx);
     }
 }
 
 /// `DontNeed` drops nothing here: no other node waits for the pages.
-impl Errands for Release {
+impl WillneedRanges for Release {
     fn segment(&self) -> SegmentId {
         self.segment
     }
@@ -128,9 +128,9 @@ impl Errands for Release {
         &mut self.prefetch
     }
 
-    fn run_errand(&mut self, cx: &mut Cx<'_>, page: PageIndex, ahead: Ahead) {
+    fn run_willneed_range(&mut self, cx: &mut Cx<'_>, page: PageIndex, ahead: Ahead) {
         if self.open_ahead(cx, page, ahead) {
-            self.greet(cx);
+            self.initial_sync(cx);
             self.ask_ahead(cx, vec![page]);
         }
     }

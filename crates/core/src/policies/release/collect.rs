@@ -4,7 +4,7 @@
 
 use super::Release;
 use super::full::Fullness;
-use super::learn::Then;
+use super::learn::OnReply;
 use super::messages::Collect;
 use super::page::Copy;
 use crate::calls::Caller;
@@ -64,7 +64,7 @@ impl Release {
             todo: None,
             led_by_the_dead: false,
         });
-        self.open_goal(cx, Some(time), caller.node, Then::Whole);
+        self.open_goal(cx, Some(time), caller.node, OnReply::Whole);
     }
 
     /// Everything that will be collected is known here: makes the pages whole that this node is to

@@ -2,7 +2,7 @@
 //! fits a datagram.
 
 use super::messages::{Body, Inquire, News, Told};
-use super::{Greeting, Release};
+use super::{InitialSync, Release};
 use crate::backoff::Backoff;
 use crate::continuation::Continuation;
 use crate::shell::Cx;
@@ -17,12 +17,12 @@ pub(super) struct Goal {
     pub(super) time: Option<VectorTime>,
     /// ... or all that these nodes know.
     pub(super) hear: NodeSet,
-    pub(super) then: Then,
+    pub(super) then: OnReply,
 }
 
 /// What goes on when a goal is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) enum Then {
+pub(super) enum OnReply {
     /// A continuation of another service.
     Ready(Continuation),
     /// Making the pages whole that this node is to keep.
@@ -54,7 +54,7 @@ impl Release {
         if self.history.time.covers(&news.goal) {
             return true;
         }
-        self.open_goal(cx, Some(news.goal.clone()), from, Then::Ready(next));
+        self.open_goal(cx, Some(news.goal.clone()), from, OnReply::Ready(next));
         false
     }
 
@@ -68,7 +68,7 @@ impl Release {
         for node in hear.iter() {
             self.inquire(cx, node);
         }
-        let then = Then::Ready(next);
+        let then = OnReply::Ready(next);
         let time = None;
         self.goals.push(Goal { time, hear, then });
     }
@@ -79,7 +79,7 @@ impl Release {
         cx: &mut Cx<'_>,
         time: Option<VectorTime>,
         from: NodeId,
-        then: Then,
+        then: OnReply,
     ) {
         let hear = if from == cx.me() || !cx.is_alive(from) {
             cx.shell.peers()
@@ -95,17 +95,17 @@ impl Release {
 
     /// Before its first access, this node asks the home what happened before: it may read what was
     /// written before it came.
-    pub(super) fn greet(&mut self, cx: &mut Cx<'_>) {
-        if self.greeted != Greeting::NotYet {
+    pub(super) fn initial_sync(&mut self, cx: &mut Cx<'_>) {
+        if self.synced != InitialSync::NotYet {
             return;
         }
         let home = cx.home(self.segment);
         if home == cx.me() && self.segment.home() == home {
-            self.greeted = Greeting::Done;
+            self.synced = InitialSync::Done;
             return;
         }
-        self.greeted = Greeting::UnderWay;
-        self.open_goal(cx, None, home, Then::Greeted);
+        self.synced = InitialSync::UnderWay;
+        self.open_goal(cx, None, home, OnReply::Greeted);
     }
 
     pub(super) fn inquire(&mut self, cx: &mut Cx<'_>, node: NodeId) {
@@ -214,11 +214,11 @@ impl Release {
         let reached: Vec<_> = self.goals.extract_if(.., reached).collect();
         for goal in reached {
             match goal.then {
-                Then::Ready(next) => cx.ready(next),
-                Then::Whole => self.make_whole(cx),
-                Then::Heard(round) => self.heard_for_round(cx, round),
-                Then::Greeted => {
-                    self.greeted = Greeting::Done;
+                OnReply::Ready(next) => cx.ready(next),
+                OnReply::Whole => self.make_whole(cx),
+                OnReply::Heard(round) => self.heard_for_round(cx, round),
+                OnReply::Greeted => {
+                    self.synced = InitialSync::Done;
                     for page in self.pages_where(|page| page.miss.is_some()) {
                         self.go_on(cx, page);
                     }

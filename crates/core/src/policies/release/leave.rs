@@ -26,7 +26,7 @@ impl Release {
         // Arrivals at barriers may wait for news, too: they are handed over when they count.
         let waiting = self.pages_where(|page| page.miss.is_some()).len() + self.goals.len();
         self.leaving = true;
-        self.prefetch.errands.clear();
+        self.prefetch.willneed_ranges.clear();
         if self.round.is_some() {
             return waiting + 1;
         }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 /// A page that was written again this many times after its diff had been made is kept writable from
 /// then on, because comparing it costs less than a fault.
-const HABIT: u8 = 1;
+const PATTERN: u8 = 1;
 
 impl Release {
     /// A thread faulted.
@@ -77,7 +77,7 @@ impl Release {
         if let Some(miss) = &mut page.miss {
             miss.faults.extend(fault);
         }
-        self.greet(cx);
+        self.initial_sync(cx);
         self.go_on(cx, index);
     }
 
@@ -166,7 +166,7 @@ impl Release {
             return;
         };
         self.undiffed -= 1;
-        let stays = !leaves && page.returns >= HABIT;
+        let stays = !leaves && page.returns >= PATTERN;
         if !stays {
             page.twin = false;
             page.rights = page.rights.min(Rights::Read);
@@ -176,7 +176,7 @@ impl Release {
                 page: index,
             });
         } else {
-            self.lingering.insert(index);
+            self.kept_writable.insert(index);
         }
         let name = DiffName {
             page: index,

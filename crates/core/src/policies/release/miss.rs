@@ -3,7 +3,7 @@
 
 use super::memory::fail;
 use super::page::{Copy, Miss, Page};
-use super::{Greeting, Release};
+use super::{InitialSync, Release};
 use crate::effect::{DiffWork, Effect, Source};
 use crate::shell::Cx;
 use pagemesh_wire::peer::DiffName;
@@ -55,7 +55,7 @@ impl Release {
         if page.copy == Copy::Frame {
             return Need::Merge(Vec::new());
         }
-        if miss.base.is_some() || self.greeted != Greeting::Done {
+        if miss.base.is_some() || self.synced != InitialSync::Done {
             return Need::Patience;
         }
         let pending = page.notices.pending(index);

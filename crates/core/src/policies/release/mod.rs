@@ -3,7 +3,7 @@
 //!
 //! [`history`] is what the node knows of all nodes' intervals, [`learn`] how it comes to know more,
 //! [`page`] one page, [`messages`] the messages of the policy, [`notices`] the write notices of a
-//! page, [`memory`] what accesses and notices do to pages, [`lingering`] the pages that are kept
+//! page, [`memory`] what accesses and notices do to pages, [`kept_writable`] the pages that are kept
 //! writable from interval to interval, [`spread`] the pushes, [`regulars`] the push subscribers
 //! with their credit and [`usage`] how a node shows that it still uses pushed diffs, [`miss`] how a
 //! page is made whole, [`ahead`] how pages are made whole before they are touched, [`serve`] how
@@ -20,7 +20,7 @@ mod full;
 mod history;
 mod learn;
 mod leave;
-mod lingering;
+mod kept_writable;
 mod memory;
 pub mod messages;
 mod miss;
@@ -36,12 +36,12 @@ mod usage;
 mod wants;
 
 use super::Inspection;
-use super::hooks::{Due, Found, Gone, Hooks, Open, PageRequest, SyncHooks, Who};
+use super::hooks::{Due, Found, Gone, Hooks, Open, ProgramRequest, SyncHooks, Who};
 use crate::calls::Caller;
 use crate::continuation::Continuation;
 use crate::effect::{Effect, Reply, Rights};
 use crate::event::Event;
-use crate::prefetch::{Errands as _, Prefetch};
+use crate::prefetch::{WillneedRanges as _, Prefetch};
 use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
@@ -49,7 +49,7 @@ use collect::Collecting;
 use full::Fullness;
 use history::History;
 use learn::{Goal, Inquiry};
-use lingering::Lingering;
+use kept_writable::KeptWritable;
 use messages::{Absent, Base, Body, Collect, Inquire, News, Told, Want};
 use page::{Copy, Page};
 use pagemesh_wire::local::PageLine;
@@ -87,7 +87,7 @@ pub(crate) struct Release {
     /// Pages with a twin that the present interval is going to name.
     dirty: BTreeSet<PageIndex>,
     /// Pages kept writable; whether they were stored to since is not known.
-    lingering: Lingering,
+    kept_writable: KeptWritable,
     /// Diffs in the driver's diff store, and those of them whose notices have not arrived.
     held: BTreeSet<DiffName>,
     early: BTreeSet<DiffName>,
@@ -114,7 +114,7 @@ pub(crate) struct Release {
     rumoured: VectorTime,
     full: Fullness,
     leaving: bool,
-    greeted: Greeting,
+    synced: InitialSync,
 }
 
 impl Release {
@@ -131,7 +131,7 @@ impl Release {
             regulars: Regulars::new(),
             used: BTreeSet::new(),
             dirty: BTreeSet::new(),
-            lingering: Lingering::default(),
+            kept_writable: KeptWritable::default(),
             held: BTreeSet::new(),
             early: BTreeSet::new(),
             heard: BTreeMap::new(),
@@ -149,7 +149,7 @@ impl Release {
             rumoured: VectorTime::ZERO,
             full: Fullness::No,
             leaving: false,
-            greeted: Greeting::NotYet,
+            synced: InitialSync::NotYet,
         }
     }
 
@@ -320,7 +320,7 @@ impl Release {
         }
         self.used.clear();
         self.dirty.clear();
-        self.lingering = Lingering::default();
+        self.kept_writable = KeptWritable::default();
     }
 
     fn pages_where(&self, pick: impl Fn(&Page) -> bool) -> Vec<PageIndex> {
@@ -356,18 +356,18 @@ impl Hooks for Release {
         }
     }
 
-    fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: PageRequest) {
+    fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: ProgramRequest) {
         let (ticket, client) = who;
         let why = match request {
             // A page changes here only when this node acquires: a watcher would never be woken.
-            PageRequest::Watch(_) => pagemesh_wire::peer::Policy::NO_WATCH,
+            ProgramRequest::Watch(_) => pagemesh_wire::peer::Policy::NO_WATCH,
             // Pages are never taken away, so none has to be held.
-            PageRequest::Pin(..) => {
+            ProgramRequest::Pin(..) => {
                 "pages of policy release have many writers and are never taken away; what must not \
                  be disturbed needs a lock"
             }
-            PageRequest::Unpin(..) => return cx.reply(ticket, Reply::Done),
-            PageRequest::Advise(first, count, advice, mapping) => {
+            ProgramRequest::Unpin(..) => return cx.reply(ticket, Reply::Done),
+            ProgramRequest::Advise(first, count, advice, mapping) => {
                 self.advise(cx, (client, mapping), (first, count), advice);
                 return cx.reply(ticket, Reply::Done);
             }
@@ -418,7 +418,7 @@ impl Hooks for Release {
         Some(self)
     }
 
-    fn resting(&self) -> Vec<PageIndex> {
+    fn kept_writable(&self) -> Vec<PageIndex> {
         self.to_be_looked_at()
     }
 
@@ -450,7 +450,7 @@ impl Hooks for Release {
     }
 
     /// The keepers of collected pages.
-    fn legacy(&self, me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
+    fn handover(&self, me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
         let kept = |(index, page): (&PageIndex, &Page)| {
             let keeper = page.keeper.filter(|keeper| *keeper != me)?;
             Some((*index, Version(0), keeper))
@@ -535,7 +535,7 @@ impl SyncHooks for Release {
 
 /// Whether this node has asked what happened before it first used the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-enum Greeting {
+enum InitialSync {
     NotYet,
     UnderWay,
     Done,

@@ -1,6 +1,6 @@
 //! What a node knows of one page of a segment of policy `release`.
 
-use super::lingering::Staying;
+use super::kept_writable::Staying;
 use super::notices::Notices;
 use super::usage::Unasked;
 use crate::backoff::Backoff;

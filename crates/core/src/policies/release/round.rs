@@ -12,7 +12,7 @@
 
 use super::Release;
 use super::full::Fullness;
-use super::learn::{Goal, Then};
+use super::learn::{Goal, OnReply};
 use super::messages::Collect;
 use crate::continuation::Continuation;
 use crate::shell::Cx;
@@ -134,7 +134,7 @@ impl Release {
         for node in hear.iter() {
             self.inquire(cx, node);
         }
-        let then = Then::Heard(number);
+        let then = OnReply::Heard(number);
         self.goals.push(Goal { time, hear, then });
         self.check_goals(cx);
     }

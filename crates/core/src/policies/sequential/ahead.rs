@@ -3,11 +3,11 @@
 //! no thread waits for it.
 
 use super::Sequential;
-use super::desk::Desk;
+use super::context::PageContext;
 use crate::effect::{Effect, Rights};
 use crate::event::Event;
 use crate::policies::Who;
-use crate::prefetch::{Ahead, Burst, Errands, Prefetch, gather, quiet};
+use crate::prefetch::{Ahead, Burst, WillneedRanges, Prefetch, gather, quiet};
 use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::peer::{Access, Manager};
@@ -42,7 +42,7 @@ impl Sequential {
 
     /// Asks for a page ahead unless it is here, or something is under way about it.
     fn ask_ahead(&mut self, cx: &mut Cx<'_>, page: PageIndex, access: Access, ahead: Ahead) {
-        let asked = self.at(cx, page, |desk| desk.ask_ahead(access, ahead));
+        let asked = self.at(cx, page, |context| context.ask_ahead(access, ahead));
         if let Some(node) = asked
             && let Some(look) = self.prefetch.flights.asked(cx.now, node, page, quiet(cx))
         {
@@ -54,7 +54,7 @@ impl Sequential {
     pub(super) fn came_ahead(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
         if let Some(again) = self.prefetch.flights.came(cx.now, page) {
             self.repair(cx, again);
-            self.run_errands(cx);
+            self.run_willneed_ranges(cx);
         }
     }
 
@@ -64,7 +64,7 @@ impl Sequential {
         }
         let start = cx.effects.len();
         for page in pages {
-            self.at(cx, page, |desk| desk.ask_again());
+            self.at(cx, page, |context| context.ask_again());
         }
         gather(cx.effects, start);
     }
@@ -81,11 +81,11 @@ impl Sequential {
             cx.arm(next, Timer::Ahead(self.rules.segment));
         }
         self.repair(cx, again);
-        self.run_errands(cx);
+        self.run_willneed_ranges(cx);
     }
 }
 
-impl Errands for Sequential {
+impl WillneedRanges for Sequential {
     fn segment(&self) -> SegmentId {
         self.rules.segment
     }
@@ -94,7 +94,7 @@ impl Errands for Sequential {
         &mut self.prefetch
     }
 
-    fn run_errand(&mut self, cx: &mut Cx<'_>, page: PageIndex, ahead: Ahead) {
+    fn run_willneed_range(&mut self, cx: &mut Cx<'_>, page: PageIndex, ahead: Ahead) {
         self.ask_ahead(cx, page, Access::Read, ahead);
     }
 
@@ -107,12 +107,12 @@ impl Errands for Sequential {
             page.own.hint != me && page.own.busy().is_none() && page.rights > Rights::None
         });
         for page in copies.map(|(page, _)| page).collect::<Vec<_>>() {
-            self.at(cx, page, |desk| desk.evict(false));
+            self.at(cx, page, |context| context.evict(false));
         }
     }
 }
 
-impl Desk<'_, '_> {
+impl PageContext<'_, '_> {
     /// Requests the page though no thread waits for it. Returns the node that was asked.
     fn ask_ahead(&mut self, access: Access, ahead: Ahead) -> Option<NodeId> {
         let (segment, page) = (self.rules.segment, self.index);
@@ -128,7 +128,7 @@ impl Desk<'_, '_> {
             Manager::Fixed => self.home(),
         };
         self.more().ahead = Some(ahead);
-        self.open_wish(access);
+        self.open_request(access);
         self.cx.emit(Event::AskedAhead { segment, page });
         let open = self.page.own.want().is_some() && owner != self.cx.me();
         open.then_some(owner)

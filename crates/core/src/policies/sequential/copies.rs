@@ -1,6 +1,6 @@
 //! What arrives at a page (copies, ownership, invalidations) and what its timers do.
 
-use super::desk::Desk;
+use super::context::PageContext;
 use super::page::Pin;
 use crate::effect::{Effect, Rights, Source};
 use crate::event::Event;
@@ -11,7 +11,7 @@ use pagemesh_wire::peer::{
 };
 use pagemesh_wire::{ClientId, NodeId, NodeSet, RequestId, Ticket};
 
-impl Desk<'_, '_> {
+impl PageContext<'_, '_> {
     /// A read copy arrived.
     pub(super) fn data_arrived(&mut self, from: NodeId, data: &Data) {
         let (segment, page) = (self.rules.segment, self.index);
@@ -213,14 +213,14 @@ impl Desk<'_, '_> {
 
     /// Does everything about the page that is due.
     pub(super) fn due(&mut self) {
-        self.wish_due();
+        self.request_due();
         self.pass_due();
         self.gather_due();
         self.search_due();
         self.leave_if_due();
     }
 
-    fn wish_due(&mut self) {
+    fn request_due(&mut self) {
         let timer = self.timer();
         let readable = self.page.rights >= Rights::Read;
         let version = self.page.own.version;
@@ -372,8 +372,8 @@ impl Desk<'_, '_> {
             self.drop_stash();
         } else if busy.want.is_none() {
             let backoff = self.cx.backoff(self.timer());
-            let wish = (Access::Read, None);
-            self.page.own.wish(self.cx, subject, backoff, wish);
+            let request = (Access::Read, None);
+            self.page.own.request(self.cx, subject, backoff, request);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! straight to the requester; the requester tells the library site, which then serves the next.
 
 use super::Sequential;
-use super::desk::Desk;
+use super::context::PageContext;
 use crate::backoff::Backoff;
 use crate::effect::Rights;
 use crate::event::Event;
@@ -56,7 +56,7 @@ impl Sequential {
     pub(super) fn library_ask(&mut self, cx: &mut Cx<'_>, page: PageIndex, waiter: Waiter) {
         let again = self.libraries.entry(page).or_default().admit(waiter);
         if again {
-            self.at(cx, page, |desk| desk.check_out(waiter));
+            self.at(cx, page, |context| context.check_out(waiter));
         } else {
             self.library_advance(cx, page);
         }
@@ -75,7 +75,7 @@ impl Sequential {
             return;
         };
         library.checked_out = Some((waiter, cx.backoff(timer)));
-        self.at(cx, page, |desk| desk.check_out(waiter));
+        self.at(cx, page, |context| context.check_out(waiter));
     }
 
     /// The requester has the page; `clock` is the version since which it owns the page.
@@ -88,7 +88,7 @@ impl Sequential {
         clock: Option<Version>,
     ) {
         if let Some(version) = clock {
-            self.at(cx, page, |desk| desk.learn_clock(from, version));
+            self.at(cx, page, |context| context.learn_clock(from, version));
         }
         let current = self.libraries.get_mut(&page).and_then(|library| {
             let (current, _) = library.checked_out.as_ref()?;
@@ -111,7 +111,7 @@ impl Sequential {
         };
         if cx.fire(backoff, timer) {
             let waiter = *waiter;
-            self.at(cx, page, |desk| desk.check_out(waiter));
+            self.at(cx, page, |context| context.check_out(waiter));
         }
     }
 
@@ -133,7 +133,7 @@ impl Sequential {
     }
 }
 
-impl Desk<'_, '_> {
+impl PageContext<'_, '_> {
     /// The library site learns which node is the clock site (M9). While it still holds a copy, the
     /// invalidation is yet to come and will tell it.
     pub(super) fn learn_clock(&mut self, node: NodeId, version: Version) {

@@ -1,13 +1,13 @@
 //! Pages that will not come: all who wait are told.
 
-use super::desk::Desk;
+use super::context::PageContext;
 use crate::effect::Effect;
 use crate::event::Event;
 use core::time::Duration;
 use pagemesh_wire::peer::{Lost, Message, Refusal, Waiter};
 use pagemesh_wire::{MappingId, NodeId};
 
-impl Desk<'_, '_> {
+impl PageContext<'_, '_> {
     /// The page is lost: fails everything that waits for it.
     pub(super) fn lost(&mut self, with: NodeId) {
         let busy = self.page.own.busy_mut();
@@ -30,9 +30,9 @@ impl Desk<'_, '_> {
     }
 
     /// What waits here has waited in vain for too long, with the first node silent:
-    /// it fails. The wish stays open, and whoever comes later waits anew, for the
+    /// it fails. The request stays open, and whoever comes later waits anew, for the
     /// node may come back.
-    pub(super) fn forsake(&mut self, patience: Duration) {
+    pub(super) fn time_out(&mut self, patience: Duration) {
         let Some(want) = self.page.own.want() else {
             return;
         };

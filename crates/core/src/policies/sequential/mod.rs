@@ -1,16 +1,16 @@
 //! Sequential consistency by write-invalidate: many readers or one writer (M5, M6, F15). Every load
 //! sees the latest store made anywhere.
 //!
-//! [`page`] is what a node knows of one page; a [`desk::Desk`] opens it for the length of one
+//! [`page`] is what a node knows of one page; a [`context::PageContext`] opens it for the length of one
 //! input. [`owner`] serves the queue, [`copies`] handles what arrives, [`window`] decides how long
 //! a page stays, [`library`] keeps the order where the manager is fixed, [`pins`] holds ranges for
-//! explicit write locks, [`ahead`] asks for pages before they are touched, [`habit`] is the
+//! explicit write locks, [`ahead`] asks for pages before they are touched, [`predictor`] is the
 //! read-modify-write predictor.
 
 mod ahead;
 mod copies;
-mod desk;
-mod habit;
+mod context;
+mod predictor;
 mod library;
 mod loss;
 mod owner;
@@ -19,17 +19,17 @@ mod pins;
 mod search;
 mod table;
 mod window;
-mod wish;
+mod request;
 
 use super::Inspection;
-use super::hooks::{Due, Found, Gone, Hooks, Open, PageRequest, Who};
+use super::hooks::{Due, Found, Gone, Hooks, Open, ProgramRequest, Who};
 use crate::effect::{Reply, Rights};
 use crate::event::Event;
 use crate::limits::WINDOW_LIMIT;
-use crate::prefetch::{Errands as _, Prefetch};
+use crate::prefetch::{WillneedRanges as _, Prefetch};
 use crate::shell::Cx;
 use crate::timers::Timer;
-use desk::{After, Desk};
+use context::{Deferred, PageContext};
 use library::Library;
 use page::Page;
 use pagemesh_wire::local::PageLine;
@@ -103,26 +103,26 @@ impl Sequential {
         &mut self,
         cx: &mut Cx<'_>,
         index: PageIndex,
-        work: impl FnOnce(&mut Desk<'_, '_>) -> T,
+        work: impl FnOnce(&mut PageContext<'_, '_>) -> T,
     ) -> T {
         let rules = self.rules;
         let home = rules.segment.home();
         let page = self.pages.page(index, || Page::new(home));
-        let mut desk = Desk {
+        let mut context = PageContext {
             cx,
             rules: &rules,
             index,
             page,
-            after: After::default(),
+            after: Deferred::default(),
         };
-        let result = work(&mut desk);
-        let after = desk.after;
+        let result = work(&mut context);
+        let after = context.after;
         page.own.settle();
         self.clear_up(cx, index, after);
         result
     }
 
-    fn clear_up(&mut self, cx: &mut Cx<'_>, index: PageIndex, after: After) {
+    fn clear_up(&mut self, cx: &mut Cx<'_>, index: PageIndex, after: Deferred) {
         for waiter in after.to_library {
             self.library_ask(cx, index, waiter);
         }
@@ -168,14 +168,14 @@ impl Sequential {
                 .is_some_and(|busy| busy.more.pins.iter().any(|pin| pin.client == client))
         });
         for page in pinned {
-            self.at(cx, page, |desk| desk.unpin_all(client));
+            self.at(cx, page, |context| context.unpin_all(client));
         }
     }
 
     fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.library_forget(cx, node);
         for page in self.pages_where(|_| true) {
-            self.at(cx, page, |desk| desk.member_gone(node));
+            self.at(cx, page, |context| context.member_gone(node));
         }
     }
 
@@ -184,7 +184,7 @@ impl Sequential {
         self.libraries.clear();
         self.prefetch = Prefetch::default();
         for page in self.pages_where(|_| true) {
-            self.at(cx, page, |desk| desk.expelled());
+            self.at(cx, page, |context| context.expelled());
         }
     }
 
@@ -196,7 +196,7 @@ impl Sequential {
             .get(page)
             .is_some_and(|page| page.own.busy().is_some())
         {
-            self.at(cx, page, |desk| desk.due());
+            self.at(cx, page, |context| context.due());
         }
     }
 
@@ -215,18 +215,18 @@ impl Sequential {
 
 impl Hooks for Sequential {
     fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
-        if self.at(cx, page, |desk| desk.fault(who.mapping, access)) {
+        if self.at(cx, page, |context| context.fault(who.mapping, access)) {
             self.walk(cx, who, page, access);
         }
     }
 
-    fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: PageRequest) {
+    fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: ProgramRequest) {
         let (ticket, client) = who;
         match request {
-            PageRequest::Watch(page) => return self.at(cx, page, |desk| desk.watch(ticket)),
-            PageRequest::Pin(first, count) => return self.pin(cx, who, first, count),
-            PageRequest::Unpin(first, count) => self.unpin(cx, client, first, count),
-            PageRequest::Advise(first, count, advice, mapping) => {
+            ProgramRequest::Watch(page) => return self.at(cx, page, |context| context.watch(ticket)),
+            ProgramRequest::Pin(first, count) => return self.pin(cx, who, first, count),
+            ProgramRequest::Unpin(first, count) => self.unpin(cx, client, first, count),
+            ProgramRequest::Advise(first, count, advice, mapping) => {
                 self.advise(cx, (client, mapping), (first, count), advice);
             }
         }
@@ -248,7 +248,7 @@ impl Hooks for Sequential {
             Message::Served(served) => {
                 self.library_served(cx, from, page, served.request, served.clock);
             }
-            message => self.at(cx, page, |desk| desk.message(from, message)),
+            message => self.at(cx, page, |context| context.message(from, message)),
         }
     }
 
@@ -256,7 +256,7 @@ impl Hooks for Sequential {
         match due {
             Due::Page(page, patience) => {
                 if let Some(patience) = patience {
-                    self.at(cx, page, |desk| desk.forsake(patience));
+                    self.at(cx, page, |context| context.time_out(patience));
                 }
                 self.page_due(cx, page);
             }
@@ -268,7 +268,7 @@ impl Hooks for Sequential {
 
     fn found(&mut self, cx: &mut Cx<'_>, page: PageIndex, found: Found) {
         if let Found::Used(used) = found {
-            self.at(cx, page, |desk| desk.use_confirmed(used));
+            self.at(cx, page, |context| context.use_confirmed(used));
         }
     }
 
@@ -301,11 +301,11 @@ impl Hooks for Sequential {
 
     fn hand_over(&mut self, cx: &mut Cx<'_>, to: NodeId, burst: usize) -> usize {
         let me = cx.me();
-        self.forsake_pins(cx);
-        self.prefetch.errands.clear();
+        self.time_out_pins(cx);
+        self.prefetch.willneed_ranges.clear();
         // After this node has left, it cannot acknowledge invalidations: it drops its copies first.
         for page in self.pages_where(|page| page.own.hint != me && page.rights > Rights::None) {
-            self.at(cx, page, |desk| desk.evict(false));
+            self.at(cx, page, |context| context.evict(false));
         }
         let owned = self.pages_where(|page| page.own.hint == me);
         let passing = self
@@ -321,19 +321,19 @@ impl Hooks for Sequential {
             .filter(|(_, page)| page.own.hint != me && page.own.want().is_some())
             .count();
         for page in owned.iter().take(burst.saturating_sub(passing)) {
-            self.at(cx, *page, |desk| desk.hand_over(to));
+            self.at(cx, *page, |context| context.hand_over(to));
         }
         owned.len() + passing + coming
     }
 
-    fn legacy(&self, me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
+    fn handover(&self, me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
         let elsewhere = self.pages.iter().filter(|(_, page)| page.own.hint != me);
         let known = elsewhere.map(|(index, page)| (index, page.own.version, page.own.hint));
         known.collect()
     }
 
     fn learn(&mut self, cx: &mut Cx<'_>, page: PageIndex, owner: NodeId, version: Version) {
-        self.at(cx, page, |desk| desk.learn_clock(owner, version));
+        self.at(cx, page, |context| context.learn_clock(owner, version));
     }
 
     fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {

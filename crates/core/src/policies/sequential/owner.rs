@@ -1,6 +1,6 @@
 //! The owner's side: serving the queue, first come first served.
 
-use super::desk::Desk;
+use super::context::PageContext;
 use super::page::Gather;
 use crate::effect::{Effect, Rights, Source};
 use crate::event::Event;
@@ -10,7 +10,7 @@ use core::time::Duration;
 use pagemesh_wire::peer::{Access, Contents, Data, Invalidate, Message, Pass, Waiter};
 use pagemesh_wire::{NodeId, NodeSet, RequestId, Version};
 
-impl Desk<'_, '_> {
+impl PageContext<'_, '_> {
     /// Serves the queue until it is empty or the next request must wait.
     pub(super) fn serve(&mut self) {
         while let Some(waiter) = self.next_waiter() {
@@ -293,7 +293,7 @@ impl Desk<'_, '_> {
             let waiter = want.waiter;
             self.submit(waiter);
         } else {
-            self.wish();
+            self.request();
         }
         self.serve();
     }
@@ -344,6 +344,6 @@ impl Desk<'_, '_> {
             let pinning = core::mem::take(&mut self.more().pinning);
             self.after.pinned.extend(pinning);
         }
-        self.wish();
+        self.request();
     }
 }

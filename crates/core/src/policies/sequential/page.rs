@@ -1,6 +1,6 @@
 //! What a node knows of one page.
 
-use super::habit::Habit;
+use super::predictor::RmwPredictor;
 use crate::backoff::Backoff;
 use crate::effect::Rights;
 use crate::limits::WINDOW_LIMIT;
@@ -31,7 +31,7 @@ pub(super) struct Page {
     pub(super) granted: Time,
     /// In the lower bits, how long the rights last at least (Δ), in microseconds; above them the
     /// state of the read-modify-write predictor.
-    window_and_habit: u32,
+    window_and_predictor: u32,
     /// The rights of this node's mappings.
     pub(super) rights: Rights,
     /// At the owner: the page was never written, so no bytes are sent for it.
@@ -121,7 +121,7 @@ impl Page {
             own: Ownership::new(home),
             copies: NodeSet::EMPTY,
             granted: Time::ZERO,
-            window_and_habit: 0,
+            window_and_predictor: 0,
             rights: Rights::None,
             pristine: true,
             filled: false,
@@ -131,23 +131,23 @@ impl Page {
 
     /// When the time window ends.
     pub(super) fn held_until(&self) -> Time {
-        let micros = self.window_and_habit & LONGEST;
+        let micros = self.window_and_predictor & LONGEST;
         self.granted + Duration::from_micros(micros.into())
     }
 
     /// Sets the length of the time window, counted from the grant.
     pub(super) fn hold_for(&mut self, window: Duration) {
         let micros = u32::try_from(window.as_micros()).unwrap_or(LONGEST);
-        self.window_and_habit = self.window_and_habit & !LONGEST | micros.min(LONGEST);
+        self.window_and_predictor = self.window_and_predictor & !LONGEST | micros.min(LONGEST);
     }
 
-    pub(super) fn habit(&self) -> Habit {
-        Habit::of((self.window_and_habit >> WINDOW_BITS) as u8)
+    pub(super) fn predictor(&self) -> RmwPredictor {
+        RmwPredictor::of((self.window_and_predictor >> WINDOW_BITS) as u8)
     }
 
-    pub(super) fn set_habit(&mut self, habit: Habit) {
-        let bits = u32::from(habit.bits()) << WINDOW_BITS;
-        self.window_and_habit = self.window_and_habit & LONGEST | bits;
+    pub(super) fn set_predictor(&mut self, predictor: RmwPredictor) {
+        let bits = u32::from(predictor.bits()) << WINDOW_BITS;
+        self.window_and_predictor = self.window_and_predictor & LONGEST | bits;
     }
 
     /// Whether mappings have the right to this access.
@@ -167,16 +167,16 @@ mod tests {
     use pagemesh_wire::{PageIndex, SegmentId, Version};
 
     #[test]
-    fn a_window_and_a_habit_do_not_touch() {
+    fn a_window_and_a_predictor_do_not_touch() {
         let mut page = Page::new(NodeId(1));
-        page.set_habit(Habit::of(0xa5));
+        page.set_predictor(RmwPredictor::of(0xa5));
         for (window, held) in [(0, 0), (300, 300), (1 << 30, u64::from(LONGEST))] {
             page.hold_for(Duration::from_micros(window));
             assert_eq!(page.held_until(), Time::ZERO + Duration::from_micros(held));
-            assert_eq!(page.habit(), Habit::of(0xa5));
+            assert_eq!(page.predictor(), RmwPredictor::of(0xa5));
         }
         page.hold_for(WINDOW_LIMIT);
-        page.set_habit(Habit::of(0xff));
+        page.set_predictor(RmwPredictor::of(0xff));
         assert_eq!(page.held_until(), Time::ZERO + WINDOW_LIMIT);
     }
 

@@ -102,21 +102,21 @@ impl Sequential {
         page: PageIndex,
         (ticket, client): (Ticket, ClientId),
     ) -> bool {
-        self.at(cx, page, |desk| {
-            if desk.page.rights == Rights::Write {
-                let until = desk.cx.now + PIN_LEASE;
-                desk.pin(Pin {
+        self.at(cx, page, |context| {
+            if context.page.rights == Rights::Write {
+                let until = context.cx.now + PIN_LEASE;
+                context.pin(Pin {
                     client,
                     until,
                     ticket,
                 });
                 return true;
             }
-            match desk.busy().and_then(|busy| busy.more.lost) {
-                Some(with) => desk.after.pins_lost.push((ticket, with)),
+            match context.busy().and_then(|busy| busy.more.lost) {
+                Some(with) => context.after.pins_lost.push((ticket, with)),
                 None => {
-                    desk.more().pinning.push(ticket);
-                    desk.wish();
+                    context.more().pinning.push(ticket);
+                    context.request();
                 }
             }
             false
@@ -127,7 +127,7 @@ impl Sequential {
     fn all_pinned(&mut self, cx: &mut Cx<'_>, ticket: Ticket) -> bool {
         let job = &self.pin_jobs[&ticket];
         let mut pages = (job.first.0..job.end.0).map(PageIndex);
-        pages.all(|page| self.at(cx, page, |desk| desk.renew(ticket)))
+        pages.all(|page| self.at(cx, page, |context| context.renew(ticket)))
     }
 
     /// The lease of the first page ended before the last page arrived: unpins all pages and starts
@@ -140,13 +140,13 @@ impl Sequential {
         job.next = job.first;
         job.begun = cx.now;
         for page in held.map(PageIndex) {
-            self.at(cx, page, |desk| desk.unpin_of(ticket));
+            self.at(cx, page, |context| context.unpin_of(ticket));
         }
     }
 
     /// This node leaves: refuses pins that still wait for pages. They would wait for ever, as pages
     /// are handed over as soon as they arrive.
-    pub(super) fn forsake_pins(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn time_out_pins(&mut self, cx: &mut Cx<'_>) {
         for (ticket, _) in std::mem::take(&mut self.pin_jobs) {
             cx.refuse(ticket, Refusal::NotMember);
         }
@@ -167,7 +167,7 @@ impl Sequential {
             .take_while(|index| *index < end)
             .collect();
         for page in pages {
-            self.at(cx, page, |desk| desk.unpin(client));
+            self.at(cx, page, |context| context.unpin(client));
         }
     }
 }

@@ -1,17 +1,17 @@
 //! Pages whose owner cannot be found: the home searches, and a node with a copy or a stashed grant
 //! becomes the owner again.
 
-use super::desk::Desk;
+use super::context::PageContext;
 use crate::effect::{Effect, Rights, Source};
 use crate::event::Event;
 use crate::ownership::Found;
 use pagemesh_wire::Version;
 use pagemesh_wire::peer::{Message, Regain, Spare, Waiter};
 
-impl Desk<'_, '_> {
+impl PageContext<'_, '_> {
     /// No owner hint leads to the owner: the home searches. If the home is gone, too, the page is
     /// lost.
-    pub(super) fn astray(&mut self, waiter: Waiter) {
+    pub(super) fn no_route(&mut self, waiter: Waiter) {
         let home = self.home();
         let subject = self.subject();
         if home == self.cx.me() {

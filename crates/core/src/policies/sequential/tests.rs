@@ -25,7 +25,7 @@ const WHO: Who = Who {
 };
 
 fn watch(policy: &mut Sequential, cx: &mut Cx<'_>) {
-    policy.request(cx, (Ticket(1), WHO.client), PageRequest::Watch(PAGE));
+    policy.request(cx, (Ticket(1), WHO.client), ProgramRequest::Watch(PAGE));
 }
 
 fn segment() -> SegmentId {
@@ -218,9 +218,9 @@ const STATES: &[Step] = &[
             have: None,
         };
         bench.with(|policy, cx| {
-            policy.at(cx, PAGE, |desk| {
-                desk.page.own.enqueue(waiter);
-                desk.serve();
+            policy.at(cx, PAGE, |context| {
+                context.page.own.enqueue(waiter);
+                context.serve();
             });
         });
     }),

@@ -2,7 +2,7 @@
 //! used before it leaves (M12), and pins (M14).
 
 use super::Rules;
-use super::desk::Desk;
+use super::context::PageContext;
 use super::page::More;
 use crate::effect::Effect;
 use crate::event::Event;
@@ -23,13 +23,13 @@ impl Rules {
     }
 }
 
-impl Desk<'_, '_> {
+impl PageContext<'_, '_> {
     /// Starts the time window: rights were granted now, `waited` after they were requested.
     pub(super) fn open_window(&mut self, waited: Duration, for_fault: bool) {
         self.page.granted = self.cx.now;
         self.page.unused = for_fault;
         self.page.hold_for(match self.rules.window {
-            Window::Auto if self.page.habit().trusts() => WINDOW_BURST,
+            Window::Auto if self.page.predictor().trusts() => WINDOW_BURST,
             Window::Auto => (waited / WINDOW_SHARE).clamp(WINDOW_MIN, WINDOW_MAX),
             Window::Nanos(_) => self.rules.longest_window(),
         });

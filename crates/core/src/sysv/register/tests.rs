@@ -10,8 +10,8 @@ fn caller(node: NodeId, call: u64) -> Caller {
     Caller { node, call }
 }
 
-fn find(offer: Option<Id>) -> Wish {
-    Wish::Find { offer }
+fn find(offer: Option<Id>) -> KeyRequest {
+    KeyRequest::Find { offer }
 }
 
 fn word(steps: &Steps) -> Word {
@@ -43,7 +43,7 @@ fn a_key_has_one_object() {
         Word::Nobodys,
         "families have keys of their own"
     );
-    let stranger = register.ask(caller(TWO, 2), name, Wish::Drop { id: mine });
+    let stranger = register.ask(caller(TWO, 2), name, KeyRequest::Drop { id: mine });
     assert_eq!(stranger.replies, [(caller(TWO, 2), Reply::Done)]);
     let still = register.ask(caller(TWO, 3), name, find(None));
     assert_eq!(
@@ -54,7 +54,7 @@ fn a_key_has_one_object() {
     register.ask(
         caller(NodeId::COORDINATOR, 3),
         name,
-        Wish::Drop { id: mine },
+        KeyRequest::Drop { id: mine },
     );
     let gone = register.ask(caller(TWO, 4), name, find(None));
     assert_eq!(word(&gone), Word::Nobodys);
@@ -97,7 +97,7 @@ fn who_has_all_keys_is_lent_everything_and_gives_back_what_others_want() {
     let mine = Id::new(THREE, 0, 2);
     let other = register.ask(caller(THREE, 4), (Family::Sem, wanted), find(Some(mine)));
     assert_eq!((word(&other), other.lend), (Word::Yours, vec![]));
-    let dropped = Wish::Drop { id };
+    let dropped = KeyRequest::Drop { id };
     register.ask(caller(TWO, 2), (Family::Sem, key), dropped);
     let again = Id::new(THREE, 1, 3);
     let alone = register.ask(caller(THREE, 5), (Family::Sem, key), find(Some(again)));

@@ -4,7 +4,7 @@
 #![allow(dead_code, missing_docs, reason = "not every test uses everything")]
 
 use pagemesh_daemon::{Options, Waiting, run};
-use pagemesh_os::hatch::Hatch;
+use pagemesh_os::request_slot::RequestSlot;
 use pagemesh_os::memfd::PAGE;
 use pagemesh_os::netns::die_with_parent;
 use pagemesh_os::seqpacket::Socket;
@@ -275,9 +275,9 @@ impl Client {
         }
     }
 
-    pub fn hatch(&mut self) -> Hatch {
-        assert_eq!(self.ask(Request::Hatch), Reply::Hatch);
-        Hatch::map(self.fds.pop().expect("its memory")).unwrap()
+    pub fn request_slot(&mut self) -> RequestSlot {
+        assert_eq!(self.ask(Request::RequestSlot), Reply::RequestSlot);
+        RequestSlot::map(self.fds.pop().expect("its memory")).unwrap()
     }
 
     pub fn counter(&mut self, name: &str) -> u64 {

@@ -1,7 +1,7 @@
 //! MR1 to MR8: what messages, faults and invalidations cost.
 
 use super::super::super::report::{Report, Samples};
-use super::super::super::stage::Stage;
+use super::super::super::testbed::Testbed;
 use super::super::super::{ETHERNET_JUMBO, Effort, Waiting, fault, raw};
 use super::document::{Document, Section, number, percent, ratio};
 use super::faults::{INTERRUPT_BLAST, PLAIN, Pair, Parts, SERVER_BLAST, SERVER_HANDSHAKE, Setting};
@@ -80,13 +80,13 @@ fn messages(document: &mut Document) -> Result<()> {
         mtu: ETHERNET_JUMBO,
         only: None,
     };
-    let mut stage = Stage::new(2, &effort, Waiting::Spin)?;
+    let mut testbed = Testbed::new(2, &effort, Waiting::Spin)?;
     let (mut short, mut long) = <(Samples, Samples)>::default();
     for _ in 0..3 {
-        stage.raw(raw::REQUEST, effort.count, &mut short)?;
-        stage.raw(1024 + raw::REQUEST, effort.count, &mut long)?;
+        testbed.raw(raw::REQUEST, effort.count, &mut short)?;
+        testbed.raw(1024 + raw::REQUEST, effort.count, &mut long)?;
     }
-    let probe = stage.probe(effort.count)?.median() / 1000.0;
+    let probe = testbed.probe(effort.count)?.median() / 1000.0;
     let (short, long) = (short.median() / 1000.0, long.median() / 1000.0);
     let mut section = Section::new(
         "Basic costs, in microseconds",

@@ -2,7 +2,7 @@
 
 use super::super::super::agent::Order;
 use super::super::super::report::Samples;
-use super::super::super::stage::Stage;
+use super::super::super::testbed::Testbed;
 use super::super::super::{Waiting, fault, stream, switch};
 use anyhow::Result;
 use pagemesh_cli::sandbox::Plan;
@@ -26,7 +26,7 @@ pub(super) const PLAIN: &str = "";
 
 /// Two nodes under a setting.
 pub(super) struct Pair {
-    stage: Stage,
+    testbed: Testbed,
     round: u32,
 }
 
@@ -52,22 +52,22 @@ impl Pair {
         let mut plan = Plan::new(2);
         plan.compress = Some(setting.compress.to_owned());
         switch(&mut plan, setting.experiment)?;
-        let stage = Stage::raise(&plan, waiting)?;
+        let testbed = Testbed::raise(&plan, waiting)?;
         if let Some(rate) = setting.rate {
             let bucket = ["rate", rate, "burst", "16kb", "latency", "100ms"];
-            stream::shape_to(&stage, &bucket)?;
+            stream::shape_to(&testbed, &bucket)?;
         }
-        Ok(Self { stage, round: 0 })
+        Ok(Self { testbed, round: 0 })
     }
 
     /// Stops both daemons, or lets them go on.
     pub(super) fn stand_still(&self, still: bool) -> Result<()> {
-        self.stage.stand_still(still)
+        self.testbed.stand_still(still)
     }
 
     /// Exchanges without any PageMesh, so many bytes back.
     pub(super) fn raw(&mut self, reply: usize, count: u32, samples: &mut Samples) -> Result<()> {
-        self.stage.raw(reply, count, samples)
+        self.testbed.raw(reply, count, samples)
     }
 
     /// The median of so many faults on pages of a kind, in microseconds.
@@ -80,13 +80,13 @@ impl Pair {
     fn touch(&mut self, kind: &str, pages: u32) -> Result<Vec<u64>> {
         self.round += 1;
         let name = format!("bench.mirage.{}", self.round);
-        self.stage.open(&name, pages, Some(0))?;
+        self.testbed.open(&name, pages, Some(0))?;
         let kind = kind.to_owned();
-        self.stage.ask(1, &Order::Fill { pages, kind })?;
-        self.stage.ask(0, &Order::Random)?;
+        self.testbed.ask(1, &Order::Fill { pages, kind })?;
+        self.testbed.ask(0, &Order::Random)?;
         let order = fault::shuffled(0..pages, self.round);
-        let times = self.stage.touch(0, &order, false)?;
-        self.stage.remove(&name)?;
+        let times = self.testbed.touch(0, &order, false)?;
+        self.testbed.remove(&name)?;
         Ok(times)
     }
 
@@ -95,23 +95,23 @@ impl Pair {
     pub(super) fn three(&mut self, pages: u32) -> Result<[f64; 3]> {
         self.round += 1;
         let name = format!("bench.mirage.{}", self.round);
-        self.stage.open(&name, 2 * pages, Some(0))?;
+        self.testbed.open(&name, 2 * pages, Some(0))?;
         let one = fault::shuffled(0..pages, self.round);
         let two = fault::shuffled(pages..2 * pages, self.round);
         for pages in [&one, &two] {
-            self.stage.touch(1, pages, true)?;
+            self.testbed.touch(1, pages, true)?;
         }
-        self.stage.ask(0, &Order::Random)?;
+        self.testbed.ask(0, &Order::Random)?;
         let mut took = [0.0; 3];
         for (took, (pages, write)) in
             took.iter_mut()
                 .zip([(&one, false), (&one, true), (&two, true)])
         {
             let mut samples = Samples::default();
-            samples.extend(self.stage.touch(0, pages, write)?);
+            samples.extend(self.testbed.touch(0, pages, write)?);
             *took = samples.median() / 1000.0;
         }
-        self.stage.remove(&name)?;
+        self.testbed.remove(&name)?;
         Ok(took)
     }
 
@@ -119,7 +119,7 @@ impl Pair {
     pub(super) fn parts(&mut self, pages: u32) -> Result<Parts> {
         let mut samples = Samples::default();
         samples.extend(self.touch("noise", pages)?);
-        let [here, there] = [self.stage.stamps(0)?, self.stage.stamps(1)?];
+        let [here, there] = [self.testbed.stamps(0)?, self.testbed.stamps(1)?];
         // The last of each page: rounds before had pages of the same numbers.
         let last = |stamps: &[Stamp], what: StampKind| -> BTreeMap<u64, u64> {
             let of = stamps.iter().filter(|stamp| stamp.what == what);

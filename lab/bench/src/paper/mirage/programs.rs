@@ -1,6 +1,6 @@
 //! Running MIRAGE+'s programs on the nodes of a sandbox.
 
-use super::super::super::seats::pin_process;
+use super::super::super::cpu_slots::pin_process;
 use super::super::copies;
 use super::super::quota::Quota;
 use anyhow::{Context, Result};

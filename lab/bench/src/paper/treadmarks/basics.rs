@@ -2,7 +2,7 @@
 
 use super::super::super::agent::Order;
 use super::super::super::report::{Report, Samples};
-use super::super::super::stage::Stage;
+use super::super::super::testbed::Testbed;
 use super::super::super::{ETHERNET_JUMBO, Effort, Waiting, fault, sync};
 use super::document::Basic;
 use super::literature;
@@ -99,15 +99,15 @@ pub(super) fn awake() -> Result<[f64; 3]> {
 /// node had to send the request on.
 fn third_node(waiting: Waiting, report: &mut Report) -> Result<()> {
     let effort = effort("lock");
-    let mut stage = Stage::new(3, &effort, waiting)?;
-    stage.open("bench.third", 1, None)?;
+    let mut testbed = Testbed::new(3, &effort, waiting)?;
+    testbed.open("bench.third", 1, None)?;
     let order = Order::Lock {
         number: 1,
         count: 1,
     };
     let mut samples = Samples::default();
     for turn in 0..effort.count as usize {
-        let times = stage.ask(turn % 3, &order)?;
+        let times = testbed.ask(turn % 3, &order)?;
         if turn >= 6 {
             samples.extend(times);
         }

@@ -1,6 +1,6 @@
 //! Running the programs, and finding out what they did.
 
-use super::super::super::seats::pin_process;
+use super::super::super::cpu_slots::pin_process;
 use super::super::copies;
 use super::super::quota::Quota;
 use super::document::{Run, Shares, Typical};

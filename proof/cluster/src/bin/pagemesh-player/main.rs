@@ -7,7 +7,7 @@ mod family;
 mod labelled;
 mod litmus;
 mod phases;
-mod puppet;
+mod scripted_node;
 mod queue;
 mod record;
 mod rounds;
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 enum Role {
     /// Do what the lines of the input say
-    Puppet(puppet::Puppet),
+    ScriptedNode(scripted_node::ScriptedNode),
     /// Count in a way that must not lose a step
     Count(count::Count),
     /// Fork children, which fork children, while threads work
@@ -48,7 +48,7 @@ enum Role {
 fn main() -> ExitCode {
     leave_no_core();
     let played = match Role::parse() {
-        Role::Puppet(puppet) => puppet.play(),
+        Role::ScriptedNode(scripted_node) => scripted_node.play(),
         Role::Count(count) => count.play(),
         Role::Family(family) => family.play(),
         Role::Labelled(labelled) => labelled.play(),

@@ -107,11 +107,11 @@ impl Cluster {
         Player::start(self.node(node), arguments)
     }
 
-    /// A puppet on that node that has mapped the segment.
-    pub(crate) fn puppet(&self, node: usize, arguments: &str) -> Player {
-        let puppet = self.player(node, &format!("puppet {arguments}"));
-        puppet.expect("ready");
-        puppet
+    /// A scripted node on that node that has mapped the segment.
+    pub(crate) fn scripted_node(&self, node: usize, arguments: &str) -> Player {
+        let scripted_node = self.player(node, &format!("scripted node {arguments}"));
+        scripted_node.expect("ready");
+        scripted_node
     }
 
     /// Counters of a node by name.
@@ -182,7 +182,7 @@ pub(crate) fn at_best(mut attempt: impl FnMut() -> Result<(), String>) {
             Ok(()) => return,
             Err(what) => said.push(what),
         }
-        // What is learnt of the network (who hears circulars, how soon answers come) is learnt anew.
+        // What is learnt of the network (who hears multicast batches, how soon answers come) is learnt anew.
         std::thread::sleep(A_WHILE * said.len() as u32);
     }
     panic!("never as it should be: {said:#?}");

@@ -117,7 +117,7 @@ impl Player {
         self.child.wait().expect("it can be waited for");
     }
 
-    /// Waits for its end. Its input is closed, by which a puppet ends in order.
+    /// Waits for its end. Its input is closed, by which a scripted node ends in order.
     pub(crate) fn end(mut self) -> ExitStatus {
         drop(self.orders.take());
         let end = Instant::now() + PATIENCE;

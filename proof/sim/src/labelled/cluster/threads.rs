@@ -21,7 +21,7 @@ impl Cluster {
             ..
         } = &request
         {
-            self.look_at_resting(host, key.segment)?;
+            self.look_at_kept_writable(host, key.segment)?;
         }
         self.input(
             host,
@@ -35,8 +35,8 @@ impl Cluster {
     }
 
     /// As the daemon does before a barrier is reached: mostly, since nothing rests on it.
-    fn look_at_resting(&mut self, host: usize, segment: SegmentId) -> Check {
-        let mut pages = self.hosts[host].node.resting(segment);
+    fn look_at_kept_writable(&mut self, host: usize, segment: SegmentId) -> Check {
+        let mut pages = self.hosts[host].node.kept_writable(segment);
         let looks = !self.tickets.is_multiple_of(8);
         let memory = &self.hosts[host].memory;
         pages.retain(|page| looks && memory.is_untouched(*page));

@@ -7,7 +7,7 @@ use crate::network::{Fate, kind};
 use pagemesh_core::{Effect, Effects, Event as Happening, Input, Time};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Call, Message, Reply};
-use pagemesh_wire::sysv::keys::{Wish, Word};
+use pagemesh_wire::sysv::keys::{KeyRequest, Word};
 use pagemesh_wire::sysv::{Id, News};
 use pagemesh_wire::{CallId, ClientId, NodeId, PublicKey};
 use std::net::SocketAddr;
@@ -180,10 +180,10 @@ impl Cluster {
                 matches!(body, Call::SysvNews(News::Exit { .. }))
             }),
             Some(Mistake::StrikeLost) => call(message, |body| {
-                let Call::SysvKey { wish, .. } = body else {
+                let Call::SysvKey { request, .. } = body else {
                     return false;
                 };
-                matches!(wish, Wish::Drop { .. })
+                matches!(request, KeyRequest::Drop { .. })
             }),
             _ => false,
         }

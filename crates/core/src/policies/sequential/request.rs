@@ -1,0 +1,140 @@
+//! This node's requests for a page: opened once, and sent to the node that decides.
+
+use super::context::PageContext;
+use crate::effect::Rights;
+use crate::event::Event;
+use crate::ownership::NO_ROUTE;
+use crate::patience::Awaited;
+use pagemesh_wire::peer::{Access, Ask, Manager, Message, Served, Waiter};
+use pagemesh_wire::{RequestId, Version};
+
+impl PageContext<'_, '_> {
+    /// Opens a request for what the waiting accesses and pins need, unless one is open.
+    pub(super) fn request(&mut self) {
+        let Some(busy) = self.busy() else { return };
+        if busy.want.is_some() {
+            return;
+        }
+        let more = &busy.more;
+        let writes = !more.pinning.is_empty()
+            || more
+                .faults
+                .iter()
+                .any(|(_, access)| *access == Access::Write);
+        if !writes && more.faults.is_empty() {
+            return;
+        }
+        let access = if writes { Access::Write } else { Access::Read };
+        let (segment, page) = (self.rules.segment, self.index);
+        let readable = self.page.rights >= Rights::Read;
+        self.cx.emit(match access {
+            Access::Read => Event::ReadFault { segment, page },
+            Access::Write if readable => Event::Upgrade { segment, page },
+            Access::Write => Event::WriteFault { segment, page },
+        });
+        let access = match access {
+            Access::Read => self.expected(),
+            Access::Write => access,
+        };
+        self.open_request(access);
+    }
+
+    /// Opens a request for the page; none may be open.
+    pub(super) fn open_request(&mut self, access: Access) {
+        let readable = self.page.rights >= Rights::Read;
+        let have = readable.then_some(self.page.own.version);
+        let (subject, timer) = (self.subject(), self.timer());
+        let ahead = self.more_if_any().is_some_and(|more| more.ahead.is_some());
+        // Pages asked for ahead have a repair of their own, and their requests wait behind many
+        // others: no prompt repetition.
+        let backoff = match ahead {
+            true => self.cx.backoff(timer),
+            false => self.cx.prompt_backoff(Awaited::Page, timer),
+        };
+        let request = (access, have);
+        let waiter = self.page.own.request(self.cx, subject, backoff, request);
+        self.submit(waiter);
+    }
+
+    /// Sends this node's request to the node that decides.
+    pub(super) fn submit(&mut self, waiter: Waiter) {
+        let (segment, page, home) = (self.rules.segment, self.index, self.home());
+        let subject = self.subject();
+        match self.rules.manager {
+            Manager::Fixed if home == self.cx.me() => {
+                self.after.to_library.push(waiter);
+                return;
+            }
+            Manager::Fixed if !self.cx.is_gone(home) => {
+                let ask = Ask {
+                    subject,
+                    waiter,
+                    since: Version(0),
+                    hops: 0,
+                    by_library: false,
+                };
+                self.cx.send(home, Message::Ask(ask));
+            }
+            Manager::Dynamic if self.is_owner() => {
+                self.page.own.enqueue(waiter);
+                self.serve();
+                return;
+            }
+            Manager::Dynamic if self.page.own.forward(self.cx, subject, waiter, 0, false) => {}
+            Manager::Dynamic | Manager::Fixed => {
+                self.no_route(waiter);
+                return;
+            }
+        }
+        self.cx.emit(Event::Asked { segment, page });
+    }
+
+    /// This node's own request came back: this node is the clock site, or the library site believes
+    /// so, or the request is an old one.
+    pub(super) fn asked_by_self(&mut self, ask: &Ask) {
+        let waiter = ask.waiter;
+        if !self.page.own.wants(waiter.request) {
+            self.tell_served(waiter.request);
+        } else if self.is_owner() {
+            self.page.own.enqueue(waiter);
+            self.serve();
+        } else if ask.hops == NO_ROUTE {
+            self.no_route(waiter);
+        } else if ask.by_library {
+            // If the request names a newer version, a grant is on its way here, unless its sender
+            // died and it was lost with that node. This node's own hint would only lead back to
+            // where the request comes from.
+            let grant_comes = ask.since > self.page.own.version;
+            if grant_comes && !self.cx.somebody_died() {
+                return;
+            }
+            let subject = self.subject();
+            let hops = if grant_comes { NO_ROUTE } else { ask.hops + 1 };
+            if !self.page.own.forward(self.cx, subject, waiter, hops, true) {
+                self.no_route(waiter);
+            }
+        }
+    }
+
+    /// Tells the library site, if there is one, that a request of this node is served.
+    pub(super) fn tell_served(&mut self, request: RequestId) {
+        if self.rules.manager != Manager::Fixed {
+            return;
+        }
+        let (segment, page, home) = (self.rules.segment, self.index, self.home());
+        let clock = self.is_owner().then_some(self.page.own.version);
+        if home == self.cx.me() {
+            self.after.served_here = Some((home, request, clock));
+        } else {
+            self.cx.send(
+                home,
+                Message::Served(Served {
+                    segment,
+                    page,
+                    request,
+                    clock,
+                }),
+            );
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The dispatch between the services of a node: which service gets an input, and which answers a
+//! call. Services never call each other; they meet here.
+
+use crate::calls::Calls;
+use crate::effect::Effect;
+use crate::input::Input;
+use crate::leaving::Leaving;
+use crate::membership::{Coordinator, CoordinatorSilent, Membership, Standing};
+use crate::payloads::Early;
+use crate::policies::{Due, Found, Gone, Who};
+use crate::prefetch::gather;
+use crate::reductions::Reductions;
+use crate::segment::Segment;
+use crate::shell::Cx;
+use crate::sync::{Barriers, Conditions, Locks};
+use crate::sysv::Sysv;
+use crate::timers::Timer;
+use pagemesh_wire::peer::{Access, Refusal, Subject};
+use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+mod calls;
+mod clients;
+mod members;
+
+/// All services of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Services {
+    pub(crate) membership: Membership,
+    pub(crate) coordinator: Option<Coordinator>,
+    pub(crate) calls: Calls,
+    pub(crate) segments: BTreeMap<SegmentId, Segment>,
+    pub(crate) mappings: BTreeMap<MappingId, (SegmentId, ClientId)>,
+    pub(crate) locks: Locks,
+    pub(crate) barriers: Barriers,
+    pub(crate) conditions: Conditions,
+    pub(crate) leaving: Leaving,
+    pub(crate) sysv: Sysv,
+    pub(crate) early: Vec<Early>,
+    pub(crate) reductions: Reductions,
+    /// The untouched pages that the input directly before this one reported.
+    pub(crate) untouched: Option<(SegmentId, Vec<PageIndex>)>,
+}
+
+impl Services {
+    pub(crate) fn new() -> Self {
+        Self {
+            membership: Membership::new(),
+            coordinator: None,
+            calls: Calls::default(),
+            segments: BTreeMap::new(),
+            mappings: BTreeMap::new(),
+            locks: Locks::default(),
+            barriers: Barriers::default(),
+            conditions: Conditions::default(),
+            leaving: Leaving::default(),
+            sysv: Sysv::default(),
+            early: Vec::new(),
+            reductions: Reductions::default(),
+            untouched: None,
+        }
+    }
+
+    pub(crate) fn handle(&mut self, cx: &mut Cx<'_>, input: Input<'_>) {
+        let untouched = self.untouched.take();
+        match input {
+            Input::Datagram { source, key, bytes } => self.datagram(cx, source, key, bytes),
+            Input::Fault {
+                mapping,
+                page,
+                access,
+            } => self.fault(cx, mapping, page, access),
+            Input::Faults { mapping, faults } => self.faults(cx, mapping, faults),
+            Input::Request {
+                ticket,
+                client,
+                request,
+            } => {
+                self.untouched = untouched;
+                self.request(cx, ticket, client, request);
+                self.untouched = None;
+            }
+            Input::Untouched { segment, pages } => self.untouched = Some((segment, pages)),
+            Input::Cancel { ticket } => self.cancel(cx, ticket),
+            Input::Mapped {
+                mapping,
+                segment,
+                client,
+            } => {
+                self.mappings.insert(mapping, (segment, client));
+            }
+            Input::Unmapped { mapping } => self.unmapped(cx, mapping),
+            Input::Closed { segment, client } => self.closed(cx, segment, client),
+            Input::Forked { parent, child } => self.forked(cx, parent, child),
+            Input::ClientGone { client } => self.client_gone(cx, client),
+            Input::LockReturned { key, recovered } => {
+                if self.membership.standing == Standing::Member {
+                    self.locks.returned(cx, &mut self.segments, key, recovered);
+                }
+            }
+            Input::UseConfirmed {
+                segment,
+                page,
+                used,
+            } => {
+                if let Some(segment) = self.segments.get_mut(&segment) {
+                    segment.policy.found(cx, page, Found::Used(used));
+                }
+            }
+            Input::Unchanged { segment, page } => {
+                if let Some(segment) = self.segments.get_mut(&segment) {
+                    segment.policy.found(cx, page, Found::Unchanged);
+                }
+            }
+            Input::Deadline => self.deadline(cx),
+        }
+        self.go_on(cx);
+        self.go_on_leaving(cx);
+    }
+
+    fn deadline(&mut self, cx: &mut Cx<'_>) {
+        if let Some(coordinator) = self.membership.start(cx) {
+            self.coordinator = Some(coordinator);
+        }
+        while let Some(timer) = cx.shell.timers.pop_due(cx.now) {
+            match timer {
+                Timer::Join => self.membership.join_due(cx),
+                Timer::Heartbeat => {
+                    self.membership.heartbeat(cx);
+                    self.despair_of_leaving(cx);
+                }
+                Timer::Suspect(node) => self.suspect(cx, node),
+                Timer::Call(call) => self.call_due(cx, call),
+                Timer::Subject(subject) => self.subject_due(cx, subject),
+                Timer::Segment(segment) => self.segment_due(cx, segment, Due::Segment),
+                Timer::Ahead(segment) => self.segment_due(cx, segment, Due::Ahead),
+            }
+        }
+    }
+
+    /// A timer of a page or a token is due. If the first node has been silent for too long,
+    /// accesses and lock requests that have waited as long fail.
+    fn subject_due(&mut self, cx: &mut Cx<'_>, subject: Subject) {
+        let overdue = self.membership.overdue(cx);
+        match subject {
+            Subject::Lock(key) => {
+                if let Some(overdue) = overdue {
+                    self.locks.time_out(cx, key, overdue);
+                }
+                self.locks.due(cx, &mut self.segments, key);
+            }
+            Subject::Page { segment, page } => {
+                let patience = overdue.map(|CoordinatorSilent { patience, .. }| patience);
+                self.segment_due(cx, segment, Due::Page(page, patience));
+            }
+        }
+    }
+
+    fn segment_due(&mut self, cx: &mut Cx<'_>, segment: SegmentId, due: Due) {
+        if let Some(segment) = self.segments.get_mut(&segment) {
+            segment.policy.due(cx, due);
+        }
+    }
+
+    fn faults(&mut self, cx: &mut Cx<'_>, mapping: MappingId, faults: Vec<(PageIndex, Access)>) {
+        let start = cx.effects.len();
+        for (page, access) in faults {
+            self.fault(cx, mapping, page, access);
+        }
+        gather(cx.effects, start);
+    }
+
+    fn fault(&mut self, cx: &mut Cx<'_>, mapping: MappingId, page: PageIndex, access: Access) {
+        let Some((id, client)) = self.mappings.get(&mapping).copied() else {
+            return;
+        };
+        let why = match &self.membership.standing {
+            Standing::Out(why) => Some(why.clone()),
+            // A page that came now would have to be handed over at once.
+            _ => self.leaving.has_begun().then_some(Refusal::NotMember),
+        };
+        if let Some(why) = why {
+            cx.push(Effect::Fail {
+                mapping,
+                segment: id,
+                page,
+                why,
+            });
+            return;
+        }
+        if let Some(segment) = self.segments.get_mut(&id) {
+            let pages = segment.info.spec.size.pages().map_or(0, |pages| pages.0);
+            let who = Who {
+                mapping,
+                client,
+                pages,
+            };
+            segment.policy.fault(cx, who, page, access);
+        } else {
+            // The pages were lost with the node that kept the segment.
+            let why = Refusal::NodeGone(id.home());
+            cx.push(Effect::Fail {
+                mapping,
+                segment: id,
+                page,
+                why,
+            });
+        }
+    }
+
+    fn unmapped(&mut self, cx: &mut Cx<'_>, mapping: MappingId) {
+        if let Some((segment, _)) = self.mappings.remove(&mapping)
+            && let Some(segment) = self.segments.get_mut(&segment)
+        {
+            segment.policy.gone(cx, Gone::Mapping(mapping));
+        }
+    }
+}

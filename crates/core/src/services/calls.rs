@@ -1,0 +1,330 @@
+//! Calls of one node to another, or to itself: which service answers, and how the caller goes on
+//! with the reply.
+
+use super::Services;
+use crate::calls::{Caller, OnReply};
+use crate::directory::Opening;
+use crate::effect::{Effect, Reply};
+use crate::event::Event;
+use crate::limits::LIST_PAGE;
+use crate::policies::Gone;
+use crate::segment::Segment;
+use crate::shell::Cx;
+use crate::sysv::Why;
+use pagemesh_wire::peer::{self, Call, Health, Refusal, SegmentInfo};
+use pagemesh_wire::{CallId, ClientId, NodeId, SegmentId, Ticket};
+
+impl Services {
+    pub(crate) fn call(&mut self, cx: &mut Cx<'_>, to: NodeId, call: Call, then: OnReply) {
+        let caller = self.calls.call(cx, to, call.clone(), then);
+        if to == cx.me() {
+            self.execute(cx, caller, call);
+        }
+    }
+
+    /// Resends a call, or gives it up if its server has been silent for too long while the
+    /// coordinator is silent: then no node would declare the server dead.
+    pub(super) fn call_due(&mut self, cx: &mut Cx<'_>, call: CallId) {
+        let silent = self.membership.silent(cx);
+        if silent.contains(NodeId::COORDINATOR) {
+            self.sysv_despair(cx);
+        }
+        if let Some((server, then)) = self.calls.give_up(cx, call, silent) {
+            let why = Refusal::NodeGone(server);
+            self.carry_on(cx, server, then, peer::Reply::Refused(why));
+        }
+        self.calls.due(cx, call);
+    }
+
+    /// Answers a call of this node or of another.
+    pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, caller: Caller, reply: peer::Reply) {
+        if caller.node == cx.me() {
+            self.replied(cx, caller.node, caller.call, reply);
+        } else {
+            self.calls.answer(cx, caller, reply);
+        }
+    }
+
+    /// Executes a call; it is called once for each call.
+    pub(crate) fn execute(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) {
+        let reply = match call {
+            Call::Probe => peer::Reply::Done,
+            Call::Barrier {
+                key,
+                parties,
+                payload,
+            } => return self.arrive(cx, caller, (key, parties), payload),
+            Call::Declare { segment, reduction } => {
+                return self.declare(cx, caller, segment, reduction);
+            }
+            Call::Reduce {
+                segment,
+                reductions,
+            } => {
+                self.reduce(caller.node, segment, reductions);
+                peer::Reply::Done
+            }
+            Call::Policy(call) => return self.policy_called(cx, caller, &call),
+            Call::CondWait { key } => {
+                self.conditions.wait(caller, key);
+                peer::Reply::Waiting
+            }
+            Call::CondSignal { key, all } => {
+                let woken = self.conditions.signal(key, all);
+                let count = woken.len() as u32;
+                for waiter in woken {
+                    self.answer(cx, waiter, peer::Reply::Done);
+                }
+                peer::Reply::Woken(count)
+            }
+            Call::Members(view) => {
+                if caller.node == NodeId::COORDINATOR {
+                    self.members_changed(cx, view);
+                }
+                peer::Reply::Done
+            }
+            Call::Sysv(_)
+            | Call::SysvNews(_)
+            | Call::SysvKey { .. }
+            | Call::SysvLend { .. }
+            | Call::SysvRecall { .. } => return self.sysv_call(cx, caller, call),
+            Call::Forget { segment } => {
+                if self.keeps(caller.node, segment) {
+                    self.forget(cx, segment);
+                }
+                peer::Reply::Done
+            }
+            Call::Inherit(piece) => {
+                if self.coordinator.is_some() {
+                    self.inherit(cx, piece);
+                }
+                peer::Reply::Done
+            }
+            Call::Leave => {
+                self.answer(cx, caller, peer::Reply::Done);
+                self.declare_dead(cx, caller.node, Health::Left);
+                return;
+            }
+            Call::Revoke { node } => self.revoke(cx, node),
+            Call::ForgetMember { node } => self.forget_member(cx, node),
+            Call::Open { .. }
+            | Call::Close { .. }
+            | Call::Remove { .. }
+            | Call::Stat { .. }
+            | Call::List { .. } => self.look_up(cx, caller, call),
+        };
+        self.answer(cx, caller, reply);
+    }
+
+    /// Calls to the directory, which only the coordinator has.
+    fn look_up(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) -> peer::Reply {
+        let Some(coordinator) = &mut self.coordinator else {
+            return peer::Reply::Refused(Refusal::Invalid("this node keeps no names".into()));
+        };
+        let directory = &mut coordinator.directory;
+        let mut unused = None;
+        let reductions = &self.reductions;
+        let segment = |info: SegmentInfo| match reductions.of(info.id) {
+            [] => peer::Reply::Segment(info),
+            some => peer::Reply::Reducing(info, some.to_vec()),
+        };
+        let result = match call {
+            Call::Open {
+                name,
+                create,
+                exclusive,
+                write,
+                credentials,
+            } => directory
+                .open(&Opening {
+                    node: caller.node,
+                    call: caller.call,
+                    name: &name,
+                    create: create.as_ref(),
+                    exclusive,
+                    write,
+                    credentials: &credentials,
+                    quotas: cx.shell.config.quotas,
+                })
+                .map(segment),
+            Call::Close { segment } => {
+                unused = directory.close(caller.node, caller.call, segment);
+                Ok(peer::Reply::Done)
+            }
+            Call::Remove { name, credentials } => {
+                directory.remove(&name, &credentials).map(|segment| {
+                    unused = segment;
+                    peer::Reply::Done
+                })
+            }
+            Call::Stat { name } => directory.stat(&name).map(segment),
+            Call::List { after } => Ok(peer::Reply::Segments(directory.list(&after, LIST_PAGE))),
+            other => Err(Refusal::Invalid(format!(
+                "{other:?} is no question of names"
+            ))),
+        };
+        if let Some(segment) = unused {
+            self.spread_forget(cx, segment);
+        }
+        result.unwrap_or_else(peer::Reply::Refused)
+    }
+
+    /// No node has the segment open any more: tells every node to drop its memory of it.
+    pub(super) fn spread_forget(&mut self, cx: &mut Cx<'_>, segment: SegmentId) {
+        for node in cx.shell.alive.iter() {
+            self.call(cx, node, Call::Forget { segment }, OnReply::Nothing);
+        }
+    }
+
+    pub(crate) fn forget(&mut self, cx: &mut Cx<'_>, id: SegmentId) {
+        self.locks.forget(id);
+        self.barriers.forget(id);
+        self.conditions.forget(id);
+        self.reductions.forget(id);
+        let Some(mut segment) = self.segments.remove(&id) else {
+            return;
+        };
+        if segment.is_open() {
+            // A segment that processes have open is forgotten only if its keeper node is gone.
+            // Accesses to its pages must fail, neither wait nor go on.
+            segment.policy.gone(cx, Gone::Membership);
+        } else {
+            cx.push(Effect::Forget { segment: id });
+        }
+    }
+
+    /// A reply arrived.
+    pub(crate) fn replied(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        call: CallId,
+        reply: peer::Reply,
+    ) {
+        let then = self.calls.replied(cx, from, call, &reply);
+        match then {
+            None => cx.emit(Event::Stale {}),
+            Some(then) => self.carry_on(cx, from, then, reply),
+        }
+    }
+
+    pub(crate) fn carry_on(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        then: OnReply,
+        reply: peer::Reply,
+    ) {
+        match then {
+            OnReply::Nothing => {}
+            OnReply::WakeAnother(key) => {
+                let call = Call::CondSignal { key, all: false };
+                self.call(cx, cx.home(key.segment), call, OnReply::Nothing);
+            }
+            OnReply::Policy(segment, number) => {
+                self.policy_answered(cx, from, (segment, number), &reply);
+            }
+            OnReply::Tell(ticket, client) => match reply {
+                peer::Reply::Depart(departure) => {
+                    self.depart(cx, from, &departure, OnReply::Tell(ticket, client));
+                }
+                reply => cx.reply(ticket, to_local(reply)),
+            },
+            OnReply::Declared(caller) => self.declared(cx, caller, from),
+            OnReply::Orphaned(client) => self.sysv_exit(cx, client),
+            OnReply::Told => self.sysv_told(cx),
+            OnReply::Register(get) => self.sysv_registered(cx, get, &reply),
+            OnReply::Visit(get) => self.sysv_visited(cx, *get, reply),
+            OnReply::Struck(name) => self.sysv_free(cx, name),
+            OnReply::Lent(buckets) => self.sysv_lent(cx, (from, buckets), &reply),
+            OnReply::Returned(bucket) => self.sysv_returned(cx, (from, bucket), &reply),
+            OnReply::Survey(ticket, _) => self.sysv_surveyed(cx, ticket, &reply),
+            OnReply::Left => self.expelled(cx),
+            OnReply::Bequeathed => self.bequeath(cx),
+            OnReply::Open { client, name } => self.opened(cx, client, &name, reply),
+        }
+    }
+
+    fn opened(
+        &mut self,
+        cx: &mut Cx<'_>,
+        client: Option<(Ticket, ClientId)>,
+        name: &str,
+        reply: peer::Reply,
+    ) {
+        let reply = match reply {
+            peer::Reply::Reducing(info, reductions) => {
+                self.reduce(NodeId::COORDINATOR, info.id, reductions);
+                peer::Reply::Segment(info)
+            }
+            other => other,
+        };
+        let reply = match reply {
+            peer::Reply::Segment(info) => match self.take_part(&info) {
+                Ok(segment) => {
+                    if let Some((_, client)) = client {
+                        segment.open(client);
+                    }
+                    peer::Reply::Segment(info)
+                }
+                Err(why) => peer::Reply::Refused(why),
+            },
+            other => other,
+        };
+        let opened = client.is_some() && matches!(reply, peer::Reply::Segment(_));
+        let known = match &reply {
+            peer::Reply::Segment(info) => Some(info.id),
+            _ => None,
+        };
+        if let Some((ticket, _)) = client {
+            cx.reply(ticket, to_local(reply));
+        }
+        if let Some(id) = known {
+            self.inform_of_reductions(id);
+            self.count_early(cx, id);
+        }
+        self.close_by_name(cx, name, opened);
+    }
+
+    /// The segment, which is added here if it is new.
+    pub(crate) fn take_part(&mut self, info: &SegmentInfo) -> Result<&mut Segment, Refusal> {
+        use std::collections::btree_map::Entry;
+        Ok(match self.segments.entry(info.id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(Segment::new(info.clone())?),
+        })
+    }
+
+    /// An opening has ended: performs a close that waited for it.
+    fn close_by_name(&mut self, cx: &mut Cx<'_>, name: &str, opened: bool) {
+        let named = self
+            .segments
+            .values()
+            .filter(|segment| segment.info.name == name);
+        for id in named.map(|segment| segment.info.id).collect::<Vec<_>>() {
+            self.close(cx, id);
+            if !opened {
+                // The opening was counted as one under way.
+                let (client, detached) = (None, true);
+                self.sysv_attached(cx, id, Why { client, detached });
+            }
+        }
+    }
+}
+
+fn to_local(reply: peer::Reply) -> Reply {
+    match reply {
+        peer::Reply::Done => Reply::Done,
+        peer::Reply::Waiting => Reply::Waiting,
+        peer::Reply::Segment(info) | peer::Reply::Reducing(info, _) => Reply::Segment(info),
+        peer::Reply::Segments(infos) => Reply::Segments(infos),
+        peer::Reply::Woken(count) => Reply::Woken(count),
+        peer::Reply::Depart(_)
+        | peer::Reply::Policy(_)
+        | peer::Reply::SysvKey(_)
+        | peer::Reply::SysvLent(_)
+        | peer::Reply::SysvEntries { .. } => Reply::Done,
+        peer::Reply::Refused(why) => Reply::Refused(why),
+        peer::Reply::Sysv(outcome) => Reply::Sysv(outcome),
+    }
+}

@@ -1,0 +1,347 @@
+//! Requests of this node's processes, and the cleanup after a process ends.
+
+use super::Services;
+use crate::calls::{Caller, OnReply};
+use crate::input::Request;
+use crate::limits::GROUPS;
+use crate::membership::Standing;
+use crate::policies::{Gone, ProgramRequest};
+use crate::segment::Segment;
+use crate::shell::Cx;
+use crate::sysv::Why;
+use pagemesh_wire::local::Advice;
+use pagemesh_wire::peer::{Call, Refusal};
+use pagemesh_wire::sysv;
+use pagemesh_wire::{ClientId, NodeId, PageCount, PageIndex, SegmentId, Ticket};
+
+impl Services {
+    pub(super) fn request(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ticket: Ticket,
+        client: ClientId,
+        request: Request,
+    ) {
+        if let Some(why) = self.not_taking_part().or_else(|| unfit(&request)) {
+            return cx.refuse(ticket, why);
+        }
+        match request {
+            Request::Open {
+                name,
+                create,
+                exclusive,
+                write,
+                credentials,
+            } => {
+                let call = Call::Open {
+                    name,
+                    create,
+                    exclusive,
+                    write,
+                    credentials,
+                };
+                self.open(cx, (ticket, client), call);
+            }
+            Request::Call { to, call } => self.client_call(cx, ticket, client, to, call),
+            Request::Lock { key } if self.is_open_by(key.segment, client) => {
+                self.locks
+                    .lock(cx, &mut self.segments, (ticket, client), key);
+            }
+            Request::Lock { .. } => cx.refuse(ticket, Refusal::NotFound),
+            Request::Watch { segment, page } => {
+                let request = ProgramRequest::Watch(page);
+                self.page_request(cx, (ticket, client), segment, page, request);
+            }
+            Request::Pin {
+                segment,
+                first,
+                count,
+            } => {
+                let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
+                let request = ProgramRequest::Pin(first, count);
+                self.page_request(cx, (ticket, client), segment, last, request);
+            }
+            Request::Unpin {
+                segment,
+                first,
+                count,
+            } => {
+                let request = ProgramRequest::Unpin(first, count);
+                self.page_request(cx, (ticket, client), segment, first, request);
+            }
+            Request::Leave => self.leave(cx, ticket),
+            Request::Advise {
+                segment,
+                first,
+                count,
+                advice,
+            } => self.advise(cx, (ticket, client), segment, (first, count), advice),
+            Request::Sysv(ask) => self.sysv(cx, ticket, client, ask),
+        }
+    }
+
+    /// The reason why this node serves no requests, if it does not.
+    fn not_taking_part(&self) -> Option<Refusal> {
+        match &self.membership.standing {
+            Standing::Member if self.leaving.has_begun() => Some(Refusal::NotMember),
+            Standing::Member => None,
+            Standing::Out(why) => Some(why.clone()),
+            Standing::Unborn | Standing::Joining(_) => Some(Refusal::NotYetMember),
+        }
+    }
+
+    /// A request about pages: the segment's policy answers it. `last` is the last of the pages.
+    fn page_request(
+        &mut self,
+        cx: &mut Cx<'_>,
+        who: (Ticket, ClientId),
+        segment: SegmentId,
+        last: PageIndex,
+        request: ProgramRequest,
+    ) {
+        let (ticket, client) = who;
+        self.with_page(cx, ticket, client, segment, last, |segment, cx| {
+            segment.policy.request(cx, who, request);
+        });
+    }
+
+    fn open(&mut self, cx: &mut Cx<'_>, client: (Ticket, ClientId), call: Call) {
+        let Call::Open { name, .. } = &call else {
+            return;
+        };
+        let then = OnReply::Open {
+            client: Some(client),
+            name: name.clone(),
+        };
+        self.call(cx, NodeId::COORDINATOR, call, then);
+    }
+
+    fn advise(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (ticket, client): (Ticket, ClientId),
+        id: SegmentId,
+        (first, count): (PageIndex, PageCount),
+        advice: Advice,
+    ) {
+        let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
+        let mut mappings = self.mappings.iter();
+        let mapping = mappings.find(|(_, of)| **of == (id, client));
+        let mapping = mapping.map(|(mapping, _)| *mapping);
+        let request = ProgramRequest::Advise(first, count, advice, mapping);
+        self.page_request(cx, (ticket, client), id, last, request);
+    }
+
+    fn is_open_by(&self, segment: SegmentId, client: ClientId) -> bool {
+        self.segments
+            .get(&segment)
+            .is_some_and(|segment| segment.is_open_by(client))
+    }
+
+    fn client_call(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ticket: Ticket,
+        client: ClientId,
+        to: Option<NodeId>,
+        call: Call,
+    ) {
+        if let Some(key) = call.key()
+            && !self.is_open_by(key.segment, client)
+        {
+            return cx.refuse(ticket, Refusal::NotFound);
+        }
+        // A node that a person names must exist. The home of a segment exists, though this node may
+        // not have heard of it yet.
+        let gone = |node| {
+            if to.is_some() {
+                !cx.is_alive(node)
+            } else {
+                cx.is_gone(node)
+            }
+        };
+        let server = to.or_else(|| home_of(cx, &call));
+        match server {
+            Some(node) if gone(node) => cx.refuse(ticket, Refusal::NodeGone(node)),
+            Some(node) => {
+                let call = self.with_payload(cx, call);
+                self.call(cx, node, call, OnReply::Tell(ticket, client));
+            }
+            None => cx.refuse(ticket, Refusal::Invalid("not for clients".into())),
+        }
+    }
+
+    /// Runs `work` on a segment that the client has open, if the page is inside it.
+    fn with_page(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ticket: Ticket,
+        client: ClientId,
+        id: SegmentId,
+        page: PageIndex,
+        work: impl FnOnce(&mut Segment, &mut Cx<'_>),
+    ) {
+        let segment = self
+            .segments
+            .get_mut(&id)
+            .filter(|segment| segment.is_open_by(client));
+        let Some(segment) = segment else {
+            return cx.refuse(ticket, Refusal::NotFound);
+        };
+        if segment
+            .info
+            .spec
+            .size
+            .pages()
+            .is_none_or(|pages| page.0 >= pages.0)
+        {
+            return cx.refuse(
+                ticket,
+                Refusal::Invalid("beyond the end of the segment".into()),
+            );
+        }
+        work(segment, cx);
+    }
+
+    /// Withdraws a request; if it was answered already, nothing happens.
+    pub(super) fn cancel(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
+        let calls = self.calls.cancel(cx, ticket);
+        let mut had = calls.is_some();
+        for caller in calls.into_iter().flatten() {
+            self.forget_caller(caller);
+        }
+        had |= self.locks.cancel(ticket);
+        had |= self.sysv.withdraw(ticket);
+        for segment in self.segments.values_mut() {
+            had |= segment.policy.cancel(ticket);
+        }
+        if had {
+            cx.refuse(ticket, Refusal::Cancelled);
+        }
+    }
+
+    pub(crate) fn forget_caller(&mut self, caller: Caller) {
+        self.barriers.cancel(caller);
+        self.early.retain(|early| early.caller != caller);
+        self.conditions.cancel(caller);
+        self.sysv.cancel(caller);
+    }
+
+    pub(super) fn closed(&mut self, cx: &mut Cx<'_>, id: SegmentId, client: ClientId) {
+        let last = self
+            .segments
+            .get_mut(&id)
+            .is_some_and(|segment| segment.close(client));
+        let client = Some(client);
+        let detached = true;
+        self.sysv_attached(cx, id, Why { client, detached });
+        if last {
+            self.close(cx, id);
+        }
+    }
+
+    /// No process here has the segment open; its pages stay where they are.
+    pub(super) fn close(&mut self, cx: &mut Cx<'_>, id: SegmentId) {
+        let Some(segment) = self.segments.get(&id) else {
+            return;
+        };
+        let named = sysv::keeper(id).is_none();
+        if named && !segment.is_open() && !self.calls.opening(&segment.info.name) {
+            self.call(
+                cx,
+                NodeId::COORDINATOR,
+                Call::Close { segment: id },
+                OnReply::Nothing,
+            );
+        }
+    }
+
+    pub(super) fn forked(&mut self, cx: &mut Cx<'_>, parent: ClientId, child: ClientId) {
+        for segment in self.segments.values_mut() {
+            segment.inherit(parent, child);
+        }
+        for id in self.sysv_segments(child) {
+            let client = Some(parent);
+            let detached = false;
+            self.sysv_attached(cx, id, Why { client, detached });
+        }
+    }
+
+    /// Segments of System V objects that a process has attached.
+    fn sysv_segments(&self, client: ClientId) -> Vec<SegmentId> {
+        let open = self
+            .segments
+            .iter()
+            .filter(|(id, segment)| sysv::keeper(**id).is_some() && segment.is_open_by(client));
+        open.map(|(id, _)| *id).collect()
+    }
+
+    pub(super) fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) {
+        let gone: Vec<_> = self
+            .mappings
+            .iter()
+            .filter(|(_, (_, owner))| *owner == client)
+            .map(|(mapping, _)| *mapping)
+            .collect();
+        for mapping in gone {
+            self.unmapped(cx, mapping);
+        }
+        for caller in self.calls.client_gone(cx, client) {
+            self.forget_caller(caller);
+        }
+        self.locks.client_gone(client);
+        let attached = self.sysv_segments(client);
+        let ids: Vec<_> = self.segments.keys().copied().collect();
+        for id in ids {
+            let segment = self.segments.get_mut(&id).expect("listed just now");
+            segment.policy.gone(cx, Gone::Client(client));
+            if segment.close_all(client) {
+                self.close(cx, id);
+            }
+        }
+        for id in attached {
+            let client = Some(client);
+            let detached = true;
+            self.sysv_attached(cx, id, Why { client, detached });
+        }
+        self.sysv_exit(cx, client);
+    }
+}
+
+/// The node that answers a call which names none.
+fn home_of(cx: &Cx<'_>, call: &Call) -> Option<NodeId> {
+    if let Some(key) = call.key() {
+        let home = key.segment.home();
+        // If the home died, its arrivals and waiters are lost, and no successor is asked.
+        let successor = cx.has_left(home).then(|| cx.home(key.segment));
+        return Some(successor.unwrap_or(home));
+    }
+    let names = matches!(
+        call,
+        Call::Remove { .. } | Call::Stat { .. } | Call::List { .. } | Call::Declare { .. }
+    );
+    names.then_some(NodeId::COORDINATOR)
+}
+
+/// The reason why a request cannot be sent: all that travels has bounded size.
+fn unfit(request: &Request) -> Option<Refusal> {
+    let (name, groups) = match request {
+        Request::Open {
+            name, credentials, ..
+        }
+        | Request::Call {
+            call: Call::Remove { name, credentials },
+            ..
+        } => (name.as_str(), credentials.groups.len()),
+        Request::Call {
+            call: Call::Stat { name } | Call::List { after: name },
+            ..
+        } => (name.as_str(), 0),
+        _ => return None,
+    };
+    if name.len() > 255 {
+        return Some(Refusal::BadName);
+    }
+    let many = format!("a process in more than {GROUPS} groups cannot be judged by its groups");
+    (groups > GROUPS).then_some(Refusal::Limit(many))
+}

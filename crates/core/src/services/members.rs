@@ -1,0 +1,234 @@
+//! Changes of membership, and what each service must know of them.
+
+use super::Services;
+use crate::calls::OnReply;
+use crate::effect::{Effect, Reply};
+use crate::event::Event;
+use crate::link::Sender;
+use crate::membership::{Standing, Verdict};
+use crate::policies::Gone;
+use crate::shell::Cx;
+use pagemesh_wire::peer::{self, Call, Health, MemberView, Refusal};
+use pagemesh_wire::{NodeId, SegmentId};
+
+impl Services {
+    pub(crate) fn join(&mut self, cx: &mut Cx<'_>, from: Sender, join: &peer::Join) {
+        let Some(coordinator) = &mut self.coordinator else {
+            return self.redirect(cx, from.0, join);
+        };
+        if let Verdict::Changed(view) = coordinator.join(cx, from, join) {
+            self.spread_view(cx, view);
+        }
+    }
+
+    /// This node does not admit hosts: it tells the host the coordinator's address.
+    fn redirect(&mut self, cx: &mut Cx<'_>, source: core::net::SocketAddr, join: &peer::Join) {
+        let members = &cx.shell.view.members;
+        let coordinator = members
+            .iter()
+            .find(|member| member.id == NodeId::COORDINATOR);
+        let Some(to) = coordinator.map(|member| member.address) else {
+            return;
+        };
+        let message = peer::Message::Redirect {
+            incarnation: join.incarnation,
+            to,
+        };
+        let header = cx.header(NodeId::NONE);
+        cx.push(Effect::Send {
+            address: source,
+            header,
+            message: Box::new(message),
+            page: None,
+        });
+    }
+
+    pub(super) fn suspect(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        let Some(coordinator) = &mut self.coordinator else {
+            return;
+        };
+        if cx.is_alive(node) && coordinator.suspect(cx, node) {
+            self.declare_dead(cx, node, Health::Dead);
+        }
+    }
+
+    /// Ends a node's membership for good. That is possible for dead nodes, too, so that they cannot
+    /// come back.
+    pub(super) fn revoke(&mut self, cx: &mut Cx<'_>, node: NodeId) -> peer::Reply {
+        let no = |why: &str| peer::Reply::Refused(Refusal::Invalid(why.into()));
+        let known = cx
+            .shell
+            .view
+            .members
+            .iter()
+            .find(|member| member.id == node);
+        match known.map(|member| member.health) {
+            _ if self.coordinator.is_none() => no("only the coordinator can put a node out"),
+            None => no("there never was a node of this number"),
+            Some(_) if node == NodeId::COORDINATOR => {
+                no("the coordinator cannot be put out; stop its daemon, and the cluster ends")
+            }
+            Some(Health::Revoked) => peer::Reply::Done,
+            Some(_) => {
+                cx.send(node, peer::Message::Expelled);
+                self.declare_dead(cx, node, Health::Revoked);
+                peer::Reply::Done
+            }
+        }
+    }
+
+    /// Marks a dead node as forgotten: its loss has been dealt with.
+    pub(super) fn forget_member(&mut self, cx: &mut Cx<'_>, node: NodeId) -> peer::Reply {
+        let no = |why: &str| peer::Reply::Refused(Refusal::Invalid(why.into()));
+        let mut members = cx.shell.view.members.iter();
+        let known = members.find(|member| member.id == node);
+        match known.map(|member| member.health) {
+            _ if self.coordinator.is_none() => no("only the coordinator can forget a node"),
+            None => no("there never was a node of this number"),
+            Some(Health::Alive) => no(
+                "the node is alive: let it leave (`pagemesh leave` there), or put it out \
+                    (`pagemesh key revoke`)",
+            ),
+            Some(Health::Dead) => {
+                self.declare_dead(cx, node, Health::Forgotten);
+                peer::Reply::Done
+            }
+            Some(Health::Left | Health::Revoked | Health::Forgotten) => peer::Reply::Done,
+        }
+    }
+
+    pub(super) fn declare_dead(&mut self, cx: &mut Cx<'_>, node: NodeId, health: Health) {
+        let Some(coordinator) = &mut self.coordinator else {
+            return;
+        };
+        let view = coordinator.without(cx, node, health);
+        self.spread_view(cx, view);
+    }
+
+    fn spread_view(&mut self, cx: &mut Cx<'_>, view: MemberView) {
+        self.members_changed(cx, view.clone());
+        for node in cx.shell.peers().iter() {
+            self.call(cx, node, Call::Members(view.clone()), OnReply::Nothing);
+        }
+    }
+
+    pub(super) fn members_changed(&mut self, cx: &mut Cx<'_>, view: MemberView) {
+        if view.epoch <= cx.shell.view.epoch {
+            return;
+        }
+        // This includes nodes of which this node had never heard: other nodes have, and grants name
+        // them.
+        let gone: Vec<_> = view
+            .members
+            .iter()
+            .filter(|member| member.health != Health::Alive && !cx.is_gone(member.id))
+            .map(|member| member.id)
+            .collect();
+        let known: Vec<_> = cx
+            .shell
+            .view
+            .members
+            .iter()
+            .map(|member| member.id)
+            .collect();
+        for member in view
+            .members
+            .iter()
+            .filter(|member| !known.contains(&member.id))
+        {
+            cx.emit(Event::Joined { node: member.id });
+        }
+        cx.shell.set_view(view);
+        for node in gone {
+            self.member_gone(cx, node);
+        }
+    }
+
+    fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        if node == cx.me() {
+            if !self.leaving.empty {
+                self.expelled(cx);
+            }
+            return;
+        }
+        let left = cx
+            .shell
+            .view
+            .members
+            .iter()
+            .any(|member| member.id == node && member.health == Health::Left);
+        cx.emit(if left {
+            Event::Left { node }
+        } else {
+            Event::Died { node }
+        });
+        if left {
+            self.ask_successor(cx, node);
+        } else {
+            self.barriers.home_died(node);
+            self.conditions.home_died(node);
+        }
+        self.sysv.strike_all_of(node);
+        for then in self.calls.member_gone(node) {
+            let why = Refusal::NodeGone(node);
+            self.carry_on(cx, node, then, peer::Reply::Refused(why));
+        }
+        self.barriers.member_gone(node);
+        self.early.retain(|early| early.caller.node != node);
+        self.conditions.member_gone(node);
+        self.locks.member_gone(cx, &mut self.segments, node);
+        self.sysv_member_gone(cx, node);
+        for segment in self.segments.values_mut() {
+            segment.policy.gone(cx, Gone::Member(node));
+        }
+        if let Some(coordinator) = &mut self.coordinator {
+            for segment in coordinator.directory.member_gone(node) {
+                self.spread_forget(cx, segment);
+            }
+        }
+    }
+
+    /// This node is no member any more. If it was leaving, that answers its leave request. Its
+    /// state may be out of date: local processes must not go on with it, and no request may wait
+    /// for an answer that never comes.
+    pub(crate) fn expelled(&mut self, cx: &mut Cx<'_>) {
+        if matches!(self.membership.standing, Standing::Out(_)) {
+            return;
+        }
+        if self.leaving.empty
+            && let Some(ticket) = self.leaving.asked.take()
+        {
+            cx.reply(ticket, Reply::Done);
+        } else {
+            cx.emit(Event::Expelled {});
+        }
+        self.membership.standing = Standing::Out(Refusal::NotMember);
+        for then in self.calls.expelled() {
+            if !matches!(then, OnReply::Left | OnReply::Bequeathed) {
+                let why = Refusal::NotMember;
+                self.carry_on(cx, cx.me(), then, peer::Reply::Refused(why));
+            }
+        }
+        self.locks.expelled(cx);
+        for segment in self.segments.values_mut() {
+            segment.policy.gone(cx, Gone::Membership);
+        }
+    }
+
+    /// Whether all is handed over, so that this node must not take any more.
+    pub(crate) fn has_left(&self) -> bool {
+        self.leaving.empty
+    }
+
+    /// Takes part in a segment whose home is gone, because this node answers for it now.
+    pub(crate) fn adopt(&mut self, id: SegmentId) {
+        let Some(coordinator) = &self.coordinator else {
+            return;
+        };
+        if let Some(info) = coordinator.directory.get(id).cloned()
+            && self.take_part(&info).is_ok()
+        {
+            self.inform_of_reductions(id);
+        }
+    }
+}

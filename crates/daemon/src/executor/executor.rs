@@ -1,0 +1,148 @@
+//! The daemon's executor of effects.
+
+use super::batch::EffectBatch;
+use crate::pages::Fresh;
+use core::convert::Infallible;
+use pagemesh_core::{
+    At, DiffExecutor as _, DiffWork, Effect, EffectExecutor, Event, Input, Next, Reclaimed, Reply,
+    Rights, Source,
+};
+use pagemesh_wire::header::Header;
+use pagemesh_wire::notice::Notice;
+use pagemesh_wire::peer::{Message, Refusal};
+use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey, Ticket};
+use std::net::SocketAddr;
+
+/// Failures are logged and reach the processes concerned; the daemon goes on.
+pub(super) type Done<T = ()> = Result<T, Infallible>;
+
+impl EffectExecutor for EffectBatch<'_> {
+    type Error = Infallible;
+
+    fn send(
+        &mut self,
+        address: SocketAddr,
+        header: Header,
+        message: Box<Message>,
+        page: Option<(At, Source)>,
+    ) -> Done {
+        if page.is_some() {
+            self.settle_pages();
+            let payload = self.payload();
+            self.executor.send((address, header), &message, page, payload);
+        } else if message.is_receipt() {
+            self.executor.receipts.push(address, header, message);
+        } else {
+            self.sent = true;
+            let (network, counters) = (&mut self.executor.network, &mut self.executor.counters);
+            network.send(address, header, &message, |_| true, counters);
+        }
+        Ok(())
+    }
+
+    fn send_notice(&mut self, address: SocketAddr, notice: Notice) -> Done {
+        self.settle_pages();
+        let (network, counters) = (&mut self.executor.network, &mut self.executor.counters);
+        network.send_bytes(address, &notice.encode(), counters);
+        Ok(())
+    }
+
+    fn fill(&mut self, at: At, source: Source) -> Done {
+        self.finish_fill();
+        if self.executor.sharing.is_on() {
+            let page = self.payload().page();
+            self.executor.sharing.came(at, source, page);
+        }
+        self.begin_fill(at, Fresh::From(source));
+        Ok(())
+    }
+
+    fn map(&mut self, mapping: MappingId, at: At, rights: Rights) -> Done {
+        self.show(mapping, at, rights);
+        Ok(())
+    }
+
+    fn protect(&mut self, at: At) -> Done {
+        self.settle_pages();
+        self.executor.pages.protect(at, &mut self.executor.counters);
+        Ok(())
+    }
+
+    fn evict(&mut self, at: At, keep: bool) -> Done {
+        self.settle_pages();
+        self.executor.evict(at, keep);
+        Ok(())
+    }
+
+    fn drop_stash(&mut self, (segment, page): At) -> Done {
+        if matches!(&self.filling, Some(fill) if matches!(fill.fresh, Fresh::From(Source::Stash))) {
+            self.finish_fill();
+        }
+        self.executor.pages.stash.drop(segment, page);
+        Ok(())
+    }
+
+    fn fail(&mut self, mapping: MappingId, at: At, why: Refusal) -> Done {
+        self.settle_pages();
+        self.executor.fail(mapping, at, &why);
+        Ok(())
+    }
+
+    fn has_run(&mut self, at: At) -> Done<bool> {
+        self.settle_pages();
+        self.executor.write_down();
+        Ok(self.executor.faults.threads.have_run(at))
+    }
+
+    fn forget(&mut self, segment: SegmentId) -> Done {
+        self.settle_pages();
+        self.executor.forget(segment);
+        Ok(())
+    }
+
+    fn lend_lock(&mut self, key: SyncKey, client: ClientId, wanted: bool) -> Done {
+        self.settle_pages();
+        self.executor.lend_lock(key, client, wanted);
+        Ok(())
+    }
+
+    fn reclaim_lock(&mut self, key: SyncKey) -> Done<Reclaimed> {
+        self.settle_pages();
+        Ok(self.executor.reclaim_lock(key))
+    }
+
+    fn reply(&mut self, ticket: Ticket, reply: Reply) -> Done {
+        self.settle_pages();
+        let executor = &mut *self.executor;
+        // The process that is woken may take this processor, and datagrams not sent yet would wait
+        // until it stops.
+        executor.network.depart(&mut executor.counters);
+        executor.priority.before_waking();
+        executor.answer(ticket, reply);
+        Ok(())
+    }
+
+    fn diff_work(&mut self, work: DiffWork) -> Done {
+        self.execute_diff_work(work)
+    }
+
+    fn emit(&mut self, event: Event) -> Done {
+        if matches!(event, Event::Resent {}) {
+            self.executor.network.repeats(true);
+        }
+        self.executor.events.push(event, self.acted);
+        Ok(())
+    }
+
+    fn follow(&mut self, input: Input<'static>) {
+        self.executor.follow(input);
+    }
+
+    fn before(&mut self, index: usize, rest: &[Effect]) -> Next {
+        self.begin(index, rest)
+    }
+
+    fn after(&mut self, index: usize) {
+        self.end(index);
+    }
+}

@@ -1,0 +1,56 @@
+//! Before a barrier is reached: which of the pages that stayed writable were stored to.
+//! Those that were not need not be named to others.
+
+use crate::driver::Driver;
+use crate::pages::Pages;
+use pagemesh_core::At;
+use pagemesh_core::Input;
+use pagemesh_os::memfd::PAGE;
+use pagemesh_wire::SegmentId;
+
+impl Driver {
+    /// Tells the node which pages it need not name. What a process stores from now on it
+    /// does not wait to have seen at this barrier.
+    pub(crate) fn look_at_kept_writable(&mut self, segment: SegmentId) {
+        let mut pages = self.node.kept_writable(segment);
+        pages.retain(|page| self.executor.pages.is_untouched((segment, *page)));
+        if !pages.is_empty() {
+            self.feed(Input::Untouched { segment, pages });
+        }
+    }
+}
+
+impl Pages {
+    /// Whether a page is as its twin is.
+    fn is_untouched(&self, at: At) -> bool {
+        let mut page = [0; PAGE];
+        let twin = self.changes.twin_of(at);
+        twin.is_some_and(|twin| self.look(at, &mut page).is_ok() && *twin == page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diff_store::{Changes, DiffStore};
+    use crate::stash::Stash;
+    use pagemesh_wire::PageIndex;
+
+    #[test]
+    fn one_byte_is_enough() {
+        let at = (SegmentId(1 << 48), PageIndex(2));
+        let changes = Changes::new(DiffStore::create().unwrap());
+        let mut pages = Pages::new(Stash::create().unwrap(), changes);
+        let mut contents = [7; PAGE];
+        pages.put(at, &contents);
+        assert!(
+            !pages.is_untouched(at),
+            "there is nothing to compare it with"
+        );
+        pages.changes.twin(at, &contents).unwrap();
+        assert!(pages.is_untouched(at));
+        contents[PAGE - 1] = 8;
+        pages.put(at, &contents);
+        assert!(!pages.is_untouched(at));
+    }
+}

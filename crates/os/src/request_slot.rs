@@ -1,0 +1,488 @@
+//! A request slot between a process and its daemon: one short request at a time, and its answer, go
+//! through memory that both have mapped.
+//!
+//! On a socket each side and the kernel handle every packet twice. Here the process stores its
+//! request and sleeps, and a daemon that is awake finds it there, stores the answer and wakes the
+//! process. A daemon polls the slot only while it says so ([`RequestSlot::looks`]).
+//!
+//! The process can store anything at any moment: the daemon copies a request before it decodes it,
+//! and a process that stores garbage harms only itself.
+
+use crate::region::{Region, Shape};
+use rustix::io::Errno;
+use rustix::thread::ClockId;
+use rustix::thread::futex::{self, Flags, Wait, WaitFlags, WaitPtr, WaitvFlags};
+use rustix::time::Timespec;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Maximum length of a request or an answer, in bytes.
+pub const ROOM: usize = ROOM_WORDS * WORD;
+
+const WORD: usize = size_of::<u64>();
+const ROOM_WORDS: usize = 24;
+
+/// One page of the host; words that different sides store lie on separate cache lines.
+const SHAPE: Shape = Shape {
+    words: 512,
+    bytes: 0,
+};
+
+/// Nonzero while the daemon polls the slot.
+const LOOKS: usize = 0;
+/// The number of the request in the slot; zero for none.
+const POSTED: usize = 8;
+const REQUEST_LENGTH: usize = 9;
+const REQUEST: usize = 16;
+/// The number of the request whose answer is to come here, and the state of that answer.
+const AWAITED: usize = 64;
+const ANSWER_LENGTH: usize = 65;
+/// How often the process was woken.
+const BELL: usize = 66;
+const ANSWER: usize = 72;
+
+/// Width of the answer's state, which is in the low bits of its word, below the number.
+const BITS: u32 = 2;
+const WAITED_FOR: u64 = 1;
+const BEING_WRITTEN: u64 = 2;
+const WRITTEN: u64 = 3;
+
+/// No answer is to come here.
+const IDLE: u64 = 0;
+
+/// A request slot; see the module.
+#[derive(Debug)]
+pub struct RequestSlot(Region);
+
+/// Where an answer is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The answer is here.
+    Here(Vec<u8>),
+    /// The answer is to come here.
+    ToCome,
+    /// The answer comes through the socket.
+    Elsewhere,
+}
+
+impl RequestSlot {
+    /// A new slot, which no process can resize.
+    ///
+    /// # Errors
+    /// As memfd_create(2), ftruncate(2) and mmap(2).
+    pub fn create() -> io::Result<Self> {
+        Region::create("pagemesh-request slot", SHAPE).map(Self)
+    }
+
+    /// Maps a slot that the other side, or the previous daemon, has made.
+    ///
+    /// # Errors
+    /// `InvalidData` if it is not a request slot; else as mmap(2).
+    pub fn map(fd: OwnedFd) -> io::Result<Self> {
+        Region::map(fd, SHAPE).map(Self)
+    }
+
+    /// Excludes the slot from children forked from now on, because its requests are made in the
+    /// name of one process.
+    ///
+    /// # Errors
+    /// As madvise(2).
+    pub fn hide_from_children(&self) -> io::Result<()> {
+        self.0.hide_from_children()
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        self.0.word(index)
+    }
+
+    fn store_bytes(&self, at: usize, bytes: &[u8]) {
+        for (index, chunk) in bytes.chunks(WORD).enumerate() {
+            let mut word = [0; WORD];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.word(at + index)
+                .store(u64::from_ne_bytes(word), Relaxed);
+        }
+    }
+
+    fn load_bytes(&self, at: usize, bytes: &mut [u8]) {
+        for (index, chunk) in bytes.chunks_mut(WORD).enumerate() {
+            let word = self.word(at + index).load(Relaxed).to_ne_bytes();
+            chunk.copy_from_slice(&word[..chunk.len()]);
+        }
+    }
+}
+
+/// The process's side.
+impl RequestSlot {
+    /// True if the daemon polls the slot; otherwise it has to be told through the socket. If this
+    /// is true after [`RequestSlot::post`], the request will be found: a daemon that stops polling checks
+    /// once more.
+    #[must_use]
+    pub fn looks(&self) -> bool {
+        self.word(LOOKS).load(SeqCst) != 0
+    }
+
+    /// True if the last request and its answer have been taken out.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        self.word(POSTED).load(Acquire) == 0 && self.word(AWAITED).load(Acquire) == IDLE
+    }
+
+    /// Announces that the answer to this request is to come here. Only while the slot is free.
+    pub fn expect(&self, number: u64) {
+        self.word(AWAITED)
+            .store(number << BITS | WAITED_FOR, SeqCst);
+    }
+
+    /// Stores a request in the slot; false if it is too long.
+    #[must_use]
+    pub fn post(&self, number: u64, request: &[u8]) -> bool {
+        if request.len() > ROOM {
+            return false;
+        }
+        self.store_bytes(REQUEST, request);
+        self.word(REQUEST_LENGTH)
+            .store(request.len() as u64, Relaxed);
+        self.word(POSTED).store(number, SeqCst);
+        true
+    }
+
+    /// True if the daemon has not answered this request yet, and may still answer it here.
+    #[must_use]
+    #[inline]
+    pub fn is_to_come(&self, number: u64) -> bool {
+        let seen = self.word(AWAITED).load(Acquire);
+        seen >> BITS == number && seen != number << BITS | WRITTEN
+    }
+
+    /// Takes out the answer to this request, if it is here.
+    #[must_use]
+    pub fn take(&self, number: u64) -> Answer {
+        let seen = self.word(AWAITED).load(Acquire);
+        if seen >> BITS != number || seen == IDLE {
+            return Answer::Elsewhere;
+        }
+        if seen != number << BITS | WRITTEN {
+            return Answer::ToCome;
+        }
+        let length = self.word(ANSWER_LENGTH).load(Relaxed);
+        let mut bytes = vec![0; usize::try_from(length).map_or(ROOM, |length| length.min(ROOM))];
+        self.load_bytes(ANSWER, &mut bytes);
+        self.word(AWAITED).store(IDLE, SeqCst);
+        Answer::Here(bytes)
+    }
+
+    /// Cancels the answer to this request in the slot; false if it is here already.
+    #[must_use]
+    pub fn give_up(&self, number: u64) -> bool {
+        let word = self.word(AWAITED);
+        let given_up = word.fetch_update(SeqCst, SeqCst, |seen| {
+            let ours = seen >> BITS == number && seen != number << BITS | WRITTEN;
+            ours.then_some(IDLE)
+        });
+        given_up.is_ok() || word.load(Acquire) >> BITS != number
+    }
+
+    /// How often this side was woken; read it before checking for an answer.
+    #[must_use]
+    pub fn rings(&self) -> u32 {
+        self.bell().load(Acquire)
+    }
+
+    /// Sleeps until woken more than `rings` times, at most until `until` (on the monotonic clock);
+    /// may wake spuriously. With `goes_on`, signal handlers with `SA_RESTART` do not end the sleep.
+    ///
+    /// # Errors
+    /// `TIMEDOUT`; `INTR` after a signal's handler; `NOSYS` before Linux 5.16.
+    pub fn sleep(&self, rings: u32, until: Timespec, goes_on: bool) -> Result<(), Errno> {
+        let slept = if goes_on {
+            let mut wait = Wait::new();
+            wait.val = rings.into();
+            wait.uaddr = WaitPtr::new(std::ptr::from_ref(self.bell()).cast_mut().cast());
+            wait.flags = WaitFlags::SIZE_U32;
+            let clock = ClockId::Monotonic;
+            futex::waitv(&[wait], WaitvFlags::empty(), Some(&until), clock).map(drop)
+        } else {
+            let all = std::num::NonZeroU32::MAX;
+            futex::wait_bitset(self.bell(), Flags::empty(), rings, Some(&until), all)
+        };
+        match slept {
+            Err(Errno::AGAIN) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn bell(&self) -> &AtomicU32 {
+        let low = usize::from(cfg!(target_endian = "big"));
+        // SAFETY: half of an atomic word, which is not reached in any other way; it lives as long
+        // as `self`, and is aligned as its half needs.
+        unsafe {
+            let word = std::ptr::from_ref(self.word(BELL)).cast::<AtomicU32>();
+            &*word.add(low)
+        }
+    }
+}
+
+/// The daemon's side.
+impl RequestSlot {
+    /// Notes whether the daemon polls the slot. When it stops polling, it has to check once more.
+    pub fn look(&self, looks: bool) {
+        self.word(LOOKS).store(looks.into(), SeqCst);
+    }
+
+    /// True if there is a request.
+    #[must_use]
+    #[inline]
+    pub fn has_post(&self) -> bool {
+        self.word(POSTED).load(SeqCst) != 0
+    }
+
+    /// Copies the request in the slot and returns its length. It stays until [`RequestSlot::clear`], so
+    /// that it is not lost if the daemon ends before it has handled it.
+    ///
+    /// # Panics
+    /// If `into` is shorter than [`ROOM`].
+    #[must_use]
+    pub fn posted(&self, into: &mut [u8]) -> Option<usize> {
+        if self.word(POSTED).load(Acquire) == 0 {
+            return None;
+        }
+        let length = self.word(REQUEST_LENGTH).load(Relaxed);
+        let length = usize::try_from(length).map_or(ROOM, |length| length.min(ROOM));
+        self.load_bytes(REQUEST, &mut into[..length]);
+        Some(length)
+    }
+
+    /// Removes the request, which was handled.
+    pub fn clear(&self) {
+        self.word(POSTED).store(0, SeqCst);
+    }
+
+    /// True if this answer is to come here.
+    #[must_use]
+    pub fn is_awaited(&self, number: u64) -> bool {
+        self.word(AWAITED).load(Acquire) == number << BITS | WAITED_FOR
+    }
+
+    /// Stores the answer and wakes the process; false if it has to go through the socket, where the
+    /// process then waits for it.
+    #[must_use]
+    pub fn answer(&self, number: u64, answer: &[u8]) -> bool {
+        let [waited_for, being_written, written] =
+            [WAITED_FOR, BEING_WRITTEN, WRITTEN].map(|state| number << BITS | state);
+        let fits = answer.len() <= ROOM;
+        let next = if fits { being_written } else { IDLE };
+        let word = self.word(AWAITED);
+        if word
+            .compare_exchange(waited_for, next, SeqCst, SeqCst)
+            .is_err()
+        {
+            return false;
+        }
+        let mut given = fits;
+        if fits {
+            self.store_bytes(ANSWER, answer);
+            self.word(ANSWER_LENGTH).store(answer.len() as u64, Relaxed);
+            // The waiting process may have given up meanwhile.
+            let last = word.compare_exchange(being_written, written, SeqCst, SeqCst);
+            given = last.is_ok();
+        }
+        self.wake();
+        given
+    }
+
+    /// Resets an answer that the previous daemon may have been writing when it ended: this one
+    /// writes it again.
+    pub fn restore(&self) {
+        let word = self.word(AWAITED);
+        let seen = word.load(Acquire);
+        if seen & ((1 << BITS) - 1) == BEING_WRITTEN {
+            let waited_for = seen >> BITS << BITS | WAITED_FOR;
+            let _ = word.compare_exchange(seen, waited_for, SeqCst, SeqCst);
+        }
+    }
+
+    /// Ends the use of the slot: no more answers come here, and the process waits on its socket.
+    pub fn close(&self) {
+        self.look(false);
+        self.word(AWAITED).store(IDLE, SeqCst);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        self.bell().fetch_add(1, SeqCst);
+        // `FUTEX_WAKE` fails only for an unmapped word; a reference is mapped.
+        let _ = futex::wake(self.bell(), Flags::empty(), 1);
+    }
+}
+
+impl AsFd for RequestSlot {
+    /// The descriptor that the daemon lends, and keeps for its successor.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use std::time::Duration;
+
+    fn both() -> (RequestSlot, RequestSlot) {
+        let daemon = RequestSlot::create().unwrap();
+        let process = RequestSlot::map(daemon.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        (daemon, process)
+    }
+
+    fn soon(millis: u64) -> Timespec {
+        Duration::from_nanos(clock::monotonic() + millis * 1_000_000)
+            .try_into()
+            .unwrap()
+    }
+
+    fn posted(daemon: &RequestSlot) -> Option<Vec<u8>> {
+        let mut bytes = [0; ROOM];
+        daemon
+            .posted(&mut bytes)
+            .map(|length| bytes[..length].to_vec())
+    }
+
+    #[test]
+    fn a_request_goes_through_and_its_answer_comes_back() {
+        let (daemon, process) = both();
+        assert!(!process.looks() && process.is_free() && posted(&daemon).is_none());
+        daemon.look(true);
+        assert!(process.looks());
+        for number in 1..5 {
+            let request = vec![number as u8; 7 * number as usize];
+            process.expect(number);
+            assert!(process.post(number, &request));
+            assert!(!process.is_free() && daemon.has_post());
+            assert_eq!(posted(&daemon), Some(request.clone()));
+            assert_eq!(posted(&daemon), Some(request), "until it is handled");
+            assert_eq!(process.take(number), Answer::ToCome);
+            assert!(daemon.is_awaited(number) && daemon.answer(number, &[9; 13]));
+            assert!(!daemon.answer(number, &[9; 13]), "once");
+            daemon.clear();
+            assert_eq!(process.take(number), Answer::Here(vec![9; 13]));
+            assert!(process.is_free());
+        }
+    }
+
+    #[test]
+    fn what_is_given_up_comes_through_the_socket() {
+        let (daemon, process) = both();
+        process.expect(5);
+        assert!(process.give_up(5));
+        assert!(!daemon.is_awaited(5) && !daemon.answer(5, &[1]));
+        assert_eq!(process.take(5), Answer::Elsewhere);
+        process.expect(6);
+        assert!(daemon.answer(6, &[1]));
+        assert!(!process.give_up(6), "it is here");
+        assert_eq!(process.take(6), Answer::Here(vec![1]));
+        process.expect(7);
+        assert!(!daemon.answer(7, &[1; ROOM + 1]), "too long");
+        assert_eq!(process.take(7), Answer::Elsewhere);
+        process.expect(8);
+        daemon.close();
+        assert_eq!(process.take(8), Answer::Elsewhere);
+        assert!(process.give_up(8) && process.is_free());
+        assert!(!process.post(9, &[0; ROOM + 1]) && process.is_free());
+    }
+
+    #[test]
+    fn an_answer_written_by_half_is_written_again() {
+        let (daemon, process) = both();
+        process.expect(3);
+        daemon
+            .word(AWAITED)
+            .store(3 << BITS | BEING_WRITTEN, SeqCst);
+        assert_eq!(process.take(3), Answer::ToCome);
+        daemon.restore();
+        assert!(daemon.answer(3, &[4]));
+        daemon.restore();
+        assert_eq!(process.take(3), Answer::Here(vec![4]));
+        process.expect(4);
+        daemon
+            .word(AWAITED)
+            .store(4 << BITS | BEING_WRITTEN, SeqCst);
+        assert!(process.give_up(4), "whoever writes it sees that at the end");
+        assert_eq!(process.take(4), Answer::Elsewhere);
+    }
+
+    #[test]
+    fn nonsense_is_cut_to_what_there_is_room_for() {
+        let (daemon, process) = both();
+        process.word(POSTED).store(u64::MAX, SeqCst);
+        process.word(REQUEST_LENGTH).store(u64::MAX, SeqCst);
+        assert_eq!(posted(&daemon).map(|bytes| bytes.len()), Some(ROOM));
+        daemon.word(ANSWER_LENGTH).store(1 << 40, SeqCst);
+        daemon.word(AWAITED).store(1 << BITS | WRITTEN, SeqCst);
+        assert_eq!(process.take(1), Answer::Here(vec![0; ROOM]));
+    }
+
+    #[test]
+    fn who_sleeps_is_woken_or_has_slept_enough() {
+        let (daemon, process) = both();
+        for goes_on in [false, true] {
+            process.expect(2);
+            let rings = process.rings();
+            assert_eq!(process.sleep(rings, soon(5), goes_on), Err(Errno::TIMEDOUT));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(5));
+                    assert!(daemon.answer(2, &[1]));
+                });
+                while process.take(2) == Answer::ToCome {
+                    process
+                        .sleep(process.rings(), soon(10_000), goes_on)
+                        .unwrap();
+                }
+            });
+            assert_eq!(
+                process.sleep(rings, soon(10_000), goes_on),
+                Ok(()),
+                "rung before"
+            );
+        }
+    }
+
+    #[test]
+    fn signals_end_a_sleep_or_not_as_their_handlers_say() {
+        extern "C" fn nothing(_: libc::c_int) {}
+        let (_daemon, process) = both();
+        let handle = |flags| {
+            // SAFETY: a handler that does nothing, for a signal that no other test uses.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+                action.sa_flags = flags;
+                assert_eq!(
+                    libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()),
+                    0
+                );
+            }
+        };
+        let slept = |goes_on| {
+            std::thread::scope(|scope| {
+                // SAFETY: names this thread, which outlives the scope.
+                let sleeper = unsafe { libc::pthread_self() };
+                scope.spawn(move || {
+                    std::thread::sleep(Duration::from_millis(20));
+                    // SAFETY: that thread sleeps below.
+                    unsafe { libc::pthread_kill(sleeper, libc::SIGUSR2) };
+                });
+                process.sleep(process.rings(), soon(100), goes_on)
+            })
+        };
+        handle(libc::SA_RESTART);
+        assert_eq!(slept(true), Err(Errno::TIMEDOUT), "goes on");
+        assert_eq!(slept(false), Err(Errno::INTR));
+        handle(0);
+        assert_eq!(slept(true), Err(Errno::INTR));
+        assert_eq!(slept(false), Err(Errno::INTR));
+    }
+}
