@@ -9,31 +9,31 @@
 //! ([`request_slot`]).
 
 mod call;
-mod router;
+mod orphan;
 mod request_slot;
 #[cfg(test)]
 mod request_slot_tests;
-mod successor;
-mod orphan;
+mod router;
 mod shown;
+mod successor;
 #[cfg(test)]
 mod tests;
 
-pub use router::Answer;
 pub use orphan::Orphan;
+pub use router::Answer;
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use router::{ReplyRouter, Gone};
-use request_slot::OurRequestSlot;
 use orphan::Successor;
 use pagemesh_os::kept::{Mark, kept};
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_os::signals::aside;
 use pagemesh_wire::local::{MAX_PACKET, Reply, ReplyPacket, Request, RequestPacket};
+use request_slot::OurRequestSlot;
+use router::{Gone, ReplyRouter};
 use rustix::event::{PollFd, PollFlags, poll};
 use shown::Shown;
 

@@ -7,8 +7,8 @@
 //! itself take the same path without a datagram.
 
 mod made;
-mod served;
 mod on_reply;
+mod served;
 
 pub(crate) use on_reply::OnReply;
 

@@ -186,7 +186,9 @@ impl Directory {
             entry.info.attached.remove(node);
         }
         let all: Vec<_> = self.segments.keys().copied().collect();
-        all.into_iter().filter_map(|id| self.declare_dead(id)).collect()
+        all.into_iter()
+            .filter_map(|id| self.declare_dead(id))
+            .collect()
     }
 
     fn declare_dead(&mut self, id: SegmentId) -> Option<SegmentId> {

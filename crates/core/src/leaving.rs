@@ -2,7 +2,7 @@
 //! home of segments, and then ends its membership. From then on the coordinator answers for its
 //! segments: `Cx::home` is the acting home.
 
-use crate::calls::{Caller, Redirected, OnReply};
+use crate::calls::{Caller, OnReply, Redirected};
 use crate::continuation::Continuation;
 use crate::limits::{INHERITED, LEAVE_BURST};
 use crate::services::Services;

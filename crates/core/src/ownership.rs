@@ -52,7 +52,7 @@ pub(crate) struct Busy<X> {
     /// Requests that wait here. On a node that awaits ownership: requests that it will serve then.
     pub(crate) queue: VecDeque<Waiter>,
     /// This node's own request.
-    pub(crate) want: Option<Want>,
+    pub(crate) want: Option<PendingRequest>,
     /// Ownership that was given away and is not acknowledged yet.
     pub(crate) passing: Option<Passing>,
     /// At the home: the search for the owner.
@@ -85,7 +85,7 @@ impl<X: Extra> Busy<X> {
 
 /// This node's own request for a subject.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct Want {
+pub(crate) struct PendingRequest {
     pub(crate) waiter: Waiter,
     pub(crate) since: Time,
     pub(crate) backoff: Backoff,
@@ -115,7 +115,7 @@ pub(crate) enum Route {
     /// It was forwarded to a node that knows more, or needs no answer.
     Gone,
     /// The owner hint names a node that is gone; the home must search.
-    NoRoute,
+    Unknown,
 }
 
 impl<X: Extra> Ownership<X> {
@@ -147,7 +147,7 @@ impl<X: Extra> Ownership<X> {
         }
     }
 
-    pub(crate) fn want(&self) -> Option<&Want> {
+    pub(crate) fn want(&self) -> Option<&PendingRequest> {
         self.busy.as_ref()?.want.as_ref()
     }
 
@@ -180,7 +180,7 @@ impl<X: Extra> Ownership<X> {
             access,
             have,
         };
-        let want = Want {
+        let want = PendingRequest {
             waiter,
             since: cx.now,
             backoff,
@@ -262,7 +262,7 @@ impl<X: Extra> Ownership<X> {
             return Route::Queued;
         }
         if ask.hops == NO_ROUTE {
-            return Route::NoRoute;
+            return Route::Unknown;
         }
         let awaits_ownership = self
             .want()
@@ -279,7 +279,7 @@ impl<X: Extra> Ownership<X> {
         if self.forward(cx, ask.subject, waiter, hops, ask.by_library) {
             Route::Gone
         } else {
-            Route::NoRoute
+            Route::Unknown
         }
     }
 

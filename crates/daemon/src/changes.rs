@@ -1,8 +1,8 @@
 //! Contents of pages of policy `release`, as twins and diffs are made of them and go into them.
 
+use crate::counters::Counters;
 use crate::pages::Pages;
 use crate::payload::Payload;
-use crate::counters::Counters;
 use pagemesh_core::{At, Source};
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_twins::{DiffKey, Error, Keep};
@@ -133,7 +133,9 @@ mod tests {
         let around = [(9, 7), (12, 7), (13, 8), (4095, 9)];
         learn(&mut pages, name(2, 1), &around);
         let mut counters = Counters::default();
-        pages.update(AT, (&[name(2, 1)], &[]), &mut counters).unwrap();
+        pages
+            .update(AT, (&[name(2, 1)], &[]), &mut counters)
+            .unwrap();
         let mut expected = [1; PAGE];
         expected[9..14].copy_from_slice(&[7, 5, 5, 7, 8]);
         expected[4095] = 9;
@@ -261,7 +263,9 @@ mod tests {
         pages.twin_of(AT, Source::Frame, Payload::NONE).unwrap();
         learn(&mut pages, name(2, 1), &[(3, 9)]);
         let mut counters = Counters::default();
-        pages.update(AT, (&[name(2, 1)], &[]), &mut counters).unwrap();
+        pages
+            .update(AT, (&[name(2, 1)], &[]), &mut counters)
+            .unwrap();
         let page = frame(&pages);
         assert_eq!((page[2], page[3]), (4, 9));
         assert_eq!(

@@ -318,7 +318,10 @@ mod tests {
     fn who_takes_the_processor_when_woken_and_keeps_it_computes() {
         let mut contention = CpuContention::new();
         contention.woke(START, START + PUSHED_ASIDE);
-        assert!(!contention.computes(START + PUSHED_ASIDE), "others were served");
+        assert!(
+            !contention.computes(START + PUSHED_ASIDE),
+            "others were served"
+        );
         let now = START + SLICE;
         contention.woke(now, now + 600_000);
         contention.look(false, now + 600_000);

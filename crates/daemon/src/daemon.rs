@@ -1,16 +1,16 @@
 //! Start, loop and end of a daemon.
 
-use crate::listener::{ProgramListener, Visit};
+use crate::counters::Count;
 use crate::driver::Driver;
 use crate::keeper::Keeping;
 use crate::launch;
-use crate::receive_batch::ReceiveBatch;
+use crate::listener::{ProgramListener, Visit};
 use crate::network::Got;
 use crate::options::Options;
 use crate::payload::may_bring_diffs;
+use crate::receive_batch::ReceiveBatch;
 use crate::serve::Descriptors;
 use crate::sessions::Sessions;
-use crate::counters::Count;
 use crate::token::Token;
 use crate::waiter::{Programs, Waiter};
 use anyhow::{Context as _, Result, bail};
@@ -135,10 +135,14 @@ impl Daemon {
         self.rounds.expected = 0;
         self.driver.executor.catch_up(programs != Programs::Run);
         self.driver.executor.prepare();
-        let due = [self.driver.next_due(), self.ending, self.listener.shut_until()]
-            .into_iter()
-            .flatten()
-            .min();
+        let due = [
+            self.driver.next_due(),
+            self.ending,
+            self.listener.shut_until(),
+        ]
+        .into_iter()
+        .flatten()
+        .min();
         self.driver.executor.acknowledge();
         if !self.driver.executor.sessions.request_slots.look_away() {
             self.poll(Some(0))?;
@@ -336,7 +340,8 @@ impl Daemon {
     fn take_from_request_slot(&mut self, client: ClientId) {
         let request_slots = &self.driver.executor.sessions.request_slots;
         if let Some(length) = request_slots.request(client, &mut self.packet) {
-            self.driver.through_request_slot(client, &self.packet[..length]);
+            self.driver
+                .through_request_slot(client, &self.packet[..length]);
             self.driver.executor.sessions.request_slots.handled(client);
             self.driver.cut_off();
         }
@@ -358,7 +363,13 @@ impl Daemon {
                     if !wanted(bytes) {
                         return any;
                     }
-                    if self.driver.executor.sessions.request_slots.has_asked(client) {
+                    if self
+                        .driver
+                        .executor
+                        .sessions
+                        .request_slots
+                        .has_asked(client)
+                    {
                         // The request in the slot is older than this packet.
                         self.take_from_request_slot(client);
                         any = true;
@@ -421,7 +432,9 @@ impl Daemon {
     /// A successor needs the socket and the keeper; without a successor both end here.
     fn end(self) {
         let Self {
-            mut driver, listener, ..
+            mut driver,
+            listener,
+            ..
         } = self;
         driver.executor.acknowledge();
         if driver.executor.life.handed_over {

@@ -287,7 +287,10 @@ mod tests {
     fn memory_is_there_before_it_is_needed_where_more_is_to_come() {
         let mut diff_store = DiffStore::create().unwrap();
         diff_store.look_ahead();
-        assert_eq!(diff_store.rows.each_ref().map(|row| row.ready), [0; SIZES.len()]);
+        assert_eq!(
+            diff_store.rows.each_ref().map(|row| row.ready),
+            [0; SIZES.len()]
+        );
         let mut kept = Vec::new();
         for number in 0..40 {
             let at = (SegmentId(1), PageIndex(number));
@@ -322,13 +325,20 @@ mod tests {
             .collect();
         let mut places = Vec::new();
         for (interval, bytes) in (1..).zip(&contents) {
-            places.push(diff_store.keep(Label::Diff(key(0, interval)), bytes).unwrap());
+            places.push(
+                diff_store
+                    .keep(Label::Diff(key(0, interval)), bytes)
+                    .unwrap(),
+            );
         }
         for (place, bytes) in places.iter().zip(&contents) {
             assert_eq!(diff_store.bytes(*place), bytes);
         }
         let too_long = vec![0; LONGEST + PAGE];
-        assert_eq!(diff_store.keep(Label::Diff(key(1, 1)), &too_long), Err(Full));
+        assert_eq!(
+            diff_store.keep(Label::Diff(key(1, 1)), &too_long),
+            Err(Full)
+        );
     }
 
     #[test]

@@ -4,11 +4,11 @@ mod admission;
 mod faults;
 mod processes;
 
-use crate::experiment::Ticks;
-use crate::executor::DaemonExecutor;
-use crate::receive_batch::{ReceiveBatch, TURN};
-use crate::payload::Payload;
 use crate::counters::Count;
+use crate::executor::DaemonExecutor;
+use crate::experiment::Ticks;
+use crate::payload::Payload;
+use crate::receive_batch::{ReceiveBatch, TURN};
 use crate::tickets::{Kind, Pending};
 use crate::token::Token;
 use crate::turn::Payloads;
@@ -207,7 +207,8 @@ impl Driver {
     ) {
         self.executor.recorder.take_over(queue);
         let now = clock::monotonic();
-        self.executor.carry_out_from(done, now, &mut effects, payloads);
+        self.executor
+            .carry_out_from(done, now, &mut effects, payloads);
         self.follow_up();
     }
 

@@ -1,19 +1,19 @@
 //! Executes the node's effects, in order and completely.
 
+use crate::counters::{Count, Counters};
 use crate::keeper::{Kept, Tag};
 use crate::network::Network;
 use crate::note::Note;
 use crate::pages::Pages;
 use crate::payload::Payload;
+use crate::priority::SchedulingPriority;
 use crate::process::kill;
 use crate::quota::{LogLines, Quota};
 use crate::races::Races;
-use crate::priority::SchedulingPriority;
 use crate::receipts::Receipts;
 use crate::recorder::Recorder;
 use crate::sessions::Sessions;
 use crate::sharing::Sharing;
-use crate::counters::{Count, Counters};
 use crate::tickets::Tickets;
 use pagemesh_core::{At, Input, Reclaimed, Source};
 use pagemesh_os::poll::Poll;
@@ -23,9 +23,9 @@ use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey};
 use std::net::SocketAddr;
 
 mod batch;
+mod carry_out;
 mod diffs;
 mod event_log;
-mod executor;
 mod fault_tracker;
 
 use event_log::EventLog;
@@ -130,7 +130,10 @@ impl DaemonExecutor {
             None => !message.carries_page(),
         };
         let counters = &mut self.counters;
-        if !self.network.send(address, header, message, append, counters) {
+        if !self
+            .network
+            .send(address, header, message, append, counters)
+        {
             tracing::error!(?page, "contents to send are not there");
         }
     }

@@ -1,9 +1,9 @@
 //! Processes that fork.
 
+use crate::counters::Count;
 use crate::driver::Driver;
 use crate::keeper::Tag;
 use crate::serve::Asked;
-use crate::counters::Count;
 use pagemesh_core::Input;
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::local::Reply;
@@ -17,7 +17,9 @@ impl Driver {
         let parent = asked.client;
         let socket = Socket::adopt(socket)?;
         let executor = &mut self.executor;
-        let child = executor.sessions.insert_child(parent, socket, &executor.poll)?;
+        let child = executor
+            .sessions
+            .insert_child(parent, socket, &executor.poll)?;
         self.executor.count(Count::SessionsOpened, 1);
         tracing::debug!(client = %child, %parent, "a process forks");
         let welcome = Reply::Welcome {

@@ -1,8 +1,8 @@
 //! Changes of others that go into a frame while threads of this node use it.
 
 use crate::changes::key;
-use crate::pages::Pages;
 use crate::counters::Counters;
+use crate::pages::Pages;
 use pagemesh_core::At;
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_twins::{DiffKey, Error, Keep};

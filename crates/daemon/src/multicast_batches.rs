@@ -4,7 +4,7 @@
 
 use crate::multicast_reach::{MulticastReach, Verdict};
 use pagemesh_os::udp::Group;
-use pagemesh_wire::multicast_batch::{self, MulticastBatch, HEAD, LABEL};
+use pagemesh_wire::multicast_batch::{self, HEAD, LABEL, MulticastBatch};
 use pagemesh_wire::peer::{Health, MemberView};
 use pagemesh_wire::{NodeId, NodeSet};
 use rand::TryRng as _;
@@ -209,7 +209,8 @@ impl Outgoing {
         let here = alive().find(|member| member.address == self.me);
         self.id = here.map_or(NodeId::NONE, |member| member.id);
         let others = alive().map(|member| member.address);
-        self.multicast_reach.meet(others.filter(|other| *other != self.me));
+        self.multicast_reach
+            .meet(others.filter(|other| *other != self.me));
     }
 
     fn takes(&mut self, to: SocketAddr, node: NodeId, datagram: &[u8]) -> bool {

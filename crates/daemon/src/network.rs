@@ -1,11 +1,11 @@
 //! Datagrams in and out, through a bad network if one was asked for.
 
-use crate::multicast_batches::MulticastBatches;
+use crate::counters::Counters;
 use crate::experiment::Edge;
+use crate::multicast_batches::MulticastBatches;
 use crate::options::Compress;
 use crate::packing::Packing;
 use crate::sealing::Sealing;
-use crate::counters::Counters;
 use pagemesh_os::impair::{Impairer, Impairment};
 use pagemesh_os::udp::Udp;
 use pagemesh_seal::{Identity, Refused};
@@ -226,7 +226,8 @@ impl Network {
         let direct = self.is_direct();
         let several = !self.keeps_to(to);
         let multicast_batches = self.multicast_batches.as_mut().filter(|_| several);
-        let circulate = |datagram: &[u8]| multicast_batches.is_some_and(|c| c.takes(to, node, datagram));
+        let circulate =
+            |datagram: &[u8]| multicast_batches.is_some_and(|c| c.takes(to, node, datagram));
         if let Some(sealing) = &mut self.sealing {
             let sealed = sealing.seal(to, node, &[datagram]);
             let outbox = &mut self.outbox;
@@ -330,7 +331,10 @@ impl Network {
     pub(crate) fn due(&self) -> Option<u64> {
         let impairer = self.impairer.as_ref().and_then(Impairer::due);
         let edge = self.edge.as_ref().and_then(Edge::due);
-        let multicast_batches = self.multicast_batches.as_ref().and_then(MulticastBatches::due);
+        let multicast_batches = self
+            .multicast_batches
+            .as_ref()
+            .and_then(MulticastBatches::due);
         let ways = self.ways.as_ref().and_then(Ways::due);
         [impairer, edge, multicast_batches, ways]
             .into_iter()

@@ -1,7 +1,7 @@
 //! What a daemon is told at its start.
 
-use crate::experiment::Experiment;
 use crate::crash_point::CrashPoint;
+use crate::experiment::Experiment;
 use crate::keeper::Keeping;
 use crate::quota::Quota;
 use anyhow::{Result, bail};

@@ -8,8 +8,8 @@
 mod gauge;
 mod throughput;
 
-use crate::options::Compress;
 use crate::counters::{Count, Counters};
+use crate::options::Compress;
 use gauge::{Gauge, Heard};
 use pagemesh_compress::{Codec, Form, Judge, PAGE, pack_tail, unpack_tail};
 use pagemesh_os::clock;

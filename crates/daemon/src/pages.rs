@@ -5,12 +5,12 @@
 //! wakes. A failed call wakes no thread, so every error is followed by a wake; the thread repeats
 //! its access and faults again.
 
+use crate::counters::{Count, Counters};
+use crate::diff_store::Changes;
 use crate::mapping::{Mapping, Mappings};
 use crate::payload::Payload;
 use crate::segment::{Segment, Segments};
-use crate::diff_store::Changes;
 use crate::stash::Stash;
-use crate::counters::{Count, Counters};
 use crate::unplaced_contents::UnplacedContents;
 use pagemesh_core::{At, Rights, Source};
 use pagemesh_os::memfd::{PAGE, PageBytes};

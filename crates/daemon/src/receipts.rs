@@ -2,8 +2,8 @@
 //! together, and those for pages of one segment in one message. Sending one takes half as long as the question of a thread that has just
 //! got what it waited for and comes for more at once.
 
-use crate::network::Network;
 use crate::counters::Counters;
+use crate::network::Network;
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::Message;
 use std::net::SocketAddr;

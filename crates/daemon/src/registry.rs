@@ -1,11 +1,11 @@
 //! The registry: what the daemon has beside its node, for its journal and from it.
 
+use crate::counters::Count;
 use crate::executor::DaemonExecutor;
 use crate::keeper::Tag;
 use crate::note::Note;
 use crate::opening::Opening;
 use crate::session::Session;
-use crate::counters::Count;
 use pagemesh_core::Node;
 use pagemesh_wire::local::Reply;
 use pagemesh_wire::peer::Refusal;

@@ -117,8 +117,10 @@ impl RequestSlots {
     /// Answers, if that is where the answer is to come.
     pub(crate) fn answer(&self, client: ClientId, packet: &ReplyPacket) -> bool {
         let request_slot = self.get(client);
-        let request_slot = request_slot.filter(|request_slot| request_slot.is_awaited(packet.number));
-        request_slot.is_some_and(|request_slot| request_slot.answer(packet.number, &packet.encode()))
+        let request_slot =
+            request_slot.filter(|request_slot| request_slot.is_awaited(packet.number));
+        request_slot
+            .is_some_and(|request_slot| request_slot.answer(packet.number, &packet.encode()))
     }
 
     fn get(&self, client: ClientId) -> Option<&RequestSlot> {
@@ -209,7 +211,10 @@ mod tests {
             number: 7,
             reply: Reply::Locked { recovered: false },
         };
-        assert!(!request_slots.answer(ONE, &packet), "nobody waits for it here");
+        assert!(
+            !request_slots.answer(ONE, &packet),
+            "nobody waits for it here"
+        );
         theirs[0].expect(7);
         assert!(!request_slots.answer(TWO, &packet) && request_slots.answer(ONE, &packet));
         assert_eq!(theirs[0].take(7), Answer::Here(packet.encode()));

@@ -1,8 +1,8 @@
 //! The guard at this daemon's network, and the key file it goes by.
 
+use crate::counters::{Count, Counters};
 use crate::key_file::{KeyFile, read_token};
 use crate::options::Admission;
-use crate::counters::{Count, Counters};
 use anyhow::Result;
 use pagemesh_os::region::{Region, Shape};
 use pagemesh_seal::{Guard, Identity, Now, Opened, Outbox, Pace, Refused, Ring, SystemDice, Whom};

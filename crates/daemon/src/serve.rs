@@ -1,10 +1,10 @@
 //! Requests of local processes.
 
+use crate::counters::Count;
 use crate::driver::Driver;
 use crate::keeper::Tag;
 use crate::mapping::Place;
 use crate::note::Note;
-use crate::counters::Count;
 use crate::tickets::{Kind, Pending};
 use pagemesh_core::{Input, Request as Ask};
 use pagemesh_os::clock;
@@ -67,7 +67,8 @@ impl Driver {
             .as_ref()
             .is_some_and(|packet| !packet.request.is_brief())
         {
-            return self.refuse_session(client, "a request that does not go through a request slot");
+            return self
+                .refuse_session(client, "a request that does not go through a request slot");
         }
         self.executor.count(Count::RequestsByRequestSlot, 1);
         self.serve(client, packet, Descriptors::default());
@@ -167,13 +168,15 @@ impl Driver {
     fn open_request_slot(&mut self, client: ClientId, number: u64) -> Answer {
         let limit = |why: String| Refusal::Limit(why);
         let opened = self.executor.sessions.request_slots.open(client);
-        let opened = opened.map_err(|error| limit(format!("no memory for a request slot: {error}")))?;
+        let opened =
+            opened.map_err(|error| limit(format!("no memory for a request slot: {error}")))?;
         let fd = opened.ok_or_else(|| limit("too many processes have a request slot".into()))?;
         // Kept before it is lent: what is put there must not be lost.
         self.executor
             .keeper
             .put(Tag::RequestSlot(client), Vec::new(), fd.as_fd());
-        self.executor.reply(client, number, Reply::RequestSlot, vec![fd]);
+        self.executor
+            .reply(client, number, Reply::RequestSlot, vec![fd]);
         Ok(None)
     }
 

@@ -1,7 +1,7 @@
 //! All connected processes.
 
-use crate::request_slots::RequestSlots;
 use crate::note::Note;
+use crate::request_slots::RequestSlots;
 use crate::session::{Sent, Session};
 use crate::token::Token;
 use pagemesh_os::poll::Poll;

@@ -5,21 +5,21 @@
 //! waited in line. Then threads that wait for pages are woken: their faults may
 //! have been read by the dead, and come again (docs/design/kernel.md, "A daemon that dies").
 
+use crate::diff_store::Changes;
+use crate::diff_store::DiffStore;
 use crate::driver::{About, Driver};
-use crate::forks::WELCOME;
 use crate::executor::DaemonExecutor;
+use crate::forks::WELCOME;
 use crate::keeper::{Held, Keeper, Search, Tag, Whole, decode};
-use crate::receive_batch::ReceiveBatch;
 use crate::locks::Locks;
 use crate::mapping::Mapping;
 use crate::network::Network;
 use crate::note::Note;
 use crate::options::Options;
 use crate::pages::Pages;
+use crate::receive_batch::ReceiveBatch;
 use crate::recorder::Recorder;
 use crate::serve::Descriptors;
-use crate::diff_store::Changes;
-use crate::diff_store::DiffStore;
 use crate::stash::Stash;
 use anyhow::{Context as _, Result, anyhow, bail};
 use pagemesh_os::memfd::Memfd;
@@ -365,7 +365,12 @@ impl Driver {
         self.cut_off();
     }
 
-    fn take_up_request_slot(&mut self, client: ClientId, handled: Option<&Handled>, buffer: &mut [u8]) {
+    fn take_up_request_slot(
+        &mut self,
+        client: ClientId,
+        handled: Option<&Handled>,
+        buffer: &mut [u8],
+    ) {
         let Some(length) = self.executor.sessions.request_slots.request(client, buffer) else {
             return;
         };
@@ -417,7 +422,9 @@ impl Driver {
                 let reply = reply.clone().expect("just seen");
                 self.executor.reply(*child, WELCOME, reply, Vec::new());
             }
-            Some(reply) => self.executor.reply(client, *number, reply.clone(), Vec::new()),
+            Some(reply) => self
+                .executor
+                .reply(client, *number, reply.clone(), Vec::new()),
             None => {}
         }
         true

@@ -22,7 +22,7 @@ mod sender;
 mod sent;
 
 pub use packet::{HEAD, Packet, Piece, is_packet};
-pub use paths::{Came, Counts, Known, Outgoing, Manner, Paths, Surroundings};
+pub use paths::{Came, Counts, Known, Manner, Outgoing, Paths, Surroundings};
 
 /// Datagram size in bytes while nothing is known of a path: every path carries it, or IP fragments
 /// it.

@@ -1,6 +1,6 @@
 //! Two nodes and a bad link between them.
 
-use pagemesh_path::{BASE, Came, Counts, Outgoing, Manner, Paths, Surroundings, is_packet};
+use pagemesh_path::{BASE, Came, Counts, Manner, Outgoing, Paths, Surroundings, is_packet};
 use pagemesh_wire::{NodeId, PublicKey};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;

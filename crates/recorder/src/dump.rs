@@ -78,7 +78,7 @@ pub enum Verdict {
     /// In some state; that of the node was not dumped.
     Unknown(u64),
     /// A snapshot on the way differs from the state replayed.
-    NoRoute,
+    SnapshotDiffers,
     /// Not at all.
     Damaged(Damage),
 }
@@ -158,7 +158,7 @@ impl Dump {
                 return Ok(Verdict::Damaged(Damage::Snapshot));
             };
             if former.is_some_and(|former| former.node != node) {
-                return Ok(Verdict::NoRoute);
+                return Ok(Verdict::SnapshotDiffers);
             }
             let mut replay = Replay::new(node);
             if let Err(damage) = replay.run(&part.log, &mut each) {

@@ -1,7 +1,7 @@
 //! The guard between a node and its network.
 
-mod newcomer;
 mod handshake;
+mod newcomer;
 
 use crate::Now;
 use crate::dice::Dice;
@@ -242,7 +242,10 @@ impl Guard {
     ) -> Option<&mut Vec<u8>> {
         let key = match whom {
             Whom::Member(key) => Some(key),
-            Whom::Anybody => self.newcomers.get(&address).and_then(|newcomer| newcomer.met),
+            Whom::Anybody => self
+                .newcomers
+                .get(&address)
+                .and_then(|newcomer| newcomer.met),
         };
         let Some(key) = key else {
             self.knock(now, address, parts, outbox);

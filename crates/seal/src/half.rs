@@ -1,7 +1,7 @@
 //! Unfinished handshakes.
 
 use crate::Now;
-use crate::guard::{Outgoing, Outbox, Pace};
+use crate::guard::{Outbox, Outgoing, Pace};
 use crate::noise::Handshake;
 use crate::session::Session;
 use crate::token::Grant;

@@ -35,7 +35,7 @@ mod window;
 
 pub use dice::{Dice, SystemDice};
 pub use frame::{MAX_OVERHEAD, is_sealed};
-pub use guard::{Guard, Outgoing, Opened, Outbox, Pace, Refused, Whom};
+pub use guard::{Guard, Opened, Outbox, Outgoing, Pace, Refused, Whom};
 pub use identity::Identity;
 pub use secret::{Ring, Secret, SecretId};
 pub use text::BadText;

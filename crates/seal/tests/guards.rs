@@ -1,7 +1,7 @@
 //! Guards that meet, talk and are attacked.
 
 use pagemesh_seal::{
-    Dice, Guard, Identity, Outgoing, Now, Outbox, Pace, Refused, Ring, Secret, Token, Whom,
+    Dice, Guard, Identity, Now, Outbox, Outgoing, Pace, Refused, Ring, Secret, Token, Whom,
 };
 use pagemesh_wire::PublicKey;
 use rand_xoshiro::Xoshiro256PlusPlus;

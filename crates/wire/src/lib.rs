@@ -8,13 +8,13 @@
 
 #![forbid(unsafe_code)]
 
-pub mod multicast_batch;
 #[cfg(test)]
 mod golden;
 pub mod header;
 mod ids;
 pub mod local;
 pub mod lockword;
+pub mod multicast_batch;
 mod node_set;
 pub mod notice;
 pub mod peer;

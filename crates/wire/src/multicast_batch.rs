@@ -191,7 +191,10 @@ mod tests {
         for cut in (0..good.len()).filter(|cut| *cut != 11) {
             assert_eq!(MulticastBatch::decode(&good[..cut]), None, "{cut}");
         }
-        assert!(MulticastBatch::decode(&good[..11]).is_some(), "the first alone");
+        assert!(
+            MulticastBatch::decode(&good[..11]).is_some(),
+            "the first alone"
+        );
         for (at, wrong) in [(0, b'X'), (2, 2), (3, 4), (4, 0), (5, 1), (6, 0), (6, 200)] {
             let mut bad = good.clone();
             bad[at] = wrong;

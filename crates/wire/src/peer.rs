@@ -27,8 +27,8 @@ pub use diffs::{DiffName, Diffs};
 pub use inheritance::{Arrival, Inheritance, Owner, Service};
 pub use member::{Health, Join, Member, MemberView, Welcome};
 pub use page::{
-    Access, Ask, AskMany, Contents, Data, Invalidate, InvalidateAck, Locate, Located, Lost, Pass,
-    PassAck, PassAckMany, Regain, Served, Spare, Subject, Taken, Waiter, PageRequest,
+    Access, Ask, AskMany, Contents, Data, Invalidate, InvalidateAck, Locate, Located, Lost,
+    PageRequest, Pass, PassAck, PassAckMany, Regain, Served, Spare, Subject, Taken, Waiter,
 };
 pub use payload::{Payload, PolicyMessage};
 pub use reduction::{Kind, Merge, Reduction, Rule};

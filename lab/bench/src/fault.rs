@@ -228,7 +228,12 @@ fn multicast_batches(effort: &Effort, waiting: Waiting, report: &mut Report) -> 
 
 /// What the processors and the network alone need to ask seven nodes at once, beside
 /// one of them: no protocol does better.
-fn raw_gather(testbed: &mut Testbed, effort: &Effort, count: u32, report: &mut Report) -> Result<()> {
+fn raw_gather(
+    testbed: &mut Testbed,
+    effort: &Effort,
+    count: u32,
+    report: &mut Report,
+) -> Result<()> {
     let (mut one, mut seven) = <(Samples, Samples)>::default();
     for round in effort.rounds() {
         testbed.raw_gather(1, count, &mut one)?;

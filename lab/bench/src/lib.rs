@@ -8,6 +8,7 @@
 mod agent;
 mod burn;
 mod compress;
+mod cpu_slots;
 mod detect;
 mod diff;
 mod fault;
@@ -19,11 +20,10 @@ mod peers;
 mod raw;
 mod recorder;
 mod report;
-mod cpu_slots;
-mod testbed;
 mod stream;
 mod sync;
 mod tcp;
+mod testbed;
 mod turns;
 mod walk;
 

@@ -8,8 +8,8 @@ pub(super) mod redis;
 mod server;
 
 use super::Waiting;
-use super::report::{Report, Samples};
 use super::cpu_slots::CpuSlots;
+use super::report::{Report, Samples};
 use super::testbed::Testbed;
 use anyhow::Result;
 use clap::Args;

@@ -1,8 +1,8 @@
 //! A sandbox with one agent process per node, pinned, told what to do.
 
 use super::agent::{Answer, Order};
-use super::report::Samples;
 use super::cpu_slots::{CpuSlots, pin_process};
+use super::report::Samples;
 use super::{Effort, Waiting, raw};
 use anyhow::{Context, Result, bail};
 use pagemesh_cli::control::unexpected;

@@ -3,8 +3,8 @@
 
 use super::Waiting;
 use super::agent::Order;
-use super::report::Report;
 use super::cpu_slots::{pin_process, processor};
+use super::report::Report;
 use super::testbed::Testbed;
 use anyhow::{Context, Result, ensure};
 use clap::Args;

@@ -3,7 +3,7 @@
 
 use crate::dice::Dice;
 use crate::world::World;
-use pagemesh_seal::{Guard, Identity, Outgoing, Now, Outbox, Pace, Ring, Secret, Whom};
+use pagemesh_seal::{Guard, Identity, Now, Outbox, Outgoing, Pace, Ring, Secret, Whom};
 use pagemesh_wire::{NodeId, PublicKey};
 use std::borrow::Cow;
 use std::fmt;

@@ -165,7 +165,11 @@ fn call(call: &Call) -> String {
         Call::Inherit(piece) => inherit(piece),
         Call::Sysv(ask) => format!("System V {:?} of {}", ask.op, ask.who.client),
         Call::SysvNews(news) => format!("System V {news:?}"),
-        Call::SysvKey { family, key, request } => format!("System V {family:?} key {key}: {request:?}"),
+        Call::SysvKey {
+            family,
+            key,
+            request,
+        } => format!("System V {family:?} key {key}: {request:?}"),
         Call::SysvLend { buckets } => {
             format!("System V lend {} buckets", buckets.iter().count())
         }

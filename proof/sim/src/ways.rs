@@ -5,7 +5,7 @@ use crate::dice::Dice;
 use crate::log::Mark;
 use crate::world::{Happening, World};
 use pagemesh_core::Time;
-use pagemesh_path::{Came, Outgoing, Manner, Paths, Surroundings};
+use pagemesh_path::{Came, Manner, Outgoing, Paths, Surroundings};
 use pagemesh_seal::MAX_OVERHEAD;
 use pagemesh_wire::peer::Health;
 use pagemesh_wire::{NodeId, PublicKey};

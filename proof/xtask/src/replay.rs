@@ -75,7 +75,7 @@ fn conclude(verdict: Verdict) -> Result<()> {
             eprintln!("state {digest:016x}; the broken daemon did not say its own");
         }
         Verdict::Damaged(damage) => bail!("it ends here: {damage}"),
-        Verdict::NoRoute => bail!("the first log does not lead to the second snapshot"),
+        Verdict::SnapshotDiffers => bail!("the first log does not lead to the second snapshot"),
         Verdict::Different { dumped, replayed } => bail!(
             "state {replayed:016x}, but {dumped:016x} was dumped: something was not recorded, or \
              the node is not deterministic"

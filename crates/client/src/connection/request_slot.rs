@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use pagemesh_os::descriptor::supplant;
-use pagemesh_os::request_slot::{Answer, RequestSlot};
 use pagemesh_os::kept::{Mark, kept};
+use pagemesh_os::request_slot::{Answer, RequestSlot};
 use pagemesh_os::signals::aside;
 use pagemesh_os::{clock, cpu};
 use rustix::io::Errno;

@@ -4,7 +4,7 @@ use super::request_slot::OFTEN;
 use super::tests::{Peer, key, pair};
 use super::*;
 use crate::bell::after;
-use pagemesh_os::request_slot::{RequestSlot, ROOM};
+use pagemesh_os::request_slot::{ROOM, RequestSlot};
 use pagemesh_wire::local::Refusal;
 use std::os::fd::AsFd as _;
 use std::thread;
@@ -34,7 +34,9 @@ impl Host {
                     number: packet.number,
                     reply: Reply::RequestSlot,
                 };
-                peer.0.send(&reply.encode(), &[request_slot.as_fd()]).unwrap();
+                peer.0
+                    .send(&reply.encode(), &[request_slot.as_fd()])
+                    .unwrap();
                 return Self { peer, request_slot };
             }
             peer.reply(packet.number, LOCKED);

@@ -10,7 +10,7 @@ use pagemesh_wire::local::{Reply, ReplyPacket, Request, RequestPacket};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::orphan::{Successor, Orphan};
+use super::orphan::{Orphan, Successor};
 use super::{Connection, PATIENCE};
 use crate::bell::left;
 

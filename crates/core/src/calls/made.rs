@@ -35,7 +35,13 @@ impl OpenCall {
 
 impl Calls {
     /// Calls `to`. If that is this node, the caller of this function must execute the call.
-    pub(crate) fn call(&mut self, cx: &mut Cx<'_>, to: NodeId, body: Call, then: OnReply) -> Caller {
+    pub(crate) fn call(
+        &mut self,
+        cx: &mut Cx<'_>,
+        to: NodeId,
+        body: Call,
+        then: OnReply,
+    ) -> Caller {
         self.last.0 += 1;
         let call = self.last;
         let here = to == cx.me();
@@ -125,7 +131,9 @@ impl Calls {
         }
         let then = match (&outgoing.then, client?) {
             // The get that was begun is finished without this client.
-            (OnReply::Register(_) | OnReply::Visit(_), (ticket, client)) => OnReply::Tell(ticket, client),
+            (OnReply::Register(_) | OnReply::Visit(_), (ticket, client)) => {
+                OnReply::Tell(ticket, client)
+            }
             (then, _) => then.clone(),
         };
         self.withdraw(cx, vec![call]);
@@ -165,8 +173,12 @@ impl Calls {
     pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, ticket: Ticket) -> Option<Vec<Caller>> {
         let mut calls = self.calls_of(|of, _| of == ticket);
         // A get ends soon, and its answer comes then.
-        calls
-            .retain(|call| !matches!(self.outgoing[call].then, OnReply::Register(_) | OnReply::Visit(_)));
+        calls.retain(|call| {
+            !matches!(
+                self.outgoing[call].then,
+                OnReply::Register(_) | OnReply::Visit(_)
+            )
+        });
         calls.retain(|call| !self.inquire(cx, *call));
         (!calls.is_empty()).then(|| self.withdraw(cx, calls))
     }

@@ -2,7 +2,7 @@
 
 use crate::effect::{Effect, Effects};
 use pagemesh_wire::header::Header;
-use pagemesh_wire::peer::{Ask, AskMany, Message, Subject, PageRequest};
+use pagemesh_wire::peer::{Ask, AskMany, Message, PageRequest, Subject};
 
 /// Puts the requests among the effects from `start` on, as far as they are this node's
 /// own and new, into as few datagrams as possible. Requests may overtake what
@@ -11,7 +11,9 @@ pub(crate) fn gather(effects: &mut Effects, start: usize) {
     let mut open: Vec<usize> = Vec::new();
     for effect in effects.split_off(start) {
         if let Some(request) = request(&effect) {
-            let found = open.iter().any(|&at| joins(effects.at(at), &effect, request));
+            let found = open
+                .iter()
+                .any(|&at| joins(effects.at(at), &effect, request));
             if found {
                 continue;
             }

@@ -7,15 +7,15 @@
 //! Nothing here knows of rights, owners or diffs: a page asked for ahead is asked for
 //! like any other (`policies/*/ahead.rs`), so that whatever holds for those holds for it.
 
-mod willneed_ranges;
 mod flight;
 mod gather;
 mod walk;
+mod willneed_ranges;
 
-pub(crate) use willneed_ranges::WillneedRanges;
 pub(crate) use flight::Flights;
 pub(crate) use gather::gather;
-pub(crate) use walk::{Burst, AccessPattern, Walks};
+pub(crate) use walk::{AccessPattern, Burst, Walks};
+pub(crate) use willneed_ranges::WillneedRanges;
 
 use crate::shell::Cx;
 use core::time::Duration;
@@ -113,6 +113,7 @@ impl Prefetch {
 
     /// The mapping is gone.
     pub(crate) fn unmapped(&mut self, mapping: MappingId) {
-        self.willneed_ranges.retain(|willneed_range| willneed_range.mapping != mapping);
+        self.willneed_ranges
+            .retain(|willneed_range| willneed_range.mapping != mapping);
     }
 }

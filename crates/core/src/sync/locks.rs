@@ -199,7 +199,12 @@ impl Locks {
             Message::PassAck(ack) => {
                 context.lock.own.passed(context.cx, from, ack.version);
             }
-            Message::Locate(locate) => context.lock.own.answer(context.cx, from, &locate, Spare::None),
+            Message::Locate(locate) => {
+                context
+                    .lock
+                    .own
+                    .answer(context.cx, from, &locate, Spare::None)
+            }
             Message::Located(located) => context.located(from, &located),
             Message::Lost(lost) => context.lost(&lost, overdue),
             _ => context.cx.emit(Event::Malformed {}),

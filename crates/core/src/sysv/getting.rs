@@ -13,7 +13,7 @@ use crate::membership::Standing;
 use crate::services::Services;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Call, Refusal, Reply};
-use pagemesh_wire::sysv::keys::{Bucket, Buckets, ENTRIES, Entry, Name, KeyRequest, Word};
+use pagemesh_wire::sysv::keys::{Bucket, Buckets, ENTRIES, Entry, KeyRequest, Name, Word};
 use pagemesh_wire::sysv::{Ask, Errno, Family, IPC_PRIVATE, Id, Op, Outcome};
 use pagemesh_wire::{ClientId, NodeId, Ticket};
 use serde::{Deserialize, Serialize};
@@ -255,7 +255,13 @@ impl Services {
     }
 
     /// A node asks the register, which only the coordinator has.
-    pub(super) fn sysv_key(&mut self, cx: &mut Cx<'_>, caller: Caller, name: Name, request: KeyRequest) {
+    pub(super) fn sysv_key(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        name: Name,
+        request: KeyRequest,
+    ) {
         if self.coordinator.is_none() {
             let why = Refusal::Invalid("this node keeps no keys".into());
             return self.answer(cx, caller, Reply::Refused(why));

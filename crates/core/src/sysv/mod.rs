@@ -9,24 +9,24 @@
 //! Objects are lost with their home. Every decision depends on the requests alone: credentials,
 //! limits and the time of day come with them.
 
-mod service;
 mod getting;
 mod msg;
 mod register;
 mod sem;
+mod service;
 mod shm;
 mod survey;
 mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use service::Why;
 pub(crate) use getting::Get;
+pub(crate) use service::Why;
 
 use crate::calls::Caller;
 use crate::time::Time;
 use getting::Keys;
-use msg::{Queues, PendingReceive};
+use msg::{PendingReceive, Queues};
 use pagemesh_wire::peer::{Credentials, Reply};
 use pagemesh_wire::sysv::keys::Name;
 use pagemesh_wire::sysv::{

@@ -167,7 +167,13 @@ impl Queues {
         }
     }
 
-    pub(super) fn receive(&mut self, asker: &Asker<'_>, id: Id, request: PendingReceive, answers: &mut Answers) {
+    pub(super) fn receive(
+        &mut self,
+        asker: &Asker<'_>,
+        id: Id,
+        request: PendingReceive,
+        answers: &mut Answers,
+    ) {
         let caller = asker.caller;
         let copies = request.flags & MSG_COPY != 0;
         let odd = copies && (request.flags & MSG_EXCEPT != 0 || request.flags & IPC_NOWAIT == 0);
@@ -345,7 +351,11 @@ impl Queue {
     fn take_in(&mut self, message: Message, pid: i32, now: u64, answers: &mut Answers) {
         self.lspid = pid;
         self.stime = now;
-        while let Some(at) = self.receivers.iter().position(|r| r.request.takes(&message)) {
+        while let Some(at) = self
+            .receivers
+            .iter()
+            .position(|r| r.request.takes(&message))
+        {
             let receiver = self.receivers.remove(at);
             if receiver.request.is_too_small(&message) {
                 answers.fail(receiver.caller, Errno::E2BIG);

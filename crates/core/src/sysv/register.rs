@@ -12,7 +12,7 @@
 use crate::calls::Caller;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::peer::{Refusal, Reply};
-use pagemesh_wire::sysv::keys::{Bucket, Buckets, Entry, Name, KeyRequest, Word};
+use pagemesh_wire::sysv::keys::{Bucket, Buckets, Entry, KeyRequest, Name, Word};
 use pagemesh_wire::sysv::{IPC_PRIVATE, Id, OBJECTS};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -60,7 +60,11 @@ impl Register {
     /// A node asks about a key.
     pub(super) fn ask(&mut self, caller: Caller, name: Name, request: KeyRequest) -> Steps {
         let mut steps = Steps::default();
-        let one = Waiting { caller, name, request };
+        let one = Waiting {
+            caller,
+            name,
+            request,
+        };
         self.take(one, &mut steps);
         steps
     }

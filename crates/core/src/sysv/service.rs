@@ -92,7 +92,11 @@ impl Services {
         let lends = caller.node == NodeId::COORDINATOR;
         let reply = match call {
             Call::Sysv(ask) => return self.sysv_serve(cx, caller, &ask),
-            Call::SysvKey { family, key, request } => {
+            Call::SysvKey {
+                family,
+                key,
+                request,
+            } => {
                 return self.sysv_key(cx, caller, (family, key), request);
             }
             Call::SysvNews(news) => {

@@ -217,7 +217,9 @@ impl Shms {
                 left.push(object.id);
             }
         }
-        left.into_iter().filter_map(|id| self.declare_dead(id)).collect()
+        left.into_iter()
+            .filter_map(|id| self.declare_dead(id))
+            .collect()
     }
 
     /// All segments, which are removed when this node leaves.

@@ -35,8 +35,8 @@ fn kinds(cluster: &Cluster) -> Vec<(usize, &'static str)> {
             Message::Pass(_) => "pass",
             Message::PassAck(_) => "ack",
             Message::Policy(said) | Message::PolicyPage(said) => match Body::read(&said.body) {
-                Some(Body::Fetch(_)) => "fetch",
-                Some(Body::Base(_)) => "base",
+                Some(Body::CopyRequest(_)) => "fetch",
+                Some(Body::CopyReply(_)) => "base",
                 _ => continue,
             },
             // Signs of life.
@@ -285,7 +285,7 @@ fn what_is_lost_ahead_under_release_comes_again_and_is_not_asked_for_twice() {
         let Message::PolicyPage(said) = message else {
             return true;
         };
-        !matches!(Body::read(&said.body), Some(Body::Base(base)) if base.page.0 == 4)
+        !matches!(Body::read(&said.body), Some(Body::CopyReply(base)) if base.page.0 == 4)
     });
     assert_eq!(mapped(&cluster, N2), [3, 5, 6]);
     cluster.forget();
@@ -299,7 +299,7 @@ fn what_is_lost_ahead_under_release_comes_again_and_is_not_asked_for_twice() {
 fn diffs(cluster: &Cluster) -> (usize, usize) {
     let count = |message: &Message| match message {
         Message::Policy(said) => match Body::read(&said.body) {
-            Some(Body::Want(want)) if want.request != RequestId(0) => (want.diffs.len(), 0),
+            Some(Body::DiffRequest(want)) if want.request != RequestId(0) => (want.diffs.len(), 0),
             _ => (0, 0),
         },
         Message::Diffs(sent) if sent.request == RequestId(0) => (0, sent.diffs.len()),

@@ -96,5 +96,5 @@ fn a_write_lock_may_cover_all_pages_it_is_said_to() {
 }
 
 fn is_page(said: &PolicyMessage, page: u32) -> bool {
-    matches!(Body::read(&said.body), Some(Body::Base(base)) if base.page.0 == page)
+    matches!(Body::read(&said.body), Some(Body::CopyReply(base)) if base.page.0 == page)
 }

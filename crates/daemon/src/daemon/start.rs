@@ -2,25 +2,25 @@
 
 use super::awake::Rounds;
 use super::{Daemon, WANTED_BUFFER};
-use crate::multicast_batches::MulticastBatches;
-use crate::listener::ProgramListener;
+use crate::diff_store::Changes;
+use crate::diff_store::DiffStore;
 use crate::driver::{About, Driver};
-use crate::experiment::Edge;
 use crate::executor::DaemonExecutor;
+use crate::experiment::Edge;
 use crate::keeper::{Keeper, Keeping, Tag};
 use crate::launch;
-use crate::receive_batch::ReceiveBatch;
+use crate::listener::ProgramListener;
+use crate::multicast_batches::MulticastBatches;
 use crate::network::Network;
 use crate::options::Options;
 use crate::pages::Pages;
-use crate::process::raise_limits;
 use crate::priority::SchedulingPriority;
+use crate::process::raise_limits;
+use crate::receive_batch::ReceiveBatch;
 use crate::recorder::Recorder;
 use crate::sealing::Sealing;
-use crate::diff_store::Changes;
-use crate::diff_store::DiffStore;
 use crate::stash::Stash;
-use crate::takeover::{self, TakeoverState, Ground};
+use crate::takeover::{self, Ground, TakeoverState};
 use crate::token::Token;
 use crate::waiter::Waiter;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -52,7 +52,9 @@ impl Daemon {
             return Self::begin(options, signals);
         };
         match takeover_state.recover() {
-            Ok((recorder, recovered)) => Self::go_on(options, signals, takeover_state, recorder, recovered),
+            Ok((recorder, recovered)) => {
+                Self::go_on(options, signals, takeover_state, recorder, recovered)
+            }
             Err(why) => {
                 tracing::error!(
                     "what the daemon before did cannot be gone on with ({why:#}): its programs \
@@ -82,9 +84,18 @@ impl Daemon {
         executor.pages.unprotected = options.unprotected;
         executor.races.looked_for = options.check_races;
         executor.quota = options.quota;
-        executor.recorder.crash_point.clone_from(&options.crash_point);
+        executor
+            .recorder
+            .crash_point
+            .clone_from(&options.crash_point);
         if let Some(keeping) = &options.keeping {
-            keep(keeping, &options.socket, &mut executor, &listener, &receive_batch);
+            keep(
+                keeping,
+                &options.socket,
+                &mut executor,
+                &listener,
+                &receive_batch,
+            );
         }
         let driver = Driver::new(node, executor, about);
         Self::assemble(options, signals, listener, receive_batch, driver)
@@ -116,10 +127,14 @@ impl Daemon {
             }
         );
         let network = network(options, udp, identity)?;
-        let mut executor = takeover_state.executor(Poll::new()?, network, pages, recorder, &mut recovered)?;
+        let mut executor =
+            takeover_state.executor(Poll::new()?, network, pages, recorder, &mut recovered)?;
         executor.races.looked_for = options.check_races;
         executor.quota = options.quota;
-        executor.recorder.crash_point.clone_from(&options.crash_point);
+        executor
+            .recorder
+            .crash_point
+            .clone_from(&options.crash_point);
         let driver = Driver::go_on(recovered, executor, about, &receive_batch)?;
         let mut daemon = Self::assemble(options, signals, listener, receive_batch, driver)?;
         // First handle the waiting datagrams: else all others would seem to have been silent.
@@ -219,14 +234,23 @@ impl Daemon {
             "the keeper is gone; starting another"
         );
         if let Some(keeping) = &self.keeping {
-            keep(keeping, &self.socket, executor, &self.listener, &self.receive_batch);
+            keep(
+                keeping,
+                &self.socket,
+                executor,
+                &self.listener,
+                &self.receive_batch,
+            );
         }
         self.poll_keeper();
     }
 }
 
 fn no_pages() -> io::Result<Pages> {
-    Ok(Pages::new(Stash::create()?, Changes::new(DiffStore::create()?)))
+    Ok(Pages::new(
+        Stash::create()?,
+        Changes::new(DiffStore::create()?),
+    ))
 }
 
 /// Starts a keeper and gives it everything. A daemon works without one, but then has no successor

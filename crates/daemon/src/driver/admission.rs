@@ -10,7 +10,10 @@ impl Driver {
         let Some(join) = self.about.join else {
             return "not admitted yet".into();
         };
-        let why = match (self.executor.network.turned_away(), self.node.redirected_to()) {
+        let why = match (
+            self.executor.network.turned_away(),
+            self.node.redirected_to(),
+        ) {
             (Some((by, why)), _) => turned_away(by, why),
             (None, Some(first)) if first != join => no_first_node(join, first),
             _ => no_answer(join, self.about.address),

@@ -1,11 +1,11 @@
 //! The processes of this host: connect, state, end.
 
 use super::Driver;
-use crate::listener;
+use crate::counters::Count;
 use crate::keeper::Tag;
+use crate::listener;
 use crate::note::Note;
 use crate::session::Session;
-use crate::counters::Count;
 use crate::waiter::Programs;
 use pagemesh_core::Input;
 use pagemesh_os::process;
@@ -29,7 +29,9 @@ impl Driver {
         let client = self.executor.sessions.insert(socket, &self.executor.poll)?;
         if let Some(session) = self.executor.sessions.get(client) {
             let fd = session.socket.as_fd();
-            self.executor.keeper.put(Tag::Session(client), Vec::new(), fd);
+            self.executor
+                .keeper
+                .put(Tag::Session(client), Vec::new(), fd);
         }
         self.executor.count(Count::SessionsOpened, 1);
         tracing::debug!(%client, "a process connected");
@@ -54,7 +56,10 @@ impl Driver {
             self.executor.unmap(*mapping);
         }
         self.executor.tickets.forget(client);
-        self.executor.faults.threads.declare_dead(session.caller.pid);
+        self.executor
+            .faults
+            .threads
+            .declare_dead(session.caller.pid);
         // The successor repeats all of this or nothing if this daemon ends in between.
         self.executor.note(&Note::Gone { client });
         for key in self.locks_of(client) {

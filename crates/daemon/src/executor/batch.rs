@@ -195,10 +195,13 @@ impl<'a> EffectBatch<'a> {
         let mut step = 0;
         while step < pages.len() {
             let (rest, executor) = (&pages[step..], &mut *self.executor);
-            let count =
-                executor
-                    .pages
-                    .place_run(mapping, run.at(step), rights, rest, &mut executor.counters);
+            let count = executor.pages.place_run(
+                mapping,
+                run.at(step),
+                rights,
+                rest,
+                &mut executor.counters,
+            );
             for _ in 0..count {
                 self.placed(mapping, run.at(step));
                 step += 1;
@@ -216,7 +219,9 @@ impl<'a> EffectBatch<'a> {
     /// Finishes the fill that was begun.
     pub(super) fn finish_fill(&mut self) {
         if let Some(Fill { at, fresh, index }) = self.filling.take() {
-            self.executor.pages.fill(at, &fresh, self.payloads.of(index));
+            self.executor
+                .pages
+                .fill(at, &fresh, self.payloads.of(index));
             self.executor.keep_segments();
         }
     }

@@ -6,10 +6,10 @@
 
 use super::DaemonExecutor;
 use super::batch::EffectBatch;
-use super::executor::Done;
+use super::carry_out::Done;
 use crate::changes::key;
-use crate::pages::Fresh;
 use crate::counters::Count;
+use crate::pages::Fresh;
 use pagemesh_core::{Afterwards, At, DiffBatch, DiffExecutor, Source};
 use pagemesh_twins::{Error, Keep};
 use pagemesh_wire::header::{HEADER_SIZE, MAX_DATAGRAM};
@@ -86,7 +86,9 @@ impl DiffExecutor for EffectBatch<'_> {
         self.settle_pages();
         let payload = self.payload();
         let executor = &mut *self.executor;
-        executor.counters.add(Count::DiffsApplied, diffs.0.len() as u64);
+        executor
+            .counters
+            .add(Count::DiffsApplied, diffs.0.len() as u64);
         match executor.pages.merge(at, source, diffs, payload) {
             Ok(bytes) => self.begin_fill(at, Fresh::Merged(bytes)),
             // The previous daemon merged the page and dropped its sources.
@@ -99,7 +101,9 @@ impl DiffExecutor for EffectBatch<'_> {
     fn update(&mut self, at: At, diffs: (&[DiffName], &[Rule])) -> Done {
         self.settle_pages();
         let executor = &mut *self.executor;
-        executor.counters.add(Count::DiffsApplied, diffs.0.len() as u64);
+        executor
+            .counters
+            .add(Count::DiffsApplied, diffs.0.len() as u64);
         let updated = executor.pages.update(at, diffs, &mut executor.counters);
         executor.heed(at, "diffs cannot be applied", updated);
         Ok(())

@@ -1,7 +1,7 @@
 //! Writes events into counters, stamps and the log.
 
-use crate::stamps::Stamps;
 use crate::counters::Counters;
+use crate::stamps::Stamps;
 use pagemesh_core::{At, Event};
 use pagemesh_os::clock;
 use pagemesh_wire::NodeId;

@@ -1,7 +1,7 @@
 //! Faults being served, and the threads that wait for their pages.
 
-use crate::faults::{Faults, Waiting};
 use crate::counters::Counters;
+use crate::faults::{Faults, Waiting};
 use crate::threads::Threads;
 use pagemesh_core::At;
 use pagemesh_os::clock;

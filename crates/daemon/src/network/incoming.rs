@@ -2,9 +2,9 @@
 
 use super::Network;
 use super::rest::Rest;
+use crate::counters::{Count, Counters};
 use crate::experiment::Edge;
 use crate::packing::Unpacked;
-use crate::counters::{Count, Counters};
 use pagemesh_os::udp::Burst;
 use pagemesh_wire::header;
 use pagemesh_wire::notice::Notice;

@@ -1,8 +1,8 @@
 //! What of a network concerns multicast batches: datagrams for several nodes.
 
 use super::{Got, LONGEST, Network, give};
-use crate::multicast_batches::{MulticastBatches, Heard};
 use crate::counters::{Count, Counters};
+use crate::multicast_batches::{Heard, MulticastBatches};
 use pagemesh_os::udp::Received;
 use pagemesh_wire::multicast_batch::{self, MulticastBatch};
 use std::io;
@@ -18,7 +18,9 @@ impl Network {
 
     /// Where what is for several nodes comes in.
     pub(crate) fn group(&self) -> Option<BorrowedFd<'_>> {
-        self.multicast_batches.as_ref().map(|those| those.group.as_fd())
+        self.multicast_batches
+            .as_ref()
+            .map(|those| those.group.as_fd())
     }
 
     /// Takes what answers a trial of multicast batches; false if it is something else.

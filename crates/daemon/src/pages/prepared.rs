@@ -37,9 +37,9 @@ impl Pages {
 mod tests {
     use super::super::Fresh;
     use super::*;
-    use crate::payload::Payload;
     use crate::diff_store::Changes;
     use crate::diff_store::DiffStore;
+    use crate::payload::Payload;
     use crate::stash::Stash;
     use pagemesh_core::Source;
     use pagemesh_os::memfd::{PAGE, PageBytes};

@@ -2,11 +2,11 @@
 //! page.
 
 use super::Pages;
+use crate::counters::{Count, Counters};
 use crate::mapping::Mapping;
 use crate::runs::Run;
 use crate::segment::Segment;
 use crate::stash::Stash;
-use crate::counters::{Count, Counters};
 use pagemesh_core::At;
 use pagemesh_core::Rights;
 use pagemesh_os::memfd::{PAGE, PageBytes};

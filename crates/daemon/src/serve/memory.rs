@@ -1,9 +1,9 @@
 //! Requests about memory: mappings, and the locks that lie beside it.
 
 use super::{Answer, Asked};
-use crate::listener::{is_full, no_descriptor};
 use crate::driver::Driver;
 use crate::keeper::Tag;
+use crate::listener::{is_full, no_descriptor};
 use crate::mapping::{Mapping, Place};
 use crate::note::Note;
 use crate::opening::Opening;

@@ -3,7 +3,7 @@
 use crate::common::{self, Client, Daemon, Process, permitted, until};
 use pagemesh_daemon::{Options, run};
 use pagemesh_os::area::LockArea;
-use pagemesh_os::request_slot::{Answer, RequestSlot, ROOM};
+use pagemesh_os::request_slot::{Answer, ROOM, RequestSlot};
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_wire::local::{Reply, ReplyPacket, Request, RequestPacket};
 use pagemesh_wire::lockword::LockWord;

@@ -1,6 +1,6 @@
 //! Greetings between members.
 
-use super::{Guard, Outgoing, Outbox, Place, Refused};
+use super::{Guard, Outbox, Outgoing, Place, Refused};
 use crate::Now;
 use crate::frame::{self, FRAME, Frame, Kind};
 use crate::half::Begun;

@@ -1,7 +1,7 @@
 //! Introductions of hosts that know the cluster's key, or have a token.
 
 use super::handshake::ROOM;
-use super::{Guard, Outgoing, Outbox, Place, Refused};
+use super::{Guard, Outbox, Outgoing, Place, Refused};
 use crate::Now;
 use crate::frame::{self, FRAME, Frame, Kind};
 use crate::half::{Answered, Begun};
@@ -58,7 +58,8 @@ impl Guard {
         };
         let grant = token.grant.encode();
         let initiator = Side::Initiator;
-        let mut state = noise::newcomer(&self.me, &token.proof, &grant, &self.dice, initiator).ok()?;
+        let mut state =
+            noise::newcomer(&self.me, &token.proof, &grant, &self.dice, initiator).ok()?;
         let ours = self.number();
         let frame = Frame {
             kind: Kind::Newcomer,
@@ -200,7 +201,10 @@ impl Guard {
         };
         let theirs = u32::try_from(frame.count).map_err(|_| Refused::Malformed)?;
         let newcomer = self.newcomers.get_mut(&address).ok_or(Refused::Unknown)?;
-        let begun = newcomer.begun.as_mut().filter(|begun| begun.ours == frame.to);
+        let begun = newcomer
+            .begun
+            .as_mut()
+            .filter(|begun| begun.ours == frame.to);
         let begun = begun.ok_or(Refused::Replayed)?;
         let mut proof = [0; ROOM];
         let length = begun
@@ -252,7 +256,8 @@ impl Guard {
         let responder = Side::Responder;
         let session = Session::new(&mut half.state, responder, frame.to, half.theirs, now.since);
         if self.newcomers.len() >= NEWCOMERS {
-            self.newcomers.retain(|_, newcomer| newcomer.begun.is_some());
+            self.newcomers
+                .retain(|_, newcomer| newcomer.begun.is_some());
         }
         self.meet(source, key, session.resting_on(half.grant));
         Ok(())

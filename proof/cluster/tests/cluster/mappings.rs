@@ -10,7 +10,7 @@ use std::ptr::null_mut;
 const WISHED: usize = 0x1000_0000_0000;
 
 #[test]
-fn all_processes_may_wish_for_one_address() {
+fn all_processes_may_ask_for_one_address() {
     let Some(cluster) = Cluster::start(2) else {
         return;
     };

@@ -68,7 +68,8 @@ fn all_hear(cluster: &Cluster, maps: &[Mapping]) {
 /// What all nodes have refused. Who has just joined is a stranger for a moment.
 fn refused(cluster: &Cluster) -> u64 {
     let nodes = 0..cluster.nodes().len();
-    let of = |node| ["multicast_batches_refused", "seal_forged"].map(|name| cluster.counter(node, name));
+    let of =
+        |node| ["multicast_batches_refused", "seal_forged"].map(|name| cluster.counter(node, name));
     nodes.flat_map(of).sum()
 }
 
@@ -96,12 +97,14 @@ fn seven_copies_are_taken_back_by_one_datagram() {
             "resent",
         ];
         at_best(|| {
-            let [copies, sent, multicast_batches, parts, resent] = stores(&cluster, &maps, ROUNDS, names);
+            let [copies, sent, multicast_batches, parts, resent] =
+                stores(&cluster, &maps, ROUNDS, names);
             let what = format!("{netns:?} {sealed}: {sent} {multicast_batches} {parts} {resent}");
             let all = 7 * ROUNDS;
             assert!((all..=all + resent).contains(&copies), "{what}: {copies}");
             // Now and then a sign of life, or somebody who was slow is told again.
-            let by_multicast_batches = multicast_batches * 10 >= ROUNDS * 9 && parts * 10 >= all * 9;
+            let by_multicast_batches =
+                multicast_batches * 10 >= ROUNDS * 9 && parts * 10 >= all * 9;
             expect(by_multicast_batches && sent < ROUNDS * 3, what)
         });
         assert!(cluster.counter(7, "multicast_batches_in") > 0);
@@ -116,7 +119,8 @@ fn a_barrier_opens_for_all_by_one_datagram() {
     };
     let maps = cluster.share("met", 1);
     all_hear(&cluster, &maps);
-    let count = || ["multicast_batches_out", "multicast_batch_parts"].map(|name| cluster.counter(0, name));
+    let count =
+        || ["multicast_batches_out", "multicast_batch_parts"].map(|name| cluster.counter(0, name));
     at_best(|| {
         let before = count();
         std::thread::scope(|scope| {

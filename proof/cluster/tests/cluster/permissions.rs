@@ -50,10 +50,18 @@ fn the_mode_of_a_segment_says_who_may_read_and_write() {
     };
     share(0o600);
     for arguments in ["mode-600", "mode-600 --read-only"] {
-        assert!(!nobodys_scripted_node(&cluster, 1, arguments).end().success());
+        assert!(
+            !nobodys_scripted_node(&cluster, 1, arguments)
+                .end()
+                .success()
+        );
     }
     let maps = share(0o644);
-    assert!(!nobodys_scripted_node(&cluster, 1, "mode-644").end().success());
+    assert!(
+        !nobodys_scripted_node(&cluster, 1, "mode-644")
+            .end()
+            .success()
+    );
     let mut reader = nobodys_scripted_node(&cluster, 1, "mode-644 --read-only");
     reader.expect("ready");
     for value in 1..=10 {

@@ -17,8 +17,15 @@ fn who_takes_a_lock_after_a_dead_holder_is_told_once() {
         let mut successor = cluster.scripted_node(next, "dead-holder");
         assert_eq!(successor.ask(&format!("lock {lock}")), "recovered");
         assert_eq!(successor.ask(&format!("unlock {lock}")), "done");
-        assert_eq!(successor.ask(&format!("lock {lock}")), "locked", "told once");
-        assert!(successor.end().success(), "a guard that is dropped is no death");
+        assert_eq!(
+            successor.ask(&format!("lock {lock}")),
+            "locked",
+            "told once"
+        );
+        assert!(
+            successor.end().success(),
+            "a guard that is dropped is no death"
+        );
         let mut last = cluster.scripted_node(holder, "dead-holder");
         assert_eq!(last.ask(&format!("lock {lock}")), "locked");
     }

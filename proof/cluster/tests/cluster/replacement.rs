@@ -112,7 +112,9 @@ fn numbers_of_the_dead_are_not_given_to_the_living() {
         cluster.scripted_node(1, "numbers").kill();
     }
     strike(&cluster, 1);
-    let mut late: Vec<Player> = (0..4).map(|_| cluster.scripted_node(1, "numbers")).collect();
+    let mut late: Vec<Player> = (0..4)
+        .map(|_| cluster.scripted_node(1, "numbers"))
+        .collect();
     assert_eq!(kept.ask("store 0 7"), "done");
     strike(&cluster, 1);
     for player in &mut late {
@@ -126,7 +128,9 @@ fn whoever_waits_waits_on_and_gets_what_it_waits_for() {
         return;
     };
     let [mut first, mut reader] = scripted_nodes(&cluster, "waiters");
-    let mut waiters: Vec<Player> = (0..4).map(|_| cluster.scripted_node(1, "waiters")).collect();
+    let mut waiters: Vec<Player> = (0..4)
+        .map(|_| cluster.scripted_node(1, "waiters"))
+        .collect();
     assert_eq!(first.ask("lock 1"), "locked");
     waiters[0].tell("lock 1");
     waiters[1].tell("barrier 1 2");

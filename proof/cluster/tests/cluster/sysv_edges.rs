@@ -148,7 +148,7 @@ fn time_limits_hold_without_a_daemon() {
 }
 
 #[test]
-fn segments_come_where_they_are_wished() {
+fn segments_come_where_they_are_requested() {
     let Some(stage) = Stage::set(2) else {
         return;
     };

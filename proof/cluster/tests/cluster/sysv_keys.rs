@@ -101,7 +101,11 @@ fn what_is_at_home_on_a_node_goes_with_it() {
     let Some(stage) = Stage::set(3) else {
         return;
     };
-    let (mut one, mut two, mut three) = (stage.scripted_node(0), stage.scripted_node(1), stage.scripted_node(2));
+    let (mut one, mut two, mut three) = (
+        stage.scripted_node(0),
+        stage.scripted_node(1),
+        stage.scripted_node(2),
+    );
     let set = three.ask("semget 41 1 03600");
     let memory = three.ask("shmget 41 4096 03600");
     assert_eq!(two.ask(&format!("shmat {memory} 0 0")), "0");

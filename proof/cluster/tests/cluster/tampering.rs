@@ -17,7 +17,10 @@ fn tamper(name: &str, order: &str, heard: &str, then: impl Fn(&mut Player)) {
     let mut scripted_node = cluster.scripted_node(1, name);
     for page in 0..PAGES {
         let at = page * PAGE_SIZE;
-        assert_eq!(scripted_node.ask(&format!("store {at} {}", page + 1)), "done");
+        assert_eq!(
+            scripted_node.ask(&format!("store {at} {}", page + 1)),
+            "done"
+        );
     }
     let heard_then = scripted_node.ask(&format!("{order} {PAGE_SIZE} {}", 2 * PAGE_SIZE));
     assert_eq!(heard_then, heard);

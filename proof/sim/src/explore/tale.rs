@@ -107,7 +107,7 @@ impl fmt::Display for Step {
             Self::Wait => f.write_str("wait"),
             Self::Tick(host) => write!(f, "tick n{}", host + 1),
             Self::Crash(host) => write!(f, "crash n{}", host + 1),
-            Self::DeclareDead(host) => write!(f, "declare dead n{}", host + 1),
+            Self::DeclareDead(host) => write!(f, "declare_dead n{}", host + 1),
         }
     }
 }

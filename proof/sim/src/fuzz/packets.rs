@@ -48,7 +48,11 @@ pub(super) fn path_packets(input: &[u8]) -> Check {
             ensure!((2..=MAX_DATAGRAM).contains(&length), Law, "{length} bytes");
         }
         let outgoing = paths.take_outgoing().len();
-        ensure!(outgoing <= ANSWERS, Law, "{outgoing} datagrams for one packet");
+        ensure!(
+            outgoing <= ANSWERS,
+            Law,
+            "{outgoing} datagrams for one packet"
+        );
         paths.act(now, &mut around);
         paths.take_outgoing();
         let size = paths.size(other);

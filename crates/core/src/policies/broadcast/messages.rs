@@ -61,5 +61,5 @@ pub(super) enum Body {
     /// The answer.
     Phases(Phases),
     /// To the node that made them: these diffs did not come.
-    Want(Vec<DiffName>),
+    DiffRequest(Vec<DiffName>),
 }

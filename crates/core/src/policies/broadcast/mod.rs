@@ -273,7 +273,7 @@ impl Broadcast {
         };
         let lacks = |name: &DiffName| !self.held.contains(name);
         let names: Vec<_> = phase.diffs().filter(lacks).collect();
-        self.say(cx, phase.node, &Body::Want(names));
+        self.say(cx, phase.node, &Body::DiffRequest(names));
     }
 
     fn timer(&self) -> Timer {
@@ -315,7 +315,7 @@ impl Broadcast {
                     self.ask(cx);
                 }
             }
-            Body::Want(mut names) => {
+            Body::DiffRequest(mut names) => {
                 names.retain(|name| self.held.contains(name));
                 self.send_diffs(cx, from, &names);
             }

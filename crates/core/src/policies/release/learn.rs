@@ -1,7 +1,7 @@
 //! How a node learns what happened before: news on acquires, and inquiries when there was more than
 //! fits a datagram.
 
-use super::messages::{Body, Inquire, News, Told};
+use super::messages::{Body, IntervalReply, IntervalRequest, News};
 use super::{InitialSync, Release};
 use crate::backoff::Backoff;
 use crate::continuation::Continuation;
@@ -118,12 +118,12 @@ impl Release {
     }
 
     fn say_inquiry(&self, cx: &mut Cx<'_>, node: NodeId, request: RequestId) {
-        let inquire = Inquire {
+        let inquire = IntervalRequest {
             request,
             time: self.time(),
             epoch: cx.shell.view.epoch,
         };
-        self.say(cx, node, &Body::Inquire(inquire));
+        self.say(cx, node, &Body::IntervalRequest(inquire));
     }
 
     /// Takes in the intervals that are new in some news. A record that depends on an unknown
@@ -166,20 +166,20 @@ impl Release {
     /// Another node inquires. The answer is all that the asking node will ever learn of the nodes
     /// that it knows to be gone: so this node must not take anything from them any more
     /// (*INV-dead-tell-nothing*), and does not answer while it has an older member view.
-    pub(super) fn inquired(&mut self, cx: &mut Cx<'_>, from: NodeId, inquire: &Inquire) {
+    pub(super) fn inquired(&mut self, cx: &mut Cx<'_>, from: NodeId, inquire: &IntervalRequest) {
         self.hears_of(from, &inquire.time);
         if cx.shell.view.epoch < inquire.epoch {
             return;
         }
-        let told = Told {
+        let told = IntervalReply {
             request: inquire.request,
             news: self.news(&inquire.time),
         };
-        self.say(cx, from, &Body::Told(told));
+        self.say(cx, from, &Body::IntervalReply(told));
     }
 
     /// The answer to an inquiry. What did not fit is asked for at once.
-    pub(super) fn told(&mut self, cx: &mut Cx<'_>, from: NodeId, told: &Told) {
+    pub(super) fn told(&mut self, cx: &mut Cx<'_>, from: NodeId, told: &IntervalReply) {
         let before = self.history.time.intervals();
         self.take_in(cx, from, &told.news);
         let current = self.inquiries.get(&from);

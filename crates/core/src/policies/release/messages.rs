@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 /// A message of the policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Body {
-    /// See [`Inquire`].
-    Inquire(Inquire),
-    /// See [`Told`].
-    Told(Told),
-    /// See [`Fetch`].
-    Fetch(Fetch),
-    /// See [`Base`].
-    Base(Base),
-    /// See [`Want`].
-    Want(Want),
-    /// See [`Absent`].
-    Absent(Absent),
+    /// See [`IntervalRequest`].
+    IntervalRequest(IntervalRequest),
+    /// See [`IntervalReply`].
+    IntervalReply(IntervalReply),
+    /// See [`CopyRequest`].
+    CopyRequest(CopyRequest),
+    /// See [`CopyReply`].
+    CopyReply(CopyReply),
+    /// See [`DiffRequest`].
+    DiffRequest(DiffRequest),
+    /// See [`DiffMissing`].
+    DiffMissing(DiffMissing),
     /// See [`Full`].
     Full(Full),
 }
@@ -33,12 +33,12 @@ impl Body {
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Inquire(_) => "Inquire",
-            Self::Told(_) => "Told",
-            Self::Fetch(_) => "Fetch",
-            Self::Base(_) => "Base",
-            Self::Want(_) => "Want",
-            Self::Absent(_) => "Absent",
+            Self::IntervalRequest(_) => "IntervalRequest",
+            Self::IntervalReply(_) => "IntervalReply",
+            Self::CopyRequest(_) => "CopyRequest",
+            Self::CopyReply(_) => "CopyReply",
+            Self::DiffRequest(_) => "DiffRequest",
+            Self::DiffMissing(_) => "DiffMissing",
             Self::Full(_) => "Full",
         }
     }
@@ -110,8 +110,8 @@ impl News {
 
 /// An inquiry: asks for the intervals that the sender does not know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Inquire {
-    /// Echoed in [`Told`].
+pub struct IntervalRequest {
+    /// Echoed in [`IntervalReply`].
     pub request: RequestId,
     /// What the sender knows.
     pub time: VectorTime,
@@ -120,9 +120,9 @@ pub struct Inquire {
     pub epoch: u64,
 }
 
-/// Answers an [`Inquire`].
+/// Answers an [`IntervalRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Told {
+pub struct IntervalReply {
     /// As in the inquiry.
     pub request: RequestId,
     /// The news that the asking node lacks; its goal is all that the sender knows.
@@ -131,7 +131,7 @@ pub struct Told {
 
 /// A request for a base copy of a page.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Fetch {
+pub struct CopyRequest {
     /// The page.
     pub page: PageIndex,
     /// The node that needs the copy; not the sender if the request was forwarded.
@@ -146,7 +146,7 @@ pub struct Fetch {
 
 /// The contents of a page, or the answer that the sender has none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Base {
+pub struct CopyReply {
     /// The page.
     pub page: PageIndex,
     /// The request that this answers.
@@ -157,24 +157,24 @@ pub struct Base {
     pub applied: VectorTime,
 }
 
-/// A request for diffs. A node that lacks some of them answers with [`Absent`]. Request 0 requests
+/// A request for diffs. A node that lacks some of them answers with [`DiffMissing`]. Request 0 requests
 /// nothing: it says that these diffs were pushed, and have been used.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Want {
+pub struct DiffRequest {
     /// Echoed in the answer.
     pub request: RequestId,
-    /// The diffs; at most [`Want::LIMIT`].
+    /// The diffs; at most [`DiffRequest::LIMIT`].
     pub diffs: Vec<DiffName>,
 }
 
-impl Want {
+impl DiffRequest {
     /// Diffs in one request.
     pub const LIMIT: usize = Diffs::LIMIT;
 }
 
 /// The sender does not have these diffs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Absent {
+pub struct DiffMissing {
     /// The number of the request.
     pub request: RequestId,
     /// The diffs.

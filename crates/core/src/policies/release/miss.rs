@@ -19,7 +19,7 @@ pub(super) enum Need {
     /// Nothing: no modification of it was ever collected, so it starts from zeros.
     Zeros,
     /// A base copy of this node.
-    Base(NodeId),
+    CopyReply(NodeId),
     /// An answer that has not arrived yet.
     Patience,
     /// These diffs.
@@ -39,7 +39,7 @@ impl Release {
         let Some(miss) = &page.miss else { return };
         match self.need(cx, index, page, miss) {
             Need::Zeros => self.start_from_zeros(cx, index),
-            Need::Base(from) => self.ask_base(cx, index, from),
+            Need::CopyReply(from) => self.ask_base(cx, index, from),
             Need::Patience => {}
             Need::Diffs(names) => {
                 if let Some(lost) = self.ask_diffs(cx, index, &names) {
@@ -63,7 +63,7 @@ impl Release {
             return self.need_base(cx, page, miss, &pending);
         }
         if let Some(from) = self.prefers_copy(cx, page, miss, &pending) {
-            return Need::Base(from);
+            return Need::CopyReply(from);
         }
         let missing: Vec<_> = pending
             .iter()

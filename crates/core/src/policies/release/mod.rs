@@ -13,14 +13,15 @@
 //! two nodes wrote concurrently.
 
 mod ahead;
-mod base;
 mod collect;
+mod copies;
 mod death;
+mod diff_requests;
 mod full;
 mod history;
+mod kept_writable;
 mod learn;
 mod leave;
-mod kept_writable;
 mod memory;
 pub mod messages;
 mod miss;
@@ -33,7 +34,6 @@ mod round;
 mod serve;
 mod spread;
 mod usage;
-mod wants;
 
 use super::Inspection;
 use super::hooks::{Due, Found, Gone, Hooks, Open, ProgramRequest, SyncHooks, Who};
@@ -41,16 +41,18 @@ use crate::calls::Caller;
 use crate::continuation::Continuation;
 use crate::effect::{Effect, Reply, Rights};
 use crate::event::Event;
-use crate::prefetch::{WillneedRanges as _, Prefetch};
+use crate::prefetch::{Prefetch, WillneedRanges as _};
 use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
 use collect::Collecting;
 use full::Fullness;
 use history::History;
-use learn::{Goal, Inquiry};
 use kept_writable::KeptWritable;
-use messages::{Absent, Base, Body, Collect, Inquire, News, Told, Want};
+use learn::{Goal, Inquiry};
+use messages::{
+    Body, Collect, CopyReply, DiffMissing, DiffRequest, IntervalReply, IntervalRequest, News,
+};
 use page::{Copy, Page};
 use pagemesh_wire::local::PageLine;
 use pagemesh_wire::peer::{
@@ -210,18 +212,19 @@ impl Release {
     /// A message of this policy on another node arrived, perhaps with the contents of a page.
     fn heard(&mut self, cx: &mut Cx<'_>, from: NodeId, said: &Payload, page: bool) {
         let body = Body::read(said);
-        let is_page = matches!(&body, Some(Body::Base(base)) if base.contents == Contents::Bytes);
+        let is_page =
+            matches!(&body, Some(Body::CopyReply(base)) if base.contents == Contents::Bytes);
         match body {
             // Contents that follow the message are put into the frame: both must be there, or
             // neither.
             _ if is_page != page => cx.emit(Event::Malformed {}),
             None => cx.emit(Event::Malformed {}),
-            Some(Body::Inquire(inquire)) => self.inquired(cx, from, &inquire),
-            Some(Body::Told(told)) => self.told(cx, from, &told),
-            Some(Body::Fetch(fetch)) => self.fetch(cx, fetch),
-            Some(Body::Base(base)) => self.base(cx, from, &base),
-            Some(Body::Want(want)) => self.wanted(cx, from, &want),
-            Some(Body::Absent(absent)) => self.absent(cx, from, &absent),
+            Some(Body::IntervalRequest(inquire)) => self.inquired(cx, from, &inquire),
+            Some(Body::IntervalReply(told)) => self.told(cx, from, &told),
+            Some(Body::CopyRequest(fetch)) => self.fetch(cx, fetch),
+            Some(Body::CopyReply(base)) => self.base(cx, from, &base),
+            Some(Body::DiffRequest(want)) => self.wanted(cx, from, &want),
+            Some(Body::DiffMissing(absent)) => self.absent(cx, from, &absent),
             Some(Body::Full(full)) => self.somebody_is_full(cx, from, &full.floor, full.leaving),
         }
     }
@@ -230,21 +233,21 @@ impl Release {
     /// nothing of what was requested.
     fn came_back(&mut self, cx: &mut Cx<'_>, from: NodeId, said: &Payload) {
         match Body::read(said) {
-            Some(Body::Inquire(Inquire { request, .. })) => {
+            Some(Body::IntervalRequest(IntervalRequest { request, .. })) => {
                 let news = News::default();
-                self.told(cx, from, &Told { request, news });
+                self.told(cx, from, &IntervalReply { request, news });
             }
-            Some(Body::Want(Want { request, diffs })) => {
+            Some(Body::DiffRequest(DiffRequest { request, diffs })) => {
                 let floor = VectorTime::ZERO;
-                let absent = Absent {
+                let absent = DiffMissing {
                     request,
                     diffs,
                     floor,
                 };
                 self.absent(cx, from, &absent);
             }
-            Some(Body::Fetch(fetch)) => {
-                let base = Base {
+            Some(Body::CopyRequest(fetch)) => {
+                let base = CopyReply {
                     page: fetch.page,
                     request: fetch.request,
                     contents: Contents::None,
@@ -253,7 +256,7 @@ impl Release {
                 if fetch.reader == cx.me() {
                     self.base(cx, from, &base);
                 } else {
-                    self.say(cx, fetch.reader, &Body::Base(base));
+                    self.say(cx, fetch.reader, &Body::CopyReply(base));
                 }
             }
             _ => cx.emit(Event::Stale {}),

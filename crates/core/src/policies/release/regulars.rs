@@ -11,7 +11,7 @@
 //! As with `hybrid`, correctness does not depend on pushes.
 
 use super::Release;
-use super::messages::Want;
+use super::messages::DiffRequest;
 use crate::limits::PUSHED;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{DiffName, Spread};
@@ -52,7 +52,7 @@ pub(super) fn allowance(row: u8) -> u8 {
 
 impl Release {
     /// A node requests diffs: updates its streaks and credits.
-    pub(super) fn note_regulars(&mut self, me: NodeId, from: NodeId, want: &Want) {
+    pub(super) fn note_regulars(&mut self, me: NodeId, from: NodeId, want: &DiffRequest) {
         if self.spread != Spread::Lazy {
             return;
         }
@@ -80,7 +80,7 @@ impl Release {
     }
 
     /// A node has used diffs that were pushed to it: raises its streaks and credits.
-    pub(super) fn note_renewal(&mut self, me: NodeId, from: NodeId, want: &Want) {
+    pub(super) fn note_renewal(&mut self, me: NodeId, from: NodeId, want: &DiffRequest) {
         for name in want.diffs.iter().filter(|name| name.node == me) {
             let regular = self.regulars.get_mut(&(from, name.page));
             if let Some(regular) = regular.filter(|regular| regular.row > 0) {

@@ -1,7 +1,7 @@
 //! Serves requests of other nodes for diffs and copies.
 
 use super::Release;
-use super::messages::{Absent, Base, Body, Fetch, Want};
+use super::messages::{Body, CopyReply, CopyRequest, DiffMissing, DiffRequest};
 use super::page::Copy;
 use crate::effect::{DiffWork, Effect, Source};
 use crate::event::Event;
@@ -11,8 +11,8 @@ use pagemesh_wire::{NodeId, PageIndex, RequestId};
 
 impl Release {
     /// A node requests diffs: those of this node are made now (T8).
-    pub(super) fn wanted(&mut self, cx: &mut Cx<'_>, from: NodeId, want: &Want) {
-        if want.diffs.len() > Want::LIMIT {
+    pub(super) fn wanted(&mut self, cx: &mut Cx<'_>, from: NodeId, want: &DiffRequest) {
+        if want.diffs.len() > DiffRequest::LIMIT {
             return cx.emit(Event::Malformed {});
         }
         let me = cx.me();
@@ -37,12 +37,12 @@ impl Release {
             .copied()
             .partition(|name| self.held.contains(name));
         if !absent.is_empty() {
-            let absent = Absent {
+            let absent = DiffMissing {
                 request: want.request,
                 diffs: absent,
                 floor: self.history.floor.clone(),
             };
-            self.say(cx, from, &Body::Absent(absent));
+            self.say(cx, from, &Body::DiffMissing(absent));
         }
         if !names.is_empty() {
             self.send_diffs(cx, from, want.request, names, u16::MAX);
@@ -73,7 +73,7 @@ impl Release {
     }
 
     /// A node requests a base copy. A node without one forwards the request to the page's keeper.
-    pub(super) fn fetch(&mut self, cx: &mut Cx<'_>, fetch: Fetch) {
+    pub(super) fn fetch(&mut self, cx: &mut Cx<'_>, fetch: CopyRequest) {
         let (me, index) = (cx.me(), fetch.page);
         if index.0 >= self.size || fetch.reader == me || !cx.is_alive(fetch.reader) {
             return;
@@ -97,7 +97,11 @@ impl Release {
                     && cx.is_alive(keeper) =>
             {
                 let hops = 1;
-                self.say(cx, keeper, &Body::Fetch(Fetch { hops, ..fetch }));
+                self.say(
+                    cx,
+                    keeper,
+                    &Body::CopyRequest(CopyRequest { hops, ..fetch }),
+                );
             }
             None if home && current => self.send_base(cx, &fetch, Contents::Zero, None),
             _ => self.send_base(cx, &fetch, Contents::None, None),
@@ -106,7 +110,7 @@ impl Release {
 
     /// Sends this node's copy of a page, with all its own ended intervals in it and nothing of the
     /// present one.
-    fn send_copy(&mut self, cx: &mut Cx<'_>, fetch: &Fetch) {
+    fn send_copy(&mut self, cx: &mut Cx<'_>, fetch: &CopyRequest) {
         if let Some(page) = self.pages.get_mut(&fetch.page) {
             page.users.insert(fetch.reader);
         }
@@ -126,7 +130,7 @@ impl Release {
     fn send_base(
         &self,
         cx: &mut Cx<'_>,
-        fetch: &Fetch,
+        fetch: &CopyRequest,
         contents: Contents,
         source: Option<Source>,
     ) {
@@ -136,14 +140,14 @@ impl Release {
         if let Some(page) = page.filter(|_| source.is_some()) {
             applied.join(page.notices.applied());
         }
-        let base = Base {
+        let base = CopyReply {
             page: index,
             request: fetch.request,
             contents,
             applied,
         };
         let page = source.map(|source| (self.segment, index, source));
-        let said = self.envelope(&Body::Base(base));
+        let said = self.envelope(&Body::CopyReply(base));
         let message = match page {
             Some(_) => Message::PolicyPage(said),
             None => Message::Policy(said),

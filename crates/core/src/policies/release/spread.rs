@@ -5,7 +5,7 @@
 //! place, without a fault.
 
 use super::Release;
-use super::messages::{Body, News, Told, Want};
+use super::messages::{Body, DiffRequest, IntervalReply, News};
 use super::page::Copy;
 use crate::effect::{DiffWork, Effect};
 use crate::limits::{ATTACHED, ATTACHED_BYTES, EARLY, PUSHED};
@@ -59,11 +59,11 @@ impl Release {
             }
             self.push_diffs(cx, to, names, u16::MAX);
             let known = self.heard.get(&to).cloned().unwrap_or_default();
-            let told = Told {
+            let told = IntervalReply {
                 request: RequestId::NONE,
                 news: self.history.since(&known),
             };
-            self.say(cx, to, &Body::Told(told));
+            self.say(cx, to, &Body::IntervalReply(told));
         }
     }
 
@@ -90,7 +90,7 @@ impl Release {
             }
             self.held.contains(name)
         });
-        for names in names.chunks(Want::LIMIT) {
+        for names in names.chunks(DiffRequest::LIMIT) {
             self.send_diffs(cx, to, RequestId::NONE, names.to_vec(), at_most);
         }
     }

@@ -10,10 +10,10 @@
 //! A node that writes the page shows its use by that, and needs no such fault.
 
 use super::Release;
-use super::messages::{Body, Want};
+use super::diff_requests::LOOK_AROUND;
+use super::messages::{Body, DiffRequest};
 use super::page::Copy;
 use super::regulars::{MOST, allowance};
-use super::wants::LOOK_AROUND;
 use crate::prefetch::Ahead;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{DiffName, Spread};
@@ -144,12 +144,12 @@ impl Release {
         }
         by_node.retain(|node, _| cx.is_alive(*node));
         for (node, names) in by_node {
-            for diffs in names.chunks(Want::LIMIT) {
-                let want = Want {
+            for diffs in names.chunks(DiffRequest::LIMIT) {
+                let want = DiffRequest {
                     request: RequestId::NONE,
                     diffs: diffs.to_vec(),
                 };
-                self.say(cx, node, &Body::Want(want));
+                self.say(cx, node, &Body::DiffRequest(want));
             }
         }
     }

@@ -7,7 +7,7 @@ use super::context::PageContext;
 use crate::effect::{Effect, Rights};
 use crate::event::Event;
 use crate::policies::Who;
-use crate::prefetch::{Ahead, Burst, WillneedRanges, Prefetch, gather, quiet};
+use crate::prefetch::{Ahead, Burst, Prefetch, WillneedRanges, gather, quiet};
 use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::peer::{Access, Manager};

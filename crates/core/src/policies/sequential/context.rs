@@ -107,7 +107,7 @@ impl PageContext<'_, '_> {
             self.page.own.enqueue(waiter);
             self.serve();
         } else if !self.page.own.forward(self.cx, subject, waiter, 0, true) {
-            self.no_route(waiter);
+            self.search_owner(waiter);
         }
     }
 
@@ -160,9 +160,9 @@ impl PageContext<'_, '_> {
             Route::Queued => self.serve(),
             Route::PassAgain => self.pass_again(waiter),
             Route::Gone => self.cx.emit(Event::Forwarded { segment, page }),
-            Route::NoRoute => match self.busy().and_then(|busy| busy.more.lost) {
+            Route::Unknown => match self.busy().and_then(|busy| busy.more.lost) {
                 Some(with) => self.tell_lost(waiter, with),
-                None => self.no_route(waiter),
+                None => self.search_owner(waiter),
             },
         }
     }

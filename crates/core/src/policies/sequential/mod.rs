@@ -8,25 +8,25 @@
 //! read-modify-write predictor.
 
 mod ahead;
-mod copies;
 mod context;
-mod predictor;
+mod copies;
 mod library;
 mod loss;
 mod owner;
 mod page;
 mod pins;
+mod predictor;
+mod request;
 mod search;
 mod table;
 mod window;
-mod request;
 
 use super::Inspection;
 use super::hooks::{Due, Found, Gone, Hooks, Open, ProgramRequest, Who};
 use crate::effect::{Reply, Rights};
 use crate::event::Event;
 use crate::limits::WINDOW_LIMIT;
-use crate::prefetch::{WillneedRanges as _, Prefetch};
+use crate::prefetch::{Prefetch, WillneedRanges as _};
 use crate::shell::Cx;
 use crate::timers::Timer;
 use context::{Deferred, PageContext};
@@ -223,7 +223,9 @@ impl Hooks for Sequential {
     fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: ProgramRequest) {
         let (ticket, client) = who;
         match request {
-            ProgramRequest::Watch(page) => return self.at(cx, page, |context| context.watch(ticket)),
+            ProgramRequest::Watch(page) => {
+                return self.at(cx, page, |context| context.watch(ticket));
+            }
             ProgramRequest::Pin(first, count) => return self.pin(cx, who, first, count),
             ProgramRequest::Unpin(first, count) => self.unpin(cx, client, first, count),
             ProgramRequest::Advise(first, count, advice, mapping) => {

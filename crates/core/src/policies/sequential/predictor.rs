@@ -148,7 +148,11 @@ impl PageContext<'_, '_> {
     /// A thread is about to store.
     pub(super) fn note_store(&mut self) {
         let here = self.page.rights > Rights::None;
-        self.teach(if here { RmwPredictor::stored } else { RmwPredictor::missed });
+        self.teach(if here {
+            RmwPredictor::stored
+        } else {
+            RmwPredictor::missed
+        });
     }
 
     /// The rights of the page fell.
@@ -251,7 +255,12 @@ mod tests {
     #[test]
     fn any_byte_is_a_predictor() {
         for bits in 0..=u8::MAX {
-            for lesson in [RmwPredictor::loaded, RmwPredictor::stored, RmwPredictor::missed, RmwPredictor::ends] {
+            for lesson in [
+                RmwPredictor::loaded,
+                RmwPredictor::stored,
+                RmwPredictor::missed,
+                RmwPredictor::ends,
+            ] {
                 let mut predictor = RmwPredictor::of(bits);
                 lesson(&mut predictor);
                 predictor.hoped();

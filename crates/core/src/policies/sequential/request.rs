@@ -82,7 +82,7 @@ impl PageContext<'_, '_> {
             }
             Manager::Dynamic if self.page.own.forward(self.cx, subject, waiter, 0, false) => {}
             Manager::Dynamic | Manager::Fixed => {
-                self.no_route(waiter);
+                self.search_owner(waiter);
                 return;
             }
         }
@@ -99,7 +99,7 @@ impl PageContext<'_, '_> {
             self.page.own.enqueue(waiter);
             self.serve();
         } else if ask.hops == NO_ROUTE {
-            self.no_route(waiter);
+            self.search_owner(waiter);
         } else if ask.by_library {
             // If the request names a newer version, a grant is on its way here, unless its sender
             // died and it was lost with that node. This node's own hint would only lead back to
@@ -111,7 +111,7 @@ impl PageContext<'_, '_> {
             let subject = self.subject();
             let hops = if grant_comes { NO_ROUTE } else { ask.hops + 1 };
             if !self.page.own.forward(self.cx, subject, waiter, hops, true) {
-                self.no_route(waiter);
+                self.search_owner(waiter);
             }
         }
     }

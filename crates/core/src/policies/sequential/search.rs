@@ -11,7 +11,7 @@ use pagemesh_wire::peer::{Message, Regain, Spare, Waiter};
 impl PageContext<'_, '_> {
     /// No owner hint leads to the owner: the home searches. If the home is gone, too, the page is
     /// lost.
-    pub(super) fn no_route(&mut self, waiter: Waiter) {
+    pub(super) fn search_owner(&mut self, waiter: Waiter) {
         let home = self.home();
         let subject = self.subject();
         if home == self.cx.me() {

@@ -5,7 +5,7 @@ use crate::continuation::Continuation;
 use crate::effect::{Effect, Reply};
 use crate::event::Event;
 use crate::membership::CoordinatorSilent;
-use crate::ownership::{NO_ROUTE, Found, Route, acknowledge, grant};
+use crate::ownership::{Found, NO_ROUTE, Route, acknowledge, grant};
 use crate::patience::Awaited;
 use crate::policies::SyncHooks;
 use crate::shell::Cx;
@@ -56,11 +56,11 @@ impl LockContext<'_, '_> {
             self.lock.own.enqueue(waiter);
             self.serve();
         } else if !self.lock.own.forward(self.cx, subject, waiter, 0, false) {
-            self.no_route(waiter);
+            self.search_owner(waiter);
         }
     }
 
-    fn no_route(&mut self, waiter: Waiter) {
+    fn search_owner(&mut self, waiter: Waiter) {
         let home = self.cx.home(self.key.segment);
         let subject = self.subject();
         if home == self.cx.me() {
@@ -107,7 +107,7 @@ impl LockContext<'_, '_> {
         if ask.waiter.node == self.cx.me() {
             let open = self.lock.own.wants(ask.waiter.request);
             if open && ask.hops == NO_ROUTE && self.lock.own.hint != self.cx.me() {
-                self.no_route(ask.waiter);
+                self.search_owner(ask.waiter);
             }
             return;
         }
@@ -115,7 +115,7 @@ impl LockContext<'_, '_> {
             Route::Queued => self.serve(),
             Route::PassAgain => self.pass_again(),
             Route::Gone => {}
-            Route::NoRoute => self.no_route(ask.waiter),
+            Route::Unknown => self.search_owner(ask.waiter),
         }
     }
 

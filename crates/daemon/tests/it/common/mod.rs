@@ -4,9 +4,9 @@
 #![allow(dead_code, missing_docs, reason = "not every test uses everything")]
 
 use pagemesh_daemon::{Options, Waiting, run};
-use pagemesh_os::request_slot::RequestSlot;
 use pagemesh_os::memfd::PAGE;
 use pagemesh_os::netns::die_with_parent;
+use pagemesh_os::request_slot::RequestSlot;
 use pagemesh_os::seqpacket::Socket;
 use pagemesh_os::uffd::{Kind, Uffd};
 use pagemesh_wire::local::{

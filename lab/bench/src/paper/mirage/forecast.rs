@@ -2,8 +2,8 @@
 //! fewer. Real nodes under a clock of costs ([`pagemesh_forecast`]) that are measured
 //! here first; beside real runs on two nodes, so that their error is known.
 
-use super::super::super::report::Samples;
 use super::super::super::cpu_slots::{pin_process, processor};
+use super::super::super::report::Samples;
 use super::super::super::{Waiting, compress, raw};
 use super::document::{Document, Section, number, percent};
 use super::faults::{INTERRUPT_BLAST, PLAIN, Pair, Setting};

@@ -7,10 +7,10 @@ mod family;
 mod labelled;
 mod litmus;
 mod phases;
-mod scripted_node;
 mod queue;
 mod record;
 mod rounds;
+mod scripted_node;
 mod stress;
 
 use anyhow::Result;

@@ -36,30 +36,30 @@ fn bodies() -> Vec<Body> {
     let (epoch, hops, leaving) = (5, 1, true);
     let (floor, applied) = (time.clone(), time.clone());
     vec![
-        Body::Inquire(Inquire {
+        Body::IntervalRequest(IntervalRequest {
             request,
             time,
             epoch,
         }),
-        Body::Told(Told { request, news }),
-        Body::Fetch(Fetch {
+        Body::IntervalReply(IntervalReply { request, news }),
+        Body::CopyRequest(CopyRequest {
             page,
             reader,
             request,
             floor: floor.clone(),
             hops,
         }),
-        Body::Base(Base {
+        Body::CopyReply(CopyReply {
             page,
             request,
             contents,
             applied,
         }),
-        Body::Want(Want {
+        Body::DiffRequest(DiffRequest {
             request,
             diffs: diffs.clone(),
         }),
-        Body::Absent(Absent {
+        Body::DiffMissing(DiffMissing {
             request,
             diffs,
             floor: floor.clone(),
@@ -104,12 +104,12 @@ fn golden_bytes() {
         .map(|(name, payload)| format!("{name} {}", hex(&payload)))
         .collect();
     let fixed = [
-        "Inquire 00ac0202010202ac0205",
-        "Told 01ac020101ac020101af020101ae020103070103c801",
-        "Fetch 020302ac0202010202ac0201",
-        "Base 0303ac020202010202ac02",
-        "Want 04ac02010301ae02",
-        "Absent 05ac02010301ae0202010202ac02",
+        "IntervalRequest 00ac0202010202ac0205",
+        "IntervalReply 01ac020101ac020101af020101ae020103070103c801",
+        "CopyRequest 020302ac0202010202ac0201",
+        "CopyReply 0303ac020202010202ac02",
+        "DiffRequest 04ac02010301ae02",
+        "DiffMissing 05ac02010301ae0202010202ac02",
         "Full 0602010202ac0201",
         "Collect 00",
         "Collect 0102010202ac020400",

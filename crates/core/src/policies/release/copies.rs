@@ -1,7 +1,7 @@
 //! The base copy of a page: which node is asked for it, and what it lacks (T15).
 
 use super::Release;
-use super::messages::{Base, Body, Fetch};
+use super::messages::{Body, CopyReply, CopyRequest};
 use super::miss::{Need, is_out_of_reach};
 use super::page::{Copy, Miss, Page};
 use crate::effect::{Effect, Source};
@@ -27,23 +27,23 @@ impl Release {
         let may = |node: NodeId| node != me && cx.is_alive(node) && !miss.baseless.contains(node);
         let last = pending.last().map(|name| name.node);
         if let Some(last) = last.filter(|last| may(*last)) {
-            return Need::Base(last);
+            return Need::CopyReply(last);
         }
         if self.history.floor.is_empty() && miss.floor.is_empty() {
             return Need::Zeros;
         }
         let home = cx.home(self.segment);
         if let Some(keeper) = page.keeper.filter(|keeper| may(*keeper)) {
-            return Need::Base(keeper);
+            return Need::CopyReply(keeper);
         }
         if page.keeper.is_none() && home == me {
             return Need::Zeros;
         }
         if may(home) {
-            return Need::Base(home);
+            return Need::CopyReply(home);
         }
         match cx.shell.peers().iter().find(|node| may(*node)) {
-            Some(anybody) => Need::Base(anybody),
+            Some(anybody) => Need::CopyReply(anybody),
             None if page
                 .keeper
                 .is_some_and(|keeper| is_out_of_reach(cx, keeper)) =>
@@ -121,7 +121,7 @@ impl Release {
         if let Some(miss) = self.miss(index) {
             floor.join(&miss.floor);
         }
-        let fetch = Fetch {
+        let fetch = CopyRequest {
             page: index,
             reader: cx.me(),
             request,
@@ -131,11 +131,11 @@ impl Release {
         if let Some(miss) = self.miss(index) {
             miss.base = Some((from, request));
         }
-        self.say(cx, from, &Body::Fetch(fetch));
+        self.say(cx, from, &Body::CopyRequest(fetch));
     }
 
     /// A base copy has arrived, or the news that the asked node has none.
-    pub(super) fn base(&mut self, cx: &mut Cx<'_>, from: NodeId, base: &Base) {
+    pub(super) fn base(&mut self, cx: &mut Cx<'_>, from: NodeId, base: &CopyReply) {
         let (segment, index) = (self.segment, base.page);
         let floor = self.history.floor.clone();
         let Some(miss) = self.miss(index) else {

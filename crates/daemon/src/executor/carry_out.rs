@@ -29,7 +29,8 @@ impl EffectExecutor for EffectBatch<'_> {
         if page.is_some() {
             self.settle_pages();
             let payload = self.payload();
-            self.executor.send((address, header), &message, page, payload);
+            self.executor
+                .send((address, header), &message, page, payload);
         } else if message.is_receipt() {
             self.executor.receipts.push(address, header, message);
         } else {

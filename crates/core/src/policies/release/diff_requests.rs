@@ -1,7 +1,7 @@
 //! Diffs that a page lacks: which nodes are asked for them, and what arrives (T15).
 
 use super::Release;
-use super::messages::{Absent, Body, Want};
+use super::messages::{Body, DiffMissing, DiffRequest};
 use super::miss::is_out_of_reach;
 use super::page::{Copy, Miss};
 use crate::effect::{DiffWork, Effect};
@@ -29,7 +29,7 @@ impl Release {
             match self.helper(cx, miss, *name, missing) {
                 Some(node) => {
                     let names = asks.entry(node).or_default();
-                    if names.len() < Want::LIMIT {
+                    if names.len() < DiffRequest::LIMIT {
                         names.insert(*name);
                     }
                 }
@@ -44,12 +44,12 @@ impl Release {
         for (node, names) in asks {
             let request = cx.next_request();
             let mut diffs: Vec<_> = names.iter().copied().collect();
-            diffs.extend(self.companions(index, node, Want::LIMIT - names.len()));
-            let want = Want { request, diffs };
+            diffs.extend(self.companions(index, node, DiffRequest::LIMIT - names.len()));
+            let want = DiffRequest { request, diffs };
             if let Some(miss) = self.miss(index) {
                 miss.asked.insert(request, (node, names));
             }
-            self.say(cx, node, &Body::Want(want));
+            self.say(cx, node, &Body::DiffRequest(want));
         }
         None
     }
@@ -158,7 +158,7 @@ impl Release {
     }
 
     /// The asked node does not have these diffs.
-    pub(super) fn absent(&mut self, cx: &mut Cx<'_>, from: NodeId, absent: &Absent) {
+    pub(super) fn absent(&mut self, cx: &mut Cx<'_>, from: NodeId, absent: &DiffMissing) {
         let mut pages = BTreeSet::new();
         for name in &absent.diffs {
             let Some(miss) = self.miss(name.page) else {
