@@ -1,6 +1,6 @@
 //! When to resend: waits that double up to a ceiling (F20).
 
-use crate::node::Pace;
+use crate::config::Pace;
 use crate::time::Time;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};

@@ -7,11 +7,10 @@
 //! itself take the same path without a datagram.
 
 mod made;
-mod on_reply;
 mod served;
 
-pub(crate) use on_reply::OnReply;
-
+use crate::caller::Caller;
+use crate::on_reply::OnReply;
 use crate::shell::Cx;
 use made::OpenCall;
 use pagemesh_wire::peer::{Call, Reply};
@@ -19,13 +18,6 @@ use pagemesh_wire::{CallId, NodeId};
 use serde::{Deserialize, Serialize};
 use served::Memory;
 use std::collections::BTreeMap;
-
-/// The calling node and the number of its call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub(crate) struct Caller {
-    pub(crate) node: NodeId,
-    pub(crate) call: CallId,
-}
 
 /// A call to a home that has left; this node must serve it itself.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! Continuations: work that waits until the policy of a segment knows enough, and calls that a
 //! policy makes.
 
-use crate::calls::{Caller, OnReply};
+use crate::caller::Caller;
+use crate::on_reply::OnReply;
 use pagemesh_wire::peer::{PolicyMessage, Reply};
 use pagemesh_wire::{NodeId, SyncKey};
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 //! A segment lives until its name is removed *and* no node has it open. The exit of a process never
 //! removes a segment.
 
-use crate::node::Quotas;
+use crate::config::Quotas;
 use crate::policies;
 use pagemesh_wire::peer::{Credentials, Reduction, Refusal, SegmentInfo, SegmentSpec};
 use pagemesh_wire::{ByteLen, CallId, NodeId, NodeSet, SegmentId};

@@ -2,9 +2,11 @@
 //! home of segments, and then ends its membership. From then on the coordinator answers for its
 //! segments: `Cx::home` is the acting home.
 
-use crate::calls::{Caller, OnReply, Redirected};
+use crate::caller::Caller;
+use crate::calls::Redirected;
 use crate::continuation::Continuation;
 use crate::limits::{INHERITED, LEAVE_BURST};
+use crate::on_reply::OnReply;
 use crate::services::Services;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Arrival, Call, Inheritance, Owner, Refusal, Reply, Service, Subject};

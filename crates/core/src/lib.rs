@@ -8,18 +8,22 @@
 #![forbid(unsafe_code)]
 
 mod backoff;
+mod caller;
 mod calls;
+mod config;
 mod continuation;
 mod directory;
 mod effect;
 pub mod event;
 mod executor;
 mod input;
+mod inspection;
 mod leaving;
 pub mod limits;
 mod link;
 mod membership;
 mod node;
+mod on_reply;
 mod ownership;
 mod patience;
 mod payloads;
@@ -34,11 +38,13 @@ mod sysv;
 mod time;
 mod timers;
 
+pub use config::{Config, Pace, Quotas, Start};
 pub use directory::Usage;
 pub use effect::{Afterwards, DiffWork, Effect, Effects, Reply, Rights, Source};
 pub use event::Event;
 pub use executor::{At, DiffBatch, DiffExecutor, EffectExecutor, Next, Reclaimed};
 pub use input::{Input, Request};
-pub use node::{Config, Node, Pace, Quotas, Start};
-pub use policies::{Inspection, release_messages as release};
+pub use inspection::Inspection;
+pub use node::Node;
+pub use policies::release_messages as release;
 pub use time::Time;

@@ -1,6 +1,6 @@
 //! Input from the network: datagrams are checked first, then dispatched to their service.
 
-use crate::calls::Caller;
+use crate::caller::Caller;
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::membership::Standing;

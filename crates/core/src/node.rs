@@ -1,107 +1,19 @@
 //! A node: all services of the core behind one entry point.
 
+use crate::config::Config;
 use crate::directory::Usage;
 use crate::effect::Effects;
 use crate::input::Input;
+use crate::inspection::Inspection;
 use crate::membership::Standing;
-use crate::policies::Inspection;
 use crate::services::Services;
 use crate::shell::{Cx, Shell};
 use crate::time::Time;
 use core::net::SocketAddr;
 use core::time::Duration;
 use pagemesh_wire::peer::{MemberView, Refusal, SegmentInfo};
-use pagemesh_wire::{
-    ByteLen, ClientId, ClusterId, Incarnation, NodeId, PageIndex, PublicKey, SegmentId,
-};
+use pagemesh_wire::{ClientId, NodeId, PageIndex, PublicKey, SegmentId};
 use serde::{Deserialize, Serialize};
-
-/// The configuration that a node is started with.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Config {
-    /// The node's name, by default the host name.
-    pub name: String,
-    /// The source address of the node's datagrams, as peers see it.
-    pub address: SocketAddr,
-    /// The node's incarnation, drawn at random for this life of the daemon.
-    pub incarnation: Incarnation,
-    /// The public key for the seal of this node's datagrams; none if datagrams are not sealed.
-    pub key: PublicKey,
-    /// Whether the node joins the cluster of a daemon or is the first node of a new one.
-    pub start: Start,
-    /// Resend, heartbeat and death times and some bounds; the simulator shortens them.
-    pub pace: Pace,
-    /// Whether to look, in segments of policy `release`, for bytes that two nodes wrote without a
-    /// lock or barrier between them.
-    pub check_races: bool,
-    /// Quotas of one user; only the first node's count.
-    pub quotas: Quotas,
-}
-
-/// Quotas of one user in the whole cluster. The superuser has none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Quotas {
-    /// See [`crate::limits::SEGMENTS_OF_USER`].
-    pub segments: u32,
-    /// See [`crate::limits::BYTES_OF_USER`].
-    pub bytes: ByteLen,
-}
-
-impl Default for Quotas {
-    fn default() -> Self {
-        Self {
-            segments: crate::limits::SEGMENTS_OF_USER,
-            bytes: crate::limits::BYTES_OF_USER,
-        }
-    }
-}
-
-/// How a node begins.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Start {
-    /// Found a cluster and be its coordinator.
-    Found(ClusterId),
-    /// Join the cluster of the daemon at this address.
-    Join(SocketAddr),
-}
-
-/// Times and bounds that depend on the network and the host, not on the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Pace {
-    /// See [`crate::limits::RESEND_FIRST`].
-    pub resend_first: Duration,
-    /// See [`crate::limits::RESEND_SOONEST`]. If this is not below `resend_first`, all first waits
-    /// are the same.
-    pub resend_soonest: Duration,
-    /// See [`crate::limits::RESEND_CEILING`].
-    pub resend_ceiling: Duration,
-    /// See [`crate::limits::HEARTBEAT`].
-    pub heartbeat: Duration,
-    /// See [`crate::limits::DEAD_AFTER`].
-    pub dead_after: Duration,
-    /// See [`crate::limits::AHEAD`]; zero if no page is to be asked for ahead.
-    pub ahead: u32,
-    /// See [`crate::limits::NOTICES_KEPT`].
-    pub notices: u32,
-    /// See [`crate::limits::TWINS_KEPT`].
-    pub twins: u32,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        use crate::limits;
-        Self {
-            resend_first: limits::RESEND_FIRST,
-            resend_soonest: limits::RESEND_SOONEST,
-            resend_ceiling: limits::RESEND_CEILING,
-            heartbeat: limits::HEARTBEAT,
-            dead_after: limits::DEAD_AFTER,
-            ahead: limits::AHEAD,
-            notices: limits::NOTICES_KEPT,
-            twins: limits::TWINS_KEPT,
-        }
-    }
-}
 
 /// One node of the cluster.
 ///

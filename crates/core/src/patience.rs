@@ -4,7 +4,7 @@
 //! (Karn). A later one belongs to the first request: it was resent too early, and the estimate
 //! grows.
 
-use crate::node::Pace;
+use crate::config::Pace;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,9 @@
 //! Payloads that policies send with barriers, and calls from the policy on one node to that on
 //! another. Nothing here reads the payloads.
 
-use crate::calls::{Caller, OnReply};
+use crate::caller::Caller;
 use crate::continuation::Continuation;
+use crate::on_reply::OnReply;
 use crate::policies::SyncHooks;
 use crate::services::Services;
 use crate::shell::Cx;

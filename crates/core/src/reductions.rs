@@ -2,7 +2,8 @@
 //! and answers a declaration when every member knows it: from then on no node makes or merges a
 //! change in the range in another way.
 
-use crate::calls::{Caller, OnReply};
+use crate::caller::Caller;
+use crate::on_reply::OnReply;
 use crate::services::Services;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Call, Reduction, Refusal, Reply};

@@ -2,10 +2,10 @@
 //! argument.
 
 use crate::backoff::Backoff;
+use crate::config::{Config, Pace};
 use crate::continuation::Continuation;
 use crate::effect::{Effect, Effects, Reply, Source};
 use crate::event::Event;
-use crate::node::{Config, Pace};
 use crate::patience::{Awaited, Patience};
 use crate::time::Time;
 use crate::timers::{Timer, Timers};
@@ -270,7 +270,7 @@ impl Cx<'_> {
 impl Shell {
     /// For tests: one of four living members.
     pub(crate) fn of_four(me: NodeId) -> Self {
-        use crate::node::Start;
+        use crate::config::Start;
         use pagemesh_wire::peer::{Health, Member};
         use pagemesh_wire::{ClusterId, Incarnation, PublicKey};
 

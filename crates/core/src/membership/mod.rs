@@ -6,10 +6,10 @@ mod coordinator;
 pub(crate) use coordinator::{Coordinator, Verdict};
 
 use crate::backoff::Backoff;
+use crate::config::Start;
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::limits::{FORSAKEN, JOIN_RETRY};
-use crate::node::Start;
 use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;

@@ -4,9 +4,9 @@
 //! body says what holds for all others. [`SyncHooks`] has a policy that lets something ride on locks
 //! and barriers. Locks, barriers, calls and links hand over what it says without looking inside.
 
-use super::Inspection;
-use crate::calls::Caller;
+use crate::caller::Caller;
 use crate::continuation::Continuation;
+use crate::inspection::Inspection;
 use crate::shell::Cx;
 use core::time::Duration;
 use pagemesh_wire::local::Advice;

@@ -12,7 +12,6 @@ pub(crate) use hooks::{Due, Found, Gone, Hooks, ProgramRequest, SyncHooks, Who};
 pub use release::messages as release_messages;
 
 use pagemesh_wire::SegmentId;
-use pagemesh_wire::local::PageLine;
 use pagemesh_wire::peer::{self, Refusal};
 use serde::{Deserialize, Serialize};
 use std::ops::{Deref, DerefMut};
@@ -74,19 +73,4 @@ policies! {
     Release(release::Release),
     #[cfg(any(test, feature = "example-policies"))]
     Broadcast(broadcast::Broadcast),
-}
-
-/// How many pages a node knows, reads, writes and owns; and some of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Inspection {
-    /// Pages ever touched here.
-    pub known: u64,
-    /// Pages readable here.
-    pub readable: u64,
-    /// Pages writable here.
-    pub writable: u64,
-    /// Pages owned here.
-    pub owned: u64,
-    /// The pages asked for.
-    pub pages: Vec<PageLine>,
 }

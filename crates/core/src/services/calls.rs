@@ -2,11 +2,12 @@
 //! with the reply.
 
 use super::Services;
-use crate::calls::{Caller, OnReply};
+use crate::caller::Caller;
 use crate::directory::Opening;
 use crate::effect::{Effect, Reply};
 use crate::event::Event;
 use crate::limits::LIST_PAGE;
+use crate::on_reply::OnReply;
 use crate::policies::Gone;
 use crate::segment::Segment;
 use crate::shell::Cx;

@@ -1,10 +1,11 @@
 //! Requests of this node's processes, and the cleanup after a process ends.
 
 use super::Services;
-use crate::calls::{Caller, OnReply};
+use crate::caller::Caller;
 use crate::input::Request;
 use crate::limits::GROUPS;
 use crate::membership::Standing;
+use crate::on_reply::OnReply;
 use crate::policies::{Gone, ProgramRequest};
 use crate::segment::Segment;
 use crate::shell::Cx;

@@ -1,11 +1,11 @@
 //! Changes of membership, and what each service must know of them.
 
 use super::Services;
-use crate::calls::OnReply;
 use crate::effect::{Effect, Reply};
 use crate::event::Event;
 use crate::link::Sender;
 use crate::membership::{Standing, Verdict};
+use crate::on_reply::OnReply;
 use crate::policies::Gone;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{self, Call, Health, MemberView, Refusal};

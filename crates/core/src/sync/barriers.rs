@@ -1,7 +1,7 @@
 //! Barriers (T14): arrivals are counted at the home of the segment. An arrival is a call and the
 //! departure its reply, so n nodes exchange 2(n-1) datagrams.
 
-use crate::calls::Caller;
+use crate::caller::Caller;
 use pagemesh_wire::peer::{Arrival, Refusal, Reply};
 use pagemesh_wire::{NodeId, SegmentId, SyncKey};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Condition variables: waiters stand in a queue at the home of the segment.
 
-use crate::calls::Caller;
+use crate::caller::Caller;
 use pagemesh_wire::{CallId, NodeId, SegmentId, SyncKey};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};

@@ -7,9 +7,11 @@
 //! the other object is asked. While a node and the register negotiate about a key, all other gets
 //! for it on this node wait.
 
+use super::get::Get;
 use super::register::Steps;
-use crate::calls::{Caller, OnReply};
+use crate::caller::Caller;
 use crate::membership::Standing;
+use crate::on_reply::OnReply;
 use crate::services::Services;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Call, Refusal, Reply};
@@ -47,18 +49,6 @@ enum Of {
     Process(Ticket, ClientId),
     /// The get of another node.
     Node(Caller),
-}
-
-/// A get under way.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct Get {
-    /// The waiting process; none if it has ended.
-    pub(crate) client: Option<(Ticket, ClientId)>,
-    ask: Box<Ask>,
-    /// The offered object, which gets the key if no other object has it.
-    offer: Option<Id>,
-    /// The error of the get if nothing is offered and no object has the key.
-    why: Errno,
 }
 
 impl Keys {

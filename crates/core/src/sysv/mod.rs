@@ -9,6 +9,7 @@
 //! Objects are lost with their home. Every decision depends on the requests alone: credentials,
 //! limits and the time of day come with them.
 
+pub(crate) mod get;
 mod getting;
 mod msg;
 mod register;
@@ -20,10 +21,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use getting::Get;
 pub(crate) use service::Why;
 
-use crate::calls::Caller;
+use crate::caller::Caller;
 use crate::time::Time;
 use getting::Keys;
 use msg::{PendingReceive, Queues};

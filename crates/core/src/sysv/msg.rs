@@ -2,7 +2,7 @@
 
 use super::table::{self, Body, Keyed, READ, Table, WRITE, new_perm};
 use super::{Answers, Asker, Count, Process};
-use crate::calls::Caller;
+use crate::caller::Caller;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::peer::Credentials;
 use pagemesh_wire::sysv::{

@@ -9,7 +9,7 @@
 //! calls: it is lent when the node has acknowledged it, and back when the node has told which
 //! objects have its keys. Questions about the bucket in between wait.
 
-use crate::calls::Caller;
+use crate::caller::Caller;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::peer::{Refusal, Reply};
 use pagemesh_wire::sysv::keys::{Bucket, Buckets, Entry, KeyRequest, Name, Word};

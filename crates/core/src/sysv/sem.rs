@@ -3,7 +3,7 @@
 
 use super::table::{self, Body, Keyed, READ, Table, WRITE, new_perm};
 use super::{Answers, Asker, Count, Process};
-use crate::calls::Caller;
+use crate::caller::Caller;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::sysv::{
     Change, Errno, IPC_NOWAIT, Id, OPERATIONS, Outcome, Pick, SEM_UNDO, SEMAPHORES, SEMVMX, SemBuf,

@@ -2,10 +2,11 @@
 
 use super::getting::name_of;
 use super::{Answers, Held, Unused};
-use crate::calls::{Caller, OnReply};
+use crate::caller::Caller;
 use crate::effect::Reply;
 use crate::limits::GROUPS;
 use crate::membership::Standing;
+use crate::on_reply::OnReply;
 use crate::services::Services;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{self, Call, Refusal};

@@ -1,7 +1,7 @@
 //! Totals of the cluster's objects; each node knows only its own.
 
 use super::Sysv;
-use crate::calls::OnReply;
+use crate::on_reply::OnReply;
 use crate::services::Services;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Call, Refusal, Reply};

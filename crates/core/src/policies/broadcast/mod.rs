@@ -14,12 +14,12 @@ mod messages;
 #[cfg(test)]
 mod tests;
 
-use super::Inspection;
 use super::hooks::{Due, Gone, Hooks, Open, ProgramRequest, SyncHooks, Who};
 use crate::backoff::Backoff;
 use crate::continuation::Continuation;
 use crate::effect::{Afterwards, DiffWork, Effect, Reply, Rights, Source};
 use crate::event::Event;
+use crate::inspection::Inspection;
 use crate::limits::EARLY;
 use crate::shell::Cx;
 use crate::timers::Timer;

@@ -12,7 +12,7 @@
 use super::Release;
 use super::page::{Copy, Miss, Page};
 use crate::event::Event;
-use crate::policies::Who;
+use crate::policies::hooks::Who;
 use crate::prefetch::{Ahead, Burst, Prefetch, WillneedRanges, quiet};
 use crate::shell::Cx;
 use crate::timers::Timer;

@@ -7,7 +7,7 @@ use super::full::Fullness;
 use super::learn::OnReply;
 use super::messages::Collect;
 use super::page::Copy;
-use crate::calls::Caller;
+use crate::caller::Caller;
 use crate::continuation::Continuation;
 use crate::effect::{DiffWork, Effect, Rights};
 use crate::shell::Cx;

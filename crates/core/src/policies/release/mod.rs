@@ -35,12 +35,12 @@ mod serve;
 mod spread;
 mod usage;
 
-use super::Inspection;
 use super::hooks::{Due, Found, Gone, Hooks, Open, ProgramRequest, SyncHooks, Who};
-use crate::calls::Caller;
+use crate::caller::Caller;
 use crate::continuation::Continuation;
 use crate::effect::{Effect, Reply, Rights};
 use crate::event::Event;
+use crate::inspection::Inspection;
 use crate::prefetch::{Prefetch, WillneedRanges as _};
 use crate::shell::Cx;
 use crate::time::Time;

@@ -6,7 +6,7 @@ use super::Sequential;
 use super::context::PageContext;
 use crate::effect::{Effect, Rights};
 use crate::event::Event;
-use crate::policies::Who;
+use crate::policies::hooks::Who;
 use crate::prefetch::{Ahead, Burst, Prefetch, WillneedRanges, gather, quiet};
 use crate::shell::Cx;
 use crate::timers::Timer;

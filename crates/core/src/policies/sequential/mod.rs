@@ -21,10 +21,10 @@ mod search;
 mod table;
 mod window;
 
-use super::Inspection;
 use super::hooks::{Due, Found, Gone, Hooks, Open, ProgramRequest, Who};
 use crate::effect::{Reply, Rights};
 use crate::event::Event;
+use crate::inspection::Inspection;
 use crate::limits::WINDOW_LIMIT;
 use crate::prefetch::{Prefetch, WillneedRanges as _};
 use crate::shell::Cx;

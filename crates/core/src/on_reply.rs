@@ -1,7 +1,7 @@
 //! How a node goes on with a reply.
 
-use super::Caller;
-use crate::sysv::Get;
+use crate::caller::Caller;
+use crate::sysv::get::Get;
 use pagemesh_wire::sysv::keys::{Bucket, Buckets, Name};
 use pagemesh_wire::{ClientId, SegmentId, SyncKey, Ticket};
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ pub(crate) enum OnReply {
 
 impl OnReply {
     /// The process that waits for this call, and the ticket of its request.
-    pub(super) fn client(&self) -> Option<(Ticket, ClientId)> {
+    pub(crate) fn client(&self) -> Option<(Ticket, ClientId)> {
         match self {
             Self::Tell(ticket, client) | Self::Survey(ticket, client) => Some((*ticket, *client)),
             Self::Open { client, .. } => *client,
