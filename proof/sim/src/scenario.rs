@@ -14,12 +14,18 @@
 //! run 5ms      stabilize      crash nX      leave nX      rights NAME:PAGE
 //! expect datagrams N [KIND]    expect rights nX NAME:PAGE read|write|none    expect waiting N
 //! ```
+//!
+//! A segment of policy `release` (`policy=release`, `release-eager` or `release-hybrid`, and
+//! `notices=N` for the bound of write notices) is simulated with real diffs, in
+//! [`crate::labelled`]. There a word is one byte, accesses have to be ordered by locks and
+//! barriers, and every node takes part in the one barrier, 1000.
 
-mod command;
+pub(crate) mod command;
 
 use crate::check::{Check, ensure};
 use crate::dice::Dice;
 use crate::kernel::{PageKey, ThreadId};
+use crate::labelled;
 use crate::network::Weather;
 use crate::process::State;
 use crate::run::without_panic;
@@ -43,7 +49,30 @@ const FOREVER: u64 = 1 << 60;
 /// If a command makes no sense, an expectation does not hold, or an invariant
 /// is broken; the text says where.
 pub fn rewrite_scenario(text: &str) -> Result<String, String> {
+    if text.lines().any(is_of_release) {
+        let mut stage = labelled::Stage::default();
+        return rewrite(text, |command| stage.perform(command));
+    }
     let mut stage = Stage::new();
+    rewrite(text, |command| {
+        without_panic(|| stage.perform(command)).map_err(|broken| {
+            let log = std::mem::replace(&mut stage.world.log, crate::log::Log::new(false));
+            format!("{broken}\n{}", tail(&log.into_lines()))
+        })?;
+        Ok(std::mem::take(&mut stage.said))
+    })
+}
+
+/// Whether a line makes a segment of policy `release`, which has a simulation of its own.
+fn is_of_release(line: &str) -> bool {
+    line.starts_with("segment ") && line.contains(" policy=release")
+}
+
+/// Performs the commands of a transcript, and writes below each what it caused.
+fn rewrite(
+    text: &str,
+    mut perform: impl FnMut(Command) -> Result<Vec<String>, String>,
+) -> Result<String, String> {
     let mut script = String::new();
     for (number, line) in text.lines().enumerate() {
         if line.starts_with("  ") {
@@ -56,20 +85,21 @@ pub fn rewrite_scenario(text: &str) -> Result<String, String> {
             continue;
         }
         let place = |why: String| format!("line {}: {line}\n{why}", number + 1);
-        let command = Command::parse(words).map_err(place)?;
-        without_panic(|| stage.perform(command)).map_err(|broken| {
-            let log = std::mem::replace(&mut stage.world.log, crate::log::Log::new(false));
-            let lines = log.into_lines();
-            let tail = lines[lines.len().saturating_sub(40)..].join("\n");
-            place(format!("{broken}\n{tail}"))
-        })?;
-        for said in stage.said.drain(..) {
+        let said = Command::parse(words)
+            .and_then(&mut perform)
+            .map_err(place)?;
+        for said in said {
             script.push_str("  ");
             script.push_str(&said);
             script.push('\n');
         }
     }
     Ok(script)
+}
+
+/// The last lines of a log.
+pub(crate) fn tail(lines: &[String]) -> String {
+    lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
 /// Whether a line is a command.
@@ -126,7 +156,7 @@ impl Stage {
         match command {
             Command::Expect(expectation) => return self.expect(&expectation),
             Command::Nodes(count) => self.add_nodes(count)?,
-            Command::Segment { plan, home } => self.add_segment(plan, home)?,
+            Command::Segment { plan, home, .. } => self.add_segment(plan, home)?,
             Command::Operate(host, operation) => self.operate(host, &operation, true)?,
             Command::Start(host, operation) => self.operate(host, &operation, false)?,
             Command::Unlock(host, lock) => self.unlock(host, &lock)?,

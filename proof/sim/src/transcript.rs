@@ -2,9 +2,11 @@
 
 use crate::network::{Fate, is_sign_of_life, kind};
 use crate::world::World;
-use pagemesh_core::release::{Collect, News};
-use pagemesh_wire::peer::{AskMany, Call, Contents, Inheritance, Message, Reply, Subject};
-use pagemesh_wire::{NodeId, VectorTime};
+use pagemesh_core::release::{Body, Collect, IntervalRecord, News};
+use pagemesh_wire::peer::{
+    AskMany, Call, Contents, DiffName, Inheritance, Message, Reply, Subject,
+};
+use pagemesh_wire::{NodeId, PageIndex, RequestId, VectorTime};
 
 impl World {
     /// Notes a datagram, if a scenario wants to see them.
@@ -124,8 +126,99 @@ pub(crate) fn say(message: &Message, name: &dyn Fn(Subject) -> String) -> String
         Message::Located(located) => format!("Located {}", name(located.subject)),
         Message::Lost(lost) => format!("Lost {} with {}", name(lost.subject), lost.with),
         Message::Regain(regain) => format!("Regain {}", name(regain.subject)),
-        other => kind(other).to_owned(),
+        other => of_release(other, name).unwrap_or_else(|| kind(other).to_owned()),
     }
+}
+
+/// A message that only policy `release` causes.
+fn of_release(message: &Message, name: &dyn Fn(Subject) -> String) -> Option<String> {
+    let page = |segment, page| name(Subject::Page { segment, page });
+    Some(match message {
+        Message::Acquire(acquire) => {
+            let known = acquire.payload.read::<VectorTime>().unwrap_or_default();
+            let waiter = acquire.ask.waiter.node;
+            let lock = name(acquire.ask.subject);
+            format!("Acquire {lock} for {waiter} knowing {known:?}")
+        }
+        Message::Grant(grant) => {
+            let news = grant.payload.read::<News>().unwrap_or_default();
+            let pass = &grant.pass;
+            format!(
+                "Grant {} {}{}",
+                name(pass.subject),
+                pass.version,
+                told(&news)
+            )
+        }
+        Message::Diffs(diffs) => {
+            let each = diffs.diffs.iter().map(|(diff, bytes)| {
+                let diff = diff_name(diff);
+                format!("{diff} of {bytes} bytes")
+            });
+            let pushed = diffs.request == RequestId::NONE;
+            let pushed = if pushed { " pushed" } else { "" };
+            format!("Diffs{pushed} {}", each.collect::<Vec<_>>().join(", "))
+        }
+        Message::Policy(said) | Message::PolicyPage(said) => match Body::read(&said.body) {
+            Some(body) => body_of_release(&body, &|index| page(said.segment, index)),
+            None => "Policy".into(),
+        },
+        _ => return None,
+    })
+}
+
+fn body_of_release(body: &Body, page: &dyn Fn(PageIndex) -> String) -> String {
+    let kind = body.name();
+    match body {
+        Body::IntervalRequest(asks) => format!("{kind} knowing {:?}", asks.time),
+        Body::IntervalReply(reply) => format!("{kind}{}", told(&reply.news)),
+        Body::CopyRequest(asks) => {
+            let forwarded = if asks.hops > 0 { " forwarded" } else { "" };
+            format!("{kind} {} for {}{forwarded}", page(asks.page), asks.reader)
+        }
+        Body::CopyReply(reply) => {
+            let (contents, applied) = (bytes(reply.contents), &reply.applied);
+            format!("{kind} {}{contents} with {applied:?}", page(reply.page))
+        }
+        Body::DiffRequest(asks) => {
+            let used = asks.request == RequestId::NONE;
+            let used = if used { ", pushed ones are used:" } else { "" };
+            format!("{kind}{used} {}", diff_names(&asks.diffs))
+        }
+        Body::DiffMissing(missing) => format!("{kind} {}", diff_names(&missing.diffs)),
+        Body::Full(full) => {
+            let leaving = if full.leaving { ", leaving" } else { "" };
+            format!("{kind} from {:?} on{leaving}", full.floor)
+        }
+    }
+}
+
+fn diff_names(diffs: &[DiffName]) -> String {
+    diffs.iter().map(diff_name).collect::<Vec<_>>().join(", ")
+}
+
+/// The diff that a node made of a page in an interval: `p0@n1:3`.
+fn diff_name(diff: &DiffName) -> String {
+    let DiffName {
+        page,
+        node,
+        interval,
+    } = diff;
+    format!("{page}@{node}:{interval}")
+}
+
+/// What some news tells: the goal, and the pages that each interval names.
+fn told(news: &News) -> String {
+    let pages = |record: &IntervalRecord| {
+        let pages = record.each_page().map(|page| page.to_string());
+        pages.collect::<Vec<_>>().join(",")
+    };
+    let record = |record: &IntervalRecord| {
+        let (node, index) = (record.node, record.index);
+        format!("; {node}:{index} wrote {}", pages(record))
+    };
+    let records: String = news.records.iter().map(record).collect();
+    format!(" knowing {:?}{records}", news.goal)
 }
 
 fn pages_of(many: &AskMany) -> String {
@@ -183,7 +276,7 @@ fn call(call: &Call) -> String {
         } => {
             let barrier = format!("Barrier {} of {parties}", key.number);
             match payload.read::<News>().filter(|_| !payload.is_empty()) {
-                Some(news) => format!("{barrier} knowing {:?}", news.goal),
+                Some(news) => format!("{barrier}{}", told(&news)),
                 None => barrier,
             }
         }
@@ -224,7 +317,7 @@ fn reply(reply: &Reply) -> String {
         }
         Reply::Reducing(info, _) => format!("Segment {} and its ranges", info.name),
         Reply::Depart(said) => match said.body.read::<News>() {
-            Some(news) => format!("Depart knowing {:?}", news.goal),
+            Some(news) => format!("Depart{}", told(&news)),
             None => "Depart".into(),
         },
         Reply::Policy(said) => match said.read::<VectorTime>() {

@@ -2,6 +2,7 @@
 
 mod executor;
 mod plan;
+mod stage;
 mod threads;
 
 use super::golden::Golden;
@@ -20,6 +21,7 @@ use pagemesh_wire::{
     SyncKey, Ticket,
 };
 pub(super) use plan::Plan;
+pub(crate) use stage::Stage;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
@@ -100,6 +102,10 @@ pub(super) struct Cluster {
     patience: Time,
     /// When all is said and done.
     end: Option<Time>,
+    /// The datagrams sent, if a scenario wants to see them.
+    transcript: Option<stage::Transcript>,
+    /// What the last load found.
+    loaded: u8,
 }
 
 /// Steps that are remembered for who wants to know how it came.
@@ -147,6 +153,8 @@ impl Cluster {
             notices: plan.pace.notices,
             patience: plan.patience,
             end: None,
+            transcript: None,
+            loaded: 0,
         };
         let cluster_id = ClusterId(cluster.dice.number() | 1);
         for host in 0..hosts {

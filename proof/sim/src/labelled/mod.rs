@@ -14,6 +14,7 @@ mod program;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use cluster::Stage;
 pub use memory::Planted;
 
 use crate::plan::Profile;

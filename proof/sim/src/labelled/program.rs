@@ -13,6 +13,8 @@ use pagemesh_wire::peer::{Kind, Merge, Reduction};
 pub(super) enum Step {
     Load(usize),
     Store(usize),
+    /// Stores this value.
+    Put(usize, u8),
     Lock(u64),
     Unlock(u64),
     /// Says that pages will be needed: from which on, and how many.

@@ -15,6 +15,9 @@ fn run(profile: Profile, seeds: std::ops::Range<u64>) -> Sighted {
             Ok(sighted) => {
                 sum.loads += sighted.loads;
                 sum.merged += sighted.merged;
+                sum.datagrams += sighted.datagrams;
+                sum.made += sighted.made;
+                sum.rested += sighted.rested;
                 sum.ahead += sighted.ahead;
                 sum.refreshed += sighted.refreshed;
                 sum.collected += sighted.collected;
@@ -54,6 +57,7 @@ fn labelled_programs_see_what_some_order_gives() {
         (Profile::Wild, 3000..3300),
     ] {
         let sum = run(profile, seeds);
+        println!("{profile:?}: {sum:?}");
         assert!(sum.loads > 1000 && sum.merged > 100, "{profile:?}: {sum:?}");
         assert!(sum.compared > 100, "{profile:?}: {sum:?}");
         assert!(sum.died > 10, "{profile:?}: {sum:?}");
@@ -63,7 +67,6 @@ fn labelled_programs_see_what_some_order_gives() {
         assert!(sum.regular > 10, "{profile:?}: {sum:?}");
         assert!(sum.collected > 10 && sum.left > 20, "{profile:?}: {sum:?}");
         if profile == Profile::Wild {
-            println!("{sum:?}");
             assert!(sum.crashed > 100 && sum.failed > 20, "{sum:?}");
         }
     }

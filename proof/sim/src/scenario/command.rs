@@ -3,26 +3,26 @@
 use crate::network::{Meddling, Rule};
 use crate::step::SegmentPlan;
 use pagemesh_core::Rights;
-use pagemesh_wire::peer::{Manager, Policy, Window};
+use pagemesh_wire::peer::{Manager, Policy, Spread, Window};
 
 /// A word of a page: `a:1.3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Word {
-    pub(super) segment: String,
-    pub(super) page: u32,
-    pub(super) word: usize,
+pub(crate) struct Word {
+    pub(crate) segment: String,
+    pub(crate) page: u32,
+    pub(crate) word: usize,
 }
 
 /// A lock or barrier: `a/7`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Lockable {
-    pub(super) segment: String,
-    pub(super) number: u64,
+pub(crate) struct Lockable {
+    pub(crate) segment: String,
+    pub(crate) number: u64,
 }
 
 /// What a process does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(crate) enum Operation {
     Read { word: Word, expect: Option<u64> },
     Write { word: Word, value: u64 },
     Lock(Lockable),
@@ -33,7 +33,7 @@ pub(super) enum Operation {
 
 /// What must be so.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Expectation {
+pub(crate) enum Expectation {
     /// So many datagrams (of a kind) since the last command that was no expectation.
     Datagrams(usize, Option<String>),
     Rights(usize, Word, Rights),
@@ -43,9 +43,14 @@ pub(super) enum Expectation {
 
 /// One line of a transcript.
 #[derive(Debug)]
-pub(super) enum Command {
+pub(crate) enum Command {
     Nodes(usize),
-    Segment { plan: SegmentPlan, home: usize },
+    Segment {
+        plan: SegmentPlan,
+        home: usize,
+        /// Write notices that a node holds at most; policy `release`.
+        notices: Option<u32>,
+    },
     Operate(usize, Operation),
     Start(usize, Operation),
     Unlock(usize, Lockable),
@@ -65,7 +70,7 @@ type Parsed<T> = Result<T, String>;
 
 impl Command {
     /// The command that a line says.
-    pub(super) fn parse(line: &str) -> Parsed<Self> {
+    pub(crate) fn parse(line: &str) -> Parsed<Self> {
         let words: Vec<&str> = line.split_whitespace().collect();
         Ok(match words.as_slice() {
             ["nodes", count] => Self::Nodes(number(count)?),
@@ -158,6 +163,7 @@ fn expectation(words: &[&str]) -> Parsed<Expectation> {
 fn segment(name: &str, options: &[&str]) -> Parsed<Command> {
     let (mut pages, mut home) = (1, 0);
     let (mut manager, mut window) = (Manager::Dynamic, Window::Nanos(0));
+    let (mut spread, mut notices) = (None, None);
     for option in options {
         match option.split_once('=') {
             Some(("pages", count)) => pages = number(count)?,
@@ -166,16 +172,27 @@ fn segment(name: &str, options: &[&str]) -> Parsed<Command> {
             Some(("manager", "dynamic")) => manager = Manager::Dynamic,
             Some(("window", "auto")) => window = Window::Auto,
             Some(("window", length)) => window = Window::Nanos(nanos(length)?),
+            Some(("policy", "release")) => spread = Some(Spread::Lazy),
+            Some(("policy", "release-eager")) => spread = Some(Spread::Eager),
+            Some(("policy", "release-hybrid")) => spread = Some(Spread::Hybrid),
+            Some(("notices", count)) => notices = Some(number(count)?),
             _ => return Err(format!("no such option: {option}")),
         }
     }
-    let policy = Policy::Sequential { manager, window };
+    let policy = match spread {
+        Some(spread) => Policy::Release { spread },
+        None => Policy::Sequential { manager, window },
+    };
     let plan = SegmentPlan {
         name: name.to_owned(),
         pages,
         policy,
     };
-    Ok(Command::Segment { plan, home })
+    Ok(Command::Segment {
+        plan,
+        home,
+        notices,
+    })
 }
 
 fn meddle(how: &str, path: &str, kind: &str, options: &[&str]) -> Parsed<Command> {

@@ -233,7 +233,9 @@ impl Cluster {
         let to = usize::from(address_host(address));
         self.note(host, || format!("-> h{} {}", to + 1, legible(message)));
         let source = self::address(host);
-        if let Fate::Arrives(first, second) = self.network.fate(self.now, host, to, kind(message)) {
+        let fate = self.network.fate(self.now, host, to, kind(message));
+        self.transcribe(host, to, message, fate);
+        if let Fate::Arrives(first, second) = fate {
             for delay in [Some(first), second].into_iter().flatten() {
                 let bytes = bytes.clone();
                 let at = Time(self.now.0 + delay.max(1));

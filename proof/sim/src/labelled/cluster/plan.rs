@@ -7,7 +7,6 @@ use crate::network::Weather;
 use crate::plan::{Profile, pace, weather};
 use pagemesh_core::{Pace, Time};
 use pagemesh_wire::peer::{Policy, Spread};
-#[cfg(test)]
 use std::time::Duration;
 
 /// Most programs that are not drawn run under this policy.
@@ -61,6 +60,34 @@ impl Plan {
             home,
             // With 40 % loss a search for a lost token takes seconds.
             patience: Time(PATIENCE.0 * if crashes { 4 } else { 1 }),
+        }
+    }
+
+    /// Hosts with one thread each that does what a scenario says, in calm weather. Nodes hold
+    /// `notices` write notices at most.
+    pub(super) fn of_scenario(
+        dice: &mut Dice,
+        (hosts, home): (usize, usize),
+        (pages, policy): (usize, Policy),
+        notices: Option<u32>,
+    ) -> Self {
+        let mut shape = Shape::new(dice, hosts);
+        (shape.pages, shape.reduces) = (pages, false);
+        let mut pace = Pace::default();
+        pace.notices = notices.unwrap_or(pace.notices);
+        pace.heartbeat = Duration::from_secs(1);
+        Self {
+            threads: (0..hosts).collect(),
+            programs: vec![Vec::new(); hosts],
+            shape,
+            pace,
+            weather: Weather {
+                base: 10_000,
+                ..Weather::default()
+            },
+            home,
+            policy,
+            patience: Time(u64::MAX),
         }
     }
 

@@ -9,6 +9,9 @@ use pagemesh_wire::lockword::LockWord;
 use pagemesh_wire::peer::{Access, Call, Credentials, Kind, Merge, Reduction, SegmentSpec};
 use pagemesh_wire::{ByteLen, PAGE_SIZE, PageCount, PageIndex, SegmentId, SyncKey, Ticket};
 
+/// The number of the one barrier.
+pub(super) const BARRIER: u64 = 1000;
+
 impl Cluster {
     fn ask(&mut self, thread: usize, request: Request) -> Check {
         self.tickets += 1;
@@ -72,7 +75,7 @@ impl Cluster {
         let state = &mut self.threads[thread];
         state.faulted = Some(page);
         let access = match state.steps.front() {
-            Some(Step::Store(_) | Step::Add(..)) => Access::Write,
+            Some(Step::Store(_) | Step::Put(..) | Step::Add(..)) => Access::Write,
             _ => Access::Read,
         };
         let (host, mapping) = (state.host, state.mapping);
@@ -111,6 +114,7 @@ impl Cluster {
                     return self.fault(thread, page);
                 };
                 self.sighted.loads += 1;
+                self.loaded = value;
                 if let Err(wanted) = self.golden.load(byte, host, value) {
                     let client = self.threads[thread].client;
                     let h = host + 1;
@@ -120,7 +124,6 @@ impl Cluster {
                 }
             }
             Step::Store(byte) => {
-                let (page, at) = place(byte);
                 // Sometimes what is there already, or what was there before.
                 let fresh = self.dice.chance(800);
                 let value = if fresh {
@@ -128,13 +131,15 @@ impl Cluster {
                 } else {
                     self.last_value
                 };
-                if !self.hosts[host].memory.store(mapping, page, at, value) {
+                if let Some(page) = self.put(thread, byte, value) {
                     return self.fault(thread, page);
                 }
-                self.note(host, || format!("stores {value} at {page}+{at}"));
                 self.last_value = value;
-                self.sighted.stores += 1;
-                self.golden.store(byte, host, value);
+            }
+            Step::Put(byte, value) => {
+                if let Some(page) = self.put(thread, byte, value) {
+                    return self.fault(thread, page);
+                }
             }
             Step::Need(first, count) => return self.announce(thread, (first, count)),
             Step::Declare(at) => return self.declare(thread, at),
@@ -162,7 +167,7 @@ impl Cluster {
             Step::Barrier(parties) => {
                 let passed = self.threads[thread].barriers;
                 self.golden.arrive(passed, host);
-                let key = self.key(host, 1000);
+                let key = self.key(host, BARRIER);
                 let call = Call::barrier(key, parties);
                 return self.ask(thread, Request::Call { to: None, call });
             }
@@ -190,6 +195,19 @@ impl Cluster {
         self.threads[thread].steps.pop_front();
         self.run_soon(thread);
         Ok(())
+    }
+
+    /// Stores a byte; returns its page if the thread must fault first.
+    fn put(&mut self, thread: usize, byte: usize, value: u8) -> Option<PageIndex> {
+        let (host, mapping) = (self.threads[thread].host, self.threads[thread].mapping);
+        let (page, at) = place(byte);
+        if !self.hosts[host].memory.store(mapping, page, at, value) {
+            return Some(page);
+        }
+        self.note(host, || format!("stores {value} at {page}+{at}"));
+        self.sighted.stores += 1;
+        self.golden.store(byte, host, value);
+        None
     }
 
     /// A thread says which pages it will need.
