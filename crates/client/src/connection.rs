@@ -18,6 +18,8 @@ mod shown;
 mod successor;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod undo_tests;
 
 pub use orphan::Orphan;
 pub use router::Answer;
@@ -164,13 +166,11 @@ impl Connection {
     fn receive(&self, buffer: &mut [u8], how: Receive) -> io::Result<Packet> {
         match how(&self.socket, buffer) {
             Ok(Some(received)) => Ok(match ReplyPacket::decode(&buffer[..received.len]) {
-                Ok(ReplyPacket { number, reply }) => Packet::Answer(
-                    number,
-                    Answer {
-                        reply,
-                        fds: received.fds,
-                    },
-                ),
+                Ok(ReplyPacket { number, reply }) => {
+                    let mut fds = received.fds;
+                    self.request_slot.came(number, &mut fds);
+                    Packet::Answer(number, Answer { reply, fds })
+                }
                 Err(_) => Packet::End(Gone::Malformed),
             }),
             Ok(None) => Ok(Packet::End(Gone::Closed)),

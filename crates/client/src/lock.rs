@@ -149,7 +149,7 @@ impl Lock {
         if let Some(place) = place {
             self.learn(&place.finish(until)?.reply)?;
         }
-        let answer = lock.finish(until)?;
+        let answer = lock.surely(true).finish(until)?;
         match answer.reply {
             Reply::Locked { recovered } => {
                 self.state.turns.store(0, Ordering::Relaxed);
@@ -181,16 +181,20 @@ impl Lock {
         // A process that locked the word once knows its index.
         if enough || !matches!(self.swap(self.held(), LockWord::Free, None), Ok(true)) {
             self.state.turns.store(0, Ordering::Relaxed);
-            let key = self.segment.key(self.number);
-            // Wait for the reply: if this process ended before the daemon has read the request, the
-            // next holder would be told that we died with the lock.
-            let _ = self
-                .segment
-                .mesh()
-                .ask(Request::Unlock { key }, after(UNLOCK));
+            self.ask_unlock();
         }
         // Open the gate last: the next thread's request must be sent after our release.
         self.state.gate.leave();
+    }
+
+    /// Sends the release to the daemon, in spite of signals, and waits for the reply: if this
+    /// process ended before the daemon has read the request, the next holder would be told that we
+    /// died with the lock. A daemon that does not answer in time reads it later.
+    fn ask_unlock(&self) {
+        let key = self.segment.key(self.number);
+        let connection = self.segment.mesh().connection();
+        let call = connection.start_surely(Request::Unlock { key });
+        let _ = call.and_then(|call| call.surely(true).finish(after(UNLOCK)));
     }
 
     fn swap(&self, current: LockWord, new: LockWord, until: Option<Instant>) -> Result<bool> {

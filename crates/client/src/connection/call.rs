@@ -8,7 +8,7 @@ use pagemesh_os::signals::aside;
 use pagemesh_wire::local::{Refusal, Reply, Request, RequestPacket};
 
 use super::request_slot::Way;
-use super::{Answer, Connection, PATIENCE, room, this_thread};
+use super::{Answer, Connection, room, this_thread};
 use crate::bell::{Bell, after};
 use crate::{Error, Result};
 
@@ -82,7 +82,7 @@ impl Connection {
         let sysv = matches!(request, Request::Sysv(_));
         let brief = fds.is_empty() && request.is_brief() && (!sysv || self.shown.is_still_so());
         if brief && self.request_slot.is_wanted() {
-            self.open_request_slot()?;
+            self.ask_for_hatch();
         }
         let mut router = self.router.lock();
         let unheard = router.unheard();
@@ -113,19 +113,23 @@ impl Connection {
         }
     }
 
-    /// Asks the daemon for a request slot. Without one all requests go through the socket.
-    fn open_request_slot(&self) -> Result<()> {
-        match self.ask(Request::RequestSlot, after(PATIENCE)) {
-            Ok(mut answer) => {
-                if let Some(memory) = answer.fds.pop() {
-                    // If the memory is not a valid request slot, it is not used.
-                    let _ = self.request_slot.open(memory);
-                }
-                Ok(())
+    /// As [`Connection::start`]; a signal does not prevent that the request is sent.
+    pub fn start_surely(&self, request: Request) -> Result<Call<'_>> {
+        loop {
+            match self.start(request.clone(), &[], None) {
+                Err(Error::Interrupted) => {}
+                result => return result,
             }
-            Err(Error::Refused(_)) => Ok(()),
-            Err(other) => Err(other),
         }
+    }
+
+    /// Asks the daemon for a request slot, which the thread that reads the reply opens. No request
+    /// waits for it: a slot is of use only later, and the daemon may be stopped.
+    fn ask_for_hatch(&self) {
+        let number = self.number();
+        self.request_slot.comes_with(number);
+        let request = Request::RequestSlot;
+        self.send_surely(&RequestPacket { number, request });
     }
 
     /// Tells the daemon through the socket to look into the request slot, because it may be asleep.
@@ -152,7 +156,8 @@ impl Connection {
         } else {
             drop(router);
             // The thread that waits reads the replies for all.
-            let _ = self.ask(request, after(TELL_PATIENCE));
+            let call = self.start_surely(request);
+            let _ = call.and_then(|call| call.surely(true).finish(after(TELL_PATIENCE)));
         }
     }
 

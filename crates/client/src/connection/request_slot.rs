@@ -4,7 +4,7 @@
 
 use std::hint::spin_loop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pagemesh_os::descriptor::supplant;
@@ -41,7 +41,10 @@ const RESIGNED: u32 = 64;
 /// The request slot of a connection, once there is one.
 #[derive(Debug, Default)]
 pub struct OurRequestSlot {
+    /// How many brief requests there were, up to [`OFTEN`].
     asked: AtomicU32,
+    /// The number of the request for it; zero before.
+    request: AtomicU64,
     open: Guarded<Option<Arc<Open>>>,
 }
 
@@ -76,8 +79,24 @@ impl OurRequestSlot {
             && self.asked.fetch_add(1, Ordering::Relaxed) + 1 == OFTEN
     }
 
+    /// Notes the number of the request for a request slot.
+    pub fn comes_with(&self, number: u64) {
+        self.request.store(number, Ordering::Relaxed);
+    }
+
+    /// Takes the request slot out of the reply with this number, if it is the one that lends it.
+    /// Without one all requests go through the socket.
+    pub fn came(&self, number: u64, fds: &mut Vec<OwnedFd>) {
+        if number == self.request.load(Ordering::Relaxed)
+            && let Some(memory) = fds.pop()
+        {
+            // If the memory is not a valid request slot, it is not used.
+            let _ = self.open(memory);
+        }
+    }
+
     /// Maps the request slot that the daemon lent.
-    pub fn open(&self, memory: OwnedFd) -> io::Result<()> {
+    fn open(&self, memory: OwnedFd) -> io::Result<()> {
         let (mark, memory) = kept(memory);
         let request_slot = RequestSlot::map(memory)?;
         request_slot.hide_from_children()?;
@@ -103,6 +122,7 @@ impl OurRequestSlot {
             std::mem::forget(open);
         }
         self.asked.store(0, Ordering::Relaxed);
+        self.comes_with(0);
     }
 
     /// Takes the request slot for this request, if it is free; the answer comes there.

@@ -74,8 +74,9 @@ fn slotted() -> (Connection, Host) {
     let (connection, peer) = pair();
     let host = thread::spawn(|| {
         let host = Host::of(peer);
-        let number = host.request().number;
-        assert!(host.answer(number));
+        // The request behind that for the slot does not wait for it.
+        let number = host.peer.request().unwrap().number;
+        host.peer.reply(number, LOCKED);
         host
     });
     for _ in 0..OFTEN {
@@ -103,6 +104,31 @@ fn who_asks_often_gets_a_request_slot_and_his_brief_requests_go_through_it() {
     }
     connection.ask(Request::Members, None).unwrap();
     daemon.join().unwrap();
+}
+
+/// A daemon that is stopped answers nothing. What is asked meanwhile is sent all the same, and in
+/// time.
+#[test]
+fn a_request_does_not_wait_for_the_hatch_asked_for_before_it() {
+    let (connection, peer) = pair();
+    let brief = |number| {
+        let call = connection.start(lock(number), &[], None).unwrap();
+        call.surely(true).finish(after(Duration::from_millis(1)))
+    };
+    for number in 1..=u64::from(OFTEN) {
+        assert!(matches!(brief(number), Err(Error::TimedOut)), "{number}");
+    }
+    let mut asked = Vec::new();
+    while asked.last() != Some(&lock(OFTEN.into())) {
+        asked.push(peer.request().unwrap().request);
+    }
+    assert_eq!(
+        asked
+            .iter()
+            .filter(|one| **one == Request::RequestSlot)
+            .count(),
+        1
+    );
 }
 
 #[test]

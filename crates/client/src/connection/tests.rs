@@ -29,7 +29,7 @@ pub(super) fn pair() -> (Connection, Peer) {
     (Connection::new(ours), Peer(theirs))
 }
 
-fn probe(node: u16) -> Request {
+pub(super) fn probe(node: u16) -> Request {
     Request::Probe { node: NodeId(node) }
 }
 
@@ -126,28 +126,6 @@ fn a_reply_faster_than_the_withdrawal_counts() {
     let answer = connection.ask(request, after(Duration::from_millis(5)));
     assert_eq!(answer.unwrap().reply, Reply::Locked { recovered: true });
     daemon.join().unwrap();
-}
-
-#[test]
-fn what_comes_for_nobody_is_given_back() {
-    let (connection, peer) = pair();
-    let undo = Request::Unlock { key: key(1) };
-    let lock = Request::Lock { key: key(1) };
-    let call = connection.start(lock, &[], Some(undo.clone())).unwrap();
-    drop(call);
-    let request = peer.request().unwrap();
-    let cancel = peer.request().unwrap().request;
-    let number = request.number;
-    assert_eq!(cancel, Request::Cancel { number });
-    peer.reply(request.number, Reply::Locked { recovered: false });
-    let daemon = thread::spawn(move || {
-        let probe = peer.request().unwrap();
-        let unlock = peer.request().unwrap();
-        peer.reply(probe.number, Reply::Done);
-        unlock.request
-    });
-    connection.ask(probe(1), None).unwrap();
-    assert_eq!(daemon.join().unwrap(), undo);
 }
 
 #[test]
@@ -331,6 +309,43 @@ mod signals {
         });
     }
 
+    /// The socket is full, so that the request waits in the system call that the signal ends.
+    #[test]
+    fn a_signal_does_not_lose_a_release() {
+        handle(0, libc::SIGUSR1);
+        let (connection, peer) = pair();
+        let stamp = |tag| RequestPacket {
+            number: connection.number(),
+            request: Request::Stamp { tag },
+        };
+        let mut sent = 0;
+        while connection
+            .socket
+            .send_now(&stamp(sent).encode(), &[])
+            .is_ok()
+        {
+            sent += 1;
+        }
+        let unlock = || Request::Unlock { key: key(1) };
+        thread::scope(|scope| {
+            let (who, threads) = channel();
+            let connection = &connection;
+            let release = scope.spawn(move || {
+                // SAFETY: no preconditions.
+                who.send(unsafe { libc::pthread_self() }).unwrap();
+                connection.start_surely(unlock()).unwrap().finish(None)
+            });
+            interrupt(threads.recv().unwrap(), libc::SIGUSR1);
+            for _ in 0..sent {
+                peer.request().unwrap();
+            }
+            let packet = peer.request().unwrap();
+            assert_eq!(packet.request, unlock());
+            peer.reply(packet.number, Reply::Done);
+            assert_eq!(release.join().unwrap().unwrap().reply, Reply::Done);
+        });
+    }
+
     #[test]
     fn a_forked_child_is_refused_and_tells_nobody() {
         let (connection, peer) = pair();
@@ -383,29 +398,6 @@ fn a_daemon_that_stands_still_is_not_waited_for_for_ever() {
     let (connection, _peer) = pair();
     let silent = crate::Mesh::over_within(connection, Duration::from_millis(20)).unwrap_err();
     assert!(matches!(silent, Error::DaemonSilent), "{silent}");
-}
-
-/// A deadline holds although the daemon is silent; its late result is given back.
-#[test]
-fn what_a_silent_daemon_gives_late_is_given_back() {
-    let (connection, peer) = pair();
-    let undo = Request::Unlock { key: key(1) };
-    let daemon = thread::spawn(move || {
-        let lock = peer.request().unwrap().number;
-        let cancel = peer.request().unwrap();
-        assert_eq!(cancel.request, Request::Cancel { number: lock });
-        let next = peer.request().unwrap().number;
-        peer.reply(lock, Reply::Locked { recovered: false });
-        peer.reply(next, Reply::Done);
-        peer.request().unwrap().request
-    });
-    let lock = Request::Lock { key: key(1) };
-    let call = connection.start(lock, &[], Some(undo.clone())).unwrap();
-    let late = call.surely(true).finish(after(Duration::from_millis(5)));
-    assert!(matches!(late, Err(Error::TimedOut)));
-    let answer = connection.ask(probe(1), None).unwrap();
-    assert_eq!(answer.reply, Reply::Done);
-    assert_eq!(daemon.join().unwrap(), undo);
 }
 
 /// A call whose result cannot be given back waits until it is known whether it happened.

@@ -1,7 +1,7 @@
 //! Locks of the whole cluster.
 
-use crate::support::{A_WHILE, Cluster, PATIENCE, finish_all, load};
-use pagemesh::{Error, Lock, Options};
+use crate::support::{A_WHILE, Cluster, PATIENCE, Player, finish_all, load};
+use pagemesh::{Error, Options};
 use pagemesh_wire::lockword::LOCAL_TURNS;
 use rustix::process::Signal;
 use std::time::Duration;
@@ -148,41 +148,46 @@ fn those_who_wait_on_other_nodes_are_served_in_their_order() {
 }
 
 #[test]
-#[ignore = "every fork of the test program waits for the daemon that is stopped here: run it alone"]
 fn a_process_takes_a_lock_so_often_and_no_oftener_without_its_daemon() {
     let Some(cluster) = Cluster::start(2) else {
         return;
     };
-    let maps = cluster.share("greedy", 1);
-    let turns = turns_without_a_daemon(&cluster, &maps[0].segment().lock(3));
-    assert_eq!(turns, LOCAL_TURNS as usize);
+    let mut greedy = holder_of_a_token(&cluster, "greedy");
+    assert_eq!(turns_without_a_daemon(&cluster, &mut greedy), LOCAL_TURNS);
 }
 
 #[test]
-#[ignore = "a known fault: a release that was given up while the daemon stood still is lost"]
 fn a_lock_is_free_again_once_its_daemon_goes_on() {
     let Some(cluster) = Cluster::start(2) else {
         return;
     };
-    let maps = cluster.share("freed", 1);
-    let lock = |node: usize| maps[node].segment().lock(3);
-    let (greedy, other) = (lock(0), lock(1));
-    turns_without_a_daemon(&cluster, &greedy);
-    // The process that gave up goes first: the daemon may have lent it the lock since, and its
-    // next request gives that back.
-    for lock in [&greedy, &other, &greedy] {
-        let guard = lock.lock_timeout(PATIENCE).unwrap();
-        assert!(!guard.recovered());
-    }
+    let mut greedy = holder_of_a_token(&cluster, "freed");
+    turns_without_a_daemon(&cluster, &mut greedy);
+    // The process that gave up waiting makes no request meanwhile: what it may have got late, it
+    // does not keep.
+    let memory = cluster.map(1, "freed");
+    let guard = memory.segment().lock(3).lock_timeout(PATIENCE).unwrap();
+    assert!(!guard.recovered());
+    drop(guard);
+    assert_eq!(greedy.ask("lock 3"), "locked");
+    assert_eq!(greedy.ask("unlock 3"), "done");
 }
 
-/// How often a process takes a lock while its daemon gets no processor at all.
-fn turns_without_a_daemon(cluster: &Cluster, greedy: &Lock) -> usize {
-    drop(greedy.lock().unwrap());
+/// A process on node 0 that took lock 3 of a new segment last.
+fn holder_of_a_token(cluster: &Cluster, name: &str) -> Player {
+    // This process is no client of the daemon that will be stopped, because its forks wait for
+    // all of its daemons.
+    cluster.make_on(1, name, 1, Options::default());
+    let mut scripted_node = cluster.scripted_node(0, name);
+    assert_eq!(scripted_node.ask("lock 3"), "locked");
+    assert_eq!(scripted_node.ask("unlock 3"), "done");
+    scripted_node
+}
+
+/// How often that process takes the lock while its daemon gets no processor at all.
+fn turns_without_a_daemon(cluster: &Cluster, greedy: &mut Player) -> u32 {
     cluster.signal(0, Signal::STOP).unwrap();
-    let brief = Duration::from_millis(100);
-    let takes = |_: &u32| greedy.lock_timeout(brief).map(drop).is_ok();
-    let turns = (0..2 * LOCAL_TURNS).take_while(takes).count();
+    let turns = greedy.ask("turns 3");
     cluster.signal(0, Signal::CONT).unwrap();
-    turns
+    turns.parse().expect("a number")
 }

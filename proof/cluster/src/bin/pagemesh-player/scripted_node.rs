@@ -20,6 +20,7 @@
 //! | `crash` | none: it aborts and dumps core beside the daemon's socket |
 //! | `lock KEY` | `locked`, or `recovered` |
 //! | `unlock KEY` | `done` |
+//! | `turns KEY` | how often it took and released the lock, until it had to wait for it in vain |
 //! | `barrier KEY PARTIES` | `passed` |
 //! | `condition KEY LOCK` | `woken`; the lock, which was held, is not any more |
 //! | `change OFFSET BYTE` | the new value of the byte |
@@ -46,6 +47,7 @@ use rustix::mm::{MprotectFlags, mprotect};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::collections::HashMap;
 use std::io::Read as _;
+use std::time::Duration;
 
 #[derive(Args)]
 pub(crate) struct ScriptedNode {
@@ -137,6 +139,7 @@ impl Strings {
             ("crash", []) => crash(),
             ("lock", [key]) => self.lock(*key),
             ("unlock", [key]) => self.unlock(*key),
+            ("turns", [key]) => self.turns(*key),
             ("barrier", [key, parties]) => self.barrier(*key, *parties),
             ("condition", [key, lock]) => self.condition(*key, *lock),
             ("change", [at, byte]) => self.change(*at, *byte),
@@ -279,6 +282,19 @@ impl Strings {
         let guard = self.held.remove(&key).filter(LockGuard::is_held);
         guard.ok_or_else(|| anyhow!("not held"))?.unlock();
         Ok("done".into())
+    }
+
+    fn turns(&self, key: u64) -> Result<String> {
+        let lock = self.segment.lock(key);
+        let mut turns = 0_u64;
+        loop {
+            match lock.lock_timeout(Duration::from_millis(100)) {
+                Ok(guard) => guard.unlock(),
+                Err(pagemesh::Error::TimedOut) => return Ok(turns.to_string()),
+                Err(error) => return Err(error.into()),
+            }
+            turns += 1;
+        }
     }
 
     fn barrier(&self, key: u64, parties: u64) -> Result<String> {
