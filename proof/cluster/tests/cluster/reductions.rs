@@ -1,10 +1,11 @@
 //! Declared ranges: nodes accumulate in them without a lock.
 
-use crate::release::release;
+use crate::release::{named, release};
 use crate::stress::bad_network;
-use crate::support::{Cluster, load};
-use pagemesh::{Kind, Merge, Options};
+use crate::support::{Cluster, load, store};
+use pagemesh::{Kind, Mapping, Merge, Options};
 use pagemesh_cli::sandbox::Plan;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// N nodes add to the same numbers, none of them with a lock.
@@ -73,6 +74,75 @@ fn nodes_accumulate_without_a_lock() {
 #[test]
 fn nodes_accumulate_without_a_lock_though_datagrams_are_lost() {
     accumulate(bad_network(3));
+}
+
+/// Two threads on each node add with a lock, by a load and a store, and beside that without one, by
+/// atomic operations, in the same pages.
+fn accumulate_beside_locks(plan: Plan, policy: &str) {
+    const ROUNDS: u64 = 5;
+    const TURNS: u64 = 20;
+    // A number of the declared range, which is only added to with the lock; one outside of the
+    // range; and one on another page.
+    const GUARDED: [usize; 3] = [0, 2048, 4096];
+    // The range goes on with numbers that are accumulated.
+    const SUMS: std::ops::Range<usize> = 1..128;
+    const THREADS: u64 = 2;
+    let players = THREADS * plan.nodes as u64;
+    let Some(cluster) = Cluster::of(plan) else {
+        return;
+    };
+    let maps = cluster.share_with("beside", 2, named(policy));
+    let range = 0..8 * SUMS.end as u64;
+    let segment = maps[1].segment();
+    segment.reduce(range, Merge::Sum, Kind::U64).unwrap();
+    let turns = &AtomicU64::new(0);
+    let play = &|memory: &Mapping, me: u64| {
+        let segment = memory.segment();
+        let barrier = segment.barrier(1, players as u32);
+        for round in 1..=ROUNDS {
+            for turn in 0..TURNS {
+                let guard = segment.lock(1).lock().unwrap();
+                let so_far = turns.fetch_add(1, Relaxed);
+                for at in GUARDED {
+                    assert_eq!(load(memory, at), so_far, "{at} in a turn of player {me}");
+                    store(memory, at, so_far + 1);
+                }
+                guard.unlock();
+                for slot in SUMS.skip(turn as usize % 3).step_by(3) {
+                    let sum = memory.atomic_u64(8 * slot).unwrap();
+                    sum.fetch_add(me + slot as u64, Relaxed);
+                }
+            }
+            barrier.wait().unwrap();
+            for at in GUARDED {
+                assert_eq!(load(memory, at), round * players * TURNS, "{at}");
+            }
+            for slot in SUMS {
+                let times = (0..TURNS).filter(|turn| slot as u64 % 3 == (turn + 1) % 3);
+                let once = players * slot as u64 + players * (players + 1) / 2;
+                let sum = round * times.count() as u64 * once;
+                assert_eq!(load(memory, 8 * slot), sum, "slot {slot}, round {round}");
+            }
+            barrier.wait().unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        for (memory, me) in maps.iter().cycle().zip(1..=players) {
+            scope.spawn(move || play(memory, me));
+        }
+    });
+}
+
+#[test]
+fn nodes_accumulate_beside_numbers_that_a_lock_guards() {
+    for policy in ["release", "eager", "hybrid"] {
+        accumulate_beside_locks(Plan::new(3), policy);
+    }
+}
+
+#[test]
+fn nodes_accumulate_beside_locks_though_datagrams_are_lost() {
+    accumulate_beside_locks(bad_network(3), "release");
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub(crate) fn release() -> Options {
     named("release")
 }
 
-fn named(policy: &str) -> Options {
+pub(crate) fn named(policy: &str) -> Options {
     Options {
         policy: policy.parse::<Policy>().unwrap(),
         ..Options::default()
