@@ -61,10 +61,14 @@ class Workers:
             raise ValueError("there must be at least one worker")
         self._token = f"spawn.{secrets.token_hex(8)}"
         work = pickle.dumps((_preparation(), _pickling.dumps((function, args))))
-        self._work = _put(self._token, work)
         command = [_program(), "run", "-n", str(self.size), "--"]
         command += [sys.executable, "-m", "pagemesh._worker", self._token]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        try:
+            _put(self._token, work).close()
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        except BaseException:
+            self._forget()
+            raise
 
     def join(self, timeout=None):
         """Waits for all workers; what their functions returned, in order.
@@ -77,8 +81,10 @@ class Workers:
         except KeyboardInterrupt:
             self.terminate()
             raise
-        outcomes = [_take(f"{self._token}.{number}") for number in range(self.size)]
-        self._forget()
+        try:
+            outcomes = [_outcome(name) for name in self._outcomes()]
+        finally:
+            self._forget()
         for number, outcome in enumerate(outcomes):
             if outcome is not None and not outcome[0]:
                 _, exception, trace = outcome
@@ -97,16 +103,21 @@ class Workers:
 
     def terminate(self):
         """Ends all workers."""
-        self._process.terminate()
-        self._process.wait()
-        for number in range(self.size):
-            _take(f"{self._token}.{number}")
-        self._forget()
+        try:
+            self._process.terminate()
+            self._process.wait()
+        finally:
+            self._forget()
+
+    def _outcomes(self):
+        """The names of the segments with what the workers' functions returned, or raised."""
+        return [f"{self._token}.{number}" for number in range(self.size)]
 
     def _forget(self):
-        with contextlib.suppress(FileNotFoundError):
-            self._work.unlink()
-        self._work.close()
+        """Removes the segments that this process made, and those that its workers did."""
+        for name in (self._token, *self._outcomes()):
+            with contextlib.suppress(FileNotFoundError):
+                retrying(lambda mesh, name=name: mesh.remove(name))
 
 
 def spawn(fn, n=None, args=(), *, join=True):
@@ -144,26 +155,26 @@ def _program():
 
 
 def _put(name, data):
-    """A segment with these bytes, and how many they are."""
+    """A segment with these bytes, and how many they are, which is written last."""
     segment = SharedMemory(name, create=True, size=8 + len(data))
     segment.buf[8:] = data
     segment.buf[:8] = len(data).to_bytes(8, "little")
     return segment
 
 
-def _take(name):
-    """The outcome of a worker, which is forgotten with that; ``None`` if it left none."""
+def _outcome(name):
+    """The outcome of a worker; ``None`` if it left none, or was ended while it wrote it."""
     try:
         segment = SharedMemory(name)
     except FileNotFoundError:
         return None
     try:
-        return pickle.loads(_get(segment))
+        data = _get(segment)
+        return pickle.loads(data) if data else None
     except errors.LostPageError:
         return None
     finally:
         segment.close()
-        segment.unlink()
 
 
 def _get(segment):

@@ -12,6 +12,7 @@ import pytest
 from conftest import program
 
 import pagemesh
+from pagemesh.shared_memory import SharedMemory
 
 
 def fill(rank, array, event):
@@ -84,6 +85,17 @@ def test_whatever_the_exception_is(cluster):
 def test_a_worker_that_vanishes_is_an_error(cluster):
     with pytest.raises(pagemesh.errors.Error, match="ended without a result"):
         pagemesh.spawn(vanish, 1)
+
+
+def test_a_worker_that_is_ended_while_it_writes_leaves_nothing(cluster, name):
+    event = pagemesh.Event(name)
+    workers = pagemesh.spawn(linger, 2, (event,), join=False)
+    assert event.wait(60)
+    begun = f"{workers._token}.0"
+    SharedMemory(begun, create=True, size=100).close()
+    workers.terminate()
+    assert begun not in [segment["name"] for segment in pagemesh.segments()]
+    event.unlink()
 
 
 SPAWNS = """
