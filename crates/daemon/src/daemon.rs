@@ -67,6 +67,9 @@ const DATAGRAMS: usize = 64;
 /// Request packets of one process handled in a row before others are served.
 const PACKETS: usize = 16;
 
+/// Requests from request slots handled in a row before others are served.
+const IN_A_ROW: usize = 16;
+
 /// Socket buffers smaller than this lose datagrams when all nodes talk at once.
 const WANTED_BUFFER: usize = 2 << 20;
 
@@ -314,19 +317,31 @@ impl Daemon {
         }
     }
 
-    /// Handles one request from a request slot, if there is any. With several processes, a request
-    /// other than for a lock is handled only after the hangups of processes that ended before it.
+    /// Handles requests from request slots: one, if there is any, and those that come soon after.
     fn request_slots(&mut self, ends_are_heard: bool) -> Result<bool> {
         let Some(client) = self.driver.executor.sessions.request_slots.asker() else {
             return Ok(false);
         };
+        self.serve_hatch(client, ends_are_heard)?;
+        for _ in 1..IN_A_ROW {
+            let Some(client) = self.next_asker() else {
+                break;
+            };
+            self.serve_hatch(client, false)?;
+        }
+        Ok(true)
+    }
+
+    /// Handles a request from a request slot. With several processes, a request other than for a
+    /// lock is handled only after the hangups of processes that ended before it.
+    fn serve_hatch(&mut self, client: ClientId, ends_are_heard: bool) -> Result<()> {
         let alone = self.driver.executor.sessions.is_one();
         if !ends_are_heard && !alone && !self.is_for_a_lock(client) {
             self.poll(Some(0))?;
         }
         self.take_from_request_slot(client);
         self.came(clock::monotonic());
-        Ok(true)
+        Ok(())
     }
 
     fn is_for_a_lock(&mut self, client: ClientId) -> bool {

@@ -15,6 +15,7 @@ pub mod memfd;
 pub mod netns;
 pub mod pagemap;
 pub mod poll;
+pub mod polling;
 pub mod process;
 pub mod region;
 pub mod request_slot;

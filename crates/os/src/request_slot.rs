@@ -41,6 +41,8 @@ const AWAITED: usize = 64;
 const ANSWER_LENGTH: usize = 65;
 /// How often the process was woken.
 const BELL: usize = 66;
+/// Nonzero while the process sleeps, or is about to.
+const SLEEPS: usize = 67;
 const ANSWER: usize = 72;
 
 /// Width of the answer's state, which is in the low bits of its word, below the number.
@@ -185,10 +187,17 @@ impl RequestSlot {
         given_up.is_ok() || word.load(Acquire) >> BITS != number
     }
 
-    /// How often this side was woken; read it before checking for an answer.
+    /// Announces that this side is about to sleep, and returns how often it was woken so far. To be
+    /// called before checking for an answer: an answer that comes later wakes.
     #[must_use]
     pub fn rings(&self) -> u32 {
-        self.bell().load(Acquire)
+        self.word(SLEEPS).store(1, SeqCst);
+        self.bell().load(SeqCst)
+    }
+
+    /// This side is awake again, and need not be woken.
+    pub fn is_awake(&self) {
+        self.word(SLEEPS).store(0, Relaxed);
     }
 
     /// Sleeps until woken more than `rings` times, at most until `until` (on the monotonic clock);
@@ -289,7 +298,9 @@ impl RequestSlot {
             let last = word.compare_exchange(being_written, written, SeqCst, SeqCst);
             given = last.is_ok();
         }
-        self.wake();
+        if self.word(SLEEPS).load(SeqCst) != 0 {
+            self.wake();
+        }
         given
     }
 
@@ -436,10 +447,12 @@ mod tests {
                     std::thread::sleep(Duration::from_millis(5));
                     assert!(daemon.answer(2, &[1]));
                 });
-                while process.take(2) == Answer::ToCome {
-                    process
-                        .sleep(process.rings(), soon(10_000), goes_on)
-                        .unwrap();
+                loop {
+                    let rings = process.rings();
+                    if process.take(2) != Answer::ToCome {
+                        break;
+                    }
+                    process.sleep(rings, soon(10_000), goes_on).unwrap();
                 }
             });
             assert_eq!(
@@ -447,6 +460,21 @@ mod tests {
                 Ok(()),
                 "rung before"
             );
+        }
+    }
+
+    #[test]
+    fn only_who_sleeps_is_woken() {
+        let (daemon, process) = both();
+        for (number, asleep) in [(1, false), (2, true), (3, false)] {
+            process.expect(number);
+            let rings = process.rings();
+            if !asleep {
+                process.is_awake();
+            }
+            assert!(daemon.answer(number, &[1]));
+            assert_eq!(process.rings() != rings, asleep);
+            assert_eq!(process.take(number), Answer::Here(vec![1]));
         }
     }
 

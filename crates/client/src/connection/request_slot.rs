@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use pagemesh_os::descriptor::supplant;
 use pagemesh_os::kept::{Mark, kept};
+use pagemesh_os::polling::Polling;
 use pagemesh_os::request_slot::{Answer, RequestSlot};
 use pagemesh_os::signals::aside;
 use pagemesh_os::{clock, cpu};
@@ -32,12 +33,6 @@ const SOON: Duration = Duration::from_millis(20);
 /// woken.
 const GLANCE: Duration = Duration::from_micros(8);
 
-/// After this many consecutive polls without an answer a thread sleeps at once,
-const DISAPPOINTED: u32 = 4;
-
-/// and polls again after this many waits.
-const RESIGNED: u32 = 64;
-
 /// The request slot of a connection, once there is one.
 #[derive(Debug, Default)]
 pub struct OurRequestSlot {
@@ -57,8 +52,8 @@ struct Open {
     of: Generation,
     /// True while a request is under way.
     taken: AtomicBool,
-    /// Number of waits since polling last found an answer.
-    vain: AtomicU32,
+    /// Whether polling finds answers.
+    polling: Polling,
     /// True if the daemon can run at the same time as this process.
     parallel: bool,
 }
@@ -105,7 +100,7 @@ impl OurRequestSlot {
             _kept: mark,
             of: Generation::current(),
             taken: AtomicBool::new(false),
-            vain: AtomicU32::new(0),
+            polling: Polling::default(),
             parallel: cpu::available() > 1,
         };
         *self.open.lock() = Some(Arc::new(open));
@@ -159,15 +154,32 @@ impl Way {
     /// deadline is checked as well. After an interruption the answer is returned if it has come;
     /// otherwise none comes here.
     pub fn wait(self, until: Option<Instant>) -> (Option<Vec<u8>>, Result<()>) {
+        self.glance();
+        if let Some(outcome) = self.taken() {
+            return outcome;
+        }
+        let outcome = self.doze(until);
+        self.open.request_slot.is_awake();
+        outcome
+    }
+
+    /// The answer, or that it comes elsewhere; `None` while it is to come.
+    fn taken(&self) -> Option<(Option<Vec<u8>>, Result<()>)> {
+        match self.open.request_slot.take(self.number) {
+            Answer::Here(bytes) => Some((Some(bytes), Ok(()))),
+            Answer::Elsewhere => Some((None, Ok(()))),
+            Answer::ToCome => None,
+        }
+    }
+
+    /// Sleeps until the answer comes, or the wait in the slot is over.
+    fn doze(&self, until: Option<Instant>) -> (Option<Vec<u8>>, Result<()>) {
         let request_slot = &self.open.request_slot;
         let moment = latest(until);
-        self.glance();
         loop {
             let rings = request_slot.rings();
-            match request_slot.take(self.number) {
-                Answer::Here(bytes) => return (Some(bytes), Ok(())),
-                Answer::Elsewhere => return (None, Ok(())),
-                Answer::ToCome => {}
+            if let Some(outcome) = self.taken() {
+                return outcome;
             }
             match aside(|| request_slot.sleep(rings, moment, until.is_none())) {
                 Ok(()) => {}
@@ -181,33 +193,23 @@ impl Way {
     fn glance(&self) {
         let Open {
             request_slot,
-            vain,
+            polling,
             parallel,
             ..
         } = &*self.open;
-        if !self.soon || !parallel || !request_slot.looks() {
-            return;
-        }
-        let in_vain = vain.load(Ordering::Relaxed);
-        if (DISAPPOINTED..RESIGNED).contains(&in_vain) {
-            vain.store(in_vain + 1, Ordering::Relaxed);
+        if !self.soon || !parallel || !request_slot.looks() || !polling.is_worth_it() {
             return;
         }
         let end = clock::monotonic() + GLANCE.as_nanos() as u64;
         while request_slot.is_to_come(self.number) {
             if clock::monotonic() >= end {
-                let more = if in_vain < RESIGNED {
-                    in_vain + 1
-                } else {
-                    DISAPPOINTED
-                };
-                return vain.store(more, Ordering::Relaxed);
+                return polling.ended(false);
             }
             for _ in 0..16 {
                 spin_loop();
             }
         }
-        vain.store(0, Ordering::Relaxed);
+        polling.ended(true);
     }
 
     /// Gives up the slot: from now on the answer comes through the socket, unless it is already
