@@ -44,11 +44,11 @@ pub fn get(key: c_int, flags: c_int) -> Result<c_long> {
 }
 
 pub fn send(id: c_int, message: usize, size: usize, flags: c_int) -> Result<c_long> {
-    let kind = Kind(user::read(message)?);
+    let (kind, text) = read(message, size)?;
     if size > MESSAGE as usize || id < 0 || kind.0 < 1 {
         return Err(libc::EINVAL);
     }
-    let text = user::read_bytes(message.wrapping_add(TEXT), size)?;
+    let text = text.ok_or(libc::EFAULT)?;
     let send = Op::MsgSend {
         id: Id(id),
         kind,
@@ -59,6 +59,20 @@ pub fn send(id: c_int, message: usize, size: usize, flags: c_int) -> Result<c_lo
         Outcome::Number(_) => Ok(0),
         other => Err(strange(&other)),
     }
+}
+
+/// The type of a message and its text, which is missing if it cannot be read: as in the kernel, that
+/// is an error only after the others.
+fn read(message: usize, size: usize) -> Result<(Kind, Option<Vec<u8>>)> {
+    let all = TEXT + size.min(MESSAGE as usize);
+    if let Ok(mut bytes) = user::read_bytes(message, all)
+        && let Some((kind, _)) = bytes.split_first_chunk()
+    {
+        let kind = Kind(i64::from_ne_bytes(*kind));
+        bytes.drain(..TEXT);
+        return Ok((kind, Some(bytes)));
+    }
+    user::read(message).map(|kind| (Kind(kind), None))
 }
 
 pub fn receive(
@@ -79,8 +93,8 @@ pub fn receive(
     };
     match ask(receive, None)? {
         Outcome::Message { kind, text } if text.len() <= size => {
-            user::write(message, &kind.0)?;
-            user::write_bytes(message.wrapping_add(TEXT), &text)?;
+            let bytes = [&kind.0.to_ne_bytes()[..], &text].concat();
+            user::write_bytes(message, &bytes)?;
             Ok(text.len() as c_long)
         }
         other => Err(strange(&other)),

@@ -33,7 +33,7 @@ const DEAF: u32 = 64;
 
 /// Nanoseconds within which a process that has its answer makes its next request, if it does
 /// little else.
-const NEXT: u64 = 2_000;
+const NEXT: u64 = 5_000;
 
 /// State that is kept from round to round while the daemon stays awake.
 #[derive(Debug, Default)]
