@@ -322,19 +322,19 @@ impl Daemon {
         let Some(client) = self.driver.executor.sessions.request_slots.asker() else {
             return Ok(false);
         };
-        self.serve_hatch(client, ends_are_heard)?;
+        self.serve_slot(client, ends_are_heard)?;
         for _ in 1..IN_A_ROW {
             let Some(client) = self.next_asker() else {
                 break;
             };
-            self.serve_hatch(client, false)?;
+            self.serve_slot(client, false)?;
         }
         Ok(true)
     }
 
     /// Handles a request from a request slot. With several processes, a request other than for a
     /// lock is handled only after the hangups of processes that ended before it.
-    fn serve_hatch(&mut self, client: ClientId, ends_are_heard: bool) -> Result<()> {
+    fn serve_slot(&mut self, client: ClientId, ends_are_heard: bool) -> Result<()> {
         let alone = self.driver.executor.sessions.is_one();
         if !ends_are_heard && !alone && !self.is_for_a_lock(client) {
             self.poll(Some(0))?;

@@ -82,7 +82,7 @@ impl Connection {
         let sysv = matches!(request, Request::Sysv(_));
         let brief = fds.is_empty() && request.is_brief() && (!sysv || self.shown.is_still_so());
         if brief && self.request_slot.is_wanted() {
-            self.ask_for_hatch();
+            self.ask_for_slot();
         }
         let mut router = self.router.lock();
         let unheard = router.unheard();
@@ -125,7 +125,7 @@ impl Connection {
 
     /// Asks the daemon for a request slot, which the thread that reads the reply opens. No request
     /// waits for it: a slot is of use only later, and the daemon may be stopped.
-    fn ask_for_hatch(&self) {
+    fn ask_for_slot(&self) {
         let number = self.number();
         self.request_slot.comes_with(number);
         let request = Request::RequestSlot;
