@@ -109,7 +109,7 @@ impl Cluster {
 
     /// A scripted node on that node that has mapped the segment.
     pub(crate) fn scripted_node(&self, node: usize, arguments: &str) -> Player {
-        let scripted_node = self.player(node, &format!("scripted node {arguments}"));
+        let scripted_node = self.player(node, &format!("scripted-node {arguments}"));
         scripted_node.expect("ready");
         scripted_node
     }

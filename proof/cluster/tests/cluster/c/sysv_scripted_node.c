@@ -312,7 +312,7 @@ static void perform(char *word, char *rest) {
         } else say(child);
     } else if (!strcmp(word, "exec")) {
         fflush(stdout);
-        execl("/proc/self/exe", "sysv_puppet", NULL);
+        execl("/proc/self/exe", "sysv_scripted_node", NULL);
         say(-1);
     } else if (!strcmp(word, "exit")) exit(a);
     else if (!strcmp(word, "loop")) {
