@@ -25,8 +25,8 @@ impl Barrier {
         }
     }
 
-    /// Waits until all parties have arrived. What any party stored before the barrier, all parties
-    /// load after it.
+    /// Waits until all parties have arrived. All parties see the stores that any party made before
+    /// the barrier.
     ///
     /// # Errors
     /// [`Interrupted`](crate::Error::Interrupted), in which case this party has

@@ -19,7 +19,7 @@ pub enum Error {
     NoDaemon {
         /// The paths that were tried, in this order.
         paths: Vec<PathBuf>,
-        /// What the system said about the last one.
+        /// The system's error for the last one.
         source: io::Error,
     },
     /// The daemon closed the connection: it stopped, crashed, or rejected a request. Locks held by
@@ -74,7 +74,7 @@ pub enum Error {
         name: &'static str,
         /// Its value.
         value: String,
-        /// What the value should be.
+        /// The form of a correct value.
         wanted: &'static str,
     },
     /// A system call failed in an unforeseen way.

@@ -292,7 +292,7 @@ impl Mesh {
         }
     }
 
-    /// What this node knows of at most `limit` pages of a segment, from page number `first` on.
+    /// This node's state of at most `limit` pages of a segment, from page number `first` on.
     ///
     /// # Errors
     /// [`Error::Refused`] if there is none of that name, or it is not permitted.

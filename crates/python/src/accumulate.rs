@@ -86,7 +86,7 @@ fn update(mapping: &Mapping, at: usize, size: usize, new: impl Fn(u64) -> u64) -
     Ok(())
 }
 
-/// What an element becomes; only its own bytes of the result count.
+/// The new value of an element; only its own bytes of the result count.
 fn combine(kind: Kind, merge: Merge, old: u64, operand: u64) -> u64 {
     let wins = match merge {
         Merge::Sum => return sum(kind, old, operand),
@@ -95,7 +95,7 @@ fn combine(kind: Kind, merge: Merge, old: u64, operand: u64) -> u64 {
         Merge::Min => compare(kind, operand, old) == Some(Ordering::Less),
         Merge::Max => compare(kind, operand, old) == Some(Ordering::Greater),
     };
-    // What is not a number loses against every number, as when nodes are merged.
+    // NaN loses against every number, as when nodes are merged.
     if wins || compare(kind, old, old).is_none() {
         operand
     } else {

@@ -22,7 +22,7 @@ pub fn raise_about(error: &Error, name: Option<&str>) -> PyErr {
     })
 }
 
-/// What `pagemesh.errors` knows a failure by.
+/// The name by which `pagemesh.errors` knows a failure.
 fn kind(error: &Error) -> &'static str {
     match error {
         Error::NoDaemon { .. } => "no-daemon",

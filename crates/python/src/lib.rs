@@ -18,7 +18,7 @@ mod wait;
 
 use pyo3::prelude::*;
 
-/// What `import pagemesh._pagemesh` gives.
+/// The module `pagemesh._pagemesh`.
 #[pymodule]
 fn _pagemesh(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", env!("CARGO_PKG_VERSION"))?;

@@ -16,7 +16,7 @@ use crate::error::raise;
 use crate::rescue;
 use crate::wait::{limit, patiently};
 
-/// A mapping of a segment. Whoever has a buffer of it keeps it from being closed.
+/// A mapping of a segment. It cannot be closed while there is a buffer of it.
 #[pyclass(frozen, module = "pagemesh._pagemesh")]
 #[derive(Debug)]
 pub struct Memory {
@@ -57,7 +57,7 @@ fn numbers(merge: &str, kind: &str) -> PyResult<(Merge, Kind)> {
     Ok((merge, kind))
 }
 
-/// What `mmap` says, which the standard library's segments are made of.
+/// The message of `mmap`, on which the standard library's segments are built.
 const CLOSED: &str = "mmap closed or invalid";
 
 #[pymethods]
@@ -130,7 +130,7 @@ impl Memory {
         })
     }
 
-    /// Says how these bytes of the segment will be used.
+    /// Announces the use of these bytes of the segment.
     fn advise(&self, py: Python<'_>, start: u64, end: u64, advice: &str) -> PyResult<()> {
         let advice: Advice = advice.parse().map_err(PyValueError::new_err)?;
         let mapping = self.mapping()?;
@@ -177,7 +177,7 @@ impl Memory {
         flags: c_int,
     ) -> PyResult<()> {
         let this = slf.get();
-        // Counted first: nobody unmaps it from here on.
+        // Counted first: from here on no thread unmaps it.
         this.exports.fetch_add(1, Ordering::AcqRel);
         let address = this.place().as_ref().map(Mapping::as_ptr);
         let filled = match address {

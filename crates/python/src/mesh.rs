@@ -75,7 +75,7 @@ impl Mesh {
         removed.map_err(|error| raise_about(&error, Some(name)))
     }
 
-    /// What is known of a segment.
+    /// The facts about a segment.
     fn stat<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyDict>> {
         let info = py.detach(|| self.0.stat(name));
         describe(py, &info.map_err(|error| raise_about(&error, Some(name)))?)
@@ -131,7 +131,7 @@ impl Mesh {
     }
 }
 
-/// What a segment shall promise, in words.
+/// Parses the policy of a new segment.
 fn parse(policy: &str, manager: &str, window: Option<f64>) -> PyResult<Policy> {
     match policy.parse().map_err(PyValueError::new_err)? {
         Policy::Sequential { .. } => {}
@@ -156,7 +156,7 @@ fn parse(policy: &str, manager: &str, window: Option<f64>) -> PyResult<Policy> {
     Ok(Policy::Sequential { manager, window })
 }
 
-/// What a segment promises, by the words that `create` knows.
+/// The policy of a segment, in the words that `create` accepts.
 fn policy(py: Python<'_>, policy: Policy) -> PyResult<Bound<'_, PyDict>> {
     let all = PyDict::new(py);
     match policy {

@@ -1,12 +1,12 @@
-//! What the other threads of this process do.
+//! The state of the other threads of this process.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::thread;
 use std::time::Duration;
 
-/// So long is waited for the other threads: those of Python that are in native
-/// code come to rest when they want the interpreter's lock back.
+/// Longest wait for the other threads: Python threads in native code come to rest when they need
+/// the interpreter's lock again.
 const PATIENCE: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_micros(200);
 
@@ -14,8 +14,8 @@ const LOOK: Duration = Duration::from_micros(200);
 /// them sleep.
 pub type Others = BTreeMap<u32, u64>;
 
-/// Waits until all other threads sleep; `None` if that takes too long, or if nobody
-/// can say. The caller has the interpreter's lock.
+/// Waits until all other threads sleep; `None` if that takes too long, or if the kernel keeps no
+/// statistics. The caller has the interpreter's lock.
 pub fn at_rest() -> Option<Others> {
     for _ in 0..PATIENCE.as_micros() / LOOK.as_micros() {
         let resting = others();
@@ -27,7 +27,7 @@ pub fn at_rest() -> Option<Others> {
     None
 }
 
-/// `None` if one of them runs, or if nobody can say. Two equal answers mean that
+/// `None` if one of them runs, or if the kernel keeps no statistics. Two equal answers mean that
 /// none of them ran in between.
 pub fn others() -> Option<Others> {
     let me = rustix::thread::gettid()

@@ -26,7 +26,7 @@ use crate::others::{Others, at_rest, others};
 use crate::rescue;
 use crate::signal_stack;
 
-/// What the interpreter calls before instructions.
+/// The function that the interpreter calls before instructions.
 type TraceFunction =
     extern "C" fn(*mut PyObject, *mut ffi::PyFrameObject, c_int, *mut PyObject) -> c_int;
 type SetTrace = unsafe extern "C" fn(Option<TraceFunction>, *mut PyObject);
@@ -65,7 +65,7 @@ struct Frame {
     frame: Object,
     /// The instruction that made the access.
     at: usize,
-    /// Whether somebody traced its instructions before.
+    /// True if another tracer traced its instructions before.
     traced: bool,
 }
 
@@ -75,10 +75,10 @@ struct Pending {
     frames: Vec<Frame>,
     /// The exception, once it has been made.
     exception: Option<Object>,
-    /// What `sys.gettrace` said before.
+    /// The result of `sys.gettrace` before.
     before: Option<Object>,
     closed: bool,
-    /// What the other threads did when the first page came within reach.
+    /// The state of the other threads when the first page was mapped.
     others: Option<Others>,
 }
 

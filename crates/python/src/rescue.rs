@@ -1,5 +1,5 @@
-//! What happens to accesses that nobody can serve: to lost pages, and to segments
-//! that were closed while, say, a numpy array still pointed to them.
+//! Accesses that cannot be served: to lost pages, and to segments that were closed while, say, a
+//! numpy array still pointed to them.
 //!
 //! The kernel sends SIGBUS or SIGSEGV to the thread. If that is a thread of the
 //! interpreter, it gets other memory for the moment, all bytes 0xFF (so that
@@ -30,13 +30,13 @@ use crate::pending;
 /// Where segments are or were mapped.
 static ROOMS: Guarded<Rooms> = Guarded::new(Rooms::new());
 
-/// What the signals did before.
+/// The handlers of the signals before.
 static BEFORE: OnceLock<[libc::sigaction; 2]> = OnceLock::new();
 
 const SIGNALS: [c_int; 2] = [libc::SIGBUS, libc::SIGSEGV];
 
-/// So many closed ranges are kept from being used for something else, in which
-/// a forgotten pointer would read or, worse, write.
+/// Number of closed ranges that stay reserved, so that they are not used for other memory, which a
+/// forgotten pointer would read or, worse, write.
 const CLOSED_KEPT: usize = 256;
 
 struct Rooms {
@@ -66,7 +66,7 @@ struct Fault {
     closed: bool,
 }
 
-/// What is to be done about an access.
+/// Kinds of accesses, each with its treatment.
 enum Case {
     /// Not our memory, or our memory and an ordinary mistake.
     Foreign,
@@ -140,19 +140,19 @@ pub fn leave(mapping: Mapping) {
     if rooms.closed.len() > CLOSED_KEPT
         && let Some(oldest) = rooms.closed.pop_front()
     {
-        // SAFETY: reserved above, and used by nobody who knows what they do.
+        // SAFETY: reserved above; no code uses it but forgotten pointers.
         let _ = unsafe { munmap(address(oldest.range.start), oldest.range.len()) };
     }
 }
 
-/// Puts memory there that nobody can touch.
+/// Reserves memory there that cannot be accessed.
 fn reserve(range: &Range<usize>, how: MapFlags) -> bool {
     let flags = how | MapFlags::PRIVATE | MapFlags::NORESERVE;
     // SAFETY: replaces nothing, or a substitute of ours.
     let made =
         unsafe { mmap_anonymous(address(range.start), range.len(), ProtFlags::empty(), flags) };
     made.is_ok_and(|at| {
-        // Kernels before 4.17 take the address as a wish.
+        // Kernels before 4.17 take the address as a hint.
         let there = at as usize == range.start;
         if !there {
             // SAFETY: just mapped, by mistake.
@@ -162,9 +162,8 @@ fn reserve(range: &Range<usize>, how: MapFlags) -> bool {
     })
 }
 
-/// From now on, accesses that nobody can serve raise these classes, made without
-/// arguments, in the threads that make them. `probe` is a Python function that
-/// does nothing.
+/// From now on, accesses that cannot be served raise these classes, made without arguments, in the
+/// threads that make them. `probe` is a Python function that does nothing.
 #[pyfunction]
 pub fn raise_in_threads(
     lost: Bound<'_, PyAny>,
@@ -176,8 +175,8 @@ pub fn raise_in_threads(
     Ok(())
 }
 
-/// What this thread touched in vain since it last asked: segment, page, node,
-/// and whether the segment was closed. The pages are out of reach again.
+/// The failed accesses of this thread since the last call: segment, page, node, and whether the
+/// segment was closed. The pages are inaccessible again.
 #[pyfunction]
 pub fn take_faults() -> Vec<(String, u64, u32, bool)> {
     let me = this_thread();
@@ -217,7 +216,7 @@ pub fn has_faults() -> bool {
     ROOMS.lock().faults.iter().any(|fault| fault.thread == me)
 }
 
-/// What this thread touched in vain, for a message.
+/// The failed accesses of this thread, for a message.
 pub fn touched() -> String {
     let me = this_thread();
     let rooms = ROOMS.lock();

@@ -25,7 +25,7 @@ impl Lock {
         }
     }
 
-    /// What was held before, and what is held from now on.
+    /// Replaces the guard; returns the former one.
     fn replace(&self, guard: Option<LockGuard>) -> Option<LockGuard> {
         let mut place = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *place, guard)

@@ -17,9 +17,8 @@ pub(crate) const MAGIC: [u8; 2] = *b"PM";
 /// once the form was taken off; [`Header::split`] refuses anything else.
 const FORM: usize = 3;
 
-/// What a datagram of this version says of its form; zero, as most do, if what
-/// follows its body is a plain page or nothing. Zero, too, for what is no datagram of
-/// this version: that is for others to judge.
+/// The form of a datagram of this version; zero, as for most, if its body is followed by a plain
+/// page or by nothing. Zero also for other datagrams, which are refused elsewhere.
 #[must_use]
 pub fn form(datagram: &[u8]) -> u8 {
     match datagram.first_chunk::<HEADER_SIZE>() {
@@ -28,7 +27,7 @@ pub fn form(datagram: &[u8]) -> u8 {
     }
 }
 
-/// Says of a datagram in which form it is.
+/// Sets the form of a datagram.
 ///
 /// # Panics
 /// If it has no header.
@@ -36,7 +35,7 @@ pub fn set_form(datagram: &mut [u8], form: u8) {
     datagram[FORM] = form;
 }
 
-/// What every datagram says before its body.
+/// The fields of every datagram before its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
     /// The cluster spoken in; zero from a host that has not joined yet.
@@ -71,7 +70,7 @@ pub enum HeaderError {
     Malformed,
 }
 
-/// Says of a datagram how long its message is.
+/// Sets the length of a datagram's message.
 ///
 /// # Panics
 /// If it has no header.

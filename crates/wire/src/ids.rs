@@ -1,4 +1,4 @@
-//! Who and what: every identity is its own type.
+//! Identities: each kind is a type of its own.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,7 @@ impl TryFrom<u16> for NodeId {
 }
 
 impl RequestId {
-    /// Of what goes to somebody who has not asked for it.
+    /// The number in messages that no node has asked for.
     pub const NONE: Self = Self(0);
 }
 

@@ -1,10 +1,9 @@
 //! Identities, units and every message that crosses a socket.
 //!
-//! Nothing lies below this crate. [`peer`] is spoken between daemons, in
-//! datagrams; [`local`] between a daemon and the processes of its node, over a
-//! Unix socket; [`lockword`] through a shared mapping. Everything decoded here
-//! may come from an enemy: decoding never panics, never allocates more than the
-//! datagram that was received, and refuses what it does not know.
+//! This crate depends on no other of the workspace. Daemons exchange [`peer`] messages in
+//! datagrams; a daemon and the processes of its node exchange [`local`] messages over a Unix
+//! socket; [`lockword`] is a word in a shared mapping. All input may be hostile: decoding never
+//! panics, never allocates more than the datagram that was received, and refuses unknown values.
 
 #![forbid(unsafe_code)]
 

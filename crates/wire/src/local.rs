@@ -1,12 +1,12 @@
-//! What a process says to the daemon of its node, over a Unix socket.
+//! Messages of a process to the daemon of its node, over a Unix socket.
 //!
 //! The socket is of type `SOCK_SEQPACKET`: one message a packet, in postcard
 //! encoding, at most [`MAX_PACKET`] bytes, with at most [`MAX_FDS`] descriptors.
 //! Requests carry a number that the reply repeats, so the threads of a process
 //! share one socket; replies come in any order. A process that asks often gets a *request slot*
-//! (`pagemesh_os::request_slot`): brief requests and their replies go through shared memory then, the same
-//! packets. What was sent through the socket before is handled before, if it has been answered;
-//! what is sent there afterwards is handled afterwards.
+//! (`pagemesh_os::request_slot`): brief requests and their replies then go through shared memory,
+//! as the same packets. A request that was sent through the socket and answered was handled
+//! earlier; one that is sent there afterwards is handled later.
 
 mod report;
 
@@ -37,7 +37,7 @@ pub const LOCAL_VERSION: u32 = 2;
 pub struct RequestPacket {
     /// Chosen by the client, unique among its open requests.
     pub number: u64,
-    /// What it wants.
+    /// The request.
     pub request: Request,
 }
 
@@ -50,7 +50,7 @@ pub struct ReplyPacket {
     pub reply: Reply,
 }
 
-/// What a process may ask of its daemon.
+/// Requests of a process to its daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Request {
     /// First on every socket. → [`Reply::Welcome`], with a descriptor of
@@ -117,7 +117,7 @@ pub enum Request {
         /// Names after this one.
         after: String,
     },
-    /// What this node knows of the pages of a segment. → [`Reply::Pages`].
+    /// The state of a segment's pages on this node. → [`Reply::Pages`].
     Inspect {
         /// Which.
         name: String,
@@ -218,8 +218,8 @@ pub enum Request {
     },
     /// Hand over all pages and leave the cluster. → [`Reply::Done`].
     Leave,
-    /// What the flight recorder remembers. → [`Reply::Dumped`], with a descriptor
-    /// of a file to read.
+    /// The contents of the flight recorder. → [`Reply::Dumped`], with a descriptor of a file to
+    /// read.
     Dump,
     /// Put a node out for good. → [`Reply::Done`].
     Revoke {
@@ -240,18 +240,18 @@ pub enum Request {
         first: PageIndex,
         /// How many.
         count: PageCount,
-        /// What it will do.
+        /// The announced use.
         advice: Advice,
     },
-    /// Notice on this node who writes which bytes of a segment's pages, from now on
-    /// or no more (MB5); what was noticed before is forgotten. → [`Reply::Done`].
+    /// Starts or stops recording on this node which nodes write which bytes of a segment's pages
+    /// (MB5); earlier records are dropped. → [`Reply::Done`].
     WatchSharing {
         /// Which segment; it must be open here.
         name: String,
         /// From now on.
         on: bool,
     },
-    /// What was noticed. → [`Reply::Sharing`].
+    /// The recorded writes. → [`Reply::Sharing`].
     Sharing {
         /// Which segment.
         name: String,
@@ -274,22 +274,21 @@ pub enum Request {
         /// Which range, and how.
         reduction: Reduction,
     },
-    /// What the program calls parts of a segment, for whoever is told of races.
-    /// → [`Reply::Done`].
+    /// The program's names for parts of a segment, for reports of races. → [`Reply::Done`].
     Label {
         /// Of which segment.
         segment: SegmentId,
         /// At most [`Label::AT_ONCE`] of them.
         labels: Vec<Label>,
     },
-    /// What the ways to other members carry. → [`Reply::Paths`].
+    /// The packet lengths that the paths to other members carry. → [`Reply::Paths`].
     Paths,
     /// A request slot for requests that are brief ([`Request::is_brief`]). → [`Reply::RequestSlot`], with its
     /// memory as descriptor.
     RequestSlot,
     /// A request lies in the request slot, in case the daemon does not look there. No reply.
     Knock,
-    /// A dead node is missed by nobody any more. → [`Reply::Done`].
+    /// Marks a dead node as forgotten: `status` does not report it any more. → [`Reply::Done`].
     ForgetMember {
         /// Which.
         node: NodeId,
@@ -340,7 +339,7 @@ impl Advice {
     ];
 }
 
-/// What the daemon answers.
+/// Replies of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
     /// Hello yourself.
@@ -389,7 +388,7 @@ pub enum Reply {
         /// Its last holder died holding it: what it guards may be half-written.
         recovered: bool,
     },
-    /// So many were woken.
+    /// Number of waiters that were woken.
     Woken(u32),
     /// The first of two replies: a signal or change from now on is not missed.
     Waiting,
@@ -406,9 +405,9 @@ pub enum Reply {
         /// How long it is.
         length: ByteLen,
     },
-    /// Who writes what.
+    /// The recorded writes of nodes.
     Sharing(SharingReport),
-    /// What became of a System V call.
+    /// The result of a System V call.
     Sysv(sysv::Outcome),
     /// Races.
     Races(RaceReport),
@@ -421,7 +420,7 @@ pub enum Reply {
     Unproven,
 }
 
-/// Who is at the other end of a socket, as the kernel says.
+/// The process at the other end of a socket, as the kernel names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Caller {
     /// Process number.

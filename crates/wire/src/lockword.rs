@@ -15,11 +15,11 @@ pub const SLOT_SIZE: usize = 64;
 /// Slots in a new lock area; the area is sparse, so unused slots cost nothing.
 pub const SLOT_LIMIT: u32 = 1 << 22;
 
-/// Times a process takes a lock by itself before it gives the token back to its daemon, which
-/// lends it again at once if no other node waits. A daemon marks the word of a wanted lock as
-/// soon as it hears of the wish, and the next release is the last; but processes that do nothing
-/// but take the lock may keep the processor from their daemon for long. So many empty sections
-/// take some milliseconds, and two requests then are lost among them.
+/// Times a process takes a lock by itself before it gives the token back to its daemon, which lends
+/// it again at once if no other node waits. A daemon marks the word of a wanted lock as soon as it
+/// gets the request, and the next release is the last; but processes that do nothing but take the
+/// lock may keep the processor from their daemon for long. As many empty sections take some
+/// milliseconds; compared with that the two requests are cheap.
 pub const LOCAL_TURNS: u32 = 1 << 16;
 
 /// A decoded lock word.
@@ -33,7 +33,7 @@ pub enum LockWord {
     Held {
         /// The process that holds the lock.
         by: ClientId,
-        /// Somebody waits: at release tell the daemon instead of swapping.
+        /// Another process or node waits: at release tell the daemon instead of swapping.
         wanted: bool,
     },
 }

@@ -1,14 +1,13 @@
-//! What travels to a multicast group: several small datagrams for several nodes as one.
+//! Datagrams to a multicast group: several small datagrams for several nodes as one.
 //!
-//! A multicast batch is no message. Its parts are datagrams as they would have gone to each
-//! node by itself, sealed or not, and each receiver takes those that are for it. Beside
-//! them there are trials: a node that hears one answers its sender, which so learns whom
-//! multicast batches reach.
+//! A multicast batch is no message. Its parts are the datagrams that would have gone to each node
+//! by itself, sealed or not, and each receiver takes the parts that are for it. Trials show the
+//! reach: a node that receives a trial answers its sender.
 
 use crate::NodeId;
 use core::ops::Range;
 
-/// What came from the group, or in answer to what was sent there.
+/// A datagram that came from the group, or the answer to one that was sent there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MulticastBatch<'a> {
     /// Does anybody hear this? As long as the longest multicast batch of its sender.
@@ -31,7 +30,7 @@ pub enum MulticastBatch<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts<'a>(&'a [u8]);
 
-/// A trial has at least as many bytes: nobody gets more sent by having trials answered.
+/// A trial has at least as many bytes, so that the answers to trials do not amplify traffic.
 pub const SHORTEST_TRIAL: usize = 256;
 
 /// Bytes in front of the parts.
@@ -92,7 +91,7 @@ impl MulticastBatch<'_> {
 }
 
 impl<'a> MulticastBatch<'a> {
-    /// What these bytes say; `None` if they are nothing that is ever said.
+    /// Decodes the bytes; `None` if they are none of these.
     #[must_use]
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (head, body) = bytes.split_first_chunk::<HEAD>()?;

@@ -1,6 +1,5 @@
-//! What daemons of different protocol versions say to each other: only that
-//! they are of different versions. The layout of this datagram, and of the parts
-//! of a header it is made from, never changes.
+//! The only message between daemons of different protocol versions: that they differ. The layout of
+//! this datagram, and of the parts of a header it is made from, never changes.
 
 use crate::header::{HEADER_SIZE, MAGIC, PROTOCOL_VERSION};
 use crate::{Incarnation, NodeId};
@@ -8,7 +7,7 @@ use crate::{Incarnation, NodeId};
 /// "I speak another version than you": the answer to a host that wants to join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Notice {
-    /// What its sender speaks.
+    /// The protocol version of its sender.
     pub version: u8,
     /// The life it answers.
     pub to: Incarnation,

@@ -1,4 +1,4 @@
-//! What daemons say to each other: one struct a message.
+//! Messages between daemons: one struct a message.
 //!
 //! A datagram is a [`Header`], a [`Message`] in
 //! [postcard](https://postcard.jamesmunns.com/wire-format) encoding, and, where
@@ -78,7 +78,7 @@ pub enum Call {
     },
     /// From the coordinator: the members changed.
     Members(MemberView),
-    /// From the coordinator: nobody uses this segment any more.
+    /// From the coordinator: no process uses this segment any more.
     Forget {
         /// Which.
         segment: SegmentId,
@@ -91,7 +91,7 @@ pub enum Call {
         key: SyncKey,
         /// How many make it open.
         parties: u32,
-        /// What the policy of the segment on the calling node has to say.
+        /// The payload of the segment's policy on the calling node.
         payload: Payload,
     },
     /// Wait for a signal; the reply is the wake-up.
@@ -155,7 +155,7 @@ pub enum Call {
         /// Those in order after this one.
         after: Option<keys::Name>,
     },
-    /// To the coordinator: a dead node is missed by nobody any more.
+    /// To the coordinator: a dead node is to be marked as forgotten.
     ForgetMember {
         /// Which.
         node: NodeId,
@@ -163,8 +163,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// A process reaches a barrier. What the policy of the segment has to say with it, its node
-    /// adds.
+    /// A process reaches a barrier. Its node adds the payload of the segment's policy.
     #[must_use]
     pub fn barrier(key: SyncKey, parties: u32) -> Self {
         Self::Barrier {
@@ -203,13 +202,13 @@ pub enum Reply {
     Refused(Refusal),
     /// The barrier is open, and the policy of the segment has something to say with it.
     Depart(PolicyMessage),
-    /// What a policy answers to [`Call::Policy`].
+    /// The answer of a policy to [`Call::Policy`].
     Policy(Payload),
-    /// What became of a System V call.
+    /// The result of a System V call.
     Sysv(sysv::Outcome),
     /// The segment in question, and its declared ranges.
     Reducing(SegmentInfo, Vec<Reduction>),
-    /// Who has a key.
+    /// The answer of the register about a key.
     SysvKey(keys::Word),
     /// The keys upon which the node decides now, of those it was lent.
     SysvLent(keys::Buckets),
@@ -222,7 +221,7 @@ pub enum Reply {
     },
 }
 
-/// Everything one daemon can say to another.
+/// All messages between daemons.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// See [`Ask`].
@@ -245,7 +244,7 @@ pub enum Message {
         call: CallId,
         /// The sender still waits for no call below this one.
         floor: CallId,
-        /// What it wants.
+        /// The call.
         body: Call,
     },
     /// See [`Reply`].
@@ -312,12 +311,12 @@ pub enum Message {
     Grant(Grant),
     /// See [`Diffs`].
     Diffs(Diffs),
-    /// Something for the policy of a segment.
+    /// A message for the policy of a segment.
     Policy(PolicyMessage),
     /// The same, with a page behind it.
     PolicyPage(PolicyMessage),
-    /// A [`Message::Policy`] comes back to its sender: the segment is not known here, and so
-    /// nobody reads it.
+    /// A [`Message::Policy`] comes back to its sender: the segment is not known here, so no policy
+    /// could read it.
     PolicyUndelivered(PolicyMessage),
     /// See [`PassAckMany`].
     PassAckMany(PassAckMany),
@@ -356,8 +355,8 @@ impl Message {
         )
     }
 
-    /// Whether it only says that something arrived: nobody waits for it, and what it is
-    /// about is repeated meanwhile.
+    /// True if it only acknowledges: no thread waits for it, and its receiver repeats the
+    /// acknowledged message until it comes.
     #[must_use]
     pub fn is_receipt(&self) -> bool {
         matches!(

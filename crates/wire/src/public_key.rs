@@ -1,4 +1,4 @@
-//! Who a daemon is to others, where datagrams are sealed.
+//! The identity of a daemon, where datagrams are sealed.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};

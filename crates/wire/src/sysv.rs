@@ -78,13 +78,13 @@ pub enum Pick {
 pub struct SemBuf {
     /// Which of the set.
     pub number: u16,
-    /// What to add, or zero to wait for zero.
+    /// The number to add, or zero to wait for zero.
     pub op: i16,
     /// `IPC_NOWAIT`, `SEM_UNDO`.
     pub flags: i16,
 }
 
-/// What `semctl` reads of one semaphore.
+/// The values of one semaphore that `semctl` reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SemRead {
     /// `GETVAL`
@@ -95,11 +95,11 @@ pub enum SemRead {
     Rising,
     /// `GETZCNT`
     Zero,
-    /// How many there are, for who may write: `SETALL` needs to know.
+    /// The number of semaphores, for processes that may write: `SETALL` needs it.
     Count,
 }
 
-/// What `IPC_SET` changes.
+/// The fields that `IPC_SET` changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Change {
     /// New owner.
@@ -112,7 +112,7 @@ pub struct Change {
     pub qbytes: u64,
 }
 
-/// What a process wants.
+/// System V calls of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Op {
     /// `shmget` → [`Outcome::Number`]
@@ -162,7 +162,7 @@ pub enum Op {
         id: Id,
         /// Which of the set.
         number: i32,
-        /// What of it.
+        /// The value to read.
         what: SemRead,
     },
     /// `GETALL` → [`Outcome::Values`]
@@ -228,7 +228,7 @@ pub enum Op {
         family: Family,
         /// Which.
         id: Id,
-        /// What.
+        /// The new values.
         change: Change,
     },
     /// `IPC_RMID` → [`Outcome::Number`]
@@ -243,7 +243,7 @@ pub enum Op {
         /// Of which family.
         family: Family,
     },
-    /// What of that is at home on the node that is asked → [`Outcome::Usage`]
+    /// The part of that at home on the asked node → [`Outcome::Usage`]
     InfoHere {
         /// Of which family.
         family: Family,
@@ -257,7 +257,7 @@ pub struct Who {
     pub client: ClientId,
     /// Its process number there.
     pub pid: i32,
-    /// Whose it is.
+    /// Credentials of the caller.
     pub credentials: Credentials,
 }
 
@@ -270,14 +270,14 @@ pub struct Ask {
     pub wall: u64,
     /// The limits where it runs.
     pub limits: Limits,
-    /// What it wants.
+    /// The call.
     pub op: Op,
 }
 
-/// What a node tells the home of an object about its processes.
+/// A node's report about its processes to the home of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum News {
-    /// So many attachments of a segment are there now, or on their way.
+    /// Attachments of a segment that exist now or are on their way.
     Attached {
         /// Of which object.
         id: Id,
@@ -297,7 +297,7 @@ pub enum News {
     },
 }
 
-/// What there is of one family.
+/// The objects of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Usage {
     /// Which.
@@ -310,11 +310,11 @@ pub struct Usage {
     pub parts: u64,
     /// Bytes of messages.
     pub bytes: u64,
-    /// The limits that hold for who asked.
+    /// The limits that hold for the caller.
     pub limits: Limits,
 }
 
-/// What a process gets.
+/// Results of System V calls.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Outcome {
     /// The number that the call returns.
@@ -336,6 +336,6 @@ pub enum Outcome {
         /// Its text, cut if that was permitted.
         text: Vec<u8>,
     },
-    /// What there is.
+    /// The objects of a family.
     Usage(Usage),
 }

@@ -1,4 +1,4 @@
-//! Vector times: which intervals of which nodes somebody knows of (T4).
+//! Vector times: which intervals of which nodes a node knows (T4).
 
 use crate::NodeId;
 use core::cmp::Ordering;
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 /// For each node the last of its intervals that is known; intervals are counted
 /// from one, and a node that is not named has none.
 ///
-/// Whoever says a vector time holds a record of every interval in it, or has
-/// collected it (*INV-time-has-records*).
+/// A node that sends a vector time holds a record of every interval in it, or has collected it
+/// (*INV-time-has-records*).
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(NodeId, u64)>")]
 pub struct VectorTime(Vec<(NodeId, u64)>);

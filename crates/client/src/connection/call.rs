@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The same, for a call whose late result is given back. Most daemons answer sooner.
 const SHORT_GRACE: Duration = Duration::from_millis(200);
 
-/// What to do with a withdrawn request while its daemon does not answer. As a rule such a daemon is
+/// Treatment of a withdrawn request while its daemon does not answer. As a rule such a daemon is
 /// dead and about to be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Silence {

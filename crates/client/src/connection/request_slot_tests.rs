@@ -106,8 +106,7 @@ fn who_asks_often_gets_a_request_slot_and_his_brief_requests_go_through_it() {
     daemon.join().unwrap();
 }
 
-/// A daemon that is stopped answers nothing. What is asked meanwhile is sent all the same, and in
-/// time.
+/// A stopped daemon does not answer. Requests are sent all the same meanwhile, and in time.
 #[test]
 fn a_request_does_not_wait_for_the_slot_asked_for_before_it() {
     let (connection, peer) = pair();

@@ -1,7 +1,7 @@
 //! The user and group with which a process made its last System V call through the socket. On the
-//! socket the kernel tells the daemon who asks. Memory proves nothing, so requests in the slot are
-//! done in the name of that user and group, and the slot is used only while the process still has
-//! them.
+//! socket the kernel tells the daemon the caller's credentials. Shared memory proves nothing, so
+//! requests in the slot are executed in the name of that user and group, and the slot is used only
+//! while the process still has them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -53,7 +53,7 @@ fn a_lock_that_may_be_granted_late_is_released_at_once() {
     let number = peer.request().unwrap().number;
     let then = [(); 2].map(|()| peer.request().unwrap().request);
     assert_eq!(then, [Request::Cancel { number }, undo]);
-    // What was refused is not released.
+    // A lock that was refused is not released.
     let [lock, undo] = [
         Request::Lock { key: key(2) },
         Request::Unlock { key: key(2) },

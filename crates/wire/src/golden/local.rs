@@ -1,4 +1,4 @@
-//! What a program and the daemon of its node say to each other.
+//! Messages between a program and the daemon of its node.
 
 use super::peer::{info, member, page, spec};
 use super::{lines, samples};

@@ -1,4 +1,4 @@
-//! What daemons say to each other.
+//! Messages between daemons.
 
 use super::{lines, samples};
 use crate::peer::*;
@@ -98,7 +98,7 @@ fn pass_ack_many() -> Message {
     })
 }
 
-/// What a policy says.
+/// A payload of a policy.
 fn payload(bytes: u8) -> Payload {
     Payload::of(&(0..bytes).collect::<Vec<u8>>())
 }

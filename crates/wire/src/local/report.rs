@@ -1,4 +1,4 @@
-//! What a daemon tells of itself, its pages and its neighbours.
+//! Reports of a daemon about itself, its pages and its neighbours.
 
 use crate::peer::SegmentInfo;
 use crate::{NodeId, PageIndex, SegmentId};
@@ -11,7 +11,7 @@ pub struct Stamp {
     pub number: u64,
     /// Nanoseconds of this node's monotonic clock.
     pub nanos: u64,
-    /// What happened: an event of the daemon, or `program` for a program's own.
+    /// The event of the daemon, or `program` for one of a program.
     pub what: StampKind,
     /// The program's tag, or the page.
     pub tag: u64,
@@ -81,13 +81,13 @@ pub struct WrittenRange {
     pub end: u16,
 }
 
-/// What one node wrote to one page, as another or itself noticed.
+/// The writes of one node to one page, as another node or itself recorded them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SharingLine {
     /// Which page.
     pub page: PageIndex,
-    /// Who wrote: this node itself, or who sent the page here; what those wrote who
-    /// had it before him counts as his.
+    /// The writer: this node itself, or the node that sent the page here; writes of earlier holders
+    /// count as the sender's.
     pub node: NodeId,
     /// Between how many travels of the page.
     pub times: u32,
@@ -101,7 +101,7 @@ pub struct SharingLine {
     pub met: u32,
 }
 
-/// What a node noticed of a segment's sharing.
+/// The records of one node about a segment's sharing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SharingReport {
     /// Pages that travelled meanwhile.
@@ -122,13 +122,13 @@ pub struct RaceLine {
     pub begin: u16,
     /// Behind the last.
     pub end: u16,
-    /// Who wrote them.
+    /// The first of the two writers.
     pub one: NodeId,
     /// And who else; always a higher number.
     pub other: NodeId,
 }
 
-/// What a program calls a part of a segment.
+/// A program's name for a part of a segment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Label {
     /// Where the part begins, in bytes from the segment's beginning.
@@ -140,16 +140,16 @@ pub struct Label {
 }
 
 impl Label {
-    /// So many surely fit a packet.
+    /// As many labels surely fit a packet.
     pub const AT_ONCE: usize = 64;
 }
 
-/// What a node noticed of races.
+/// The races that a node has noticed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RaceReport {
     /// In the order in which they were noticed; none behind the last.
     pub lines: Vec<RaceLine>,
-    /// What programs call the bytes of each; empty where no program said.
+    /// The programs' names for the bytes of each; empty where no program gave one.
     pub names: Vec<String>,
     /// Whether this node looks for races.
     pub looked_for: bool,
@@ -159,7 +159,7 @@ pub struct RaceReport {
     pub more: u64,
 }
 
-/// What the way to a member carries.
+/// The packet length that the path to a member carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathInfo {
     /// Which member.
@@ -197,7 +197,7 @@ pub struct NodeStatus {
     pub fault_p50: u64,
     /// See `fault_p50`.
     pub fault_p99: u64,
-    /// What is wrong, each with its cure; empty when all is well.
+    /// The problems, each with its cure; empty if there are none.
     pub problems: Vec<String>,
     /// The process that keeps everything should the daemon die; zero if none does.
     pub keeper: u32,

@@ -1,9 +1,9 @@
-//! What of a node a message is for.
+//! The part of a node that a message is for.
 
 use super::{Message, Subject};
 use crate::SegmentId;
 
-/// What of a node a message is for.
+/// The part of a node that a message is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addressee {
     /// A page or the token of a lock.
@@ -15,7 +15,7 @@ pub enum Addressee {
 }
 
 impl Message {
-    /// What of the receiver the message is for.
+    /// The part of the receiver that the message is for.
     #[must_use]
     pub fn addressee(&self) -> Addressee {
         let page = |segment, page| Addressee::Subject(Subject::Page { segment, page });

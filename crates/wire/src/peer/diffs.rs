@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct DiffName {
     /// Which page of the segment.
     pub page: PageIndex,
-    /// Who changed it.
+    /// The node that changed the page.
     pub node: NodeId,
     /// In which of its intervals.
     pub interval: u64,
@@ -20,7 +20,7 @@ pub struct DiffName {
 pub struct Diffs {
     /// Of which segment.
     pub segment: SegmentId,
-    /// The request; zero when nobody asked.
+    /// The request; zero if the diffs were pushed.
     pub request: RequestId,
     /// Which, and how many bytes each has.
     pub diffs: Vec<(DiffName, u16)>,

@@ -1,5 +1,5 @@
-//! What the home of segments knows, for the coordinator, which answers for them
-//! when the home has left.
+//! The knowledge of a home, for the coordinator, which answers for its segments when the home has
+//! left.
 
 use super::{Reply, Subject};
 use crate::{CallId, NodeId, SyncKey, Version};
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 /// Part of it: as much as fits a datagram.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Inheritance {
-    /// Who owns which subjects, as far as the home knows. A subject that is in
-    /// no such list, and that nobody knows anything of, was never touched.
+    /// The owners of subjects, as far as the home knows. A subject that is in no such list, and
+    /// that is unknown elsewhere, was never touched.
     Owners(Vec<Owner>),
-    /// Who has arrived at which barriers.
+    /// The arrivals at barriers.
     Arrivals(Vec<Arrival>),
-    /// Who waits for which signals, in their order.
+    /// The waiters for signals, in their order.
     Waiters(Vec<(SyncKey, NodeId, CallId)>),
-    /// Calls that were executed: whoever missed the answer asks again.
+    /// Calls that were executed: a caller that missed the answer asks again.
     Served(Vec<Service>),
 }
 
@@ -24,20 +24,20 @@ pub enum Inheritance {
 pub struct Owner {
     /// Of what.
     pub subject: Subject,
-    /// Who.
+    /// The owner.
     pub node: NodeId,
     /// Since when.
     pub version: Version,
 }
 
-/// Somebody waits at a barrier.
+/// A party that waits at a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Arrival {
     /// Which.
     pub key: SyncKey,
     /// For how many parties it is.
     pub parties: u32,
-    /// Who.
+    /// The node of the party.
     pub node: NodeId,
     /// By which of its calls.
     pub call: CallId,
@@ -46,7 +46,7 @@ pub struct Arrival {
 /// A call that was executed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Service {
-    /// Who called.
+    /// The caller.
     pub node: NodeId,
     /// Which of its calls.
     pub call: CallId,

@@ -1,4 +1,4 @@
-//! Who belongs to a cluster.
+//! The members of a cluster.
 
 use crate::{ClusterId, Incarnation, NodeId, PublicKey};
 use core::net::SocketAddr;

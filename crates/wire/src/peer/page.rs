@@ -1,9 +1,9 @@
-//! What is said about pages and tokens of locks.
+//! Messages about pages and tokens of locks.
 
 use crate::{NodeId, NodeSet, PageIndex, RequestId, SegmentId, SyncKey, Version};
 use serde::{Deserialize, Serialize};
 
-/// What a faulting access wants to do.
+/// The kind of a faulting access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Access {
     /// A load.
@@ -12,7 +12,7 @@ pub enum Access {
     Write,
 }
 
-/// What changes hands between nodes: a page of a segment, or the token of a lock.
+/// An item with an owner: a page of a segment, or the token of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Subject {
     /// One page.
@@ -40,11 +40,11 @@ impl Subject {
 /// One node that waits for a subject, as it stands in the owner's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Waiter {
-    /// Who waits.
+    /// The node that waits.
     pub node: NodeId,
     /// Which of its requests; echoed in the answer.
     pub request: RequestId,
-    /// What it wants.
+    /// The access that it asks for.
     pub access: Access,
     /// The version it holds a copy of; spares the bytes if it is current.
     pub have: Option<Version>,
@@ -53,7 +53,7 @@ pub struct Waiter {
 /// Where the bytes of a page are when a page travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Contents {
-    /// Nobody ever wrote the page: it is zeros and moves no bytes (M13).
+    /// The page was never written: it is zeros and moves no bytes (M13).
     Zero,
     /// The receiver holds a current copy: an upgrade moves no bytes (M11).
     Same,
@@ -66,7 +66,7 @@ pub enum Contents {
 /// A request a page or a token, to the probable owner (F19) or the library site (M7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ask {
-    /// What is wanted.
+    /// The requested subject.
     pub subject: Subject,
     /// By whom, and how.
     pub waiter: Waiter,
@@ -105,8 +105,8 @@ pub struct PageRequest {
 }
 
 impl AskMany {
-    /// Requests in one message: with their answers they keep an owner busy for a tenth
-    /// of a millisecond, which whoever comes next has to wait.
+    /// Requests in one message: with their answers they keep an owner busy for a tenth of a
+    /// millisecond, for which the next request has to wait.
     pub const LIMIT: usize = 64;
 
     /// The request, ready for others to join; none if it is not for a page.
@@ -178,28 +178,28 @@ pub struct Data {
 /// Ownership passes to the receiver (F21); acknowledged with [`PassAck`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pass {
-    /// What passes.
+    /// The subject of the grant.
     pub subject: Subject,
-    /// The request this answers; zero when nobody asked (a node that leaves).
+    /// The request that this answers; zero without a request (a node that leaves).
     pub request: RequestId,
     /// The receiver owns the subject from this version on.
     pub version: Version,
     /// Where the bytes are.
     pub contents: Contents,
-    /// Nobody wrote the page before this grant.
+    /// The page was not written before this grant.
     pub pristine: bool,
     /// The lock's last holder died with it; the next one is told.
     pub recovered: bool,
     /// Readers that were told to drop their copies and answer to the receiver.
     pub awaiting: NodeSet,
-    /// Who waits next, first come first served: the queue travels with ownership.
+    /// The next waiters, first come first served: the queue travels with ownership.
     pub queue: Vec<Waiter>,
 }
 
 /// The receiver of a [`Pass`] owns the subject; its predecessor may forget it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PassAck {
-    /// What was passed.
+    /// The subject of the grant.
     pub subject: Subject,
     /// With which version.
     pub version: Version,
@@ -279,7 +279,7 @@ pub struct Invalidate {
     pub page: PageIndex,
     /// The version that replaces every copy older than it.
     pub version: Version,
-    /// Who will hold that version, and awaits the acknowledgement.
+    /// The node that will hold that version, and awaits the acknowledgement.
     pub writer: NodeId,
 }
 
@@ -307,51 +307,52 @@ pub struct Served {
     pub clock: Option<Version>,
 }
 
-/// The home lost the trail of a subject, since the probable owner is gone: who has it?
+/// The home lost the trail of a subject, since the probable owner is gone, and asks which node owns
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Locate {
-    /// What is sought.
+    /// The sought subject.
     pub subject: Subject,
     /// Which search; echoed.
     pub request: RequestId,
-    /// The seeker's member view. Whoever knows an older one stays silent: it
-    /// might yet accept a grant from a node that counts as gone here.
+    /// The member view of the searching node. A node that knows an older one stays silent: it might
+    /// yet accept a grant from a node that counts as gone here.
     pub epoch: u64,
 }
 
-/// What the sender knows of a subject that its home seeks.
+/// The sender's knowledge of a subject that its home seeks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Located {
-    /// What is sought.
+    /// The sought subject.
     pub subject: Subject,
     /// Which search.
     pub request: RequestId,
     /// The newest version the sender knows.
     pub version: Version,
-    /// Who owned that version, as far as the sender knows.
+    /// The owner of that version, as far as the sender knows.
     pub owner: NodeId,
-    /// What the sender could start from again.
+    /// Contents of the sender from which the page could be restored.
     pub spare: Spare,
     /// The sender still repeats its grant to `owner`.
     pub passing: bool,
 }
 
-/// What a node holds of a page whose owner is gone.
+/// Contents that a node holds of a page whose owner is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Spare {
     /// Nothing.
     None,
-    /// What it passed to a node that left in order without having taken it.
+    /// The stash of a grant to a node that left in order without having taken it.
     Stash,
-    /// A copy that nobody invalidated, so nobody has written since.
+    /// A copy that was not invalidated, so that no node has written since.
     Copy,
 }
 
-/// From the home: nobody owns the subject any more; the receiver, which can
-/// start from its spare, does from this version on.
+/// From the home: the subject has no owner any more; the receiver, which can restore it from its
+/// spare, owns it from this version on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Regain {
-    /// What.
+    /// The subject.
     pub subject: Subject,
     /// Newer than any version anybody knows.
     pub version: Version,
@@ -362,7 +363,7 @@ pub struct Regain {
 /// The page existed only on a node that died; the request can never be fulfilled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lost {
-    /// What is lost.
+    /// The lost subject.
     pub subject: Subject,
     /// The request.
     pub request: RequestId,

@@ -1,4 +1,4 @@
-//! What the policy of a segment has to say, carried by others: bytes that only the policy reads.
+//! Data of a segment's policy that other messages carry: bytes that only the policy reads.
 
 use core::fmt;
 use serde::de::{DeserializeOwned, SeqAccess, Visitor};
@@ -103,6 +103,6 @@ impl<'de> Visitor<'de> for Bytes {
 pub struct PolicyMessage {
     /// The segment, and with it the policy.
     pub segment: SegmentId,
-    /// What the policy says.
+    /// The message of the policy.
     pub body: Payload,
 }

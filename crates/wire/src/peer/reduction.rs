@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 /// How what several nodes made of an element becomes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Merge {
-    /// What each added to it is added up; integers wrap around.
+    /// The sum of all additions; integers wrap around.
     Sum,
-    /// The least. Who stores a greater value than was there stores nothing.
+    /// The least value. Storing a greater value than was there has no effect.
     Min,
     /// The greatest.
     Max,
@@ -24,7 +24,7 @@ impl Merge {
     pub const ALL: [Self; 5] = [Self::Sum, Self::Min, Self::Max, Self::Or, Self::Replace];
 }
 
-/// What an element is. Numbers are little endian.
+/// The type of an element. Numbers are little endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// An unsigned integer of 8 bits.
@@ -97,7 +97,7 @@ pub struct Reduction {
     pub length: u64,
     /// How elements are combined.
     pub merge: Merge,
-    /// What they are.
+    /// Type of the elements.
     pub kind: Kind,
 }
 
@@ -110,7 +110,7 @@ pub struct Rule {
     pub end: u16,
     /// How elements are combined.
     pub merge: Merge,
-    /// What they are.
+    /// Type of the elements.
     pub kind: Kind,
 }
 
@@ -121,7 +121,7 @@ impl Reduction {
     /// Checks a range against a segment of `size` bytes.
     ///
     /// # Errors
-    /// Says what is wrong with it, and what would be right.
+    /// The error names the fault, and a correct value.
     pub fn check(&self, size: u64) -> Result<(), String> {
         let element = self.kind.size() as u64;
         let end = self.offset.checked_add(self.length);
@@ -149,7 +149,7 @@ impl Reduction {
         self.offset < end(other) && other.offset < end(self)
     }
 
-    /// What of the range lies in a page.
+    /// The part of the range that lies in a page.
     #[must_use]
     pub fn rule(&self, page: PageIndex) -> Option<Rule> {
         let size = PAGE_SIZE as u64;

@@ -57,7 +57,7 @@ pub enum Refusal {
          install the same release on all nodes (`pagemesh version` shows what each has)"
     )]
     Version {
-        /// What the node speaks that was asked.
+        /// The protocol version of the node that was asked.
         theirs: u8,
     },
     /// This daemon has not been admitted yet.

@@ -1,9 +1,9 @@
-//! What segments are, and how they are kept.
+//! Segments and their policies.
 
 use crate::{ByteLen, NodeSet, SegmentId};
 use serde::{Deserialize, Serialize};
 
-/// Who calls: the process's credentials as its node's kernel gave them.
+/// The caller: the process's credentials as its node's kernel gave them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Credentials {
     /// Effective user.
@@ -14,7 +14,7 @@ pub struct Credentials {
     pub groups: Vec<u32>,
 }
 
-/// Who keeps the order of requests for a page.
+/// The node that keeps the order of requests for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Manager {
     /// Owner hints lead to the owner, who keeps the queue (FreeBSD DSM, F18).
@@ -37,10 +37,10 @@ pub enum Window {
 /// When modifications travel in a segment of policy `release`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Spread {
-    /// When somebody touches the page who must see them (T6, T8).
+    /// When a thread that must see them touches the page (T6, T8).
     #[default]
     Lazy,
-    /// At every release, to whoever holds the page (T20).
+    /// At every release, to the nodes that hold the page (T20).
     Eager,
     /// Small ones together with the notice that there are any (TB4).
     Hybrid,
@@ -58,12 +58,12 @@ impl Spread {
     }
 }
 
-/// What a segment promises, and how.
+/// The policy of a segment, with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Policy {
     /// Every load sees the latest store made anywhere; write-invalidate.
     Sequential {
-        /// Who keeps the order.
+        /// The node that keeps the order.
         manager: Manager,
         /// How long a page stays.
         window: Window,
@@ -103,18 +103,18 @@ impl Default for Policy {
     }
 }
 
-/// What the creator of a segment chooses.
+/// The choices of a segment's creator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SegmentSpec {
     /// Size in bytes; rounded up to pages in memory, reported as given.
     pub size: ByteLen,
     /// Permission bits, as of a file: 0o600 and so on.
     pub mode: u16,
-    /// What it promises.
+    /// The policy.
     pub policy: Policy,
 }
 
-/// What everybody knows of a segment.
+/// The facts about a segment that all members may know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SegmentInfo {
     /// Its identity; the upper bits are its home.

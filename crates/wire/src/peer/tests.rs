@@ -33,7 +33,7 @@ fn table() -> Vec<(&'static str, Message)> {
         .collect()
 }
 
-/// As many entries as there are in one reply fit a datagram.
+/// The most entries of one reply fit a datagram.
 #[test]
 fn keys_that_are_given_back_fit_a_datagram() {
     let entry = keys::Entry {

@@ -25,7 +25,7 @@ pub struct Grant {
     pub pass: Pass,
     /// For the policy on the receiving node.
     pub payload: Payload,
-    /// What came with the requests that wait next; at most [`Grant::WAITING`] of them, with
+    /// The payloads of the requests that wait next; at most [`Grant::WAITING`] of them, with
     /// [`Grant::WAITING_BYTES`] together.
     pub waiting: Vec<(NodeId, Payload)>,
 }

@@ -21,7 +21,7 @@ impl Id {
         Self(i32::from(above) << 15 & i32::MAX | i32::from(index & 0x7fff))
     }
 
-    /// Who answers for it; none if no object can have this number.
+    /// The home, which answers for it; none if no object can have this number.
     #[must_use]
     pub fn home(self) -> Option<NodeId> {
         if self.0 < 0 {
@@ -40,8 +40,8 @@ impl Id {
         ((self.0 & 0x7fff) >> 1) as u16
     }
 
-    /// What `SHM_STAT` and its kin call it: no other object of the cluster is there
-    /// as long as this one is. -1 if no object can have this number.
+    /// Its index for `SHM_STAT` and its kin: no other object of the cluster has that as long as
+    /// this one exists. -1 if no object can have this number.
     #[must_use]
     pub fn index(self) -> i32 {
         let slot = i32::from(self.slot());
@@ -62,7 +62,7 @@ impl Id {
         u16::try_from(index / i32::from(NodeId::LIMIT)).ok()
     }
 
-    /// What the kernel calls the sequence number.
+    /// The kernel's sequence number.
     #[must_use]
     pub fn sequence(self) -> u16 {
         (self.0 >> 15) as u16

@@ -1,8 +1,7 @@
-//! Which object has which key: what nodes and the first node, which keeps the
-//! register, say to each other.
+//! Which object has which key: messages between nodes and the first node, which keeps the register.
 //!
-//! Keys fall into buckets. A bucket whose objects are all at home on one node is lent
-//! to it: that node decides alone then who gets which of its keys, and says nothing.
+//! Keys fall into buckets. A bucket whose objects are all at home on one node is lent to it: that
+//! node then decides alone which object has which of its keys, without a message.
 
 use super::{Family, Id};
 use serde::{Deserialize, Serialize};
@@ -68,13 +67,13 @@ impl FromIterator<Bucket> for Buckets {
     }
 }
 
-/// What a node wants of the register.
+/// Requests of a node to the register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum KeyRequest {
     /// Which object has the key? If none has, it is to be the asker's own one of this
     /// number, if it offers one.
     Find {
-        /// Made already, but known to nobody yet.
+        /// Made already, but not known to any other node yet.
         offer: Option<Id>,
     },
     /// The asker's object of this number does not have the key any more.
@@ -84,12 +83,12 @@ pub enum KeyRequest {
     },
 }
 
-/// What the register says.
+/// Answers of the register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Word {
     /// No object has the key.
     Nobodys,
-    /// What the asker offered has it from now on.
+    /// The object that the asking node offered has it from now on.
     Yours,
     /// This one has it, unless its home says that it is gone.
     Theirs(Id),

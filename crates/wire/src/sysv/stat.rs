@@ -1,4 +1,4 @@
-//! What `IPC_STAT` tells of an object.
+//! The results of `IPC_STAT`.
 
 use super::Id;
 use crate::NodeId;
@@ -9,7 +9,7 @@ pub const SHM_DEST: u16 = 0o1000;
 /// `SHM_LOCK` was asked for; PageMesh only remembers that.
 pub const SHM_LOCKED: u16 = 0o2000;
 
-/// Who owns an object, and who may use it.
+/// The owner of an object, and its mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Perm {
     /// Its key, zero for private and removed ones.
