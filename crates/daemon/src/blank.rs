@@ -8,7 +8,8 @@
 
 use pagemesh_os::memfd::{PAGE, PageBytes};
 
-/// What a frame holds whose contents are on their way. No program has such a page, but by copying this one.
+/// The contents of a frame whose page is on its way. No program has such a page, except by copying
+/// this one.
 pub(crate) const BLANK: &PageBytes = &noise();
 
 /// Marsaglia's xorshift, 64 bits.

@@ -62,7 +62,7 @@ impl Pages {
         segment.read(at.1, page).map_err(|_| Error::NoContents(at))
     }
 
-    /// Nobody can know what should be in the page: accesses fail in all mappings.
+    /// The contents of the page cannot be known: accesses fail in all mappings.
     pub(crate) fn lose(&self, at: At) {
         let mut counters = Counters::default();
         self.protect(at, &mut counters);
@@ -113,7 +113,7 @@ mod tests {
         page
     }
 
-    /// A diff of somebody else.
+    /// A diff of another node.
     fn learn(pages: &mut Pages, name: DiffName, changes: &[(usize, u8)]) {
         let mut now = [0; PAGE];
         for (offset, byte) in changes {
@@ -214,7 +214,7 @@ mod tests {
         let mut counters = Counters::default();
         pages.twin_of(AT, Source::Frame, Payload::NONE).unwrap();
         store(&pages, 40);
-        // Somebody else's 300, beside a byte that is no number.
+        // Another node's 300, beside a byte that is no number.
         let mut theirs = [0; PAGE];
         theirs[0] = 7;
         theirs[8..10].copy_from_slice(&300_u16.to_le_bytes());
@@ -226,7 +226,7 @@ mod tests {
             .update(AT, (&[name(2, 1)], &rules), &mut counters)
             .unwrap();
         assert_eq!((frame(&pages)[0], number(&frame(&pages))), (7, 340));
-        // What this node added is 40 still, and then what it adds after that.
+        // This node's own additions are 40 still, and then its later additions.
         for (interval, sum) in [(1, 340), (2, 345), (3, 345)] {
             store(&pages, sum);
             let own = key(AT.0, name(1, interval));

@@ -85,7 +85,7 @@ impl Belief {
     }
 }
 
-/// What is known of the contention for this processor.
+/// The state of the contention for this processor.
 #[derive(Debug)]
 pub(crate) struct CpuContention {
     /// A program runs, as far as is known on this processor.

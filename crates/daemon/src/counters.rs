@@ -184,7 +184,7 @@ impl Counters {
         )
     }
 
-    /// Everything, by name.
+    /// All counters, by name.
     pub(crate) fn report(&self) -> Vec<(String, u64)> {
         let events = COUNTERS.iter().zip(&self.events);
         let own = NAMES.iter().zip(&self.own);

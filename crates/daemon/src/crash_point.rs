@@ -42,7 +42,7 @@ impl CrashPoint {
     }
 }
 
-/// What an effect is called.
+/// The name of an effect.
 pub(crate) const fn kind(effect: &Effect) -> &'static str {
     match effect {
         Effect::Send { .. } => "Send",

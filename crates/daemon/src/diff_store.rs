@@ -47,16 +47,16 @@ pub(crate) struct Place {
 /// given back. Most diffs are short; the longest has a little more than a page.
 const SIZES: [usize; 5] = [PAGE, 64, 256, 1024, 4736];
 
-/// Slots of each row: address space for some 40 GiB, which nobody has to have. What
-/// is held is bounded by the core, which forgets what it can spare; but it needs a twin of each page that is
-/// written between two synchronizations: 16 GiB of them.
+/// Slots of each row: address space for some 40 GiB, not memory. The core bounds the diffs that are
+/// held by collecting them; but it needs a twin of each page that is written between two
+/// synchronizations: 16 GiB of them.
 const SLOTS: usize = 1 << 22;
 
 /// Free slots of a page each that keep their memory.
 const WARM: usize = 1024;
 
-/// Memory that slots which come next are given, in bytes of each size in use: for a dozen
-/// phases of a program, since not in each of them somebody waits for long.
+/// Memory that is given to the next slots in advance, in bytes of each size in use: for a dozen
+/// phases of a program, since not every phase has a long wait in which to give more.
 const AHEAD: usize = 256 << 10;
 
 /// Memory given at a time, in bytes: some 3 µs, for which a datagram may have to wait.
@@ -96,7 +96,7 @@ impl DiffStore {
         Ok(Self::over(Region::create("pagemesh-twins", SHAPE)?))
     }
 
-    /// What a dead daemon kept, and where it is.
+    /// The diff store of a dead daemon, and the places of its diffs.
     pub(crate) fn adopt(fd: OwnedFd) -> io::Result<(Self, Vec<(Label, Place)>)> {
         let mut diff_store = Self::over(Region::map(fd, SHAPE)?);
         let mut found = Vec::new();
@@ -126,8 +126,9 @@ impl DiffStore {
         }
     }
 
-    /// Memory for what comes next, while nobody waits: given as it is touched, somebody waits
-    /// for it. Only to rows that are in use, a step for one of them at a time.
+    /// Gives memory to the next slots while no thread waits; otherwise it would be given at first
+    /// touch, while a thread waits. Only for rows that are in use, a step for one of them at a
+    /// time.
     pub(crate) fn look_ahead(&mut self) {
         let mut rows = self.rows.iter_mut().enumerate();
         let Some((number, row)) = rows.find(|(number, row)| row.wants(AHEAD / SIZES[*number]))
@@ -255,7 +256,7 @@ impl Slots for DiffStore {
 }
 
 impl AsFd for DiffStore {
-    /// What to keep for the next daemon.
+    /// The descriptor to keep for the next daemon.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.region.as_fd()
     }

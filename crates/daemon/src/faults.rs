@@ -1,4 +1,4 @@
-//! Faults that are being served: since when, of which kind, who waits.
+//! Faults that are being served: since when, of which kind, with which waiting threads.
 
 use crate::threads::Thread;
 use pagemesh_os::uffd::FaultKind;
@@ -20,7 +20,7 @@ pub(crate) struct Faults {
 pub(crate) struct Waiting {
     /// When the daemon first heard of it, in nanoseconds.
     pub(crate) since: u64,
-    /// What the kernel found.
+    /// The kind that the kernel reported.
     pub(crate) kind: FaultKind,
     /// Another node has to help.
     pub(crate) remote: bool,
@@ -91,12 +91,12 @@ impl Faults {
         self.wants_memory.take()
     }
 
-    /// Whether there are threads nobody looked at.
+    /// True if there are threads whose statistics were not read yet.
     pub(crate) fn has_unseen(&self) -> bool {
         !self.unseen.is_empty()
     }
 
-    /// What the kernel found where threads wait, if any do.
+    /// The kind that the kernel reported where threads wait, if any do.
     pub(crate) fn kind(&self, at: (MappingId, PageIndex)) -> Option<FaultKind> {
         self.waiting.get(&at).map(|waiting| waiting.kind)
     }

@@ -33,7 +33,7 @@ impl Pages {
             self.apply(how, &mut waiting)?;
             self.put(at, &waiting);
         } else if self.changes.twin_of(at).is_none() {
-            // Nobody stores to it.
+            // No process can store to it.
             self.rewrite(at, how)?;
         } else if let Some(pieces) = self.few_pieces(how)? {
             let segment = self.segments.get(at.0).ok_or(Error::NoContents(at))?;
@@ -87,8 +87,8 @@ impl Pages {
         }
     }
 
-    /// What changes, unless it is too many pieces, or numbers: an addition under way would
-    /// get lost.
+    /// The changed pieces, unless they are too many, or numbers: an addition under way would get
+    /// lost.
     fn few_pieces(&self, (keys, rules): How<'_>) -> Result<Option<Vec<Piece>>, Error> {
         if !rules.is_empty() {
             return Ok(None);

@@ -9,8 +9,8 @@ use pagemesh_os::memfd::PAGE;
 use pagemesh_wire::SegmentId;
 
 impl Driver {
-    /// Tells the node which pages it need not name. What a process stores from now on it
-    /// does not wait to have seen at this barrier.
+    /// Tells the node which pages it need not name. Stores that a process makes from now on need
+    /// not be seen at this barrier.
     pub(crate) fn look_at_kept_writable(&mut self, segment: SegmentId) {
         let mut pages = self.node.kept_writable(segment);
         pages.retain(|page| self.executor.pages.is_untouched((segment, *page)));

@@ -1,4 +1,4 @@
-//! A cluster's key file, watched: a key that is taken out of it admits nobody a moment later.
+//! A cluster's key file, watched: a key that is taken out of it admits no host a moment later.
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use pagemesh_seal::{Ring, Token};
@@ -21,13 +21,13 @@ pub(crate) struct KeyFile {
     watcher: Thread,
 }
 
-/// What is in a key file: its keys, or why they cannot be read.
+/// The contents of a key file: its keys, or why they cannot be read.
 pub(crate) type Found = Result<Ring, String>;
 
 /// Between the watcher and the daemon.
 #[derive(Debug)]
 struct Shared {
-    /// What was found last, until the daemon takes it.
+    /// The contents found last, until the daemon takes them.
     found: Mutex<Option<Found>>,
     /// Rung when something was found.
     bell: OwnedFd,
@@ -78,7 +78,7 @@ impl KeyFile {
         self.watcher.unpark();
     }
 
-    /// What the file has become since it was asked last, if it has changed.
+    /// The new contents of the file, if it has changed since the last call.
     pub(crate) fn take(&self) -> Option<Found> {
         let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
         self.shared.lock().take()
@@ -95,9 +95,9 @@ impl Shared {
 struct Watch {
     path: PathBuf,
     shared: Weak<Shared>,
-    /// What the daemon was told last.
+    /// The contents that the daemon was told last.
     known: Found,
-    /// What could not be read last time: perhaps it is being written.
+    /// The error of the last attempt: perhaps the file is being written.
     doubtful: Option<String>,
 }
 
@@ -117,7 +117,7 @@ impl Watch {
         }
     }
 
-    /// What to tell the daemon, if anything.
+    /// The contents to tell the daemon, if any.
     fn news(&mut self, found: Found) -> Option<Found> {
         let doubtful = found.as_ref().err().cloned();
         let again = doubtful.is_none() || doubtful == self.doubtful;

@@ -1,4 +1,4 @@
-//! What programs call the parts of their segments, for whoever is told of a race.
+//! Programs' names for the parts of their segments, for reports of races.
 
 use pagemesh_wire::local::{Label, RaceLine};
 use pagemesh_wire::{PAGE_SIZE, SegmentId};
@@ -17,7 +17,7 @@ pub(crate) struct Labels {
 }
 
 impl Labels {
-    /// A program says what it calls something. Whoever says so last is believed.
+    /// A program names a part. The latest name counts.
     pub(crate) fn add(&mut self, segment: SegmentId, labels: Vec<Label>) {
         for label in labels {
             let place = (segment, label.offset);
@@ -36,7 +36,7 @@ impl Labels {
         }
     }
 
-    /// What the bytes of a race are called; nothing if nobody said.
+    /// The name of the bytes of a race; empty if no program named them.
     pub(crate) fn name(&self, race: &RaceLine) -> String {
         let offset = u64::from(race.page.0) * PAGE_SIZE as u64 + u64::from(race.begin);
         let before = (race.segment, 0)..=(race.segment, offset);

@@ -2,16 +2,14 @@
 //!
 //! Two listeners, each in a thread of its own, far from the hot loop:
 //!
-//! - a Unix socket beside the daemon's, where this node's people say what shall
-//!   run on which member. The kernel says who they are; the daemon passes that
-//!   on to the member's daemon and then only carries bytes to and fro ([`origin`]);
-//! - TCP at the daemon's own address and port, where the other daemons come with
-//!   what their people want ([`node`]). With a key they prove to be members, and
-//!   all they say is sealed ([`line`]). Without, a stranger who reaches this port
-//!   of a daemon that was told `--insecure` runs what he likes.
-//!   On a loopback address any user of the host reaches it, so there the kernel's
-//!   table of sockets must say that the other end belongs to a daemon's user
-//!   ([`stranger`]).
+//! - a Unix socket beside the daemon's, where this node's users say what shall run on which member.
+//!   The kernel names the user; the daemon passes that on to the member's daemon and then only
+//!   carries bytes to and fro ([`origin`]);
+//! - TCP at the daemon's own address and port, where other daemons pass on the orders of their
+//!   users ([`node`]). With a key they prove to be members, and all they send is sealed ([`line`]).
+//!   Without, any host that reaches this port of a daemon started with `--insecure` can run
+//!   programs. On a loopback address any user of the host reaches it, so there the kernel's table
+//!   of sockets must say that the other end belongs to a daemon's user ([`stranger`]).
 //!
 //! A program dies when the connection that started it does.
 
@@ -47,7 +45,7 @@ const BUSY: usize = 512;
 /// How long another daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long nobody is let in after the kernel refused.
+/// Time for which no connection is accepted after the kernel refused one.
 const SHUT: Duration = Duration::from_millis(100);
 
 /// The socket for orders, beside the daemon's own.
@@ -58,16 +56,16 @@ pub fn socket_path(socket: &Path) -> PathBuf {
     path.into()
 }
 
-/// What both listeners know.
+/// State of both listeners.
 #[derive(Debug)]
 struct Service {
     /// Where this daemon listens, as bound.
     address: SocketAddr,
     /// The daemon's own socket.
     socket: PathBuf,
-    /// Who this daemon is to others, if it seals.
+    /// The identity of this daemon, if it seals.
     identity: Option<Identity>,
-    /// Who has connected to either socket, and not said yet what shall run.
+    /// Connections to either socket that have not sent an order yet.
     ordering: Newcomers,
     calling: Newcomers,
     /// Orders and programs being served.
@@ -118,7 +116,7 @@ pub fn serve(
         lines: lines.clone(),
     };
     let path = &listening.path;
-    // Whoever connects is asked of the kernel, so anybody may.
+    // The kernel names the user of each connection, so all users may connect.
     std::fs::set_permissions(path, Permissions::from_mode(options.socket_mode & 0o777))
         .with_context(|| format!("opening {} to its users", path.display()))?;
     let peers = TcpListener::bind(address).with_context(|| format!("binding TCP {address}"))?;
@@ -199,7 +197,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// What is said to whom there is no place for.
+/// The refusal when there is no place for one more.
 fn no_place() -> Said {
     Said::Refused(format!(
         "more than {BUSY} programs are under way for `pagemesh run`; try again when some have ended"

@@ -12,20 +12,20 @@ use std::os::fd::{AsFd, BorrowedFd};
 #[derive(Debug)]
 pub(crate) struct ProgramListener {
     listener: Listener,
-    /// Given up for a moment in order to tell somebody that there is no room.
+    /// Closed for a moment in order to tell a process that there is no descriptor left.
     spare: Option<File>,
-    /// Nobody is let in before then.
+    /// No connection is accepted before then.
     shut_until: Option<u64>,
 }
 
-/// Who came.
+/// The result of accepting a connection.
 #[derive(Debug)]
 pub(crate) enum Visit {
     /// A process.
     Came(Socket),
     /// A process, for which there is no descriptor; it was told.
     TurnedAway,
-    /// Nobody any more.
+    /// No connection waits any more.
     Nobody,
     /// The kernel refuses, and would do so again at once.
     Failed(io::Error),
@@ -66,7 +66,7 @@ impl ProgramListener {
         visit
     }
 
-    /// Whoever waits outside would otherwise wait in vain.
+    /// Refuses a waiting connection, which would otherwise wait in vain.
     fn turn_away(&mut self, full: io::Error) -> Visit {
         drop(self.spare.take());
         let accepted = self.listener.accept();
@@ -117,7 +117,7 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// What a process is told for which this daemon has no file descriptor left.
+/// The refusal for a process when this daemon has no file descriptor left.
 pub(crate) fn no_descriptor() -> Refusal {
     Refusal::Limit(
         "the daemon's file descriptors (raise LimitNOFILE= of its unit, or `ulimit -n`, and \

@@ -1,4 +1,4 @@
-//! The lock words of a segment on this node: who has which slot, where tokens are.
+//! The lock words of a segment on this node: which lock has which slot, where tokens are.
 
 use crate::note::Note;
 use pagemesh_core::Reclaimed;
@@ -23,7 +23,7 @@ pub(crate) struct Locks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot {
     index: u32,
-    /// Who asked for it first.
+    /// The user that asked for it first.
     uid: u32,
 }
 

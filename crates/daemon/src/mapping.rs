@@ -36,7 +36,7 @@ impl Mapping {
         }
     }
 
-    /// What the daemon before had.
+    /// A mapping of the previous daemon.
     pub(crate) fn restore(whole: Whole, uffd: Uffd) -> Result<Self, &'static str> {
         let (length, offset) = (ByteLen(whole.length), ByteOffset(whole.offset));
         let size = ByteLen(whole.offset.saturating_add(whole.length));
@@ -158,8 +158,7 @@ impl Mappings {
         self.missing.retain(|_, of| *of != client);
     }
 
-    /// One that the node knows and that nobody kept: stores through it would not
-    /// be seen.
+    /// A mapping that the node knows and that was not kept: stores through it would not be seen.
     pub(crate) fn missing(&self) -> Option<MappingId> {
         self.missing.keys().next().copied()
     }

@@ -12,18 +12,18 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::Range;
 
-/// What goes to a group and comes from it.
+/// The multicast batches sent to a group and received from it.
 #[derive(Debug)]
 pub(crate) struct MulticastBatches {
     /// Where all daemons listen.
     pub(crate) group: Group,
     outgoing: Outgoing,
     came: Came,
-    /// Nobody answers trials: it was logged.
+    /// No member answers trials: it was logged.
     warned: bool,
 }
 
-/// What is to leave, and whom it may reach. No sockets here.
+/// The datagrams about to leave, and the multicast reach. No sockets here.
 #[derive(Debug)]
 struct Outgoing {
     /// Where this daemon is, and as which node.
@@ -34,7 +34,7 @@ struct Outgoing {
     multicast_reach: MulticastReach,
     /// Bytes of a multicast batch at most.
     longest: usize,
-    /// What is sent now was said before.
+    /// The datagrams sent now are resends.
     again: bool,
     /// Datagrams, one behind the other: whom each is for, and where it ends.
     bytes: Vec<u8>,
@@ -50,14 +50,14 @@ struct Came {
     parts: VecDeque<Range<usize>>,
 }
 
-/// What was received from the group.
+/// The kind of a datagram received from the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     /// Datagrams for this node: [`MulticastBatches::take`] has them.
     Mine,
     /// A trial, to be answered.
     Trial(u64),
-    /// Something for others, or this daemon's own.
+    /// Parts for others, or this daemon's own batch.
     Others,
     /// From no member, or nothing that is ever said.
     Refused,
@@ -135,7 +135,7 @@ impl MulticastBatches {
         Some((MulticastBatch::Trial { number, length }.encode(), verdict))
     }
 
-    /// Something came from the group.
+    /// Handles a datagram from the group.
     pub(crate) fn came(&mut self, from: SocketAddr, bytes: &[u8]) -> Heard {
         let outgoing = &self.outgoing;
         if from == outgoing.me {
@@ -308,7 +308,7 @@ mod tests {
         }
     }
 
-    /// Everybody hears but node 8.
+    /// All nodes except node 8 are reached.
     fn outgoing() -> Outgoing {
         let mut outgoing = Outgoing::new(at(1), 200);
         outgoing.meet(&view(1, 8));

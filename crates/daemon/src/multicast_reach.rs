@@ -1,11 +1,11 @@
-//! Whom multicast batches reach: members that answer trials. Whoever had to be told something
-//! again is believed to hear nothing until it answers the next one, so a network that
-//! loses multicast batches costs each member one wait, and one that never carries them none.
+//! The multicast reach: members that answer trials. A member to which a datagram had to be resent
+//! counts as unreached until it answers the next trial, so a network that loses multicast batches
+//! costs each member one wait, and one that never carries them none.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// What is known of the other members.
+/// State of the other members.
 #[derive(Debug, Default)]
 pub(crate) struct MulticastReach {
     peers: BTreeMap<SocketAddr, Peer>,
@@ -49,7 +49,7 @@ const SOON: u64 = 100_000_000;
 const MISSES: u8 = 1;
 
 impl MulticastReach {
-    /// Who the other members are. Of new ones it is not known yet whether they hear.
+    /// Sets the other members. It is not known yet whether new ones are reached.
     pub(crate) fn meet(&mut self, members: impl Iterator<Item = SocketAddr>) {
         let mut before = std::mem::take(&mut self.peers);
         for address in members {
@@ -84,7 +84,7 @@ impl MulticastReach {
         }
     }
 
-    /// Somebody says that it heard a trial.
+    /// A member answers a trial.
     pub(crate) fn answered(&mut self, address: SocketAddr, number: u64) {
         let asked = self.trial.is_some_and(|trial| trial.number == number);
         if let Some(peer) = self.peers.get_mut(&address).filter(|_| asked) {

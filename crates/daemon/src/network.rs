@@ -38,19 +38,19 @@ pub(crate) struct Network {
     packing: Packing,
     /// The switches of an experiment, if there is one.
     edge: Option<Edge>,
-    /// What the ways to others carry; none in an experiment, which has IP cut.
+    /// The paths to other nodes; none in an experiment, where IP cuts datagrams.
     ways: Option<Ways>,
-    /// What goes to several nodes at once, if there is a multicast group.
+    /// Datagrams for several nodes at once, if there is a multicast group.
     multicast_batches: Option<MulticastBatches>,
     /// Reused for everything sent.
     datagram: Vec<u8>,
-    /// What came in sealed; what nobody sealed is received where it will be read.
+    /// Sealed datagrams as received; unsealed ones are received where they will be read.
     inbox: Box<[u8]>,
-    /// What came in together and was not looked at yet.
+    /// Datagrams that came together and were not handled yet.
     rest: Rest,
     /// Pages on their way out together.
     outbox: SendQueue,
-    /// Somebody seals datagrams, and this daemon has no key: it was logged.
+    /// Other daemons seal datagrams, and this daemon has no key: it was logged.
     keyless: bool,
     /// See [`Network::answers_together`].
     together: bool,
@@ -88,24 +88,24 @@ impl Network {
         }
     }
 
-    /// What else becomes readable when something came.
+    /// Another descriptor that becomes readable when a datagram came.
     pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
         self.edge.as_ref().and_then(Edge::bell)
     }
 
-    /// What others know this daemon by.
+    /// The public key of this daemon.
     pub(crate) fn key(&self) -> PublicKey {
         self.sealing
             .as_ref()
             .map_or(PublicKey::NONE, Sealing::public)
     }
 
-    /// Who this daemon is to others, if it seals.
+    /// The identity of this daemon, if it seals.
     pub(crate) fn who(&self) -> Option<Identity> {
         self.sealing.as_ref().map(Sealing::identity)
     }
 
-    /// What to keep of it for the next daemon.
+    /// The descriptor to keep for the next daemon.
     pub(crate) fn identity(&self) -> Option<BorrowedFd<'_>> {
         self.sealing.as_ref().map(Sealing::kept)
     }

@@ -1,5 +1,5 @@
-//! What stands for the switches of experiments in a build without them (feature
-//! `experiment`): types that have no value, so that nothing of them is compiled.
+//! The switches of experiments in a build without them (feature `experiment`): types that have no
+//! value, so that no code of them is compiled.
 
 use anyhow::Result;
 use pagemesh_core::Time;

@@ -1,8 +1,8 @@
-//! What the daemon has beside its node, as changes that its journal remembers:
-//! the next daemon applies them in order and has the same.
+//! The daemon's state beside its node, as changes that its journal remembers: the next daemon
+//! applies them in order and has the same state.
 //!
-//! What has a descriptor is not noted; the keeper has it. But whether the node
-//! has heard of a mapping, only the journal knows.
+//! State with a descriptor is not noted; the keeper has it. But only the journal says whether the
+//! node was told of a mapping.
 
 use crate::opening::Opening;
 use crate::tickets::Pending;
@@ -26,7 +26,7 @@ pub(crate) enum Note {
     Asked {
         /// Under which ticket.
         ticket: Ticket,
-        /// Whose it is.
+        /// The request behind it.
         pending: Pending,
     },
     /// It waits no more.
@@ -34,8 +34,8 @@ pub(crate) enum Note {
         /// Which.
         ticket: Ticket,
     },
-    /// The last request of a process that was acted upon. Until it is taken out
-    /// of the socket, nobody knows whether its reply was sent.
+    /// The last request of a process that was executed. Until it is taken out of the socket, it is
+    /// not known whether its reply was sent.
     Handled {
         /// Which process.
         client: ClientId,
@@ -76,10 +76,10 @@ pub(crate) enum Note {
         key: SyncKey,
         /// Which slot.
         slot: u32,
-        /// The user who asked for it.
+        /// The user that asked for it.
         uid: u32,
     },
-    /// The locks of a segment have no slots any more: nobody here has it open.
+    /// The locks of a segment have no slots any more: no process here has it open.
     GivenBack {
         /// Which.
         segment: SegmentId,
@@ -91,19 +91,19 @@ pub(crate) enum Note {
         /// The packet.
         packet: Vec<u8>,
     },
-    /// So many of them were sent.
+    /// Number of them that were sent.
     Flushed {
         /// Which process.
         client: ClientId,
         /// How many.
         count: usize,
     },
-    /// So many pages wait for memory, in memory that does not outlive the daemon.
+    /// Number of pages that wait for memory, in memory that does not outlive the daemon.
     Waiting {
         /// How many.
         pages: usize,
     },
-    /// So often a daemon has gone on in the place of another.
+    /// Times that a daemon has gone on in the place of another.
     TakenOver {
         /// How often.
         times: u32,
@@ -125,7 +125,7 @@ impl Note {
         postcard::to_allocvec(self).expect("notes have no unencodable part")
     }
 
-    /// What the journal kept; none if it is no note.
+    /// The note in the journal's bytes; none if they are no note.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         match postcard::take_from_bytes(bytes) {
             Ok((note, [])) => Some(note),

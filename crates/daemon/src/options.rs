@@ -1,4 +1,4 @@
-//! What a daemon is told at its start.
+//! The options of a daemon at its start.
 
 use crate::crash_point::CrashPoint;
 use crate::experiment::Experiment;
@@ -25,7 +25,7 @@ pub struct Options {
     pub join_timeout: Duration,
     /// Where local processes find the daemon.
     pub socket: PathBuf,
-    /// Who may connect there: permission bits, as of a file.
+    /// Permission bits of the socket, as of a file.
     pub socket_mode: u32,
     /// How to wait for datagrams.
     pub waiting: Waiting,
@@ -42,7 +42,7 @@ pub struct Options {
     pub experiment: Experiment,
     /// Run on this processor only.
     pub cpu: Option<usize>,
-    /// What a user may have.
+    /// The quota of a user.
     pub quota: Quota,
     /// Record what the node does, to find out later why.
     pub recorder: bool,
@@ -68,7 +68,7 @@ pub struct Options {
 pub enum Admission {
     /// The file with the cluster's keys; such a daemon may admit others.
     KeyFile(PathBuf),
-    /// A file with a token somebody made from a key.
+    /// A file with a token made from a key.
     Token(PathBuf),
 }
 

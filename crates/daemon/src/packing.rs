@@ -1,9 +1,9 @@
 //! Pages made smaller between message and seal (M20, MB2).
 //!
-//! A datagram whose page was packed says so in its header; whoever receives it makes
-//! it whole again before anybody else looks at it, whatever it packs itself. What is
-//! packed at all is a matter of [`Compress`]; with `auto`, a [`Judge`] for each link
-//! decides by the pages it saw and by how fast a [`Gauge`] found the link to be.
+//! A datagram whose page was packed says so in its header; its receiver unpacks it before any other
+//! code looks at it, whatever the receiver packs itself. [`Compress`] decides whether pages are
+//! packed at all; with `auto`, a [`Judge`] for each link decides by the pages it saw and by the
+//! speed that a [`Gauge`] measured for the link.
 
 mod gauge;
 mod throughput;
@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 pub(crate) struct Packing {
     compress: Compress,
     links: BTreeMap<NodeId, Link>,
-    /// Where members are: nobody else's probes are answered.
+    /// Addresses of the members: probes from other addresses are not answered.
     members: Vec<SocketAddr>,
     epoch: u64,
 }
@@ -41,12 +41,12 @@ struct Link {
 /// See [`Link::company`].
 const WALKS: u8 = 8;
 
-/// What came in a form of its own.
+/// The result of handling a datagram of another form.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unpacked {
     /// A datagram as it was before it was packed, of so many bytes.
     Whole(usize),
-    /// Something to be sent back.
+    /// An answer to be sent back.
     Answer(Vec<u8>),
     /// Nothing for the node.
     Handled,

@@ -1,4 +1,4 @@
-//! What came behind the message of a datagram: a page, or diffs.
+//! The data behind the message of a datagram: a page, or diffs.
 
 use pagemesh_diff::Diff;
 use pagemesh_os::memfd::{PAGE, PageBytes};
@@ -9,7 +9,7 @@ use pagemesh_wire::peer::{DiffName, Diffs, Message};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Payload<'a>(Behind<'a>);
 
-/// What there is of it.
+/// The kind of that data.
 #[derive(Clone, Copy, Debug)]
 enum Behind<'a> {
     Nothing,
@@ -66,7 +66,7 @@ impl<'a> Payload<'a> {
         let Some(bytes) = self.datagram().filter(|bytes| may_bring_diffs(bytes)) else {
             return false;
         };
-        // What is no message at all is refused by the core.
+        // A datagram without a message is refused by the core.
         split(bytes).is_some()
             && self
                 .diffs()

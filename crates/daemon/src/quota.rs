@@ -1,5 +1,5 @@
-//! What one user may have of the cluster, of this node and of its log, so that no user keeps
-//! all others from their work.
+//! Limits of one user in the cluster, on this node and in its log, so that no user keeps all others
+//! from their work.
 
 use crate::executor::DaemonExecutor;
 use pagemesh_core::Quotas;
@@ -41,7 +41,7 @@ pub struct QuotaError(String);
 impl FromStr for Quota {
     type Err = QuotaError;
 
-    /// What is not named stays as it is by default.
+    /// Limits that are not named keep their default.
     fn from_str(text: &str) -> Result<Self, QuotaError> {
         let mut quota = Self::default();
         for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -82,8 +82,8 @@ pub(crate) fn descriptor_limit() -> u64 {
 }
 
 impl DaemonExecutor {
-    /// Whether the daemon has descriptors left for a user: no user may have more than half of
-    /// all, and the last are for those who can mend matters.
+    /// Whether the daemon has descriptors left for a user: no user may have more than half of all,
+    /// and the last are for users who can free some.
     ///
     /// # Errors
     /// Names the quota and the cure.
@@ -151,7 +151,7 @@ impl DaemonExecutor {
         self.log.admits(uid, quota, now)
     }
 
-    /// What is nearly used up, each with its cure.
+    /// The limits that are nearly reached, each with its cure.
     pub(crate) fn near_limits(&self) -> Vec<String> {
         let mut near = Vec::new();
         let (limit, used) = (descriptor_limit(), self.descriptors());

@@ -20,9 +20,9 @@ pub(crate) struct Races {
     /// In the order in which they were noticed.
     found: Vec<RaceLine>,
     known: BTreeSet<RaceLine>,
-    /// What programs call what they raced for.
+    /// The programs' names for the bytes of races.
     pub(crate) labels: Labels,
-    /// Somebody asked this node to look.
+    /// This node was asked to look for races.
     pub(crate) looked_for: bool,
     /// Noticed and not remembered.
     more: u64,
@@ -50,7 +50,7 @@ impl Races {
         true
     }
 
-    /// What was noticed, from the one of this number on.
+    /// The races noticed, from the one with this number on.
     pub(crate) fn report(&self, first: u32) -> RaceReport {
         let lines = || self.found.iter().skip(first as usize).take(TOLD);
         RaceReport {

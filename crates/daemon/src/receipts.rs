@@ -1,6 +1,6 @@
-//! Receipts, for which nobody waits: they leave when nothing else is to be done, many
-//! together, and those for pages of one segment in one message. Sending one takes half as long as the question of a thread that has just
-//! got what it waited for and comes for more at once.
+//! Receipts, for which no thread waits: they leave when the daemon has nothing else to do, many
+//! together, and those for pages of one segment in one message. Sending one takes half as long as
+//! the request of a thread that has just got its page and asks for the next one at once.
 
 use crate::counters::Counters;
 use crate::network::Network;
@@ -8,7 +8,7 @@ use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::Message;
 use std::net::SocketAddr;
 
-/// So many wait at most: what they are about is kept elsewhere meanwhile.
+/// Receipts that wait at most: the other nodes keep what they acknowledge meanwhile.
 const MOST: usize = 64;
 
 /// Turns after which they leave though there is always something else to do.

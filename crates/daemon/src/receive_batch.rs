@@ -47,7 +47,7 @@ impl ReceiveBatch {
         Ok(Self(Region::map(fd, SHAPE)?))
     }
 
-    /// Where to receive. What was there is not needed any more.
+    /// Where to receive. Its former contents are not needed any more.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         &mut self.0.bytes_mut()[..ROOM]
     }
@@ -104,7 +104,7 @@ impl ReceiveBatch {
 }
 
 impl AsFd for ReceiveBatch {
-    /// What to keep for the next daemon.
+    /// The descriptor to keep for the next daemon.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

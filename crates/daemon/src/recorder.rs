@@ -1,5 +1,5 @@
-//! The flight recorder: what the node did, for those who must find out why, and
-//! for a daemon that takes the place of this one.
+//! The flight recorder: the inputs of the node and the progress of their effects, for people who
+//! must find the cause of a failure, and for a daemon that takes the place of this one.
 
 use crate::crash_point::CrashPoint;
 use crate::note::Note;
@@ -25,7 +25,7 @@ const SPACE: Shape = Shape {
     bytes: 0,
 };
 
-/// What the node is told, and how far its effects are carried out.
+/// Records the node's inputs, and how far their effects are carried out.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     /// The journal of the node, if there is one.
@@ -65,20 +65,20 @@ impl Recorder {
         }
     }
 
-    /// What to keep for the next daemon.
+    /// The descriptor to keep for the next daemon.
     pub(crate) fn memory(&self) -> Option<BorrowedFd<'_>> {
         let journal = self.journal.as_ref()?;
         Some(journal.memory().as_fd())
     }
 
-    /// Something to remember; it counts together with what comes next.
+    /// Appends a note; it is published together with the next record.
     pub(crate) fn note(&mut self, note: &Note) {
         if let Some(journal) = &mut self.journal {
             journal.note(&note.encode());
         }
     }
 
-    /// What was noted counts from now on.
+    /// Publishes the notes.
     pub(crate) fn publish(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.publish();
@@ -142,7 +142,7 @@ impl Recorder {
         }
     }
 
-    /// So many effects of the input have been carried out.
+    /// Number of effects of the input that have been carried out.
     pub(crate) fn progress(&mut self, done: usize) {
         if let Some(journal) = &mut self.journal {
             journal.progress(u32::try_from(done).unwrap_or(u32::MAX));
@@ -176,8 +176,7 @@ impl Recorder {
         }
     }
 
-    /// What is remembered, as it stands in a file; with the state of `node`, if
-    /// that is sound.
+    /// The recorder's contents as a file; with the state of `node`, if that is sound.
     ///
     /// # Errors
     /// If nothing is recorded.

@@ -85,7 +85,7 @@ impl DaemonExecutor {
         }
     }
 
-    /// Everything there is to keep, for a new keeper.
+    /// All items, for a new keeper.
     pub(crate) fn keep_everything(&self) {
         let keeper = &self.keeper;
         let put = |tag, fd: BorrowedFd<'_>| keeper.put(tag, Vec::new(), fd);
@@ -157,8 +157,8 @@ impl DaemonExecutor {
             Note::Mapped { mapping, client } => self.pages.mappings.confirm(mapping, client),
             Note::Unmapped { mapping } => self.pages.mappings.forget(mapping),
             Note::Gone { client } => {
-                // Were its number given again, the next daemon would take this note
-                // for one of whoever has it then.
+                // If its number were given again, the next daemon would apply this note to the new
+                // process with that number.
                 self.sessions.skip_to(client.0);
                 if let Some(session) = self.sessions.remove(client) {
                     let _ = self.poll.remove(&session.socket);

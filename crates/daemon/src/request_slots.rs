@@ -1,5 +1,5 @@
-//! The request slots of processes that ask often (`pagemesh_os::request_slot`): who has put something there,
-//! and where answers go.
+//! The request slots of processes that ask often (`pagemesh_os::request_slot`): which of them hold
+//! a request, and where answers go.
 
 use pagemesh_os::request_slot::RequestSlot;
 use pagemesh_wire::ClientId;
@@ -7,7 +7,7 @@ use pagemesh_wire::local::ReplyPacket;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A daemon that is awake looks at each of them all the time, so not everybody gets one.
+/// Slots at most: a daemon that is awake polls each of them all the time.
 const MOST: usize = 16;
 
 /// All of them.
@@ -16,7 +16,8 @@ pub(crate) struct RequestSlots {
     all: Vec<(ClientId, RequestSlot)>,
     /// Whether this daemon looks by itself.
     look: bool,
-    /// Who is looked at first, so that nobody has to wait for another one that asks all the time.
+    /// The slot that is polled first, so that a process that asks all the time does not delay
+    /// others.
     first: usize,
 }
 
@@ -71,7 +72,7 @@ impl RequestSlots {
         }
     }
 
-    /// Looks no more: this daemon is about to sleep. False if it must not, since somebody has
+    /// Stops polling: this daemon is about to sleep. False if it must not, since a process has
     /// asked meanwhile.
     pub(crate) fn look_away(&mut self) -> bool {
         if self.look {
@@ -87,7 +88,7 @@ impl RequestSlots {
         }
     }
 
-    /// Somebody who has asked.
+    /// A process that has asked.
     #[inline]
     pub(crate) fn asker(&self) -> Option<ClientId> {
         let (before, behind) = self.all.split_at(self.first.min(self.all.len()));
@@ -101,12 +102,12 @@ impl RequestSlots {
         self.get(client).is_some_and(RequestSlot::has_post)
     }
 
-    /// What the process has asked, copied; how long that is.
+    /// Copies the request of the process; returns its length.
     pub(crate) fn request(&self, client: ClientId, into: &mut [u8]) -> Option<usize> {
         self.get(client)?.posted(into)
     }
 
-    /// What the process has asked is handled: it may ask again, after the others.
+    /// The request of the process is handled: it may ask again, after the others.
     pub(crate) fn handled(&mut self, client: ClientId) {
         if let Some(place) = self.place(client) {
             self.all[place].1.clear();

@@ -26,9 +26,9 @@ pub(crate) struct Sealing {
     file: Option<KeyFile>,
     /// The private key, for a daemon that goes on as this node.
     kept: Region,
-    /// What was logged: every reason once.
+    /// The reasons logged so far: each is logged once.
     told: HashSet<Refused>,
-    /// What the guard has to say of itself.
+    /// Datagrams of the guard itself.
     pub(crate) outbox: Outbox,
 }
 
@@ -73,17 +73,17 @@ impl Sealing {
         })
     }
 
-    /// What to keep for the next daemon.
+    /// The descriptor to keep for the next daemon.
     pub(crate) fn kept(&self) -> BorrowedFd<'_> {
         self.kept.as_fd()
     }
 
-    /// What others know this daemon by.
+    /// The public key of this daemon.
     pub(crate) const fn public(&self) -> PublicKey {
         self.guard.public()
     }
 
-    /// Who this daemon is.
+    /// The identity of this daemon.
     pub(crate) fn identity(&self) -> Identity {
         self.guard.identity().clone()
     }
@@ -189,8 +189,8 @@ impl Sealing {
     }
 }
 
-/// Whether this happens whenever a host joins or comes back, or the network doubles a datagram: a
-/// newcomer greets members that have not heard of it yet.
+/// True if this happens whenever a host joins or comes back, or the network doubles a datagram: a
+/// newcomer sends hellos to members that have not heard of it yet.
 const fn is_ordinary(why: Refused) -> bool {
     matches!(
         why,

@@ -1,4 +1,4 @@
-//! What this node holds of a segment: its memory, its lock words, who maps it.
+//! This node's part of a segment: its memory, its lock words, its mappings.
 
 use crate::blank::BLANK;
 use crate::locks::Locks;
@@ -19,7 +19,7 @@ pub(crate) struct Segment {
     pub(crate) locks: Locks,
     /// Mappings of it in processes of this node.
     pub(crate) mappings: Vec<MappingId>,
-    /// Whose it is, as far as that is known here.
+    /// Its owner, as far as that is known here.
     owner: Option<u32>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Segments {
     given_back: BTreeSet<SegmentId>,
 }
 
-/// What a segment that nobody here has open gave back.
+/// The resources that a segment gave back when no process here has it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GivenBack {
     /// Its lock words. It has pages.
@@ -59,7 +59,7 @@ impl Segment {
         })
     }
 
-    /// What a process needs to map it: its memory and its lock words.
+    /// The descriptors a process needs to map it: its memory and its lock words.
     pub(crate) fn lend(&self, write: bool) -> io::Result<Vec<OwnedFd>> {
         let memory = if write {
             self.memory.writable()?
@@ -223,8 +223,8 @@ impl Segments {
         all
     }
 
-    /// What the daemon before had of a segment. Without lock words nobody has
-    /// seen any: they are made anew.
+    /// The previous daemon's part of a segment. If no lock words were kept, no process has seen
+    /// any: they are made anew.
     pub(crate) fn restore(
         &mut self,
         id: SegmentId,

@@ -20,26 +20,26 @@ mod memory;
 /// Requests a process may have open at once.
 const OPEN_REQUESTS: usize = 16_384;
 
-/// Requests all processes may have open at once. Who answers remembers 65,536 calls of
-/// a node, and what came beyond would not be answered at all: one process, or a few,
-/// would keep all others of its node waiting.
+/// Requests that all processes may have open at once. The answering node remembers 65,536 calls of
+/// a node and would not answer calls beyond that: one process, or a few, would keep all others of
+/// its node waiting.
 const ALL_REQUESTS: usize = 49_152;
 
 /// Longest program name remembered, in characters.
 const PROGRAM: usize = 64;
 
-/// What came with a packet.
+/// Descriptors and sender of a packet.
 #[derive(Debug, Default)]
 pub(crate) struct Descriptors {
     /// Those that arrived.
     pub(crate) fds: Vec<OwnedFd>,
     /// Others did not: this daemon had no number left for them.
     pub(crate) lost: bool,
-    /// Who sent it, as the kernel says.
+    /// The sender, as the kernel says.
     pub(crate) sender: Option<Sender>,
 }
 
-/// Who asked, and under which number.
+/// The process that asked, and the number of its request.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked {
     pub(crate) client: ClientId,
@@ -225,7 +225,7 @@ impl Driver {
             Request::Status => Ok(Some(Reply::Status(self.status()))),
             Request::Paths => Ok(Some(Reply::Paths(self.paths()))),
             Request::RequestSlot => self.open_request_slot(client, number),
-            // Who reads this has looked there before.
+            // The code that reads this has polled the slots before.
             Request::Knock => Ok(None),
             Request::LockSlot { key } => self.lock_slot(client, key),
             Request::Unlock { key } => self.unlock(Asked { client, number }, key),
@@ -271,7 +271,7 @@ impl Driver {
         }
     }
 
-    /// What the core has to answer, in its words.
+    /// The request in the core's terms, if the core has to answer it.
     fn translate(&mut self, client: ClientId, request: Request) -> Result<(Ask, Kind), Refusal> {
         let anybody = |call| Ask::Call { to: None, call };
         let ask = match request {
@@ -465,7 +465,7 @@ impl Driver {
     }
 }
 
-/// What the coordinator is asked to do about a member.
+/// The request to the coordinator about a member.
 fn about_member(request: &Request) -> Result<Ask, Refusal> {
     let call = match *request {
         Request::Revoke { node } => Call::Revoke { node },

@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 pub(crate) struct Session {
     /// The socket.
     pub(crate) socket: Socket,
-    /// Who it is, as the kernel says.
+    /// The process, as the kernel names it.
     pub(crate) caller: Caller,
     /// The program, as it says.
     pub(crate) program: String,
@@ -43,7 +43,7 @@ pub(crate) struct Session {
 /// Packets kept for a process that does not read; then it is cut off.
 const OUTBOX: usize = 4096;
 
-/// What became of a packet.
+/// The result of sending a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// It left.
@@ -154,7 +154,7 @@ impl Session {
         self.outbox.push_back((bytes, Vec::new()));
     }
 
-    /// So many packets were sent by the daemon before.
+    /// As many packets were sent by the previous daemon.
     pub(crate) fn flushed(&mut self, count: usize) {
         self.outbox.drain(..count.min(self.outbox.len()));
     }
@@ -223,8 +223,8 @@ impl Session {
     }
 }
 
-/// The process reads no more. What it said before is still to be heard, and then
-/// its end.
+/// The process reads no more. Its earlier requests are still to be read, and then the end of the
+/// connection.
 fn is_over(error: &io::Error) -> bool {
     matches!(
         error.kind(),

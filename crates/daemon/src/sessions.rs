@@ -145,8 +145,7 @@ impl Sessions {
         self.by_id.len()
     }
 
-    /// Sends an answer; a process that cannot take it is doomed. What comes back
-    /// is to be remembered.
+    /// Sends an answer; a process that cannot take it is doomed. The result is to be noted.
     pub(crate) fn reply(
         &mut self,
         client: ClientId,

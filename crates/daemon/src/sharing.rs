@@ -1,10 +1,9 @@
-//! Who writes which bytes of a page between its travels (MB5).
+//! Records which nodes write which bytes of a page between its travels (MB5).
 //!
-//! Only segments somebody asked about are watched. Of their pages the contents are
-//! kept as they last came or left; when a page comes, what changed was written
-//! elsewhere, by the sender or those who had it before him; when it leaves, what
-//! changed was written here. A store of the value that was there is not seen, nor
-//! are loads.
+//! Only segments that were asked about are watched. Of their pages the contents are kept as they
+//! last came or left; when a page comes, the changes were written elsewhere, by the sender or
+//! earlier holders; when it leaves, the changes were written here. A store of the value that was
+//! there is not seen, nor are loads.
 
 use pagemesh_core::At;
 use pagemesh_core::Source;
@@ -18,7 +17,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
     segments: BTreeMap<SegmentId, BTreeMap<PageIndex, Watched>>,
-    /// Who sent the datagram that is being handled.
+    /// The sender of the datagram that is being handled.
     sender: NodeId,
 }
 
@@ -27,7 +26,7 @@ pub(crate) struct Sharing {
 struct Watched {
     last: Box<PageBytes>,
     writers: BTreeMap<NodeId, Writer>,
-    /// Who wrote last, and what.
+    /// The last writer, and its bytes.
     latest: Option<(NodeId, Bytes)>,
     /// How often the writer changed, and how often what the next one wrote met what
     /// the one before had written.
@@ -35,7 +34,7 @@ struct Watched {
     met: u32,
 }
 
-/// What one node has written so far.
+/// The bytes that one node has written so far.
 #[derive(Clone, Debug, Default)]
 struct Writer {
     written: Bytes,
@@ -182,8 +181,8 @@ impl Sharing {
         }
     }
 
-    /// What is known of a segment's pages from `first` on that more than nobody wrote;
-    /// none if it is not watched.
+    /// The pages of a segment from `first` on that more than one node wrote; none if the segment is
+    /// not watched.
     pub(crate) fn report(&self, segment: SegmentId, first: PageIndex) -> Option<SharingReport> {
         let pages = self.segments.get(&segment)?;
         let written = pages
@@ -224,7 +223,7 @@ impl Watched {
         known.written.add(&changed);
         known.times += 1;
         match &mut self.latest {
-            // He wrote in several goes, others reading in between.
+            // The same node wrote in several goes, while others read in between.
             Some((before, written)) if *before == writer => written.add(&changed),
             latest => {
                 if let Some((_, written)) = latest {

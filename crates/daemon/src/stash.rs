@@ -1,6 +1,6 @@
-//! Contents that left the memory of this node and may still be needed: until
-//! their receiver has acknowledged them, nobody else may have them. They rest in
-//! memory that outlives the daemon, each under a label that names its page.
+//! Contents that left the memory of this node and may still be needed: until their receiver has
+//! acknowledged them, no other node may have them. They lie in memory that outlives the daemon,
+//! each under a label that names its page.
 
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_os::region::{Region, Shape};
@@ -44,7 +44,7 @@ impl Stash {
         Ok(Self::over(Region::create("pagemesh-stash", SHAPE)?))
     }
 
-    /// What a dead daemon kept.
+    /// The stash of a dead daemon.
     pub(crate) fn adopt(fd: OwnedFd) -> io::Result<Self> {
         let mut stash = Self::over(Region::map(fd, SHAPE)?);
         let mut slot = 0;
@@ -154,7 +154,7 @@ impl Stash {
         rooms
     }
 
-    /// What is kept of a page.
+    /// The contents kept of a page.
     pub(crate) fn get(&self, segment: SegmentId, page: PageIndex) -> Option<&PageBytes> {
         let slot = *self.slots.get(&(segment, page))?;
         let (pages, _) = self.region.bytes().as_chunks::<PAGE>();
@@ -230,7 +230,7 @@ impl Stash {
 }
 
 impl AsFd for Stash {
-    /// What to keep for the next daemon.
+    /// The descriptor to keep for the next daemon.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.region.as_fd()
     }

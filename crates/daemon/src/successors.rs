@@ -45,8 +45,8 @@ impl Driver {
         true
     }
 
-    /// What the program had mapped, open and asked for is gone with it. Done bit by bit:
-    /// should we end in between, the next daemon finds the connection ended, too.
+    /// Drops the mappings, segments and requests of the former program. Done step by step: should
+    /// this daemon end in between, the next daemon finds the connection ended, too.
     fn forget_memory(&mut self, client: ClientId) {
         for ticket in self.executor.tickets.of(client) {
             self.feed(Input::Cancel { ticket });

@@ -1,4 +1,4 @@
-//! System V calls of local processes: who asks, when, and within what limits.
+//! System V calls of local processes: their credentials, time and limits.
 
 use crate::driver::Driver;
 use crate::session::Session;
@@ -15,8 +15,8 @@ use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 impl Driver {
-    /// What the core needs to know of a System V call. Nothing if it came through the request slot, and
-    /// the kernel has not said yet who makes it.
+    /// The data that the core needs for a System V call. None if it came through the request slot,
+    /// and the kernel has not named the caller yet.
     pub(crate) fn sysv(
         &mut self,
         client: ClientId,

@@ -1,9 +1,9 @@
-//! Going on where another daemon stopped, whatever stopped it.
+//! Going on where another daemon stopped, whatever the reason.
 //!
-//! The keeper has its descriptors, the journal its node: replayed to the last
-//! input. What that input asked for and was not done is done now, then what
-//! waited in line. Then threads that wait for pages are woken: their faults may
-//! have been read by the dead, and come again (docs/design/kernel.md, "A daemon that dies").
+//! The keeper has its descriptors, the journal its node: replayed to the last input. The effects of
+//! that input that were not carried out are carried out now, then queued inputs are handled. Then
+//! threads that wait for pages are woken: their faults may have been read by the dead daemon, and
+//! come again (docs/design/kernel.md, "A daemon that dies").
 
 use crate::diff_store::Changes;
 use crate::diff_store::DiffStore;
@@ -42,7 +42,7 @@ const DYING: Duration = Duration::from_secs(2);
 /// How long a daemon may take to make room for the next one.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a daemon left.
+/// The state that a daemon left.
 pub(crate) struct TakeoverState {
     keeper: Keeper,
     singles: BTreeMap<Tag, OwnedFd>,
@@ -53,7 +53,7 @@ pub(crate) struct TakeoverState {
     mappings: BTreeMap<MappingId, (Whole, OwnedFd)>,
 }
 
-/// What of it needs no node.
+/// The part of it that needs no node.
 pub(crate) struct Ground {
     pub(crate) listener: Listener,
     pub(crate) udp: Udp,
@@ -177,12 +177,12 @@ impl TakeoverState {
         found.with_context(|| format!("the daemon before left no {tag:?}"))
     }
 
-    /// Nobody goes on: the processes get errors, from the keeper.
+    /// No daemon goes on: the processes get errors, from the keeper.
     pub(crate) fn give_up(self) {
         self.keeper.end();
     }
 
-    /// Everything but the node, as it was.
+    /// The whole state except the node, as it was.
     ///
     /// # Errors
     /// If something is missing that the node knows.

@@ -17,7 +17,7 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// A thread nobody has looked at.
+    /// A thread whose statistics were not read yet.
     pub(crate) fn new(process: i32, number: u32) -> Self {
         Self {
             process,
@@ -105,10 +105,9 @@ impl Threads {
     }
 }
 
-/// Who got which page not long ago. The core asks within
-/// [`USE_GUARD`](pagemesh_core::limits::USE_GUARD) or never, so that the latest
-/// pages are enough: those of two generations, of which the older is forgotten
-/// when the younger is full.
+/// The threads that got a page not long ago. The core asks within
+/// [`USE_GUARD`](pagemesh_core::limits::USE_GUARD) or never, so that the latest pages are enough:
+/// those of two generations, of which the older is forgotten when the younger is full.
 #[derive(Debug, Default)]
 struct Served {
     young: HashMap<At, Few>,

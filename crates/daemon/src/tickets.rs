@@ -4,18 +4,18 @@ use pagemesh_wire::{ClientId, Ticket};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Who asked, and what the answer means.
+/// The process that asked, and the meaning of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pending {
     /// Which process; none if the daemon itself asked.
     pub(crate) client: Option<ClientId>,
     /// The number the process gave its request.
     pub(crate) number: u64,
-    /// What the answer means.
+    /// The meaning of the answer.
     pub(crate) kind: Kind,
 }
 
-/// What an answer means beyond itself.
+/// The consequence of an answer in the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
     /// Nothing.
@@ -76,7 +76,7 @@ impl Tickets {
             .map(|(ticket, pending)| (*ticket, *pending))
     }
 
-    /// What was asked under the ticket.
+    /// The request with the ticket.
     pub(crate) fn get(&self, ticket: Ticket) -> Option<Pending> {
         self.pending.get(&ticket).copied()
     }
@@ -101,7 +101,7 @@ impl Tickets {
         numbers.map(|(_, ticket)| *ticket).collect()
     }
 
-    /// The process is gone; nobody waits for its answers.
+    /// The process is gone; its answers are not needed.
     pub(crate) fn forget(&mut self, client: ClientId) {
         self.pending
             .retain(|_, pending| pending.client != Some(client));

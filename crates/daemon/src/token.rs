@@ -1,8 +1,8 @@
-//! What a daemon waits for, as the kernel names it when it comes.
+//! The sources of events that a daemon waits for, as numbers for the kernel.
 
 use pagemesh_wire::{ClientId, MappingId};
 
-/// What became ready.
+/// The source that became ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     /// A datagram.

@@ -14,7 +14,7 @@ pub(crate) struct UnplacedContents {
 }
 
 impl UnplacedContents {
-    /// What should be in the page's frame, and is not.
+    /// The contents that should be in the page's frame, and are not.
     pub(crate) fn get(&self, at: At) -> Option<&PageBytes> {
         if self.pages.is_empty() {
             return None;

@@ -44,7 +44,7 @@ impl Edge {
         self.mail.drain(..)
     }
 
-    /// Something came from the socket; what of it is to be handled now.
+    /// Handles a packet from the socket; returns the datagram to be handled now.
     pub(crate) fn came(&mut self, from: SocketAddr, bytes: &[u8]) -> Option<Vec<u8>> {
         match &self.handoff {
             Some(handoff) => {
@@ -55,8 +55,8 @@ impl Edge {
         }
     }
 
-    /// Something came back from the thread it was handed to: none if nothing has, and
-    /// no bytes if it was part of something.
+    /// Takes a packet back from the thread it was handed to: none if there is none, and no bytes if
+    /// it was a part of a datagram.
     pub(crate) fn back(&mut self) -> Option<(SocketAddr, Option<Vec<u8>>)> {
         let (from, bytes) = self.handoff.as_ref()?.take()?;
         Some((from, self.whole(from, bytes)))
@@ -83,7 +83,7 @@ impl Edge {
         self.parcels.as_ref().and_then(Parcels::due)
     }
 
-    /// What becomes readable when something is back.
+    /// The descriptor that becomes readable when a packet is back.
     pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
         self.handoff.as_ref().map(|handoff| handoff.as_fd())
     }

@@ -1,6 +1,6 @@
-//! What came in goes through another thread before it is handled, as MIRAGE+'s server
-//! processes did it (M19, S), instead of being handled by whoever received it (I). An
-//! experiment: it shows what the change of threads costs.
+//! Received packets go through another thread before they are handled, as MIRAGE+'s server
+//! processes did it (M19, S), instead of being handled by the thread that received them (I). An
+//! experiment: it shows the cost of the change of threads.
 
 use anyhow::{Context as _, Result};
 use rustix::event::{EventfdFlags, eventfd};

@@ -14,9 +14,9 @@ pub(crate) struct Parcels {
     /// Each packet waits for the acknowledgement of the one before.
     handshake: bool,
     number: u64,
-    /// What waits to go to each address, if packets are acknowledged one by one.
+    /// Packets that wait to go to each address, if packets are acknowledged one by one.
     lanes: BTreeMap<SocketAddr, Lane>,
-    /// What came in part.
+    /// Datagrams that came in part.
     assemblies: VecDeque<Assembly>,
 }
 
@@ -109,7 +109,7 @@ impl Parcels {
         true
     }
 
-    /// Whether these bytes are a packet of somebody who cuts.
+    /// True if these bytes are a packet of a daemon that cuts.
     pub(crate) fn is_packet(bytes: &[u8]) -> bool {
         bytes.len() >= HEAD && bytes[..2] == MARK
     }
@@ -236,8 +236,8 @@ mod tests {
         (0..length).map(|at| (at * 7 + at / 256) as u8).collect()
     }
 
-    /// Lets packets go to and fro until nothing moves, without those that `lose`
-    /// picks by number. What arrived whole, and how many packets there were.
+    /// Exchanges packets until none is left, without those that `lose` picks by number. Returns the
+    /// datagrams that arrived whole, and the number of packets.
     fn travel(
         ends: &mut [Parcels; 2],
         mut mail: Mail,

@@ -57,8 +57,8 @@ impl Ticks {
         }
     }
 
-    /// What time it is for the node. The clock of one that wakes early stands still
-    /// between ticks, so a window begins, for it, at the last tick.
+    /// The time that the node is told. The clock of one that wakes early stands still between
+    /// ticks, so a window begins, for it, at the last tick.
     pub(crate) fn time(&self, now: u64) -> Time {
         let since = now.saturating_sub(self.origin);
         Time(if self.strict || now < self.origin {

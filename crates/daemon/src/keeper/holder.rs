@@ -22,8 +22,8 @@ const FIRST: u64 = 16;
 const LISTENER: u64 = 1;
 const SIGNALS: u64 = 2;
 
-/// Runs as the keeper of the daemon that is at the other end of `first`, until
-/// nobody needs it any more.
+/// Runs as the keeper of the daemon that is at the other end of `first`, until no process needs it
+/// any more.
 ///
 /// # Errors
 /// If it cannot listen at `path`.
@@ -113,7 +113,7 @@ impl Holder {
         match event.token {
             LISTENER => match self.listener.accept() {
                 Ok(socket) if is_master(&socket) => drop(self.connect(socket)),
-                // Whoever it is, the socket's mode was to keep him away.
+                // A process of another user: the socket's mode was to keep it away.
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "nobody came"),
             },
@@ -157,7 +157,7 @@ impl Holder {
     }
 
     fn obey(&mut self, token: u64, order: Option<Order>, fds: Vec<OwnedFd>) {
-        // Perhaps its daemon has just died, and nobody has looked yet.
+        // Perhaps its daemon has just died, and this was not noticed yet.
         if let Some(daemon) = self.daemon.filter(|daemon| *daemon != token) {
             self.hear(daemon);
         }

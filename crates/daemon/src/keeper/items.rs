@@ -1,14 +1,14 @@
-//! What a keeper keeps.
+//! The items that a keeper keeps.
 
 use super::words::Tag;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-/// Something kept, and what goes with it.
+/// An item, with its note.
 pub(super) struct Item {
     pub(super) note: Vec<u8>,
     pub(super) fd: OwnedFd,
 }
 
-/// Everything kept, by name.
+/// All items, by name.
 pub(super) type Items = BTreeMap<Tag, Item>;

@@ -29,7 +29,7 @@ impl Kept {
         }
     }
 
-    /// Everything is taken over.
+    /// Tells the keeper that the takeover is complete.
     pub(crate) fn settled(&self) {
         if let Some(keeper) = &self.0 {
             keeper.settled();

@@ -20,18 +20,18 @@ pub(crate) struct Keeper {
     process: i32,
 }
 
-/// Something that was kept.
+/// An item that was kept.
 #[derive(Debug)]
 pub(crate) struct Held {
     /// Its name.
     pub(crate) tag: Tag,
-    /// What goes with it.
+    /// Its note.
     pub(crate) note: Vec<u8>,
     /// The thing.
     pub(crate) fd: OwnedFd,
 }
 
-/// What looking for a keeper found.
+/// The result of looking for a keeper.
 #[derive(Debug)]
 pub(crate) enum Search {
     /// None.
@@ -133,13 +133,13 @@ impl Keeper {
         self.say(&Order::Drop { tag }, &[]);
     }
 
-    /// Everything is taken over.
+    /// Tells the keeper that the takeover is complete.
     pub(crate) fn settled(&self) {
         self.say(&Order::Settled, &[]);
     }
 
-    /// Nobody goes on. Waits until the keeper has let go of what others may
-    /// want, such as addresses.
+    /// Tells the keeper that no daemon goes on. Waits until the keeper has released resources that
+    /// others may need, such as addresses.
     pub(crate) fn end(self) {
         self.say(&Order::End, &[]);
         let mut buffer = [0; PACKET];

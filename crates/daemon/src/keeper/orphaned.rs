@@ -1,9 +1,9 @@
-//! The end of a node whose daemon nobody replaced: its processes get errors.
+//! The end of a node whose daemon was not replaced: its processes get errors.
 //!
-//! Calls fail since their connections end. Memory fails since every page is
-//! taken out of it, and each access to it raises SIGBUS from then on: a page
-//! that is only here may be changed by nobody else, but that others changed a
-//! page which can still be read here, nobody could tell any more.
+//! Calls fail since their connections end. Memory fails since every page is taken out of it, and
+//! each access to it raises SIGBUS from then on: a page that is only here cannot be changed
+//! elsewhere, but there is no way to tell whether another node changed a page that can still be
+//! read here.
 
 use super::items::Items;
 use super::words::{Tag, Whole, decode};
@@ -19,7 +19,7 @@ const INTERVAL: u64 = 500_000_000;
 
 const LENGTH: u64 = PAGE as u64;
 
-/// What is left of a node.
+/// The remains of a node.
 pub(super) struct Orphaned {
     poll: Poll,
     mappings: BTreeMap<u64, Left>,

@@ -1,4 +1,4 @@
-//! What a daemon and its keeper say to each other.
+//! Messages between a daemon and its keeper.
 
 use pagemesh_wire::{ClientId, MappingId, SegmentId};
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ pub(crate) enum Tag {
     RequestSlot(ClientId),
 }
 
-/// What a daemon says. `Put` carries a descriptor.
+/// Messages of a daemon. `Put` carries a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// First on every connection: give me everything, I go on.
@@ -47,7 +47,7 @@ pub(crate) enum Order {
     Put {
         /// Its name.
         tag: Tag,
-        /// What goes with it.
+        /// Its note.
         note: Vec<u8>,
     },
     /// Keep it no more.
@@ -57,13 +57,13 @@ pub(crate) enum Order {
     },
     /// Taken over: if I end, the grace begins anew.
     Settled,
-    /// Nobody will go on: processes that are left get errors.
+    /// No daemon will go on: processes that are left get errors.
     End,
     /// First on a connection, and last: end, whatever you keep.
     Dismiss,
 }
 
-/// What a keeper says. `Item` carries a descriptor.
+/// Messages of a keeper. `Item` carries a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
     /// First, to the daemon that started me: others find me now.
@@ -72,18 +72,18 @@ pub(crate) enum Answer {
     Busy,
     /// I speak another version.
     Foreign,
-    /// Something kept.
+    /// A kept item.
     Item {
         /// Its name.
         tag: Tag,
-        /// What goes with it.
+        /// Its note.
         note: Vec<u8>,
     },
     /// That was all.
     All,
 }
 
-/// What is known of a mapping. The keeper needs to know where it lies.
+/// The facts about a mapping. The keeper needs to know where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Whole {
     /// In which process.

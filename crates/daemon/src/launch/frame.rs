@@ -1,4 +1,4 @@
-//! What is said on the way: frames of a length and a postcard message.
+//! Messages of both sides: frames of a length and a postcard message.
 
 use pagemesh_wire::peer::Credentials;
 use serde::de::DeserializeOwned;
@@ -28,7 +28,7 @@ pub struct Program {
 pub struct Order {
     /// Where the member's daemon listens.
     pub member: SocketAddr,
-    /// What to run.
+    /// The program to run.
     pub program: Program,
 }
 
@@ -37,9 +37,9 @@ pub struct Order {
 pub(super) struct Start {
     /// Must be [`VERSION`].
     pub(super) version: u32,
-    /// Who wants it, as the kernel of the origin says.
+    /// The user, as the kernel of the origin says.
     pub(super) credentials: Credentials,
-    /// What.
+    /// The program.
     pub(super) program: Program,
 }
 
@@ -66,7 +66,7 @@ pub enum Said {
     Ended {
         /// Its exit code; 128 and the signal if it was killed.
         code: u8,
-        /// What to tell, if it was not an ordinary end.
+        /// The reason, if it was not an ordinary end.
         why: Option<String>,
     },
     /// It does not run, and why.

@@ -13,23 +13,23 @@ use std::sync::Arc;
 
 /// Both directions, and the stream itself.
 pub(super) struct Line {
-    /// What the other says.
+    /// The receiving half.
     pub(super) ear: Ear,
-    /// What is said to the other.
+    /// The sending half.
     pub(super) mouth: Mouth,
     /// To close it, and to limit its patience.
     pub(super) stream: TcpStream,
-    /// Ended when the other is revoked; of nobody known if nothing is sealed.
+    /// Ended when the other is revoked; belongs to no member if nothing is sealed.
     pub(super) listed: Option<Listed>,
 }
 
-/// What the other says.
+/// The receiving half of a line.
 pub(super) enum Ear {
     Plain(TcpStream),
     Sealed(Box<SealedReader<TcpStream>>),
 }
 
-/// What is said to the other.
+/// The sending half of a line.
 pub(super) enum Mouth {
     Plain(TcpStream),
     Sealed(Box<SealedWriter<TcpStream>>),
@@ -52,7 +52,7 @@ impl Service {
     pub(super) fn answer(&self, mut stream: TcpStream) -> Result<Line> {
         let talk = match &self.identity {
             None => None,
-            // Asked when somebody has said something: silence costs the daemon nothing.
+            // Asked only when data has come: a silent connection costs the daemon nothing.
             Some(me) => Some(stream::answer(me, || self.keys(), &dice(), &mut stream)?),
         };
         self.line(stream, talk)

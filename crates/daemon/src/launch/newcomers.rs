@@ -1,4 +1,4 @@
-//! Connections that have not shown yet who is at their other end.
+//! Connections whose other end has not proved its identity yet.
 
 use rustix::net::{Shutdown, shutdown};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(2);
 
 /// Newcomers at once. One more cuts off the one that has been here longest: a handshake takes a
-/// millisecond, and who is silent must not keep others out.
+/// millisecond, and a silent connection must not keep others out.
 const MOST: usize = 64;
 
 /// The newcomers of one listener, by the order in which they came.
@@ -48,7 +48,7 @@ impl Newcomers {
         Ok(number)
     }
 
-    /// The newcomer of this number, who is one until the result is dropped.
+    /// The newcomer with this number; it stops being one when the result is dropped.
     pub(super) const fn get(&self, number: u64) -> Newcomer<'_> {
         Newcomer { room: self, number }
     }

@@ -32,7 +32,7 @@ impl Service {
         peer.set_nodelay(true)?;
         peer.set_read_timeout(Some(HANDSHAKE))?;
         let mut line = self.answer(peer)?;
-        // Without keys nobody has shown who he is before he says what shall run.
+        // Without keys a connection stays a newcomer until it has sent its order.
         let newcomer = self.identity.is_none().then_some(newcomer);
         let Some(start) = read_frame::<Start>(&mut line.ear)? else {
             return Ok(());
@@ -136,7 +136,7 @@ impl Group {
         }
     }
 
-    /// Kills what is left; afterwards the number may mean somebody else.
+    /// Kills the remaining processes; afterwards the number may belong to others.
     fn finish(&self) {
         self.signal(Signal::KILL);
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;

@@ -1,4 +1,5 @@
-//! Who connects to a loopback address: any user of the host can.
+//! The user at the other end of a connection to a loopback address: any user of the host can
+//! connect.
 
 use anyhow::{Result, bail};
 use rustix::process::geteuid;

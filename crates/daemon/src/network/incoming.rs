@@ -1,4 +1,4 @@
-//! What of a network concerns datagrams that come in: without their seals, unpacked, whole.
+//! Received datagrams: opened, unpacked, assembled from pieces.
 
 use super::Network;
 use super::rest::Rest;
@@ -13,12 +13,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
 
-/// What was received.
+/// The result of receiving.
 #[derive(Debug)]
 pub(crate) enum Got {
     /// A datagram: where its bytes are, where it came from, and whose seal it bore.
     Datagram(Range<usize>, SocketAddr, PublicKey),
-    /// Something that is not for the node.
+    /// A datagram that is not for the node.
     Handled,
     /// Nothing.
     Nothing,
@@ -28,9 +28,9 @@ pub(crate) enum Got {
 pub(crate) const LONGEST: usize = 1 << 16;
 
 impl Network {
-    /// Receives one datagram into `room`, without its seal. What came together with it
-    /// stays there until its turn: nobody else may change `room`, which has twice
-    /// [`LONGEST`] bytes.
+    /// Receives one datagram into `room`, without its seal. Datagrams that came together with it
+    /// stay there until their turn: no other code may change `room`, which has twice [`LONGEST`]
+    /// bytes.
     pub(crate) fn receive(&mut self, room: &mut [u8], counters: &mut Counters) -> io::Result<Got> {
         let multicast_batches = self.multicast_batches.as_mut();
         let next = self.rest.take();
@@ -98,7 +98,7 @@ impl Network {
         })
     }
 
-    /// What came back from the thread it was handed to, in an experiment.
+    /// Takes a datagram back from the thread it was handed to, in an experiment.
     pub(super) fn back(&mut self, room: &mut [u8], counters: &mut Counters) -> Got {
         let Some((source, whole)) = self.edge.as_mut().and_then(Edge::back) else {
             return Got::Nothing;
@@ -109,7 +109,7 @@ impl Network {
         })
     }
 
-    /// What lies in the second half of the room, whole again if it came packed.
+    /// The datagram in the second half of the room, unpacked if it came packed.
     fn unpacked(
         &mut self,
         (clear, length): (&mut [u8], usize),
@@ -181,7 +181,7 @@ impl Network {
         }
     }
 
-    /// Says once that this daemon cannot understand others.
+    /// Logs once that this daemon cannot read sealed datagrams of others.
     fn notice_seal(&mut self, source: SocketAddr, bytes: &[u8], counters: &mut Counters) {
         if !pagemesh_seal::is_sealed(bytes) {
             return;

@@ -62,8 +62,8 @@ impl SendQueue {
     }
 }
 
-/// To the network, or to who makes it worse. What is large, or one of many, waits for
-/// more of its kind.
+/// Gives a datagram to the network, or to the impairer. A large one, or one of many, waits for more
+/// of its kind.
 pub(super) fn give(
     udp: &Udp,
     impairer: &mut Option<Impairer>,

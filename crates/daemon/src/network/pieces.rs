@@ -1,5 +1,5 @@
-//! What of a network concerns the ways to others: what does not fit leaves in pieces,
-//! and what came in pieces is made whole.
+//! Pieces and paths of a network: datagrams that do not fit the path leave in pieces, and datagrams
+//! that came in pieces are assembled.
 
 use super::{Network, give, join};
 use crate::counters::{Count, Counters};
@@ -22,7 +22,7 @@ pub(crate) struct Ways {
 }
 
 impl Ways {
-    /// Nobody is known yet to the daemon at `me`.
+    /// The daemon at `me` knows no other yet.
     pub(crate) fn new(sealed: bool, me: SocketAddr) -> Self {
         let overhead = if sealed {
             pagemesh_seal::MAX_OVERHEAD
@@ -59,7 +59,7 @@ impl Ways {
     }
 }
 
-/// What the ways ask of this host.
+/// The services of this host that the paths need.
 struct Here<'a>(&'a Udp);
 
 impl Surroundings for Here<'_> {
@@ -163,7 +163,7 @@ impl Network {
             let (to, node) = (outgoing.to, outgoing.node);
             let bytes = match &mut self.sealing {
                 None => &outgoing.bytes[..],
-                // Whoever is no member here may know this node as one: it asks again.
+                // A host that is no member here may know this node as one: it asks again.
                 Some(_) if node == NodeId::NONE => continue,
                 Some(sealing) => match sealing.seal(to, node, &[&outgoing.bytes]) {
                     Some(sealed) => &sealed[..],
@@ -190,7 +190,7 @@ impl Network {
         self.flush(counters);
     }
 
-    /// What is known of the ways to members; nothing in an experiment.
+    /// The state of the paths to members; none in an experiment.
     pub(crate) fn ways(&self) -> Vec<Known> {
         let ways = self.ways.as_ref();
         ways.map_or_else(Vec::new, |ways| ways.paths.known().collect())

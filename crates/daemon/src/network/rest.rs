@@ -1,4 +1,4 @@
-//! What came together with what was received last.
+//! Datagrams that came together with the one received last.
 
 use std::net::SocketAddr;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! What of a network concerns multicast batches: datagrams for several nodes.
+//! Multicast batches of a network: datagrams for several nodes.
 
 use super::{Got, LONGEST, Network, give};
 use crate::counters::{Count, Counters};

@@ -1,11 +1,10 @@
-//! How fast a link is: what a page needs there beyond what a few bytes need.
+//! The speed of a link: the time that a page needs there beyond the time of a few bytes.
 //!
-//! After so many pages a short and a long probe go out, one after the other, and each
-//! is answered by a few bytes at once. What the long one took longer is what 4 KiB
-//! cost on this link. Processors are busy and the wire is sometimes empty, so several
-//! pairs are taken, and of each kind the least but one. A link found slow again and again is
-//! believed to be, and stays so for a while: a token bucket that compression has
-//! filled looks fast until it is needed.
+//! After some number of pages a short and a long probe go out, one after the other, and each is
+//! answered by a few bytes at once. The difference of their times is the time of 4 KiB on this
+//! link. Processors are busy and the wire is sometimes empty, so several pairs are taken, and of
+//! each kind the least but one. A link found slow again and again counts as slow, and stays so for
+//! a while: a token bucket that compression has filled looks fast until it is needed.
 
 use super::throughput::Throughput;
 use pagemesh_compress::PAGE;
@@ -20,8 +19,8 @@ const ANSWER: u8 = 0x21;
 /// Bytes behind the header of a probe: its number; a long one has a page more.
 const NUMBER: usize = 8;
 
-/// Pairs of a measurement: while pages come in bursts, half of all probes wait for
-/// somebody who is busy with them.
+/// Pairs of a measurement: while pages come in bursts, half of all probes wait for a daemon that is
+/// busy with them.
 const PAIRS: usize = 8;
 
 /// Pages between two pairs until the link is known, so that this is soon.
@@ -58,7 +57,7 @@ const ENOUGH: u32 = 10;
 /// For so long a link that was slow is not believed to be fast: half a minute.
 const GRUDGE: u64 = 30_000_000_000;
 
-/// What is known of one link.
+/// The state of one link.
 #[derive(Debug, Default)]
 pub(super) struct Gauge {
     /// Pages since the last pair.
@@ -93,7 +92,7 @@ struct Pending {
     long: bool,
 }
 
-/// What came, if it is about links.
+/// The kind of a received datagram about links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     Probe,
@@ -216,8 +215,8 @@ impl Gauge {
         self.agreed >= AGREE || self.rest > 0
     }
 
-    /// So many bytes of a page leave, packed or not. True if that was found to be a
-    /// fast link that was taken for a slow one.
+    /// Bytes of a page leave, packed or not. True if these showed that a link taken for slow is
+    /// fast.
     pub(super) fn sent(&mut self, bytes: usize) -> bool {
         let Some(now) = self.carried.sent(bytes, COPYING / 2, clock::monotonic) else {
             return false;
@@ -251,7 +250,7 @@ fn typical(samples: &mut [u64]) -> u64 {
     samples.get(1).or(samples.first()).copied().unwrap_or(0)
 }
 
-/// What a probe is answered with: never more than it was.
+/// The answer to a probe: never longer than the probe.
 pub(super) fn answer(probe: &[u8]) -> Vec<u8> {
     let mut back = [0; HEADER_SIZE];
     turned(probe, &mut back);
@@ -264,7 +263,7 @@ pub(super) fn answer(probe: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// Who sent it.
+/// The sender of a datagram.
 pub(super) fn sender(datagram: &[u8]) -> NodeId {
     NodeId(u16::from_le_bytes([datagram[4], datagram[5]]))
 }
@@ -354,7 +353,7 @@ mod tests {
         let mistaken = (0..5000).filter(|_| gauge.sent(PAGE));
         assert_eq!(mistaken.count(), 1);
         assert_eq!(gauge.rate(), Some(f64::INFINITY));
-        // Nor do probes that waited behind its pages make it slow again.
+        // Probes that waited behind its pages do not make it slow again either.
         let mut now = 0;
         for _ in 0..2 * AGREE {
             measure(&mut gauge, &mut now, 330_000);

@@ -1,4 +1,4 @@
-//! What goes out smaller comes in whole, and what is hostile does not come in.
+//! Pages that leave packed arrive whole, and hostile datagrams are refused.
 
 use super::*;
 use pagemesh_wire::peer::{Contents, Data, Message};
@@ -50,7 +50,7 @@ fn counted(counters: &Counters, name: &str) -> u64 {
     found.expect("a counter").1
 }
 
-/// What a daemon makes of a datagram.
+/// The result of receiving a datagram.
 fn received(bytes: &[u8], counters: &mut Counters) -> (Unpacked, Vec<u8>) {
     let mut room = vec![0xee; 1 << 16];
     room[..bytes.len()].copy_from_slice(bytes);
@@ -100,8 +100,8 @@ fn what_does_not_pack_and_what_is_off_goes_out_as_it_is() {
     assert_eq!(bytes, whole);
 }
 
-/// What leaves in one call is worth more than the bytes of a zero page, unless the link
-/// is known to be slow; alone it is not sent.
+/// A zero page that can leave in one call with others is sent whole, unless the link is known to be
+/// slow; alone it is not sent.
 #[test]
 fn zeros_amid_whole_pages_stay_whole_but_on_slow_links() {
     let (whole, at) = datagram(&[0; PAGE]);

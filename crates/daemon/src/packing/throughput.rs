@@ -1,7 +1,7 @@
-//! What a link has carried: so much in so little time that it cannot be slow.
+//! The throughput of a link: so many bytes in so little time that it cannot be slow.
 //!
-//! Probes wait behind bursts of pages, so a fast link in use can look slow. Pages are
-//! asked for ahead, but only so many, so what has left for long is what has arrived.
+//! Probes wait behind bursts of pages, so a fast link in use can look slow. The number of pages
+//! asked for ahead is bounded, so pages that left some time ago have arrived.
 
 use pagemesh_compress::PAGE;
 
@@ -21,8 +21,7 @@ pub(super) struct Throughput {
 }
 
 impl Throughput {
-    /// So many bytes leave. The time, if all of a window left at less than so many
-    /// nanoseconds a page.
+    /// Bytes leave. Returns the time if a whole window left in less than `nanos` for each page.
     pub(super) fn sent(
         &mut self,
         bytes: usize,

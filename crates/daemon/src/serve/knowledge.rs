@@ -18,7 +18,7 @@ const REPORTED: usize = 1000;
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(3);
 
 impl Driver {
-    /// Hands out the flight recorder, which tells of everybody's doings.
+    /// Hands out the flight recorder, which shows the actions of all users.
     pub(super) fn dump(&mut self, client: ClientId, number: u64) -> Answer {
         self.check_master(client)?;
         let cannot = |why: String| Refusal::Invalid(format!("the flight recorder: {why}"));

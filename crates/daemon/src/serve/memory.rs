@@ -47,7 +47,7 @@ impl Driver {
         let shaken = uffd.handshake();
         let (address, length) = place.range();
         let registered = uffd.register(address, length);
-        // Perhaps the daemon before got that far, and nobody knows of it.
+        // Perhaps the previous daemon got that far, unrecorded.
         let again = self.executor.pages.again && registered.is_ok();
         // Without a handshake the kernel registers nothing: then that failed first.
         let ready = if again {
@@ -133,7 +133,7 @@ impl Driver {
         Ok(Some(Reply::Slot { index }))
     }
 
-    /// The slot of a lock; the first who asks for it has it counted.
+    /// The slot of a lock; it counts for the user that asks for it first.
     pub(super) fn slot_of(&mut self, client: ClientId, key: SyncKey) -> Result<u32, Refusal> {
         self.opening(client, key.segment)?;
         let uid = self.credentials(client)?.uid;

@@ -17,7 +17,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Someone who speaks, or nearly speaks, the daemons' protocol.
+/// A peer that speaks, or nearly speaks, the daemons' protocol.
 struct Peer {
     socket: UdpSocket,
     daemon: SocketAddr,
@@ -366,7 +366,7 @@ fn all_descriptors(daemon: &Process) -> u64 {
     entries.filter_map(number).max().unwrap() + 1
 }
 
-/// The reply to a greeting.
+/// The reply to a hello.
 fn greeting(path: &Path) -> (Socket, Reply) {
     let socket = Socket::connect(path).unwrap();
     let hello = RequestPacket {

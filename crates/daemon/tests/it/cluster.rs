@@ -60,8 +60,8 @@ fn two_nodes_see_each_others_stores() {
     first.end().unwrap();
 }
 
-/// Adds to a word all nodes share, and to one of its own, for a while; checks
-/// that its own is never lost. Says how often it added.
+/// Adds to a word that all nodes share, and to one of its own, for a while; checks that its own is
+/// never lost. Returns how often it added.
 fn increments(segment: &Segment, node: usize, end: Instant) -> u64 {
     let mut count = 0;
     while Instant::now() < end {

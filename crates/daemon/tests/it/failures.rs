@@ -10,7 +10,7 @@ use std::path::Path;
 
 const PAGES: usize = 4;
 
-/// What a process that a test started does.
+/// The part of a process that a test started.
 pub(crate) fn program(role: &str, socket: &Path) {
     if role == "nobody" {
         return nobody(socket);
@@ -24,13 +24,13 @@ pub(crate) fn program(role: &str, socket: &Path) {
             let _ = std::io::stdin().read(&mut [0]);
         }
         _ => {
-            // The page that nobody else has.
+            // The page that no other node has.
             segment.load(1, 0);
         }
     }
 }
 
-/// A program of a user who may do nothing here shares memory all the same.
+/// A program of a user without rights on this host shares memory all the same.
 fn nobody(socket: &Path) {
     // SAFETY: plain numbers; glibc changes all threads.
     unsafe {
@@ -56,7 +56,7 @@ fn nobody(socket: &Path) {
     // The kernel reads into an absent page on the program's behalf.
     let zero = std::fs::File::open("/proc/self/stat").unwrap();
     let into = std::ptr::from_ref(segment.word(1, 0)).cast_mut().cast();
-    // SAFETY: 8 bytes inside the mapping, used by nobody else now.
+    // SAFETY: 8 bytes inside the mapping, used by no other code now.
     let read = unsafe { libc::read(zero.as_raw_fd(), into, 8) };
     assert_eq!(read, 8);
     assert_ne!(segment.load(1, 0), 0);

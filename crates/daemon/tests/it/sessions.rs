@@ -1,4 +1,4 @@
-//! Processes that misbehave harm nobody else.
+//! Processes that misbehave do not harm others.
 
 use crate::common::{self, Client, Daemon, Process, permitted, until};
 use pagemesh_daemon::{Options, run};
@@ -62,7 +62,7 @@ fn answer_in(request_slot: &RequestSlot, number: u64) -> ReplyPacket {
     }
 }
 
-/// Memory does not say who makes a System V call: that the kernel must have said before.
+/// Shared memory does not name the caller of a System V call: the kernel must have done so before.
 #[test]
 fn system_v_calls_through_a_request_slot_wait_for_the_kernels_word() {
     let daemon = Daemon::start(|_| {});
@@ -216,7 +216,7 @@ fn one_daemon_per_socket() {
     daemon.end().unwrap();
 }
 
-/// What this thread does meanwhile, another user does.
+/// Runs `act` in this thread as another user.
 fn as_user<T>(uid: u32, act: impl FnOnce() -> T) -> T {
     use rustix::thread::set_thread_res_uid;
     let [user, root] = [uid, 0].map(rustix::process::Uid::from_raw);
@@ -390,7 +390,7 @@ fn locks_of_a_segment_that_was_closed_meanwhile_are_free_and_were_held_by_nobody
             LockWord::Absent,
             "given back when the segment was closed"
         );
-        // The token is there still, lent to nobody.
+        // The token is there still, lent to no process.
         assert_eq!(
             stays.ask(Request::Lock { key }),
             Reply::Locked { recovered: false }

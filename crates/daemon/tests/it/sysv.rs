@@ -11,7 +11,7 @@ use pagemesh_wire::sysv::{
     SEMAPHORES, SemBuf,
 };
 
-/// What a process asks, with the kernel's word for who it is.
+/// A call of a process, with the credentials from the kernel.
 fn call(client: &mut Client, op: Op) -> Reply {
     client.ask(Request::Sysv(op))
 }
@@ -58,7 +58,7 @@ fn send(id: Id, bytes: usize) -> Op {
     }
 }
 
-/// What somebody has who does nothing wrong.
+/// The resources of a process that does nothing wrong.
 struct Bystander {
     client: Client,
     set: Id,
@@ -127,7 +127,7 @@ impl Chance for Dice {
     }
 }
 
-/// What the simulator's nodes bear, too; here nobody waits for ever.
+/// The same nonsense as for the simulator's nodes; here no call waits for ever.
 fn nonsense(dice: &mut Dice) -> Op {
     pagemesh_sim::nonsense(dice, &[], IPC_NOWAIT)
 }
@@ -202,7 +202,7 @@ fn limits_of_system_v_are_errors() {
     let daemon = Daemon::start(|_| {});
     let bystander = Bystander::of(&daemon);
     let mut client = daemon.client();
-    // What does not fit into a datagram.
+    // A set that does not fit into a datagram.
     failed(&mut client, set(SEMAPHORES as i32 + 1), Errno::EINVAL);
     let id = make(&mut client, set(2));
     let buf = SemBuf {
@@ -260,7 +260,7 @@ fn limits_of_system_v_are_errors() {
     daemon.end().unwrap();
 }
 
-/// So many requests that wait, and no answer to any of them.
+/// As many requests that wait, without an answer to any of them.
 fn wait_in_vain(client: &mut Client, id: Id, count: usize) {
     let down = SemBuf {
         number: 0,
@@ -286,8 +286,8 @@ fn is_told(client: &mut Client, id: Id) {
     }
 }
 
-/// One process may ask for much at once, and several for more; then they are told, and
-/// nobody is left without an answer.
+/// One process may have many requests open, and several may have more; then they are refused, and
+/// every request gets an answer.
 #[test]
 fn who_asks_too_much_at_once_is_told() {
     let daemon = Daemon::start(|_| {});
@@ -298,12 +298,12 @@ fn who_asks_too_much_at_once_is_told() {
         wait_in_vain(client, id, 16_384);
         is_told(client, id);
     }
-    // Nor do many processes together.
+    // Many processes together may not have more either.
     is_told(&mut clients[3], id);
     drop(clients.pop());
     drop(clients.pop());
     let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    // What the dead asked is withdrawn, and others are heard again.
+    // The requests of the dead process are withdrawn, and those of others are accepted again.
     let mut late = daemon.client();
     while matches!(call(&mut late, set(1)), Reply::Refused(_)) {
         assert!(std::time::Instant::now() < end, "never again");

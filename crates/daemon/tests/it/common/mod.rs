@@ -156,7 +156,7 @@ pub fn role() -> Option<(String, PathBuf)> {
     None
 }
 
-/// What the names of all sockets of these tests begin with; then comes their process.
+/// The prefix of the names of all sockets of these tests; then comes their process.
 const PREFIX: &str = "pagemesh-test-";
 
 /// A path for a socket of this test.
