@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// What decides how a node answers its inputs, and how both are written down.
+/// The sources that decide how a node answers its inputs, and how both are written down.
 const SOURCES: [&str; 3] = ["../core/src", "../wire/src", "src"];
 
 fn main() {

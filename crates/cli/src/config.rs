@@ -33,9 +33,9 @@ pub(crate) struct Config {
     pub(crate) compress: Option<String>,
     /// Multicast group and port for what goes to several nodes.
     pub(crate) multicast: Option<String>,
-    /// What to do to outgoing datagrams; for tests.
+    /// Impairment of outgoing datagrams; for tests.
     pub(crate) impair: Option<String>,
-    /// What a user may have, such as `segments=4096,locks=65536`.
+    /// Quota of a user, such as `segments=4096,locks=65536`.
     pub(crate) quota: Option<String>,
     /// Record what the node does.
     pub(crate) recorder: Option<bool>,
@@ -68,7 +68,7 @@ impl Config {
         Ok(config)
     }
 
-    /// What one file says, which must exist.
+    /// The contents of one file, which must exist.
     pub(crate) fn load_from(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|error| bad(path, &error.to_string()))?;
         parse(path, &text)

@@ -133,7 +133,7 @@ impl Control {
         }
     }
 
-    /// Those who take part now.
+    /// The members that are alive now.
     ///
     /// # Errors
     /// As [`Control::ask`].
@@ -154,7 +154,7 @@ impl Control {
         }
     }
 
-    /// What the ways from there to other members carry.
+    /// The packet lengths that the paths from there to other members carry.
     ///
     /// # Errors
     /// As [`Control::ask`].

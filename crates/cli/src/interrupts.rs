@@ -32,8 +32,8 @@ impl Interrupts {
         }
     }
 
-    /// Hands every signal from now on to `tell`, in a thread of its own, until
-    /// `tell` says that nobody listens any more.
+    /// Hands every signal from now on to `tell`, in a thread of its own, until `tell` returns
+    /// false, because its receiver is gone.
     pub(crate) fn watch(&self, tell: impl Fn(i32) -> bool + Send + 'static) -> Result<()> {
         let signals = self.clone();
         std::thread::Builder::new()

@@ -21,7 +21,7 @@ pub(crate) fn start(global: &Global) {
         .unwrap_or_else(|| Targets::new().with_default(level));
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        // What cannot be written, for want of room on the disk, is not worth an end.
+        // The daemon goes on if its log cannot be written because the disk is full.
         .log_internal_errors(false)
         .with_target(false);
     let registry = tracing_subscriber::registry().with(filter);
@@ -37,7 +37,7 @@ fn filter(text: &str) -> Option<Targets> {
     text.parse().ok().filter(|_| !text.is_empty())
 }
 
-/// Colours only for people who look, and who did not say no.
+/// Colours only on a terminal, and not with `NO_COLOR`.
 pub(crate) fn colours() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }

@@ -77,8 +77,8 @@ fn written(result: io::Result<()>) -> Result<()> {
     }
 }
 
-/// Says something on standard error. Where nothing can be written there, nobody is told, and the
-/// command goes on: what it does is more than what it says.
+/// Prints a note on standard error. If that cannot be written, the note is lost and the command
+/// goes on: its work matters more than its output.
 pub fn note(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 /// The variable of the dynamic linker.
 pub(crate) const VARIABLE: &str = "LD_PRELOAD";
 
-/// What `LD_PRELOAD` must be for this program.
+/// The value of `LD_PRELOAD` for this program.
 ///
 /// # Errors
-/// If the library is not installed, or the program cannot be helped by it; the
-/// message says why, and what to do.
+/// If the library is not installed, or the program cannot be helped by it; the message gives the
+/// reason and the cure.
 pub(crate) fn preload(command: &OsStr) -> Result<OsString> {
     let library = library()?;
     if let Some(program) = find(command) {
@@ -78,8 +78,8 @@ fn find(command: &OsStr) -> Option<PathBuf> {
 /// Scripts that are run by scripts that are run by scripts: so many at most.
 const DEPTH: usize = 4;
 
-/// Whether a library can be loaded before the program. Who is no program at all
-/// is found out by who runs it.
+/// Whether a library can be loaded before the program. A file that is no program is refused by the
+/// code that starts it.
 fn examine(program: &Path, depth: usize) -> Result<()> {
     let Ok(file) = File::open(program) else {
         return Ok(());

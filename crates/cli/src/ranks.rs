@@ -39,7 +39,7 @@ pub(crate) enum Stream {
     Err,
 }
 
-/// Something happened to a copy.
+/// An event of a copy.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// It said something.

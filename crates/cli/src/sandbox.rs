@@ -53,7 +53,7 @@ const PATIENCE_EACH: Duration = Duration::from_millis(500);
 /// still lives: who outlives a daemon keeps its socket open, and says nothing.
 const ANSWER: Duration = Duration::from_millis(500);
 
-/// What a sandbox shall be like.
+/// The settings of a sandbox.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// How many nodes; 1 to 127.
@@ -63,10 +63,10 @@ pub struct Plan {
     /// Whether daemons make pages smaller: `off`, `runs`, `lz4` or `auto`; their own
     /// default if `None`.
     pub compress: Option<String>,
-    /// What is switched for a measurement, as daemons with the feature `experiment` read it;
-    /// nothing if empty.
+    /// Switches for a measurement, as daemons with the feature `experiment` read them; none if
+    /// empty.
     pub experiment: String,
-    /// What happens to every datagram a node sends.
+    /// Impairment of every datagram that a node sends.
     pub impair: Impairment,
     /// Only the daemon of this node has it; every daemon if `None`.
     pub impaired: Option<usize>,
@@ -87,7 +87,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// So many nodes, and nothing special.
+    /// As many nodes, with default settings.
     #[must_use]
     pub fn new(nodes: usize) -> Self {
         Self {
@@ -308,7 +308,7 @@ impl Sandbox {
         if self.plan.sealed {
             command.arg("--key").arg(self.key_file());
         } else if self.network.isolated() {
-            // Nobody but the nodes of this sandbox is on that network.
+            // Only the nodes of this sandbox are on that network.
             command.arg("--insecure");
         }
         self.network.confine(index, &mut command)?;
@@ -399,7 +399,7 @@ impl Node {
         Control::connect(&self.socket)
     }
 
-    /// What its daemon has logged.
+    /// The log of its daemon.
     #[must_use]
     pub fn log(&self) -> String {
         self.daemon().log()
@@ -443,7 +443,7 @@ impl Node {
     }
 }
 
-/// As the daemon's `--impair` reads it. Each node throws its own dice.
+/// As the daemon's `--impair` reads it. Each node gets a seed of its own.
 fn impairment_spec(impair: &Impairment, index: usize) -> Option<String> {
     if (Impairment { seed: 0, ..*impair }) == Impairment::default() {
         return None;

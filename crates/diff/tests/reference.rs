@@ -19,7 +19,7 @@ fn diff(from: &Page, to: &Page) -> Vec<u8> {
     out
 }
 
-/// What a diff must do, byte by byte.
+/// The effect of a diff, byte by byte.
 fn patched(page: &Page, from: &Page, to: &Page) -> Box<Page> {
     Box::new(std::array::from_fn(|at| {
         if from[at] == to[at] { page[at] } else { to[at] }

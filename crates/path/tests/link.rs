@@ -153,7 +153,7 @@ impl Link {
         let number = u64::from_le_bytes(*message.first_chunk().unwrap());
         assert!(message[8..].iter().all(|byte| *byte == number as u8));
         let took = self.now - self.began[&number];
-        // What is not in pieces may come twice: the node does not mind.
+        // A message that did not come in pieces may come twice: the node accepts that.
         self.twice += u64::from(self.came.insert(number, took).is_some());
     }
 

@@ -21,9 +21,9 @@ pub struct Dump {
     pub version: String,
     /// Why it was written.
     pub why: String,
-    /// What [`digest`] said of the node; nothing if the node was broken.
+    /// [`digest`] of the node; none if the node was broken.
     pub digest: Option<u64>,
-    /// So many effects of the last input had been carried out.
+    /// Effects of the last input that had been carried out.
     pub done: u32,
     parts: Vec<Part>,
 }
@@ -52,9 +52,9 @@ pub enum DumpError {
          {FINGERPRINT:x}, which might act differently: replay it with the sources of that build"
     )]
     Build {
-        /// What version wrote it.
+        /// The version that wrote it.
         version: String,
-        /// What code.
+        /// The fingerprint of the code that wrote it.
         fingerprint: u64,
     },
     /// There is nothing to dump.
@@ -70,9 +70,9 @@ pub enum Verdict {
     /// In another state: the node is not deterministic, or something was not
     /// recorded.
     Different {
-        /// What was dumped.
+        /// The digest in the dump.
         dumped: u64,
-        /// What came out.
+        /// The digest after the replay.
         replayed: u64,
     },
     /// In some state; that of the node was not dumped.

@@ -135,13 +135,13 @@ impl<M: AsRef<[AtomicU64]>> Journal<M> {
         self.append(&Record::Follow(input));
     }
 
-    /// Something to remember.
+    /// Appends a note.
     pub fn note(&mut self, note: &[u8]) {
         self.append(&Record::Note(note));
     }
 
-    /// So many effects of the last input were carried out. Publishes them, and
-    /// everything written before.
+    /// Effects of the last input that were carried out. Publishes them, and everything written
+    /// before.
     #[inline]
     pub fn progress(&mut self, done: u32) {
         self.done = done;

@@ -1,13 +1,12 @@
-//! Where everything is in the memory of a journal.
+//! The layout of the memory of a journal.
 //!
 //! ```text
 //! header | slot 0: header, snapshot, log | slot 1: header, snapshot, log
 //! ```
 //!
-//! All of it is words: each store is atomic, and stores of data come before the
-//! store that publishes them. So whoever finds the memory after its writer was
-//! killed finds whole records. A record is one word with its checksum and its
-//! length in bytes, then the bytes.
+//! All of it is words: each store is atomic, and stores of data come before the store that
+//! publishes them. So a reader that finds the memory after its writer was killed finds whole
+//! records. A record is one word with its checksum and its length in bytes, then the bytes.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -78,7 +77,7 @@ impl<'a> Layout<'a> {
         Self(words)
     }
 
-    /// Says whose memory this is. No slot counts yet.
+    /// Writes the magic of the memory. No slot counts yet.
     pub(crate) fn format(self) {
         self.stop();
         self.set(Place::Magic, MAGIC);

@@ -1,11 +1,10 @@
 //! The journal of a node: a snapshot of it, and every input since.
 //!
-//! A [`Node`](pagemesh_core::Node) is pure, and the effects of an input are
-//! carried out in order and completely before the next one. So whoever has the
-//! journal has the node: [`recover`] gives back the node of a daemon that was
-//! killed at any instant, with the effects of its last input and how many of
-//! them were carried out; a [`Dump`] of the journal shows people how the node
-//! came to be what it is.
+//! A [`Node`](pagemesh_core::Node) is pure, and the effects of an input are carried out in order
+//! and completely before the next one. So the journal is enough to have the node: [`recover`]
+//! returns the node of a daemon that was killed at any instant, with the effects of its last input
+//! and how many of them were carried out; a [`Dump`] of the journal shows people how the node came
+//! to its state.
 //!
 //! The memory of a journal is a slice of atomic words that outlives its writer.
 //! [`Journal`] writes it, and only ever publishes whole records; nothing in it

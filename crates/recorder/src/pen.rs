@@ -1,5 +1,5 @@
-//! What postcard writes with: snapshots go straight into the memory of a
-//! journal, records into a buffer that is used again and again.
+//! The outputs of postcard: snapshots go straight into the memory of a journal, records into a
+//! buffer that is used again and again.
 
 use crate::layout::{WORD, store};
 use core::sync::atomic::AtomicU64;
@@ -38,7 +38,7 @@ impl Flavor for Pencil {
     }
 }
 
-/// What was written.
+/// The result of writing.
 pub(crate) struct Written {
     pub(crate) bytes: u64,
     pub(crate) checksum: u32,

@@ -4,14 +4,14 @@ use pagemesh_core::{Input, Time};
 use pagemesh_wire::header::{HEADER_SIZE, Header};
 use serde::{Deserialize, Serialize};
 
-/// What is written down.
+/// Records of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record<'a> {
     /// A node is about to handle this.
     Input {
         /// When.
         now: Time,
-        /// What; of a datagram only its header and message.
+        /// The input; of a datagram only its header and message.
         #[serde(borrow)]
         input: Input<'a>,
         /// Bytes of the datagram that were left out, mostly a page: the core
@@ -29,7 +29,7 @@ pub enum Record<'a> {
         /// When.
         now: Time,
     },
-    /// What the writer wants to remember.
+    /// A note of the writer.
     Note(#[serde(serialize_with = "crate::bytes::serialize")] &'a [u8]),
 }
 

@@ -14,9 +14,9 @@ pub struct Recovered {
     pub node: Node,
     /// When it handled it; zero if it had handled none since the snapshot.
     pub now: Time,
-    /// What the writer had given to the snapshot.
+    /// The registry that the writer had added to the snapshot.
     pub registry: Vec<u8>,
-    /// What the writer has noted since, in order.
+    /// The writer's notes since, in order.
     pub notes: Vec<Vec<u8>>,
     /// The last input; none if it was a datagram, or if there was none.
     pub last: Option<Input<'static>>,
@@ -25,7 +25,7 @@ pub struct Recovered {
     /// All effects of the last input, in order, behind those of the inputs that it
     /// came together with.
     pub effects: Effects,
-    /// So many of them were carried out; the next one perhaps in part.
+    /// Number of them that were carried out; the next one perhaps in part.
     pub done: usize,
     /// Inputs that effects gave rise to, in the order in which they are to be
     /// handled, after the effects ([`Journal::next`](crate::Journal::next)).
@@ -131,7 +131,7 @@ pub(crate) fn load_snapshot(slot: Slot<'_>) -> Option<Vec<u8>> {
     (u64::from(crc32fast::hash(&bytes)) == slot.get(Field::Checksum)).then_some(bytes)
 }
 
-/// What a snapshot says.
+/// Decodes a snapshot.
 pub(crate) fn read_snapshot(bytes: &[u8]) -> Option<(Node, Vec<u8>)> {
     let (snapshot, left) = postcard::take_from_bytes(bytes).ok()?;
     left.is_empty().then_some(snapshot)

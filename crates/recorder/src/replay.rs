@@ -27,7 +27,7 @@ pub enum Damage {
         now: Time,
         /// At what.
         input: String,
-        /// What it said.
+        /// Message of the panic.
         panic: String,
     },
 }
@@ -37,9 +37,9 @@ pub enum Damage {
 pub struct Transition<'a> {
     /// When.
     pub now: Time,
-    /// What happened; bytes of datagrams that were not written down are zeros.
+    /// The input; bytes of datagrams that were not written down are zeros.
     pub input: &'a Input<'a>,
-    /// What was to be done about it.
+    /// Its effects.
     pub effects: &'a [Effect],
 }
 
@@ -160,7 +160,7 @@ impl Replay {
         self.last = input.clone().detach();
         let before = self.effects.as_slice().len();
         let (node, effects) = (&mut self.node, &mut self.effects);
-        // What broke it then breaks it again; whoever asks wants to know where.
+        // An input that broke the node breaks it again; the caller wants to know where.
         let handled = catch_unwind(AssertUnwindSafe(|| {
             node.handle(now, input.clone(), effects)
         }));
@@ -185,7 +185,7 @@ impl Replay {
     }
 }
 
-/// What identifies the state of a node: two nodes that are equal have the same.
+/// A number that identifies the state of a node: equal nodes have the same one.
 ///
 /// # Panics
 /// Never: a node can always be written.
@@ -195,7 +195,7 @@ pub fn digest(node: &Node) -> u64 {
     (bytes.len() as u64) << 32 | u64::from(crc32fast::hash(&bytes))
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

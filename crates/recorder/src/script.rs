@@ -28,11 +28,11 @@ enum Kind {
     WriteFault,
 }
 
-/// What all datagrams have in front: kind, whether it joined another one, address,
-/// port, bytes left out, time.
+/// Length of the fields before each datagram: kind, whether it joined another one, address, port,
+/// bytes left out, time.
 const FRONT: usize = 20;
 
-/// What there is of a fault: kind, page, mapping, time.
+/// Length of a fault's fields: kind, page, mapping, time.
 const FAULT: usize = 24;
 
 /// Writes a record, head and body, over what was in `bytes`.
@@ -87,7 +87,7 @@ pub(crate) fn read(log: &[u8], at: usize) -> Option<(Record<'_>, usize)> {
     Some((record, at + WORD + whole))
 }
 
-/// What is to be written of a datagram from an IPv4 address.
+/// The fields of a datagram from an IPv4 address.
 #[inline]
 fn heard<'a>(record: &Record<'a>) -> Option<([u8; FRONT], PublicKey, &'a [u8])> {
     let Record::Input {
@@ -139,7 +139,7 @@ fn datagram(body: &[u8], sealed: bool) -> Option<Record<'_>> {
     })
 }
 
-/// What is to be written of a fault.
+/// The fields of a fault.
 #[inline]
 fn fault(record: &Record<'_>) -> Option<[u8; FAULT]> {
     let Record::Input {

@@ -87,7 +87,7 @@ fn part_of_an_element_changes_nothing() {
     let (before, mut now) = ([0; PAGE], [0; PAGE]);
     now[3] = 1;
     now[9] = 1;
-    // Whoever made this knew of no rule.
+    // The maker of this diff knew of no rule.
     let hostile = diff(&[], &before, &now);
     let mut page = [5; PAGE];
     apply(&rules, &hostile, &mut page);

@@ -24,9 +24,9 @@ pub(crate) enum Kind {
     NewcomerReply = 2,
     /// The proof of the introducing host: third message.
     NewcomerConfirm = 3,
-    /// A member's greeting: its key's short name, first message, tag.
+    /// A member's hello: its key's short name, first message, tag.
     Hello = 4,
-    /// The answer to a greeting: second message.
+    /// The answer to a hello: second message.
     HelloReply = 5,
     /// A sealed datagram of a session.
     Data = 6,
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
 pub(crate) struct Frame {
     /// The kind of data that follows.
     pub(crate) kind: Kind,
-    /// The receiver's number of the session or handshake; zero in greetings.
+    /// The receiver's number of the session or handshake; zero in hellos.
     pub(crate) to: u32,
     /// The counter of a data datagram; otherwise the sender's number of the handshake.
     pub(crate) count: u64,
@@ -92,7 +92,7 @@ impl Frame {
     }
 }
 
-/// Appends a tag over all bytes of the greeting.
+/// Appends a tag over all bytes of the hello.
 pub(crate) fn sign(key: &[u8; 32], greeting: &mut Vec<u8>) {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
     let tag = hmac::sign(&key, greeting);

@@ -38,16 +38,16 @@ pub struct Guard {
     turned_away: Option<(SocketAddr, Refused)>,
 }
 
-/// Lifetimes of sessions and greetings.
+/// Lifetimes of sessions and hellos.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Age at which a session is replaced.
     pub rekey_after: Duration,
     /// Number of datagrams after which a session is replaced.
     pub rekey_datagrams: u64,
-    /// Time after which an unanswered greeting is repeated, if there are datagrams to send.
+    /// Time after which an unanswered hello is repeated, if there are datagrams to send.
     pub repeat: Duration,
-    /// Time after which an unanswered greeting is replaced by a new one.
+    /// Time after which an unanswered hello is replaced by a new one.
     pub renew: Duration,
 }
 
@@ -117,7 +117,7 @@ pub enum Refused {
     /// It was made with an expired token.
     #[error("made with a token that has expired")]
     Expired,
-    /// A host that is not a member sent a member's greeting.
+    /// A host that is not a member sent a member's hello.
     #[error("not a member")]
     Stranger,
     /// The coordinator has banned the sender.
@@ -184,7 +184,7 @@ impl Guard {
     }
 
     /// Replaces the ring after the key file has changed. Everything based on a key that is no
-    /// longer in it ends: handshakes at the newcomer, and the sessions they led to. Members agree on
+    /// longer in it ends: handshakes of newcomers, and the sessions they led to. Members agree on
     /// new sessions by their own keys.
     pub fn set_ring(&mut self, ring: Ring) {
         let before = std::mem::replace(&mut self.ring, ring);
@@ -231,7 +231,7 @@ impl Guard {
     }
 
     /// Seals a datagram, given in parts; the buffer that holds it may be swapped for another.
-    /// Without a session the datagram waits, and a greeting is sent first.
+    /// Without a session the datagram waits, and a hello is sent first.
     pub fn seal(
         &mut self,
         now: Now,
@@ -261,9 +261,9 @@ impl Guard {
             return Some(&mut self.sealed);
         }
         if matches!(whom, Whom::Anybody) {
-            // The host was met at the newcomer, long ago, and may not know that it was admitted: then
-            // it does not answer a member's greeting. A host that has only a token does not accept
-            // an introduction either, but introduces itself when it hears that the old session is
+            // The host came as a newcomer, long ago, and may not know that it was admitted: then it
+            // does not answer a member's hello. A host that has only a token does not accept an
+            // introduction either, but introduces itself when it hears that the old session is
             // unknown.
             let worn = peer.number();
             self.newcomers.entry(address).or_default().met = None;

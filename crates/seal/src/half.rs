@@ -15,18 +15,18 @@ pub(crate) struct Begun {
     pub(crate) state: Box<Handshake>,
     /// This host's number of the handshake.
     pub(crate) ours: u32,
-    /// The greeting, kept for repetition.
+    /// The hello, kept for repetition.
     pub(crate) greeting: Vec<u8>,
     /// When it was sent last.
     pub(crate) sent: Duration,
     /// When the handshake began.
     pub(crate) began: Duration,
-    /// The grant it shows; `None` in a greeting between members.
+    /// The grant it shows; `None` in a hello between members.
     pub(crate) grant: Option<Grant>,
 }
 
 impl Begun {
-    /// True if the greeting may still be answered; repeats it when that is due.
+    /// True if the hello may still be answered; repeats it when that is due.
     pub(crate) fn goes_on(
         &mut self,
         now: Now,
@@ -46,7 +46,7 @@ impl Begun {
     }
 }
 
-/// A handshake at the newcomer that this host answered, and whose proof is awaited.
+/// A newcomer's handshake that this host answered, and whose proof is awaited.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) state: Box<Handshake>,

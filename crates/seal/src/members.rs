@@ -1,10 +1,10 @@
-//! The hosts whose greetings are answered.
+//! The hosts whose hellos are answered.
 
 use pagemesh_wire::PublicKey;
 use ring::digest::{SHA256, digest};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The short name of a key in a greeting.
+/// The short name of a key in a hello.
 pub(crate) type Short = [u8; 8];
 
 /// The keys of the cluster's members, as the coordinator told.
@@ -42,7 +42,7 @@ impl Members {
     }
 }
 
-/// The short name of a key in a greeting.
+/// The short name of a key in a hello.
 pub(crate) fn short(key: &PublicKey) -> Short {
     *first(digest(&SHA256, &key.0).as_ref())
 }
@@ -51,7 +51,7 @@ fn first(hash: &[u8]) -> &Short {
     hash.first_chunk().expect("a hash is longer")
 }
 
-/// The key that signs greetings to a member: only hosts that know the member's key can make it
+/// The key that signs hellos to a member: only hosts that know the member's key can make it
 /// compute a handshake.
 pub(crate) fn greeting_key(of: &PublicKey) -> [u8; 32] {
     let hash = digest(&SHA256, &[b"pagemesh greeting\0", &of.0[..]].concat());

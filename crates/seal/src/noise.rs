@@ -9,7 +9,7 @@ use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, Error, HandshakeState};
 use std::sync::Arc;
 
-/// At the newcomer: both hosts learn each other's key; the pre-shared key admits.
+/// With a newcomer: both hosts learn each other's key; the pre-shared key admits.
 const NEWCOMER: &str = "Noise_XXpsk3_25519_ChaChaPoly_BLAKE2s";
 
 /// Between members: both hosts know each other's key.
@@ -30,7 +30,7 @@ pub(crate) enum Side {
     Responder,
 }
 
-/// A handshake at the newcomer.
+/// A newcomer's handshake.
 pub(crate) fn newcomer(
     me: &Identity,
     psk: &[u8; 32],

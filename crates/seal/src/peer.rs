@@ -18,16 +18,16 @@ pub(crate) struct Peer {
     /// A session that this host has answered and the other has not yet used: the answer may be
     /// lost.
     next: Option<Session>,
-    /// A greeting of this host that is not answered yet.
+    /// A hello of this host that is not answered yet.
     pub(crate) begun: Option<Begun>,
-    /// The latest greeting of the other host and the answer to it.
+    /// The latest hello of the other host and the answer to it.
     pub(crate) answered: Option<Reply>,
-    /// The greatest time in a greeting of the other host; greetings with earlier times are replays.
+    /// The greatest time in a hello of the other host; hellos with earlier times are replays.
     pub(crate) greeted: u64,
     pub(crate) waiting: Waiting,
 }
 
-/// A greeting that was answered, with the answer.
+/// A hello that was answered, with the answer.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) greeting: Vec<u8>,

@@ -52,7 +52,7 @@ impl Session {
         }
     }
 
-    /// Marks a session from a handshake at the newcomer with the grant it is based on.
+    /// Marks a session from a newcomer's handshake with the grant it is based on.
     pub(crate) const fn resting_on(mut self, grant: Grant) -> Self {
         self.grant = Some(grant);
         self

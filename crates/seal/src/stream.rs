@@ -62,7 +62,7 @@ pub fn call(
     Ok(talk(state, initiator, *other))
 }
 
-/// Answers a member's call. The members are asked for only when a greeting has arrived.
+/// Answers a member's call. The members are asked for only when a hello has arrived.
 ///
 /// # Errors
 /// As the stream; `PermissionDenied` if the caller is not a member.

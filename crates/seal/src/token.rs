@@ -5,7 +5,7 @@ use crate::secret::{Secret, SecretId};
 use crate::text::{self, BadText};
 use core::fmt;
 
-/// The terms under which a host may join. It is sent in the clear at the newcomer, and says what the
+/// The terms under which a host may join. A newcomer sends it in the clear, and it says what the
 /// pre-shared key is derived from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {

@@ -38,9 +38,9 @@ fn at(millis: u64) -> Now {
 struct World {
     hosts: Vec<Guard>,
     now: u64,
-    /// Everything ever sent: from, to, bytes.
+    /// All packets ever sent: from, to, bytes.
     wire: Vec<(usize, usize, Vec<u8>)>,
-    /// What was opened: by whom, from whose key, what.
+    /// The opened datagrams: receiver, sender's key, contents.
     heard: Vec<(usize, PublicKey, Vec<u8>)>,
     refused: Vec<(usize, Refused)>,
 }
@@ -322,7 +322,7 @@ fn wrong_keys_old_keys_and_expired_tokens_stay_outside() {
     );
 }
 
-/// A member with two keys, somebody with the older one, and a bearer of its token.
+/// A member with two keys, a host with the older one, and a bearer of its token.
 fn two_keys() -> (World, Secret) {
     let (old, new) = (Secret::new(&*dice(1)), Secret::new(&*dice(2)));
     let guard = |seed, ring: Ring, token| {
@@ -468,8 +468,8 @@ fn sessions_are_renewed_without_a_pause() {
     assert!((10..40).contains(&greetings), "{greetings} greetings");
 }
 
-/// The coordinator has admitted it and buried it; it has heard of neither, so it
-/// answers no member's greeting, and asks for admission still.
+/// The coordinator has admitted it and declared it dead; it has heard of neither, so it answers no
+/// member's hello, and asks for admission still.
 #[test]
 fn who_does_not_know_of_its_admission_is_spoken_to_when_its_session_is_worn() {
     let secret = Secret::new(&*dice(99));
@@ -520,8 +520,8 @@ fn a_replaced_daemon_is_spoken_to_again() {
     assert_eq!(world.texts(1), ["before!", "after!"]);
 }
 
-/// What was sealed before the daemon was replaced, and what is sealed after it with
-/// the same counters, is under different keys; and nothing of old is believed.
+/// Datagrams sealed before the daemon was replaced, and datagrams sealed after it with the same
+/// counters, are under different keys; and old ones are not accepted.
 #[test]
 fn a_replaced_daemon_uses_no_key_twice() {
     let mut world = World::of(2, Pace::default());

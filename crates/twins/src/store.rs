@@ -6,7 +6,7 @@ use pagemesh_diff::{Diff, Lines, PAGE, Page, encode};
 use pagemesh_wire::{NodeId, PageIndex, SegmentId};
 use std::collections::BTreeMap;
 
-/// What happens to the twin when a diff is made from it.
+/// Treatment of the twin when a diff is made from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Keep {
     /// The twin is updated to the present page, which stays writable.

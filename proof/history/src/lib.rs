@@ -18,7 +18,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What every place holds before anybody stores there.
+/// The value of every place before the first store there.
 pub const INITIAL: u64 = 0;
 
 /// One access.
@@ -28,11 +28,11 @@ pub struct Access<P> {
     pub place: P,
     /// Whether it stored; else it loaded.
     pub store: bool,
-    /// What.
+    /// The value.
     pub value: u64,
     /// When it began.
     pub began: u64,
-    /// When it ended; none if nobody knows, or it never did.
+    /// When it ended; none if that is unknown, or it never did.
     pub ended: Option<u64>,
 }
 
@@ -41,7 +41,7 @@ pub struct Access<P> {
 pub enum Contradiction<P> {
     /// Two stores of one value: such a history cannot be judged.
     StoredTwice(Access<P>),
-    /// A load of what nobody stored.
+    /// A load of a value that was never stored.
     NeverStored(Access<P>),
     /// A load that ended before its store began.
     TooEarly(Access<P>),
@@ -70,7 +70,7 @@ struct Zone {
     began: u64,
     first_end: u64,
     last_begin: u64,
-    /// The store has ended, or somebody saw it: it happened.
+    /// The store has ended, or a load saw it: it happened.
     happened: bool,
 }
 

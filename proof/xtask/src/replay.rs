@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         }
     })?;
     match written.and_then(|()| out.flush()) {
-        // Whoever reads has seen enough.
+        // The reader closed the pipe.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
         other => other?,
     }

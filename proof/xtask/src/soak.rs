@@ -109,7 +109,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 impl Soak {
-    /// Runs one part, whatever the dice say.
+    /// Runs one randomly chosen part.
     fn next(&mut self) -> Result<()> {
         let part = self.plan.draw(&mut self.dice);
         self.progress(&part.name());
@@ -226,7 +226,7 @@ impl Soak {
         Ok(path)
     }
 
-    /// Whether somebody wants it to end.
+    /// True if a signal asks it to end.
     fn is_interrupted(&mut self) -> Result<bool> {
         self.interrupted |= self.signals.next()?.is_some();
         Ok(self.interrupted)

@@ -1,4 +1,4 @@
-//! What the documents say of the code, compared with it.
+//! Compares claims of the documents with the code.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ mod checklist;
 mod citations;
 mod numbering;
 
-/// Says all that is wrong.
+/// Prints all differences.
 pub fn run() -> anyhow::Result<()> {
     let faults = Repository::open().faults();
     faults.iter().for_each(|fault| eprintln!("{fault}"));

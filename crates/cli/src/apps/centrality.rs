@@ -46,7 +46,7 @@ pub(crate) struct Centrality {
     result: Option<PathBuf>,
 }
 
-/// What came out.
+/// The result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) packages: usize,

@@ -46,7 +46,7 @@ pub(crate) struct Demo {
     shape: Shape,
 }
 
-/// What to try after it.
+/// Suggestions after the demo.
 const NEXT: &str =
     "Next: `pagemesh sandbox 3` brings up nodes to try things on; README says how to join hosts.";
 

@@ -135,7 +135,7 @@ fn ask(control: &mut Control, op: Op) -> Result<Outcome> {
 pub(crate) fn at_home(control: &mut Control, node: NodeId) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for family in [Family::Shm, Family::Sem, Family::Msg] {
-        // Nobody else is asked: whoever leaves need not wait for others.
+        // Other nodes are not asked: a node that leaves need not wait for them.
         let here = |place: &i32| Id::home_at(*place) == Some(node);
         let places = 0..=highest(control, Op::InfoHere { family })?;
         for object in objects(control, family, places.filter(here))? {
@@ -270,7 +270,7 @@ fn table(family: Family, objects: &[Outcome], wide: bool) -> Table {
     table
 }
 
-/// What objects of all families have.
+/// The fields that objects of all families have.
 fn common(object: &Outcome) -> Option<(Id, NodeId, Perm, u64)> {
     match object {
         Outcome::Shm(stat) => Some((stat.id, stat.site, stat.perm, stat.ctime)),

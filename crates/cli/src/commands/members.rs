@@ -1,4 +1,4 @@
-//! `pagemesh members`: who takes part.
+//! `pagemesh members`: the members of the cluster.
 
 use crate::exit::Exit;
 use crate::global::{Format, Global};

@@ -1,4 +1,4 @@
-//! What daemons noticed of races, for people.
+//! The races that daemons noticed, for people.
 
 use crate::control::{Control, unexpected};
 use crate::output;
@@ -7,13 +7,13 @@ use pagemesh_wire::PAGE_SIZE;
 use pagemesh_wire::local::{RaceLine, Reply, Request};
 use std::collections::BTreeMap;
 
-/// More than this nobody reads.
+/// Races shown at most: more than a reader would read.
 const SHOWN: usize = 50;
 
 /// Races that some daemons noticed.
 #[derive(Debug, Default)]
 pub(crate) struct Races {
-    /// What their bytes are called, if any daemon knows.
+    /// The names of their bytes, if any daemon knows them.
     all: BTreeMap<RaceLine, String>,
     /// Noticed and not remembered.
     more: u64,
@@ -68,7 +68,7 @@ impl Races {
         lines
     }
 
-    /// Says what was noticed.
+    /// Prints the races.
     pub(crate) fn tell(&self) {
         for line in self.lines() {
             output::note(format_args!("pagemesh: {line}"));

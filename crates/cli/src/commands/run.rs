@@ -64,7 +64,7 @@ impl Run {
         let mut races = Races::default();
         match races.add(&mut control, raced) {
             Ok(()) => races.tell(),
-            // What became of the program matters more.
+            // The program's exit code matters more.
             Err(error) => tracing::debug!(%error, "the daemon does not tell of races"),
         }
         // Made by the first copy that needed it, if any did.

@@ -41,7 +41,7 @@ pub(crate) struct SandboxCommand {
     command: Vec<OsString>,
 }
 
-/// What the nodes and their network are like; other commands share it.
+/// The nodes and their network; other commands share it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Shape {
     /// Share of datagrams lost, for example 1%
@@ -227,7 +227,7 @@ fn run_with(
     exit
 }
 
-/// Says where the nodes are, and what one can do with them.
+/// Prints the nodes' places, and suggestions.
 fn present(sandbox: &Sandbox, global: &Global) -> Result<()> {
     if global.output == Format::Json {
         let nodes: Vec<_> = sandbox

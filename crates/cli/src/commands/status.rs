@@ -78,8 +78,8 @@ impl Health {
     }
 }
 
-/// The dead that nobody has replaced. A host may have any name, but a daemon that listens where
-/// another one did has taken its place.
+/// The dead members that were not replaced. A host may have any name, but a daemon that listens
+/// where another one did has taken its place.
 fn missing(members: &[Member]) -> impl Iterator<Item = &Member> {
     let dead = members.iter().filter(|member| member.health == Dead);
     dead.filter(|member| successor(member, members).is_none())
@@ -96,7 +96,7 @@ fn successor<'a>(dead: &Member, members: &'a [Member]) -> Option<&'a Member> {
 fn problems(status: &NodeStatus, members: &[Member]) -> Vec<String> {
     let mut problems = status.problems.clone();
     if status.alive == 0 {
-        // What it knows of the others is old.
+        // Its knowledge of the others is old.
         return problems;
     }
     for member in missing(members) {

@@ -75,8 +75,8 @@ fn pump(
 }
 
 fn await_end(rank: usize, mut child: Child, group: Pid, events: &Events) {
-    // Its number stays taken until it is reaped. Whatever it left behind holds
-    // our pipes, and nobody else would end it.
+    // Its number stays taken until it is reaped. Processes it left behind hold our pipes, and only
+    // this ends them.
     let _ = waitid(
         WaitId::Pid(group),
         WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,

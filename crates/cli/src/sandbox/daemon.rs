@@ -86,7 +86,7 @@ impl DaemonProcess {
 
 impl Drop for DaemonProcess {
     fn drop(&mut self) {
-        // The cluster goes as a whole: nobody is left to hand pages to.
+        // The whole cluster ends: there is no node to hand pages to.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

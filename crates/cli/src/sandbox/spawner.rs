@@ -1,7 +1,7 @@
 //! The thread that starts daemons.
 //!
-//! A child's death signal comes when the *thread* that started it ends, so one
-//! thread must live as long as the sandbox does, whoever calls it.
+//! A child's death signal comes when the *thread* that started it ends, so one thread must live as
+//! long as the sandbox does, whichever thread calls it.
 
 use anyhow::{Context, Result};
 use std::io;

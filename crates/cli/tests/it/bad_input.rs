@@ -1,4 +1,4 @@
-//! What cannot be done is refused with the reason and the cure, and harms nobody.
+//! Impossible orders are refused with the reason and the cure, and do no harm.
 
 use crate::common::{Background, at, ends, pagemesh, scratch, small, soon};
 use std::fs::File;
@@ -143,7 +143,7 @@ fn a_second_daemon_names_what_is_taken() {
     );
     ends(&mut at(&socket, &["status"]), 0);
     drop(first);
-    // It was killed, so its sockets are still there, and in nobody's way.
+    // It was killed, so its sockets are still there, but do not block a new daemon.
     let sockets = [socket.clone(), directory.join("s.sock.run")];
     assert!(sockets.iter().all(|path| path.exists()));
     let next = daemon(&socket, "/dev/null");

@@ -116,7 +116,7 @@ fn nobody_else_on_the_host_may_start_programs() {
     plan.netns = Netns::Never;
     let sandbox = Sandbox::start(&plan).unwrap();
     let address = sandbox.node(0).address();
-    // The daemon waits for what a friend has to say, and hangs up on strangers.
+    // The daemon waits for the order of its own user, and closes connections of other users.
     let script = format!(
         "exec 3<>/dev/tcp/{}/{}; timeout 1 cat <&3",
         address.ip(),

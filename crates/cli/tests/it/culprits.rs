@@ -1,4 +1,4 @@
-//! Errors name who is to blame, and what to do.
+//! Errors name the cause and the cure.
 
 use crate::common::*;
 use std::fs;

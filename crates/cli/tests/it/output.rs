@@ -1,4 +1,4 @@
-//! No command breaks because nobody reads what it prints.
+//! No command breaks if its output is not read.
 
 use crate::common::*;
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ const COMMANDS: [(&str, &str); 28] = [
     ("leave", "leave"),
 ];
 
-/// Where output goes that nobody reads.
+/// Outputs without a reader.
 #[derive(Clone, Copy, Debug)]
 enum Nowhere {
     Full,

@@ -1,4 +1,4 @@
-//! What a judge says of links and pages.
+//! Decisions of a judge about links and pages.
 
 use pagemesh_compress::{Codec, Judge, PAGE};
 
@@ -85,7 +85,7 @@ fn a_codec_that_was_interrupted_once_is_not_slow() {
     let mut judge = Judge::new();
     judge.measured(SLOW);
     let codec = judge.choose().unwrap();
-    // A time slice of somebody else.
+    // A time slice of another process.
     judge.tried(codec, 2000, 4_000_000);
     assert_eq!(tries(&mut judge, 2000, 4000), 1000);
 }

@@ -1,4 +1,4 @@
-//! What packs, how far, and what comes out again.
+//! Which pages pack, how far, and that they unpack to the same bytes.
 
 use pagemesh_compress::{
     Codec, Form, LONGEST, Malformed, PAGE, Page, Quarters, pack, pack_tail, unpack, unpack_tail,

@@ -23,12 +23,12 @@ pub const LOG: usize = 4096;
 const CLIENT: ClientId = ClientId(1);
 const MAPPING: MappingId = MappingId(1);
 
-/// Memory that nobody has written yet.
+/// Memory that was never written.
 pub fn memory() -> Memory {
     (0..WORDS).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// What somebody finds who comes after a kill at this instant.
+/// The memory as a reader finds it after a kill at this instant.
 pub fn copy(memory: &[AtomicU64]) -> Memory {
     memory
         .iter()
@@ -43,12 +43,12 @@ pub struct Side {
     pub queue: VecDeque<Input<'static>>,
 }
 
-/// What is looked at, and when.
+/// The moments at which the memory is examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// The journal has the input, the node not yet.
     Told,
-    /// So many of these effects were carried out.
+    /// As many of these effects were carried out.
     Done(usize),
 }
 
@@ -112,7 +112,7 @@ impl Pair {
         pair
     }
 
-    /// Something happens on a side.
+    /// Gives a side an input.
     pub fn input(&mut self, at: usize, input: Input<'_>, look: &mut Look<'_>) {
         self.now.0 += 1_000;
         let side = &mut self.sides[at];

@@ -1,4 +1,4 @@
-//! Greetings between members.
+//! Handshakes between members.
 
 use super::{Guard, Outbox, Outgoing, Place, Refused};
 use crate::Now;
@@ -17,7 +17,7 @@ const PROLOGUE: &[u8] = b"pagemesh member 1";
 pub(super) const ROOM: usize = 256;
 
 impl Guard {
-    /// Sends a greeting to a member, or repeats it.
+    /// Sends a hello to a member, or repeats it.
     pub(super) fn handshake(
         &mut self,
         now: Now,
@@ -51,7 +51,7 @@ impl Guard {
         }
     }
 
-    /// A new greeting; `None` if the key is not a valid point of the curve.
+    /// A new hello; `None` if the key is not a valid point of the curve.
     fn greeting(&self, now: Now, key: PublicKey) -> Option<Begun> {
         let initiator = Side::Initiator;
         let mut state = noise::member(&self.me, &key, PROLOGUE, &self.dice, initiator).ok()?;
@@ -79,7 +79,7 @@ impl Guard {
         })
     }
 
-    /// Handles a member's greeting.
+    /// Handles a member's hello.
     pub(super) fn greeted(
         &mut self,
         now: Now,
@@ -122,8 +122,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Computes the answer to a greeting; the other host can use the session when it gets the
-    /// answer.
+    /// Computes the answer to a hello; the other host can use the session when it gets the answer.
     fn answer(
         &mut self,
         now: Now,
@@ -164,7 +163,7 @@ impl Guard {
         Ok([&frame.encode()[..], &reply[..length]].concat())
     }
 
-    /// Handles a member's answer to this host's greeting.
+    /// Handles a member's answer to this host's hello.
     pub(super) fn agreed(
         &mut self,
         now: Now,

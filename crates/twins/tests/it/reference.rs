@@ -67,7 +67,7 @@ impl Copy {
     }
 }
 
-/// A place in the page, who writes it, what.
+/// A place in the page, the writer, the value.
 type Stroke = (usize, usize, u8);
 
 proptest! {
@@ -110,8 +110,8 @@ proptest! {
         }
     }
 
-    /// A lock goes from node to node, and everybody writes the same few bytes; each
-    /// holder gets what it missed in the order of the lock.
+    /// A lock goes from node to node, and every node writes the same few bytes; each holder gets
+    /// the diffs it missed in the order of the lock.
     #[test]
     fn a_lock(
         nodes in 2usize..5,

@@ -22,15 +22,15 @@ const HOSTILE: &str = "hostile";
 /// Longer than any test takes on a busy machine; most end themselves before.
 const LIMIT: Duration = Duration::from_secs(400);
 
-/// What tests are told: how long stress lasts, how many litmus rounds, how many
-/// hostile inputs. `PAGEMESH_STRESS_SEED` and `PAGEMESH_KEEP` come on top.
+/// Variables of tests: how long stress lasts, how many litmus rounds, how many hostile inputs.
+/// `PAGEMESH_STRESS_SEED` and `PAGEMESH_KEEP` are added.
 const TOLD: [(&str, &str); 3] = [
     ("PAGEMESH_STRESS_SECONDS", "15"),
     ("PAGEMESH_LITMUS_ROUNDS", "10000"),
     ("PROPTEST_CASES", "200000"),
 ];
 
-/// Everything that was built.
+/// The programs that were built.
 pub(super) struct Programs {
     paths: Vec<PathBuf>,
     tests: Vec<Test>,

@@ -1,4 +1,4 @@
-//! What may come next, and how often.
+//! The possible parts, and how often each comes.
 
 use super::child::Programs;
 use pagemesh_sim::{Profile, Target};
@@ -114,7 +114,7 @@ impl Plan {
         self.0.is_empty()
     }
 
-    /// Whatever the dice say.
+    /// Chooses a part at random.
     pub(super) fn draw(&self, dice: &mut Dice) -> Part {
         let all: u64 = self.0.iter().map(|group| group.weight).sum();
         let mut place = dice.next() % all;

@@ -1,4 +1,4 @@
-//! What ran, what came of it, and what was kept.
+//! The parts that ran, their results, and the files that were kept.
 
 use super::child::End;
 use pagemesh_sim::{Profile, Target};
@@ -26,7 +26,7 @@ pub(super) struct Summary {
     pub(super) failures: Vec<Failure>,
 }
 
-/// What one profile of the simulator did.
+/// The results of one profile of the simulator.
 #[derive(Debug, Default, Serialize)]
 struct Simulated {
     seeds: u64,
@@ -39,7 +39,7 @@ struct Simulated {
     failures: u64,
 }
 
-/// What came of one test.
+/// The results of one test.
 #[derive(Debug, Default, Serialize)]
 struct Tested {
     runs: u64,
@@ -47,14 +47,14 @@ struct Tested {
     failures: u64,
 }
 
-/// Something broke.
+/// A failure.
 #[derive(Debug, Serialize)]
 pub(super) struct Failure {
-    /// What ran.
+    /// The part that failed.
     pub(super) part: String,
     /// With which seed.
     pub(super) seed: u64,
-    /// What was seen.
+    /// The failure's message.
     pub(super) what: String,
     /// The line that runs it again.
     pub(super) again: String,
@@ -101,7 +101,7 @@ impl Summary {
         here.failures += done.failures.len() as u64;
     }
 
-    /// So many hostile inputs were suffered.
+    /// Counts hostile inputs of a target.
     pub(super) fn fuzzed(&mut self, target: Target, inputs: u64) {
         *self.fuzz.entry(target.to_string()).or_default() += inputs;
     }

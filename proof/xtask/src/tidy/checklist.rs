@@ -4,7 +4,7 @@
 use super::Repository;
 use std::collections::BTreeSet;
 
-/// What may stand at the beginning of the third column.
+/// The permitted first words of the third column.
 const STATES: [&str; 5] = ["yes", "partly", "not yet", "otherwise", "refused"];
 
 pub fn faults(document: &str, codes: &str, repository: &Repository) -> Vec<String> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Numbers that are added to: floating point, in words that may lie in a segment.
 pub(super) type Sums = [AtomicU64];
 
-/// So many sums of zero.
+/// As many sums of zero.
 pub(super) fn zeros(count: usize) -> Vec<AtomicU64> {
     (0..count).map(|_| AtomicU64::new(0)).collect()
 }
@@ -37,7 +37,7 @@ pub(super) struct Search {
     order: Vec<u32>,
 }
 
-/// What the search knows of a package.
+/// State of a package in the search.
 #[derive(Clone, Copy)]
 struct Vertex {
     /// From the source, in dependencies.

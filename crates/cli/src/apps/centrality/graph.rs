@@ -25,7 +25,7 @@ impl<Numbers: AsRef<[AtomicU32]>> Edges<Numbers> {
         self.starts.as_ref().len() - 1
     }
 
-    /// What this package depends on.
+    /// The packages that this one depends on.
     pub(super) fn of(&self, package: u32) -> impl Iterator<Item = u32> {
         let start = |package: usize| self.starts.as_ref()[package].load(Ordering::Relaxed);
         let package = package as usize;

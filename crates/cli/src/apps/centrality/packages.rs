@@ -7,19 +7,19 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What is installed; there on every Debian.
+/// The list of installed packages; there on every Debian.
 const INSTALLED: &str = "/var/lib/dpkg/status";
 
-/// What could be, after `apt-get update`; often compressed.
+/// The lists of available packages, after `apt-get update`; often compressed.
 const AVAILABLE: &str = "/var/lib/apt/lists";
 
 /// Part of apt; unpacks whatever apt packs.
 const UNPACK: &str = "/usr/lib/apt/apt-helper";
 
-/// What a package says about others.
+/// A package's relations to others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Package {
-    /// What it depends on, recommends or suggests, each with its alternatives.
+    /// The packages that it depends on, recommends or suggests, each with its alternatives.
     pub(super) depends: Vec<Vec<String>>,
     /// Names it also answers to.
     pub(super) provides: Vec<String>,

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Sources that a process takes at once: some 20 ms of work.
 const TAKEN: usize = 64;
 
-/// Everything that the processes share, mapped.
+/// The segment of all processes, mapped.
 pub(super) struct Shared {
     segment: Segment,
     memory: Mapping,
@@ -68,7 +68,7 @@ impl Shared {
         let segment = mesh
             .create(&name, layout.sums().end, options)
             .with_context(|| format!("creating the segment {name}"))?;
-        // What processes add to a sum is added up where they meet, without a lock.
+        // Contributions of processes to a sum are added where they meet, without a lock.
         segment.reduce(layout.sums(), Merge::Sum, Kind::F64)?;
         let memory = segment.map()?;
         memory
@@ -169,7 +169,7 @@ impl Progress {
         Ok(first..(first + TAKEN).min(sources))
     }
 
-    /// Says how many sources there are.
+    /// Stores the number of sources.
     pub(super) fn announce(&self, sources: usize) -> Result<()> {
         self.0
             .atomic_u64(8)?

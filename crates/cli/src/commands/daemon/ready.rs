@@ -22,7 +22,7 @@ pub(super) fn announce(socket: PathBuf) -> Result<()> {
                 }
                 std::thread::sleep(INTERVAL);
             };
-            // Nobody may be listening; the daemon works all the same.
+            // Without a listener the line is lost; the daemon works all the same.
             let _ = output::lines([line]);
         })
         .context("starting a thread")?;
@@ -45,7 +45,7 @@ fn line(socket: &Path) -> Option<String> {
     ))
 }
 
-/// What to type, here for one more daemon of this host, else on another host.
+/// The command that starts one more daemon, on this host, else on another host.
 fn how_to_join(address: SocketAddr) -> String {
     if address.ip().is_loopback() {
         format!(

@@ -1,4 +1,4 @@
-//! What the daemon shall be: flags over environment over files over defaults.
+//! The daemon's settings: flags over environment over files over defaults.
 
 use super::Daemon;
 use crate::commands::key::key_file;
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Restarts of a daemon take a second or two; its programs wait so long for it.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Everything decided.
+/// Combines all sources of settings.
 pub(super) fn options(flags: Daemon, global: &Global) -> Result<Options> {
     let config = match &flags.config {
         Some(path) => Config::load_from(path)?,

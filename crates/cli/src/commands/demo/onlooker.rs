@@ -57,7 +57,7 @@ impl Onlooker {
         let segment = format!("job.{}", sandbox.job());
         let (bar, over) = (self.bar.clone(), Arc::clone(&self.over));
         std::thread::spawn(move || {
-            // Who only looks on may fail without harm.
+            // An onlooker may fail without harm.
             let _ = look(&socket, &segment, &bar, &over);
         });
     }

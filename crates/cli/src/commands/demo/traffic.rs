@@ -1,4 +1,4 @@
-//! What the demo cost: faults, pages, bytes and latencies of each node.
+//! The costs of the demo: faults, pages, bytes and latencies of each node.
 
 use crate::output::Table;
 use crate::sandbox::{Node, Sandbox};

@@ -66,7 +66,7 @@ impl Create {
             Reply::Opened { info } => info,
             other => return unexpected(&other),
         };
-        // The segment lives on without us, until somebody removes it.
+        // The segment lives on until it is removed.
         control.ask(Request::Close { segment: info.id })?;
         match global.output {
             Format::Json => output::json(show::document(&info))?,

@@ -9,13 +9,13 @@ use pagemesh_wire::local::{Reply, Request, SharingLine};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A page and those who write to it.
+/// A page and the nodes that write to it.
 struct Page {
     page: PageIndex,
     writers: Vec<SharingLine>,
 }
 
-/// What kind of sharing it is, as far as writing tells.
+/// The kind of sharing, as far as writing shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     /// One node writes.
@@ -95,7 +95,7 @@ impl Verdict {
     }
 }
 
-/// What helps without moving anything.
+/// Remedies that leave the data where it is.
 const OTHERWISE: &str = "or raise the time window, or, where locks and barriers of PageMesh order all \
                          accesses, use policy `release`, under which each node writes to its own copy";
 
@@ -117,7 +117,7 @@ impl Page {
         self.writers.first().map_or(0, |line| line.turns)
     }
 
-    /// What to do about it.
+    /// Advice for the page.
     fn advice(&self) -> String {
         match self.verdict() {
             Verdict::One => "one node writes, whoever else has the page reads: nothing to part".into(),
@@ -152,8 +152,7 @@ impl Page {
         )
     }
 
-    /// Where one writer's part ends and the next one's begins, if nobody's lies between
-    /// another's.
+    /// The borders between the writers' parts, if no part lies inside another's.
     fn borders(&self) -> Option<Vec<usize>> {
         let span = |line: &SharingLine| Some((line.ranges.first()?.begin, line.ranges.last()?.end));
         let mut spans: Vec<_> = self.writers.iter().filter_map(span).collect();

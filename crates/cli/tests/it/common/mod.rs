@@ -28,7 +28,7 @@ pub fn at(socket: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// What it printed, if it ended with this code.
+/// The output of the command, which must end with this code.
 #[track_caller]
 pub fn ends(command: &mut Command, code: i32) -> (String, String) {
     let Output {
