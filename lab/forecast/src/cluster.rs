@@ -12,7 +12,7 @@ use pagemesh_wire::peer::{Access, Manager, Message, Policy, Window};
 use pagemesh_wire::{MappingId, PageIndex, SegmentId};
 use std::collections::BTreeMap;
 
-/// What happened besides time passing.
+/// Counts of a forecast, besides its time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) datagrams: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Cluster {
     costs: Costs,
     engine: Engine,
     hosts: Vec<Host>,
-    /// Sequential consistency: there is one memory, whoever has which copy of it.
+    /// Sequential consistency: there is one memory, whichever nodes have copies of it.
     memory: BTreeMap<Place, u64>,
     pub(crate) counts: Counts,
 }
@@ -93,12 +93,12 @@ impl World for Cluster {
         }
     }
 
-    /// What deciding takes, with the receiver's half of a message.
+    /// The time of a decision, with the receiver's half of a message.
     fn hearing(&mut self, _at: usize, pending: &Pending) -> Duration {
         let costs = &self.costs;
         match pending {
             Pending::Local(Input::Fault { .. }) => costs.fault,
-            // What the daemon asks itself, and what it has set itself.
+            // Inputs from the daemon itself, and its own timers.
             Pending::Local(_) => Duration::ZERO,
             Pending::Datagram { bytes, .. } => match Message::decode(bytes) {
                 Ok((_, Message::Ask(_) | Message::AskMany(_) | Message::Invalidate(_), _)) => {

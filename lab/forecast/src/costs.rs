@@ -1,4 +1,4 @@
-//! What things take, and how that follows from what can be measured.
+//! The costs of operations, and how they follow from measurements.
 
 use core::time::Duration;
 
@@ -25,7 +25,7 @@ pub struct Steps {
 /// As the daemon's waiter does.
 const AWAKE: Duration = Duration::from_micros(50);
 
-/// What things take.
+/// The costs of operations.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
     /// From a thread's access until its daemon knows.
@@ -63,9 +63,9 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Each step's time is what its stamps say, without the halves of messages in it.
-    /// What no stamp sees (the kernel stops the thread, places the page and lets the
-    /// thread go on) is divided evenly. A fault takes as long as the one measured, then.
+    /// The cost of each step is taken from its stamps, without the halves of messages in it. Time
+    /// that no stamp sees (the kernel stops the thread, places the page and lets the thread go on)
+    /// is divided evenly. A fault then takes as long as the measured one.
     #[must_use]
     pub fn of(steps: &Steps) -> Self {
         let (short, page) = (steps.short / 2, steps.page / 2);
@@ -96,7 +96,7 @@ impl Costs {
 
     /// How long a line is busy with a message; with a page behind it or not.
     pub(crate) fn on_the_line(&self, with_page: bool) -> Duration {
-        /// What a message without a page takes, about.
+        /// The size of a message without a page, about, in bytes.
         const MESSAGE: u32 = 40;
         let Some(rate) = self.rate else {
             return Duration::ZERO;

@@ -1,5 +1,5 @@
-//! What all forecasts have: hosts in one queue of events, and daemons that take their
-//! turns on the processors they share with programs.
+//! Common parts of all forecasts: hosts in one queue of events, and daemons that take their turns
+//! on the processors they share with programs.
 
 use crate::site::{self, PATIENCE, Pending, nanos};
 use core::time::Duration;
@@ -18,7 +18,7 @@ pub struct Stuck(pub(crate) String);
 /// One process on each host.
 pub(crate) const CLIENT: ClientId = ClientId(1);
 
-/// What can happen, in order of time and then of scheduling.
+/// The events, in order of time and then of scheduling.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
     Arrival {
@@ -61,7 +61,7 @@ pub(crate) struct Engine {
     pub(crate) seats: Vec<Seat>,
     effects: Effects,
     tickets: u64,
-    /// What daemons are about to hear of their own hosts, by number.
+    /// Inputs for daemons from their own hosts, by number.
     local: Vec<Option<Input<'static>>>,
     /// Answers to requests that no process waits for.
     pub(crate) replies: BTreeMap<Ticket, Reply>,
@@ -146,7 +146,7 @@ pub(crate) struct Turn<'a, W> {
     pub(crate) bytes: &'a [u8],
     /// When the daemon is done so far.
     pub(crate) end: &'a mut u64,
-    /// What it hears of in the same turn.
+    /// Inputs that it handles in the same turn.
     pub(crate) follow: &'a mut VecDeque<Pending>,
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct Place {
     pub(crate) word: u32,
 }
 
-/// What a program does next. Times are in nanoseconds.
+/// The next action of a program. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     /// Look at a word; the program is told what it holds.
@@ -34,11 +34,11 @@ pub(crate) enum Act {
 
 /// A program, as far as memory sees it.
 pub(crate) trait Program {
-    /// What to do next; `loaded` is what the last load found.
+    /// The next action; `loaded` is the value of the last load.
     fn next(&mut self, loaded: u64) -> Act;
 }
 
-/// What a program is doing.
+/// The state of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Stopped at a page.

@@ -1,14 +1,13 @@
-//! What a program would take on nodes there are no processors for.
+//! Forecasts a program's time on more nodes than there are processors.
 //!
-//! Real nodes ([`pagemesh_core::Node`]) under a clock that advances by what somebody
-//! measured ([`Costs`]): each host has one processor, which its daemon and its program
-//! share, and a line to each other host. Programs are access patterns; what they load
-//! is what was stored last, as sequential consistency promises. Nothing goes wrong here
-//! and nothing is checked: for that there is `pagemesh-sim`. No dice either: the same
-//! costs give the same figure.
+//! Real nodes ([`pagemesh_core::Node`]) under a clock that advances by measured costs ([`Costs`]):
+//! each host has one processor, which its daemon and its program share, and a line to each other
+//! host. Programs are access patterns; a load returns the value stored last, as sequential
+//! consistency promises. There are no failures here, and no checks: `pagemesh-sim` has those. There
+//! is no randomness either: the same costs give the same figure.
 //!
-//! A figure is worth as much as the comparison of the same forecast with a real run on
-//! as many nodes as there are processors for.
+//! A figure is worth as much as the comparison of the same forecast with a real run on as many
+//! nodes as there are processors for.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What is forecast: single faults, and the programs of `lab/apps/mirage`.
+//! The programs that are forecast: single faults, and the programs of `lab/apps/mirage`.
 
 mod battleship;
 mod faults;

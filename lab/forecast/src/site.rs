@@ -1,5 +1,5 @@
-//! What hosts of all forecasts have: a name, an address, a daemon that joins the first one's,
-//! and what waits for that daemon.
+//! Common parts of the hosts of all forecasts: a name, an address, a daemon that joins the first
+//! one's, and the inputs that wait for that daemon.
 
 use core::time::Duration;
 use pagemesh_core::{Config, Effects, Input, Node, Pace, Start, Time};
@@ -43,7 +43,7 @@ pub(crate) fn node(host: usize) -> Node {
     })
 }
 
-/// What waits for a daemon.
+/// An input that waits for a daemon.
 pub(crate) enum Pending {
     Datagram { source: SocketAddr, bytes: Vec<u8> },
     Local(Input<'static>),

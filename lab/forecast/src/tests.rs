@@ -121,12 +121,12 @@ fn many_multiply_faster_until_there_is_too_little_to_multiply() {
     let (two, seven) = (of(480, 2), of(480, 7));
     assert!(two > Duration::from_nanos(480_u64.pow(3)));
     assert!(seven * 3 < two, "{two:?} {seven:?}");
-    // Nobody is slower for padding where there is none.
+    // Padding makes nothing slower where the program needs none.
     assert!(of(60, 7) * 2 > of(60, 2));
 }
 
-/// Who comes back after a while finds daemons asleep; a page that is taken away takes
-/// its owner longer than one that is shared.
+/// A program that pauses finds daemons asleep; a page that is taken away takes its owner longer
+/// than one that is shared.
 #[test]
 fn daemons_are_roused_and_pages_are_taken_away() {
     let awake = Costs::of(&steps());

@@ -1,4 +1,4 @@
-//! What the tests of real clusters and the processes they start have in common.
+//! Code that the tests of real clusters share with the processes they start.
 
 #![forbid(unsafe_code)]
 

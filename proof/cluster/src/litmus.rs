@@ -18,11 +18,11 @@ use Access::{Load, Store};
 /// A program for a few threads.
 #[derive(Clone, Copy, Debug)]
 pub struct Litmus {
-    /// What people call it.
+    /// Its usual name.
     pub name: &'static str,
     /// How many places its threads share; all are zero at first.
     pub places: usize,
-    /// What each thread does, in its order.
+    /// The accesses of each thread, in order.
     pub threads: &'static [&'static [Access]],
     /// The outcome it is known for, which must never be seen.
     pub famous: Famous,
@@ -31,18 +31,18 @@ pub struct Litmus {
 /// An outcome, spelled out.
 #[derive(Clone, Copy, Debug)]
 pub struct Famous {
-    /// What the loads saw, thread by thread.
+    /// The values that the loads saw, thread by thread.
     pub loads: &'static [&'static [u8]],
-    /// What is in the places at the end.
+    /// The values in the places at the end.
     pub finals: &'static [u8],
 }
 
-/// What came of one run of a program.
+/// The result of one run of a program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Outcome {
-    /// What the loads saw, thread by thread.
+    /// The values that the loads saw, thread by thread.
     pub loads: Vec<Vec<u8>>,
-    /// What was in the places at the end.
+    /// The values in the places at the end.
     pub finals: Vec<u8>,
 }
 

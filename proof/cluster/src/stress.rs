@@ -1,4 +1,4 @@
-//! What the processes of a stress test count, and whether it adds up.
+//! The counts of the processes of a stress test, and whether they add up.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,14 +11,14 @@ pub const ATOMICS: usize = 8;
 /// Pages written as a whole under locks.
 pub const PATTERNS: usize = 4;
 
-/// What one process did.
+/// The operations of one process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// For each of its slots, how often it was raised.
     pub slots: Vec<(usize, u64)>,
-    /// What it added to each of the totals.
+    /// The sum it added to each of the totals.
     pub totals: [u64; TOTALS],
-    /// What it added to each of the atomics.
+    /// The sum it added to each of the atomics.
     pub atomics: [u64; ATOMICS],
     /// How often it wrote each of the patterns.
     pub patterns: [u64; PATTERNS],
@@ -26,7 +26,7 @@ pub struct Report {
     pub read: u64,
 }
 
-/// What is in memory at the end.
+/// The values in memory at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finals {
     /// The count in every slot.
@@ -64,7 +64,7 @@ fn check(
     how: &str,
     fits: impl Fn(u64, u64) -> bool,
 ) -> Result<(), String> {
-    // Nobody else ever stores to a slot.
+    // Only its owner ever stores to a slot.
     for (slot, count) in reports.iter().flat_map(|report| &report.slots) {
         let found = finals.slots.get(*slot).copied();
         if found != Some(*count) {

@@ -1,4 +1,4 @@
-//! What daemons do about effects on sequential segments, and what it takes.
+//! The effects on sequential segments as daemons carry them out, and their costs.
 
 use super::Cluster;
 use crate::engine::{Stuck, Turn};
@@ -50,7 +50,7 @@ impl EffectExecutor for Turn<'_, Cluster> {
         let mut bytes = Vec::new();
         message.encode(header, &mut bytes);
         if page {
-            // Contents are nobody's concern here.
+            // Contents are not simulated.
             bytes.resize(bytes.len() + PAGE_SIZE, 0);
         }
         let to = host_of(address);
@@ -67,7 +67,7 @@ impl EffectExecutor for Turn<'_, Cluster> {
         Ok(())
     }
 
-    /// What it takes is part of mapping.
+    /// Its cost is part of mapping.
     fn fill(&mut self, _: At, _: Source) -> Result<(), Stuck> {
         Ok(())
     }

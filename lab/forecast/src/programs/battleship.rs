@@ -19,7 +19,7 @@ pub struct Battleship {
     pub window: Window,
 }
 
-/// What a game came to.
+/// The result of a game.
 #[derive(Clone, Copy, Debug)]
 pub struct Played {
     /// All of it.
@@ -129,7 +129,7 @@ impl Program for Player {
                 self.stage = Stage::Shot;
                 Act::Work(self.look)
             }
-            // Who began answers the last shot.
+            // The player that began answers the last shot.
             Stage::Looked if self.shot == self.turns && self.me == 1 => {
                 self.stage = Stage::Over;
                 Act::Note

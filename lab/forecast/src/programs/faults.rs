@@ -9,8 +9,7 @@ use core::time::Duration;
 use pagemesh_wire::peer::Window;
 use std::collections::VecDeque;
 
-/// Pages that are touched one after the other; far apart, so that nobody who does so
-/// walks.
+/// Pages that are touched one after the other; far apart, so that these accesses are no walk.
 const PAGES: u32 = 24;
 
 fn page(number: u32) -> Place {

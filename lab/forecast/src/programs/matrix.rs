@@ -18,15 +18,15 @@ pub struct Matrix {
     pub padding: bool,
     /// Nodes, of which the first only loads and collects.
     pub sites: u32,
-    /// What one process alone takes, for all of it.
+    /// The time of one process alone, for all of it.
     pub alone: Duration,
-    /// How long who waits sleeps between looks.
+    /// Time that a waiting process sleeps between two looks.
     pub nap: Duration,
     /// Δ.
     pub window: Window,
 }
 
-/// Multiplications, whose median counts: the first finds memory nobody used.
+/// Multiplications, whose median counts: the first finds memory that was never used.
 const TIMES: u32 = 5;
 
 /// Bytes of a number.
@@ -34,7 +34,7 @@ const NUMBER: u32 = 4;
 
 const PAGE: u32 = 4096;
 
-/// What checking takes, in steps of the innermost loop: two products with a vector.
+/// The cost of checking, in steps of the innermost loop: two products with a vector.
 const CHECK: u64 = 4;
 
 /// Where the three matrices are.
@@ -78,7 +78,7 @@ fn memory(page: u32) -> Place {
     }
 }
 
-/// The segment that says who has begun and who is done; all of it is one page.
+/// The segment that shows which processes have begun and which are done; all of it is one page.
 fn sign(worker: u32) -> Place {
     Place {
         segment: 1,
@@ -136,7 +136,7 @@ impl Process {
         } else {
             self.multiply();
         }
-        // The program's barriers are no pages: everybody is here.
+        // The program's barriers are no pages: all processes meet here.
         self.acts.push_back(Act::Meet);
         if self.me == 0 {
             let signs = 0..self.sites;
@@ -200,7 +200,7 @@ impl Process {
     }
 }
 
-/// What a multiplication takes.
+/// The time of a multiplication.
 ///
 /// # Errors
 /// If the costs allow no end.

@@ -90,8 +90,7 @@ impl Cluster {
         self.ended = self.ended.max(self.engine.now);
     }
 
-    /// What things take on a host now: its program may have filled the caches since its
-    /// daemon ran.
+    /// The costs on a host now: its program may have filled the caches since its daemon ran.
     pub(super) fn costs(&self, at: usize) -> &ReleaseCosts {
         if self.hosts[at].is_cold {
             &self.cold
@@ -154,7 +153,7 @@ impl World for Cluster {
         self.take_steps(at)
     }
 
-    /// What it does next finds the caches filled by what it did in this turn.
+    /// Its next operation finds the caches filled by the operations of this turn.
     fn is_done(&mut self, at: usize) {
         let host = &mut self.hosts[at];
         (host.computed, host.is_cold) = (0, false);

@@ -1,8 +1,8 @@
-//! What things take under policy `release`.
+//! The costs of operations under policy `release`.
 
 use core::time::Duration;
 
-/// What was measured elsewhere, or found to fit.
+/// Costs that were measured elsewhere, or fitted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReleaseCosts {
     /// A short datagram, one way; half is its sender's, half its receiver's.
@@ -23,7 +23,7 @@ pub struct ReleaseCosts {
     pub copy: Duration,
     /// Until a thread that was woken runs.
     pub wake: Duration,
-    /// What a daemon waits for its processor while a program uses it.
+    /// The time that a daemon waits for its processor while a program uses it.
     pub preempt: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What daemons do about effects on segments of policy `release`, and what it takes.
+//! The effects on segments of policy `release` as daemons carry them out, and their costs.
 
 use super::cluster::Cluster;
 use super::costs::ReleaseCosts;
@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 /// Bytes of diffs in one datagram.
 const TOGETHER: usize = MAX_DATAGRAM - 2048;
 
-/// What a diff takes beside the bytes that changed.
+/// Bytes of a diff beside the bytes that changed.
 const FRAME: u32 = 16;
 
 /// The longest diff there is.
@@ -41,7 +41,7 @@ impl Turn<'_, Cluster> {
         *self.end += nanos(time);
     }
 
-    /// So many pages are copied or gone through.
+    /// Copies, or goes through, as many pages.
     fn copies(&mut self, pages: usize) {
         *self.end += nanos(self.costs().copy) * pages as u64;
     }
@@ -66,7 +66,7 @@ impl Turn<'_, Cluster> {
             let host = self.host();
             host.state = State::Runs;
             let since = host.fault_since;
-            // Nobody helped if it is still the same turn.
+            // No other node took part if it is still the same turn.
             if since < now {
                 self.world.counts.fault_waits.push(end - since);
             }

@@ -10,22 +10,22 @@ use pagemesh_wire::peer::Spread;
 /// Fewer waits of a kind say nothing.
 const ENOUGH: usize = 20;
 
-/// What is tried: powers of a step, first far apart and then near the best of these.
+/// The factors that are tried: powers of a step, first far apart and then near the best of these.
 const STEPS: [(f64, i32); 2] = [(1.25, 10), (1.05, 4)];
 
 /// So much less must a replay be off to count as better, or what makes no difference would
 /// be chosen by chance.
 const BETTER: f64 = 0.004;
 
-/// What is believed at all: traces show steps that take ten times as long with cold caches, and
-/// none that take more. Longer waits are of those who wait for each other.
+/// The range of plausible factors: traces show steps that take ten times as long with cold caches,
+/// and none that take more. Longer waits are those of processes that wait for each other.
 const ALL: RangeInclusive<f64> = 0.3..=3.0;
 const COLD: RangeInclusive<f64> = 1.0..=10.0;
 
 /// How costs in a run differ from those of single operations in a loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
-    /// Everything takes so many times as long.
+    /// The factor of all costs.
     pub all: f64,
     /// And so many times as long as that, where the program has just computed and filled the
     /// caches.
@@ -35,13 +35,13 @@ pub struct Fit {
 /// Waits of one kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wait {
-    /// What one of them takes.
+    /// The typical wait.
     pub typical: Duration,
     /// How many there were.
     pub count: usize,
 }
 
-/// What processes waited for, in a run or in a replay.
+/// The waits of processes, in a run or in a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Waited {
     /// Locks that the daemon was asked for, but for the longest tenth.
@@ -54,7 +54,7 @@ pub struct Waited {
 }
 
 impl Waited {
-    /// What is typical of so many waits, in nanoseconds each; at barriers of all processes, by
+    /// The typical values of these waits, in nanoseconds each; at barriers of all processes, by
     /// process and in the order in which they came to them.
     #[must_use]
     pub fn of(locks: &[u64], barriers: &[Vec<u64>], faults: &[u64]) -> Self {
@@ -90,7 +90,7 @@ impl Waited {
     }
 }
 
-/// The mean of all but the longest tenth: whoever was held up by somebody else stays out.
+/// The mean of all but the longest tenth, so that waits with an interruption are left out.
 fn typical(waits: &[u64]) -> Option<Wait> {
     let mut sorted = waits.to_vec();
     sorted.sort_unstable();
@@ -104,16 +104,16 @@ fn typical(waits: &[u64]) -> Option<Wait> {
 }
 
 impl Replayed {
-    /// What is typical of its waits.
+    /// The typical values of its waits.
     #[must_use]
     pub fn waited(&self) -> Waited {
         Waited::of(&self.lock_waits, &self.barrier_waits, &self.fault_waits)
     }
 }
 
-/// What costs must have been for processes to wait as long as they did in a run on as many
-/// nodes as there are traces. That does not look at how long the run took. What the caches
-/// explain is not put down to anything else.
+/// The costs under which processes would have waited as long as they did in a run on as many nodes
+/// as there are traces. The duration of the run is not considered. Waits that cold caches explain
+/// are not attributed to other costs.
 ///
 /// # Errors
 /// If a replay does not come to its end.

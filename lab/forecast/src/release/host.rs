@@ -8,7 +8,7 @@ use pagemesh_wire::peer::{Access, DiffName};
 use pagemesh_wire::{PageIndex, SyncKey, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 
-/// What a process is doing.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// Nothing that takes time.
@@ -24,7 +24,7 @@ pub(super) enum State {
     Ended,
 }
 
-/// What a process may wait for.
+/// The requests that a process may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     Lock,
@@ -52,7 +52,7 @@ pub(super) struct Host {
     pub(super) is_cold: bool,
     /// Times the process asked for, in nanoseconds.
     pub(super) notes: Vec<u64>,
-    /// What the process does, and since when.
+    /// The process's activity, and since when.
     pub(super) doing: Option<(Doing, u64)>,
     pub(super) spent: Spent,
 }

@@ -1,12 +1,13 @@
-//! What a program under policy `release` would take: its own trace, replayed on real
-//! nodes under a clock of measured costs.
+//! Forecasts a program's time under policy `release`: its own trace, replayed on real nodes under a
+//! clock of measured costs.
 //!
-//! A [`Trace`] is what one process did to memory, with the time it computed in between
-//! (`lab/apps/trace` writes them down). Processes do here what they did there, each on a host
-//! of its own, whose daemon and program share a processor; who has which lock when, and who waits at
-//! which barrier for how long, follows. Contents are of no concern: a diff is as long as
-//! the trace says its bytes are. A world of its own, as that of labelled programs in `pagemesh-sim` is:
-//! locks, barriers and diffs, and none of what only sequential segments need.
+//! A [`Trace`] has the accesses of one process to memory, with the time it computed in between
+//! (`lab/apps/trace` writes them down). Processes repeat their traces, each on a host of its own,
+//! whose daemon and program share a processor; the replay decides which process has which lock
+//! when, and how long each waits at which barrier. Contents are not simulated: a diff is as long as
+//! the trace says its bytes are. The replay has a world of its own, like that of labelled programs
+//! in `pagemesh-sim`: locks, barriers and diffs, and none of the parts that only sequential
+//! segments need.
 
 mod cluster;
 mod costs;
@@ -29,7 +30,7 @@ use pagemesh_wire::peer::Spread;
 #[cfg(test)]
 mod tests;
 
-/// What a replay took.
+/// The result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// Between the first two times that the first process asked for the time: its
@@ -51,7 +52,7 @@ pub struct Replayed {
     pub barrier_waits: Vec<Vec<u64>>,
     /// Of each page for which another node had to help, as its daemon saw it.
     pub fault_waits: Vec<u64>,
-    /// What processes did in their parallel parts.
+    /// The activities of processes in their parallel parts.
     pub spent: Spent,
 }
 

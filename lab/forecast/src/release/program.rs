@@ -1,4 +1,4 @@
-//! What processes do: the steps of their traces.
+//! The actions of processes: the steps of their traces.
 
 use super::cluster::{Cluster, MAPPING};
 use super::host::{Asked, State};
@@ -175,7 +175,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// All who wait look again, when word of it has come to them.
+    /// All waiting processes check again, once the news has reached them.
     fn signal(&mut self, number: u64) {
         *self.signals.entry(number).or_default() += 1;
         for host in 0..self.hosts.len() {

@@ -1,9 +1,9 @@
-//! What processes spend their time with, between the first two times they ask for it.
+//! The time of processes by activity, between the first two times they ask for the time.
 
 use super::host::Host;
 use core::ops::AddAssign;
 
-/// What a process is doing for a while.
+/// An activity of a process that takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
     /// It computes for so many nanoseconds, if its daemon leaves it the processor.

@@ -1,4 +1,4 @@
-//! What a process did: read from the lines that `lab/apps/trace` wrote.
+//! The trace of a process: read from the lines that `lab/apps/trace` wrote.
 
 use pagemesh_wire::PageIndex;
 
@@ -22,7 +22,7 @@ pub(crate) enum Step {
     Note,
 }
 
-/// What a process did, from its start to its end.
+/// The steps of a process, from its start to its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     pub(crate) steps: Vec<Step>,
@@ -52,7 +52,7 @@ impl Trace {
         Ok(Self { steps })
     }
 
-    /// What it computes altogether.
+    /// The time it computes altogether.
     #[must_use]
     pub fn computes(&self) -> core::time::Duration {
         let nanos = self.steps.iter().map(|step| match step {
@@ -62,7 +62,7 @@ impl Trace {
         core::time::Duration::from_nanos(nanos.sum())
     }
 
-    /// What it computes between the first two times it asks for the time.
+    /// The time it computes between the first two times it asks for the time.
     #[must_use]
     pub fn computes_in_part(&self) -> core::time::Duration {
         let mut part = self.steps.split(|step| *step == Step::Note);

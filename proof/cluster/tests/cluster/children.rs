@@ -25,7 +25,7 @@ fn a_forked_child_keeps_its_segments() {
         assert_eq!(scripted_node.ask(&format!("store 8 {value}")), "done");
         assert_eq!(load(here, 8), value, "the parent goes on");
     }
-    // The children are forgotten; who is asked is a client too.
+    // The children are forgotten; the process that asks is a client, too.
     let clients = || cluster.mesh(1).status().unwrap().clients;
     eventually("only the parent is left", || clients() == 3);
 }
@@ -96,7 +96,7 @@ fn a_child_outlives_its_parent_and_the_name_of_its_segment() {
     let mut scripted_node = cluster.scripted_node(1, "heritage --create 8192");
     assert_eq!(scripted_node.ask("store 0 5"), "done");
     assert_eq!(scripted_node.ask("remove"), "done");
-    // Nobody else has it, and its parent ends while the child is being born.
+    // No other node has it, and its parent ends while the child is being forked.
     assert_eq!(scripted_node.ask("vanish"), "born");
     assert_eq!(scripted_node.ask("load 0"), "5");
     assert_eq!(scripted_node.ask("store 4096 6"), "done");

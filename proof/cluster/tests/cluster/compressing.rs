@@ -71,7 +71,7 @@ fn there_and_back(compress: &str, sealed: bool) -> Option<[u64; 4]> {
     }
     assert_eq!(cluster.counter(1, "pages_refused"), 0);
     let packed = cluster.counter(0, "pages_packed") + cluster.counter(0, "pages_elided");
-    // What was sent twice may still be on its way, or came when nobody asked for it any more.
+    // A resent page may still be on its way, or have come when it was not needed any more.
     let again = cluster.counter(0, "resent") + cluster.counter(1, "resent");
     eventually("all that was packed is unpacked", || {
         let unpacked = cluster.counter(1, "pages_unpacked");
@@ -115,7 +115,7 @@ fn pages_arrive_as_they_were_however_they_travel() {
 #[test]
 fn what_is_no_packed_page_is_refused_and_counted() {
     let mut plan = plan("auto");
-    // Where a stranger reaches the nodes.
+    // A network on which a host that is no member reaches the nodes.
     plan.netns = Netns::Never;
     let Some(cluster) = Cluster::of(plan) else {
         return;

@@ -141,8 +141,8 @@ fn after_the_grace_a_killed_daemon_comes_back_as_a_new_node() {
     );
 }
 
-/// A new node at the address of a dead one is another: nothing that was the dead
-/// one's is taken for its own, and whoever remembers the address finds it.
+/// A new node at the address of a dead one is another node: it does not take the dead one's state
+/// for its own, and nodes that remember the address find the new one.
 #[test]
 fn a_new_node_at_the_address_of_a_dead_one_shares_memory() {
     let Some(cluster) = Cluster::start(3) else {
@@ -220,8 +220,8 @@ fn without_the_first_node_memory_goes_on() {
     });
 }
 
-/// Nobody buries the first node, which may come back; but nobody waits for it for
-/// ever either.
+/// The first node is not declared dead, since it may come back; but no access waits for it for ever
+/// either.
 #[test]
 fn what_only_a_silent_first_node_has_is_an_error_in_time() {
     let Some(cluster) = Cluster::start(3) else {
@@ -276,7 +276,7 @@ fn without_the_first_node_names_are_errors() {
     assert!(answer.contains("n1"), "names who is gone: {answer}");
 }
 
-/// What `pagemesh` says on a node, and its exit code.
+/// Output and exit code of `pagemesh` on a node.
 fn say(cluster: &Cluster, node: usize, words: &str) -> (Option<i32>, String) {
     let mut command = cluster.node(node).command(cluster.program());
     let output = command.args(words.split(' ')).output().unwrap();

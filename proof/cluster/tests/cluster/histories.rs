@@ -10,7 +10,7 @@ use pagemesh_tests::record;
 
 const PROCESSES_EACH: usize = 2;
 
-/// What the processes on all nodes did.
+/// Runs the processes on all nodes; returns their accesses.
 fn run(plan: Plan, options: Options) -> Vec<Access<usize>> {
     let nodes = plan.nodes;
     let Some(cluster) = Cluster::of(plan) else {

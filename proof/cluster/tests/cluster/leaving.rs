@@ -99,8 +99,8 @@ fn the_coordinator_leaves_last() {
     eventually("nobody else is left", || cluster.mesh(0).leave().is_ok());
 }
 
-/// Of the segment that node 2 has made, node 2 has stored to even pages, node 1
-/// to odd ones, and nobody to those from `PAGES` on.
+/// In the segment made by node 2, node 2 has stored to even pages, node 1 to odd ones; pages from
+/// `PAGES` on were not stored to.
 fn use_the_home(cluster: &Cluster, name: &str, manager: Manager) {
     let window = Window::Auto;
     let options = Options {

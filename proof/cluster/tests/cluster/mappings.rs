@@ -43,7 +43,7 @@ fn what_is_mapped_already_is_never_replaced() {
     assert!(matches!(wished, Err(Error::AddressTaken(at)) if at == taken as usize));
     // SAFETY: the page is still mapped, or this test fails by a crash.
     assert_eq!(unsafe { taken.read_volatile() }, 5);
-    // SAFETY: nobody refers to the page.
+    // SAFETY: no code refers to the page.
     unsafe { munmap(taken.cast(), PAGE_SIZE) }.unwrap();
 }
 

@@ -25,7 +25,7 @@ fn split(run: &str) -> (&str, Vec<&str>) {
 
 #[test]
 fn the_programs_of_mirage_run_on_this_hosts_own_system_v() {
-    // What another test cuts short must not be in the way, nor this in its.
+    // A test that was cut short must not disturb this one, nor this one another.
     let Some(_cluster) = Cluster::start(1) else {
         return;
     };
@@ -164,7 +164,7 @@ fn the_paper_is_measured_again_and_kept() {
         text.contains("## MR14: ") && text.contains("two sites, Δ = auto"),
         "{text}"
     );
-    // What is not measured now is as it was.
+    // Figures that are not measured now stay as they were.
     let again: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&kept).unwrap()).unwrap();
     assert_eq!(again["sections"]["13"], document["sections"]["13"]);

@@ -17,7 +17,7 @@ const VICTIMS: usize = 2;
 /// Of so many deaths one is a daemon's.
 const DAEMONS: usize = 3;
 
-/// What a seed makes of a cluster, and of the memory its players share.
+/// The cluster, and the shape of its players' memory, drawn from the seed.
 fn drawn(nodes: usize, threads: usize) -> (Plan, Shape) {
     let mut dice = Dice::new(mix(seed()));
     let mut plan = lasting(nodes);
@@ -37,7 +37,7 @@ fn drawn(nodes: usize, threads: usize) -> (Plan, Shape) {
     (plan, shape(1, threads).with(manager, window))
 }
 
-/// Everybody but the players whose sums are compared may die at any time.
+/// All processes except the players whose sums are compared may die at any time.
 fn all_are_mortal(nodes: usize, threads: usize) {
     let (plan, shape) = drawn(nodes, threads);
     let sealed = plan.sealed;

@@ -1,4 +1,4 @@
-//! What goes to several nodes at once, as one datagram.
+//! Datagrams for several nodes at once, as one multicast batch.
 
 use crate::support::{Cluster, Joiner, at_best, eventually, expect, load, store, stress_time};
 use pagemesh::{Access, Mapping, Mesh, Options};
@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// Stores of one test, each to a page that everybody has read.
+/// Stores of one test, each to a page that all nodes have read.
 const ROUNDS: u64 = 30;
 
 /// A group that no other test of this machine listens to.
@@ -33,7 +33,7 @@ fn plan(nodes: usize, group: SocketAddrV4) -> Plan {
     plan
 }
 
-/// Everybody reads what was stored last, then node 0 stores. How much the counters of
+/// All nodes read the value stored last, then node 0 stores. Returns by how much the counters of
 /// node 0 rose by the stores.
 fn stores<const N: usize>(
     cluster: &Cluster,
@@ -65,7 +65,8 @@ fn all_hear(cluster: &Cluster, maps: &[Mapping]) {
     });
 }
 
-/// What all nodes have refused. Who has just joined is a stranger for a moment.
+/// The batches that all nodes have refused. A node that has just joined is not known to all for a
+/// moment.
 fn refused(cluster: &Cluster) -> u64 {
     let nodes = 0..cluster.nodes().len();
     let of =
@@ -102,7 +103,7 @@ fn seven_copies_are_taken_back_by_one_datagram() {
             let what = format!("{netns:?} {sealed}: {sent} {multicast_batches} {parts} {resent}");
             let all = 7 * ROUNDS;
             assert!((all..=all + resent).contains(&copies), "{what}: {copies}");
-            // Now and then a sign of life, or somebody who was slow is told again.
+            // Now and then a heartbeat is sent, or a message to a slow node is resent.
             let by_multicast_batches =
                 multicast_batches * 10 >= ROUNDS * 9 && parts * 10 >= all * 9;
             expect(by_multicast_batches && sent < ROUNDS * 3, what)
@@ -133,7 +134,7 @@ fn a_barrier_opens_for_all_by_one_datagram() {
             }
         });
         let [multicast_batches, parts] = [0, 1].map(|at| count()[at] - before[at]);
-        // Who arrives last may have its answer alone, with what else it sent.
+        // The answer to the last arrival may leave alone, with its other datagrams.
         expect(
             multicast_batches * 2 > ROUNDS && parts > ROUNDS,
             format!("{multicast_batches} with {parts} parts for {ROUNDS} barriers"),
@@ -305,7 +306,7 @@ fn forged_multicast_batches_change_nothing() {
         for _ in 0..50 {
             for bytes in &sent {
                 enemy.send(listens.address(), bytes).unwrap();
-                // What is for a group, or answers a trial, means nothing at a node.
+                // Datagrams for a group, and answers to trials, have no meaning at a node.
                 let _ = enemy.send(cluster.node(1).address(), bytes);
             }
             stores(&cluster, &maps, 1, []);

@@ -1,4 +1,4 @@
-//! What programs can learn: probes, counters, time stamps, members, pages.
+//! Information for programs: probes, counters, time stamps, members, pages.
 
 use crate::support::{Cluster, load, store};
 use pagemesh::{Advice, Error, Health, NodeId, PAGE_SIZE, Refusal, StampKind};

@@ -106,7 +106,7 @@ fn pages_pass_where_fragments_do_not() {
         }
         fragments_are_dropped(&cluster);
         let maps = cluster.share("walled", 64);
-        // What IP cuts never comes: each page would be said again.
+        // IP fragments never arrive: each page would be resent.
         at_best(|| {
             let before = count(&cluster, "resent");
             turns(&maps, 4, 20);
@@ -154,7 +154,8 @@ fn lost_pieces_are_sent_again_by_themselves() {
              {asked} asked, {repaired} repaired"
         );
         eprintln!("{what}");
-        // What is asked for in vain now and then is given up, or lost with all its pieces.
+        // Some pieces are asked for in vain now and then, and their message given up, or lost with
+        // all its pieces.
         assert!(given_up <= cut / 20 + 2, "{what}");
         assert!(joined + cut / 20 + 2 >= cut, "{what}");
         assert!(repaired <= 3 * cut * 3, "{what}");
@@ -173,7 +174,7 @@ fn on_loopback_nothing_is_cut() {
         paths.iter().all(|path| path.found && path.mtu > 4300)
     });
     let maps = cluster.share("near", 4);
-    // What was cut before that was known does not matter.
+    // Messages cut before that was known do not count.
     let before = count(&cluster, "messages_cut");
     turns(&maps, 4, 10);
     assert_eq!(count(&cluster, "messages_cut"), before);

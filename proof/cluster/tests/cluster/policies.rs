@@ -1,4 +1,4 @@
-//! What a segment's creator may choose.
+//! The choices of a segment's creator.
 
 use crate::support::{Cluster, at_best, expect, finish_all, load, store};
 use pagemesh::{Manager, Options, PAGE_SIZE, Policy, Window};

@@ -17,7 +17,7 @@ fn watchful(nodes: usize) -> Plan {
     plan
 }
 
-/// What all daemons together have noticed, and what its bytes are called.
+/// The races that all daemons together have noticed, with the names of their bytes.
 fn named(cluster: &Cluster) -> BTreeMap<RaceLine, String> {
     let mut all = BTreeMap::new();
     for node in cluster.nodes() {
@@ -46,8 +46,8 @@ fn a_planted_race_is_told_with_its_place_and_its_nodes() {
         for (node, memory) in maps.iter().enumerate() {
             scope.spawn(move || {
                 let barrier = memory.segment().barrier(1, 3);
-                // Whoever comes late would hear, at its first access, what happened
-                // before it came, and that is no race.
+                // A late process would learn, at its first access, of stores made before it came,
+                // and that is no race.
                 load(memory, 0);
                 barrier.wait().unwrap();
                 // Nodes 0 and 2 write the word 5 of page 2; all write neighbours.
@@ -66,7 +66,7 @@ fn a_planted_race_is_told_with_its_place_and_its_nodes() {
             });
         }
     });
-    // Nobody touches the page again, and yet it is noticed.
+    // The page is not touched again, and yet the race is noticed.
     eventually("the race is noticed", || !noticed(&cluster).is_empty());
     let races: Vec<_> = noticed(&cluster).into_iter().collect();
     let [race] = races.as_slice() else {

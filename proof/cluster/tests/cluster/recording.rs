@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// What the daemon at the other end remembers.
+/// The dump of the daemon at the other end.
 fn dump(mut control: Control) -> Vec<u8> {
     let (reply, fds) = control.exchange(Request::Dump).unwrap();
     let Reply::Dumped { length } = reply else {

@@ -18,7 +18,7 @@ fn accumulate(plan: Plan) {
     let maps = cluster.share_with("sums", 2, release());
     let parties = nodes as u32;
     let [sums, reals, least] = [0..4096, 4096..4104, 4104..4108];
-    // Anybody may declare, everybody has to know.
+    // Any node may declare, and all nodes have to know.
     let segment = maps[nodes - 1].segment();
     segment.reduce(sums, Merge::Sum, Kind::U64).unwrap();
     segment.reduce(reals, Merge::Sum, Kind::F64).unwrap();

@@ -134,8 +134,8 @@ fn small_changes_go_along_with_the_lock() {
         turns_from(&maps, 8, 40);
         (0..2).map(datagrams).sum::<u64>() - before
     };
-    // A lock takes three datagrams, a wish for the changes and its answer two more. Lazily
-    // changes go along once both have asked for each, and are asked for now and then.
+    // A lock takes three datagrams, a request for the diffs and its answer two more. Lazily diffs
+    // go along once both nodes have asked for each, and are asked for now and then.
     for (policy, most) in [("hybrid", 40 * 4 + 10), ("release", 40 * 4 + 20)] {
         let mut time = 0;
         at_best(|| {
@@ -369,8 +369,8 @@ fn only_what_changed_travels() {
     assert!(sent < 64 * 1024, "{sent} bytes for 64 words");
 }
 
-/// What a program that only uses locks writes is collected: each node makes more than it may
-/// keep (`NOTICES_KEPT` diffs of a page each, and what comes while they are collected).
+/// Diffs of a program that only uses locks are collected: each node makes more than it may keep
+/// (`NOTICES_KEPT` diffs of a page each, and those made while they are collected).
 #[test]
 fn a_program_of_locks_alone_does_not_fill_the_memory() {
     const PAGES: usize = 32;

@@ -47,9 +47,8 @@ fn kill(process: u32) {
     kill_process(process, Signal::KILL).unwrap();
 }
 
-/// A scripted node on each of two nodes, with a segment of four pages. This process has
-/// none: it starts daemons, and whoever forks while his daemon is dead waits for
-/// another.
+/// A scripted node on each of two nodes, with a segment of four pages. This process has none: it
+/// starts daemons, and a process that forks while its daemon is dead waits for another daemon.
 fn scripted_nodes(cluster: &Cluster, name: &str) -> [Player; 2] {
     cluster.make_on(0, name, 4, Options::default());
     [0, 1].map(|node| cluster.scripted_node(node, name))
@@ -143,7 +142,7 @@ fn whoever_waits_waits_on_and_gets_what_it_waits_for() {
     for node in [0, 1, 0, 1] {
         strike(&cluster, node);
     }
-    // And one whose page is asked for while nobody is there.
+    // And one whose page is asked for while there is no daemon.
     assert_eq!(first.ask("store 8192 7"), "done");
     cluster.kill(1).unwrap();
     reader.tell("load 8192");
@@ -327,8 +326,8 @@ fn without_daemon_and_keeper_programs_wait_and_see_no_zeros() {
     assert_eq!(orphan.end().signal(), Some(Signal::INT.as_raw()));
 }
 
-/// Scripted nodes on node 1 that wait for a page, two of them in the kernel; that wait
-/// for a call; and that do nothing. What nobody but node 1 has is at byte 4096.
+/// Scripted nodes on node 1 that wait for a page, two of them in the kernel; that wait for a call;
+/// and that do nothing. The data that only node 1 has is at byte 4096.
 fn orphans(cluster: &Cluster, name: &str) -> Vec<Player> {
     let [mut one, other] = scripted_nodes(cluster, name);
     let more = (0..5).map(|_| cluster.scripted_node(1, name));
@@ -410,8 +409,7 @@ fn where_the_journal_is_damaged_programs_get_errors_and_no_zeros() {
     expect_errors_and_no_zeros(orphans);
 }
 
-/// Something a keeper keeps, by the name of its memory. It may not have read yet
-/// that it shall keep it.
+/// An item that a keeper keeps, by the name of its memory. It may not have read the order yet.
 fn kept(keeper: u32, name: &str) -> File {
     let named = |path: &PathBuf| {
         let target = std::fs::read_link(path).unwrap_or_default();

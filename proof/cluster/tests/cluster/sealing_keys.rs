@@ -31,7 +31,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// What a host has that was let in once: the key file, and a token made with it.
+/// The files of a host that was admitted once: the key file, and a token made with it.
 fn stolen(cluster: &Cluster) -> (PathBuf, PathBuf) {
     let old = cluster.directory().join("stolen.key");
     fs::copy(cluster.key_file(), &old).unwrap();
@@ -41,8 +41,8 @@ fn stolen(cluster: &Cluster) -> (PathBuf, PathBuf) {
     (old, token)
 }
 
-/// Takes all older keys out of the file, and waits until all nodes have seen that; nobody tells
-/// them, and nobody comes with a key they do not know.
+/// Takes all older keys out of the file, and waits until all nodes have seen that; they get no
+/// signal, and no host comes with a key they do not know.
 fn rotate(cluster: &Cluster) {
     key(
         cluster,

@@ -1,4 +1,4 @@
-//! What one stores, all load.
+//! A store by one process is loaded by all.
 
 use crate::support::{Cluster, Player, finish_all, load, store};
 use pagemesh::{Mapping, Options, PAGE_SIZE};
@@ -51,7 +51,7 @@ fn untouched_memory_is_zero_and_moves_no_bytes() {
     let before = resent();
     assert_eq!(load(&maps[0], 15 * PAGE_SIZE), 1);
     let moved = cluster.counter(0, "pages_in");
-    // More only where somebody had to ask again.
+    // More only where a request was resent.
     let once = 1..=1 + resent() - before;
     assert!(
         once.contains(&moved),
@@ -171,7 +171,7 @@ fn a_mutex_of_the_c_library_works_among_the_processes_of_a_node() {
 
 /// A mutex for the processes of the node of this mapping.
 fn make_mutex(memory: &Mapping, at: usize) {
-    // SAFETY: the place is in the mapping, and nobody uses it yet.
+    // SAFETY: the place is in the mapping, and no other code uses it yet.
     unsafe {
         let mut kind: libc::pthread_mutexattr_t = std::mem::zeroed();
         libc::pthread_mutexattr_init(&raw mut kind);

@@ -19,7 +19,7 @@ fn play(cluster: &Cluster, name: &str, arguments: &[&str]) -> Vec<Player> {
         .collect()
 }
 
-/// What a node sees of the program's first segment, as soon as it sees anything.
+/// The report of a node about the program's first segment, as soon as there is one.
 fn seen(cluster: &Cluster, node: usize, name: &str) -> Vec<Value> {
     let end = Instant::now() + PATIENCE;
     loop {

@@ -1,5 +1,5 @@
-//! Any single site may fail (MB3): the library site of a segment, the clock site of a
-//! page, a holder of copies. What each death costs; the first node's is in
+//! Any single site may fail (MB3): the library site of a segment, the clock site of a page, a
+//! holder of copies. These tests show the cost of each death; the first node's is in
 //! `daemon_deaths.rs`, and that of the only holder of a page.
 
 use crate::support::{Cluster, load, store};
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
-/// Who does what. Node 0 is the first, and does nothing for the segment but know its name.
+/// The roles of the nodes. Node 0 is the first, and only keeps the segment's name.
 const LIBRARY: usize = 1;
 const WRITER: usize = 2;
 const READER: usize = 3;
@@ -16,11 +16,11 @@ const READER: usize = 3;
 /// Δ: long enough for a clock site to die amid it.
 const WINDOW: Duration = Duration::from_millis(300);
 
-/// Deaths are noticed after 5 s; who waits for the dead asks again every second.
+/// Deaths are noticed after 5 s; nodes that wait for the dead one ask again every second.
 const NOTICED: Duration = Duration::from_secs(15);
 
-/// Page 0 was stored to by the writer and read by all others, page 1 only stored to by
-/// the reader, page 2 by nobody.
+/// Page 0 was stored to by the writer and read by all others, page 1 only stored to by the reader,
+/// page 2 not at all.
 fn roles(name: &str) -> Option<(Cluster, Vec<Mapping>)> {
     let cluster = Cluster::start(4)?;
     let options = Options {
@@ -40,8 +40,8 @@ fn roles(name: &str) -> Option<(Cluster, Vec<Mapping>)> {
     Some((cluster, maps))
 }
 
-/// Those who live share a page, whose value is known, and go on sharing it. The longest
-/// that one of them waited.
+/// The living nodes share a page, whose value is known, and go on sharing it. Returns the longest
+/// wait of one of them.
 fn go_on(living: &[&Mapping], at: usize, value: u64) -> Duration {
     let mut longest = Duration::ZERO;
     for (step, writer) in living.iter().enumerate() {
@@ -66,7 +66,7 @@ fn the_library_site_may_die() {
     let living = [&maps[WRITER], &maps[0], &maps[READER]];
     let pause = go_on(&living, 0, 1);
     assert!(pause < NOTICED, "{pause:?}");
-    // From now on somebody else knows who has what.
+    // From now on another node answers for the segment.
     let pause = go_on(&living, PAGE_SIZE, 7).max(go_on(&living, 0, 4));
     assert!(pause < Duration::from_secs(4), "{pause:?}");
     for node in [0, WRITER] {
@@ -77,7 +77,7 @@ fn the_library_site_may_die() {
         drop(segment.lock(1).lock().unwrap());
         assert_eq!(load(&segment.map().unwrap(), 0), 7);
     }
-    // What it owned, since nobody had touched it, is gone with it.
+    // Pages that it owned because they were never touched are gone with it.
     let mut scripted_node = cluster.scripted_node(0, "library");
     scripted_node.tell(&format!("load {}", 2 * PAGE_SIZE));
     assert_eq!(scripted_node.end().signal(), Some(Signal::BUS.as_raw()));

@@ -1,4 +1,4 @@
-//! Everything at random on 2, 4 and 8 nodes; see the player for what it checks.
+//! All operations at random on 2, 4 and 8 nodes; see the player for its checks.
 
 use crate::support::{Cluster, Player, finish_all, stress_time};
 use pagemesh::{Manager, Options, Policy, Window};
@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Pages of the players' ground.
 const PAGES: u64 = 16;
 
-/// What runs on the nodes.
+/// The processes on the nodes.
 pub(crate) struct Shape {
     processes: usize,
     threads: usize,
@@ -227,7 +227,7 @@ fn three_nodes_that_sleep_and_whose_packets_are_small() {
     stress(plan, &shape(1, 2));
 }
 
-/// Options of daemons and segments together, as the dice fall: others in every run.
+/// Options of daemons and segments together, chosen at random: others in every run.
 #[test]
 fn options_as_the_dice_fall() {
     let mut dice = Dice::new(seed());

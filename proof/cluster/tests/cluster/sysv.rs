@@ -105,7 +105,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// So many wait for the semaphore to rise.
+/// Waits until as many processes wait for the semaphore to rise.
 fn waiting(player: &mut Player, set: &str, count: &str) {
     eventually("they wait", || {
         player.ask(&format!("semctl {set} 0 14")) == count

@@ -1,6 +1,6 @@
-//! Where System V calls are seldom made: walks through all objects, wished addresses,
-//! signals in the middle of each call, removal while all use what is removed, limits
-//! that somebody changes, and what cannot work across hosts.
+//! Rare uses of System V calls: walks through all objects, given addresses, signals in the middle
+//! of each call, removal while all use the object, limits that change, and features that cannot
+//! work across hosts.
 
 use crate::replacement::lasting;
 use crate::support::{A_WHILE, Player, eventually};
@@ -68,7 +68,8 @@ fn objects_are_found_by_their_number_where_a_place_is_asked_for() {
     }
 }
 
-/// What no memory could hold is refused as the kernel refuses it, unless there is such a segment.
+/// A segment larger than any memory is refused as the kernel refuses it, unless there is such a
+/// segment.
 #[test]
 fn segments_larger_than_memory_are_refused() {
     const PAGES: i32 = i32::MAX;
@@ -165,7 +166,7 @@ fn segments_come_where_they_are_requested() {
     assert_eq!(one.ask(&format!("nattch {other}")), "1");
     assert_eq!(one.ask(&format!("shmat {id} 0 0")), "0");
     assert_eq!(one.ask("peek 0"), "11");
-    // What is in a segment runs where that was asked for, and nowhere else.
+    // Code in a segment runs where the attachment is executable, and nowhere else.
     assert_eq!(one.ask("execute 1"), "signal SEGV");
     assert_eq!(two.ask("shmdt"), "0");
     let flags = EXEC | READ_ONLY;
@@ -173,8 +174,8 @@ fn segments_come_where_they_are_requested() {
     assert_eq!(two.ask("execute 0"), "0", "written on the other node");
 }
 
-/// What `SHM_REMAP` leaves of an attachment when it puts another over a part of it, as
-/// the kernel does: the same orders end the same there.
+/// The rest of an attachment when `SHM_REMAP` puts another over a part of it, as in the kernel: the
+/// same orders end the same there.
 #[test]
 fn a_segment_is_put_over_a_part_of_another() {
     let Some(stage) = Stage::set(2) else {
@@ -231,7 +232,7 @@ fn a_segment_is_put_over_a_part_of_another() {
     let [kernel, ours] = heard;
     assert!(kernel.iter().any(|line| line == "peek 0: 77"), "{kernel:?}");
     assert_eq!(kernel, ours);
-    // What was cut off is still one with what others see.
+    // The part that was cut off is still shared with other processes.
     let [mut one, mut two] = [stage.scripted_node(0), stage.scripted_node(1)];
     let [large, small] = [("45", 16384), ("46", 4096)]
         .map(|(key, size)| one.ask(&format!("shmget {key} {size} 01600")));
@@ -321,7 +322,7 @@ fn who_waits_for_room_is_interrupted() {
     assert_eq!([two.ask(&send), two.ask(&send)], ["0", "EAGAIN"]);
 }
 
-/// Everybody hears of it, whatever he was doing to the object at that moment.
+/// All processes notice it, whatever they did to the object at that moment.
 #[test]
 fn what_all_use_is_removed() {
     let Some(stage) = Stage::set(3) else {
@@ -351,8 +352,8 @@ fn what_all_use_is_removed() {
     }
 }
 
-/// Limits are those of the kernel at the time of the call: daemons with objects of
-/// their own (an IPC namespace), where somebody changes them.
+/// Limits are those of the kernel at the time of the call: daemons with objects of their own (an
+/// IPC namespace), where the test changes the limits.
 #[test]
 fn limits_are_those_of_the_moment_of_the_call() {
     let program = std::env::temp_dir().join(format!("pagemesh-apart-{}", std::process::id()));

@@ -1,5 +1,5 @@
-//! Keys of System V objects, which live where they are made: who says what to whom, who
-//! gets a key that several want, and what becomes of it when its home dies.
+//! Keys of System V objects, which live where they are made: the messages for each call, which
+//! process gets a key that several ask for, and the fate of a key when its home dies.
 
 use crate::support::{Player, at_best, eventually, expect};
 use crate::sysv::Stage;
@@ -71,7 +71,7 @@ fn one_of_all_who_want_a_new_object_gets_it() {
         for player in &mut players {
             assert_eq!(&player.ask("semget 31 1 0"), set);
         }
-        // Whoever removes it, the key is free for everybody at once.
+        // Whichever process removes it, the key is free for all at once.
         let remover = turn % 3;
         assert_eq!(players[remover].ask(&format!("rm 1 {set}")), "0");
         assert_eq!(players[(turn / 3) % 3].ask("semget 31 1 0"), "ENOENT");
@@ -129,7 +129,7 @@ fn what_is_at_home_on_a_node_goes_with_it() {
     assert_eq!(one.ask("shmget 41 1 0"), "ENOENT");
 }
 
-/// `pagemesh leave` says what goes with the node; whoever comes after makes it anew.
+/// `pagemesh leave` names the objects that end with the node; the next process makes them anew.
 #[test]
 fn a_node_that_leaves_says_which_objects_go() {
     let Some(stage) = Stage::set(2) else {
@@ -190,7 +190,7 @@ fn a_maker_that_dies_leaves_no_key_behind() {
         stage.cluster.kill(2).unwrap();
         let [one, two] = &mut others;
         for key in KEYS {
-            // What the dead one had was waited for until it was known to be dead.
+            // Calls for keys of the dead node wait until it is known to be dead.
             let set = one.ask(&format!("semget {key} 1 01600"));
             assert_eq!(two.ask(&format!("semget {key} 1 01600")), set, "{key}");
             assert_eq!(two.ask(&format!("semctl {set} 0 12")), "0");

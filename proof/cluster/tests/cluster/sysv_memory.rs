@@ -27,7 +27,7 @@ impl Orders<'_> {
         self.heard.push(format!("{order}: {answer}"));
     }
 
-    /// What is at each page, and how often the segment is attached.
+    /// The value of each page, and how often the segment is attached.
     fn look(&mut self) {
         for page in 4..10 {
             self.give(&format!("turn {page}"));
@@ -107,7 +107,7 @@ fn what_is_unmapped_is_attached_no_more_and_stays_the_programs_own() {
     assert!(kernel.iter().any(|line| line == "peek 0: 77"), "{kernel:?}");
 }
 
-/// What would not be served where it comes to be is refused, and nothing has happened then.
+/// A move to a place where faults would not be served is refused, and has no effect.
 #[test]
 fn segments_are_not_moved() {
     let Some(stage) = Stage::set(1) else {

@@ -6,8 +6,8 @@ use pagemesh::PAGE_SIZE;
 
 const PAGES: usize = 4;
 
-/// What one process on node 1 does to its pages 1 and 2, all of which it has
-/// stored to, harms no other process, there or elsewhere.
+/// Damage that one process on node 1 does to its pages 1 and 2, all of which it has stored to,
+/// harms no other process, there or elsewhere.
 fn tamper(name: &str, order: &str, heard: &str, then: impl Fn(&mut Player)) {
     let Some(cluster) = Cluster::start(2) else {
         return;
@@ -34,7 +34,7 @@ fn tamper(name: &str, order: &str, heard: &str, then: impl Fn(&mut Player)) {
             assert_eq!(load(here, at), value + 5);
             store(here, at, value + 10);
         }
-        // What it has left of the mapping goes on.
+        // The rest of its mapping goes on.
         let last = (PAGES - 1) * PAGE_SIZE;
         assert_eq!(
             scripted_node.ask(&format!("load {last}")),

@@ -77,7 +77,7 @@ impl Count {
     }
 }
 
-/// Not atomic: whoever comes between loses a step.
+/// Not atomic: of two processes at once one loses a step.
 fn raise(counter: &AtomicU64) {
     let seen = counter.load(Ordering::Relaxed);
     counter.store(seen + 1, Ordering::Relaxed);

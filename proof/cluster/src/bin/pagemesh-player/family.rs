@@ -32,7 +32,7 @@ pub(crate) const ROUNDS: u64 = 20;
 // The pages.
 const ADDED: usize = 0;
 const LOCKED: usize = PAGE_SIZE;
-/// What was there before anybody was born.
+/// A value that was stored before the first process started.
 const HEIRLOOM: usize = 2 * PAGE_SIZE;
 const MEMBERS: usize = 3 * PAGE_SIZE;
 

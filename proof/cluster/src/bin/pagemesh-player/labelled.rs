@@ -53,7 +53,7 @@ const FIRST_LOCK: u64 = 200;
 /// A process at play.
 struct Play {
     memory: Mapping,
-    /// What the phases' ground must look like.
+    /// The expected contents of the phases' pages.
     expected: Vec<u8>,
     turns: u64,
 }
@@ -101,7 +101,7 @@ impl Labelled {
 }
 
 impl Play {
-    /// Writes this process's bytes of a phase, and remembers everybody's.
+    /// Writes this process's bytes of a phase, and remembers those of all processes.
     fn write(&mut self, who: &Labelled, phase: u64) -> Result<()> {
         let mut dice = Dice::new(who.seed ^ mix(phase));
         let mut writer = vec![usize::MAX; self.expected.len()];
@@ -188,7 +188,7 @@ fn cell_at(lock: usize, cell: usize) -> usize {
     page * PAGE_SIZE + near
 }
 
-/// What a lock's byte is after so many turns.
+/// The value of a lock's byte after `count` turns.
 fn expected_in(lock: usize, cell: usize, count: u64) -> u8 {
     if count == 0 {
         return 0;

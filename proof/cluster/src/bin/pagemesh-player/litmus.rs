@@ -99,7 +99,7 @@ impl Thread {
         say(&format!("finals {}", self.finals))
     }
 
-    /// Somebody stores zeros everywhere, and so comes to own the pages.
+    /// One thread stores zeros everywhere, and so comes to own the pages.
     fn clear(&self, batch: usize) -> Result<()> {
         let threads = self.litmus.threads.len();
         for run in 0..self.of.runs {
@@ -113,7 +113,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Everybody takes copies of some of the pages. The conductor gives the beat.
+    /// All threads take copies of some of the pages, in step with the conductor.
     fn scatter(&mut self) -> Result<()> {
         for run in 0..self.of.runs {
             for place in 0..self.litmus.places {

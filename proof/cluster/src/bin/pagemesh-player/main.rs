@@ -1,6 +1,5 @@
-//! A process of a test: runs on a node, plays the role its arguments name, says
-//! on its output what the test wants to know, and ends with an exit code that is
-//! true. What went wrong is on its error output.
+//! A process of a test: runs on a node, plays the role its arguments name, prints the values that
+//! the test needs, and ends with an exit code that is true. Errors are on its error output.
 
 mod count;
 mod family;

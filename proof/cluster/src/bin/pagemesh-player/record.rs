@@ -62,7 +62,7 @@ fn act(memory: &Mapping, thread: u64, mut dice: Dice) -> Result<Vec<Seen<usize>>
         let store = dice.once_in(3);
         let began = monotonic() - SLACK;
         let value = if store {
-            // Nobody else ever stores this.
+            // No other store ever has this value.
             let value = (thread + 1) << 32 | number;
             word.store(value, SeqCst);
             value

@@ -1,6 +1,6 @@
-//! What two processes on two nodes do together, round by round, that is not plain
-//! memory: barriers, watches, conditions, and mappings that come and go. It ends
-//! when the input of the first one does.
+//! Operations of two processes on two nodes, round by round, that are not plain memory: barriers,
+//! watches, conditions, and mappings that come and go. It ends when the input of the first one
+//! does.
 
 use crate::say;
 use anyhow::{Result, ensure};

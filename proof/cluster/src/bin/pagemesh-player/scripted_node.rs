@@ -36,7 +36,7 @@
 //! | `descriptors` | what a program that is started finds open, in one line |
 //! | `end` | none: the process ends without letting go of anything |
 //!
-//! What fails answers `error: ` and why.
+//! A failed order is answered by `error: ` and the reason.
 
 use crate::family::{self, Fork};
 use crate::say;
@@ -232,7 +232,7 @@ impl Strings {
 
     fn unmap(&self, at: usize, length: usize) -> Result<String> {
         let place = self.place(at, length)?;
-        // SAFETY: nobody refers to this memory; whoever touches it shall crash.
+        // SAFETY: no code refers to this memory; a thread that touches it shall crash.
         done(unsafe { libc::munmap(place.cast(), length) })
     }
 

@@ -1,13 +1,12 @@
-//! Everything at random, from several threads, checked as it goes.
+//! All operations at random, from several threads, checked as they go.
 //!
 //! Every thread of the test owns one *slot* of 64 bytes, which all others read;
 //! slots of different nodes share pages. *Totals* are raised under locks, each
 //! twice, on two pages that must agree. *Atomics* are added to. *Patterns* fill
 //! pages, by stores or by `read(2)`, under locks.
 //!
-//! Some processes may be *victims*, which go on until they are killed. What a
-//! lock guards may be half-written by a dead one if, and only if, the next
-//! holder is told; it then puts things right.
+//! Some processes may be *victims*, which go on until they are killed. Data under a lock may be
+//! half-written by a dead one if, and only if, the next holder is told; it then repairs the data.
 
 use crate::say;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -95,7 +94,7 @@ impl Stress {
         if self.place == 0 {
             say(&serde_json::to_string(&ground.finals()?)?)?;
         }
-        // Nobody leaves before the sums are read.
+        // No process leaves before the sums are read.
         gather.wait()?;
         Ok(())
     }
@@ -151,7 +150,7 @@ impl Ground {
         self.word(slot_at(slot, word))
     }
 
-    /// Also for those who may only read.
+    /// Also for processes that may only read.
     fn look(&self, slot: usize, word: usize) -> u64 {
         let seen = self.memory.load_u64(slot_at(slot, word));
         seen.expect("the test made it big enough")

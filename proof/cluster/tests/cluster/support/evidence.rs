@@ -1,4 +1,4 @@
-//! What the daemons of a failed test remember, kept for those who look into it.
+//! The records of a failed test's daemons, kept for the search for the cause.
 
 use pagemesh_cli::control::Control;
 use pagemesh_cli::sandbox::Sandbox;
@@ -12,7 +12,7 @@ pub(super) struct Place {
     pub(super) log: PathBuf,
 }
 
-/// What counts what threads wait for: as long as it rises, nothing hangs.
+/// Counters of served waits: as long as one rises, the test does not hang.
 const PROGRESS: [&str; 3] = ["faults_served", "locks", "barriers"];
 
 /// How long a daemon may take to say how far it is.
@@ -50,7 +50,7 @@ pub(super) fn keep(places: &[Place]) {
     };
     let directory = Path::new(&directory);
     for (number, place) in places.iter().enumerate() {
-        // What cannot be had any more is not had.
+        // Files that are gone cannot be kept.
         let _ = std::fs::copy(&place.log, directory.join(format!("node{number}.log")));
         let _ = Command::new(env!("CARGO_BIN_EXE_pagemesh-under-test"))
             .arg("--socket")

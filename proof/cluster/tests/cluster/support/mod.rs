@@ -36,8 +36,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// So many nodes; `None`, with the reason on the error output, if this
-    /// machine does not let us test.
+    /// A cluster of as many nodes; `None`, with the reason on the error output, if this machine
+    /// does not allow such tests.
     pub(crate) fn start(nodes: usize) -> Option<Self> {
         Self::of(Plan::new(nodes))
     }
@@ -162,7 +162,7 @@ pub(crate) fn stress_time() -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-/// Waits until something is so, which nobody announces.
+/// Waits until a condition holds, by polling.
 pub(crate) fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !so() {
@@ -182,7 +182,7 @@ pub(crate) fn at_best(mut attempt: impl FnMut() -> Result<(), String>) {
             Ok(()) => return,
             Err(what) => said.push(what),
         }
-        // What is learnt of the network (who hears multicast batches, how soon answers come) is learnt anew.
+        // Measurements of the network (multicast reach, times of answers) begin anew.
         std::thread::sleep(A_WHILE * said.len() as u32);
     }
     panic!("never as it should be: {said:#?}");

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Longer than a test takes, unless the machine is very busy.
 const LIMIT: Duration = Duration::from_secs(150);
 
-/// Then it hangs if its daemons served nobody for so long.
+/// Then the test hangs if its daemons served no wait for this time.
 const STEP: Duration = Duration::from_secs(20);
 
 /// A test that takes longer than this will not come to an end.
