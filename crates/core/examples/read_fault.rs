@@ -1,6 +1,6 @@
-//! What a read fault costs in the core: two nodes, one writes, the other reads, and
-//! nothing else is there. It has no clock; what counts is told by
-//! `valgrind --tool=callgrind --toggle-collect='*read_all*' target/release/examples/read_fault 1000`.
+//! The cost of a read fault in the core: two nodes, one writes, the other reads, with nothing else
+//! around. It has no clock; count instructions with `valgrind --tool=callgrind
+//! --toggle-collect='*read_all*' target/release/examples/read_fault 1000`.
 
 use pagemesh_core::{Config, Effect, Effects, Input, Node, Pace, Reply, Request, Start, Time};
 use pagemesh_wire::peer::{Access, Credentials, Manager, Policy, SegmentSpec, Window};

@@ -22,7 +22,7 @@ mod search;
 
 pub(crate) use search::{Found, Search};
 
-/// What a kind of subject adds to the state of operations under way.
+/// State that a kind of subject adds to operations under way.
 pub(crate) trait Extra: Default + PartialEq {
     /// Whether nothing is under way.
     fn is_idle(&self) -> bool {
@@ -42,11 +42,11 @@ pub(crate) struct Ownership<X> {
     pub(crate) version: Version,
     /// The probable owner since that version; this node itself if it is the owner.
     pub(crate) hint: NodeId,
-    /// Everything under way; `None` for most subjects.
+    /// The operations under way; `None` for most subjects.
     busy: Option<Box<Busy<X>>>,
 }
 
-/// What is under way about a subject on one node.
+/// The operations under way on one subject at one node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Busy<X> {
     /// Requests that wait here. On a node that awaits ownership: requests that it will serve then.
@@ -105,7 +105,7 @@ pub(crate) struct Passing {
 /// Hop count of an [`Ask`] for which no node knows the way to the owner: the home must search.
 pub(crate) const NO_ROUTE: u8 = u8::MAX;
 
-/// What was done with an [`Ask`] that arrived.
+/// The treatment of an [`Ask`] that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// It is in the queue here, perhaps since before: the caller checks whether it can be served.

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What may be due at a time. A stale timer is harmless: the service that it concerns checks what
-/// is due.
+/// Timers. A stale timer is harmless: the service that it concerns checks whether it is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Timer {
     /// When to repeat the request to join.

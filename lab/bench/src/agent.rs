@@ -22,7 +22,7 @@ pub(crate) struct Agent {
     cpu: Option<usize>,
 }
 
-/// What an agent is told.
+/// Orders to an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Order {
     /// Create or open the segment, and map it.
@@ -75,7 +75,7 @@ pub(super) enum Order {
     Random,
     /// Close the segment and remove its name, if it still has one.
     Remove { name: String },
-    /// What the daemon has counted: see [`COUNTED`].
+    /// The counters of the daemon: see [`COUNTED`].
     Counters,
     /// Send so many bytes to who connects.
     TcpServe { bind: SocketAddr, bytes: u64 },
@@ -150,7 +150,7 @@ pub(super) const COUNTED: &[&str] = &[
     "tokens_in",
 ];
 
-/// What an agent answers.
+/// Answers of an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     /// Nanoseconds of each, in order; empty for orders that measure nothing.

@@ -82,7 +82,7 @@ fn mixed(dice: &mut Dice) -> Vec<Page> {
     pages
 }
 
-/// What is packed, by name.
+/// The pages that are packed, by kind.
 fn contents(dice: &mut Dice) -> Vec<(String, Vec<Page>)> {
     let mut all = vec![
         ("zeros".into(), vec![[0; PAGE]; PAGES]),

@@ -1,5 +1,5 @@
-//! What it costs to find out which pages a program wrote, and what (T6): three ways,
-//! each for every page that was written, in every interval anew.
+//! The cost of finding out which pages a program wrote, and which bytes (T6): three ways, with the
+//! cost for every page that was written, in each interval.
 //!
 //! - *fault*: pages are protected; the first store stops its thread, a twin is made,
 //!   the page is writable; at the end of the interval it is protected again.
@@ -7,8 +7,7 @@
 //! - *scan*: pages are protected, and the kernel lifts that by itself; one call tells
 //!   which pages were written, and these are compared with their twins.
 //!
-//! In all of them what changed is written down, and the twin is ready for the next
-//! interval.
+//! In all of them the changes are encoded, and the twin is ready for the next interval.
 
 use super::Effort;
 use super::report::{Report, Samples};
@@ -74,7 +73,7 @@ impl Field {
         Ok(field)
     }
 
-    /// What the program does in an interval.
+    /// The program's stores in an interval.
     fn store(&self, interval: u64, every: usize) {
         for page in (0..PAGES).step_by(every) {
             for word in 0..WORDS {

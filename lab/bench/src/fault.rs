@@ -18,13 +18,13 @@ const GROUP: &str = "239.77.7.7:7451";
 /// Daemons try every second whom the group reaches.
 const TRIALS: Duration = Duration::from_millis(1500);
 
-/// How long daemons are watched of which nobody wants anything.
+/// How long idle daemons are watched.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Δ is off: what is measured is the protocol.
 pub(super) const WINDOW: Option<u64> = Some(0);
 
-/// What two nodes measure, and beside it the same with sealed datagrams.
+/// Rows that two nodes measure, also with sealed datagrams.
 const PLAIN: [&str; 5] = [
     "read_fault",
     "write_fault",
@@ -119,7 +119,7 @@ fn second_process(
     Ok(())
 }
 
-/// What daemons cost of which nobody wants anything.
+/// The cost of idle daemons.
 fn idle_nodes(testbed: &Testbed, name: &str, report: &mut Report) -> Result<()> {
     let start = Instant::now();
     let before = testbed.daemon_time()?;
@@ -226,8 +226,8 @@ fn multicast_batches(effort: &Effort, waiting: Waiting, report: &mut Report) -> 
     Ok(())
 }
 
-/// What the processors and the network alone need to ask seven nodes at once, beside
-/// one of them: no protocol does better.
+/// The time that processors and network alone need to ask seven nodes at once, beside one of them:
+/// no protocol can be quicker.
 fn raw_gather(
     testbed: &mut Testbed,
     effort: &Effort,

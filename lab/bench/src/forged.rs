@@ -15,7 +15,7 @@ const RATES: [u32; 8] = [
     1_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 400_000,
 ];
 
-/// Who asks, who has the pages, and who forges.
+/// The node that asks, the owner of the pages, and the forger.
 const READER: usize = 0;
 const OWNER: usize = 1;
 const FORGER: usize = 2;
@@ -66,8 +66,8 @@ pub(super) fn measure(effort: &Effort, waiting: Waiting, report: &mut Report) ->
     Ok(())
 }
 
-/// Pages that the owner has written, for the reader to read. Everybody opens
-/// their segment, so it must be done before the flood.
+/// Pages that the owner has written, for the reader to read. All nodes open their segment, so it
+/// must be done before the flood.
 fn prepare(testbed: &mut Testbed, name: &str, count: u32) -> Result<Vec<u32>> {
     let pages = shuffled(0..count, 1);
     testbed.open(&format!("bench.forged.{name}"), count, Some(0))?;

@@ -58,7 +58,7 @@ impl Loss {
             let before = Datagrams::of(testbed)?;
             let write = false;
             read.extend(testbed.ask(0, &Order::Walk { pages, write })?);
-            // What is under way still arrives.
+            // Datagrams under way still arrive.
             std::thread::sleep(SETTLE);
             datagrams.add(&before, &Datagrams::of(testbed)?);
             testbed.remove(&name)?;
@@ -81,7 +81,7 @@ impl Loss {
     }
 }
 
-/// What both daemons have counted.
+/// The counters of both daemons.
 #[derive(Default)]
 struct Datagrams {
     sent: u64,
@@ -147,8 +147,8 @@ fn filter(lost: u32) -> String {
     format!("5,32 0 0 {RANDOM},148 0 0 1000,53 0 1 {lost},6 0 0 0,6 0 0 2")
 }
 
-/// Lets a node lose packets where they come in. What came together, as TCP's segments and
-/// bursts of datagrams do, is one packet and lost together.
+/// Makes a node drop incoming packets. Segments of TCP or datagrams of a burst that come together
+/// are one packet and are dropped together.
 fn drop_at(testbed: &Testbed, node: usize, lost: u32) -> Result<()> {
     let filter = filter(lost);
     let steps: [&[&str]; 2] = [

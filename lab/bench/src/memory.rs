@@ -14,7 +14,7 @@ pub(crate) struct Memory {
     pages: u32,
 }
 
-/// Pages of the segment that nobody touches: 64 GiB.
+/// Pages of the segment that are not touched: 64 GiB.
 const UNTOUCHED: u32 = 1 << 24;
 
 /// Pages in one order.

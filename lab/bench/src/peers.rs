@@ -36,7 +36,7 @@ pub(crate) struct Peers {
     install: bool,
 }
 
-/// What somebody measured in one round: nanoseconds of each, by kind of work.
+/// The measurements of one system in one round: nanoseconds of each operation, by kind of work.
 type Times = Vec<(String, Vec<u64>)>;
 
 /// Our work, and the work of peers that stands beside it.
@@ -52,10 +52,10 @@ const BESIDE: [(&str, &str); 9] = [
     ("barrier", "barrier"),
 ];
 
-/// Everybody, in the order of turns.
+/// The peers, in the order of turns.
 const PEERS: [&str; 5] = ["mpich", "openmpi_ucx", "openmpi_tcp", "redis", "tcp"];
 
-/// Somebody who stands beside us.
+/// A system that is measured beside PageMesh.
 trait Peer {
     fn measure(&mut self, testbed: &mut Testbed, count: u32) -> Result<Times>;
 }
@@ -69,7 +69,7 @@ impl Peer for Tcp {
     }
 }
 
-/// What everybody measured: by name and kind of work.
+/// All measurements: by name and kind of work.
 #[derive(Default)]
 struct Found(BTreeMap<(&'static str, String), Samples>);
 

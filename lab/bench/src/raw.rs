@@ -8,10 +8,10 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// A server that nobody asks for this long gives up.
+/// A server without requests for this long gives up.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A server may not be there yet: it is greeted so often until it answers.
+/// A server may not be there yet: time between hellos until it answers.
 const GREETING: Duration = Duration::from_millis(10);
 
 /// Bytes of a request, as of an ask for a page.
@@ -39,8 +39,8 @@ pub(super) fn serve(bind: SocketAddr, reply: usize, count: u32, wait: Wait) -> R
     Ok(())
 }
 
-/// Asks all of them and waits for every answer, `count` times; returns the time of
-/// each. What invalidating copies would cost, were there no pages and no protocol.
+/// Asks all of them and waits for every answer, `count` times; returns the time of each. This is
+/// the cost of invalidations without pages and a protocol.
 pub(super) fn gather(from: &[SocketAddr], count: u32, wait: Wait) -> Result<Vec<u64>> {
     let first = from.first().context("nobody to ask")?;
     let socket = socket(anywhere(first), wait)?;
@@ -60,8 +60,8 @@ pub(super) fn gather(from: &[SocketAddr], count: u32, wait: Wait) -> Result<Vec<
     Ok(times)
 }
 
-/// Lets so many others go on when all of them have asked, `count` times; returns the
-/// time of each. What a barrier would cost, were there no daemons.
+/// Lets the others go on when all of them have asked, `count` times; returns the time of each. This
+/// is the cost of a barrier without daemons.
 pub(super) fn meet(bind: SocketAddr, others: u32, count: u32, wait: Wait) -> Result<Vec<u64>> {
     let socket = socket(bind, wait)?;
     let mut request = [0; REQUEST];
@@ -104,8 +104,8 @@ pub(super) fn exchange(order: &Order) -> Result<Vec<u64>> {
     Ok(times)
 }
 
-/// Waits until somebody is there who answers. An empty datagram is a greeting, and is
-/// answered so by whoever waits for requests.
+/// Waits until the other end answers. An empty datagram is a hello, and a process that waits for
+/// requests answers it with another.
 fn greet(socket: &UdpSocket, to: &SocketAddr, wait: Wait) -> Result<()> {
     socket.set_nonblocking(true)?;
     let give_up = Instant::now() + PATIENCE;
@@ -124,7 +124,7 @@ fn greet(socket: &UdpSocket, to: &SocketAddr, wait: Wait) -> Result<()> {
     anyhow::bail!("nobody answers at {to}")
 }
 
-/// Waits for the next request, and greets who greets.
+/// Waits for the next request, and answers hellos.
 fn request_from(socket: &UdpSocket, buffer: &mut [u8], wait: Wait) -> Result<SocketAddr> {
     loop {
         let (length, from) = receive(socket, buffer, wait)?;
@@ -135,7 +135,7 @@ fn request_from(socket: &UdpSocket, buffer: &mut [u8], wait: Wait) -> Result<Soc
     }
 }
 
-/// Waits for the next answer that is no greeting; its length.
+/// Waits for the next answer that is no hello; its length.
 fn answer_to(socket: &UdpSocket, buffer: &mut [u8], wait: Wait) -> Result<usize> {
     loop {
         let (length, _) = receive(socket, buffer, wait)?;

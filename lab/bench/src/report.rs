@@ -1,4 +1,4 @@
-//! What a benchmark found: rows for people and for scripts.
+//! The results of a benchmark: rows for people and for scripts.
 
 use anyhow::Result;
 use pagemesh_cli::Format;
@@ -16,7 +16,7 @@ pub(super) struct Report {
     skipped: Vec<Skipped>,
 }
 
-/// What could not be measured here.
+/// A row that could not be measured here.
 #[derive(Serialize)]
 struct Skipped {
     name: String,
@@ -45,12 +45,12 @@ pub(super) struct Row {
     cpu: Option<f64>,
     #[serde(flatten)]
     baseline: Option<Baseline>,
-    /// Who is quicker, where somebody else's work stands beside ours.
+    /// The quicker one, where another system's work stands beside ours.
     #[serde(skip_serializing_if = "Option::is_none")]
     wins: Option<&'static str>,
 }
 
-/// What stood beside it.
+/// The comparison of a row.
 #[derive(Clone, Debug, Serialize)]
 struct Baseline {
     baseline: &'static str,
@@ -212,7 +212,7 @@ impl Report {
         });
     }
 
-    /// Says of the last row how daemons waited.
+    /// Adds to the last row how daemons waited.
     pub(super) fn waited(&mut self, waiting: &'static str) {
         if let Some(row) = self.rows.last_mut() {
             row.waiting = waiting;

@@ -32,7 +32,7 @@ pub(crate) struct Stream {
     mtu: u32,
 }
 
-/// What lies between the nodes.
+/// The link between the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Link {
     /// A pair of virtual devices, as fast as the processors.
@@ -61,7 +61,7 @@ impl Link {
         }
     }
 
-    /// What `tc` is told on each node's device.
+    /// The arguments of `tc` for each node's device.
     fn shape(self) -> &'static [&'static str] {
         match self {
             Self::Unshaped => &[],

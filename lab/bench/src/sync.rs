@@ -146,7 +146,7 @@ fn notices(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()>
     Ok(())
 }
 
-/// Barriers of nodes that have read many pages, which nobody writes.
+/// Barriers of nodes that have read many pages, which are not written.
 fn cached(effort: &Effort, waiting: Waiting, report: &mut Report) -> Result<()> {
     for clean in CLEAN {
         let name = |parties| format!("barrier_release_{parties}_clean_{clean}");

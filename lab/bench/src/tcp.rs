@@ -1,4 +1,4 @@
-//! What stands beside PageMesh of TCP: streams, and requests with replies.
+//! TCP beside PageMesh: streams, and requests with replies.
 
 use super::raw::REQUEST;
 use super::testbed::Testbed;
@@ -26,7 +26,7 @@ impl Line {
         Ok(Self { stream, spin })
     }
 
-    /// Connects to who may not listen yet.
+    /// Connects to a server that may not listen yet.
     pub(super) fn to(server: SocketAddr, spin: bool) -> Result<Self> {
         let give_up = Instant::now() + PATIENCE;
         loop {

@@ -242,7 +242,7 @@ impl Testbed {
         )
     }
 
-    /// Removes the segment, so that its memory is free when nobody has it open.
+    /// Removes the segment, so that its memory is free when no process has it open.
     pub(super) fn remove(&mut self, name: &str) -> Result<()> {
         for agent in 0..self.agents.len() {
             let name = name.to_owned();
@@ -256,7 +256,7 @@ impl Testbed {
         self.sandbox.node(node).command(program)
     }
 
-    /// What a node's daemon has counted.
+    /// The counters of a node's daemon.
     pub(super) fn counters(&mut self, node: usize) -> Result<Counted> {
         Ok(Counted(self.ask(node, &Order::Counters)?))
     }
@@ -288,7 +288,7 @@ impl Testbed {
         Ok(samples)
     }
 
-    /// So many bytes from node 1 to node 0 by TCP.
+    /// Sends bytes from node 1 to node 0 by TCP.
     pub(super) fn tcp(&mut self, bytes: u64) -> Result<Vec<u64>> {
         let mut to = self.addresses[1];
         to.set_port(RAW_PORT);
@@ -366,7 +366,7 @@ impl Testbed {
         (1..=others).try_for_each(|node| self.hear(node).map(drop))
     }
 
-    /// So many nodes meet at node 0 again and again, without any PageMesh.
+    /// Nodes meet at node 0 again and again, without any PageMesh.
     pub(super) fn raw_meet(
         &mut self,
         parties: usize,
@@ -401,7 +401,7 @@ impl Testbed {
         address
     }
 
-    /// How those wait who may share a processor.
+    /// How processes wait that may share a processor.
     fn raw_sharing(&self) -> raw::Wait {
         match self.waiting {
             Waiting::Spin => raw::Wait::Share,
@@ -413,7 +413,7 @@ impl Testbed {
     pub(super) const PAGE_REPLY: usize = 4096 + raw::REQUEST;
 }
 
-/// What a daemon has counted, in the order of [`agent::COUNTED`](super::agent::COUNTED).
+/// The counters of a daemon, in the order of [`agent::COUNTED`](super::agent::COUNTED).
 pub(super) struct Counted(Vec<u64>);
 
 impl Counted {

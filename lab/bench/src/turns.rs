@@ -20,13 +20,13 @@ pub(crate) struct Turns {
     millis: u64,
 }
 
-/// Who contends; the fast one is the home of the segment.
+/// The contending nodes; the fast one is the home of the segment.
 const FAST: usize = 0;
 const SLOW: usize = 1;
 
 const LOCK: u64 = 1;
 
-/// What makes a node slow.
+/// The reason why a node is slow.
 #[derive(Clone, Copy, Debug)]
 enum Slow {
     /// Nothing: both are alike.

@@ -1,4 +1,4 @@
-//! What an agent of `bench stream` does: walks through memory.
+//! The walks through memory of `bench stream`, run by an agent.
 
 use anyhow::Result;
 use pagemesh::Mapping;

@@ -18,7 +18,7 @@ use pagemesh_wire::{PageIndex, RequestId, SegmentId, VectorTime};
 
 use super::Source;
 
-/// What happens to the twin after its page was compared with it.
+/// Treatment of the twin after its page was compared with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Afterwards {
     /// The twin is dropped. No mapping may store to the page
@@ -47,7 +47,7 @@ pub enum DiffWork {
         segment: SegmentId,
         /// The name of the diff; its node is this one.
         name: DiffName,
-        /// What happens to the twin.
+        /// Treatment of the twin.
         then: Afterwards,
         /// Ranges in which the diff holds operations on numbers, not bytes.
         rules: Vec<Rule>,

@@ -1,10 +1,10 @@
-//! What was asked for ahead and has not come: how much may be under way, and what
-//! must have been lost.
+//! Pages that were asked for ahead and have not come: how many may be under way, and which must
+//! have been lost.
 //!
-//! An owner answers in the order in which it was asked. A page that is passed by
-//! pages asked for later was lost, or its owner keeps it for a while; it is asked
-//! for again, a few times (*selective repair*). After that, and where nothing comes
-//! any more, the repetition of the request itself helps, as for any other page.
+//! An owner answers in the order in which it was asked. A page that is passed by pages asked for
+//! later was lost, or its owner keeps it for a while; it is asked for again, a few times
+//! (*selective repair*). After that, and where no more pages come, the repetition of the request
+//! itself helps, as for any other page.
 
 use super::walk::Fare;
 use crate::time::Time;
@@ -13,7 +13,7 @@ use pagemesh_wire::{NodeId, PageIndex};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
-/// So many pages asked for later must have come before a page counts as lost.
+/// As many pages asked for later must have come before a page counts as lost.
 const PASSED: u8 = 3;
 
 /// How often a page is asked for again here.
@@ -56,7 +56,7 @@ impl Flights {
         }
     }
 
-    /// A node was asked for a page. Returns when to look, if nobody was told yet.
+    /// A node was asked for a page. Returns when to check, if no timer is set yet.
     pub(crate) fn asked(
         &mut self,
         now: Time,
@@ -82,7 +82,7 @@ impl Flights {
         quiet.max(Duration::from_micros(self.took_micros.into()) * 2)
     }
 
-    /// A page came. Returns those to ask for again; nothing if nobody was asked for it.
+    /// A page came. Returns those to ask for again; none if the page was not asked for.
     pub(crate) fn came(&mut self, now: Time, page: PageIndex) -> Option<Vec<PageIndex>> {
         let found = self.of.values_mut().find_map(|flight| {
             let at = flight.iter().position(|out| out.page == page)?;
@@ -116,7 +116,7 @@ impl Flights {
         Some(again.into_iter().map(|out| out.page).collect())
     }
 
-    /// Nobody waits for a page any more.
+    /// No thread waits for a page any more.
     pub(crate) fn forget(&mut self, page: PageIndex) {
         for flight in self.of.values_mut() {
             if let Some(at) = flight.iter().position(|out| out.page == page) {

@@ -24,14 +24,14 @@ use pagemesh_wire::{ClientId, MappingId, PageIndex};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Everything about reading ahead in one segment on one node.
+/// The state of reading ahead in one segment on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Prefetch {
-    /// What each process does with its memory.
+    /// The access patterns of each process.
     pub(crate) walks: BTreeMap<ClientId, Walks>,
-    /// What is on its way.
+    /// The pages on their way.
     pub(crate) flights: Flights,
-    /// What somebody wants to have soon, in order.
+    /// The announced ranges, in order.
     pub(crate) willneed_ranges: VecDeque<WillneedRange>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct WillneedRange {
 /// How a page asked for ahead is to be put where it is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Ahead {
-    /// Who is expected to touch it.
+    /// The mapping in which the page is expected to be touched.
     pub(crate) mapping: MappingId,
     /// The first page of a burst is not mapped: touching it says that the pages
     /// before it were wanted, and it is time to ask for more.

@@ -1,4 +1,4 @@
-//! Who walks: faults at equal distances, one after the other.
+//! Recognizes walks: faults at equal distances, one after the other.
 
 use core::time::Duration;
 use pagemesh_wire::PageIndex;
@@ -26,8 +26,8 @@ const MOST: u32 = 256;
 /// A walk that has proven itself asks for no fewer.
 const LEAST: u32 = 16;
 
-/// A burst is to be there after this long. Longer ones fill queues on the way, and
-/// everybody else waits behind them.
+/// A burst should be there after this long. Longer ones fill queues on the way, and all other
+/// requests wait behind them.
 const SOON: Duration = Duration::from_millis(4);
 
 /// Walks that may begin and come to nothing, and after how many faults one more
@@ -36,7 +36,7 @@ const SOON: Duration = Duration::from_millis(4);
 const TRUST: u32 = 8;
 const EARNED_BY: u32 = 256;
 
-/// What a program says about how it will use a segment.
+/// A program's announcement of how it will use a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum AccessPattern {
     /// Nothing.
@@ -71,7 +71,7 @@ struct Walk {
     window: u32,
     /// Nothing was asked for from here on.
     next: i64,
-    /// Whoever comes here has used what was asked for before.
+    /// A fault here shows that the pages asked for before were used.
     mark: i64,
     /// Some burst was used.
     proven: bool,
@@ -249,8 +249,8 @@ impl Walk {
         }
     }
 
-    /// What was asked for ahead is used: asks for more at once, unless it came
-    /// late or not at all.
+    /// The pages asked for ahead are used: asks for more at once, unless they came late or not at
+    /// all.
     fn used(&mut self, at: i64, fare: Fare) {
         if fare.took > SOON || fare.lost > 25 {
             self.window = LEAST.max(self.window / 2);
@@ -275,7 +275,7 @@ impl Walk {
         };
         let inside = u32::try_from(inside).unwrap_or(u32::MAX);
         let count = self.window.min(fare.room).min(inside);
-        // The first of them is not mapped: whoever comes there needs the next burst.
+        // The first of them is not mapped: a thread that comes there needs the next burst.
         self.mark = self.next;
         if count == 0 {
             return None;

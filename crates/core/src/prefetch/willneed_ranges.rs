@@ -1,4 +1,4 @@
-//! What processes announce: pages that they will need are asked for in order, a few at a time.
+//! Announcements of processes: pages that they will need are asked for in order, a few at a time.
 
 use super::{Ahead, Prefetch, gather};
 use crate::limits::WILLNEED_RANGE;

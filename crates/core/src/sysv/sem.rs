@@ -37,7 +37,7 @@ struct Sleeper {
     ops: Vec<SemBuf>,
 }
 
-/// What operations would do now.
+/// The result that operations would have now.
 enum Trial {
     /// They succeed, with these values and this undo state of the process.
     Done(Vec<i32>, BTreeMap<u16, i32>),
@@ -336,7 +336,7 @@ impl Set {
         at.filter(|at| *at < self.values.len()).ok_or(Errno::EINVAL)
     }
 
-    /// What these operations, one after another, would do now.
+    /// The result that these operations, one after another, would have now.
     fn attempt(&self, ops: &[SemBuf], process: Process) -> Trial {
         let mut values = self.values.clone();
         let mut undo = self.undo.get(&process).cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Objects of one family by number, slot and key, and who may use them.
+//! Objects of one family by number, slot and key, and their permissions.
 
 use super::Asker;
 use pagemesh_wire::NodeId;
@@ -40,7 +40,7 @@ pub(super) struct Object<T> {
     pub(super) body: T,
 }
 
-/// What objects of all families have.
+/// Fields that objects of all families have.
 pub(super) trait Body {
     /// When the object was last changed, in seconds since 1970.
     fn ctime(&mut self) -> &mut u64;

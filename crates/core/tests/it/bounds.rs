@@ -1,5 +1,5 @@
-//! What nodes remember under policy `release`, and when it is collected (T16); what one write lock
-//! covers.
+//! The records that nodes keep under policy `release`, and when they are collected (T16); the pages
+//! that one write lock covers.
 
 use crate::common::Cluster;
 use pagemesh_core::limits::PIN_PAGES;
@@ -58,7 +58,7 @@ fn twins_have_a_bound_of_their_own() {
     for _ in 0..3 {
         assert_eq!(phase(&mut cluster, segment), PAGES as usize);
     }
-    // What was collected is whole where it was written.
+    // A collected page is complete where it was written.
     cluster.forget();
     cluster.touch(N2, 7, Access::Read);
     let fetched = cluster.sent.iter().filter(|(_, to, message)| {
@@ -67,7 +67,7 @@ fn twins_have_a_bound_of_their_own() {
     assert_eq!(fetched.count(), 1);
 }
 
-/// What a write lock over so many pages, none of them touched before, is answered at the home.
+/// The reply at the home to a write lock over `count` pages, none of them touched before.
 fn pinned(count: u32) -> Option<Reply> {
     let mut cluster = Cluster::new(1);
     let pages = u64::from(PIN_PAGES) + 1;

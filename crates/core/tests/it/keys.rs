@@ -40,7 +40,7 @@ fn get(key: i32, flags: i32) -> Op {
     }
 }
 
-/// What the call ends with, nothing lost on the way.
+/// The result of the call, without loss.
 fn ends(cluster: &mut Cluster, node: NodeId, op: Op) -> Result<i32, Errno> {
     let ticket = call(cluster, node, op);
     cluster.settle();
@@ -109,7 +109,7 @@ fn a_node_that_is_alone_says_something_once() {
         ends(&mut cluster, N2, remove(new)).unwrap();
     }
     assert_eq!(said(&mut cluster), 0);
-    // Somebody else wants one of its keys: that bucket goes, the others stay.
+    // Another node asks for one of its keys: that bucket is recalled, the others stay.
     let mine = ends(&mut cluster, N2, get(7, IPC_CREAT)).unwrap();
     said(&mut cluster);
     assert_eq!(ends(&mut cluster, N3, get(7, 0)), Ok(mine));
@@ -158,9 +158,9 @@ fn a_key_is_free_before_the_register_knows() {
     assert!(heard == Some(none) || heard == Some(there), "{heard:?}");
 }
 
-/// Nobody waits for ever for a register that says nothing, neither who asked it nor who
-/// waits for the end of that; what is at home here goes on, and so does everything when
-/// the first node is back.
+/// No call waits for ever for a silent register, neither a get that asked it nor one that waits for
+/// the end of that; objects at home here go on, and so does everything else when the first node is
+/// back.
 #[test]
 fn nobody_waits_for_ever_for_a_silent_register() {
     let mut cluster = Cluster::new(3);

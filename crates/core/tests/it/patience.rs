@@ -1,5 +1,4 @@
-//! What is said again where datagrams are lost: soon, if answers come soon, and never
-//! many times.
+//! Resends where datagrams are lost: soon, if answers come soon, and never many.
 
 use crate::common::{Cluster, MAPPING};
 use core::time::Duration;

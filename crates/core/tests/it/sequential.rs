@@ -264,7 +264,7 @@ fn a_pinned_page_stays_until_it_is_let_go() {
     assert!(cluster.mapped(N1));
 }
 
-/// What its pages would be handed over as soon as they came, and it would ask for
+/// The node must refuse: otherwise it would hand over its pages as soon as they came, and ask for
 /// them again, for ever.
 #[test]
 fn who_waits_for_pages_to_pin_is_refused_when_its_node_leaves() {
@@ -390,8 +390,8 @@ fn a_barrier_of_n_nodes_takes_2n_minus_2_datagrams() {
 
 #[test]
 fn a_barrier_opens_elsewhere_first() {
-    // A process that is woken takes the processor, perhaps before its daemon has told
-    // the others, who would wait until it has computed.
+    // A process that is woken takes the processor, perhaps before its daemon has sent to the other
+    // nodes, which would wait until it has computed.
     let mut cluster = cluster(3);
     let segment = pagemesh_wire::SegmentId::new(N1, 1);
     let key = SyncKey { segment, number: 9 };
@@ -428,7 +428,7 @@ fn who_withdraws_from_a_barrier_hears_whether_it_has_passed() {
         assert_eq!(cluster.reply(remote), None, "it cannot know");
         cluster.settle();
         assert_eq!(cluster.reply(remote), Some(&word));
-        // Who was withdrawn does not count.
+        // A withdrawn arrival does not count.
         let again = cluster.ask(N1, arrive);
         cluster.settle();
         assert_eq!(cluster.reply(again), None);
@@ -478,7 +478,7 @@ fn who_lets_a_node_leave_does_not_wait_for_ever_for_a_silent_coordinator() {
         assert!(why.contains("first node"), "{why}");
     };
     refused(&cluster, leave);
-    // Who asks only now is refused at once, and nothing has changed.
+    // A node that asks only now is refused at once, and the state is unchanged.
     let late = cluster.ask(N3, Request::Leave);
     refused(&cluster, late);
 }
@@ -579,7 +579,7 @@ fn nobody_waits_for_ever_for_a_silent_first_node() {
     let gone = Reply::Refused(Refusal::NodeGone(N1));
     assert_eq!(cluster.reply(lock), Some(&gone));
     assert_eq!(cluster.reply(pin), Some(&gone));
-    // Others have the page, and nobody is given up for that.
+    // Other nodes have the page, and no node is declared dead for that.
     cluster.touch(N3, 1, Access::Write);
     assert!(cluster.mapped(N3));
     cluster.forget();
@@ -589,9 +589,9 @@ fn nobody_waits_for_ever_for_a_silent_first_node() {
     assert_eq!(failed(&cluster, N2), 0);
 }
 
-/// A lock's token that a silent first node took with it: whoever is sent there by others
-/// does not know where it is, and is told. A lock that somebody else holds may take as
-/// long as its holder likes.
+/// A lock's token that a silent first node has: a node that is sent there by others does not know
+/// where the token is, and is told. A lock that a process holds may take as long as its holder
+/// likes.
 #[test]
 fn nobody_waits_for_ever_for_a_lock_that_a_silent_first_node_has() {
     let mut cluster = Cluster::new(3);
@@ -615,7 +615,8 @@ fn nobody_waits_for_ever_for_a_lock_that_a_silent_first_node_has() {
     take(&mut cluster, None, N3, gone);
     take(&mut cluster, Some(N3), N2, gone);
     take(&mut cluster, Some(N2), N1, gone);
-    // Who asked the first node last cannot know that somebody else has it; this one does.
+    // The node that asked the first node last cannot know that another has the token; this one
+    // does.
     take(&mut cluster, None, N3, held);
     take(&mut cluster, Some(N3), N2, held);
     cluster.stop(N1);
@@ -654,7 +655,7 @@ fn nobody_waits_for_ever_for_a_lock_that_a_silent_first_node_has() {
     assert_eq!(cluster.reply(late), Some(&locked));
 }
 
-/// A holder that dies while the first node is silent is buried by nobody: who waits for
+/// A holder that dies while the first node is silent is not declared dead: a node that waits for
 /// its lock is refused all the same, even if another node sends it there.
 #[test]
 fn nobody_waits_for_ever_for_a_holder_that_dies_unnoticed() {

@@ -8,13 +8,13 @@ use crate::{Effort, Waiting, fault, stream};
 use anyhow::Result;
 use pagemesh_cli::sandbox::Plan;
 
-/// What pages hold that are read here and there.
+/// Kinds of pages that are read here and there.
 const KINDS: [&str; 4] = ["zeros", "doubles", "text", "noise"];
 
-/// What pages hold that are read from front to back, so that many leave together.
+/// Kinds of pages that are read from front to back, so that many leave together.
 const WALKED: [&str; 4] = ["zeros", "mixed", "text", "noise"];
 
-/// What is measured beside `off`.
+/// The modes measured beside `off`.
 const MODES: [&str; 3] = ["auto", "runs", "lz4"];
 
 /// Pages of a round on the slow link, where more has no more to tell; and rounds.
@@ -51,7 +51,7 @@ impl Way {
     }
 }
 
-/// What lies between the nodes.
+/// The link between the nodes.
 struct Link {
     name: &'static str,
     bucket: &'static [&'static str],
@@ -88,7 +88,7 @@ fn measure_way(link: &Link, way: Way, effort: &Effort, report: &mut Report) -> R
     let modes = MODES.into_iter();
     let modes: Vec<_> = modes
         .filter(|mode| effort.wants(&[&row(link, way, mode)]))
-        // Nobody would choose a codec for a link without knowing it.
+        // Without measuring the link there is no reason to choose a codec.
         .filter(|mode| *mode == "auto" || !link.bucket.is_empty())
         .collect();
     if modes.is_empty() {

@@ -50,7 +50,7 @@ pub(super) struct Mirage {
     report: Option<PathBuf>,
 }
 
-/// What is measured together.
+/// Parts of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// MR1 to MR8: messages, faults, invalidations
@@ -106,7 +106,7 @@ impl Mirage {
         Ok(Exit::OK)
     }
 
-    /// What was kept, if it is of this machine.
+    /// The kept document, if it is of this machine.
     fn before(&self) -> Result<Document> {
         let Some(path) = self.keep.as_ref().filter(|path| path.exists()) else {
             return Ok(Document::new());

@@ -22,7 +22,7 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    /// So many groups, each with a share of a processor.
+    /// As many groups, each with a share of a processor.
     pub(super) fn new(count: usize, share: f64) -> Result<Self> {
         ensure!(
             Path::new(ROOT).join("cpu.cfs_quota_us").exists()

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What is measured.
+/// The program that is measured.
 const PROGRAM: &str = include_str!("mpi.c");
 
 /// One run may take so long, in seconds.
@@ -18,7 +18,7 @@ const PATIENCE: &str = "60";
 /// The device of a node.
 const DEVICE: &str = "mesh0";
 
-/// What all that start an MPI need besides.
+/// Programs needed to start any MPI.
 const TOOLS: [&str; 6] = [
     "nsenter", "unshare", "taskset", "hostname", "mount", "timeout",
 ];
@@ -131,7 +131,7 @@ impl Mpi {
         })
     }
 
-    /// What starts both ranks, itself on node 0.
+    /// The command that starts both ranks, itself on node 0.
     fn command(&self, testbed: &Testbed) -> Command {
         let [one, two] = [0, 1].map(|node| testbed.address(node).ip().to_string());
         let mut command = testbed.command(0, "timeout");
@@ -221,8 +221,8 @@ fn read(text: &str) -> Result<Times> {
     Ok(times)
 }
 
-/// What an MPI starts in place of `ssh`: a node for a host. The node has a name of
-/// its own, and sees its own devices in `/sys`, where UCX looks for them.
+/// The script that an MPI starts in place of `ssh`: a node for a host. The node has a name of its
+/// own, and sees its own devices in `/sys`, where UCX looks for them.
 fn script(testbed: &Testbed, cpu_slots: CpuSlots) -> String {
     let mut nodes = String::new();
     for node in 0..testbed.size() {

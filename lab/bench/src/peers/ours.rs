@@ -1,4 +1,4 @@
-//! What PageMesh does of the work that is compared.
+//! PageMesh's part of the comparison.
 
 use super::super::agent::Order;
 use super::super::fault::{WINDOW, shuffled};

@@ -1,5 +1,4 @@
-//! What an agent of `bench peers` does: speaks with a Redis, one request at a time
-//! on one connection.
+//! The Redis client of `bench peers`, run by an agent: one request at a time on one connection.
 
 use super::super::tcp::Line;
 use anyhow::{Result, ensure};
@@ -9,7 +8,7 @@ use std::time::Instant;
 /// Bytes of a value: a page.
 const VALUE: usize = 4096;
 
-/// What a Redis answers before and after a value of that size.
+/// The bytes before and after a value of that size in Redis's answer.
 const BEFORE: &[u8] = b"$4096\r\n";
 const AFTER: &[u8] = b"\r\n";
 

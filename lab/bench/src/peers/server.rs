@@ -27,7 +27,7 @@ impl Server {
             .args(["--bind", &address.ip().to_string()])
             .args(["--port", &PORT.to_string()])
             .args(["--save", "", "--appendonly", "no"])
-            // Nobody but node 0 is on that network.
+            // Only node 0 is on that network.
             .args(["--protected-mode", "no"])
             .arg("--dir")
             .arg(testbed.directory());

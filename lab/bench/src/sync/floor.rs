@@ -1,5 +1,5 @@
-//! What stands beside barriers: what processors and network alone need, and barriers
-//! of nodes that have many clean pages.
+//! Comparisons for barriers: the time of processors and network alone, and barriers of nodes that
+//! have many clean pages.
 
 use super::super::agent::Order;
 use super::super::report::{Report, Samples};

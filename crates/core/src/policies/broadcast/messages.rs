@@ -1,11 +1,11 @@
-//! What the policy says to itself on other nodes.
+//! The messages of the policy to itself on other nodes.
 
 use super::PAGES;
 use pagemesh_wire::peer::DiffName;
 use pagemesh_wire::{NodeId, PageIndex};
 use serde::{Deserialize, Serialize};
 
-/// What one node stored before one of its arrivals at a barrier.
+/// The stores of one node before one of its arrivals at a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Phase {
     pub(super) node: NodeId,
@@ -43,7 +43,7 @@ impl Phases {
     pub(super) const LIMIT: usize = 256;
 }
 
-/// What rides on barriers.
+/// The payload of the policy in barrier messages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum Ride {
     /// To the home: so many phases are applied here, and these of this node come next. Arrivals

@@ -1,4 +1,4 @@
-//! Pages that will not come: all who wait are told.
+//! Pages that will not come: all waiting threads are told.
 
 use super::context::PageContext;
 use crate::effect::Effect;
@@ -29,14 +29,13 @@ impl PageContext<'_, '_> {
         }
     }
 
-    /// What waits here has waited in vain for too long, with the first node silent:
-    /// it fails. The request stays open, and whoever comes later waits anew, for the
-    /// node may come back.
+    /// Requests here that have waited in vain for too long, while the first node was silent, fail.
+    /// The request itself stays open, and a later thread waits anew, for the node may come back.
     pub(super) fn time_out(&mut self, patience: Duration) {
         let Some(want) = self.page.own.want() else {
             return;
         };
-        // Everybody else may use the page for as long as its window says.
+        // Every other node may keep the page for as long as its window says.
         let turns = self.cx.shell.alive.iter().count() as u32;
         let patience = patience + self.rules.longest_window() * turns;
         if self.cx.now - want.since < patience {

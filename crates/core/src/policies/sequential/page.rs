@@ -1,4 +1,4 @@
-//! What a node knows of one page.
+//! The state of one page on a node.
 
 use super::predictor::RmwPredictor;
 use crate::backoff::Backoff;
@@ -42,7 +42,7 @@ pub(super) struct Page {
     pub(super) unused: bool,
 }
 
-/// What is under way about a page, beside its ownership.
+/// State of operations under way on a page, beside its ownership.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct More {
     /// Faults that wait; each mapping and kind of access once.

@@ -34,7 +34,7 @@ pub struct Cluster {
     pub replies: Vec<(NodeId, Ticket, Reply)>,
     /// How many messages had been sent when each of them came.
     pub sent_before: Vec<usize>,
-    /// What `ConfirmUse` is answered with.
+    /// The answer to `ConfirmUse`.
     pub used: bool,
     tickets: u64,
     /// Nodes that hear nothing, and of which nothing is heard.

@@ -44,7 +44,7 @@ fn fault(pair: &mut Pair, kind: &str, pages: u32) -> Result<f64> {
     Ok(all[TURNS / 2])
 }
 
-/// What packing and unpacking take, in microseconds a page.
+/// The time of packing and unpacking, in microseconds a page.
 fn codec(kind: &str) -> Result<[f64; 2]> {
     let pages = compress::of_kind(kind).context("no such pages")?;
     let (mut packing, mut unpacking) = <(Samples, Samples)>::default();

@@ -1,4 +1,4 @@
-//! What was measured: a section for each table or figure of the paper.
+//! The measurements: a section for each table or figure of the paper.
 
 use super::super::super::report::Machine;
 use super::cannot_write;
@@ -31,7 +31,7 @@ pub(super) struct Section {
     /// When, in UTC.
     #[serde(default)]
     measured: String,
-    /// What to know when reading it; also what could not be measured, and why.
+    /// Notes for the reader; also the parts that could not be measured, and why.
     notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     plots: Vec<Plot>,
@@ -74,7 +74,7 @@ impl Document {
         );
     }
 
-    /// What was kept, to be measured further now: its sections are as old as they are.
+    /// The kept document, for further measurements now: its sections keep their dates.
     pub(super) fn renewed(mut self) -> Self {
         let sections = self.sections.values_mut();
         for section in sections.filter(|section| section.measured.is_empty()) {
@@ -181,7 +181,7 @@ impl Plot {
     }
 }
 
-/// What the paper's tables and figures are called; what is not the paper's has no code.
+/// The names of the paper's tables and figures; sections that are not the paper's have no code.
 fn label(code: u8, then: &str) -> String {
     if code <= PAPER {
         format!("MR{code}{then}")

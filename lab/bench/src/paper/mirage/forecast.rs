@@ -1,6 +1,6 @@
-//! What control groups cannot show: nodes that each have a processor, where there are
-//! fewer. Real nodes under a clock of costs ([`pagemesh_forecast`]) that are measured
-//! here first; beside real runs on two nodes, so that their error is known.
+//! Forecasts for nodes that each have a processor, where there are fewer, which control groups
+//! cannot show. Real nodes under a clock of costs ([`pagemesh_forecast`]) that are measured here
+//! first; beside real runs on two nodes, so that their error is known.
 
 use super::super::super::cpu_slots::{pin_process, processor};
 use super::super::super::report::Samples;
@@ -32,7 +32,7 @@ const RATE: (&str, u64) = ("10mbit", 10_000_000);
 const PACKET: u32 = 1024;
 const HEADERS: u32 = 54;
 
-/// What single programs store into a page, and how that is called.
+/// The stores of single programs into a page, and the name of the pattern.
 const PATTERNS: [(&str, &str); 4] = [
     ("EachN, N = 4", "each_4"),
     ("EachN, N = 16", "each_16"),
@@ -114,7 +114,7 @@ fn duration(micros: f64) -> Duration {
     Duration::from_secs_f64((micros / 1e6).max(0.0))
 }
 
-/// What was measured of faults.
+/// The measurements of faults.
 struct Measured {
     costs: Costs,
     /// A load that brings a page, and a store to it afterwards, in microseconds.
@@ -165,7 +165,7 @@ fn costs(document: &mut Document) -> Result<Measured> {
     };
     let costs = Costs {
         evict: duration(write - read),
-        // Of the one who asks for the fault and for what comes, of the owner once.
+        // Twice for the node that asks, when it faults and when the page comes; once for the owner.
         rouse: duration((drowsy - parts.total) / 3.0),
         // Of the owner, whose processor is busy then instead of asleep.
         preempt: duration((drowsy - parts.total) / 3.0 + preempted - drowsy),
@@ -201,7 +201,7 @@ fn plain() -> Setting {
     }
 }
 
-/// What 200 us of sleep take, as the programs sleep who wait.
+/// The real duration of 200 us of sleep, as waiting programs sleep.
 fn nap() -> Duration {
     let naps = (0..101).map(|_| {
         let begin = Instant::now();
@@ -340,8 +340,8 @@ fn multiplied(programs: &Path) -> Result<Vec<Times>> {
     SIZES.iter().map(run).collect()
 }
 
-/// What is computed takes what it takes with the kernel's own memory, where both who
-/// wait sleep half a nap too long.
+/// Computing takes the time that it takes with the kernel's own memory, where both waiting
+/// processes sleep half a nap too long.
 fn matrix(costs: &Costs, n: u32, sites: u32, times: &Times, nap: Duration) -> Result<f64> {
     let matrix = forecast::Matrix {
         n,
@@ -354,7 +354,7 @@ fn matrix(costs: &Costs, n: u32, sites: u32, times: &Times, nap: Duration) -> Re
     Ok(forecast::matrix(costs, &matrix)?.as_secs_f64())
 }
 
-/// What was not measured.
+/// Forecasts for numbers of nodes that were not measured.
 fn sites(costs: &Costs, times: &[Times], nap: Duration, document: &mut Document) -> Result<()> {
     let head = ["", "2", "3", "4", "5", "6", "7 SITES"];
     let mut section = Section::new("Forecasts for sites with a processor each", &head);

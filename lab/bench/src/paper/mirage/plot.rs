@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// What a figure shows.
+/// The contents of a figure.
 pub(super) struct Figure<'f> {
     pub(super) title: &'f str,
     pub(super) x: &'f str,

@@ -23,7 +23,7 @@ pub(super) struct Document {
     pub(super) limited: Vec<Limited>,
     #[serde(default)]
     pub(super) forecasts: Vec<Forecast>,
-    /// What could not be measured, and why.
+    /// The parts that could not be measured, and why.
     pub(super) missing: Vec<String>,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Run {
     pub(super) pages: u64,
     /// Differences made.
     pub(super) diffs: u64,
-    /// What processes waited for a lock that a daemon was asked for, but for the longest tenth.
+    /// The typical wait for a lock that a daemon was asked for, without the longest tenth.
     #[serde(default)]
     pub(super) lock_wait: Option<Typical>,
     /// The same of who came last to each barrier.
@@ -87,7 +87,7 @@ pub(super) struct Run {
     pub(super) shares: Shares,
 }
 
-/// What is typical of some waits.
+/// The typical value of some waits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Typical {
     pub(super) micros: f64,
@@ -121,7 +121,7 @@ pub(super) struct Divided {
     pub(super) kernel_other: f64,
     /// PageMesh: twins, diffs, placing pages.
     pub(super) memory: f64,
-    /// Intervals and who knows them.
+    /// Intervals and vector times.
     pub(super) consistency: f64,
     /// Locks, barriers, requests, coding of messages, waiting.
     pub(super) other: f64,
@@ -144,7 +144,7 @@ pub(super) struct Limited {
     pub(super) relative: f64,
 }
 
-/// What a program would take, from its own traces and measured costs.
+/// The forecast of a program's time, from its own traces and measured costs.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Forecast {
     pub(super) program: String,
@@ -171,8 +171,8 @@ pub(super) struct Forecast {
     pub(super) measured: Option<f64>,
     pub(super) messages: u64,
     pub(super) measured_messages: Option<u64>,
-    /// What processes do with their time, as parts of it: compute, leave the processor to a
-    /// daemon, wait for pages, locks, barriers and conditions.
+    /// The shares of processes' time: compute, leave the processor to a daemon, wait for pages,
+    /// locks, barriers and conditions.
     #[serde(default)]
     pub(super) shares: [f64; 6],
 }
@@ -196,7 +196,7 @@ impl Document {
         }
     }
 
-    /// What was kept, if it is of this machine.
+    /// The kept document, if it is of this machine.
     ///
     /// # Errors
     /// If the file is none of these.

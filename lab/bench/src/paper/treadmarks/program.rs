@@ -131,7 +131,7 @@ impl Program {
         self.file.unwrap_or(self.name)
     }
 
-    /// What it is told.
+    /// Its arguments.
     pub(super) fn arguments(&self, size: Size, data: &str) -> Vec<String> {
         let words = match size {
             Size::Paper => self.paper,

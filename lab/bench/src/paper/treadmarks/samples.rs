@@ -12,10 +12,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 /// Looks a second; no divisor of the kernel's ticks.
 const RATE: u32 = 1999;
 
-/// What it answers when it has begun.
+/// The answer of `perf` when it has begun.
 const ACK: &[u8; 4] = b"ack\n";
 
-/// What it is told by, and answers by. It writes nothing down if they close before it ends.
+/// The pipes for orders to `perf` and its answers. It writes nothing down if they close before it
+/// ends.
 type Control = (ChildStdin, ChildStdout);
 
 /// `perf` at work.
@@ -25,7 +26,7 @@ pub(super) struct Samples {
     file: PathBuf,
 }
 
-/// Whose time it was.
+/// The part whose time a sample counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     KernelCommunication,
@@ -37,8 +38,8 @@ enum Whose {
     Program,
 }
 
-/// What these are called in the kernel, where they move pages and rights. They come
-/// first: a system call that faults waits for memory.
+/// Functions of the kernel that move pages and rights. They come first: a system call that faults
+/// waits for memory.
 const KERNEL_MEMORY: [&str; 12] = [
     "userfaultfd_ioctl",
     "userfaultfd_read",
@@ -84,7 +85,7 @@ const MEMORY: [&str; 11] = [
     "memset",
 ];
 
-/// Parts that know who knows what.
+/// Modules for intervals and vector times.
 const CONSISTENCY: [&str; 5] = [
     "policies::release",
     "pagemesh_core::order",
