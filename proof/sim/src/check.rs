@@ -4,7 +4,7 @@ use std::fmt;
 
 macro_rules! invariants {
     ($( $variant:ident = $name:literal: $law:literal ),* $(,)?) => {
-        /// What must hold in every run, whatever the network does.
+        /// The invariants that must hold in every run, whatever the network does.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Invariant {
             $( #[doc = $law] $variant ),*
@@ -20,7 +20,7 @@ macro_rules! invariants {
                 match self { $(Self::$variant => $name),* }
             }
 
-            /// What it says.
+            /// The invariant in words.
             #[must_use]
             pub fn law(self) -> &'static str {
                 match self { $(Self::$variant => $law),* }

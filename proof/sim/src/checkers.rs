@@ -16,9 +16,9 @@ use pagemesh_wire::peer::{Ask, Message};
 pub(crate) struct Checkers {
     /// The contents that a single shared memory would have.
     pub(crate) golden: Golden,
-    /// What threads loaded and stored.
+    /// The loads and stores of threads.
     pub(crate) history: History,
-    /// What messages and events say about owners.
+    /// The owners that messages and events name.
     hints: Hints,
     /// How often nodes resend a request.
     storms: Storms,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// Hop count of a request without an owner hint to follow; the home searches for the owner.
 const NO_ROUTE: u8 = u8::MAX;
 
-/// What owners and grants have said about the owners of subjects.
+/// The owners of subjects as named by owners and grants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Hints {
     /// The newest version at which a node was rightly named the owner.

@@ -127,7 +127,7 @@ impl Lines {
         if line.is_some_and(|line| pass.version <= line.version) {
             return Ok(());
         }
-        // What a leaving node hands over answers no request.
+        // The handover of a leaving node answers no request.
         if pass.request != RequestId::NONE {
             self.served(pass.subject, from, to)?;
         }

@@ -36,7 +36,7 @@ pub(crate) enum Fate {
     Arrives(u64, Option<u64>),
 }
 
-/// What a scenario does to certain datagrams.
+/// A scenario's treatment of certain datagrams.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     pub(crate) from: usize,

@@ -1,7 +1,7 @@
-//! Everything that a seed decides: hosts, network, segments, programs and faults.
+//! The plan of a seed: hosts, network, segments, programs and faults.
 //!
 //! Every seed draws the features that it has, so that some runs have nothing but locks and others
-//! everything at once.
+//! all features at once.
 
 use crate::canary::Canary;
 use crate::dice::Dice;
@@ -65,7 +65,7 @@ impl FromStr for Profile {
     }
 }
 
-/// Everything a seed decides.
+/// The plan of a seed.
 pub(crate) struct Plan {
     pub(crate) setting: Setting,
     pub(crate) clients: Vec<ClientPlan>,
@@ -382,7 +382,7 @@ fn faults(
         faults.push((soon(dice), fault));
     }
     if features.client_deaths {
-        // A client without a farewell has nobody who relies on it.
+        // No other thread relies on a client without a farewell.
         for (client, _) in clients
             .iter()
             .enumerate()

@@ -1,4 +1,4 @@
-//! Processes and their threads: who exists, who runs, who waits for what.
+//! Processes and their threads: which exist, which run, what each waits for.
 
 mod lives;
 mod running;
@@ -31,7 +31,7 @@ pub(crate) struct Client {
     started: bool,
 }
 
-/// What a thread is doing.
+/// The state of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Its process is not set up yet.
@@ -72,7 +72,7 @@ pub(crate) struct Thread {
     pub(crate) own: Option<Opened>,
     /// When the present operation began.
     pub(crate) since: Option<Time>,
-    /// What it loaded last.
+    /// The value of its last load.
     pub(crate) last: u64,
     pub(crate) holds: Option<SyncKey>,
     pub(crate) watch: Option<Watch>,
@@ -104,9 +104,9 @@ pub(crate) struct Processes {
     pub(crate) threads: Vec<Thread>,
     pub(crate) tickets: BTreeMap<Ticket, Asked>,
     pub(crate) holders: BTreeMap<SyncKey, ThreadId>,
-    /// Locks whose holders died holding them, until somebody is told.
+    /// Locks whose holders died holding them, until the next holder is told.
     pub(crate) orphaned: BTreeSet<SyncKey>,
-    /// Locks that were taken from the dead, or made anew, until somebody is told.
+    /// Locks that were taken from the dead, or made anew, until the next holder is told.
     pub(crate) bequeathed: BTreeSet<SyncKey>,
     /// How often each thread came to each barrier.
     pub(crate) arrivals: BTreeMap<(usize, ThreadId), u32>,
@@ -120,7 +120,7 @@ pub(crate) struct Processes {
     pub(crate) unfinished: usize,
 }
 
-/// What names mean to a thread.
+/// The meaning of names for a thread.
 impl Processes {
     /// The host a thread runs on.
     pub(crate) fn host_of(&self, id: ThreadId) -> usize {
@@ -175,7 +175,7 @@ impl Processes {
         })
     }
 
-    /// What a thread is at, for reports.
+    /// The state of a thread, for reports.
     pub(crate) fn describe_thread(&self, id: ThreadId) -> String {
         let thread = &self.threads[id.0];
         let client = &self.clients[thread.client];

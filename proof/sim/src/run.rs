@@ -21,7 +21,7 @@ const PATIENCE: u64 = 60 * SECOND;
 /// More happenings than any sound run has.
 const HAPPENINGS: u64 = 3_000_000;
 
-/// What to run.
+/// The options of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Decides everything.
@@ -36,12 +36,12 @@ pub struct Options {
     pub log: bool,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was run.
+    /// The options.
     pub options: Options,
-    /// What was counted.
+    /// The counts.
     pub stats: Stats,
     /// The hash of the log.
     pub hash: u64,
@@ -116,7 +116,7 @@ fn finish(world: &mut World) -> Check {
         );
     }
     for client in 0..world.processes.clients.len() {
-        // Whoever waited for the dead goes the same way.
+        // Processes that waited for the dead one are killed, too.
         world.kill_client(client);
     }
     Ok(())
@@ -201,8 +201,8 @@ fn close_down(world: &mut World) -> Check {
     Ok(())
 }
 
-/// Whoever was declared dead has heard so, and of several exclusive creations
-/// of a name one succeeded.
+/// A node that was declared dead knows it, and of several exclusive creations of a name one
+/// succeeded.
 fn check_ghosts(world: &World) -> Check {
     for (at, host) in world.hosts.iter().enumerate() {
         ensure!(

@@ -114,7 +114,7 @@ struct Stage {
     actors: Vec<usize>,
     /// Datagrams of the last command that was no expectation.
     caused: Vec<String>,
-    /// What stands below the command.
+    /// The lines below the command.
     said: Vec<String>,
 }
 
@@ -390,7 +390,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Until nobody has said anything for longer than the slowest repetition.
+    /// Runs until no datagram was sent for longer than the slowest repetition.
     fn stabilize(&mut self) -> Check {
         let silence = 2 * self.world.setting.pace.resend_ceiling.as_nanos() as u64;
         let end = self.world.now.0 + PATIENCE;

@@ -75,7 +75,7 @@ impl Sealing {
         self.guard.is_some()
     }
 
-    /// What others know the host by.
+    /// The public key of the host.
     pub(crate) fn key(&self) -> PublicKey {
         self.guard.as_ref().map_or(PublicKey::NONE, Guard::public)
     }

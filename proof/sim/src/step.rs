@@ -1,4 +1,4 @@
-//! What simulated threads do: their programs, step by step.
+//! The programs of simulated threads, step by step.
 
 use pagemesh_wire::peer::{Policy, SegmentSpec};
 use pagemesh_wire::{ByteLen, PAGE_SIZE};
@@ -57,7 +57,7 @@ pub(crate) enum Step {
     Store(Place, Option<u64>),
     /// Load a word, and store what was loaded plus this; correct only under a lock.
     Add(Place, u64),
-    /// Second half of `Add`: store the sum if nobody stored since.
+    /// Second half of `Add`: store the sum if the word is unchanged.
     AddStore {
         place: Place,
         loaded: u64,
@@ -169,7 +169,7 @@ pub(crate) struct HostPlan {
     pub(crate) starts_at: u64,
     /// A new life at the address of this host, which is gone by then.
     pub(crate) successor_of: Option<usize>,
-    /// What its clock shows at the beginning of time.
+    /// The time that its clock shows at the beginning.
     pub(crate) clock_offset: u64,
     /// Nanoseconds that handling one input takes.
     pub(crate) cost: u64,
@@ -177,7 +177,7 @@ pub(crate) struct HostPlan {
     pub(crate) wake: u64,
 }
 
-/// What befalls a run.
+/// The faults of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Nothing gets through from some hosts to others.
@@ -197,6 +197,6 @@ pub(crate) enum Fault {
     ClientDies { client: usize },
     /// A host vanishes.
     Crash { host: usize },
-    /// Somebody makes a host leave, whatever its processes are doing.
+    /// A host is told to leave, whatever its processes are doing.
     Leave { host: usize },
 }

@@ -111,17 +111,17 @@ fn daemons_are_killed_and_replaced_from_their_journals() {
     sweep_with(Profile::Harsh, 10_000, 150, true);
 }
 
-/// What was broken once: seeds that told of a bug, and what it was.
+/// Seeds that found a bug, with the bug.
 #[test]
 fn seeds_that_broke_something_hold() {
     let once = [
-        // Granted to a node by one that died: nobody searched, since the home's
-        // hint named the very node that asked.
+        // Granted to a node by one that died: no search began, since the home's hint named the very
+        // node that asked.
         (10_484, Profile::Harsh, true),
         // Two old grants to a node that had left: the older one was taken back.
         (40_326, Profile::Harsh, false),
-        // An old grant to a node that had left: it had taken it and passed it on,
-        // to one that stored and died. What was lost came back as it had been.
+        // An old grant to a node that had left: it had taken it and passed it on, to one that
+        // stored and died. The lost page came back with old contents.
         (468_001_136, Profile::Wild, false),
         // An opening that was given up, since the first node was silent, was
         // executed all the same: the segment stayed open for ever.
@@ -147,16 +147,16 @@ fn seeds_that_broke_something_hold() {
         // Two homes left: with the first one what the second had executed for the
         // coordinator was forgotten.
         (23_561, Profile::Wild, false),
-        // A host was admitted and buried without ever hearing of it, and its session
-        // with the first node was worn: that one greeted it as a member for ever, and
-        // it never heard that it was out.
+        // A host was admitted and declared dead without ever hearing of it, and its session with
+        // the first node was worn: the first node sent it a member's hello for ever, and it never
+        // heard that it was out.
         (104_116, Profile::Wild, false),
         // A node that was leaving while one of its processes waited for a run of pages to
         // pin: each page was handed over as it came, and asked for again.
         (717_345_935, Profile::Wild, false),
         (863_376_761, Profile::Wild, true),
         // A fixed manager went on handing a page out for a request that was fulfilled: its notice
-        // was lost, and who was leaving gave the page back before anybody asked.
+        // was lost, and the requester was leaving and gave the page back at once.
         (992_157_537, Profile::Wild, false),
         // A page was lost that a node had once granted to one that left: it kept that
         // grant, and waited for its acknowledgement before it left itself.

@@ -207,7 +207,7 @@ fn diff_name(diff: &DiffName) -> String {
     format!("{page}@{node}:{interval}")
 }
 
-/// What some news tells: the goal, and the pages that each interval names.
+/// The contents of some news: the goal, and the pages that each interval names.
 fn told(news: &News) -> String {
     let pages = |record: &IntervalRecord| {
         let pages = record.each_page().map(|page| page.to_string());

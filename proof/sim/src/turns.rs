@@ -19,7 +19,7 @@ const CONTEST: u64 = 1_000 * MILLI;
 /// More steps than any program takes in that time.
 const STEPS: usize = 200_000;
 
-/// What makes a host slow.
+/// The reason why a host is slow.
 #[derive(Clone, Copy, Debug)]
 enum Slow {
     /// Every datagram to and from it takes so many nanoseconds more.
@@ -43,7 +43,8 @@ struct Contest {
     slow: Slow,
     /// How many want the page; the first of them is slow.
     contenders: usize,
-    /// The slow one is the home of the page, else nobody who contends is.
+    /// True if the slow host is the home of the page; else the home is a host that does not
+    /// contend.
     home_is_slow: bool,
     manager: Manager,
     window: Window,
@@ -124,7 +125,7 @@ impl Contest {
         world
     }
 
-    /// Everybody opens the segment, its home first, then does this again and again.
+    /// Every host opens the segment, its home first, then repeats this work for ever.
     fn begin(self, world: &mut World, work: &[Step]) {
         for host in 0..world.hosts.len() {
             let seg = Seg::Main(0);

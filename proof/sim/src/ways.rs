@@ -11,7 +11,7 @@ use pagemesh_wire::peer::Health;
 use pagemesh_wire::{NodeId, PublicKey};
 use std::net::SocketAddr;
 
-/// What a host knows of its ways, in a seed with narrow links.
+/// A host's state of its paths, in a seed with narrow links.
 #[derive(Debug, Default)]
 pub(crate) struct Ways {
     known: Option<Known>,
@@ -34,7 +34,7 @@ struct Known {
 /// host's own link, and of some link farther on.
 const CARRIED: [(usize, usize); 4] = [(1472, 1472), (8972, 1472), (1472, 1300), (8972, 8972)];
 
-/// What links carry in this seed; none if they carry everything.
+/// The packet lengths that links carry in this seed; none if they carry all.
 pub(crate) fn carried(seed: u64) -> Option<(usize, usize)> {
     let mut dice = Dice::stream(seed, "narrow");
     dice.chance(250).then(|| *dice.pick(&CARRIED))
@@ -115,7 +115,7 @@ impl World {
         true
     }
 
-    /// What came from another host, if that is a message by now.
+    /// The message from another host, if it is complete by now.
     pub(crate) fn joined(
         &mut self,
         at: usize,
@@ -196,7 +196,7 @@ impl World {
     /// A packet of the ways themselves leaves.
     fn says(&mut self, at: usize, address: SocketAddr, whom: NodeId, bytes: Vec<u8>) {
         if self.hosts[at].guard.is_on() {
-            // Whoever is no member here asks again.
+            // A host that is no member here asks again.
             if whom != NodeId::NONE || self.is_message_piece(&bytes) {
                 self.seal(at, address, whom, &bytes);
             }

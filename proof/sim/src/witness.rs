@@ -1,5 +1,5 @@
-//! What threads saw and stored, written down, and judged by those who know
-//! nothing of the golden memory: the judge of real runs.
+//! The loads and stores of threads, recorded, and checked without the golden memory: by the checker
+//! of real runs.
 
 use crate::check::{Check, ensure};
 use crate::checkers::Checkers;
@@ -19,7 +19,7 @@ impl fmt::Display for Word {
     }
 }
 
-/// Everything that was written down.
+/// All recorded accesses.
 pub(crate) type History = Vec<Access<Word>>;
 
 /// Words to which some value, or the first one, was stored twice.

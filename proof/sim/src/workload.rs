@@ -18,7 +18,7 @@ const NEWS: usize = 6;
 const PHASE: usize = 7;
 const _: () = assert!(PHASE < WORDS);
 
-/// What a thread is for.
+/// The task of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     /// Loads, stores, increments; comes to this barrier.
@@ -75,7 +75,7 @@ pub(crate) fn draw(
 /// A host, the roles of a process's threads there, and whether it may die.
 type Part = (usize, Vec<Role>, bool);
 
-/// Who does what.
+/// Assigns the roles.
 impl Workload<'_> {
     fn cast(&mut self, doomed: &[usize]) -> Vec<Part> {
         let hosts = self.setting.hosts.len();

@@ -1,7 +1,7 @@
 //! The simulated cluster: hosts, clock and event queue.
 //!
-//! Everything happens in the order of (time, sequence); nothing happens outside
-//! [`World::step`]. Time passes only between events.
+//! Events happen in the order of (time, sequence), and only in [`World::step`]. Time passes only
+//! between events.
 
 mod host;
 mod losses;
@@ -37,7 +37,7 @@ use reaction::Reaction;
 pub use stats::Stats;
 use traffic::Traffic;
 
-/// What the world is made of; everything a seed decides except programs.
+/// The parts of the world; all decisions of a seed except programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     /// Bytes that leave a host in one packet, and that all links carry; longer datagrams
@@ -226,7 +226,7 @@ impl World {
         }
     }
 
-    /// Something local happened on a host.
+    /// An input of a host from itself.
     pub(crate) fn input(&mut self, host: usize, input: Input<'static>) {
         self.enqueue(host, Pending::Local(input));
     }
@@ -280,7 +280,7 @@ impl World {
 
     /// All effects of an input were carried out.
     pub(crate) fn settle(&mut self, at: usize, hearing: &Hearing) -> Check {
-        // What effects ask is answered at once, before anything that already waits.
+        // Questions of effects are answered at once, before any input that already waits.
         let host = &mut self.hosts[at];
         for answer in self.reaction.answers.drain(..) {
             host.inbox.insert(host.answers, Pending::Local(answer));

@@ -65,7 +65,7 @@ impl World {
         self.send(at, (address, header), message, None, None)
     }
 
-    /// Asserts what is said of owners and of those who wait.
+    /// Checks the owners and the queue that a message names.
     fn check_trail(&mut self, at: usize, header: Header, message: &Message) -> Check {
         if self.reaction.repeats {
             return Ok(());
@@ -115,7 +115,7 @@ impl World {
         self.suffer(at, (to, address), kind, bytes, fate);
     }
 
-    /// What the network does to a datagram.
+    /// The network's treatment of a datagram.
     pub(crate) fn suffer(
         &mut self,
         at: usize,

@@ -1,4 +1,4 @@
-//! What each step does to the cluster.
+//! The effect of each step on the cluster.
 
 use super::lab::{Event, Lab, PacketId};
 use super::setting::Op;

@@ -23,7 +23,7 @@ pub(super) struct SiteId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct PacketId(u32);
 
-/// What happens to a host, by reference to what the laboratory keeps.
+/// An event at a host, by reference to the laboratory's tables.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Event {
     Packet(PacketId),
@@ -33,7 +33,7 @@ pub(super) enum Event {
     GiveUp(NodeId),
 }
 
-/// What came of it: the new state, and what others see.
+/// The result: the new state, and the outcomes that others see.
 type Reaction = Result<(SiteId, Rc<[Outcome<PacketId>]>), Violation>;
 
 /// Things of one kind, each kept once and known by its number.
@@ -114,7 +114,7 @@ impl Lab {
         &self.packets.things[id.0 as usize]
     }
 
-    /// Everything that was ever said.
+    /// All packets that were ever sent.
     pub(super) fn packets(&self) -> &[Packet] {
         &self.packets.things
     }
@@ -124,7 +124,7 @@ impl Lab {
         self.sites.things.len()
     }
 
-    /// What the host `me` in this state does when this happens.
+    /// The reaction of the host `me` in this state to this event.
     pub(super) fn react(&mut self, me: usize, site: SiteId, event: Event) -> Reaction {
         let asked = (site, event);
         if let Some(known) = self.reactions.get(&asked) {
@@ -175,8 +175,8 @@ pub(crate) fn address(host: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, host as u8 + 1], 7300))
 }
 
-/// The host at an address. One that a hostile datagram made up is that of nobody:
-/// beyond all hosts.
+/// The host at an address. An address that a hostile datagram made up belongs to no host: the
+/// number is beyond all hosts.
 pub(super) fn host_at(address: SocketAddr) -> usize {
     match address {
         SocketAddr::V4(address) => usize::from(address.ip().octets()[3]).wrapping_sub(1),

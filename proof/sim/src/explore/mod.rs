@@ -1,11 +1,10 @@
 //! Exhaustive exploration: the real [`Node`](pagemesh_core::Node)s of a small
 //! cluster, every order of everything that can happen, every state once.
 //!
-//! What may happen next is the choice of the explorer: which thread runs, which
-//! daemon hears what, which datagram arrives, gets lost, comes twice or late,
-//! whose clock runs, who dies. The checkers are those of the simulator, and
-//! they look at every step; besides, from every state there must be a way to
-//! an end in which nobody wants anything.
+//! The explorer chooses what happens next: which thread runs, which daemon gets which input, which
+//! datagram arrives, gets lost, comes twice or late, whose clock runs, which host dies. The
+//! checkers are those of the simulator, and they check every step; besides, from every state there
+//! must be a way to an end in which no request is open.
 //!
 //! # Time
 //! Time is no number here but a step: clocks stand still until nothing else can

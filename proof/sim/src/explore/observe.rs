@@ -1,5 +1,4 @@
-//! What the observer makes of what hosts do: the golden memory and every law
-//! that no host can check alone.
+//! The observer of all hosts: the golden memory and every invariant that no host can check alone.
 
 use super::happen::{client, node};
 use super::lab::{Lab, PacketId};
@@ -31,7 +30,7 @@ impl State {
         Ok(())
     }
 
-    /// Something else happened on a host.
+    /// Handles another event of a host.
     pub(super) fn see(&mut self, lab: &Lab, at: usize, sight: &Sight) -> Check {
         match sight {
             Sight::Mapped(key, words, rights) => self.mapped(lab, at, *key, words, *rights),
@@ -85,7 +84,7 @@ impl State {
     }
 
     fn mapped(&mut self, lab: &Lab, at: usize, key: PageKey, words: &Words, here: Rights) -> Check {
-        // Under policy `release` many may write, and copies differ until somebody acquires.
+        // Under policy `release` many nodes may write, and copies differ until a node acquires.
         if lab.setting.policy.sequential().is_none() {
             if here == Rights::Write && lab.setting.loses_what_is_collected() {
                 self.observer().remains.let_store(at, key);
@@ -105,8 +104,8 @@ impl State {
         self.observer().golden.mapped(at, key, words)
     }
 
-    /// After a crash these may have been the last contents of a page. An older
-    /// stash does not count: it is for somebody else.
+    /// After a crash these may have been the last contents of a page. An older stash does not
+    /// count: it is for another node.
     fn contents_dropped(&mut self, lab: &Lab, key: PageKey) {
         let lives = self.lives.clone();
         let dead = |host: usize| matches!(lives[host], Life::Crashed | Life::Buried);
@@ -136,7 +135,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether somebody asked this host to leave.
+    /// True if this host was asked to leave.
     fn is_leaving(&self, lab: &Lab, at: usize) -> bool {
         let asked = self.observer.asked.values();
         let mut leaves = asked.filter(|asked| asked.op == Op::Leave);
@@ -171,7 +170,7 @@ impl State {
 
     // ---- threads ---------------------------------------------------------------
 
-    /// What came of a thread's step.
+    /// The result of a thread's step.
     pub(super) fn did(
         &mut self,
         lab: &Lab,
@@ -273,7 +272,7 @@ impl State {
         }
         let known = self.observer.asked.get(&ticket).copied();
         let Some(asked) = known else {
-            // A dead process may be answered; nobody else twice.
+            // A dead process may be answered; a living one not twice.
             let thread = (ticket.0 / 1000) as usize;
             ensure!(
                 self.threads[thread].mode == Mode::Done,

@@ -1,12 +1,12 @@
-//! What loads may find after a host has vanished, under policy `release`: what somebody
-//! alive knows of its stores stays, or fails where only the dead had it; what nobody knows
-//! never happened. Which it is of a store nobody can tell from outside before somebody
-//! loads the word, and then it is so for everybody.
+//! The permitted results of loads after a host has vanished, under policy `release`: a load sees a
+//! store that a living host knows of, or fails if only the dead host had the diff. A store that no
+//! living host knows of may be lost; which it is cannot be known from outside before a thread loads
+//! the word, and then the answer is the same for all.
 //!
-//! Only in settings in which somebody may vanish: elsewhere each load finds the latest store.
+//! Only in settings in which a host may vanish: elsewhere each load finds the latest store.
 //!
-//! A collection ends intervals whenever it comes: between a host's getting the right to store and the
-//! store itself, too. What is known of the dead then is that it may have stored.
+//! A collection ends intervals whenever it comes: between a host's getting the right to store and
+//! the store itself, too. The others then only know that the dead host may have stored.
 
 use super::state::Life;
 use crate::check::{Check, ensure};
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Remains {
     /// Stores to each word that a load may find, the oldest first, with the host of each.
     stores: BTreeMap<(PageKey, usize), Vec<(usize, u64)>>,
-    /// Who was let store to which page, where intervals end at any moment.
+    /// Which hosts had the right to store to which page, where intervals end at any moment.
     let_store: BTreeSet<(PageKey, usize)>,
 }
 
@@ -51,7 +51,7 @@ impl Remains {
             LatestValue,
             "{value:#x} is loaded from {key}.{word}, to which {stores:x?} was stored"
         );
-        // What came later never happened, since somebody who would know has not seen it.
+        // Later stores are lost, since a host that would know them has not seen them.
         stores.truncate(found.map_or(0, |found| found + 1));
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::network::kind;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 
-/// What came of an exploration.
+/// The result of an exploration.
 #[derive(Clone, Debug, Default)]
 pub struct Exploration {
     /// Different states of the cluster.

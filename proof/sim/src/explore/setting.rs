@@ -1,5 +1,5 @@
-//! What is explored: a small cluster, a short program for each thread, and how
-//! often what may go wrong.
+//! The setting of an exploration: a small cluster, a short program for each thread, and how often
+//! each failure may happen.
 //!
 //! ```text
 //! explore nodes=2 home=n1 pages=1 manager=dynamic window=0 lost=1 twice=1 late=1
@@ -14,7 +14,7 @@ use pagemesh_wire::peer::{Manager, Policy, Spread, Window};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What one thread does next.
+/// An operation of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     /// Loads a word of a page.
@@ -27,7 +27,7 @@ pub(crate) enum Op {
     Unlock(u64),
     /// Asks to be told before the page changes, and goes on.
     Watch(u32),
-    /// Says that it will need this many pages, from the first on.
+    /// Announces that it will need this many pages, from the first on.
     Need(u32),
     /// Its process is killed.
     Die,
@@ -71,7 +71,7 @@ impl Setting {
     /// Reads a setting.
     ///
     /// # Errors
-    /// Says which word makes no sense.
+    /// Names the word that makes no sense.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut setting = Self {
             nodes: 2,
@@ -159,8 +159,8 @@ impl Setting {
         if needs { self.pages } else { 0 }
     }
 
-    /// What everybody does in the end on a host: looks at every word that anybody
-    /// stored, with the lock in hand if there is one.
+    /// The last operations of every thread on a host: looks at every word that was stored, with the
+    /// lock in hand if there is one.
     pub(super) fn look_around(&self) -> Vec<Op> {
         let ops = || self.threads.iter().flat_map(|(_, ops)| ops);
         let lock = ops().find_map(|op| match op {

@@ -1,5 +1,5 @@
-//! One host: its node, its kernel and its clock. What it does depends on nothing
-//! else, so that every reaction is computed once.
+//! One host: its node, its kernel and its clock. Its reactions depend on nothing else, so that
+//! every reaction is computed once.
 
 mod executor;
 mod turn;
@@ -20,8 +20,8 @@ use std::hash::Hash;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How far a clock runs at once: the slowest repetition of an exploration is due
-/// then, and a page that nobody used may leave after two of them.
+/// A step of a clock: the slowest repetition of an exploration is due then, and a page that was not
+/// used may leave after two of them.
 pub(super) const TICK: Duration = Duration::from_millis(10);
 
 /// The silence after which the coordinator gives a host up.
@@ -45,7 +45,7 @@ pub(crate) struct Packet {
     pub(super) message: Message,
 }
 
-/// What a thread of the host is, to the host.
+/// A thread of the host, as the host sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Seat {
     pub(super) thread: ThreadId,
@@ -55,7 +55,7 @@ pub(crate) struct Seat {
     pub(super) stopped_at: Option<PageKey>,
 }
 
-/// What can happen to a host.
+/// The events of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stimulus<'a> {
     /// A datagram arrives.
@@ -71,16 +71,16 @@ pub(crate) enum Stimulus<'a> {
     GiveUp(NodeId),
 }
 
-/// What the rest of the cluster, or its observer, sees of it.
+/// The outcomes that the rest of the cluster, or its observer, sees.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome<P> {
     /// A datagram left.
     Sent(P),
-    /// Something else.
+    /// An event for the observer.
     Seen(Sight),
 }
 
-/// What an observer sees.
+/// The events that an observer sees.
 #[derive(Clone, Debug)]
 pub(crate) enum Sight {
     /// A mapping got rights to a page with these contents.
@@ -103,7 +103,7 @@ pub(crate) enum Sight {
     Woken(ThreadId),
     /// A grant was made.
     Given(Event),
-    /// Somebody else is no member any more.
+    /// Another node is no member any more.
     Gone(NodeId),
     /// The node is no member any more.
     Expelled,

@@ -12,7 +12,7 @@ use pagemesh_wire::{SegmentId, SyncKey, Ticket};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-/// Something that may happen next. Hosts and threads by number.
+/// A possible next step. Hosts and threads by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Step {
     /// A thread runs.
@@ -29,7 +29,7 @@ pub(super) enum Step {
     Hold(u8, u8),
     /// A datagram that comes some time comes now.
     Late(u8),
-    /// Nothing happens for so long that everybody repeats itself.
+    /// Nothing happens for so long that every host resends.
     Wait,
     /// One host's clock runs ahead: it repeats itself although an answer may come.
     Tick(u8),
@@ -48,7 +48,7 @@ pub(super) enum Life {
     Left,
 }
 
-/// What a thread is doing.
+/// The state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Mode {
     /// It may run.
@@ -88,7 +88,7 @@ pub(super) struct Asked {
     pub(super) waiting: bool,
 }
 
-/// What an observer of the whole cluster remembers.
+/// The memory of an observer of the whole cluster.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Observer {
     pub(super) golden: Golden,
@@ -97,7 +97,7 @@ pub(super) struct Observer {
     pub(super) hints: Hints,
     pub(super) lines: Lines,
     pub(super) holders: BTreeMap<SyncKey, u8>,
-    /// Locks whose holders died holding them, until somebody is told.
+    /// Locks whose holders died holding them, until the next holder is told.
     pub(super) orphaned: BTreeSet<SyncKey>,
     pub(super) asked: BTreeMap<Ticket, Asked>,
 }
@@ -111,13 +111,13 @@ pub(super) struct State {
     pub(super) wires: Vec<VecDeque<PacketId>>,
     /// Datagrams that come some time, in no order.
     pub(super) late: Vec<PacketId>,
-    /// What processes told their daemons.
+    /// Inputs from processes to their daemons.
     pub(super) inboxes: Vec<VecDeque<Input<'static>>>,
     pub(super) threads: Vec<Thread>,
-    /// The segment, once somebody has opened it.
+    /// The segment, once a process has opened it.
     pub(super) opened: Option<SegmentId>,
     pub(super) observer: Rc<Observer>,
-    /// What may still go wrong.
+    /// The failures that may still happen.
     pub(super) luck: Luck,
 }
 
@@ -146,7 +146,7 @@ impl State {
             && self.threads.iter().all(|thread| thread.mode != Mode::Ready)
     }
 
-    /// Nobody wants anything any more, if clocks change nothing.
+    /// No request is open any more, if clocks change nothing.
     pub(super) fn is_over(&self) -> bool {
         self.is_still()
             && self.late.is_empty()
@@ -154,7 +154,7 @@ impl State {
             && !self.lives.contains(&Life::Crashed)
     }
 
-    /// Everything that may happen next.
+    /// All possible next steps.
     pub(super) fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::with_capacity(16);
         let hosts = 0..self.hosts() as u8;
@@ -195,7 +195,7 @@ impl State {
         steps
     }
 
-    /// What may become of the oldest datagram between two hosts.
+    /// The possible fates of the oldest datagram between two hosts.
     fn fates(&self, from: u8, to: u8, steps: &mut Vec<Step>) {
         steps.push(Step::Deliver(from, to));
         if self.luck.lost > 0 {

@@ -121,8 +121,8 @@ fn every_planted_bug_is_found() {
             "{canary} is {violation}, but its tale ends otherwise: {again:?}"
         );
     }
-    // No thread of an exploration comes to a barrier, no daemon is replaced, and nobody
-    // looks whether somebody died who is told to have.
+    // No thread of an exploration comes to a barrier, no daemon is replaced, and the explorer does
+    // not check that a death was really one when it is told.
     let others = [
         Canary::BarrierLeaks,
         Canary::RedoBlind,

@@ -25,7 +25,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What takes hostile bytes.
+/// The code that is given hostile bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Datagrams of peers.
@@ -36,9 +36,9 @@ pub enum Target {
     DiffApply,
     /// Packed pages, behind a byte for their form.
     PageUnpack,
-    /// What came from a multicast group.
+    /// A datagram from a multicast group.
     MulticastBatchDecode,
-    /// What is said about the ways between nodes.
+    /// Packets about the paths between nodes.
     PathPackets,
     /// A real node, given datagrams and requests.
     NodeInputs,
@@ -117,7 +117,7 @@ impl FromStr for Target {
 pub struct Breach {
     /// As few as were found, in hexadecimal: a line for the corpus.
     pub input: String,
-    /// What they broke.
+    /// The check that failed.
     pub why: String,
 }
 
@@ -158,10 +158,10 @@ impl Fuzz {
         Ok(self.corpus.len())
     }
 
-    /// So many mutations of the corpus, decided by a seed.
+    /// Tests `count` mutations of the corpus, decided by a seed.
     ///
     /// # Errors
-    /// The first that breaks something.
+    /// The first that fails a check.
     pub fn mutate(&self, seed: u64, count: u32) -> Result<(), Breach> {
         let mut dice = Dice::stream(seed, self.target.name());
         for _ in 0..count {
@@ -199,7 +199,7 @@ impl Fuzz {
     }
 }
 
-/// What was understood says the same when it is said again.
+/// A message that was decoded is the same when it is encoded and decoded again.
 fn peer_decode(input: &[u8]) -> Check {
     if let Ok((header, message, page)) = Message::decode(input) {
         let mut again = Vec::new();
@@ -270,7 +270,7 @@ fn diff_apply(input: &[u8]) -> Check {
     Ok(())
 }
 
-/// What a packed page says does not depend on the page it is written over.
+/// The page that a packed page unpacks to does not depend on the page it is written over.
 fn page_unpack(input: &[u8]) -> Check {
     let Some((form, bytes)) = input.split_first() else {
         return Ok(());

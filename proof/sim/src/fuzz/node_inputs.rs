@@ -15,7 +15,7 @@ use pagemesh_wire::{Incarnation, NodeId, PAGE_SIZE};
 /// Hosts of the cluster.
 pub(super) const HOSTS: u8 = 3;
 
-/// What an event begins with, after a member's number.
+/// The first byte of an event, after a member's number.
 pub(super) const LOCAL: u8 = HOSTS;
 pub(super) const TICK: u8 = HOSTS + 1;
 pub(super) const RAW: u8 = HOSTS + 2;
@@ -70,8 +70,8 @@ fn happen(site: &mut Site, me: usize, kind: u8, body: &[u8]) -> Check {
     }
 }
 
-/// What a driver may say at any time. It does not invent mappings, locks that
-/// come back, or answers to what it was not asked.
+/// The inputs that a driver may give at any time. It does not invent mappings, locks that come
+/// back, or answers to effects that were not there.
 fn is_lawful(input: &Input<'static>) -> bool {
     !matches!(
         input,

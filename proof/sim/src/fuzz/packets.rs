@@ -1,5 +1,5 @@
-//! Packets about the way between two nodes: each says one thing only, and no series of
-//! them takes memory, sends much, or makes a message that nobody cut.
+//! Packets about the path between two nodes: each has one meaning only, and no series of them takes
+//! memory, makes the node send much, or completes a message that no node cut.
 
 use crate::check::{Check, ensure};
 use pagemesh_path::packet::{Cut, Packet, Piece};
@@ -8,7 +8,7 @@ use pagemesh_wire::header::MAX_DATAGRAM;
 use pagemesh_wire::{NodeId, PublicKey};
 use std::net::SocketAddr;
 
-/// Who is fed: a node that knows one other.
+/// The node that gets the packets: it knows one other.
 struct Around(u64);
 
 impl Surroundings for Around {

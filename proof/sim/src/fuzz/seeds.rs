@@ -137,7 +137,7 @@ fn events() -> Vec<Vec<u8>> {
     said.chain(locals).chain([vec![1, TICK, 0]]).collect()
 }
 
-/// What nodes and the first one say about keys of System V objects.
+/// Messages between nodes and the first one about keys of System V objects.
 fn about_keys() -> Vec<Vec<u8>> {
     let (family, key, id) = (Family::Sem, 7, Id::new(NodeId(2), 0, 1));
     let bucket = Bucket::of(key);

@@ -14,7 +14,7 @@ type Diff = Vec<(u8, u64)>;
 /// Bytes of one word of a diff in a datagram.
 const ENCODED: usize = 9;
 
-/// What a host remembers of who changed what.
+/// A host's record of the changes of each node.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Changes {
     twins: BTreeMap<PageKey, Words>,
@@ -61,8 +61,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// What was stored since the twin was made is written down. False if that is
-    /// nothing.
+    /// Makes a diff of the stores since the twin was made. False if it is empty.
     pub(crate) fn diff(
         &mut self,
         segment: SegmentId,
@@ -177,7 +176,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// What is collected is forgotten.
+    /// Forgets collected changes.
     pub(crate) fn forget_changes(&mut self, segment: SegmentId, upto: &VectorTime) {
         self.changes
             .diffs

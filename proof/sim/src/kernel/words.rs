@@ -11,7 +11,7 @@ impl Kernel {
         self.words.entry(key).or_insert(LockWord::Absent.encode())
     }
 
-    /// What the word of a lock says.
+    /// The value of a lock's word.
     pub(crate) fn lock_word(&self, key: SyncKey) -> LockWord {
         self.words
             .get(&key)

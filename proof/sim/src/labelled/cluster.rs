@@ -55,7 +55,7 @@ struct Thread {
     scheduled: bool,
 }
 
-/// What can happen, in order of time and then of scheduling.
+/// The events, in order of time and then of scheduling.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Arrival {
@@ -84,9 +84,9 @@ pub(super) struct Cluster {
     dice: Dice,
     shape: Shape,
     policy: Policy,
-    /// What all have accumulated, by place.
+    /// The accumulated numbers of all threads, by place.
     numbers: BTreeMap<usize, u64>,
-    /// What memory would hold if there were one.
+    /// The contents of memory if there were only one.
     golden: Golden,
     /// Which host creates the segment.
     home: usize,
@@ -98,24 +98,24 @@ pub(super) struct Cluster {
     left: Vec<usize>,
     /// Write notices a host may hold.
     notices: u32,
-    /// Something hangs if it takes longer.
+    /// A thread hangs if it takes longer.
     patience: Time,
     /// When all is said and done.
     end: Option<Time>,
     /// The datagrams sent, if a scenario wants to see them.
     transcript: Option<stage::Transcript>,
-    /// What the last load found.
+    /// The value of the last load.
     loaded: u8,
 }
 
-/// Steps that are remembered for who wants to know how it came.
+/// Steps that are remembered for reports.
 const LINES: usize = 100_000;
 
 /// Far longer than any run needs: something hangs.
 const PATIENCE: Time = Time(30_000_000_000);
 
-/// So long after the last thread has ended everything is quiet: longer than a death
-/// takes to be noticed.
+/// The cluster is quiet this long after the last thread has ended: longer than a death takes to be
+/// noticed.
 const QUIET: Duration = Duration::from_secs(8);
 
 fn address(host: usize) -> SocketAddr {
@@ -255,7 +255,7 @@ impl Cluster {
                 return self.is_quiet().map(|()| self.sighted);
             }
         }
-        // Who is left alone waits for nothing.
+        // A single remaining host waits for nothing.
         if self.threads.iter().all(|thread| thread.steps.is_empty()) {
             self.sighted.most = self.most_held();
             return self.is_quiet().map(|()| self.sighted);
@@ -263,7 +263,7 @@ impl Cluster {
         Err("nothing will ever happen again".into())
     }
 
-    /// Nobody has wanted anything for a while: nobody holds more than the bound.
+    /// After a quiet time no host holds more than the bound.
     fn is_quiet(&self) -> Check {
         let stays = |host: &&Host| !host.gone && !self.left.contains(&host.number);
         for host in self.hosts.iter().filter(stays) {

@@ -1,14 +1,14 @@
-//! What memory would hold if there were one, and what may be missing of it when
-//! hosts have died.
+//! The contents of memory if there were only one, and the parts that may be missing when hosts have
+//! died.
 //!
-//! A store is *known* to a host that made it, or that has synchronized with one that
-//! knew it: by a lock that one released, or a barrier it arrived at. What somebody
-//! alive knows is there for whoever loads the byte next, or its page fails. What only
-//! the dead knew may never have happened; which it is, the first load decides.
+//! A store is *known* to a host that made it, or that has synchronized with one that knew it: by a
+//! lock that one released, or a barrier it arrived at. A load of a byte sees each store that a
+//! living host knows, or its page fails. A store that only dead hosts knew may be lost; the first
+//! load decides whether it is.
 
 use std::collections::BTreeMap;
 
-/// How many stores of each host somebody knows.
+/// How many stores of each host a host knows.
 type Clock = Vec<u64>;
 
 fn join(into: &mut Clock, from: &Clock) {
@@ -25,9 +25,9 @@ struct Store {
     value: u8,
 }
 
-/// Stores to one byte that somebody alive may not know.
+/// Stores to one byte that perhaps no living host knows.
 struct Loose {
-    /// What the last one before them left.
+    /// The value before the first of them.
     before: u8,
     /// In order.
     since: Vec<Store>,
@@ -38,11 +38,11 @@ pub(super) struct Golden {
     bytes: Vec<u8>,
     loose: BTreeMap<usize, Loose>,
     dead: Vec<bool>,
-    /// What each host knows.
+    /// The clock of each host.
     clocks: Vec<Clock>,
-    /// What who released a lock last knew.
+    /// The clock of the host that last released a lock.
     locks: BTreeMap<u64, Clock>,
-    /// What those knew together who arrived at each barrier.
+    /// The joined clocks of the hosts that arrived at each barrier.
     barriers: Vec<Clock>,
 }
 
@@ -73,8 +73,8 @@ impl Golden {
         self.locks.insert(lock, self.clocks[host].clone());
     }
 
-    /// A thread of a host has got a lock. If that had to be made anew, who has it knows
-    /// of the dead what somebody alive does.
+    /// A thread of a host has got a lock. If the token had to be made anew, its holder knows of the
+    /// dead hosts what any living one does.
     pub(super) fn acquire(&mut self, lock: u64, host: usize, recovered: bool) {
         let Some(mut released) = self.locks.get(&lock).cloned() else {
             return;
@@ -118,7 +118,7 @@ impl Golden {
         self.dead[host]
     }
 
-    /// How many of these stores cannot be lost any more while somebody lives.
+    /// How many of these stores cannot be lost any more while any host lives.
     fn certain(&self, loose: &Loose) -> usize {
         let knows = |store: &Store| {
             let mut living = self.clocks.iter().zip(&self.dead);
@@ -131,7 +131,7 @@ impl Golden {
             .map_or(0, |last| last + 1)
     }
 
-    /// Forgets how a byte came about that everybody knows.
+    /// Forgets the stores of a byte that all hosts know.
     fn settle(&mut self, byte: usize) {
         let everybody = |loose: &Loose| {
             let mut stores = loose.since.iter();
@@ -163,8 +163,8 @@ impl Golden {
         let Some(kept) = kept.find(|kept| left(*kept) == value) else {
             return Err(wanted);
         };
-        // What was seen did happen, and nothing after it. If nobody else alive knows
-        // it, who has seen it does now.
+        // The store that was seen did happen, and none after it. If no other living host knows it,
+        // the one that has seen it does now.
         self.bytes[byte] = value;
         self.clocks[host][host] += 1;
         let index = self.clocks[host][host];

@@ -19,7 +19,7 @@ pub use memory::Planted;
 
 use crate::plan::Profile;
 
-/// What to run.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Labelled {
     /// Decides everything.
@@ -30,7 +30,7 @@ pub struct Labelled {
     pub planted: Option<Planted>,
 }
 
-/// What happened in a run, and that it was right.
+/// The events of a run that passed all checks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sighted {
     /// Loads that were compared.
@@ -53,11 +53,11 @@ pub struct Sighted {
     pub compared: u64,
     /// Times a node forgot what was collected.
     pub collected: u64,
-    /// Numbers that somebody accumulated into without a lock.
+    /// Numbers into which threads accumulated without a lock.
     pub added: u64,
-    /// Messages of diffs that nobody had asked for.
+    /// Messages of diffs that were pushed.
     pub pushed: u64,
-    /// Those of them that went to somebody because it had asked for every change before.
+    /// Those of them that were pushed because the receiver had asked for every diff before.
     pub regular: u64,
     /// Pages that were changed while threads used them.
     pub updated: u64,
@@ -78,7 +78,7 @@ pub struct Sighted {
 /// Runs one seed.
 ///
 /// # Errors
-/// Says what was wrong, after the last steps of the run.
+/// The fault, after the last steps of the run.
 pub fn labelled(options: Labelled) -> Result<Sighted, String> {
     cluster::Cluster::new(options).run()
 }

@@ -1,9 +1,9 @@
-//! Random properly labelled programs: whatever two threads do to one byte, one of
-//! them at least a store, is ordered by a lock or a barrier.
+//! Random properly labelled programs: any two accesses of two threads to one byte, one of them at
+//! least a store, are ordered by a lock or a barrier.
 //!
-//! Every byte that programs use belongs to a lock, or in each phase between two
-//! barriers to one thread, or to nobody: then all may read it. Neighbouring
-//! bytes belong to different threads, so pages have many writers.
+//! Every byte that programs use belongs to a lock, or in each phase between two barriers to one
+//! thread, or to none: then all may read it. Neighbouring bytes belong to different threads, so
+//! pages have many writers.
 
 use crate::dice::Dice;
 use pagemesh_wire::peer::{Kind, Merge, Reduction};
@@ -17,7 +17,7 @@ pub(super) enum Step {
     Put(usize, u8),
     Lock(u64),
     Unlock(u64),
-    /// Says that pages will be needed: from which on, and how many.
+    /// Announces that pages will be needed: from which on, and how many.
     Need(u32, u32),
     /// Declares one of the numbers.
     Declare(usize),
@@ -67,11 +67,11 @@ const fn number(offset: u64, merge: Merge, kind: Kind) -> Reduction {
 pub(super) struct Part {
     /// Its last phase; none if it stays to the end.
     pub(super) last: Option<usize>,
-    /// What it does then.
+    /// The end of the thread.
     pub(super) then: After,
 }
 
-/// What comes after the last phase of a thread.
+/// The end of a thread after its last phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     /// Nothing.
@@ -90,14 +90,14 @@ pub(super) enum After {
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) threads: usize,
-    /// What part each thread takes.
+    /// The part of each thread.
     pub(super) parts: Vec<Part>,
     pub(super) pages: usize,
     pub(super) locks: u64,
     /// Threads accumulate.
     pub(super) reduces: bool,
     pub(super) phases: usize,
-    /// Phases after which who may use what comes again.
+    /// Phases after which the assignment of bytes to threads repeats.
     pub(super) rhythm: usize,
     /// How often a lock is taken, of a thousand times.
     pub(super) sections: u32,
@@ -106,7 +106,7 @@ pub(super) struct Shape {
     seed: u64,
 }
 
-/// Who may use a byte.
+/// The threads that may use a byte.
 enum Class {
     Lock(u64),
     Thread(usize),
@@ -155,7 +155,7 @@ impl Shape {
         dice.index(self.pages) * pagemesh_diff::PAGE + *dice.pick(&SPOTS)
     }
 
-    /// What one thread does.
+    /// The program of one thread.
     pub(super) fn program(&self, dice: &mut Dice, thread: usize) -> Vec<Step> {
         let mut apart = Dice::stream(self.seed ^ thread as u64, "needs");
         let mut steps = Vec::new();
@@ -217,7 +217,7 @@ impl Shape {
             self.section(dice, 0, steps);
             steps.push(Step::Think(dice.between(1_000, 100_000)));
         }
-        // Whoever shall die has died by then.
+        // All processes that are to die have died by then.
         steps.push(Step::Think(10_000_000));
     }
 
@@ -232,7 +232,7 @@ impl Shape {
         self.parts.iter().filter(takes_part).count() as u32
     }
 
-    /// In the end everybody who is still there looks at everything.
+    /// In the end every remaining thread loads all bytes.
     fn look_at_everything(&self, steps: &mut Vec<Step>) {
         if self.reduces {
             let numbers = 0..self.pages * NUMBERS.len();

@@ -72,17 +72,17 @@ fn labelled_programs_see_what_some_order_gives() {
     }
 }
 
-/// What was wrong, when these were found: a home that left kept for ever what nobody
-/// who stayed had written, or kept pages that it named too late (calm 5, mild 39);
-/// diffs collected elsewhere were looked for on top of zeros (calm 48); the home said
-/// that it had told all before it knew all; a copy asked for before a collection was
-/// believed to have what was collected meanwhile (calm 28); the writer of a diff was
-/// not yet known as a member, and the diff given up (harsh 116); a copy had an interval
-/// that its reader came to know later, and what the reader stored then went into a diff
-/// that others applied before that interval's (mild 30915, 37225); a copy had an interval
-/// of a host that vanished, which nobody alive had been told of (wild 421); a node took
-/// part in a round that had been given up, and other keepers chosen since (wild 1367); a
-/// node asked for what another believed it to keep was sent its own question (wild 5524).
+/// The bugs that these seeds found: a home that left kept for ever pages that no remaining node had
+/// written, or kept pages that it named too late (calm 5, mild 39); diffs collected elsewhere were
+/// looked for on top of zeros (calm 48); the home reported that it had told all before it knew all;
+/// a copy asked for before a collection was believed to have the changes collected meanwhile (calm
+/// 28); the writer of a diff was not yet known as a member, and the diff given up (harsh 116); a
+/// copy had an interval that its reader came to know later, and the reader's next stores went into
+/// a diff that other nodes applied before that interval's (mild 30915, 37225); a copy had an
+/// interval of a host that vanished, of which no living node had been told (wild 421); a node took
+/// part in a round that had been given up, and other keepers had been chosen since (wild 1367); a
+/// node that asked another for diffs it believed that one to keep was sent its own question (wild
+/// 5524).
 #[test]
 fn seeds_that_broke_something_hold() {
     for (profile, seeds) in [
@@ -97,8 +97,8 @@ fn seeds_that_broke_something_hold() {
     }
 }
 
-/// A program that only ever takes locks never passes a point at which everybody
-/// is known to have come so far; collections keep its store small all the same.
+/// A program that only ever takes locks never passes a point at which all nodes are known to have
+/// come so far; collections keep its store small all the same.
 #[test]
 #[ignore = "takes minutes: cargo test -p pagemesh-sim --lib days_of -- --ignored"]
 fn days_of_locks_alone_stay_under_the_bound() {

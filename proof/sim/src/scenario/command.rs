@@ -20,7 +20,7 @@ pub(crate) struct Lockable {
     pub(crate) number: u64,
 }
 
-/// What a process does.
+/// An operation of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Read { word: Word, expect: Option<u64> },
@@ -31,13 +31,13 @@ pub(crate) enum Operation {
     Unpin(Word),
 }
 
-/// What must be so.
+/// A condition that must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Expectation {
-    /// So many datagrams (of a kind) since the last command that was no expectation.
+    /// Datagrams (of a kind) since the last command that was no expectation.
     Datagrams(usize, Option<String>),
     Rights(usize, Word, Rights),
-    /// So many threads wait for something.
+    /// Number of threads that wait.
     Waiting(usize),
 }
 

@@ -32,7 +32,7 @@ struct Host {
 
 struct Process {
     host: usize,
-    /// Whose objects it uses; none if it calls nonsense.
+    /// The team whose objects it uses; none if it calls nonsense.
     team: Option<usize>,
     /// Its call under way.
     call: Option<(Ticket, Op)>,
@@ -60,10 +60,10 @@ pub(super) struct Cluster {
     sequence: u64,
     hosts: Vec<Host>,
     processes: BTreeMap<ClientId, Process>,
-    /// Who made which request, and of which home, if that is one for sure.
+    /// The caller of each request, and its home, if that is certain.
     tickets: BTreeMap<Ticket, (ClientId, Option<usize>)>,
     clients: u32,
-    /// Who calls nonsense, dead or alive.
+    /// The processes that call nonsense, dead or alive.
     fools: BTreeSet<ClientId>,
     /// Of every host that there is.
     homes: BTreeMap<usize, Home>,
@@ -151,7 +151,7 @@ impl Cluster {
         cluster
     }
 
-    /// Who shares objects with keys, and perhaps private ones.
+    /// The processes that share objects with keys, and perhaps private ones.
     fn populate(&mut self) {
         let private = self.dice.chance(400);
         // Two keys of one bucket, and one of another.
@@ -170,7 +170,7 @@ impl Cluster {
         }
     }
 
-    /// Somebody who calls nonsense, as long as it names nobody's objects.
+    /// A process that calls nonsense, as long as that names no object in use.
     fn add_fool(&mut self) {
         if self.dice.chance(400) {
             let host = self.dice.index(self.hosts.len());

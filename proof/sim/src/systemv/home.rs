@@ -16,7 +16,7 @@ pub(super) enum Key {
     Here(Ticket),
 }
 
-/// What a home is told in one step.
+/// Inputs of a home in one step.
 #[derive(Clone, Debug)]
 pub(super) enum Cause {
     Call(Key, ClientId, Op),
@@ -26,7 +26,7 @@ pub(super) enum Cause {
     HostGone(Vec<ClientId>),
 }
 
-/// What it says in that step.
+/// Outputs of a home in one step.
 #[derive(Clone, Debug)]
 pub(super) enum Word {
     Sysv(Outcome),
@@ -89,7 +89,7 @@ pub(super) struct Home {
     seen: BTreeSet<Key>,
     /// The call of each process, which makes one at a time; whether it attaches.
     last: BTreeMap<ClientId, (Key, bool)>,
-    /// What each process is to hear next.
+    /// The next answer to each process.
     pub(super) promised: BTreeMap<ClientId, Said>,
     /// Objects that were removed in this step.
     pub(super) removed: Vec<(Family, Id)>,
@@ -189,7 +189,7 @@ impl Home {
                 tried.waited += u64::from(waits);
                 tried.woken += heard.len() as u64 - 1;
                 if matches!(key, Key::Here(_)) {
-                    // Nobody tells a process of this node that it waits.
+                    // A process of this node is not told that it waits.
                     let quiet = |(_, said): &Heard| *said != Said::Waits;
                     return Ok(heard.into_iter().filter(quiet).collect());
                 }
@@ -219,7 +219,7 @@ impl Home {
         }
     }
 
-    /// What it says must have been expected, or be what it said before.
+    /// Its answer must have been expected, or be a repetition.
     fn says(
         &mut self,
         key: Key,

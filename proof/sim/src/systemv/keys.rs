@@ -11,11 +11,11 @@ type Step = u64;
 /// The name of an object.
 type Name = (Family, i32);
 
-/// An object that somebody has heard of.
+/// An object that a process has heard of.
 #[derive(Debug)]
 struct Life {
     name: Name,
-    /// Somebody had heard of it. It was there before.
+    /// When a process first heard of it. It was there before.
     heard: Step,
     /// Its home removed it, or vanished.
     removed: Option<Step>,
@@ -35,8 +35,8 @@ pub(super) struct Keys {
     now: Step,
     lives: BTreeMap<(Family, Id), Life>,
     asked: BTreeMap<ClientId, Asked>,
-    /// Names that a process may have made an object of before it died or was
-    /// interrupted, of which nobody has heard.
+    /// Names that a process may have made an object of before it died or was interrupted, and that
+    /// are otherwise unknown.
     unheard: BTreeSet<Name>,
     /// Objects that processes made that wanted a new one.
     won: BTreeSet<(Family, Id)>,
@@ -45,7 +45,7 @@ pub(super) struct Keys {
 type Check<T = ()> = Result<T, String>;
 
 impl Keys {
-    /// Something happens.
+    /// Begins the next step.
     pub(super) fn step(&mut self) {
         self.now += 1;
     }
@@ -58,7 +58,7 @@ impl Keys {
         }
     }
 
-    /// Nobody hears any more what this process is told.
+    /// A process dies: answers to it do not matter any more.
     pub(super) fn dies(&mut self, client: ClientId) {
         let asked = self.asked.remove(&client);
         self.unheard.extend(asked.map(|asked| asked.name));
@@ -80,7 +80,7 @@ impl Keys {
         }
     }
 
-    /// A process hears the outcome of its get. True if the object is new to everybody.
+    /// A process gets the outcome of its get. True if the object is new to all processes.
     pub(super) fn hears(&mut self, client: ClientId, outcome: &Outcome) -> Check<bool> {
         let Some(asked) = self.asked.remove(&client) else {
             return Err(format!("{client} hears {outcome:?} and wanted no object"));
@@ -124,7 +124,7 @@ impl Keys {
         Ok(true)
     }
 
-    /// Nobody has the key: at some moment of the call nobody had.
+    /// The answer is that no object has the key: at some moment of the call none had.
     fn finds_none(&self, asked: &Asked) -> Check<bool> {
         let all_along = |life: &Life| life.heard < asked.at && life.removed.is_none();
         match self.of(asked.name).find(|(_, life)| all_along(life)) {
@@ -133,7 +133,7 @@ impl Keys {
         }
     }
 
-    /// Somebody has the key: at some moment of the call somebody had.
+    /// The answer is that an object has the key: at some moment of the call one had.
     fn finds_some(&self, asked: &Asked) -> Check<bool> {
         let there = |life: &Life| life.removed.is_none_or(|removed| removed >= asked.at);
         let known = self.of(asked.name).any(|(_, life)| there(life));
@@ -150,7 +150,7 @@ impl Keys {
     }
 }
 
-/// What a get asks for.
+/// The name and flags of a get.
 pub(super) fn get(op: &Op) -> Option<(Name, i32)> {
     match *op {
         Op::ShmGet { key, flags, .. } => Some(((Family::Shm, key), flags)),

@@ -24,7 +24,7 @@ pub use nonsense::{Chance, nonsense};
 
 use crate::plan::Profile;
 
-/// What to run.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemV {
     /// Decides everything.
@@ -39,11 +39,11 @@ pub struct SystemV {
 /// planted is in the judge or in the network, never in the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
-    /// Whoever came last is served first.
+    /// The last to come is served first.
     LastComeFirst,
     /// Operations of a `semop` that has to wait happen as far as they can.
     PartlyDone,
-    /// What a process that ends wanted undone stays.
+    /// Operations to undo of a process that ends stay.
     UndoForgotten,
     /// Sleepers do not hear that their object is gone.
     RemovalUnheard,
@@ -77,20 +77,20 @@ impl Mistake {
     ];
 }
 
-/// What happened in a run, and that it was right.
+/// The events of a run that passed all checks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tried {
     /// Calls that a home executed, and the judge.
     pub calls: u64,
     /// Of these, that had to wait.
     pub waited: u64,
-    /// That were answered by what somebody else did.
+    /// Calls answered by an operation of another process.
     pub woken: u64,
     /// That were withdrawn by a signal.
     pub withdrawn: u64,
     /// Calls and replies that came again and were not done again.
     pub repeated: u64,
-    /// Calls that no library would make; they are answered, and harm nobody.
+    /// Calls that no library would make; they are answered, and do no harm.
     pub nonsense: u64,
     /// Objects removed.
     pub removed: u64,
@@ -119,7 +119,7 @@ pub struct Tried {
 /// Runs one seed.
 ///
 /// # Errors
-/// Says what was wrong, after the last steps of the run.
+/// The fault, after the last steps of the run.
 pub fn system_v(options: SystemV) -> Result<Tried, String> {
     cluster::Cluster::new(options).run()
 }

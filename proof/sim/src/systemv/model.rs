@@ -8,10 +8,10 @@ use pagemesh_wire::ClientId;
 use pagemesh_wire::sysv::{Errno, Family, Id, Op, Outcome, Pick, SemRead};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a process is told.
+/// An answer to a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
-    /// What became of its call.
+    /// The outcome of its call.
     Outcome(Outcome),
     /// It has the segment.
     Attached,
@@ -21,7 +21,7 @@ pub(super) enum Said {
     Withdrawn,
 }
 
-/// Who is told what.
+/// An answer with its receiver.
 pub(super) type Heard = (ClientId, Said);
 
 /// A segment: it goes with its last attachment, once it is removed.
@@ -54,8 +54,8 @@ impl Model {
         }
     }
 
-    /// A process calls. `said` is what its home says, where that may be one of several
-    /// things: when a removed segment is gone; `attached` says whether somebody has a segment attached.
+    /// A process calls. `said` is the home's answer, where several are correct: when a removed
+    /// segment is gone; `attached` is true if a process has a segment attached.
     pub(super) fn call(
         &mut self,
         client: ClientId,
@@ -112,8 +112,8 @@ impl Model {
         }
     }
 
-    /// A new object, of which a process has heard for the first time: nobody can have
-    /// done anything to it. Of which key it is does not matter here.
+    /// A new object, of which a process has heard for the first time: no operation can have changed
+    /// it. Its key does not matter here.
     ///
     /// # Errors
     /// If it is not new.
@@ -141,8 +141,8 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a segment is gone. If it is removed only its home knows when its last
-    /// attachment went, which is not before nobody has it.
+    /// Whether a segment is gone. If it is removed only its home knows when its last attachment
+    /// went, which is not before all processes have detached it.
     fn is_gone(
         &mut self,
         id: Id,
@@ -234,7 +234,7 @@ impl Model {
         ends.flat_map(|client| self.exit(client)).collect()
     }
 
-    /// What is told of a queue, beside that it is there.
+    /// Checks the status of a queue, beside its existence.
     pub(super) fn stat_agrees(&self, outcome: &Outcome) -> bool {
         let Outcome::Msg(stat) = outcome else {
             return true;
@@ -245,7 +245,7 @@ impl Model {
         })
     }
 
-    /// What somebody left who is not among the living.
+    /// State left by a process that is dead.
     pub(super) fn left_behind(&self, living: impl Fn(ClientId) -> bool + Copy) -> Option<String> {
         for (id, set) in &self.sets {
             if set.remembers_but(living) {

@@ -1,4 +1,4 @@
-//! What no library would ask, for whoever has to bear it: nodes, and real daemons.
+//! Calls that no library would make, for nodes and real daemons to refuse.
 
 use pagemesh_wire::sysv::{Family, Id, Kind, Op, Pick, SemBuf, SemRead};
 

@@ -1,4 +1,4 @@
-//! What processes call.
+//! The calls of processes.
 
 use crate::dice::Dice;
 use pagemesh_wire::sysv::{

@@ -8,7 +8,7 @@ use pagemesh_wire::sysv::{Errno, IPC_NOWAIT, Kind, MSG_EXCEPT, MSG_NOERROR, Outc
 
 type Message = (Kind, Vec<u8>);
 
-/// What somebody wants to receive: room, type, flags.
+/// A request to receive: room, type, flags.
 pub(super) type KeyRequest = (u64, Kind, i32);
 
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl Queue {
         }
     }
 
-    /// To the first who wants it, else behind all others.
+    /// Gives a message to the first receiver that waits for it, else puts it behind all others.
     fn arrives(&mut self, message: Message) -> Vec<Heard> {
         let mut heard = Vec::new();
         while let Some(at) = self
@@ -109,7 +109,7 @@ impl Queue {
         }
     }
 
-    /// Whoever waits for room comes in, if there is enough for it.
+    /// Lets waiting senders put their messages into the queue, if there is room for them.
     fn let_in(&mut self) -> Vec<Heard> {
         let mut heard = Vec::new();
         while let Some(at) = self

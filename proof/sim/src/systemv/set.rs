@@ -15,7 +15,7 @@ pub(super) struct Set {
     mistake: Option<Mistake>,
 }
 
-/// What becomes of operations now.
+/// The result that operations have now.
 enum Fate {
     Done,
     Waits,
@@ -82,7 +82,7 @@ impl Set {
         Fate::Done
     }
 
-    /// Whoever can go on does, the one who came first before all others.
+    /// Wakes all sleepers that can go on, the first to come before all others.
     pub(super) fn wake(&mut self) -> Vec<Heard> {
         let mut heard = Vec::new();
         loop {
@@ -149,7 +149,7 @@ impl Set {
         (self.wake(), changed as u64)
     }
 
-    /// Whether somebody who is not among these left something.
+    /// Whether a process that is not among these left any state.
     pub(super) fn remembers_but(&self, living: impl Fn(ClientId) -> bool) -> bool {
         let sleeps = self.sleepers.iter().any(|(client, _)| !living(*client));
         let owes = |(client, undo): (&ClientId, &Vec<i32>)| {

@@ -11,7 +11,7 @@ use pagemesh_wire::NodeId;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-/// What waits for a host's daemon.
+/// An input that waits for a host's daemon.
 #[derive(Clone, Debug)]
 pub(crate) enum Pending {
     /// A datagram.
@@ -43,17 +43,17 @@ pub(crate) struct Host {
     pub(crate) life: Life,
     /// Declared dead although it runs; nothing it has or does counts any more.
     pub(crate) buried: bool,
-    /// Somebody asked it to leave: it gives pages away and fails accesses.
+    /// It was asked to leave: it gives pages away and fails accesses.
     pub(crate) leaves: bool,
     /// Its number in the cluster, once admitted.
     pub(crate) id: Option<NodeId>,
     /// Stands between the node and the network, in some seeds.
     pub(crate) guard: Sealing,
-    /// What it knows of the ways to others, in some seeds.
+    /// Its state of the paths to other hosts, in some seeds.
     pub(crate) ways: Ways,
     pub(crate) inbox: VecDeque<Pending>,
     pub(crate) receipts: Receipts,
-    /// So many at its front are answers to effects.
+    /// Number of inputs at its front that are answers to effects.
     pub(crate) answers: usize,
     /// Its journal, in some seeds.
     pub(crate) recording: Option<Recording>,
@@ -71,7 +71,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// The host's own clock, which started some other time than everybody else's.
+    /// The host's own clock, which started at another time than those of others.
     pub(crate) fn clock(&self, now: Time) -> Time {
         Time(now.0 + self.plan.clock_offset)
     }

@@ -1,6 +1,6 @@
 //! Hosts that died or left, and what that excuses.
 
-/// What was lost so far.
+/// The losses of a run so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Losses {
     /// Hosts that are not expected to survive.

@@ -1,4 +1,4 @@
-//! What is going to happen, in order: by time, and what was planned first at one time.
+//! The future events, in order of time, and at one time in order of planning.
 
 use crate::kernel::ThreadId;
 use crate::step::Fault;
@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 
-/// What can happen.
+/// The events.
 #[derive(Clone, Debug)]
 pub(crate) enum Happening {
     /// A daemon starts.
@@ -33,7 +33,7 @@ pub(crate) enum Happening {
     Ways(usize),
     /// The receipts of a host have waited for long enough.
     Receipts(usize),
-    /// The seed has it in for somebody.
+    /// A fault of the plan.
     Misfortune(Fault),
 }
 
@@ -71,7 +71,7 @@ impl Ord for Scheduled {
 }
 
 impl Queue {
-    /// Something is going to happen.
+    /// Plans an event.
     pub(super) fn push(&mut self, at: Time, what: Happening) {
         self.sequence += 1;
         self.planned.push(Reverse(Scheduled {
@@ -92,7 +92,7 @@ impl Queue {
         Some((next.at, next.what))
     }
 
-    /// Nobody will suffer what the seed had in mind.
+    /// Removes all faults of the plan that are still to come.
     pub(super) fn spare_all(&mut self) {
         let spared = |next: &Scheduled| !matches!(next.what, Happening::Misfortune(_));
         self.planned.retain(|Reverse(next)| spared(next));

@@ -1,4 +1,4 @@
-//! What a node decided, while it is carried out.
+//! The effects of a node, while they are carried out.
 
 use super::Life;
 use pagemesh_core::{Effects, Input};

@@ -1,6 +1,6 @@
-//! What is counted.
+//! The counts of a run.
 
-/// What was counted in one run.
+/// The counts of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Steps of programs that ended.

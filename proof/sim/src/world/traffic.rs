@@ -1,4 +1,4 @@
-//! What is remembered of datagrams.
+//! The records of datagrams.
 
 use pagemesh_core::Time;
 use std::net::SocketAddr;

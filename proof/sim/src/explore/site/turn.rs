@@ -22,7 +22,7 @@ pub(super) struct Turn<'a> {
     pub(super) answers: VecDeque<Input<'static>>,
     /// The diffs that are being heard.
     pub(super) diffs: Option<Diffs>,
-    /// What came behind the message that is being heard.
+    /// The data behind the message that is being handled.
     pub(super) payload: Option<Vec<u8>>,
 }
 

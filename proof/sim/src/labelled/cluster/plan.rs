@@ -1,4 +1,4 @@
-//! What is run, drawn from a seed.
+//! The plan of a run, drawn from a seed.
 
 use super::PATIENCE;
 use crate::dice::Dice;
@@ -15,7 +15,7 @@ const LAZY: Policy = Policy::Release {
     spread: Spread::Lazy,
 };
 
-/// What is run.
+/// The plan of a run.
 pub(in crate::labelled) struct Plan {
     /// The host of each thread.
     pub(super) threads: Vec<usize>,
@@ -26,12 +26,12 @@ pub(in crate::labelled) struct Plan {
     /// Which host creates the segment.
     pub(super) home: usize,
     pub(super) policy: Policy,
-    /// Something hangs if it takes longer.
+    /// A thread hangs if it takes longer.
     pub(super) patience: Time,
 }
 
 impl Plan {
-    /// Everything drawn.
+    /// Draws a plan.
     pub(in crate::labelled) fn drawn(dice: &mut Dice, profile: Profile) -> Self {
         let hosts = dice.between(2, 5) as usize;
         let threads: Vec<usize> = (0..hosts)
@@ -154,8 +154,8 @@ impl Plan {
     }
 }
 
-/// Which hosts leave or vanish when, and which processes die. The first keeps the
-/// cluster together; without the home nobody passes a barrier.
+/// Which hosts leave or vanish when, and which processes die. The first host keeps the cluster
+/// together; without the home no thread passes a barrier.
 fn parts(
     dice: &mut Dice,
     threads: &[usize],

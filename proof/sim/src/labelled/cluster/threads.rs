@@ -1,4 +1,4 @@
-//! What programs do, a step at a time.
+//! The steps of programs.
 
 use super::{Cluster, Event, Thread, place};
 use crate::labelled::memory::Check;
@@ -237,7 +237,7 @@ impl Cluster {
         self.ask(thread, Request::Call { to: None, call })
     }
 
-    /// What an element holds, as a number of its kind.
+    /// The value of an element, as a number of its kind.
     pub(super) fn number(&self, thread: usize, page: PageIndex, spot: &Reduction) -> Option<u64> {
         let state = &self.threads[thread];
         let memory = &self.hosts[state.host].memory;
@@ -310,7 +310,7 @@ impl Cluster {
     }
 }
 
-/// What a thread makes of a number. Sums of fractions are exact here.
+/// The new value of a number. Sums of fractions are exact here.
 fn accumulated(spot: &Reduction, old: u64, with: u64) -> u64 {
     match (spot.merge, spot.kind) {
         (Merge::Sum, Kind::F32) => {

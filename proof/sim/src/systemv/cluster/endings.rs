@@ -1,4 +1,4 @@
-//! What must be so at the end of a phase, when nothing is under way.
+//! The conditions at the end of a phase, when nothing is under way.
 
 use super::{Check, Cluster, ask};
 use pagemesh_core::{Effect, Effects, Input, Reply, Request};
@@ -6,7 +6,7 @@ use pagemesh_wire::sysv::{Family, Id, Op, Outcome, Pick};
 use pagemesh_wire::{ClientId, Ticket};
 
 impl Cluster {
-    /// Everybody has been answered or interrupted.
+    /// Every call has been answered or interrupted.
     pub(super) fn nobody_waits(&self) -> Check {
         let waits = self
             .processes

@@ -73,8 +73,8 @@ impl Cluster {
         }
     }
 
-    /// Whether a host has heard of the home of what this is about, which may have joined
-    /// just now. What has a key anybody may ask for.
+    /// Whether a host has heard of the home of the call's object, which may have joined just now.
+    /// Objects with keys may be asked for anywhere.
     fn knows(&self, host: usize, op: &Op) -> bool {
         let home = id_of(op).and_then(Id::home);
         let mut members = self.hosts[host].node.view().members.iter();
@@ -198,7 +198,7 @@ impl Cluster {
         };
         let judge = &self.homes[&home];
         let attaches = matches!(op, Op::ShmAttach { .. });
-        // An attachment that nobody wants any more comes late, and is given back.
+        // An attachment that is not needed any more comes late, and is given back.
         let promised = judge.promised.get(&client);
         let promised = promised.filter(|said| attaches || **said != Said::Attached);
         let given_back = attaches && said == Said::Withdrawn;

@@ -1,4 +1,4 @@
-//! What comes to nodes, what they say then, and the network in between.
+//! The inputs of nodes, their messages, and the network in between.
 
 use super::super::home::{Cause, Key, Word as Said};
 use super::super::{Mistake, keys};
@@ -129,7 +129,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// What the dead wanted undone is undone as soon as their own node knows all they did.
+    /// Operations to undo of a dead process are undone as soon as its own node knows all of them.
     fn mourn(&mut self, host: usize, causes: &mut Vec<Cause>) {
         let Host { node, clients, .. } = &self.hosts[host];
         let over = |client: &ClientId| clients.contains(client) && node.to_undo(*client).is_none();
@@ -173,7 +173,7 @@ impl Cluster {
         }
     }
 
-    /// What never arrives, if that is the mistake.
+    /// The messages that never arrive, if that is the mistake.
     fn is_lost(&self, message: &Message) -> bool {
         match self.options.mistake {
             Some(Mistake::ExitLost) => call(message, |body| {
@@ -189,7 +189,7 @@ impl Cluster {
         }
     }
 
-    /// What arrives as something else, if that is the mistake.
+    /// The messages that arrive as others, if that is the mistake.
     fn twisted(&self, to: NodeId, message: &Message) -> Option<Message> {
         let Message::Reply { call, body } = message else {
             return None;
