@@ -1,4 +1,4 @@
-//! Configuration files: what the daemon shall be unless flags or environment say else.
+//! Configuration files: the daemon's settings where flags and environment give none.
 
 use crate::exit::{Exit, Trouble};
 use anyhow::Result;
@@ -31,13 +31,13 @@ pub(crate) struct Config {
     pub(crate) cpu: Option<usize>,
     /// `off`, `runs`, `lz4` or `auto`.
     pub(crate) compress: Option<String>,
-    /// Multicast group and port for what goes to several nodes.
+    /// Multicast group and port for datagrams to several nodes.
     pub(crate) multicast: Option<String>,
     /// Impairment of outgoing datagrams; for tests.
     pub(crate) impair: Option<String>,
     /// Quota of a user, such as `segments=4096,locks=65536`.
     pub(crate) quota: Option<String>,
-    /// Record what the node does.
+    /// Record the node's inputs.
     pub(crate) recorder: Option<bool>,
     /// How long programs wait for another daemon, such as `30s`.
     pub(crate) grace: Option<String>,

@@ -1,4 +1,4 @@
-//! How the command ends, and what that means to scripts.
+//! The exit codes of commands, and their meaning for scripts.
 
 use std::fmt;
 use std::process::ExitCode;

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Under what `--help` lists them, apart from a command's own.
+/// The heading under which `--help` lists them, apart from a command's own.
 const HEADING: &str = "Global options";
 
 /// Options of every command of `pagemesh` and of the programs beside it.

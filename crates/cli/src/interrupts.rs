@@ -6,8 +6,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 use std::sync::Arc;
 
-/// Catches the signals that end a command, so that it can tear down what it
-/// built. Must be made before any thread is: threads inherit the mask.
+/// Catches the signals that end a command, so that it can clean up. Must be made before any thread
+/// is: threads inherit the mask.
 #[derive(Clone)]
 pub(crate) struct Interrupts(Arc<Signals>);
 

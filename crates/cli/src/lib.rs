@@ -3,7 +3,7 @@
 //! machine, and the parts that their command lines share with this one.
 
 #![forbid(unsafe_code)]
-// These panic where nothing can be written; `output` has what does not.
+// These panic where nothing can be written; `output` has functions that do not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod apps;
@@ -35,8 +35,8 @@ pub fn main() -> ExitCode {
     run("pagemesh", &cli.global, |global| cli.command.run(global))
 }
 
-/// Runs a command of this program: starts the log, prints an error and turns what came
-/// of it into an exit code.
+/// Runs a command of this program: starts the log, prints an error and turns the result into an
+/// exit code.
 #[must_use]
 pub fn run(
     program: &str,

@@ -5,8 +5,8 @@
 use mimalloc::MiMalloc;
 use std::process::ExitCode;
 
-/// A fault allocates a dozen times in its two daemons; the usual allocator took a sixth
-/// of what they compute.
+/// A fault allocates a dozen times in its two daemons; the usual allocator took a sixth of their
+/// computing time.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

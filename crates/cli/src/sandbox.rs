@@ -124,8 +124,8 @@ impl Sandbox {
     /// Brings up all nodes and waits until each of them knows all the others.
     ///
     /// # Errors
-    /// If a daemon ends or is no member in time; the message says which, and
-    /// what it logged last.
+    /// If a daemon ends or is no member in time; the message names it, with the last lines of its
+    /// log.
     pub fn start(plan: &Plan) -> Result<Self> {
         ensure!(
             (1..=MOST).contains(&plan.nodes),

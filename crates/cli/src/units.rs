@@ -30,7 +30,7 @@ pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses `on` or `off`, and what else people write for them.
+/// Parses `on` or `off`, and their usual synonyms.
 pub(crate) fn parse_switch(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "on" | "true" | "yes" | "1" => Ok(true),

@@ -1,10 +1,10 @@
 //! A frame that has its memory before its contents.
 //!
 //! While a page is on its way to a thread that waits, its frame is written once: the kernel
-//! finds the memory and both are in the caches of this processor when the contents come, so that
-//! putting them there and showing them takes less time than a new page. Nothing shows a frame
-//! that the core has not filled (a page that is there is no page that is valid), but the next
-//! daemon looks into frames to see what this one has done: it must not take this for contents.
+//! allocates the memory, and both are in the caches of this processor when the contents come, so
+//! that placing the page takes less time than allocating then. No mapping shows a frame that the
+//! core has not filled (a page in the memfd need not be valid), but the next daemon looks into
+//! frames to see how far this one came: it must not take this pattern for contents.
 
 use pagemesh_os::memfd::{PAGE, PageBytes};
 

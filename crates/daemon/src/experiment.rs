@@ -1,6 +1,5 @@
-//! MIRAGE+'s switches for measuring (M25), which only the laboratory's build has: how
-//! pages are cut and acknowledged, the thread that handles what came in, and when time
-//! windows end.
+//! MIRAGE+'s switches for measuring (M25), which only the laboratory's build has: how pages are cut
+//! and acknowledged, which thread handles received datagrams, and when time windows end.
 
 mod edge;
 mod handoff;

@@ -101,7 +101,7 @@ impl Faults {
         self.waiting.get(&at).map(|waiting| waiting.kind)
     }
 
-    /// The page was taken away: what the kernel found there is not true any more.
+    /// The page was taken away: the kind that the kernel reported there is outdated.
     pub(crate) fn outdate(&mut self, at: (MappingId, PageIndex)) {
         if let Some(waiting) = self.waiting.get_mut(&at) {
             waiting.kind = FaultKind::Missing;

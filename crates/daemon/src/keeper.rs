@@ -1,11 +1,10 @@
-//! The keeper: a tiny process that outlives the daemon and keeps what it holds.
+//! The keeper: a tiny process that outlives the daemon and keeps its descriptors.
 //!
-//! The daemon puts every descriptor that matters into it: its journal, its
-//! sockets, the memory of its segments, the userfaultfds of its processes. When
-//! the daemon ends in any way, the connection between the two breaks; a daemon
-//! started at the same socket within the *grace* takes everything over and goes
-//! on where the other stopped. If none comes, or the daemon ends for good, the
-//! keeper sees to it that the processes get errors and never zeros ([`orphaned`]).
+//! The daemon puts every descriptor that matters into it: its journal, its sockets, the memory of
+//! its segments, the userfaultfds of its processes. When the daemon ends in any way, the connection
+//! between the two breaks; a daemon started at the same socket within the *grace* takes over all
+//! descriptors and goes on where the other stopped. If none comes, or the daemon ends for good, the
+//! keeper makes sure that the processes get errors and never zeros ([`orphaned`]).
 //!
 //! A packet sent to the keeper survives its sender, so nothing is acknowledged.
 

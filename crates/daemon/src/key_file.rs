@@ -33,8 +33,8 @@ struct Shared {
     bell: OwnedFd,
 }
 
-/// How often the file is read. Notifications of the kernel would be no surer: they do not tell
-/// of what other hosts do on a network file system, and a user has 128 watches.
+/// How often the file is read. Notifications of the kernel would be no surer: they do not report
+/// changes by other hosts on a network file system, and a user has 128 watches.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 impl KeyFile {

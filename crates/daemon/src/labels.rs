@@ -10,7 +10,7 @@ const KEPT: usize = 4096;
 /// Bytes of a name: a variable of a program that needs more is cut.
 const LONGEST: usize = 80;
 
-/// Names by where what they name begins.
+/// Names by the place where the named memory begins.
 #[derive(Debug, Default)]
 pub(crate) struct Labels {
     known: BTreeMap<(SegmentId, u64), (u64, String)>,

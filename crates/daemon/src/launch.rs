@@ -83,7 +83,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Ends what runs for, and on, the members of these keys.
+    /// Ends programs that run for, and on, the members with these keys.
     pub(crate) fn cut_off(&self, keys: &[PublicKey]) {
         self.lines.cut_off(keys);
     }

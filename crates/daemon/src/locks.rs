@@ -158,7 +158,7 @@ impl Locks {
         }
     }
 
-    /// The token is not lent any more, whatever the word says.
+    /// The token is not lent any more, whatever the word's value.
     pub(crate) fn take_back(&self, number: u64) {
         if let Some(word) = self.word(number) {
             word.swap(LockWord::Absent);

@@ -1,6 +1,6 @@
-//! Small datagrams that leave for several nodes at one moment go as one datagram to a
-//! multicast group (M18, MB4), between seal and socket: the protocol above knows
-//! nothing of it, and what is lost it repeats to each node by itself.
+//! Small datagrams that leave for several nodes at one moment go as one datagram to a multicast
+//! group (M18, MB4), between seal and socket: the protocol above does not see it, and resends lost
+//! datagrams to each node by itself.
 
 use crate::multicast_reach::{MulticastReach, Verdict};
 use pagemesh_os::udp::Group;
@@ -36,7 +36,7 @@ struct Outgoing {
     longest: usize,
     /// The datagrams sent now are resends.
     again: bool,
-    /// Datagrams, one behind the other: whom each is for, and where it ends.
+    /// Datagrams, one behind the other: the receiver of each, and where it ends.
     bytes: Vec<u8>,
     parts: Vec<(SocketAddr, NodeId, usize)>,
     /// Reused for everything sent.
@@ -89,8 +89,7 @@ impl MulticastBatches {
         self.outgoing.meet(view);
     }
 
-    /// Whether what is sent now was said before and was not heard, so that it goes to
-    /// each node by itself.
+    /// Sets whether the datagrams sent now are resends, which go to each node by itself.
     pub(crate) fn repeats(&mut self, again: bool) {
         self.outgoing.again = again;
     }
@@ -105,8 +104,8 @@ impl MulticastBatches {
         !self.outgoing.parts.is_empty()
     }
 
-    /// Lets everything go that waits: `send` is told where to, what, and of how many
-    /// datagrams a multicast batch is made; none for a datagram that goes by itself.
+    /// Sends all waiting datagrams: `send` gets the address, the bytes, and the number of datagrams
+    /// in the multicast batch; zero for a datagram that goes by itself.
     pub(crate) fn leave(&mut self, send: impl FnMut(SocketAddr, &[u8], usize)) {
         self.outgoing.leave(self.group.address(), send);
     }
@@ -172,7 +171,7 @@ impl MulticastBatches {
         !self.came.parts.is_empty()
     }
 
-    /// An answer to a trial came, or what pretends to be one. False if it is none.
+    /// Handles an answer to a trial, genuine or not. False if it is none.
     pub(crate) fn answered(&mut self, from: SocketAddr, bytes: &[u8]) -> bool {
         let Some(MulticastBatch::Heard { number }) = MulticastBatch::decode(bytes) else {
             return false;

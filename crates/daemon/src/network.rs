@@ -136,7 +136,7 @@ impl Network {
         }
     }
 
-    /// Goes by what the key file has become.
+    /// Applies changes of the key file.
     pub(crate) fn keys_changed(&mut self) {
         if let Some(sealing) = &mut self.sealing {
             sealing.keys_changed();
@@ -148,7 +148,7 @@ impl Network {
         self.sealing.as_ref().and_then(Sealing::turned_away)
     }
 
-    /// Whether what goes out leaves as it is.
+    /// True if outgoing datagrams leave unchanged.
     fn is_direct(&self) -> bool {
         self.impairer.is_none() && self.edge.is_none()
     }
@@ -162,7 +162,7 @@ impl Network {
         }
     }
 
-    /// Sends what the guard has to say of itself.
+    /// Sends the datagrams of the guard itself.
     fn flush(&mut self, counters: &mut Counters) {
         let Some(sealing) = &mut self.sealing else {
             return;
@@ -250,13 +250,13 @@ impl Network {
         }
     }
 
-    /// Whether what is sent now leaves with others for the same node.
+    /// True if a datagram sent now leaves with others for the same node.
     fn keeps_to(&self, to: SocketAddr) -> bool {
         let answers = self.rest.is_of(to) && (self.together || !self.rest.is_over());
         self.more || answers || self.outbox.to == Some(to)
     }
 
-    /// Whether what is sent now answers what came together, and leaves together.
+    /// Sets whether datagrams sent now answer datagrams that came together, and leave together.
     pub(crate) fn answers_together(&mut self, together: bool) {
         self.together = together;
     }
@@ -271,14 +271,14 @@ impl Network {
         self.more || self.together || self.has_more() || self.outbox.is_large_for(to)
     }
 
-    /// Whether more came together with what was received last.
+    /// True if more datagrams came together with the one received last.
     pub(crate) fn has_more(&self) -> bool {
         let multicast_batches = self.multicast_batches.as_ref();
         !self.rest.is_over() || multicast_batches.is_some_and(MulticastBatches::has_more)
     }
 
-    /// Lets everything out that waits for more of its kind, unless answers to what
-    /// came in together are still to join it.
+    /// Sends the datagrams that wait for more of their kind, unless answers to datagrams that came
+    /// in together are still to join them.
     pub(crate) fn depart(&mut self, counters: &mut Counters) {
         if !self.has_more() {
             self.circulate(counters);
@@ -311,7 +311,7 @@ impl Network {
         );
     }
 
-    /// Sends what the bad network held back until now, and what an experiment has to.
+    /// Sends the datagrams that the impairer held back until now, and those of an experiment.
     pub(crate) fn release(&mut self, now: u64, counters: &mut Counters) {
         if let Some(edge) = &mut self.edge {
             edge.expire(now);

@@ -33,8 +33,8 @@ pub struct Options {
     pub latency: bool,
     /// Whether pages are made smaller for the wire.
     pub compress: Compress,
-    /// Send what goes to several nodes at once to this multicast group; all daemons
-    /// should name the same.
+    /// Send datagrams that go to several nodes at once to this multicast group; all daemons should
+    /// name the same.
     pub multicast: Option<SocketAddrV4>,
     /// Make the network worse than it is, for tests.
     pub impair: Option<Impairment>,
@@ -44,7 +44,7 @@ pub struct Options {
     pub cpu: Option<usize>,
     /// The quota of a user.
     pub quota: Quota,
-    /// Record what the node does, to find out later why.
+    /// Record the node's inputs, to find the cause of a failure later.
     pub recorder: bool,
     /// Look for bytes that two nodes write without synchronizing.
     pub check_races: bool,
@@ -63,7 +63,7 @@ pub struct Options {
     pub admission: Option<Admission>,
 }
 
-/// By what a daemon is admitted to a cluster whose datagrams are sealed.
+/// The means of admission to a cluster whose datagrams are sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// The file with the cluster's keys; such a daemon may admit others.
@@ -93,8 +93,8 @@ pub enum Compress {
     Runs,
     /// Every page, by LZ4.
     Lz4,
-    /// Zero pages are not sent; others are packed on links that are slow enough, by
-    /// what paid so far.
+    /// Zero pages are not sent; others are packed on links that are slow enough, by the code that
+    /// gained most so far.
     #[default]
     Auto,
 }
@@ -133,7 +133,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Refuses what would be unsafe or could not work.
+    /// Refuses options that would be unsafe or could not work.
     ///
     /// # Errors
     /// Names the problem and its cure.

@@ -166,9 +166,9 @@ impl Packing {
 }
 
 impl Link {
-    /// Packs what a zero page or the judge gives reason to. Datagrams that leave with
-    /// one call, and come with one, are of one length: unless the link is known to be slow,
-    /// a page more in a call costs less than another call.
+    /// Packs zero pages, and the pages that the judge gives reason to pack. Datagrams that leave
+    /// with one call, and come with one, are of one length: unless the link is known to be slow, a
+    /// page more in a call costs less than another call.
     fn judged(
         &mut self,
         datagram: &mut Vec<u8>,
@@ -200,8 +200,8 @@ impl Link {
     }
 }
 
-/// The datagram with a page behind its body as if it had never been packed: where it
-/// ends. None if it is not what it says.
+/// Writes the page behind the body, as if it had never been packed; returns where the datagram
+/// ends. None if the bytes are not of the form they announce.
 fn whole(form: u8, bytes: &mut [u8], length: usize) -> Option<usize> {
     let form = Form::of_mark(form).ok()?;
     header::set_form(bytes, 0);

@@ -80,7 +80,7 @@ pub(crate) fn may_bring_diffs(datagram: &[u8]) -> bool {
     datagram.get(HEADER_SIZE) == Some(&Message::DIFFS)
 }
 
-/// The message, and what is behind it.
+/// The message, and the bytes behind it.
 fn split(datagram: &[u8]) -> Option<(Diffs, &[u8])> {
     if !may_bring_diffs(datagram) {
         return None;

@@ -27,7 +27,7 @@ impl Default for Quota {
             cluster: Quotas::default(),
             // A cache line each, and somewhat more in the daemon: some 16 MB.
             locks: 1 << 16,
-            // Enough to see what is wrong; a disk takes that for ever.
+            // Enough lines to find a fault; a disk has room for that rate for ever.
             log_lines: 60,
         }
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// Races that are remembered: a program with more has enough to mend.
 const KEPT: usize = 1024;
 
-/// Races told at once: what surely fits in a packet.
+/// Races in one report: as many as surely fit in a packet.
 const TOLD: usize = 128;
 
 /// Of these the log speaks.

@@ -163,8 +163,8 @@ impl Sealing {
         }
     }
 
-    /// Goes by what the key file has become. While it cannot be read, no key is accepted: one of
-    /// those read before may have been taken out.
+    /// Applies changes of the key file. While it cannot be read, no key is accepted: one of those
+    /// read before may have been taken out.
     pub(crate) fn keys_changed(&mut self) {
         let Some((file, found)) = self
             .file

@@ -29,8 +29,8 @@ pub(crate) struct Segments {
     by_id: BTreeMap<SegmentId, Segment>,
     /// Made, and not yet kept for the next daemon.
     fresh: Vec<SegmentId>,
-    /// Had no page, and no process here that has it open: its memory was given back, and what
-    /// anybody reads of it is zeros.
+    /// Segments without a page that no process here has open: their memory was given back, and
+    /// reads as zeros.
     given_back: BTreeSet<SegmentId>,
 }
 
@@ -83,7 +83,7 @@ impl Segment {
         self.memory.read_run(first.offset().0, rooms)
     }
 
-    /// Appends what is in a page's frame.
+    /// Appends the contents of a page's frame.
     pub(crate) fn append(&self, page: PageIndex, bytes: &mut Vec<u8>) -> io::Result<()> {
         self.memory.append(page.offset().0, bytes)
     }
@@ -165,8 +165,8 @@ impl Segments {
         }
     }
 
-    /// Gives back what a segment does not need while no process here has it open: the words of
-    /// its locks, no token of which is lent, and its memory if it has no page.
+    /// Gives back resources that a segment does not need while no process here has it open: the
+    /// words of its locks, no token of which is lent, and its memory if it has no page.
     pub(crate) fn give_back(&mut self, id: SegmentId) -> Option<GivenBack> {
         let segment = self.by_id.get_mut(&id)?;
         if segment.memory.is_empty().unwrap_or(false) {

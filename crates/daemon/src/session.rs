@@ -31,7 +31,7 @@ pub(crate) struct Session {
     /// The number of its last request that was acted upon, with its reply if
     /// that is not the node's business.
     pub(crate) handled: Option<(u64, Option<Reply>)>,
-    /// As whom it made its last System V call that came through the socket.
+    /// The user of its last System V call that came through the socket.
     pub(crate) shown: Option<Caller>,
     /// It goes on, but as another program.
     pub(crate) outlived_by: Option<Process>,
@@ -148,8 +148,8 @@ impl Session {
         self.outbox.back().map(|(bytes, _)| &bytes[..])
     }
 
-    /// A packet that waited when the daemon before ended; what it lends is put to
-    /// it later.
+    /// A packet that waited when the previous daemon ended; the descriptors it lends are added
+    /// later.
     pub(crate) fn restore_packet(&mut self, bytes: Vec<u8>) {
         self.outbox.push_back((bytes, Vec::new()));
     }
@@ -159,7 +159,7 @@ impl Session {
         self.outbox.drain(..count.min(self.outbox.len()));
     }
 
-    /// Lends anew what waiting packets are to lend.
+    /// Adds the descriptors of waiting packets anew.
     pub(crate) fn lend_again(&mut self, mut lend: impl FnMut(&Self, &Reply) -> Vec<OwnedFd>) {
         let mut outbox = std::mem::take(&mut self.outbox);
         for (bytes, fds) in &mut outbox {
@@ -209,7 +209,7 @@ impl Session {
         notes
     }
 
-    /// Sends what is queued, as far as there is room.
+    /// Sends queued packets, as far as there is room.
     pub(crate) fn flush(&mut self) -> Sent {
         while let Some((bytes, fds)) = self.outbox.front() {
             match put(&self.socket, bytes, fds) {

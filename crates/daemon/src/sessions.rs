@@ -176,7 +176,7 @@ impl Sessions {
         }
     }
 
-    /// There is room: sends what waits for it.
+    /// There is room: sends the packets that wait for it.
     pub(crate) fn flush(&mut self, client: ClientId, poll: &Poll) -> Option<Note> {
         let session = self.by_id.get_mut(&client)?;
         let before = session.queued();

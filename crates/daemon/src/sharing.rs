@@ -28,8 +28,8 @@ struct Watched {
     writers: BTreeMap<NodeId, Writer>,
     /// The last writer, and its bytes.
     latest: Option<(NodeId, Bytes)>,
-    /// How often the writer changed, and how often what the next one wrote met what
-    /// the one before had written.
+    /// How often the writer changed, and how often a writer's bytes overlapped those of the writer
+    /// before.
     turns: u32,
     met: u32,
 }
@@ -48,8 +48,8 @@ struct Bytes([u64; PAGE / 64]);
 /// Pages that are watched at most: each takes some 6 KiB.
 const PAGES: usize = 4096;
 
-/// Lines told at once, but for those of the last page, and ranges of a line: what
-/// surely fits in a packet.
+/// Lines in one report, except those of the last page, and ranges of a line: as many as surely fit
+/// in a packet.
 const TOLD: usize = 64;
 const RANGES: usize = 8;
 
@@ -104,7 +104,8 @@ impl Bytes {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// As few ranges as tell it, the last of which may hold what there was no room for.
+    /// The fewest ranges that contain the bytes; the last may contain the rest for which there was
+    /// no room.
     fn ranges(&self) -> Vec<WrittenRange> {
         let mut ranges: Vec<WrittenRange> = Vec::new();
         for at in (0..PAGE).filter(|at| self.has(*at)) {
@@ -129,7 +130,7 @@ impl Bytes {
 }
 
 impl Sharing {
-    /// Watches a segment from now on, or no more; what was known of it is forgotten.
+    /// Starts or stops watching a segment; earlier records are dropped.
     pub(crate) fn watch(&mut self, segment: SegmentId, on: bool) {
         self.segments.remove(&segment);
         if on {
@@ -257,7 +258,7 @@ mod tests {
     const HERE: NodeId = NodeId(1);
     const THERE: NodeId = NodeId(2);
 
-    /// A page that goes to and fro, and what is written to it on the way.
+    /// A page that goes to and fro, and the stores to it on the way.
     struct Travels {
         sharing: Sharing,
         page: PageBytes,

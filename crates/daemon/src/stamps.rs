@@ -15,7 +15,7 @@ pub(crate) struct Stamps {
 /// Stamps kept.
 const KEPT: usize = 1 << 16;
 
-/// Stamps told at once: what surely fits in a packet.
+/// Stamps in one report: as many as surely fit in a packet.
 const TOLD: usize = 1024;
 
 impl Default for Stamps {
@@ -28,7 +28,7 @@ impl Default for Stamps {
 }
 
 impl Stamps {
-    /// Stamps something of kind `what` that happened now.
+    /// Stamps an event of kind `what` that happens now.
     pub(crate) fn push(&mut self, what: StampKind, tag: u64) {
         self.stamp(what, tag, clock::monotonic());
     }

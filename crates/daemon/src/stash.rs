@@ -78,7 +78,7 @@ impl Stash {
         }
     }
 
-    /// Keeps a page, whose contents `fill` writes over what was kept of it.
+    /// Keeps a page, whose contents `fill` writes over the contents kept before.
     pub(crate) fn keep(
         &mut self,
         segment: SegmentId,

@@ -1,6 +1,6 @@
-//! Processes that have executed another program. The connection has ended with the
-//! program that had it, and so has all that was mapped; but what System V is to undo
-//! at the end of the process waits for that end (semop(2)).
+//! Processes that have executed another program. The connection has ended with the former program,
+//! and so have its mappings; but operations that System V is to undo at the end of the process wait
+//! for that end (semop(2)).
 
 use crate::driver::Driver;
 use crate::keeper::Tag;

@@ -1,4 +1,4 @@
-//! Segments that no process of this node has open: what they do not need is given back, lest
+//! Segments that no process of this node has open: resources they do not need are given back, lest
 //! closed segments use up the daemon's descriptors.
 
 use crate::driver::Driver;

@@ -1,5 +1,5 @@
-//! Numbers of an array that are changed by atomic operations, one each: what
-//! several nodes may do at once, in a declared range or in sequential memory.
+//! Numbers of an array that are changed by atomic operations, one each: several nodes may do that
+//! at once, in a declared range or in sequential memory.
 
 use std::cmp::Ordering;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,5 +1,5 @@
-//! The native half of the Python package `pagemesh`: what `python/pagemesh/`
-//! builds on. Names, numbers and errors here are for that code, not for users.
+//! The native half of the Python package `pagemesh`, the base of `python/pagemesh/`. Names, numbers
+//! and errors here are for that code, not for users.
 
 #![deny(unsafe_code)]
 

@@ -50,7 +50,7 @@ impl Memory {
     }
 }
 
-/// How numbers are combined and what they are, by name.
+/// The operation on numbers and their type, by name.
 fn numbers(merge: &str, kind: &str) -> PyResult<(Merge, Kind)> {
     let merge = merge.parse().map_err(PyValueError::new_err)?;
     let kind = kind.parse().map_err(PyValueError::new_err)?;
@@ -107,7 +107,7 @@ impl Memory {
         stored.map_err(|error| raise(&error))
     }
 
-    /// Adds to eight bytes, atomically in the whole cluster; what was there.
+    /// Adds to eight bytes, atomically in the whole cluster; returns the former value.
     fn add(&self, py: Python<'_>, at: usize, value: u64) -> PyResult<u64> {
         let mapping = self.mapping()?;
         py.detach(|| Ok(mapping.atomic_u64(at)?.fetch_add(value, Ordering::SeqCst)))

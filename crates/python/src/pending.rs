@@ -1,13 +1,12 @@
 //! The exception for an access that cannot be served, raised at the next
 //! instruction of the Python frame that made the access.
 //!
-//! An asynchronous exception (`PyThreadState_SetAsyncExc`) is raised in whatever
-//! code runs next, a `__del__` perhaps, which loses it. Here the signal handler
-//! notes the frame instead and sets a trace function for its thread. The
-//! interpreter calls that before the next instruction of the frame, and before
-//! any other Python code of the thread; both times it raises the exception. It
-//! stays set until the interpreter has reported the exception in that frame, so
-//! that nothing in between can lose it.
+//! An asynchronous exception (`PyThreadState_SetAsyncExc`) is raised in the code that runs next, a
+//! `__del__` perhaps, which loses it. Here the signal handler notes the frame instead and sets a
+//! trace function for its thread. The interpreter calls that before the next instruction of the
+//! frame, and before any other Python code of the thread; both times it raises the exception. It
+//! stays set until the interpreter has reported the exception in that frame, so that no code in
+//! between can lose it.
 //!
 //! Where an exception would not take the way it takes from the access itself,
 //! there is none: [`arm`] and the trace function say why, and the process ends.
@@ -96,7 +95,7 @@ fn change<T>(how: impl FnOnce(&mut Pending) -> T) -> T {
     PENDING.with(|pending| how(&mut pending.borrow_mut()))
 }
 
-/// Keeps what raising needs. `probe` is a Python function that does nothing.
+/// Keeps the objects needed for raising. `probe` is a Python function that does nothing.
 pub fn prepare(
     lost: Bound<'_, PyAny>,
     closed: Bound<'_, PyAny>,

@@ -226,7 +226,7 @@ pub fn touched() -> String {
     })
 }
 
-/// Ends the process by a signal: what was touched cannot become an exception.
+/// Ends the process by a signal: the access cannot become an exception.
 pub fn end(touched: &str, why: &str) -> ! {
     let words = format!("pagemesh: {touched}. There is no exception: {why}\n");
     default(libc::SIGBUS);
@@ -337,7 +337,7 @@ fn keep_from_children(page: usize) {
     let _ = unsafe { madvise(address(page), PAGE_SIZE, Advice::LinuxDontFork) };
 }
 
-/// Does what would have been done without us.
+/// Calls the handler that was there before.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let place = SIGNALS.iter().position(|known| *known == signal);
     let before = BEFORE.get().zip(place).map(|(before, place)| before[place]);

@@ -1,4 +1,4 @@
-//! Runs a node again from what was written down.
+//! Runs a node again from its records.
 
 use crate::record::Record;
 use crate::recover::Heard;
@@ -11,10 +11,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Why a journal cannot be believed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// A snapshot is not what was written.
+    /// The checksum of a snapshot is wrong.
     #[error("the snapshot is damaged")]
     Snapshot,
-    /// A record is not what was written.
+    /// The checksum of a record is wrong.
     #[error("the log is damaged at byte {0}")]
     Log(usize),
     /// Each record is whole, but together they make no sense.
@@ -25,7 +25,7 @@ pub enum Damage {
     Broken {
         /// When.
         now: Time,
-        /// At what.
+        /// The input.
         input: String,
         /// Message of the panic.
         panic: String,
@@ -137,7 +137,7 @@ impl Replay {
         }
     }
 
-    /// An input comes: what was to be done before was done, unless it joins that.
+    /// An input comes: the effects of the one before were carried out, unless it joins that.
     fn begin(&mut self, at: usize, joined: bool) -> Result<(), Damage> {
         if joined {
             let any = self.turn.last().is_some();

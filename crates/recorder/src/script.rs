@@ -35,7 +35,7 @@ const FRONT: usize = 20;
 /// Length of a fault's fields: kind, page, mapping, time.
 const FAULT: usize = 24;
 
-/// Writes a record, head and body, over what was in `bytes`.
+/// Writes a record, head and body, over the former contents of `bytes`.
 pub(crate) fn write(record: &Record<'_>, mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.clear();
     bytes.extend_from_slice(&[0; WORD]);
@@ -186,9 +186,9 @@ fn faulted<'a>(body: &[u8], access: Access) -> Option<Record<'a>> {
     })
 }
 
-/// Over whole words. Whichever single word is changed, the sum of 64 bits is
-/// another one; half of its bits are kept. No tables: a fault would find them
-/// pushed out of the cache, and push out what it needs itself.
+/// Over whole words. Whichever single word is changed, the sum of 64 bits is another one; half of
+/// its bits are kept. No tables: at a fault they would not be in the cache, and would displace
+/// memory that the fault needs.
 fn checksum(length: u32, body: &[u8]) -> u32 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let (words, _) = body.as_chunks::<WORD>();

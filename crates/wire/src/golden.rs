@@ -52,7 +52,7 @@ where
     lines
 }
 
-/// Compares with what was fixed. `UPDATE=1` writes the file anew.
+/// Compares with the fixed bytes. `UPDATE=1` writes the file anew.
 fn compare(file: &str, fixed: &str, now: &str, version: &str) {
     if std::env::var_os("UPDATE").is_some() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/golden/");

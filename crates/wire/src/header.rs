@@ -13,8 +13,8 @@ pub const MAX_DATAGRAM: usize = 16 * 1024;
 
 pub(crate) const MAGIC: [u8; 2] = *b"PM";
 
-/// Where a datagram says that what follows its body is not a plain page. Zero here
-/// once the form was taken off; [`Header::split`] refuses anything else.
+/// Offset of the form, which is not zero if the bytes behind the body are not a plain page. Zero
+/// once the form was taken off; [`Header::split`] refuses any other value.
 const FORM: usize = 3;
 
 /// The form of a datagram of this version; zero, as for most, if its body is followed by a plain
@@ -46,7 +46,7 @@ pub struct Header {
     pub to: NodeId,
     /// The sender's life, so that a restarted daemon is not mistaken for its predecessor.
     pub incarnation: Incarnation,
-    /// Bytes of the encoded message; what follows it is page contents.
+    /// Bytes of the encoded message; page contents follow it.
     pub body: u16,
 }
 

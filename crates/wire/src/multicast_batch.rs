@@ -22,7 +22,7 @@ pub enum MulticastBatch<'a> {
         /// That of the trial.
         number: u64,
     },
-    /// Datagrams, each with whom it is for.
+    /// Datagrams, each with its receiver.
     Parts(Parts<'a>),
 }
 

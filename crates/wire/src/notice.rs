@@ -17,9 +17,8 @@ impl Notice {
     /// Stands where a header says in which form a datagram is: no form has it.
     pub const MARK: u8 = 1;
 
-    /// The answer that a datagram of another version deserves: one, if it comes
-    /// from a host that belongs to no cluster yet. It is never longer than what
-    /// it answers, and is itself not answered.
+    /// The answer to a datagram of another version: one, if it comes from a host that belongs to no
+    /// cluster yet. It is never longer than that datagram, and is itself not answered.
     #[must_use]
     pub fn answering(datagram: &[u8]) -> Option<Self> {
         let head = datagram.first_chunk::<HEADER_SIZE>()?;

@@ -111,7 +111,7 @@ pub enum Call {
         /// Which.
         node: NodeId,
     },
-    /// A home that leaves tells the coordinator what it knows.
+    /// A home that leaves hands its knowledge over to the coordinator.
     Inherit(Inheritance),
     /// A policy calls itself on another node; the answer is [`Reply::Policy`].
     Policy(PolicyMessage),
@@ -397,7 +397,7 @@ impl Message {
         }
     }
 
-    /// Appends header and message to `datagram`; what follows it, if anything, goes after.
+    /// Appends header and message to `datagram`; contents, if any, are to be appended after them.
     ///
     /// # Panics
     /// If the message is larger than a datagram: every list in it is bounded.
@@ -416,7 +416,7 @@ impl Message {
         datagram[start..start + HEADER_SIZE].copy_from_slice(&header.encode());
     }
 
-    /// Takes a datagram apart: header, message and what follows ([`Message::tail`]).
+    /// Takes a datagram apart: header, message and contents ([`Message::tail`]).
     ///
     /// # Errors
     /// If any part of it is not as this version of the protocol says.

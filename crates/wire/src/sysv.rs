@@ -1,5 +1,5 @@
-//! System V shared memory, semaphores and message queues: what a process asks
-//! for, and what it gets. The words are those of the manual pages.
+//! System V shared memory, semaphores and message queues: calls of processes, and their results.
+//! The words are those of the manual pages.
 //!
 //! Numbers of errors, commands and flags are Linux's own, which are the same on
 //! all architectures PageMesh runs on.
@@ -69,7 +69,7 @@ pub enum Pick {
     Id(Id),
     /// The one in this place of the tables; its mode must permit reading.
     Index(i32),
-    /// The one in this place of the tables, whatever its mode.
+    /// The object in this place of the tables, whatever its mode.
     IndexAny(i32),
 }
 
@@ -176,7 +176,7 @@ pub enum Op {
         id: Id,
         /// Which of the set.
         number: i32,
-        /// To what.
+        /// The new value.
         value: i32,
     },
     /// `SETALL` → [`Outcome::Number`]
@@ -288,7 +288,7 @@ pub enum News {
         /// It detached, did not attach.
         detached: bool,
     },
-    /// A process is gone: what it wanted undone is to be undone.
+    /// A process is gone: its operations are to be undone.
     Exit {
         /// Which.
         client: ClientId,

@@ -1,4 +1,4 @@
-//! `pagemesh counters`: what this node has done since its start.
+//! `pagemesh counters`: the counters of this node since its start.
 
 use crate::exit::Exit;
 use crate::global::{Format, Global};

@@ -1,4 +1,4 @@
-//! `pagemesh debug`: what a daemon knows of itself.
+//! `pagemesh debug`: a daemon's records of itself.
 
 use crate::control::unexpected;
 use crate::exit::Exit;

@@ -1,4 +1,4 @@
-//! `pagemesh doctor`: what keeps PageMesh from working here, each with its cure.
+//! `pagemesh doctor`: the obstacles on this host, each with its cure.
 
 mod container;
 mod kernel;

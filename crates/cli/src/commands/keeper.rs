@@ -1,4 +1,4 @@
-//! `pagemesh keeper`: what a daemon starts, to keep its things if it dies.
+//! `pagemesh keeper`: started by a daemon to keep its descriptors if it dies.
 
 use crate::exit::Exit;
 use anyhow::{Context as _, Result};

@@ -28,7 +28,7 @@ pub(crate) fn known(control: &mut Control) -> Result<u32> {
 }
 
 impl Races {
-    /// Adds what a daemon noticed, but for the first ones.
+    /// Adds the races that a daemon noticed, except the first ones.
     pub(crate) fn add(&mut self, control: &mut Control, mut first: u32) -> Result<()> {
         loop {
             let report = match control.ask(Request::Races { first })? {

@@ -1,4 +1,4 @@
-//! `pagemesh status`: is all well, and what to do if not.
+//! `pagemesh status`: the health of the cluster, with problems and cures.
 
 use crate::exit::Exit;
 use crate::global::{Format, Global};

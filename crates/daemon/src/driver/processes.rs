@@ -45,7 +45,7 @@ impl Driver {
         }
     }
 
-    /// A process ended or was disconnected: releases what it had.
+    /// A process ended or was disconnected: releases its resources.
     pub(crate) fn gone(&mut self, client: ClientId) {
         let Some(session) = self.executor.sessions.remove(client) else {
             return;

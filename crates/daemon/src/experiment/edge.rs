@@ -71,7 +71,7 @@ impl Edge {
         }
     }
 
-    /// Gives up what waited too long.
+    /// Gives up packets and parts that waited too long.
     pub(crate) fn expire(&mut self, now: u64) {
         if let Some(parcels) = &mut self.parcels {
             parcels.expire(now, &mut self.mail);

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// A thread that gives back what it is given.
+/// A thread that returns the datagrams it is given.
 #[derive(Debug)]
 pub(crate) struct Handoff {
     there: Sender<Parcel>,
@@ -50,7 +50,7 @@ impl Handoff {
         let _ = self.there.send(parcel);
     }
 
-    /// Takes back what is there.
+    /// Takes a returned datagram, if there is one.
     pub(crate) fn take(&self) -> Option<Parcel> {
         let parcel = self.back.try_recv().ok();
         if parcel.is_none() {

@@ -1,7 +1,7 @@
 //! Datagrams that carry pages cut into packets of a chosen size, as MIRAGE+ had to
 //! (M15), acknowledged one by one before the next leaves (M16) or all at once at the
-//! end (M17). An experiment: IP cuts well enough, and the protocol above repairs what
-//! is lost. Only a daemon that was told to cut understands what others cut.
+//! end (M17). An experiment: IP cuts well enough, and the protocol above repairs losses. Only a
+//! daemon that was told to cut understands packets of others that cut.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -35,8 +35,8 @@ struct Assembly {
     parts: Vec<Option<Vec<u8>>>,
 }
 
-/// A packet: the mark, what it is, which, of how many, three bytes of nothing, the
-/// number of the datagram.
+/// A packet's header: the mark, its kind, its index, the number of packets, three bytes of nothing,
+/// the number of the datagram.
 const HEAD: usize = 16;
 const MARK: [u8; 2] = *b"PX";
 const PART: u8 = 0;
@@ -176,7 +176,7 @@ impl Parcels {
         busy.map(|lane| lane.sent + PATIENCE).min()
     }
 
-    /// Gives up what waited too long for its acknowledgement; the next has its turn.
+    /// Gives up packets that waited too long for their acknowledgement; the next has its turn.
     pub(crate) fn expire(&mut self, now: u64, mail: &mut Mail) {
         for (to, lane) in &mut self.lanes {
             if !lane.parcels.is_empty() && lane.sent + PATIENCE <= now {

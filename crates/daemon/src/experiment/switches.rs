@@ -12,7 +12,7 @@ pub struct Experiment {
     pub packet: Option<u16>,
     /// Acknowledge each packet before the next leaves, not the page at its end.
     pub handshake: bool,
-    /// Hand what came in to another thread first.
+    /// Hand received datagrams to another thread first.
     pub worker: bool,
     /// Windows end at ticks only.
     pub tick: Option<Tick>,

@@ -16,7 +16,7 @@ pub struct Tick {
 }
 
 impl Tick {
-    /// Shorter ticks are no shorter than what a daemon takes to wake up.
+    /// Shorter ticks would be shorter than the time a daemon takes to wake up.
     const SHORTEST: Duration = Duration::from_micros(100);
     const LONGEST: Duration = Duration::from_secs(1);
 

@@ -73,7 +73,7 @@ impl Keeper {
         })
     }
 
-    /// Looks for a keeper, and takes what it keeps if its daemon is dead.
+    /// Looks for a keeper, and takes its items if its daemon is dead.
     pub(crate) fn search(socket: &Path) -> Result<Search> {
         let link = match Socket::connect_within(&socket_path(socket), PATIENCE) {
             Ok(link) => link,

@@ -27,7 +27,7 @@ pub(crate) enum Tag {
     Memory(SegmentId),
     /// Its lock words.
     Locks(SegmentId),
-    /// The userfaultfd of a mapping; what goes with it is a [`Whole`].
+    /// The userfaultfd of a mapping; its note is a [`Whole`].
     Mapping(MappingId),
     /// Twins and diffs.
     Twins,
@@ -43,7 +43,7 @@ pub(crate) enum Order {
         /// See [`VERSION`].
         version: u32,
     },
-    /// Keep this, in place of what had the same name.
+    /// Keep this, in place of an item with the same name.
     Put {
         /// Its name.
         tag: Tag,
@@ -59,7 +59,7 @@ pub(crate) enum Order {
     Settled,
     /// No daemon will go on: processes that are left get errors.
     End,
-    /// First on a connection, and last: end, whatever you keep.
+    /// First on a connection, and last: end at once, with all items.
     Dismiss,
 }
 
@@ -107,7 +107,7 @@ impl Whole {
     }
 }
 
-/// Largest packet: a note, and what is around it.
+/// Largest packet: a note, with its name and encoding.
 pub(crate) const PACKET: usize = 1024;
 
 pub(crate) fn encode(words: &impl Serialize) -> Vec<u8> {

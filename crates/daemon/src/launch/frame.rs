@@ -106,7 +106,7 @@ pub fn read_frame<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<Opt
             "the frame is too large",
         ));
     }
-    // Grows with what arrives, not with what is announced.
+    // Grows with the bytes that arrive, not with the announced length.
     let mut body = Vec::new();
     stream.by_ref().take(length as u64).read_to_end(&mut body)?;
     if body.len() < length {

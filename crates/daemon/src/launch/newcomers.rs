@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a newcomer may be silent before it has said what it wants.
+/// How long a newcomer may be silent before it has sent its order.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(2);
 
 /// Newcomers at once. One more cuts off the one that has been here longest: a handshake takes a

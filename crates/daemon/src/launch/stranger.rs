@@ -5,8 +5,8 @@ use anyhow::{Result, bail};
 use rustix::process::geteuid;
 use std::net::{IpAddr, SocketAddr};
 
-/// Refuses a connection over loopback whose other end belongs neither to root
-/// nor to this daemon's own user: he could claim to be anybody.
+/// Refuses a connection over loopback whose other end belongs neither to root nor to this daemon's
+/// own user: it could claim to be any user.
 pub(super) fn refuse(peer: SocketAddr, here: SocketAddr) -> Result<()> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
     let owner = tables.iter().find_map(|table| {

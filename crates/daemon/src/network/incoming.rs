@@ -71,7 +71,7 @@ impl Network {
         Ok(got)
     }
 
-    /// Whether what comes in can be read where it was received.
+    /// True if datagrams can be read where they were received.
     pub(super) fn receives_in_room(&self) -> bool {
         self.sealing.is_none() && self.edge.is_none()
     }
@@ -154,7 +154,7 @@ impl Network {
         self.unpacked((clear, length), source, key, counters)
     }
 
-    /// Looks for what has come, and takes the first of it.
+    /// Receives the datagrams that have come, and takes the first of them.
     fn fetch(&mut self, room: &mut [u8], counters: &mut Counters) -> io::Result<Got> {
         let into = if self.receives_in_room() {
             &mut room[..LONGEST]

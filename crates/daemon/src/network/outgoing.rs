@@ -151,7 +151,7 @@ pub(super) fn put(udp: &Udp, to: SocketAddr, datagram: &[u8], counters: &mut Cou
             counters.add(Count::DatagramsOut, 1);
             counters.add(Count::BytesOut, datagram.len() as u64);
         }
-        // As good as lost: the core repeats what matters.
+        // As good as lost: the core resends messages that need an answer.
         Err(error) => {
             counters.add(Count::DatagramsFailed, 1);
             tracing::debug!(%to, %error, "a datagram could not be sent");

@@ -144,7 +144,7 @@ impl Network {
         self.ways.as_ref().map_or(&[], |ways| ways.paths.whole())
     }
 
-    /// Probes what is to be probed, and asks for what is missing.
+    /// Sends the probes that are due, and requests for missing pieces.
     pub(super) fn try_ways(&mut self, now: u64, counters: &mut Counters) {
         let Some(ways) = &mut self.ways else { return };
         if ways.due().is_some_and(|due| due <= now) {
@@ -153,7 +153,7 @@ impl Network {
         }
     }
 
-    /// Sends what the ways have to say.
+    /// Sends the packets of the paths themselves.
     fn post_outgoing(&mut self, counters: &mut Counters) {
         let Some(ways) = &mut self.ways else { return };
         if !ways.paths.has_outgoing() {
@@ -196,7 +196,7 @@ impl Network {
         ways.map_or_else(Vec::new, |ways| ways.paths.known().collect())
     }
 
-    /// Counts what was not counted yet.
+    /// Adds new counts to the counters.
     pub(crate) fn settle(&mut self, counters: &mut Counters) {
         let Some(ways) = &mut self.ways else { return };
         let Counts {

@@ -11,19 +11,19 @@ use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 impl Network {
-    /// Has what goes to several nodes at once go to a group from now on.
+    /// Sends datagrams for several nodes to a group from now on.
     pub(crate) fn join(&mut self, multicast_batches: MulticastBatches) {
         self.multicast_batches = Some(multicast_batches);
     }
 
-    /// Where what is for several nodes comes in.
+    /// The socket that receives multicast batches.
     pub(crate) fn group(&self) -> Option<BorrowedFd<'_>> {
         self.multicast_batches
             .as_ref()
             .map(|those| those.group.as_fd())
     }
 
-    /// Takes what answers a trial of multicast batches; false if it is something else.
+    /// Handles an answer to a trial of multicast batches; false if it is another datagram.
     pub(super) fn is_answer(&mut self, room: &[u8], at: &Range<usize>, source: SocketAddr) -> bool {
         let in_room = self.receives_in_room();
         let Some(multicast_batches) = &mut self.multicast_batches else {
@@ -34,8 +34,8 @@ impl Network {
         multicast_batch::is_multicast_batch(bytes) && multicast_batches.answered(source, bytes)
     }
 
-    /// Looks for what has come from the group, and takes the first of it that is for
-    /// this node.
+    /// Receives the datagrams that have come from the group, and takes the first of them that is
+    /// for this node.
     pub(super) fn overhear(&mut self, room: &mut [u8], counters: &mut Counters) -> io::Result<Got> {
         let in_room = self.receives_in_room();
         let Some(multicast_batches) = &mut self.multicast_batches else {
@@ -71,14 +71,14 @@ impl Network {
         Ok(Got::Handled)
     }
 
-    /// Whether what is sent now was said before and was not heard.
+    /// Sets whether the datagrams sent now are resends.
     pub(crate) fn repeats(&mut self, again: bool) {
         if let Some(multicast_batches) = &mut self.multicast_batches {
             multicast_batches.repeats(again);
         }
     }
 
-    /// Lets go what waits for others that go to other nodes.
+    /// Sends the datagrams that wait for others to other nodes.
     pub(crate) fn circulate(&mut self, counters: &mut Counters) {
         let Some(multicast_batches) = &mut self.multicast_batches else {
             return;
@@ -94,7 +94,7 @@ impl Network {
         });
     }
 
-    /// Finds out now and then whom multicast batches reach.
+    /// Measures the multicast reach now and then.
     pub(super) fn try_group(&mut self, now: u64, counters: &mut Counters) {
         let Some(multicast_batches) = &mut self.multicast_batches else {
             return;

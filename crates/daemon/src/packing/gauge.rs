@@ -44,8 +44,8 @@ const LOST: u64 = 1_000_000_000;
 /// around it leave by several calls (10 µs a page), on slower ones it never does.
 const COPYING: u64 = 120_000;
 
-/// A link that has just carried pages in half that time is fast, whatever probes say;
-/// for so long. Two seconds.
+/// Time for which a link that has just carried pages in half that time counts as fast, whatever
+/// probes say: two seconds.
 const PROVEN: u64 = 2_000_000_000;
 
 /// Measurements that must agree.
@@ -71,8 +71,8 @@ pub(super) struct Gauge {
     /// Round trips of this measurement, in nanoseconds.
     short: Vec<u64>,
     long: Vec<u64>,
-    /// Nanoseconds a page takes, if that matters; what the last measurement said,
-    /// how many said the same in a row, and when one last said that it is slow.
+    /// Nanoseconds a page takes, if that matters; the result of the last measurement, how many gave
+    /// the same in a row, and when one last found the link slow.
     nanos: u64,
     last: u64,
     agreed: u32,
@@ -210,7 +210,7 @@ impl Gauge {
         }
     }
 
-    /// Whether anything was ever found out, or cannot be; what is believed may change later.
+    /// True if the speed was measured, or cannot be; the estimate may change later.
     fn is_known(&self) -> bool {
         self.agreed >= AGREE || self.rest > 0
     }
@@ -300,7 +300,7 @@ mod tests {
                 gauge.began = 0;
                 continue;
             };
-            // The gauge reads the clock; what it measures is made up.
+            // The gauge reads the clock; the measured times are made up.
             let sent = gauge.pending.unwrap().sent;
             let long = gauge.answered(sent + RTT, &answer(&short)).unwrap();
             assert_eq!(long.len(), HEADER_SIZE + NUMBER + PAGE);

@@ -151,7 +151,7 @@ fn hostile_pages_are_refused_and_counted() {
         assert_eq!(got, Unpacked::Handled, "{count}");
         assert_eq!(counted(&counters, "pages_refused"), count as u64 + 1);
     }
-    // Whatever anybody puts there, what comes out is a datagram with a page or nothing.
+    // Whatever bytes are there, the result is a datagram with a page or none.
     for at in 0..good.len() {
         let mut bytes = good.clone();
         bytes[at] ^= 0x41;

@@ -5,8 +5,8 @@
 
 use pagemesh_compress::PAGE;
 
-/// Bytes of one look. Twice what may be under way at once of a segment (`AHEAD` in the
-/// core's limits), which a queue on the way can have swallowed.
+/// Bytes of one window. Twice the bytes of a segment that may be under way at once (`AHEAD` in the
+/// core's limits), which a queue on the path can have swallowed.
 const WINDOW: usize = 1024 * PAGE;
 
 /// The clock is read after so many bytes.
@@ -74,7 +74,7 @@ mod tests {
     fn a_slow_link_is_never_taken_for_fast() {
         let (mut throughput, mut now) = (Throughput::default(), 1_000_000_000);
         assert_eq!(walk(&mut throughput, &mut now, 10_000, 330_000), 0);
-        // Though a queue swallows at once what may be under way.
+        // Even if a queue swallows at once all that may be under way.
         for _ in 0..20 {
             assert_eq!(walk(&mut throughput, &mut now, 512, 1_000), 0);
             assert_eq!(walk(&mut throughput, &mut now, 512, 330_000), 0);

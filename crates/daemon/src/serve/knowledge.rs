@@ -1,4 +1,4 @@
-//! Requests for what the daemon knows.
+//! Requests for the daemon's own state.
 
 use super::Answer;
 use crate::driver::Driver;
@@ -11,7 +11,7 @@ use pagemesh_wire::local::{NodeStatus, PageReport, PathInfo, Reply};
 use pagemesh_wire::peer::{Health, Refusal};
 use pagemesh_wire::{ByteLen, ClientId, NodeId, PageIndex};
 
-/// Pages in one report: what surely fits in a packet.
+/// Pages in one report: as many as surely fit in a packet.
 const REPORTED: usize = 1000;
 
 /// Silence of the coordinator worth telling.

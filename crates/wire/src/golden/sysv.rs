@@ -1,4 +1,4 @@
-//! System V: what a process asks for, between daemons and on its own socket alike.
+//! System V calls of a process, between daemons and on its own socket alike.
 
 use super::peer::{credentials, object};
 use super::{lines, samples};

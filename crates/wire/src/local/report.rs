@@ -41,7 +41,7 @@ pub enum StampKind {
 pub struct PageLine {
     /// Which.
     pub page: PageIndex,
-    /// 0 none, 1 read, 2 write: what mappings may have.
+    /// Rights of mappings: 0 none, 1 read, 2 write.
     pub rights: u8,
     /// This node owns the page.
     pub owner: bool,
@@ -97,7 +97,7 @@ pub struct SharingLine {
     pub ranges: Vec<WrittenRange>,
     /// How often the page's writer changed; the same for all its lines.
     pub turns: u32,
-    /// How often what the next one wrote met what the one before had written.
+    /// How often a writer's bytes overlapped those of the writer before.
     pub met: u32,
 }
 
@@ -167,7 +167,7 @@ pub struct PathInfo {
     /// Bytes of an IP packet that arrives whole. No more than a daemon ever sends is
     /// tried, which is little more than 16 KiB.
     pub mtu: u32,
-    /// Whether that was found out; else it is what any link is believed to carry.
+    /// True if that was measured; else it is the length that any link is assumed to carry.
     pub found: bool,
 }
 

@@ -1,10 +1,10 @@
-//! Diffs by name: what a node changed in a page. The drivers keep them, send them and read them; the
-//! policy of the segment says which.
+//! Diffs by name: the changes of a node in a page. The drivers keep them, send them and read them;
+//! the policy of the segment chooses which.
 
 use crate::{NodeId, PageIndex, RequestId, SegmentId};
 use serde::{Deserialize, Serialize};
 
-/// Names what one node changed in one page in one interval.
+/// Names the changes of one node in one page in one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DiffName {
     /// Which page of the segment.

@@ -22,7 +22,7 @@ pub enum Inheritance {
 /// The probable owner of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Owner {
-    /// Of what.
+    /// The subject.
     pub subject: Subject,
     /// The owner.
     pub node: NodeId,

@@ -28,7 +28,7 @@ pub enum Health {
     Alive,
     /// Left in order, its pages handed over.
     Left,
-    /// Did not answer for too long; what only it held is lost.
+    /// Did not answer for too long; pages that only it held are lost.
     Dead,
     /// Put out for good: its key opens nothing any more.
     Revoked,

@@ -68,7 +68,7 @@ pub enum Contents {
 pub struct Ask {
     /// The requested subject.
     pub subject: Subject,
-    /// By whom, and how.
+    /// The requester, and the access.
     pub waiter: Waiter,
     /// The receiver is believed to own the subject since this version. A
     /// receiver that knows less has the grant still in flight towards it.

@@ -15,7 +15,7 @@ impl Payload {
     /// Nothing is said.
     pub const EMPTY: Self = Self(Vec::new());
 
-    /// Encodes what a policy has to say.
+    /// Encodes a value of a policy.
     ///
     /// # Panics
     /// If serde cannot encode the value, which no plain struct or enum causes.

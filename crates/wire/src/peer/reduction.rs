@@ -1,10 +1,10 @@
-//! Ranges of a segment of policy `release` in which nodes accumulate: what they
-//! stored is combined, not overwritten.
+//! Ranges of a segment of policy `release` in which nodes accumulate: their stores are combined,
+//! not overwritten.
 
 use crate::{PAGE_SIZE, PageIndex};
 use serde::{Deserialize, Serialize};
 
-/// How what several nodes made of an element becomes one.
+/// How the stores of several nodes to an element are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Merge {
     /// The sum of all additions; integers wrap around.

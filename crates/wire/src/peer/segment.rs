@@ -68,8 +68,8 @@ pub enum Policy {
         /// How long a page stays.
         window: Window,
     },
-    /// Every load sees what happened before it by the segment's own locks and
-    /// barriers; many writers, whose changes are merged.
+    /// Every load sees the stores that happened before it by the segment's own locks and barriers;
+    /// many writers, whose changes are merged.
     Release {
         /// When changes travel.
         spread: Spread,

@@ -4,7 +4,7 @@ use super::{Ask, Pass, Payload};
 use crate::NodeId;
 use serde::{Deserialize, Serialize};
 
-/// A request for the token of a lock, and what the policy of its node says with it.
+/// A request for the token of a lock, with a payload of its node's policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Acquire {
     /// The request.
@@ -18,7 +18,7 @@ impl Acquire {
     pub const PAYLOAD: usize = 2048;
 }
 
-/// A token passes, with what the policy of its node says to its receiver.
+/// A grant of a token, with a payload of the sender's policy for the receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Grant {
     /// The token.

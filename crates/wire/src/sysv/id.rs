@@ -1,4 +1,4 @@
-//! The number of an object, which tells where its home is, and what its segment is called.
+//! The number of an object, which contains its home, and the id of its segment.
 
 use crate::{NodeId, SegmentId};
 use serde::{Deserialize, Serialize};
@@ -49,7 +49,7 @@ impl Id {
         self.home().map_or(-1, at)
     }
 
-    /// The home of whatever is at an index.
+    /// The home of the object at an index.
     #[must_use]
     pub fn home_at(index: i32) -> Option<NodeId> {
         let home = u16::try_from(index.rem_euclid(i32::from(NodeId::LIMIT))).ok()?;

@@ -1,4 +1,4 @@
-//! How much there may be: what PageMesh allows, and what the kernel of a node does.
+//! Limits of System V objects: those of PageMesh, and those of a node's kernel.
 
 use serde::{Deserialize, Serialize};
 

@@ -156,7 +156,7 @@ fn chosen<T: ValueEnum>(
     })
 }
 
-/// By what the daemon seals: what was named; else, unless it was told to do
+/// The means by which the daemon seals: the named key or token; else, unless it was told to do
 /// without, the key file in its usual place.
 fn admission(flags: &Daemon, config: &Config) -> Option<Admission> {
     let named = |key: &Option<PathBuf>, token: &Option<PathBuf>| {

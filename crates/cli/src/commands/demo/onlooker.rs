@@ -23,7 +23,7 @@ pub(super) struct Onlooker {
 }
 
 impl Onlooker {
-    /// Draws on standard error if that is a terminal; else only tells what is done.
+    /// Draws on standard error if that is a terminal; else only prints progress.
     pub(super) fn new(quiet: bool) -> Self {
         let bar = ProgressBar::new(1);
         if quiet || !std::io::stderr().is_terminal() {

@@ -1,4 +1,4 @@
-//! Containers and what they forbid.
+//! Containers and their restrictions.
 
 use super::{Check, read};
 use pagemesh_os::uffd::DEVICE;
@@ -10,7 +10,7 @@ pub(super) fn checks() -> Vec<Check> {
     checks
 }
 
-/// A hint only: what is forbidden shows in the other checks.
+/// A hint only: restrictions show in the other checks.
 fn container() -> Option<Check> {
     let kind = kind()?;
     let status = read("/proc/self/status").unwrap_or_default();

@@ -32,7 +32,7 @@ fn buffers() -> Option<Check> {
     let read = read_number("/proc/sys/net/core/rmem_max");
     let write = read_number("/proc/sys/net/core/wmem_max");
     let (Some(read), Some(write)) = (read, write) else {
-        // Hidden in namespaces other than the first; the daemon tells what it got.
+        // Hidden in namespaces other than the first; the daemon logs the size that it got.
         return None;
     };
     let found = format!(

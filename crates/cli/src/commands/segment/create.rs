@@ -76,7 +76,7 @@ impl Create {
     }
 }
 
-/// The policy, with what was said about manager and window.
+/// The policy, with the given manager and window.
 fn chosen(policy: Policy, name: Option<ManagerName>, how_long: Option<Window>) -> Result<Policy> {
     let Some((manager, window)) = policy.sequential() else {
         anyhow::ensure!(

@@ -1,4 +1,4 @@
-//! `segment inspect --sharing`: true or false sharing, where, and what to do (MB5).
+//! `segment inspect --sharing`: true or false sharing, its place, and advice (MB5).
 
 use crate::control::{Control, unexpected};
 use crate::global::Format;
@@ -28,8 +28,8 @@ enum Verdict {
     Mixed,
 }
 
-/// Has the node watch the segment for a while, and says what it saw. With no time
-/// at all it says what it has seen already.
+/// Has the node watch the segment for a while, and prints the result. Without any time it prints
+/// the records made so far.
 pub(super) fn show(
     control: &mut Control,
     name: &str,
@@ -132,7 +132,7 @@ impl Page {
         }
     }
 
-    /// Where to part what several nodes write; if not there, how to live with it.
+    /// Where to separate the parts of several nodes; if they cannot be separated, what else helps.
     fn parting(&self) -> String {
         let Some(borders) = self.borders() else {
             return format!(
