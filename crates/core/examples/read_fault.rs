@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 const CLIENT: ClientId = ClientId(1);
 const MAPPING: MappingId = MappingId(1);
 
-/// Two nodes and what is under way between them.
+/// Two nodes and the datagrams under way between them.
 struct Pair {
     nodes: Vec<Node>,
     now: Time,
@@ -110,8 +110,7 @@ impl Pair {
         );
     }
 
-    /// Feeds one input and carries out what is to be done; what concerns memory is
-    /// only counted.
+    /// Feeds one input and carries out its effects; those that concern memory are only counted.
     fn input(&mut self, index: usize, input: Input<'_>) {
         let mut effects = std::mem::take(&mut self.effects);
         self.inputs += 1;

@@ -305,7 +305,7 @@ impl<X: Extra> Ownership<X> {
 
     /// A grant arrived. Returns true if it is new: this node is the owner now, and its queue has
     /// the requests that waited at the previous owner before those that arrived here. The caller
-    /// must then [`acknowledge`] it, after it has done what threads here wait for. If it is not
+    /// must then [`acknowledge`] it, after it has served the threads that wait here. If it is not
     /// new, it is acknowledged here.
     pub(crate) fn accept(&mut self, cx: &mut Cx<'_>, from: NodeId, pass: &Pass) -> bool {
         if self.hint == cx.me() && pass.version > self.version {
@@ -369,7 +369,7 @@ impl<X: Extra> Ownership<X> {
         }
     }
 
-    /// Takes over what a leaving home knew of the owner, if it is newer.
+    /// Takes over a leaving home's knowledge of the owner, if it is newer.
     pub(crate) fn learn(&mut self, cx: &Cx<'_>, node: NodeId, version: Version) {
         if version > self.version && self.hint != cx.me() && node != cx.me() {
             self.version = version;

@@ -1,4 +1,4 @@
-//! Timers are data: a set of times, each with what is due then.
+//! Timers are data: a set of times, each with the timers due then.
 
 use crate::time::Time;
 use pagemesh_wire::peer::Subject;

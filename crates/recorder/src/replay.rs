@@ -11,10 +11,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Why a journal cannot be believed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// The checksum of a snapshot is wrong.
+    /// A snapshot does not have the bytes that were written.
     #[error("the snapshot is damaged")]
     Snapshot,
-    /// The checksum of a record is wrong.
+    /// A record does not have the bytes that were written.
     #[error("the log is damaged at byte {0}")]
     Log(usize),
     /// Each record is whole, but together they make no sense.

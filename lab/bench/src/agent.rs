@@ -39,7 +39,7 @@ pub(super) enum Order {
     },
     /// Load or store one word of each page, in this order; answers with times.
     Touch { pages: Vec<u32>, write: bool },
-    /// Fill so many pages with what `bench compress` calls by this name.
+    /// Fill as many pages with the contents that `bench compress` calls by this name.
     Fill { pages: u32, kind: String },
     /// Add one to the first word of each page, in this order; answers with times.
     Add { pages: Vec<u32> },

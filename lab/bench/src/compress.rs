@@ -1,8 +1,7 @@
-//! `bench compress`: what it costs to make a page smaller and whole again, and how
-//! small it becomes, beside a copy of the page: the pages of MIRAGE+'s `EachN`,
-//! `UptoN` and `RandN` (MR11), and some of everyday (MB2). Then what faults cost that
-//! move such pages between daemons that compress, beside daemons that do not, on a
-//! link as fast as the processors and on one of 100 Mbit/s.
+//! `bench compress`: the time to pack and unpack a page, and its packed size, beside a copy of the
+//! page: the pages of MIRAGE+'s `EachN`, `UptoN` and `RandN` (MR11), and some of everyday (MB2).
+//! Then the cost of faults that move such pages between daemons that compress, beside daemons that
+//! do not, on a link as fast as the processors and on one of 100 Mbit/s.
 
 mod links;
 
@@ -123,7 +122,7 @@ fn pages(dice: &mut Dice, byte: impl Fn(&mut Dice, usize) -> u8) -> Vec<Page> {
     (0..PAGES).map(page).collect()
 }
 
-/// A byte that is not what was there.
+/// A byte that differs from the former one.
 fn byte(dice: &mut impl Rng) -> u8 {
     dice.random_range(1..=u8::MAX)
 }

@@ -30,7 +30,7 @@ impl CpuSlots {
         }
     }
 
-    /// That of a node, and of whatever runs there; none if the kernel chooses.
+    /// The processor of a node and of its programs; none if the kernel chooses.
     pub(super) fn processor(self, node: usize) -> Option<usize> {
         match self {
             Self::Apart => Some(processor(node)),

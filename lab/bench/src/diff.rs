@@ -1,5 +1,5 @@
-//! `bench diff`: what it costs to find, write down and apply what changed in a
-//! page (T7), beside a copy of the page; and to find out which pages were written.
+//! `bench diff`: the time to find, encode and apply the changes in a page (T7), beside a copy of
+//! the page; and to find out which pages were written.
 
 use super::Effort;
 use super::report::{Report, Samples};

@@ -15,13 +15,13 @@ const SEVERAL: [usize; 2] = [4, 7];
 /// For use at one site; the nodes have a network of their own.
 const GROUP: &str = "239.77.7.7:7451";
 
-/// Daemons try every second whom the group reaches.
+/// Daemons measure the multicast reach every second.
 const TRIALS: Duration = Duration::from_millis(1500);
 
 /// How long idle daemons are watched.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Δ is off: what is measured is the protocol.
+/// Δ is off, so that only the protocol is measured.
 pub(super) const WINDOW: Option<u64> = Some(0);
 
 /// Rows that two nodes measure, also with sealed datagrams.
@@ -192,7 +192,7 @@ fn multicast_batches(effort: &Effort, waiting: Waiting, report: &mut Report) -> 
     let nodes = READERS.end() + 1;
     let mut with = Testbed::with(nodes, effort, waiting, &[&group])?;
     let mut without = Testbed::new(nodes, effort, waiting)?;
-    // Until daemons know whom multicast batches reach.
+    // Until daemons know the multicast reach.
     std::thread::sleep(TRIALS);
     let count = effort.count.min(500);
     for (readers, name) in SEVERAL.into_iter().zip(&names) {

@@ -91,7 +91,7 @@ pub(super) fn forge(to: SocketAddr, rate: u32) -> Result<Vec<u64>> {
                 dice ^= dice << 17;
                 eight.copy_from_slice(&dice.to_le_bytes());
             }
-            // As `pagemesh_seal` begins what it seals: mark, version, kind.
+            // The first bytes of a datagram sealed by `pagemesh_seal`: mark, version, kind.
             bytes[..4].copy_from_slice(&[b'P', b'S', 1, (sent % 7) as u8 + 1]);
             let length = LONGEST - usize::from(bytes[LONGEST - 1] % 64);
             sent += u64::from(socket.send_to(&bytes[..length], to).is_ok());

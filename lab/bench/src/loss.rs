@@ -1,5 +1,4 @@
-//! `bench loss`: what a bad network costs, beside TCP on the same one, and how many
-//! datagrams it takes.
+//! `bench loss`: the cost of a bad network, beside TCP on the same one, in time and datagrams.
 
 use super::Waiting;
 use super::agent::Order;
@@ -87,7 +86,7 @@ struct Datagrams {
     sent: u64,
     /// Sent and not received.
     missed: u64,
-    /// Pages asked for again, and what else was said again. One datagram asks for many.
+    /// Pages asked for again, and other resends. One datagram asks for many.
     again: u64,
 }
 

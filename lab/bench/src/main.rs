@@ -5,7 +5,7 @@
 use mimalloc::MiMalloc;
 use std::process::ExitCode;
 
-/// As in `pagemesh`: what is measured here allocates as it does there.
+/// The same allocator as in `pagemesh`, so that measurements hold for it.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

@@ -1,4 +1,4 @@
-//! `bench memory`: what a daemon needs to remember of a page.
+//! `bench memory`: a daemon's memory for each page.
 
 use super::report::Report;
 use super::testbed::Testbed;
@@ -20,8 +20,8 @@ const UNTOUCHED: u32 = 1 << 24;
 /// Pages in one order.
 const BATCH: usize = 4096;
 
-/// Pages after which everything that a daemon remembers of the last so many
-/// faults is full: that costs the same whatever is known.
+/// Pages after which the daemon's records of the last faults are full: these cost the same however
+/// many pages are known.
 const WARM: u32 = 1 << 14;
 
 impl Memory {

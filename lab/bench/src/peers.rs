@@ -1,5 +1,5 @@
-//! `bench peers`: our faults, locks and barriers beside what others offer for the
-//! same work, between the same two namespaces, in turn in the same run (TB1).
+//! `bench peers`: our faults, locks and barriers beside other systems at the same work, between the
+//! same two namespaces, in turn in the same run (TB1).
 
 mod install;
 mod mpi;

@@ -1,12 +1,12 @@
-//! `bench recorder`: what the flight recorder adds to a fault.
+//! `bench recorder`: the time that the flight recorder adds to a fault.
 
 use super::report::{Report, Samples};
 use super::testbed::Testbed;
 use super::{Effort, Waiting, fault};
 use anyhow::Result;
 
-/// Pairs of clusters, one after the other: where a daemon's memory happens to lie
-/// makes more of a difference than what is measured, and lies elsewhere each time.
+/// Pairs of clusters, one after the other: the place of a daemon's memory, which differs each time,
+/// makes more of a difference than the recorder.
 const PAIRS: u32 = 4;
 
 /// Faults of one kind with the recorder on, and off.

@@ -174,8 +174,8 @@ impl Report {
         });
     }
 
-    /// Adds a row of what something takes, beside what it takes with a peer, and says
-    /// which is quicker.
+    /// Adds a row with the times of an operation, beside those of a peer, and says which is
+    /// quicker.
     pub(super) fn versus(
         &mut self,
         name: String,
@@ -190,7 +190,7 @@ impl Report {
         }
     }
 
-    /// Notes what could not be measured, and why.
+    /// Notes a row that could not be measured, and the reason.
     pub(super) fn skip(&mut self, name: String, why: &anyhow::Error) {
         let why = format!("{why:#}");
         self.skipped.push(Skipped { name, why });
@@ -233,7 +233,7 @@ impl Report {
         Some(self.rows.iter().find(|row| row.name == name)?.p50)
     }
 
-    /// The median of what stood beside it.
+    /// The median of the row's comparison.
     pub(super) fn baseline(&self, name: &str) -> Option<f64> {
         let row = self.rows.iter().find(|row| row.name == name)?;
         Some(row.baseline.as_ref()?.baseline_p50)

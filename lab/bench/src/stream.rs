@@ -1,5 +1,5 @@
-//! `bench stream`: a segment from front to back, beside a TCP stream between the
-//! same namespaces; and what reading ahead costs those who do not walk.
+//! `bench stream`: a segment from front to back, beside a TCP stream between the same namespaces;
+//! and the cost of reading ahead for programs that do not walk.
 
 use super::agent::Order;
 use super::report::{Report, Samples};
@@ -106,7 +106,7 @@ impl Stream {
         Ok(report)
     }
 
-    /// One node reads what the other wrote, and writes over it.
+    /// One node reads the pages that the other wrote, and writes over them.
     fn walk(&self, link: Link, kind: Encryption, report: &mut Report) -> Result<()> {
         let mut testbed = testbed(kind, self.waiting, self.mtu)?;
         if let Err(why) = shape(&testbed, link) {

@@ -1,5 +1,5 @@
-//! `bench sync`: locks and barriers (TR1), also of segments of policy `release`, where
-//! notices of what was written travel with them.
+//! `bench sync`: locks and barriers (TR1), also of segments of policy `release`, where write
+//! notices travel with them.
 
 use super::agent::Order;
 use super::report::{Report, Samples};

@@ -58,7 +58,7 @@ impl Line {
         Ok(())
     }
 
-    /// Receives what there is, at least a byte.
+    /// Receives the bytes there are, at least one.
     pub(super) fn some(&mut self, buffer: &mut [u8]) -> Result<usize> {
         let got = Self::again(self.spin, || self.stream.read(buffer))?;
         ensure!(got > 0, "the peer closed the connection");

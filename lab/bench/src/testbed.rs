@@ -1,4 +1,4 @@
-//! A sandbox with one agent process per node, pinned, told what to do.
+//! A sandbox with one agent process per node, pinned, that takes orders.
 
 use super::agent::{Answer, Order};
 use super::cpu_slots::{CpuSlots, pin_process};

@@ -107,7 +107,7 @@ impl Turns {
         Ok(report)
     }
 
-    /// Both at once; a turn is an arrival of what they contend for.
+    /// Both at once; a turn is an arrival of the page or lock they contend for.
     fn contend(
         &self,
         testbed: &mut Testbed,

@@ -29,7 +29,7 @@ pub(crate) enum Event {
     /// A daemon takes its next input.
     Turn(usize),
     Deadline(usize),
-    /// A daemon hears of its own host, by the number of what it hears.
+    /// A daemon gets an input from its own host: host, and number of the input.
     Heard(usize, usize),
     /// A process goes on.
     Run {
@@ -106,7 +106,7 @@ impl Engine {
         self.schedule(at, Event::Run { host, generation });
     }
 
-    /// A process computes for so many nanoseconds, and for what its daemon takes meanwhile.
+    /// A process computes for as many nanoseconds, and for the time its daemon takes meanwhile.
     pub(crate) fn works(&mut self, host: usize, nanos: u64) {
         let until = self.now + nanos;
         self.seats[host].works_until = Some(until);
@@ -138,7 +138,7 @@ impl Engine {
     }
 }
 
-/// A daemon at work on what it heard: the executor of effects of each forecast.
+/// A daemon that handles an input: the executor of effects of each forecast.
 pub(crate) struct Turn<'a, W> {
     pub(crate) world: &'a mut W,
     pub(crate) at: usize,
@@ -150,8 +150,7 @@ pub(crate) struct Turn<'a, W> {
     pub(crate) follow: &'a mut VecDeque<Pending>,
 }
 
-/// A forecast of some kind: what processes do, what daemons do about effects, and what all
-/// of it takes.
+/// A kind of forecast: the actions of processes, the effects of daemons, and the costs of both.
 pub(crate) trait World: Sized {
     fn engine(&self) -> &Engine;
     fn engine_mut(&mut self) -> &mut Engine;
@@ -162,10 +161,10 @@ pub(crate) trait World: Sized {
     /// A daemon has done its turn.
     fn is_done(&mut self, _at: usize) {}
 
-    /// A daemon hears of something: what that takes, and deciding.
+    /// A daemon gets an input: the time of receiving it and of deciding.
     fn hearing(&mut self, at: usize, pending: &Pending) -> Duration;
 
-    /// The effects of what a daemon heard are carried out.
+    /// Carries out the effects of an input.
     fn carry_out(turn: Turn<'_, Self>, effects: &mut Effects) -> Result<(), Stuck>;
 
     /// A process goes on until something takes time.

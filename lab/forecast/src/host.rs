@@ -1,4 +1,4 @@
-//! One host: its one program, and what that may touch.
+//! One host: its one program, and its rights.
 
 use pagemesh_core::Rights;
 use pagemesh_wire::peer::Access;
@@ -16,7 +16,7 @@ pub(crate) struct Place {
 /// The next action of a program. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// Look at a word; the program is told what it holds.
+    /// Load a word; the program is told its value.
     Load(Place),
     /// Change a word.
     Store(Place, u64),

@@ -4,7 +4,7 @@ use pagemesh_wire::peer::Window;
 
 const MICRO: Duration = Duration::from_micros(1);
 
-/// About what this project's first machine measured.
+/// About the measurements of this project's first machine.
 fn steps() -> Steps {
     Steps {
         ask: MICRO * 5,

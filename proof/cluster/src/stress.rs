@@ -41,7 +41,7 @@ pub struct Finals {
     pub patterns: [u64; PATTERNS],
 }
 
-/// Whether memory holds what all processes together put there.
+/// Whether memory holds the sums that all processes together put there.
 ///
 /// # Errors
 /// Names the first difference.
@@ -49,8 +49,8 @@ pub fn compare(reports: &[Report], finals: &Finals) -> Result<(), String> {
     check(reports, finals, "exactly", |done, found| done == found)
 }
 
-/// Whether memory holds at least what these processes put there, others that
-/// were killed having added to it.
+/// Whether memory holds at least the sums that these processes put there; others that were killed
+/// may have added to them.
 ///
 /// # Errors
 /// Names the first difference.

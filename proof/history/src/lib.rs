@@ -1,9 +1,9 @@
-//! Recorded loads and stores, each with the moments when it began and ended: is
-//! there one memory that they all could have used?
+//! Recorded loads and stores, each with the moments when it began and ended: is there one memory
+//! that could have given all these values?
 //!
-//! Every place is judged alone: its accesses must fit into one order in which
-//! each load sees the latest store, and whatever ended before something else began
-//! comes before it (linearizability). No two stores to one place store
+//! Every place is checked alone: its accesses must fit into one order in which each load sees the
+//! latest store, and an access that ended before another began comes before it (linearizability).
+//! No two stores to one place store
 //! the same value, so each load names its store, and the question is answered by
 //! sorting (Gibbons and Korach, "Testing shared memories", 1997). A store and its
 //! loads form a *zone*, from the first end to the last beginning among them. If the
@@ -61,8 +61,8 @@ pub enum Contradiction<P> {
     },
 }
 
-/// A store and the loads that saw it. Moments are counted from 1: before that
-/// is what was there at first.
+/// A store and the loads that saw it. Moments are counted from 1; the initial value was there
+/// before that.
 #[derive(Clone, Copy, Debug)]
 struct Zone {
     value: u64,

@@ -52,8 +52,7 @@ impl World {
     }
 
     /// The coordinator declared a host dead. If its daemon still runs, its processes end now and
-    /// what it holds does not count any more. It goes on sending until it hears that it is
-    /// expelled.
+    /// its pages do not count any more. It goes on sending until it hears that it is expelled.
     pub(crate) fn declared_dead(&mut self, node: NodeId) {
         let alive = |host: &Host| host.id == Some(node) && host.life == Life::Up && !host.buried;
         let Some(at) = self.hosts.iter().position(alive) else {

@@ -124,7 +124,7 @@ impl Network {
         self.rules.push(rule);
     }
 
-    /// Decides what becomes of a datagram that leaves now.
+    /// Decides the fate of a datagram that leaves now.
     pub(crate) fn fate(&mut self, now: Time, from: usize, to: usize, kind: &str) -> Fate {
         // Every datagram draws the same count of random numbers, so that a cut does not shift the
         // rest.

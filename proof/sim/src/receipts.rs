@@ -40,7 +40,7 @@ impl World {
         true
     }
 
-    /// The daemon of a host was killed, and what waited in its memory is gone.
+    /// The daemon of a host was killed, and receipts that waited in its memory are gone.
     pub(crate) fn forget_receipts(&mut self, at: usize) {
         self.hosts[at].receipts.0.clear();
     }

@@ -1,9 +1,8 @@
 //! Transcripts: a few nodes, a few accesses, and every datagram that is sent.
 //!
-//! A transcript is a list of commands. Below each stand, indented, the
-//! datagrams it caused and what it returned. Running it produces the same text
-//! again, or the behaviour has changed. All checkers watch as in random runs;
-//! time is simulated and nothing is random.
+//! A transcript is a list of commands. Below each stand, indented, the datagrams it caused and its
+//! result. Running it produces the same text again, or the behaviour has changed. All checkers run
+//! as in random runs; time is simulated and nothing is random.
 //!
 //! ```text
 //! nodes N                              segment NAME pages=K [manager=fixed] [window=30us] [home=n1]
@@ -68,7 +67,7 @@ fn is_of_release(line: &str) -> bool {
     line.starts_with("segment ") && line.contains(" policy=release")
 }
 
-/// Performs the commands of a transcript, and writes below each what it caused.
+/// Performs the commands of a transcript, and writes the effects of each below it.
 fn rewrite(
     text: &str,
     mut perform: impl FnMut(Command) -> Result<Vec<String>, String>,

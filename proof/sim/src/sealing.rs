@@ -24,7 +24,7 @@ pub(crate) struct Sealing {
 /// How often sessions are renewed.
 const DATAGRAMS: u64 = 200;
 
-/// How often the cluster's key is replaced, and what rests on the old one ends: members go on.
+/// How often the cluster's key is replaced, and sessions based on the old one end: members go on.
 const ROTATE_NS: u64 = 30_000_000;
 
 /// Dice that several rooms of a guard throw.
@@ -82,8 +82,8 @@ impl Sealing {
 }
 
 impl World {
-    /// Seals a datagram and lets the network have it, with whatever must be
-    /// said before.
+    /// Seals a datagram and gives it to the network, after the datagrams of a handshake if one is
+    /// needed.
     pub(crate) fn seal(&mut self, at: usize, address: SocketAddr, whom: NodeId, bytes: &[u8]) {
         self.rotate_key(at);
         let now = self.guards_clock(at);

@@ -29,8 +29,8 @@ pub(crate) struct Sync {
     pub(crate) number: u64,
 }
 
-/// One step of a program. Steps that need several exchanges put what remains
-/// back in front of the program.
+/// One step of a program. Steps that need several exchanges put the remaining ones back in front of
+/// the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Do something else for so many nanoseconds.
@@ -55,7 +55,7 @@ pub(crate) enum Step {
     Load(Place),
     /// Store a word: this value, or one never stored before.
     Store(Place, Option<u64>),
-    /// Load a word, and store what was loaded plus this; correct only under a lock.
+    /// Load a word, and store its value plus this; correct only under a lock.
     Add(Place, u64),
     /// Second half of `Add`: store the sum if the word is unchanged.
     AddStore {
@@ -104,7 +104,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// Whether the step waits for what another thread does, which may have died.
+    /// True if the step waits for another thread, which may have died.
     pub(crate) fn needs_others(&self) -> bool {
         matches!(
             self,
@@ -141,7 +141,7 @@ impl SegmentPlan {
 pub(crate) struct QueuePlan {
     pub(crate) lock: Sync,
     pub(crate) cond: Sync,
-    /// The word that counts what has been produced and not consumed.
+    /// The word that counts items produced and not consumed.
     pub(crate) count: Place,
 }
 

@@ -1,5 +1,5 @@
-//! No storms: what was asked for ahead is asked for again only so often, however
-//! much gets lost.
+//! No storms: pages asked for ahead are asked for again only a few times, however many datagrams
+//! get lost.
 
 use crate::check::{Check, ensure};
 use crate::kernel::PageKey;
@@ -14,7 +14,7 @@ pub(crate) struct Storms(BTreeMap<(usize, PageKey), u32>);
 const AGAIN: u32 = 3;
 
 impl Storms {
-    /// A node tells what it did.
+    /// An event of a node.
     pub(crate) fn told(&mut self, at: usize, event: &Event) -> Check {
         match *event {
             Event::AskedAhead { segment, page } => {

@@ -86,7 +86,7 @@ impl Known {
 }
 
 impl World {
-    /// Sends what one datagram cannot carry in pieces; false if it goes whole.
+    /// Sends a datagram that the path does not carry in pieces; false if it goes whole.
     pub(crate) fn leaves_in_pieces(
         &mut self,
         at: usize,

@@ -1,4 +1,4 @@
-//! Random programs: what the processes of a seed do with their memory.
+//! Random programs: the accesses of a seed's processes to memory.
 
 use crate::dice::Dice;
 use crate::golden::WORDS;

@@ -1,4 +1,4 @@
-//! `cargo xtask replay FILE`: what a flight recorder remembers, a line a transition.
+//! `cargo xtask replay FILE`: the contents of a flight recorder, a line a transition.
 
 use anyhow::{Context as _, Result, bail};
 use pagemesh_core::{Effect, Input, Time};

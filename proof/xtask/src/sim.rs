@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// Release consistency: every load against what happened before it.
+/// Release consistency: checks every load against the stores that happened before it.
 fn run_labelled(arguments: &Arguments) -> anyhow::Result<()> {
     let from = arguments.seed.unwrap_or(arguments.from);
     let count = arguments.seed.map_or(arguments.seeds, |_| 1);

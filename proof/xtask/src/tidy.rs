@@ -53,7 +53,7 @@ impl Repository {
     }
 }
 
-/// Paths below a folder, but for what was built.
+/// Paths below a folder, except build products.
 fn collect(root: &Path, below: &str, files: &mut BTreeSet<String>) {
     let entries = fs::read_dir(root.join(below)).unwrap_or_else(|e| panic!("{below}: {e}"));
     for entry in entries.map_while(Result::ok) {

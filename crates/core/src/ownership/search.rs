@@ -44,7 +44,7 @@ pub(crate) enum Found {
     NotYet,
     /// The owner is known again; all waiting requests were forwarded to it.
     Owner,
-    /// The subject has no owner, but this node may become owner from what it has.
+    /// The subject has no owner, but this node may become owner with its spare.
     Regain(NodeId, Regain),
     /// The subject is lost: this node owned this version last, and no survivor has a copy.
     Nobody(NodeId, Version),
@@ -73,7 +73,7 @@ impl<X: Extra> Ownership<X> {
         self.search_round(cx, subject, spare)
     }
 
-    /// Starts a round: notes what this node itself knows, and asks all other members.
+    /// Starts a round: notes this node's own knowledge, and asks all other members.
     fn search_round(&mut self, cx: &mut Cx<'_>, subject: Subject, spare: Spare) -> Found {
         let request = cx.next_request();
         let here = self.known(subject, request, spare);

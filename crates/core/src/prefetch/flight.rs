@@ -33,7 +33,7 @@ pub(crate) struct Flights {
     took_micros: u32,
     /// How many of a hundred were asked for again lately, in parts.
     lost: u32,
-    /// A look at what stays out is due then.
+    /// Time of the next check for missing pages.
     look: Option<Time>,
 }
 
@@ -126,8 +126,8 @@ impl Flights {
         }
     }
 
-    /// The look is due: returns what has been out for too long, to ask for again if
-    /// `waits` for it still, and when to look again.
+    /// The check is due: returns the pages that have been missing for too long, to ask for again if
+    /// `waits` for them still, and the time of the next check.
     pub(crate) fn look(
         &mut self,
         now: Time,

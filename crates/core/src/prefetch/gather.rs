@@ -4,9 +4,8 @@ use crate::effect::{Effect, Effects};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Ask, AskMany, Message, PageRequest, Subject};
 
-/// Puts the requests among the effects from `start` on, as far as they are this node's
-/// own and new, into as few datagrams as possible. Requests may overtake what
-/// else is said, as any datagram may.
+/// Puts the requests among the effects from `start` on, as far as they are this node's own and new,
+/// into as few datagrams as possible. Requests may overtake other messages, as any datagram may.
 pub(crate) fn gather(effects: &mut Effects, start: usize) {
     let mut open: Vec<usize> = Vec::new();
     for effect in effects.split_off(start) {
@@ -52,7 +51,7 @@ fn said(effect: &Effect) -> Option<(&Header, &Ask)> {
     }
 }
 
-/// Whether a request found room in what goes to the same node anyway.
+/// True if a request found room in a message to the same node.
 fn joins(open: &mut Effect, effect: &Effect, request: PageRequest) -> bool {
     let (
         Effect::Send {

@@ -1,11 +1,11 @@
-//! Reading ahead: recognises who walks through a segment, says which pages to
-//! ask for before they are touched, and which of those asked for got lost.
+//! Reading ahead: recognises walks through a segment, says which pages to ask for before they are
+//! touched, and which of those asked for got lost.
 //!
-//! [`walk`] follows the faults of one process; [`flight`] follows what was asked
-//! of one node and has not come; [`willneed_ranges`] goes on with what processes announced; [`gather`]
-//! puts many requests into one datagram.
-//! Nothing here knows of rights, owners or diffs: a page asked for ahead is asked for
-//! like any other (`policies/*/ahead.rs`), so that whatever holds for those holds for it.
+//! [`walk`] follows the faults of one process; [`flight`] follows the pages that one node was asked
+//! for and that have not come; [`willneed_ranges`] asks for the announced pages of processes;
+//! [`gather`] puts many requests into one datagram. This module does not know rights, owners or
+//! diffs: a page asked for ahead is asked for like any other (`policies/*/ahead.rs`), so that all
+//! rules for other requests hold for it.
 
 mod flight;
 mod gather;
@@ -62,7 +62,8 @@ pub(crate) fn quiet(cx: &Cx<'_>) -> Duration {
 }
 
 impl Prefetch {
-    /// Heeds what a process says of pages from `first` up to `end`, except that it does not need them.
+    /// Handles a process's announcement for pages from `first` up to `end`, except that it does not
+    /// need them.
     fn heed(
         &mut self,
         (client, mapping): (ClientId, Option<MappingId>),
@@ -83,7 +84,7 @@ impl Prefetch {
         self.walks.entry(client).or_default().set_pattern(pattern);
     }
 
-    /// Whether there is more of what was announced, and one more of `limit` may be under way.
+    /// True if there are more announced pages, and one more of `limit` may be under way.
     fn has_willneed_range(&mut self, limit: u32) -> bool {
         while self
             .willneed_ranges
@@ -95,7 +96,7 @@ impl Prefetch {
         !self.willneed_ranges.is_empty() && self.flights.fare(limit).room > 0
     }
 
-    /// The next page of what was announced, and where it is wanted, if there is one.
+    /// The next announced page, and the mapping for it, if there is one.
     fn next_willneed_range(&mut self, limit: u32) -> Option<(PageIndex, MappingId)> {
         if !self.has_willneed_range(limit) {
             return None;

@@ -30,9 +30,9 @@ const LEAST: u32 = 16;
 /// requests wait behind them.
 const SOON: Duration = Duration::from_millis(4);
 
-/// Walks that may begin and come to nothing, and after how many faults one more
-/// may. This bounds what guessing costs a program that does not walk: of 256
-/// faults at most one, and four pages.
+/// Walks that may begin and end at once, and the number of faults after which one more may. This
+/// bounds the cost of guesses for a program that does not walk: of 256 faults at most one, and four
+/// pages.
 const TRUST: u32 = 8;
 const EARNED_BY: u32 = 256;
 
@@ -58,7 +58,7 @@ pub(crate) struct Walks {
     faults: u32,
 }
 
-/// One thread's way through memory, or what looks like it.
+/// One thread's walk through memory, or accesses that look like one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Walk {
     access: Access,
@@ -96,7 +96,7 @@ impl Burst {
     }
 }
 
-/// How what was asked for ahead has fared lately.
+/// The recent history of pages asked for ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fare {
     /// How long pages took.
@@ -130,8 +130,8 @@ impl Walks {
         self.pattern == AccessPattern::Sequential
     }
 
-    /// A thread stopped at a page of a segment of so many pages. Returns what to
-    /// ask for ahead.
+    /// A thread stopped at a page of a segment of `pages` pages. Returns the pages to ask for
+    /// ahead.
     pub(crate) fn fault(
         &mut self,
         page: PageIndex,
@@ -189,7 +189,7 @@ impl Walks {
         walk.burst(pages, fare)
     }
 
-    /// One more step of what may become a walk.
+    /// One more step of accesses that may become a walk.
     fn begin(&mut self, walk: &mut Walk, at: i64, pages: i64, fare: Fare) -> Option<Burst> {
         let step = at - walk.last;
         if step == 0 {

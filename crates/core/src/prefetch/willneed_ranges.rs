@@ -36,7 +36,7 @@ pub(crate) trait WillneedRanges {
         self.run_willneed_ranges(cx);
     }
 
-    /// Goes on with what was announced, as far as there is room.
+    /// Asks for more of the announced pages, as far as there is room.
     fn run_willneed_ranges(&mut self, cx: &mut Cx<'_>) {
         let start = cx.effects.len();
         let limit = cx.pace().ahead.min(WILLNEED_RANGE);

@@ -25,7 +25,7 @@ struct Set {
     ctime: u64,
     /// Waiting calls, first come first served.
     sleepers: Vec<Sleeper>,
-    /// For each process, what is added to which semaphores when it ends.
+    /// For each process, the numbers to add to semaphores when it ends.
     undo: BTreeMap<Process, BTreeMap<u16, i32>>,
 }
 

@@ -158,7 +158,7 @@ impl<T: Body> Table<T> {
         Ok(object)
     }
 
-    /// Changes what `IPC_SET` may change, if the caller owns the object.
+    /// Changes the fields that `IPC_SET` may change, if the caller owns the object.
     pub(super) fn change(
         &mut self,
         id: Id,

@@ -1,5 +1,5 @@
-//! Slow nodes: programs in control groups that get a part of a processor each.
-//! Only the programs; daemons must answer at once whatever the programs do.
+//! Slow nodes: programs in control groups that get a part of a processor each. Only the programs;
+//! daemons must answer at once even while the programs compute.
 
 use anyhow::{Context, Result, ensure};
 use std::ffi::OsString;

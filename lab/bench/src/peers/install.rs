@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use std::process::{Command, Stdio};
 
-/// Debian's packages of all peers, and of what starts them on a node.
+/// Debian's packages of all peers, and of the programs that start them on a node.
 const PACKAGES: [&str; 8] = [
     "gcc",
     "libc6-dev",
@@ -37,7 +37,7 @@ pub(super) fn all() -> Result<()> {
     Ok(())
 }
 
-/// Refuses what cannot be started because a program is not there.
+/// Fails if a program is missing that a peer needs.
 pub(super) fn need(programs: &[&str], packages: &str) -> Result<()> {
     for program in programs {
         if !found(program) {

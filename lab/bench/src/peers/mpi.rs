@@ -29,8 +29,8 @@ pub(super) struct Mpi {
     program: PathBuf,
 }
 
-/// Which, and over what. None may use memory that both ranks share: they stand for
-/// two hosts. All of them spin.
+/// The MPI and its transport. None may use memory that both ranks share: they stand for two hosts.
+/// All of them spin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// `ch4:ucx`, as Debian builds it; UCX over TCP.
@@ -72,7 +72,7 @@ impl Kind {
         }
     }
 
-    /// Over what it goes.
+    /// The options that choose its transport.
     fn transport(self) -> &'static [&'static str] {
         match self {
             Self::Mpich => &[],
@@ -83,7 +83,7 @@ impl Kind {
                 "--mca",
                 "osc",
                 "ucx",
-                // It refuses what is no InfiniBand unless told so.
+                // It refuses devices other than InfiniBand unless told otherwise.
                 "--mca",
                 "pml_ucx_tls",
                 "any",

@@ -83,7 +83,7 @@ fn barrier(testbed: &mut Testbed, count: u32) -> Result<Vec<u64>> {
     Ok(times)
 }
 
-/// Both add to one word for a while: what each of all these adds took.
+/// Both add to one word for a while; returns the time of each addition.
 fn counter(testbed: &mut Testbed, round: u32) -> Result<Vec<u64>> {
     let name = format!("bench.peers.counter.{round}");
     testbed.open(&name, 1, None)?;

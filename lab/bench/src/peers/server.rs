@@ -16,8 +16,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts it with what its documentation advises for latency: nothing is written to
-    /// disk, its processors are its own. It sets TCP_NODELAY itself; it cannot spin.
+    /// Starts it with the settings that its documentation advises for latency: nothing is written
+    /// to disk, its processors are its own. It sets TCP_NODELAY itself; it cannot spin.
     pub(super) fn start(testbed: &Testbed, cpu_slots: CpuSlots) -> Result<Self> {
         install::need(&["redis-server"], "redis-server")?;
         let mut address = testbed.address(1);

@@ -74,7 +74,7 @@ struct Player {
     me: u32,
     look: u64,
     turns: u64,
-    /// Shots at the other, and answers given to him.
+    /// Shots at the other player, and answers to it.
     shot: u64,
     answered: u64,
     stage: Stage,

@@ -26,7 +26,7 @@ const APART: u32 = 100;
 /// Nanoseconds after which nothing is under way any more.
 const QUIET: u64 = 1_000_000;
 
-/// Does what it was told.
+/// Performs its list of actions.
 struct Script(VecDeque<Act>);
 
 impl Program for Script {
@@ -35,7 +35,7 @@ impl Program for Script {
     }
 }
 
-/// Each round: some write a page, some read it, then the first does what is timed.
+/// Each round: some hosts write a page, some read it, then the first performs the timed action.
 fn rounds(
     costs: &Costs,
     hosts: usize,

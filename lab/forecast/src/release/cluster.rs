@@ -1,4 +1,4 @@
-//! Hosts under policy `release`: what daemons take for what, and how it all ends.
+//! Hosts under policy `release`: the costs of daemons, and the end of a replay.
 
 use super::costs::ReleaseCosts;
 use super::host::{Host, State};

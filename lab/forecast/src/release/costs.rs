@@ -31,9 +31,9 @@ impl ReleaseCosts {
     /// From a round trip of short datagrams, a lock that comes from the other node, and a
     /// fault that brings a page from it, all with nothing else to do.
     ///
-    /// A lock is two datagrams, a request and its answer, and three decisions; what is left
-    /// of it is divided evenly. A fault is two datagrams, a trap, three decisions, a page's
-    /// bytes, a placing and a waking.
+    /// A lock is two datagrams, a request and its answer, and three decisions; the rest of its time
+    /// is divided evenly. A fault is two datagrams, a trap, three decisions, a page's bytes, a
+    /// placing and a waking.
     #[must_use]
     pub fn of(round_trip: Duration, lock: Duration, fault: Duration) -> Self {
         let short = round_trip / 2;

@@ -1,5 +1,5 @@
-//! How much longer everything takes beside a program than in a loop: found by what
-//! processes waited for in a real run.
+//! The factors between costs beside a program and in a loop, fitted to the waits of processes in a
+//! real run.
 
 use super::{ReleaseCosts, Replayed, Trace, replay};
 use crate::engine::Stuck;
@@ -13,8 +13,8 @@ const ENOUGH: usize = 20;
 /// The factors that are tried: powers of a step, first far apart and then near the best of these.
 const STEPS: [(f64, i32); 2] = [(1.25, 10), (1.05, 4)];
 
-/// So much less must a replay be off to count as better, or what makes no difference would
-/// be chosen by chance.
+/// The least improvement of a replay that counts as better; otherwise chance would choose between
+/// factors that make no difference.
 const BETTER: f64 = 0.004;
 
 /// The range of plausible factors: traces show steps that take ten times as long with cold caches,

@@ -1,4 +1,4 @@
-//! One host: its one process, and what that may touch.
+//! One host: its one process, and its rights.
 
 use super::spent::{Doing, Spent};
 use super::trace::Step;
@@ -42,7 +42,7 @@ pub(super) struct Host {
     pub(super) words: BTreeMap<SyncKey, LockWord>,
     pub(super) steps: VecDeque<Step>,
     pub(super) state: State,
-    /// When the process asked for what it waits for.
+    /// When the process made the request that it waits for.
     pub(super) asked: (Asked, u64),
     /// When its daemon heard of the page it stopped at.
     pub(super) fault_since: u64,

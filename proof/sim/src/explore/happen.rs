@@ -251,7 +251,7 @@ impl State {
     }
 }
 
-/// The asks among what a host said.
+/// The asks among the outcomes of a host.
 fn asks<'a>(lab: &'a Lab, outcomes: &'a [Outcome<PacketId>]) -> impl Iterator<Item = &'a Ask> {
     outcomes.iter().filter_map(|outcome| match outcome {
         Outcome::Sent(packet) => match &lab.packet(*packet).message {

@@ -1,5 +1,5 @@
-//! Every host state and datagram there ever was, each kept once; and what each
-//! host does when, worked out once.
+//! Every host state and datagram there ever was, each kept once; and the reactions of hosts, each
+//! computed once.
 
 use super::setting::{Op, Setting};
 use super::site::{Outcome, Packet, Seat, Site, Stimulus};

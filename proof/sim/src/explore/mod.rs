@@ -15,9 +15,9 @@
 //! the host's own now ([`timeless`]).
 //!
 //! # Cost
-//! Hosts are independent but for what they say, so each state of a host is kept
-//! once and each of its reactions worked out once ([`lab`]); a state of the
-//! cluster is a handful of numbers, known by its digest of 128 bits.
+//! Hosts are independent except for their datagrams, so each state of a host is kept once and each
+//! of its reactions computed once ([`lab`]); a state of the cluster is a handful of numbers, known
+//! by its digest of 128 bits.
 
 mod happen;
 mod lab;

@@ -22,7 +22,7 @@ pub(super) struct Remains {
 }
 
 impl Remains {
-    /// A thread stored a word, after it had seen what was there.
+    /// A thread stored a word, after it had seen the former value.
     pub(super) fn store(&mut self, at: usize, key: PageKey, word: usize, value: u64) {
         self.stores
             .entry((key, word))

@@ -142,7 +142,7 @@ impl Setting {
         Ok(())
     }
 
-    /// Whether loads after a crash are judged by what may be left of stores.
+    /// True if loads after a crash are checked against the stores that may be lost.
     pub(super) fn leaves_remains(&self) -> bool {
         matches!(self.policy, Policy::Release { .. }) && self.luck.crash > 0
     }

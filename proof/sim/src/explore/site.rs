@@ -62,7 +62,7 @@ pub(crate) enum Stimulus<'a> {
     Datagram(SocketAddr, &'a [u8]),
     /// A process or the kernel tells the daemon something.
     Local(&'a Input<'static>),
-    /// A thread takes a step; what it would store.
+    /// A thread takes a step; with the value that it would store.
     Thread(Seat, Op, u64, SegmentId),
     /// The clock runs.
     Tick,
@@ -164,7 +164,7 @@ impl Site {
         self.kernel.shows(key, words)
     }
 
-    /// Lets something happen. The host at `me` becomes what is returned.
+    /// Handles a stimulus. The host at `me` becomes the returned one.
     pub(crate) fn react(
         &self,
         me: usize,

@@ -1,4 +1,4 @@
-//! The whole cluster at one moment, and what may happen next.
+//! The whole cluster at one moment, and the possible next steps.
 
 use super::lab::{Lab, PacketId, SiteId};
 use super::remains::Remains;
@@ -17,7 +17,7 @@ use std::rc::Rc;
 pub(super) enum Step {
     /// A thread runs.
     Run(u8),
-    /// A daemon hears what a process or the kernel told it.
+    /// A daemon gets an input of a process or the kernel.
     Hear(u8),
     /// The oldest datagram from one host to another arrives.
     Deliver(u8, u8),

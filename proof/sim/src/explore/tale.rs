@@ -22,7 +22,7 @@ use pagemesh_wire::peer::Subject;
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
 
-/// Tells what happens along a path.
+/// Describes the steps along a path.
 pub(super) fn tell(setting: &Setting, path: &[Step]) -> String {
     let steps: Vec<String> = path.iter().map(Step::to_string).collect();
     let script = format!("{setting}{}\n", steps.join("\n"));
@@ -70,7 +70,7 @@ fn play(script: &str) -> Result<String, (String, String)> {
     Ok(told)
 }
 
-/// Tells what was said in a step.
+/// Describes the datagrams of a step.
 fn said(lab: &Lab, before: &[VecDeque<PacketId>], after: &[VecDeque<PacketId>], told: &mut String) {
     for (before, after) in before.iter().zip(after) {
         let left = (0..=before.len()).find(|taken| {

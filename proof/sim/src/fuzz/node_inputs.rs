@@ -1,9 +1,9 @@
 //! A real node among members that say anything and programs that ask for
 //! anything. Its simulated kernel asserts the driver's law all the while.
 //!
-//! An input is a list of events: a byte for what happens, a byte for a length,
-//! and so many bytes: the body of a message from one of three members, a whole
-//! datagram, or something local in the encoding of the flight recorder.
+//! An input is a list of events: a byte for the kind of event, a byte for a length, and as many
+//! bytes: the body of a message from one of three members, a whole datagram, or a local input in
+//! the encoding of the flight recorder.
 
 use crate::check::Check;
 use crate::explore::{self, Outcome, Sight, Site, Stimulus};

@@ -8,7 +8,7 @@ use pagemesh_wire::peer::{DiffName, Diffs};
 use pagemesh_wire::{SegmentId, VectorTime};
 use std::collections::BTreeMap;
 
-/// Which words became what.
+/// The changed words, with their new values.
 type Diff = Vec<(u8, u64)>;
 
 /// Bytes of one word of a diff in a datagram.
@@ -94,7 +94,7 @@ impl Kernel {
         Ok(changed)
     }
 
-    /// Diffs that came in a datagram are kept; what is kept already stays.
+    /// Keeps the diffs of a datagram; diffs that are kept already stay.
     pub(crate) fn keep(&mut self, outgoing: &Diffs, tail: &[u8], names: &[DiffName]) -> Check {
         let mut rest = tail;
         for (name, length) in &outgoing.diffs {
@@ -118,7 +118,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// The message in which diffs travel, and what stands behind it.
+    /// The message for diffs, and the bytes behind it.
     pub(crate) fn pack(
         &self,
         mut outgoing: Diffs,

@@ -348,7 +348,7 @@ impl Cluster {
         }
     }
 
-    /// A node handles one input, and what follows from it at once.
+    /// A node handles one input and its immediate consequences.
     fn input(&mut self, host: usize, input: Input<'_>, bytes: &[u8]) -> Check {
         let decoded = Message::decode(bytes).ok();
         let tail = match &decoded {

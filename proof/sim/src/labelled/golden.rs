@@ -145,7 +145,7 @@ impl Golden {
         }
     }
 
-    /// Whether a load by a host may return this; else what it should.
+    /// Whether a load by a host may return this; else the value it should return.
     pub(super) fn load(&mut self, byte: usize, host: usize, value: u8) -> Result<(), u8> {
         let wanted = self.bytes[byte];
         let Some(loose) = self.loose.get(&byte) else {

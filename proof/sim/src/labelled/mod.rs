@@ -1,11 +1,11 @@
 //! Release consistency in the simulator: real nodes, whole pages, real diffs.
 //!
-//! Programs are properly labelled, so every load must return what the last store
-//! in the order of synchronization left there; as these are the only orders
-//! there are, one array of bytes, written as programs store, says what that is.
+//! Programs are properly labelled, so every load must return the value of the last store in the
+//! order of synchronization; as there are no other orders, one array of bytes, written as programs
+//! store, has these values.
 //!
-//! A world of its own, smaller than [`crate::world`]: no journals, seals or
-//! scenarios; only what this policy needs.
+//! A world of its own, smaller than [`crate::world`]: no journals, seals or scenarios; only the
+//! parts that this policy needs.
 
 mod cluster;
 mod golden;
@@ -51,7 +51,7 @@ pub struct Sighted {
     pub rested: u64,
     /// Pairs of diffs in which a race was looked for; there is none.
     pub compared: u64,
-    /// Times a node forgot what was collected.
+    /// Times a node dropped collected diffs.
     pub collected: u64,
     /// Numbers into which threads accumulated without a lock.
     pub added: u64,

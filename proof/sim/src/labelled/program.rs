@@ -23,7 +23,7 @@ pub(super) enum Step {
     Declare(usize),
     /// Accumulates into a number, without a lock.
     Add(usize, u64),
-    /// The number is what all together made of it.
+    /// The number must have the value that all threads together gave it.
     Check(usize),
     /// For so many threads.
     Barrier(u32),
@@ -31,7 +31,7 @@ pub(super) enum Step {
     Leave,
     /// The host vanishes in so many nanoseconds, with all its threads.
     Crash(u64),
-    /// The process dies in so many nanoseconds, whatever it does.
+    /// The process dies in as many nanoseconds, at any step.
     Die(u64),
     Think(u64),
 }
@@ -101,7 +101,7 @@ pub(super) struct Shape {
     pub(super) rhythm: usize,
     /// How often a lock is taken, of a thousand times.
     pub(super) sections: u32,
-    /// How often threads say what they will need, of a thousand steps.
+    /// How often threads announce pages, of a thousand steps.
     pub(super) announced: u32,
     seed: u64,
 }
@@ -131,7 +131,7 @@ impl Shape {
             announced: 0,
             seed: dice.number(),
         };
-        // Drawn apart: half of all seeds mean what they meant before.
+        // Drawn from a stream of its own: half of all seeds run as they did before this was added.
         shape.announced = *Dice::stream(shape.seed, "announced").pick(&[0, 0, 30, 200]);
         shape
     }

@@ -235,7 +235,7 @@ impl Cluster {
         self.run_for(Duration::from_secs(3))?;
         self.network.heal();
         self.winding_up = true;
-        // Deaths are noticed, and what was begun comes to an end or to a wait.
+        // Deaths are noticed, and calls end or wait.
         self.run_for(Duration::from_secs(12))?;
         let waiting: Vec<_> = self
             .processes

@@ -1,4 +1,4 @@
-//! One home under judgement: what it is told in a step, and what it says.
+//! One home under judgement: its inputs in a step, and its answers.
 
 use super::model::{Heard, Model, Said};
 use super::set::done;
@@ -254,8 +254,8 @@ impl Home {
             // Whether or not it ever came: it does not happen any more.
             known.done = true;
         } else if said == Said::Withdrawn && known.done {
-            // The caller has the reply, and said so: what it had withdrawn before it
-            // had it is not known here any more. It does not wait for this.
+            // The caller has acknowledged the reply: a call that it had withdrawn before that is
+            // not known here any more. It does not wait for this.
             return Ok(());
         } else {
             return Err(format!(

@@ -1,5 +1,5 @@
-//! Which object has which key: what processes on all hosts are told must be what one
-//! host could have told them, each at some moment of its call (INV-one-key).
+//! Which object has which key: the answers to processes on all hosts must be answers that one host
+//! could have given, each at some moment of its call (INV-one-key).
 
 use pagemesh_wire::ClientId;
 use pagemesh_wire::sysv::{Errno, Family, IPC_EXCL, IPC_PRIVATE, Id, Op, Outcome};

@@ -3,11 +3,11 @@
 //!
 //! Processes of several hosts call `semop`, `msgsnd`, `shmat` and their kin on objects
 //! with keys and on private ones, which are at home wherever they were made; they fork,
-//! get signals, die, and so do hosts. Whatever a home answers in one step must be what
-//! [`model::Model`], a single host, answers to the same calls in the same order; whatever
-//! a process hears must be what the home said of its last call, and the home has heard
-//! each call once at most. Which object has a key [`keys::Keys`] judges, who sees all
-//! hosts at once. A world of its own, as [`crate::labelled`].
+//! get signals, die, and so do hosts. The answers of a home in one step must be those that
+//! [`model::Model`], a single host, gives to the same calls in the same order; the answer that a
+//! process gets must be the home's to its last call, and the home has handled each call once at
+//! most. [`keys::Keys`], which sees all hosts at once, checks which object has a key. A world of
+//! its own, as [`crate::labelled`].
 
 mod cluster;
 mod home;
@@ -35,8 +35,8 @@ pub struct SystemV {
     pub mistake: Option<Mistake>,
 }
 
-/// How the cluster differs from one host, if the run is a test of the judge: what is
-/// planted is in the judge or in the network, never in the core.
+/// The difference between the cluster and one host, if the run tests the judge: the mistake is
+/// planted in the judge or in the network, never in the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
     /// The last to come is served first.
@@ -55,7 +55,7 @@ pub enum Mistake {
     ExitLost,
     /// The register lets two nodes have one key.
     TwoWinners,
-    /// The register does not hear which keys there are in what it wanted back.
+    /// The register does not learn which keys exist in a bucket that it recalled.
     EntriesLost,
     /// The register does not hear that a key is free.
     StrikeLost,
@@ -125,7 +125,7 @@ pub fn system_v(options: SystemV) -> Result<Tried, String> {
 }
 
 impl Tried {
-    /// Adds up what happened in several runs.
+    /// Adds up the counts of several runs.
     pub fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.waited += other.waited;

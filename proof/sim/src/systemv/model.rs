@@ -1,4 +1,4 @@
-//! One host's System V: what every home has to be like.
+//! One host's System V: the reference for every home.
 
 use super::Mistake;
 use super::program::SEMAPHORES;

@@ -32,8 +32,8 @@ fn odd(chance: &mut impl Chance) -> i32 {
     ODD[chance.below(ODD.len())]
 }
 
-/// A call that no library would make, and that names none of `spared`; `flags` are set
-/// in whatever may have flags.
+/// A call that no library would make, and that names none of `spared`; `flags` are set in all calls
+/// that have flags.
 pub fn nonsense(chance: &mut impl Chance, spared: &[Id], flags: i32) -> Op {
     let id = Some(Id(odd(chance))).filter(|id| !spared.contains(id));
     let id = id.unwrap_or(Id(-1));

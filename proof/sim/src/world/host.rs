@@ -33,7 +33,7 @@ pub(crate) enum Life {
     Crashed,
 }
 
-/// One host: a node, its kernel, and what waits for it.
+/// One host: a node, its kernel, and its waiting inputs.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) node: Node,
@@ -57,7 +57,7 @@ pub(crate) struct Host {
     pub(crate) answers: usize,
     /// Its journal, in some seeds.
     pub(crate) recording: Option<Recording>,
-    /// Its daemon was killed: what the next one is to do first.
+    /// Its daemon was killed: the effects that the next one has to carry out first.
     pub(crate) remains: Option<Remains>,
     pub(super) paused_until: Time,
     pub(super) slow: (u64, Time),

@@ -1,4 +1,4 @@
-//! Hosts that died or left, and what that excuses.
+//! Hosts that died or left, and the failures that this excuses.
 
 /// The losses of a run so far.
 #[derive(Clone, Debug, Default)]

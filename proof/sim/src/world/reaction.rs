@@ -4,7 +4,7 @@ use super::Life;
 use pagemesh_core::{Effects, Input};
 use pagemesh_wire::peer::Ask;
 
-/// The effects of what one node heard, and what comes of them.
+/// The effects of one node's input, and their results.
 #[derive(Default)]
 pub(crate) struct Reaction {
     /// Their memory, from one to the next.
@@ -13,8 +13,8 @@ pub(crate) struct Reaction {
     pub(crate) answers: Vec<Input<'static>>,
     /// The ask whose effects are being carried out.
     pub(crate) heard: Option<Ask>,
-    /// The effect being carried out was done before by a daemon that was killed:
-    /// what it says was said, and is said once more.
+    /// The effect being carried out was carried out before by a daemon that was killed: its
+    /// datagrams were sent, and are sent once more.
     pub(crate) repeats: bool,
     /// Hosts that are gone when the present effects have been carried out.
     pub(crate) departing: Vec<(usize, Life)>,

@@ -88,7 +88,7 @@ impl Programs {
         &self.tests
     }
 
-    /// Starts a test, which keeps in `directory` what it has to say.
+    /// Starts a test, which keeps its output in `directory`.
     pub(super) fn start(&self, test: &Test, seed: u64, directory: &Path) -> Result<Running> {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -102,7 +102,7 @@ impl Programs {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
-        // The soak blocks the signals that it waits for; what a test starts is to be ended by them.
+        // The soak blocks the signals that it waits for; processes of a test must be ended by them.
         make_mortal(&mut command);
         Ok(Running {
             child: command.spawn().context("a test does not start")?,

@@ -53,7 +53,7 @@ pub(super) enum Ride {
     Departure(Phases),
 }
 
-/// Repairs: what a node lacks when the barrier is open.
+/// Repairs: the data that a node lacks when the barrier is open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) enum Body {
     /// To the home: which phases are there from this place on?

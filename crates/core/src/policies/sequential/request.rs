@@ -9,7 +9,7 @@ use pagemesh_wire::peer::{Access, Ask, Manager, Message, Served, Waiter};
 use pagemesh_wire::{RequestId, Version};
 
 impl PageContext<'_, '_> {
-    /// Opens a request for what the waiting accesses and pins need, unless one is open.
+    /// Opens a request for the rights that waiting accesses and pins need, unless one is open.
     pub(super) fn request(&mut self) {
         let Some(busy) = self.busy() else { return };
         if busy.want.is_some() {

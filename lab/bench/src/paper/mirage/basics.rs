@@ -1,4 +1,4 @@
-//! MR1 to MR8: what messages, faults and invalidations cost.
+//! MR1 to MR8: the cost of messages, faults and invalidations.
 
 use super::super::super::report::{Report, Samples};
 use super::super::super::testbed::Testbed;

@@ -1,5 +1,5 @@
-//! MR12 to MR14: Battleship, two players on one page; and what the time window does to it
-//! and to matrix multiply (MB8).
+//! MR12 to MR14: Battleship, two players on one page; and the effect of the time window on it and
+//! on matrix multiply (MB8).
 
 use super::super::super::switch;
 use super::document::{Document, Section, number, percent};
@@ -66,10 +66,10 @@ impl Games {
     }
 }
 
-/// By what a window is called.
+/// Games by the name of their window.
 type ByWindow = [(&'static str, Games)];
 
-/// Games under all windows, which take turns: what disturbs one disturbs all.
+/// Games under all windows, in turn, so that a disturbance hits all of them.
 fn turns(
     sandbox: &Sandbox,
     game: &Path,
@@ -131,7 +131,7 @@ fn play(
     Ok(seconds / turns * 1e6)
 }
 
-/// MR12: what happens in a turn, by counters.
+/// MR12: the events of a turn, by counters.
 fn pattern(sandbox: &Sandbox, game: &Path, document: &mut Document) -> Result<()> {
     let names = [
         ("faults_read", "read faults", 1.0),
@@ -269,7 +269,7 @@ fn compared(games: &ByWindow, name: &str, document: &mut Document) -> String {
     )
 }
 
-/// MB8, at the end of MR13: what Δ costs a program that has no use for it.
+/// MB8, at the end of MR13: the cost of Δ for a program that does not need it.
 fn windows(programs: &Path, rounds: u32, document: &mut Document) -> Result<()> {
     const TIMES: u32 = 5;
     let matrix = programs.join("matrix-mesh");

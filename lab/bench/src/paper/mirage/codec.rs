@@ -1,4 +1,4 @@
-//! MR9 to MR11: compression, by what pages hold and by how fast the link is.
+//! MR9 to MR11: compression, by the contents of pages and the speed of the link.
 
 use super::super::super::compress;
 use super::super::super::report::Samples;
@@ -22,7 +22,7 @@ const LINKS: [(&str, Option<&str>, u32); 4] = [
     ("unshaped", None, 300),
 ];
 
-/// Mbit/s, for a figure's axis; the last is what this machine's memory allows, about.
+/// Mbit/s, for a figure's axis; the last is about the rate of this machine's memory.
 const RATES: [f64; 4] = [10.0, 100.0, 1000.0, 20_000.0];
 
 /// Measurements whose median counts.
@@ -126,8 +126,8 @@ fn table4(document: &mut Document) -> Result<()> {
     Ok(())
 }
 
-/// MR10: the paper varies its network's latency; ours varies the link's rate, for a blasted
-/// page is one flight, whatever the latency.
+/// MR10: the paper varies its network's latency; ours varies the link's rate, for a blasted page is
+/// one flight, at any latency.
 fn figure2(document: &mut Document) -> Result<()> {
     let head = [
         "LINK",

@@ -9,7 +9,7 @@ use pagemesh_cli::sandbox::Plan;
 use pagemesh_wire::local::{Stamp, StampKind};
 use std::collections::BTreeMap;
 
-/// Switches of the daemons, and what lies between them.
+/// Switches of the daemons, and the link between them.
 #[derive(Clone, Copy)]
 pub(super) struct Setting {
     pub(super) compress: &'static str,

@@ -27,7 +27,7 @@ const GAME: u64 = 200;
 /// Sizes of matrices that both do.
 const SIZES: [u32; 4] = [120, 240, 360, 480];
 
-/// The paper's wire, and its packets with what Ethernet, IP and UDP add.
+/// The paper's wire, and its packets with the headers of Ethernet, IP and UDP.
 const RATE: (&str, u64) = ("10mbit", 10_000_000);
 const PACKET: u32 = 1024;
 const HEADERS: u32 = 54;
@@ -240,7 +240,7 @@ impl Drop for Busy {
     }
 }
 
-/// A fault on a page of a kind on the paper's wire, and what it should cost.
+/// A fault on a page of a kind on the paper's wire, and its expected costs.
 fn scrambled(costs: &Costs, kind: &str) -> Result<(f64, Costs)> {
     const FEW: u32 = 60;
     let mut pair = Pair::raise(Setting {

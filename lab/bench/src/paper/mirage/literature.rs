@@ -20,7 +20,7 @@ pub(super) const INTERRUPT_BLAST: f64 = 16.7;
 /// MR7: one to four further sites.
 pub(super) const INVALIDATION: [f64; 4] = [4.6, 6.8, 7.0, 8.2];
 
-/// MR9: by packets needed; what packing and unpacking take, and faults.
+/// MR9: by packets needed; the times of packing, unpacking and faults.
 pub(super) const COMPRESSING: [f64; 4] = [0.5, 0.9, 1.0, 1.3];
 pub(super) const DECOMPRESSING: [f64; 4] = [0.4, 0.5, 0.7, 0.0];
 pub(super) const COMPRESSED: [f64; 4] = [10.5, 13.5, 17.1, 21.3];

@@ -1,4 +1,4 @@
-//! TR1: what the basic operations cost.
+//! TR1: the cost of the basic operations.
 
 use super::super::super::agent::Order;
 use super::super::super::report::{Report, Samples};
@@ -72,9 +72,9 @@ pub(super) fn measure() -> Result<Vec<Basic>> {
     Ok(basics)
 }
 
-/// Microseconds of a round trip, of a lock from the other node and of a fault, where daemons
-/// are awake: what falling asleep and waking cost is another matter on each machine, and
-/// virtual ones take tens of microseconds for it.
+/// Microseconds of a round trip, of a lock from the other node and of a fault, where daemons are
+/// awake: the cost of falling asleep and waking differs between machines, and is tens of
+/// microseconds on virtual ones.
 pub(super) fn awake() -> Result<[f64; 3]> {
     let waiting = Waiting::Spin;
     let mut report = Report::new("awake");

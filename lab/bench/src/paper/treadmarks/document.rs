@@ -56,13 +56,13 @@ pub(super) struct Run {
     pub(super) seconds: f64,
     /// Alone to together.
     pub(super) speedup: f64,
-    /// Of as many copies of the sequential version at a time, one on each processor, each
-    /// solving the whole problem: what the processors lose by each other.
+    /// Of as many copies of the sequential version at a time, one on each processor, each solving
+    /// the whole problem: shows by how much the processors slow each other down.
     #[serde(default)]
     pub(super) crowd_seconds: Option<f64>,
     /// The paper's, with 8 processors: ATM and Ethernet.
     pub(super) paper_speedup: Option<(f64, f64)>,
-    /// From `Tmk_startup` to `Tmk_exit`: what all that follows counts.
+    /// From `Tmk_startup` to `Tmk_exit`: the time to which all following counts belong.
     pub(super) whole_seconds: f64,
     /// As each process comes to them.
     pub(super) barriers: u64,
@@ -160,8 +160,8 @@ pub(super) struct Forecast {
     /// Microseconds in a loop: a round trip, a lock, a fault.
     #[serde(default)]
     pub(super) costs: [f64; 3],
-    /// How many times as long everything takes as in a loop, by what processes waited in the
-    /// measured run ...
+    /// The factor between costs in the program and in a loop, fitted to the waits of processes in
+    /// the measured run ...
     #[serde(default)]
     pub(super) slower: f64,
     /// ... and how many times as long as that where the program has just computed.
@@ -218,7 +218,7 @@ impl Document {
         })
     }
 
-    /// Adds how long a program takes alone, in the place of what was measured before.
+    /// Adds the time of a program alone, in place of an earlier measurement.
     pub(super) fn add_alone(&mut self, program: &str, large: bool, seconds: f64) {
         let same = |one: &Alone| one.program == program && one.large == large;
         self.alone.retain(|one| !same(one));
@@ -308,8 +308,8 @@ impl Run {
         self.speedup / self.nodes as f64
     }
 
-    /// The efficiency that processors which share nothing have here, at the same time:
-    /// what they lose by each other, no memory shared.
+    /// The efficiency that processors which share nothing have here, at the same time: they slow
+    /// each other down without shared memory.
     pub(super) fn ceiling(&self) -> Option<f64> {
         let alone = self.speedup * self.seconds;
         self.crowd_seconds.map(|crowd| alone / crowd)

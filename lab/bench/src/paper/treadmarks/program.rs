@@ -1,4 +1,4 @@
-//! The programs, their sizes, and what the paper says of them.
+//! The programs, their sizes, and the paper's figures for them.
 
 /// A program of `lab/apps/`. Arguments are separated by blanks; DATA is a directory.
 #[derive(Debug)]

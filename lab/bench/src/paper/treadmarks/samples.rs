@@ -130,7 +130,7 @@ impl Samples {
         })
     }
 
-    /// Stops, and divides what was seen of some daemons and of a program.
+    /// Stops, and divides the samples of some daemons and of a program.
     pub(super) fn divide(mut self, daemons: &[u32], run: &Run) -> Result<Divided> {
         let perf = Pid::from_child(&self.perf);
         kill_process(perf, Signal::INT).context("cannot stop perf")?;
@@ -151,7 +151,7 @@ impl Samples {
     }
 }
 
-/// Adds up what `perf script` says, of so many looks at nodes.
+/// Adds up the samples in the output of `perf script`.
 fn divided(text: &str, daemons: &[u32], run: &Run, looks: f64) -> Divided {
     let file = program::file_of(&run.program);
     let mut counts = [0_u64; 7];

@@ -65,8 +65,8 @@ impl Family {
     }
 
     fn beget(&self, home: &Home, generations: usize) -> Result<()> {
-        // SAFETY: the child uses what the library promises to work in a child,
-        // and the C library's own memory, which works there too.
+        // SAFETY: the child uses only functions that the library promises to work in a child, and
+        // the C library's own memory, which works there too.
         let child = unsafe { libc::fork() };
         if child == 0 {
             exit(match self.live(home, generations) {
@@ -169,6 +169,6 @@ fn wait_for(child: libc::pid_t) -> Result<i32> {
 
 /// Ends this process without a word to anybody.
 pub(crate) fn exit(code: i32) -> ! {
-    // SAFETY: no destructor runs, which is what this is for.
+    // SAFETY: no destructor runs, as intended.
     unsafe { libc::_exit(code) }
 }

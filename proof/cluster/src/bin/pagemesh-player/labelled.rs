@@ -1,5 +1,5 @@
-//! A properly labelled program at random: whatever two processes touch is ordered by
-//! a barrier or a lock. So every process knows what it must find, under any policy.
+//! A properly labelled program at random: conflicting accesses of two processes are ordered by a
+//! barrier or a lock. So every process knows the values it must find, under any policy.
 //!
 //! Two grounds: bytes that belong to a phase, each written by one process, its
 //! neighbours by others; and bytes that belong to locks, those of one lock

@@ -1,4 +1,4 @@
-//! Phase by phase: what was written before a barrier is read after it.
+//! Phase by phase: values written before a barrier are read after it.
 
 use anyhow::{Result, ensure};
 use clap::Args;

@@ -131,7 +131,7 @@ fn add(sum: &mut Report, part: Report) {
     sum.read += part.read;
 }
 
-/// The shared memory, and what is where.
+/// The shared memory, with its layout.
 struct Ground {
     segment: Segment,
     memory: Mapping,

@@ -1,4 +1,4 @@
-//! One reaction of a host: what it hears, what it does about it, what its threads do.
+//! One reaction of a host: its input, its effects, the steps of its threads.
 
 use super::super::lab;
 use super::super::setting::Op;
@@ -128,7 +128,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Handles one input, carries out what follows, and what follows from that.
+    /// Handles one input, carries out its effects, and handles the inputs that follow from them.
     fn handle(&mut self, input: Input<'_>, payload: Option<&[u8]>) -> Check {
         let mut effects = Effects::default();
         self.site.node.handle(self.site.clock, input, &mut effects);

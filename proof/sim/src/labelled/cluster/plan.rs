@@ -63,8 +63,8 @@ impl Plan {
         }
     }
 
-    /// Hosts with one thread each that does what a scenario says, in calm weather. Nodes hold
-    /// `notices` write notices at most.
+    /// Hosts with one thread each that follows a scenario, without faults. Nodes hold `notices`
+    /// write notices at most.
     pub(super) fn of_scenario(
         dice: &mut Dice,
         (hosts, home): (usize, usize),

@@ -1,5 +1,5 @@
-//! Scenarios of policy `release`: one thread on each host does what the script says, and every
-//! datagram is written down.
+//! Scenarios of policy `release`: one thread on each host follows the script, and every datagram is
+//! written down.
 
 use super::threads::BARRIER;
 use super::{Cluster, Event, Plan};
@@ -44,7 +44,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Performs a command. Returns the datagrams that it caused, and what it found.
+    /// Performs a command. Returns the datagrams that it caused, and its result.
     pub(crate) fn perform(&mut self, command: Command) -> Check<Vec<String>> {
         match command {
             Command::Nodes(count) => {

@@ -124,7 +124,7 @@ impl Cluster {
                 }
             }
             Step::Store(byte) => {
-                // Sometimes what is there already, or what was there before.
+                // Sometimes the value that is there already, or the one before that.
                 let fresh = self.dice.chance(800);
                 let value = if fresh {
                     self.last_value.wrapping_add(1)
@@ -248,7 +248,7 @@ impl Cluster {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Accumulates into a number, as a program does: what it finds, and more.
+    /// Accumulates into a number, as a program does: loads it, and stores more.
     fn add(&mut self, thread: usize, at: usize, with: u64) -> Check<Option<()>> {
         let (page, spot) = (at / NUMBERS.len(), &NUMBERS[at % NUMBERS.len()]);
         let page = PageIndex(page as u32);

@@ -122,7 +122,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// A process hears what became of its call.
+    /// A process gets the result of its call.
     pub(super) fn hears(&mut self, client: ClientId, ticket: Ticket, reply: &Reply) -> Check {
         let Some(process) = self.processes.get_mut(&client) else {
             return Err(format!("{client} is dead and hears {reply:?}"));
@@ -188,7 +188,7 @@ impl Cluster {
         }
     }
 
-    /// A process hears what the home of an object has said.
+    /// A process gets the answer of an object's home.
     fn confirm(&mut self, home: usize, client: ClientId, op: &Op, reply: &Reply) -> Check {
         let said = match reply {
             Reply::Sysv(outcome) => Said::Outcome(outcome.clone()),

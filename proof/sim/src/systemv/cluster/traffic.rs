@@ -44,7 +44,7 @@ impl Cluster {
         self.input(to, input, cause.into_iter().collect())
     }
 
-    /// A node handles one input. If it is a home it is judged by what it says then.
+    /// A node handles one input. If it is a home, its answers are checked.
     pub(super) fn input(&mut self, host: usize, input: Input<'_>, mut causes: Vec<Cause>) -> Check {
         let mut effects = Effects::default();
         let now = self.now;
@@ -136,7 +136,7 @@ impl Cluster {
         let over: Vec<_> = self.mourned.iter().copied().filter(over).collect();
         for client in over {
             self.mourned.remove(&client);
-            // Before what others hear of a host that has died.
+            // Before the consequences of a host's death for others.
             let is_host = |cause: &Cause| matches!(cause, Cause::HostGone(_));
             let at = causes.iter().position(is_host);
             let at = at.unwrap_or(causes.len());
