@@ -123,7 +123,7 @@ pub enum Input<'a> {
     Untouched {
         /// The segment.
         segment: SegmentId,
-        /// The pages, a part of [`Node::kept_writable`](crate::Node::kept writable).
+        /// The pages, a part of [`Node::kept_writable`](crate::Node::kept_writable).
         pages: Vec<PageIndex>,
     },
 }

@@ -1,8 +1,9 @@
-//! What a policy is to the rest of the core: the calls into it, in two groups.
+//! The interface between a policy and the rest of the core: the calls into it, in two groups.
 //!
-//! [`Hooks`] every policy has. A method with a body is for policies that use what it belongs to; its
-//! body says what holds for all others. [`SyncHooks`] has a policy that lets something ride on locks
-//! and barriers. Locks, barriers, calls and links hand over what it says without looking inside.
+//! Every policy implements [`Hooks`]. A method with a body belongs to a feature that not every
+//! policy has; the body is right for the others. A policy whose data travels with locks and
+//! barriers implements [`SyncHooks`]. Locks, barriers, calls and links pass on a policy's payloads
+//! without decoding them.
 
 use crate::caller::Caller;
 use crate::continuation::Continuation;
@@ -15,7 +16,7 @@ use pagemesh_wire::{
     ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket, Version,
 };
 
-/// A mapping in which a thread stopped, and what it belongs to.
+/// A mapping in which a thread stopped, its process, and the segment's size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Who {
     pub(crate) mapping: MappingId,
@@ -24,54 +25,55 @@ pub(crate) struct Who {
     pub(crate) pages: u32,
 }
 
-/// What a process wants of pages.
+/// A request of a process about pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ProgramRequest {
-    /// To know when a page changes (F7).
+    /// Tell the process when a page changes (F7).
     Watch(PageIndex),
-    /// To keep pages here, writable (M14).
+    /// Keep pages here, writable (M14).
     Pin(PageIndex, PageCount),
-    /// To let them go.
+    /// Release pinned pages.
     Unpin(PageIndex, PageCount),
-    /// It says how it will use pages. One of its mappings of the segment, if it has any.
+    /// The announced use of pages. With one of the process's mappings of the segment, if it has
+    /// any.
     Advise(PageIndex, PageCount, Advice, Option<MappingId>),
 }
 
-/// What may be due.
+/// The kinds of timers of a policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Due {
     /// `Timer::Subject` of a page. With a duration: the coordinator has been silent, and accesses
     /// that have waited as long fail.
     Page(PageIndex, Option<Duration>),
-    /// `Timer::Ahead`: a look at what was asked for ahead.
+    /// `Timer::Ahead`: a check of the pages asked for ahead.
     Ahead,
-    /// `Timer::Segment`: something that concerns the whole segment.
+    /// `Timer::Segment`: a timer of the whole segment.
     Segment,
 }
 
-/// What the driver found out about a page, asked by an effect of the policy.
+/// The answer of the driver to an effect of the policy about a page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
-    /// After `Effect::ConfirmUse`: whether the threads that waited for the page have run since.
+    /// After `Effect::ConfirmUse`: true if the threads that waited for the page have run since.
     Used(bool),
     /// After a diff that refreshed its twin: the page had not changed.
     Unchanged,
 }
 
-/// What is not there any more.
+/// A thing that does not exist any more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Gone {
     /// A mapping: no thread waits in it.
     Mapping(MappingId),
-    /// A process, with what it kept here.
+    /// A process, with its requests, pins and watches.
     Client(ClientId),
-    /// Another member, as the member view says already.
+    /// Another member; the member view says so already.
     Member(NodeId),
-    /// This node's membership: its pages are not the truth any more.
+    /// This node's membership: its pages may be outdated.
     Membership,
 }
 
-/// A policy makes itself for a segment.
+/// The constructor of a policy.
 pub(crate) trait Open: Hooks + Sized {
     /// The state of a segment of which nothing is known yet; none if `chosen` is another policy.
     ///
@@ -86,41 +88,41 @@ pub(crate) trait Open: Hooks + Sized {
 
 /// The calls into every policy. Pages are inside the segment, unless a method says otherwise.
 pub(crate) trait Hooks {
-    /// A thread stopped at a page. The policy answers with `Effect::Map` or `Effect::Fail`, at once
+    /// A thread faulted at a page. The policy answers with `Effect::Map` or `Effect::Fail`, at once
     /// or later. The page may lie outside the segment.
     fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access);
 
-    /// A process wants something of pages. The policy answers the ticket, at once or later.
+    /// A request of a process about pages. The policy answers the ticket, at once or later.
     fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: ProgramRequest);
 
-    /// Another node says something that concerns the segment. What the policy does not understand is
-    /// [`Event::Stale`](crate::Event::Stale), what is wrong is
+    /// A message of another node for the segment. A message without meaning for the policy is
+    /// [`Event::Stale`](crate::Event::Stale), an invalid one
     /// [`Event::Malformed`](crate::Event::Malformed).
     fn message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message);
 
-    /// Something may be due, as the policy has armed it. A timer may come when nothing is due.
+    /// A timer that the policy has armed is due. It may come when there is nothing to do.
     fn due(&mut self, cx: &mut Cx<'_>, due: Due);
 
-    /// Something is gone.
+    /// A mapping, process, member or the membership is gone.
     fn gone(&mut self, cx: &mut Cx<'_>, gone: Gone);
 
-    /// This node leaves, and `successor` is to have what only this node has; the policy hands over some
-    /// `burst` pages at a time. Called after every input until nothing is left: it returns how much
-    /// is.
+    /// This node leaves, and `successor` is to have the pages that only this node has; the policy
+    /// hands over some `burst` pages at a time. Called after every input until no page is left: it
+    /// returns how many are.
     fn hand_over(&mut self, cx: &mut Cx<'_>, successor: NodeId, burst: usize) -> usize;
 
-    /// What people see who look.
+    /// The state of pages, for people.
     fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection;
 
-    /// What rides on locks and barriers; nothing does, if the policy does not say so.
+    /// The policy's hooks for locks and barriers; none by default.
     fn sync(&mut self) -> Option<&mut dyn SyncHooks> {
         None
     }
 
-    /// The driver found something out. Only policies that ask are answered.
+    /// The answer of the driver to an effect. Only policies that use such effects get it.
     fn found(&mut self, _: &mut Cx<'_>, _: PageIndex, _: Found) {}
 
-    /// Pages that the driver is to look at before a barrier is reached.
+    /// Pages that the driver is to compare with their twins before a barrier is reached.
     fn kept_writable(&self) -> Vec<PageIndex> {
         Vec::new()
     }
@@ -130,7 +132,8 @@ pub(crate) trait Hooks {
         false
     }
 
-    /// The policy of another node calls. It is answered by `Continuation::Answer`, at once or later.
+    /// A call from the policy on another node. It is answered by `Continuation::Answer`, at once or
+    /// later.
     fn called(&mut self, cx: &mut Cx<'_>, caller: Caller, _: &Payload) {
         let why = "this policy answers no calls";
         let reply = Reply::Refused(Refusal::Invalid(why.into()));
@@ -141,8 +144,8 @@ pub(crate) trait Hooks {
     /// node does not know the segment, or a refusal.
     fn answered(&mut self, _: &mut Cx<'_>, _: NodeId, _: u64, _: &Reply) {}
 
-    /// Ranges in which nodes accumulate are declared: all that there are, more than before. The
-    /// coordinator asks a policy without pages whether that may be.
+    /// Ranges in which nodes accumulate are declared: the whole list, which only grows. The
+    /// coordinator asks a policy without pages whether it allows them.
     ///
     /// # Errors
     /// If nodes cannot accumulate under this policy.
@@ -151,34 +154,35 @@ pub(crate) trait Hooks {
         Err(Refusal::Invalid(why.into()))
     }
 
-    /// This node is the home and leaves: who has which page, for its heir.
+    /// This node is the home and leaves: the owners of pages, for its successor.
     fn handover(&self, _me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
         Vec::new()
     }
 
-    /// A home that leaves knew this of a page.
+    /// A leaving home's knowledge of a page.
     fn learn(&mut self, _: &mut Cx<'_>, _: PageIndex, _owner: NodeId, _: Version) {}
 }
 
 /// The calls into a policy whose changes become visible by synchronization.
 ///
 /// An acquire is complete when the policy knows all that the releaser knew. Until then the token is
-/// neither lent nor given, the arrival not counted, the departure not told.
+/// neither lent nor granted, the arrival not counted, the departure not told.
 pub(crate) trait SyncHooks {
-    /// What goes with a request of this node for the token of a lock; at most
-    /// `Acquire::PAYLOAD` bytes.
+    /// The payload of this node's request for the token of a lock; at most `Acquire::PAYLOAD`
+    /// bytes.
     fn request(&self) -> Payload;
 
-    /// The token of a lock goes to another node, whose request said `request`; empty if that did not
-    /// come here. Returns what goes with it.
+    /// The token of a lock goes to another node, whose request had the payload `request`; empty if
+    /// that did not come here. Returns the payload of the grant.
     fn release(&mut self, cx: &mut Cx<'_>, to: NodeId, request: &Payload) -> Payload;
 
-    /// A process of this node reaches a barrier. Returns what goes to the home. The driver has
-    /// looked at pages of [`Hooks::kept_writable`], and these are as they were.
+    /// A process of this node reaches a barrier. Returns the payload for the home. The driver has
+    /// compared the pages of [`Hooks::kept_writable`] with their twins, and the pages in
+    /// `untouched` equal them.
     fn arrive(&mut self, cx: &mut Cx<'_>, untouched: &[PageIndex]) -> Payload;
 
-    /// `payload` came with a token, an arrival or a departure. True if the acquire is complete; else
-    /// `then` is made ready when it is.
+    /// `payload` came with a token, an arrival or a departure. True if the acquire is complete;
+    /// else `then` is made ready when it is.
     fn acquire(
         &mut self,
         cx: &mut Cx<'_>,
@@ -191,8 +195,8 @@ pub(crate) trait SyncHooks {
     /// that any member knows.
     fn acquire_from_all(&mut self, cx: &mut Cx<'_>, then: Continuation);
 
-    /// At the home: a barrier is open, and a node that has arrived leaves it. Returns what it is
-    /// told.
+    /// At the home: a barrier is open, and a node that has arrived leaves it. Returns the payload
+    /// for that node.
     fn depart(&mut self, cx: &mut Cx<'_>, to: NodeId) -> Payload;
 
     /// At the home: all have been told that a barrier is open; these nodes had arrived.
