@@ -125,6 +125,17 @@ impl Note {
         postcard::to_allocvec(self).expect("notes have no unencodable part")
     }
 
+    /// All notes of a snapshot, with the names of their fields: a daemon of another version may
+    /// read them.
+    pub(crate) fn write_all(notes: &[Self]) -> Vec<u8> {
+        rmp_serde::to_vec_named(notes).expect("notes have no unencodable part")
+    }
+
+    /// The notes of a snapshot.
+    pub(crate) fn read_all(bytes: &[u8]) -> Result<Vec<Self>, rmp_serde::decode::Error> {
+        rmp_serde::from_slice(bytes)
+    }
+
     /// The note in the journal's bytes; none if they are no note.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         match postcard::take_from_bytes(bytes) {

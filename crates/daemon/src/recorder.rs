@@ -54,7 +54,7 @@ impl Recorder {
     pub(crate) fn adopt(fd: OwnedFd) -> Result<(Self, Recovered)> {
         let region = Region::map(fd, SPACE).context("the journal cannot be read")?;
         let recovered = recover(region.words())?;
-        let journal = Journal::resume(region, LOG, &recovered);
+        let journal = Journal::resume(region, LOG, &recovered)?;
         Ok((Self::with(journal), recovered))
     }
 
@@ -85,11 +85,11 @@ impl Recorder {
         }
     }
 
-    /// Starts a new log, so that another build of the same format may go on.
+    /// Writes the state so that a daemon of another version may go on.
     /// False if nothing is recorded.
-    pub(crate) fn renew(&mut self, node: &Node, registry: &[u8]) -> bool {
+    pub(crate) fn hand_over(&mut self, node: &Node, registry: &[u8]) -> bool {
         let journal = self.journal.as_mut();
-        journal.is_some_and(|journal| journal.snapshot(node, registry).is_ok())
+        journal.is_some_and(|journal| journal.hand_over(node, registry).is_ok())
     }
 
     /// Records nothing.

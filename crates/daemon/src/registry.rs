@@ -226,6 +226,6 @@ impl DaemonExecutor {
         for (id, segment) in self.pages.segments.iter() {
             notes.extend(segment.locks.notes(id));
         }
-        postcard::to_allocvec(&notes).expect("notes have no unencodable part")
+        Note::write_all(&notes)
     }
 }

@@ -9,9 +9,11 @@ use crate::tickets::{Kind, Pending};
 use pagemesh_core::{Input, Request as Ask};
 use pagemesh_os::clock;
 use pagemesh_os::seqpacket::Sender;
+use pagemesh_recorder::schema;
 use pagemesh_wire::local::{LOCAL_VERSION, Reply, Request, RequestPacket, StampKind};
 use pagemesh_wire::peer::{Call, Refusal};
 use pagemesh_wire::{ClientId, NodeId, PageCount};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 mod knowledge;
@@ -257,7 +259,7 @@ impl Driver {
                 }
                 Ok(Some(Reply::Done))
             }
-            Request::Handover { format } => self.hand_over(client, format),
+            Request::Handover { oldest, newest } => self.hand_over(client, oldest..=newest),
             Request::Cancel { number } => {
                 if let Some(ticket) = self.executor.tickets.find(client, number) {
                     self.feed(Input::Cancel { ticket });
@@ -442,22 +444,24 @@ impl Driver {
     }
 
     /// Makes room for another daemon, which goes on with the journal's node.
-    fn hand_over(&mut self, client: ClientId, format: u64) -> Answer {
+    fn hand_over(&mut self, client: ClientId, reads: RangeInclusive<u64>) -> Answer {
         self.check_master(client)?;
         let cannot = |why: &str| Err(Refusal::Invalid(why.into()));
-        if format != pagemesh_recorder::FORMAT {
-            return cannot(
-                "the releases keep their journals in different formats: let this node leave \
-                 (pagemesh leave), then start the other release",
-            );
+        if !reads.contains(&schema::SCHEMA) {
+            return Err(Refusal::Invalid(format!(
+                "this daemon hands over its state in schema {}, the other release reads {} to {}: \
+                 install a release between the two first, or let this node leave (pagemesh leave)",
+                schema::SCHEMA,
+                reads.start(),
+                reads.end()
+            )));
         }
         if self.executor.keeper.process().is_none() {
             return cannot("this daemon has no keeper");
         }
-        // Nothing is left to do between two requests; an empty log can be read
-        // by any build.
+        // Nothing is left to do between two requests, so the state alone is enough.
         let registry = self.executor.registry();
-        if !self.executor.recorder.renew(&self.node, &registry) {
+        if !self.executor.recorder.hand_over(&self.node, &registry) {
             return cannot("this daemon has no journal (--recorder off), so nobody can go on");
         }
         self.executor.life.handed_over = true;

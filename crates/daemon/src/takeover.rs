@@ -27,7 +27,7 @@ use pagemesh_os::poll::Poll;
 use pagemesh_os::seqpacket::{Listener, Socket};
 use pagemesh_os::udp::Udp;
 use pagemesh_os::uffd::Uffd;
-use pagemesh_recorder::Recovered;
+use pagemesh_recorder::{Recovered, schema};
 use pagemesh_wire::local::{LOCAL_VERSION, MAX_PACKET, Reply, ReplyPacket, Request, RequestPacket};
 use pagemesh_wire::{ClientId, MappingId, SegmentId};
 use std::collections::BTreeMap;
@@ -104,7 +104,8 @@ fn ask_for_room(path: &Path) -> Result<()> {
             program: "pagemesh daemon --replace".into(),
         },
         Request::Handover {
-            format: pagemesh_recorder::FORMAT,
+            oldest: schema::OLDEST,
+            newest: schema::SCHEMA,
         },
     ];
     let mut buffer = vec![0; MAX_PACKET];
@@ -224,7 +225,7 @@ impl TakeoverState {
         }
         let registry = std::mem::take(&mut recovered.registry);
         if !registry.is_empty() {
-            let notes: Vec<Note> = postcard::from_bytes(&registry)?;
+            let notes = Note::read_all(&registry).context("the daemon before left nonsense")?;
             notes.into_iter().for_each(|note| executor.apply(note));
         }
         for note in std::mem::take(&mut recovered.notes) {

@@ -98,7 +98,8 @@ impl Dump {
         let mut parts = Vec::new();
         let goes_on = former.get(Field::Serial) > 0
             && former.get(Field::Serial).checked_add(1) == Some(slot.get(Field::Serial))
-            && former.get(Field::Fingerprint) == FINGERPRINT;
+            && former.get(Field::Fingerprint) == FINGERPRINT
+            && former.get(Field::Format) == FORMAT;
         if goes_on {
             parts.extend(Part::take(former));
         }

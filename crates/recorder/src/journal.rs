@@ -1,13 +1,14 @@
 //! Writes the journal of a node.
 
 use crate::layout::{Field, Layout, State, WORD, store};
-use crate::pen::Pen;
+use crate::pen::{Pen, Written};
 use crate::record::Record;
-use crate::recover::Recovered;
-use crate::{FINGERPRINT, FORMAT, script};
+use crate::recover::{HANDED_OVER, Recovered};
+use crate::{FINGERPRINT, FORMAT, schema, script};
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagemesh_core::{Input, Node, Time};
+use postcard::ser_flavors::Flavor as _;
 
 /// The node does not fit into the memory of its journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,8 +89,12 @@ impl<M: AsRef<[AtomicU64]>> Journal<M> {
         }
     }
 
-    /// Goes on with a journal where a writer that is gone had stopped.
-    pub fn resume(memory: M, log: usize, recovered: &Recovered) -> Self {
+    /// Goes on with a journal where a writer that is gone had stopped. If another build wrote
+    /// what was recovered, the log begins anew: this build could not replay a log behind it.
+    ///
+    /// # Errors
+    /// If the memory is too small for that.
+    pub fn resume(memory: M, log: usize, recovered: &Recovered) -> Result<Self, Full> {
         let at = &recovered.position;
         let mut journal = Self {
             memory,
@@ -104,7 +109,10 @@ impl<M: AsRef<[AtomicU64]>> Journal<M> {
             stopped: false,
         };
         journal.enough = journal.long_enough();
-        journal
+        if at.foreign {
+            journal.snapshot(&recovered.node, &recovered.registry)?;
+        }
+        Ok(journal)
     }
 
     /// The node is about to handle `input`. Publishes it.
@@ -191,6 +199,31 @@ impl<M: AsRef<[AtomicU64]>> Journal<M> {
     /// # Errors
     /// If it does not fit; the journal has stopped then.
     pub fn snapshot(&mut self, node: &Node, registry: &[u8]) -> Result<(), Full> {
+        self.renew(FORMAT, |words| {
+            postcard::serialize_with_flavor(&(node, registry), Pen::new(words)).ok()
+        })
+    }
+
+    /// As [`Journal::snapshot`], for a daemon of any version that reads this version's
+    /// [`schema`]. Nothing can be appended: the daemon that reads it starts a log of its own.
+    ///
+    /// # Errors
+    /// If it does not fit; the journal has stopped then.
+    pub fn hand_over(&mut self, node: &Node, registry: &[u8]) -> Result<(), Full> {
+        let document = schema::write(node, registry);
+        self.renew(HANDED_OVER, |words| {
+            let mut pen = Pen::new(words);
+            pen.try_extend(&document).ok()?;
+            pen.finalize().ok()
+        })
+    }
+
+    /// Writes the other slot and makes it the one that counts.
+    fn renew(
+        &mut self,
+        format: u64,
+        write: impl FnOnce(&[AtomicU64]) -> Option<Written>,
+    ) -> Result<(), Full> {
         if self.stopped {
             return Err(Full);
         }
@@ -199,12 +232,11 @@ impl<M: AsRef<[AtomicU64]>> Journal<M> {
         let slot = layout.slot(other);
         slot.set(Field::Serial, 0);
         slot.set(Field::State, State::default().pack());
-        let pen = Pen::new(slot.data());
-        let Ok(written) = postcard::serialize_with_flavor(&(node, registry), pen) else {
+        let Some(written) = write(slot.data()) else {
             self.stop();
             return Err(Full);
         };
-        slot.set(Field::Format, FORMAT);
+        slot.set(Field::Format, format);
         slot.set(Field::Fingerprint, FINGERPRINT);
         slot.set(Field::Snapshot, written.bytes);
         slot.set(Field::Checksum, written.checksum.into());

@@ -21,7 +21,8 @@
 //! 4. [`Journal::note`] remembers what else the writer needs to be had again; it
 //!    counts from the next publication on (of an input, of progress, or
 //!    [`Journal::publish`]): together with it or not at all.
-//! 5. [`Journal::snapshot`] comes between inputs, when nothing is left to do.
+//! 5. [`Journal::snapshot`] and [`Journal::hand_over`] come between inputs, when nothing is left
+//!    to do.
 
 #![forbid(unsafe_code)]
 
@@ -33,6 +34,7 @@ mod pen;
 mod record;
 mod recover;
 mod replay;
+pub mod schema;
 mod script;
 
 pub use dump::{Dump, DumpError, Verdict};
@@ -41,8 +43,8 @@ pub use record::Record;
 pub use recover::{Heard, RecoverError, Recovered, recover};
 pub use replay::{Damage, Transition, digest};
 
-/// The format of snapshots. A snapshot without a log may be read by any build
-/// of the same format; raise it whenever the state of a node changes shape.
+/// The format of snapshots: raise it whenever the state of a node changes shape. What one version
+/// hands to another is not a snapshot but a document of its [`schema`].
 pub const FORMAT: u64 = 20;
 
 /// The code that wrote a log: only the same code may replay it.

@@ -2,6 +2,7 @@
 
 use crate::layout::{Field, Layout, Slot, State, WORD, load};
 use crate::replay::{Damage, Replay};
+use crate::schema::{self, SchemaError};
 use crate::{FINGERPRINT, FORMAT};
 use core::sync::atomic::AtomicU64;
 use pagemesh_core::{Effects, Input, Node, Time};
@@ -50,7 +51,12 @@ pub(crate) struct Position {
     pub(crate) start: usize,
     pub(crate) words: usize,
     pub(crate) done: u32,
+    /// Another build wrote the snapshot, or it is a document: no log may follow it here.
+    pub(crate) foreign: bool,
 }
+
+/// In place of the format of a snapshot: a document of its own [`schema`](crate::schema).
+pub(crate) const HANDED_OVER: u64 = u64::from_le_bytes(*b"PMSCHEMA");
 
 /// Why a node cannot be had again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,6 +73,9 @@ pub enum RecoverError {
     /// The log was written by other code, which might act differently.
     #[error("the journal was written by another build; end daemons in order to replace them")]
     Build,
+    /// What was handed over cannot be read.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
     /// It cannot be believed.
     #[error(transparent)]
     Damaged(#[from] Damage),
@@ -109,12 +118,21 @@ pub fn recover(memory: &[AtomicU64]) -> Result<Recovered, RecoverError> {
             start: usize::try_from(start).map_err(|_| Damage::Snapshot)?,
             words: state.words as usize,
             done: state.done,
+            foreign: slot.get(Field::Format) == HANDED_OVER
+                || slot.get(Field::Fingerprint) != FINGERPRINT,
         },
     })
 }
 
 fn snapshot(slot: Slot<'_>, state: State) -> Result<(Node, Vec<u8>), RecoverError> {
     let format = slot.get(Field::Format);
+    if format == HANDED_OVER {
+        if state.words > 0 {
+            return Err(RecoverError::Build);
+        }
+        let bytes = load_snapshot(slot).ok_or(Damage::Snapshot)?;
+        return Ok(schema::read(&bytes)?);
+    }
     if format != FORMAT {
         return Err(RecoverError::Format(format));
     }

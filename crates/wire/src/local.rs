@@ -30,7 +30,7 @@ pub const MAX_PACKET: usize = 64 * 1024;
 pub const MAX_FDS: usize = 4;
 
 /// Spoken on the Unix socket; both sides must agree.
-pub const LOCAL_VERSION: u32 = 2;
+pub const LOCAL_VERSION: u32 = 3;
 
 /// One packet from a process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -229,8 +229,10 @@ pub enum Request {
     /// End without leaving, for a daemon that goes on in this one's place.
     /// → [`Reply::Done`].
     Handover {
-        /// The format of the journals that it reads.
-        format: u64,
+        /// The oldest schema of a handed-over state that it reads.
+        oldest: u64,
+        /// The newest.
+        newest: u64,
     },
     /// Say how this process will use pages. → [`Reply::Done`], at once.
     Advise {

@@ -15,7 +15,7 @@ use crate::kernel::PageKey;
 use crate::log::Mark;
 use crate::world::{Life, Pending, World};
 use pagemesh_core::{Effect, EffectExecutor as _, Effects, Input, Node, Time};
-use pagemesh_recorder::{Journal, recover};
+use pagemesh_recorder::{Journal, recover, schema};
 use pagemesh_wire::lockword::LockWord;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -222,6 +222,13 @@ impl World {
             "h{} is replaced by another node",
             at + 1
         );
+        let handed_over = schema::read(&schema::write(&host.node, &[]));
+        ensure!(
+            handed_over.is_ok_and(|(node, _)| node == host.node),
+            Replay,
+            "h{} is another node to the next version",
+            at + 1
+        );
         let (done, all) = (found.done, found.effects.as_slice().len());
         self.log.note(
             self.now,
@@ -238,7 +245,7 @@ impl World {
         }
         self.reaction.answers.clear();
         let memory = Arc::clone(recording.journal.memory());
-        recording.journal = Journal::resume(memory, LOG, &found);
+        recording.journal = Journal::resume(memory, LOG, &found).expect("it fits");
         let absence = recording.dice.below(ABSENCE);
         host.remains = Some(Remains {
             hearing: hearing.clone(),

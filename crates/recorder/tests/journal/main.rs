@@ -2,6 +2,7 @@
 //! error says why not.
 
 mod damage;
+mod handover;
 mod pair;
 mod shape;
 
@@ -111,7 +112,7 @@ fn a_writer_goes_on_where_another_was_killed() {
         let memory = copy(side.journal.memory());
         let found = recover(&memory).expect("sound");
         assert_eq!(found.node, side.node);
-        side.journal = Journal::resume(memory, LOG, &found);
+        side.journal = Journal::resume(memory, LOG, &found).expect("room");
         side.node = found.node;
     }
     let mut moments = 0;

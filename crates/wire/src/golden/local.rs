@@ -129,7 +129,7 @@ samples! {
         Leave: Request::Leave;
         Dump: Request::Dump;
         Revoke: Request::Revoke { node: NodeId(2) };
-        Handover: Request::Handover { format: 19 };
+        Handover: Request::Handover { oldest: 1, newest: 300 };
         Advise: Request::Advise {
             segment: page().segment(), first: PageIndex(3), count: PageCount(300), advice: Advice::WillNeed,
         };

@@ -1,0 +1,126 @@
+//! What a daemon hands over is read by this version and by the next ones.
+
+use super::pair::{LOG, Memory, Pair, copy, memory};
+use core::sync::atomic::Ordering;
+use pagemesh_recorder::schema::{self, OLDEST, SCHEMA, SchemaError};
+use pagemesh_recorder::{Dump, FINGERPRINT, Journal, RecoverError, Verdict, recover};
+use std::fs;
+use std::path::PathBuf;
+
+#[test]
+fn a_state_is_handed_over_whenever_nothing_is_left_to_do() {
+    let mut looks = 0;
+    let mut pair = Pair::new();
+    pair.work(60, &mut |side, _, _| {
+        let document = schema::write(&side.node, b"beside it");
+        let read = schema::read(&document).expect("its own schema");
+        assert_eq!(read, (side.node.clone(), b"beside it".to_vec()));
+        looks += 1;
+    });
+    assert!(looks > 1000, "{looks}");
+}
+
+/// The next daemon's log starts anew, so that it may be killed and replaced in its turn.
+#[test]
+fn whoever_takes_over_has_a_log_of_its_own() {
+    let mut pair = Pair::new();
+    pair.work(20, &mut |_, _, _| {});
+    for side in &mut pair.sides {
+        side.journal
+            .hand_over(&side.node, b"registry")
+            .expect("room");
+        let memory = by_another_build(side.journal.memory());
+        let found = recover(&memory).expect("any build reads it");
+        assert_eq!(
+            (&found.node, &found.registry[..]),
+            (&side.node, &b"registry"[..])
+        );
+        side.journal = Journal::resume(memory, LOG, &found).expect("room");
+    }
+    let mut looks = 0;
+    pair.work(20, &mut |side, _, _| {
+        recover(side.journal.memory()).expect("its own log");
+        looks += 1;
+    });
+    assert!(looks > 300, "{looks}");
+    let side = &pair.sides[0];
+    let dump = Dump::take(side.journal.memory(), Some(&side.node), "test").expect("a journal");
+    assert!(matches!(dump.replay(|_| {}), Ok(Verdict::Same(_))));
+}
+
+#[test]
+fn a_log_behind_what_was_handed_over_is_not_replayed() {
+    let mut pair = Pair::new();
+    let side = &mut pair.sides[0];
+    side.journal.hand_over(&side.node, b"").expect("room");
+    side.journal.note(b"too late");
+    side.journal.publish();
+    assert_eq!(
+        recover(side.journal.memory()).unwrap_err(),
+        RecoverError::Build
+    );
+}
+
+/// `tests/schema/` keeps what each version wrote. With `UPDATE_GOLDEN=1` the present version is
+/// added; what a former one wrote is never written again.
+#[test]
+fn states_of_former_versions_are_read() {
+    let mut pair = Pair::new();
+    pair.work(40, &mut |_, _, _| {});
+    let now = schema::write(&pair.sides[1].node, b"registry");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(kept(SCHEMA), &now).expect("writable");
+    }
+    for version in OLDEST..=SCHEMA {
+        let document = fs::read(kept(version)).expect("a version leaves its document");
+        let (node, registry) = schema::read(&document).expect("steps lead here");
+        assert_eq!(registry, b"registry");
+        assert_eq!(node.view(), pair.sides[1].node.view(), "version {version}");
+        pair.sides[1].node = node;
+        let memory = memory();
+        let side = &mut pair.sides[1];
+        side.journal = Journal::begin(memory, LOG, &side.node, b"").expect("room");
+        pair.work(40, &mut |_, _, _| {});
+    }
+    assert!(
+        fs::read(kept(SCHEMA)).is_ok_and(|before| before == now),
+        "the state looks different now: append a step to crates/recorder/src/schema/steps.rs, \
+         then UPDATE_GOLDEN=1 writes what this version writes"
+    );
+}
+
+#[test]
+fn other_versions_and_damage_are_told() {
+    let pair = Pair::new();
+    let document = schema::write(&pair.sides[0].node, b"");
+    let at = document.iter().position(|byte| u64::from(*byte) == SCHEMA);
+    for version in [0, 127] {
+        let mut other = document.clone();
+        other[at.expect("it says its version")] = version;
+        let why = schema::read(&other).unwrap_err();
+        assert_eq!(why, SchemaError::Version(version.into()));
+    }
+    for length in 0..document.len() {
+        assert!(schema::read(&document[..length]).is_err(), "{length} bytes");
+    }
+    for at in 0..document.len() {
+        let mut damaged = document.clone();
+        damaged[at] ^= 0xff;
+        drop(schema::read(&damaged));
+    }
+}
+
+fn kept(version: u64) -> PathBuf {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schema");
+    format!("{folder}/{version}.msgpack").into()
+}
+
+fn by_another_build(memory: &Memory) -> Memory {
+    let memory = copy(memory);
+    for word in &memory {
+        if word.load(Ordering::Relaxed) == FINGERPRINT {
+            word.store(1, Ordering::Relaxed);
+        }
+    }
+    memory
+}
