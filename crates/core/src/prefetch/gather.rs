@@ -1,4 +1,4 @@
-//! Many requests the same node in one datagram.
+//! Many requests to the same node in one datagram.
 
 use crate::effect::{Effect, Effects};
 use pagemesh_wire::header::Header;
