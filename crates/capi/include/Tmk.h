@@ -16,7 +16,7 @@
  * Errors. Only Tmk_malloc tells of failure, by NULL. The others say on the error
  * output what is wrong, with its cure, and end the process with exit code 1.
  *
- * More than the original: sums without locks (Tmk_sum_doubles), any number of locks, barriers and conditions (32 bits),
+ * More than the original: sums without locks (Tmk_sum_doubles), barriers of some processes, any number of locks, barriers and conditions (32 bits),
  * any size of blocks, other threads than the first. What was never written for
  * TreadMarks may like pagemesh_heap_open (pagemesh.h) better.
  */
@@ -35,13 +35,17 @@ extern "C" {
 #if defined(__GNUC__)
 #define TMK_NORETURN __attribute__((__noreturn__))
 #define TMK_UNUSED __attribute__((__unused__))
+/* One definition among those of all source files counts, the program's own first. */
+#define TMK_WEAK __attribute__((__weak__))
 #else
 #define TMK_NORETURN
 #define TMK_UNUSED
+#define TMK_WEAK static
 #endif
 
 /* Bytes of a page: what moves between processes. */
 #define TMK_PAGE_SIZE 4096
+#define Tmk_page_size TMK_PAGE_SIZE
 
 /* The most processes there can be. */
 #define TMK_NPROCS 256
@@ -104,6 +108,10 @@ void Tmk_lock_cond_broadcast(unsigned lock_id, unsigned cond_id);
 
 /* ---- PageMesh's own, which TreadMarks had not ---- */
 
+/* Waits until so many processes are at the barrier of this number, whichever they are: some
+ * of all, for whom the number is their own. */
+void Tmk_barrier_some(unsigned barrier_id, unsigned processes);
+
 /* For programs that are built for other systems, too: #ifdef TMK_SUMS. */
 #define TMK_SUMS 1
 
@@ -134,8 +142,15 @@ static TMK_UNUSED void Tmk_add_double(double *to, double number)
 
 /* ---- Words ---- */
 
+#if defined(__GNUC__)
+/* As in the original, functions of every source file; a program may have its own instead. */
+extern void Tmk_err(const char *format, ...);
+extern void Tmk_errexit(const char *format, ...) TMK_NORETURN;
+extern void Tmk_perrexit(const char *what) TMK_NORETURN;
+#endif
+
 /* Says something on the error output, and which process says it. */
-static TMK_UNUSED void Tmk_err(const char *format, ...)
+TMK_WEAK void Tmk_err(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -145,13 +160,21 @@ static TMK_UNUSED void Tmk_err(const char *format, ...)
 }
 
 /* Says it, and ends this process with exit code 1. */
-static TMK_UNUSED TMK_NORETURN void Tmk_errexit(const char *format, ...)
+TMK_WEAK void Tmk_errexit(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
     fprintf(stderr, "%d: ", Tmk_proc_id);
     vfprintf(stderr, format, arguments);
     va_end(arguments);
+    exit(1);
+}
+
+/* Says what failed and why, by errno, and ends this process with exit code 1. */
+TMK_WEAK void Tmk_perrexit(const char *what)
+{
+    fprintf(stderr, "%d: ", Tmk_proc_id);
+    perror(what);
     exit(1);
 }
 

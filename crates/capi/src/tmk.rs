@@ -97,6 +97,12 @@ impl Runtime {
         self.keep(lock, guard);
     }
 
+    fn meet(&self, what: &str, barrier: &pagemesh::Barrier) {
+        let waited = self.statistics.barrier(|| undisturbed(|| barrier.wait()));
+        waited.unwrap_or_else(|error| fail(what, error));
+        self.acquired();
+    }
+
     fn keep(&self, lock: c_uint, guard: LockGuard) {
         if guard.recovered() {
             fail(
@@ -179,12 +185,22 @@ pub extern "C" fn Tmk_exit(status: c_int) -> ! {
 pub extern "C" fn Tmk_barrier(barrier: c_uint) {
     const WHAT: &str = "Tmk_barrier";
     let runtime = runtime(WHAT);
-    let barrier = runtime.heap.barrier(barrier.into());
-    let waited = runtime
-        .statistics
-        .barrier(|| undisturbed(|| barrier.wait()));
-    waited.unwrap_or_else(|error| fail(WHAT, error));
-    runtime.acquired();
+    runtime.meet(WHAT, &runtime.heap.barrier(barrier.into()));
+}
+
+/// Waits for some of the processes.
+#[unsafe(no_mangle)]
+pub extern "C" fn Tmk_barrier_some(barrier: c_uint, processes: c_uint) {
+    const WHAT: &str = "Tmk_barrier_some";
+    let runtime = runtime(WHAT);
+    if processes == 0 || processes > runtime.job.size() {
+        let size = runtime.job.size();
+        fail(
+            WHAT,
+            format!("{processes} processes cannot meet; the job has {size}"),
+        );
+    }
+    runtime.meet(WHAT, &runtime.heap.barrier_of(barrier.into(), processes));
 }
 
 /// Takes a lock.

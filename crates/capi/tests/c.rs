@@ -150,9 +150,44 @@ fn headers_and_library_have_the_same_functions() {
     declared.extend(["madvise", "mmap", "mmap64", "mremap", "munmap"]);
     // No functions of the library: variables, and what the header itself defines.
     declared.extend(["Tmk_nprocs", "Tmk_proc_id"]);
-    declared.retain(|name| !["Tmk_add_double", "Tmk_err", "Tmk_errexit"].contains(name));
+    declared.retain(|name| !OWN.contains(name));
     assert_eq!(exported, declared);
 }
+
+#[test]
+fn a_program_links_against_the_build_folder() {
+    let scratch = Scratch::new("build-folder");
+    let (source, program) = (scratch.0.join("words.c"), scratch.0.join("words"));
+    // Two source files with the header, of which one has a Tmk_errexit of its own.
+    std::fs::write(
+        &source,
+        "#include <Tmk.h>\nint main(void) { Tmk_errexit(\"mine\"); }\n",
+    )
+    .unwrap();
+    let own = scratch.0.join("own.c");
+    let words = "#include <stdio.h>\n#include <stdlib.h>\n\
+                 void Tmk_errexit(const char *format, ...) { puts(format); exit(7); }\n";
+    std::fs::write(&own, words).unwrap();
+    let folder = libraries();
+    for (sources, code) in [(vec![&source], 1), (vec![&source, &own], 7)] {
+        run(Command::new("cc")
+            .args(["-Wall", "-Wextra", "-Werror"])
+            .arg(format!("-I{HERE}/include"))
+            .args(sources)
+            .arg("-o")
+            .arg(&program)
+            .arg("-L")
+            .arg(folder)
+            .arg(format!("-Wl,-rpath,{}", folder.display()))
+            .args(["-Wl,--no-as-needed", "-lpagemesh"]));
+        let output = Command::new(&program).output().unwrap();
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{words}");
+    }
+}
+
+/// What `Tmk.h` defines itself.
+const OWN: [&str; 4] = ["Tmk_add_double", "Tmk_err", "Tmk_errexit", "Tmk_perrexit"];
 
 /// The functions of a header: names before a parenthesis, outside of comments.
 fn declared(header: &str) -> BTreeSet<String> {

@@ -228,6 +228,13 @@ impl Heap {
         self.segment().barrier(number & !OWN, self.0.parties)
     }
 
+    /// The heap's barrier with this number, for so many processes of the job: a subset, which uses
+    /// a number of its own.
+    #[must_use]
+    pub fn barrier_of(&self, number: u64, parties: u32) -> crate::Barrier {
+        self.segment().barrier(number & !OWN, parties)
+    }
+
     /// The heap's memory.
     #[must_use]
     pub fn memory(&self) -> &Mapping {

@@ -144,6 +144,22 @@ fn locks_are_plentiful() {
 }
 
 #[test]
+fn some_processes_meet_and_the_others_go_on() {
+    let Some(cluster) = Cluster::start(3) else {
+        return;
+    };
+    let program = compile_plainly(&library_of(&cluster));
+    for policy in ["sequential", "release"] {
+        run(
+            &cluster,
+            &program,
+            policy,
+            &format!("some -- --policy {policy}"),
+        );
+    }
+}
+
+#[test]
 fn processes_add_without_a_lock() {
     let Some(cluster) = Cluster::start(3) else {
         return;
@@ -205,6 +221,7 @@ fn mistakes_end_a_program_with_words() {
             "release",
             "Tmk_lock_release: this process does not hold lock 3",
         ),
+        ("crowd", "77 processes cannot meet; the job has 2"),
         ("all -- -n 5", "-n 5 is wanted, but there are 2"),
         ("all -- --policy loose", "there is sequential"),
         (
@@ -333,8 +350,13 @@ fn check_programs(policy: &str) {
 
 /// The document that `pagemesh-bench paper` prints.
 pub(crate) fn bench_paper(arguments: &[&str]) -> serde_json::Value {
+    bench("paper", arguments)
+}
+
+/// The document that a benchmark prints.
+pub(crate) fn bench(name: &str, arguments: &[&str]) -> serde_json::Value {
     let output = Command::new(env!("CARGO_BIN_EXE_pagemesh-bench-under-test"))
-        .args(["-o", "json", "paper"])
+        .args(["-o", "json", name])
         .args(arguments)
         .env(
             "PAGEMESH_PROGRAM",

@@ -159,6 +159,52 @@ static void many_locks(unsigned count)
     Tmk_barrier(0);
 }
 
+/* Some processes meet, the others go on; what one of them stored the next one sees. */
+static void meet_some(void)
+{
+    static long *turns;
+    int turn, half = Tmk_nprocs / 2 + 1;
+    if (Tmk_proc_id == 0) {
+        turns = (long *)Tmk_malloc(sizeof *turns);
+        Tmk_distribute(&turns, sizeof turns);
+    }
+    Tmk_barrier(0);
+    for (turn = 0; turn < TURNS && Tmk_proc_id < half; turn++) {
+        if (turn % half == Tmk_proc_id) {
+            check(*turns == turn, "what was stored before a barrier of some");
+            ++*turns;
+        }
+        Tmk_barrier_some(50, (unsigned)half);
+    }
+    Tmk_barrier(0);
+    check(*turns == TURNS, "all turns of some");
+    Tmk_barrier(0);
+}
+
+/* A condition is signalled by a process that does not hold its lock. */
+static void signal_without_lock(void)
+{
+    static volatile long *flag;
+    if (Tmk_proc_id == 0) {
+        flag = (long *)Tmk_malloc(sizeof *flag);
+        Tmk_distribute((void *)&flag, sizeof flag);
+    }
+    Tmk_barrier(0);
+    if (Tmk_proc_id == 0) {
+        Tmk_lock_acquire(5);
+        while (!*flag) {
+            Tmk_lock_cond_wait(5, 1);
+        }
+        Tmk_lock_release(5);
+    } else if (Tmk_proc_id == 1) {
+        Tmk_lock_acquire(5);
+        *flag = 1;
+        Tmk_lock_release(5);
+        Tmk_lock_cond_signal(5, 1);
+    }
+    Tmk_barrier(0);
+}
+
 #define NUMBERS 1200
 
 /* Everybody adds to the same numbers, without a lock, and barriers show all of it; a lock
@@ -247,6 +293,11 @@ int main(int argc, char **argv)
         distribute();
         disturb();
         synchronize();
+    } else if (strcmp(part, "some") == 0) {
+        meet_some();
+        signal_without_lock();
+    } else if (strcmp(part, "crowd") == 0) {
+        Tmk_barrier_some(1, 77);
     } else if (strcmp(part, "sparse") == 0) {
         sparse();
     } else if (strcmp(part, "locks") == 0) {
