@@ -8,15 +8,19 @@
 mod agent;
 mod burn;
 mod compress;
+mod copies;
 mod cpu_slots;
 mod detect;
 mod diff;
 mod fault;
 mod forged;
+mod job;
 mod loss;
 mod memory;
 mod paper;
 mod peers;
+mod programs;
+mod quota;
 mod raw;
 mod recorder;
 mod report;
@@ -82,6 +86,8 @@ enum Which {
     Sync(Effort),
     /// What a paper measured, beside its figures
     Paper(paper::Paper),
+    /// Parallel kernels on nodes and on native threads, with what they waited for
+    Programs(programs::Programs),
     /// Whether a slow node gets its turns at a page and a lock for which a fast one contends
     Turns(turns::Turns),
     /// A process that only computes
@@ -177,6 +183,7 @@ impl Which {
             Self::Agent(agent) => return agent.run(),
             Self::Burn(burn) => return burn.run(),
             Self::Paper(paper) => return paper.run(global),
+            Self::Programs(programs) => return programs.run(global),
         };
         report.print(global.output)?;
         Ok(Exit::OK)

@@ -1,8 +1,6 @@
 //! `bench paper`: what a paper measured, measured here, beside its figures.
 
-mod copies;
 mod mirage;
-mod quota;
 mod treadmarks;
 
 use anyhow::Result;

@@ -10,7 +10,8 @@ mod run;
 mod samples;
 mod tables;
 
-use super::quota::Quota;
+use super::super::job::Stand;
+use super::super::quota::Quota;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use document::{Document, Forecast, Run};
@@ -20,7 +21,7 @@ use pagemesh_cli::output;
 use pagemesh_cli::sandbox::Plan;
 use pagemesh_cli::{Format, Global};
 use program::{PROGRAMS, Program, Size};
-use run::{Place, Stand};
+use run::Place;
 use samples::Samples;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! MR15 and MR16: matrix multiply on two to seven sites, each with a part of a processor.
 
+use super::super::super::quota::Quota;
 use super::super::super::switch;
-use super::super::quota::Quota;
 use super::document::{Document, Section, number};
 use super::literature;
 use super::plot::{Figure, svg};

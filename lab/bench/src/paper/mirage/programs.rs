@@ -1,8 +1,8 @@
 //! Running MIRAGE+'s programs on the nodes of a sandbox.
 
+use super::super::super::copies;
 use super::super::super::cpu_slots::pin_process;
-use super::super::copies;
-use super::super::quota::Quota;
+use super::super::super::quota::Quota;
 use anyhow::{Context, Result};
 use pagemesh_cli::sandbox::Sandbox;
 use std::collections::BTreeMap;

@@ -9,8 +9,8 @@
 //! real run. Beside the forecast of as many nodes as were measured stands that run. There processors
 //! lose by each other what copies that share nothing lose; on more nodes each has a core.
 
+use super::super::super::copies;
 use super::super::super::cpu_slots::pin_process;
-use super::super::copies;
 use super::document::{Forecast, Run, Typical};
 use super::program::{Program, Size};
 use super::run::Place;
