@@ -15,6 +15,7 @@ mod conditions;
 mod daemon_deaths;
 mod debuggers;
 mod histories;
+mod kernels;
 mod leaving;
 mod litmus;
 mod locks;
