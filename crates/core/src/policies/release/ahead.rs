@@ -54,16 +54,16 @@ impl Release {
     /// Begins to make a page whole for which no thread waits. Returns false if it is whole, or
     /// being made whole, or not to be asked for.
     pub(super) fn open_ahead(&mut self, cx: &mut Cx<'_>, index: PageIndex, ahead: Ahead) -> bool {
-        if index.0 >= self.size || self.leaving {
+        if index.0 >= self.size || self.collector.leaves() {
             return false;
         }
         // Zeros need no request and no state.
         let is_zeros = |page: &Page| page.copy == Copy::None && page.notices.is_empty();
-        if self.history.floor.is_empty() && self.pages.get(&index).is_none_or(is_zeros) {
+        if self.history.floor().is_empty() && self.pages.get(&index).is_none_or(is_zeros) {
             return false;
         }
         let timer = self.timer(index);
-        let page = self.pages.entry(index).or_default();
+        let page = self.pages.page(index);
         if page.copy == Copy::Frame || page.miss.is_some() || page.lost.is_some() {
             return false;
         }
@@ -71,7 +71,10 @@ impl Release {
         miss.ahead = Some(ahead);
         page.miss = Some(Box::new(miss));
         // The process has announced the page, or has used the pages before it: the page is used.
-        self.believe(index);
+        // This is valid once: the next time its use must show by a fault.
+        if self.note_own_use(index) {
+            self.pages.page(index).believed = true;
+        }
         true
     }
 
@@ -80,7 +83,7 @@ impl Release {
         let segment = self.segment;
         for page in pages {
             self.go_on(cx, page);
-            let Some(node) = self.miss(page).and_then(|miss| miss.asks()) else {
+            let Some(node) = self.pages.miss(page).and_then(|miss| miss.asks()) else {
                 continue;
             };
             cx.emit(Event::AskedAhead { segment, page });

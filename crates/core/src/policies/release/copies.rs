@@ -1,9 +1,9 @@
 //! The base copy of a page: which node is asked for it, and what it lacks (T15).
 
-use super::Release;
 use super::messages::{Body, CopyReply, CopyRequest};
 use super::miss::{Need, is_out_of_reach};
 use super::page::{Copy, Miss, Page};
+use super::{Release, say};
 use crate::effect::{Effect, Source};
 use crate::event::Event;
 use crate::shell::Cx;
@@ -29,7 +29,7 @@ impl Release {
         if let Some(last) = last.filter(|last| may(*last)) {
             return Need::CopyReply(last);
         }
-        if self.history.floor.is_empty() && miss.floor.is_empty() {
+        if self.history.floor().is_empty() && miss.floor.is_empty() {
             return Need::Zeros;
         }
         let home = cx.home(self.segment);
@@ -88,7 +88,7 @@ impl Release {
         };
         page.notices.restart(VectorTime::ZERO);
         let pending = page.notices.pending(index);
-        if pending.iter().all(|name| self.held.contains(name)) {
+        if self.diffs.has_all(&pending) {
             return self.finish(cx, index, source, pending);
         }
         // A copy that lacks diffs waits in the stash.
@@ -117,8 +117,8 @@ impl Release {
 
     pub(super) fn ask_base(&mut self, cx: &mut Cx<'_>, index: PageIndex, from: NodeId) {
         let request = cx.next_request();
-        let mut floor = self.history.floor.clone();
-        if let Some(miss) = self.miss(index) {
+        let mut floor = self.history.floor().clone();
+        if let Some(miss) = self.pages.miss(index) {
             floor.join(&miss.floor);
         }
         let fetch = CopyRequest {
@@ -128,17 +128,17 @@ impl Release {
             floor,
             hops: 0,
         };
-        if let Some(miss) = self.miss(index) {
+        if let Some(miss) = self.pages.miss(index) {
             miss.base = Some((from, request));
         }
-        self.say(cx, from, &Body::CopyRequest(fetch));
+        say(cx, self.segment, from, &Body::CopyRequest(fetch));
     }
 
     /// A base copy has arrived, or the news that the asked node has none.
     pub(super) fn base(&mut self, cx: &mut Cx<'_>, from: NodeId, base: &CopyReply) {
         let (segment, index) = (self.segment, base.page);
-        let floor = self.history.floor.clone();
-        let Some(miss) = self.miss(index) else {
+        let floor = self.history.floor().clone();
+        let Some(miss) = self.pages.miss(index) else {
             return cx.emit(Event::Stale {});
         };
         let Some((asked, _)) = miss.base.filter(|(_, request)| *request == base.request) else {
@@ -148,9 +148,11 @@ impl Release {
         if self.has_what_is_unknown(cx, &base.applied) {
             // Perhaps the asked node knows more; if not, it will not have this copy any more once
             // it knows which node is gone. Either way the copy is requested again.
-            return self.inquire(cx, from);
+            return self.inquiries.inquire(cx, self.history.time(), from);
         }
-        let Some(miss) = self.miss(index) else { return };
+        let Some(miss) = self.pages.miss(index) else {
+            return;
+        };
         if matches!(base.contents, Contents::None | Contents::Same) {
             miss.baseless.insert(from);
             miss.baseless.insert(asked);
@@ -169,9 +171,9 @@ impl Release {
             return;
         };
         page.notices.restart(applied.clone());
-        page.unasked.is_fetched();
+        self.push.fetched(index);
         let pending = page.notices.pending(index);
-        if pending.iter().all(|name| self.held.contains(name)) {
+        if self.diffs.has_all(&pending) {
             return self.finish(cx, index, source, pending);
         }
         cx.push(Effect::Fill {

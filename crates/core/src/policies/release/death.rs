@@ -12,7 +12,7 @@ use pagemesh_wire::VectorTime;
 impl Release {
     /// Whether a copy has modifications of a gone node that this node does not know of.
     pub(super) fn has_what_is_unknown(&self, cx: &Cx<'_>, applied: &VectorTime) -> bool {
-        let known = &self.history.time;
+        let known = self.history.time();
         let mut all = applied.iter();
         all.any(|(node, index)| cx.is_gone(node) && index > known.get(node))
     }
@@ -21,7 +21,7 @@ impl Release {
     /// knows it: such copies are dropped and made whole anew. The diff of what was stored here
     /// since is made first.
     pub(super) fn drop_what_nobody_told(&mut self, cx: &mut Cx<'_>) {
-        let doubtful = self.pages_where(|page| {
+        let doubtful = self.pages.which(|page| {
             page.copy != Copy::None && self.has_what_is_unknown(cx, page.notices.applied())
         });
         if doubtful.is_empty() {

@@ -1,12 +1,12 @@
 //! Diffs that a page lacks: which nodes are asked for them, and what arrives (T15).
 
-use super::Release;
 use super::messages::{Body, DiffMissing, DiffRequest};
 use super::miss::is_out_of_reach;
 use super::page::{Copy, Miss};
+use super::{Release, say};
 use crate::effect::{DiffWork, Effect};
 use crate::shell::Cx;
-use pagemesh_wire::peer::{DiffName, Diffs, Spread};
+use pagemesh_wire::peer::{DiffName, Diffs};
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,19 +37,19 @@ impl Release {
                 None => return Some(name.node),
             }
         }
-        if let Some(page) = self.pages.get_mut(&index).filter(|_| !asks.is_empty()) {
-            page.unasked
-                .is_asked_for(asks.values().map(BTreeSet::len).sum());
+        if !asks.is_empty() {
+            let diffs = asks.values().map(BTreeSet::len).sum();
+            self.push.requests(index, diffs);
         }
         for (node, names) in asks {
             let request = cx.next_request();
             let mut diffs: Vec<_> = names.iter().copied().collect();
             diffs.extend(self.companions(index, node, DiffRequest::LIMIT - names.len()));
             let want = DiffRequest { request, diffs };
-            if let Some(miss) = self.miss(index) {
+            if let Some(miss) = self.pages.miss(index) {
                 miss.asked.insert(request, (node, names));
             }
-            self.say(cx, node, &Body::DiffRequest(want));
+            say(cx, self.segment, node, &Body::DiffRequest(want));
         }
         None
     }
@@ -62,15 +62,12 @@ impl Release {
     fn companions(&mut self, index: PageIndex, node: NodeId, most: usize) -> Vec<DiffName> {
         let mut found = Vec::new();
         let mut asked = Vec::new();
-        for other in self.habits.range(index..).take(LOOK_AROUND).copied() {
-            let Some(page) = self.pages.get(&other) else {
-                continue;
-            };
+        for (other, page) in self.pages.habits(index, LOOK_AROUND) {
             if other == index || page.copy != Copy::Stash || !page.is_idle() {
                 continue;
             }
             let mut lacking = page.notices.pending(other);
-            lacking.retain(|name| !self.held.contains(name));
+            lacking.retain(|name| !self.diffs.has(name));
             let theirs = lacking.iter().all(|name| name.node == node);
             if theirs && !lacking.is_empty() && found.len() + lacking.len() <= most {
                 asked.push((other, lacking.len()));
@@ -78,10 +75,8 @@ impl Release {
             }
         }
         for (index, changes) in asked {
-            self.habits.remove(&index);
-            if let Some(page) = self.pages.get_mut(&index) {
-                page.unasked.is_asked_for(changes);
-            }
+            self.pages.end_habit(index);
+            self.push.requests(index, changes);
         }
         found
     }
@@ -133,16 +128,16 @@ impl Release {
                 miss.asked.retain(|_, (_, names)| !names.is_empty());
                 pages.insert(name.page);
             }
-            // With `lazy`, the sender of a push is the writer.
-            if unasked && self.spread == Spread::Lazy && name.node != cx.me() {
-                page.unasked.came(name.node);
+            // With credit, the sender of a push is the writer.
+            if unasked && name.node != cx.me() {
+                self.push.came(name.page, name.node);
             }
             let wanted = page.notices.is_pending(name.node, name.interval);
             let early = unasked && self.is_welcome(name);
-            if (wanted || early) && self.held.insert(*name) {
+            if (wanted || early) && self.diffs.keep(*name) {
                 names.push(*name);
                 if early {
-                    self.early.insert(*name);
+                    self.diffs.keep_early(*name);
                 }
             }
         }
@@ -161,7 +156,7 @@ impl Release {
     pub(super) fn absent(&mut self, cx: &mut Cx<'_>, from: NodeId, absent: &DiffMissing) {
         let mut pages = BTreeSet::new();
         for name in &absent.diffs {
-            let Some(miss) = self.miss(name.page) else {
+            let Some(miss) = self.pages.miss(name.page) else {
                 continue;
             };
             let Some((asked, names)) = miss.asked.get_mut(&absent.request) else {

@@ -14,9 +14,9 @@ use std::ops::Bound;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct History {
     /// What this node knows.
-    pub(super) time: VectorTime,
+    time: VectorTime,
     /// What is collected here.
-    pub(super) floor: VectorTime,
+    floor: VectorTime,
     records: BTreeMap<(NodeId, u64), Known>,
 }
 
@@ -36,6 +36,16 @@ impl Known {
 }
 
 impl History {
+    /// What this node knows.
+    pub(super) fn time(&self) -> &VectorTime {
+        &self.time
+    }
+
+    /// What is collected here.
+    pub(super) fn floor(&self) -> &VectorTime {
+        &self.floor
+    }
+
     /// Ends as many intervals of `me` as are needed for records of these written pages. Returns for
     /// each page the interval that names it.
     pub(super) fn end(

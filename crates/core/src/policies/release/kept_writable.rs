@@ -11,15 +11,12 @@
 //! is named later, as if it had been stored later. A node that must see it synchronizes with this
 //! node after that.
 
-use super::Release;
 use super::messages::IntervalRecord;
+use super::pages::Pages;
 use pagemesh_wire::PageIndex;
 use pagemesh_wire::peer::DiffName;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-
-/// The pages that are kept writable and that the present interval has to name; see the module.
-pub(super) type KeptWritable = BTreeSet<PageIndex>;
 
 /// After this many consecutive looks that found a page unchanged it is protected: the next store
 /// faults.
@@ -54,12 +51,17 @@ impl Staying {
     }
 }
 
-impl Release {
+impl Pages {
+    /// The diff of a page was made, and the page stays writable.
+    pub(super) fn keeps_writable(&mut self, index: PageIndex) {
+        self.kept_writable.insert(index);
+    }
+
     /// Pages of which the driver is asked, before a barrier is reached, whether they were stored
     /// to: they were kept writable, and have turned out unchanged before.
     pub(super) fn to_be_looked_at(&self) -> Vec<PageIndex> {
         let rests = |index: &&PageIndex| {
-            let page = self.pages.get(index);
+            let page = self.get(index);
             page.is_some_and(|page| page.staying.looks.is_some())
         };
         let kept_writable = self.kept_writable.iter().filter(rests);
@@ -70,8 +72,7 @@ impl Release {
     /// named, if that was a barrier and it was not looked at; otherwise it is protected next time.
     /// It may have been stored to since it was compared, so it keeps its twin.
     pub(super) fn unchanged(&mut self, page: PageIndex) {
-        self.give_back(page);
-        let Some(page) = self.pages.get_mut(&page) else {
+        let Some(page) = self.get_mut(&page) else {
             return;
         };
         let staying = &mut page.staying;
@@ -89,7 +90,7 @@ impl Release {
     /// Notes whether the interval that names these pages ended at a barrier.
     pub(super) fn named_at(&mut self, barrier: bool, named: &[(PageIndex, u64)]) {
         for (index, _) in named {
-            if let Some(page) = self.pages.get_mut(index) {
+            if let Some(page) = self.get_mut(index) {
                 page.staying.at_barrier = barrier;
                 if barrier {
                     page.staying.for_locks = page.staying.for_locks.saturating_sub(1);
@@ -116,7 +117,7 @@ impl Release {
     /// Whether a page kept writable was looked at and had not changed. False after too many such
     /// looks: it is named once more, and then protected.
     fn is_spared(&mut self, index: PageIndex, untouched: &[PageIndex]) -> bool {
-        let Some(page) = self.pages.get_mut(&index) else {
+        let Some(page) = self.get_mut(&index) else {
             return false;
         };
         let Some(looks) = page.staying.looks else {
@@ -136,8 +137,13 @@ impl Release {
     }
 
     /// Takes the pages that an interval has to name that ends before this news is taken in: those
-    /// written, and those kept writable that the news is about to put out of sight.
-    pub(super) fn written_before(&mut self, news: &[IntervalRecord]) -> BTreeSet<PageIndex> {
+    /// written, and those kept writable that the news is about to put out of sight. A page whose diff
+    /// `goes_in_place` stays.
+    pub(super) fn written_before(
+        &mut self,
+        news: &[IntervalRecord],
+        goes_in_place: impl Fn(&DiffName) -> bool,
+    ) -> BTreeSet<PageIndex> {
         let mut written = core::mem::take(&mut self.dirty);
         if self.kept_writable.is_empty() {
             return written;
@@ -154,7 +160,7 @@ impl Release {
                 node: record.node,
                 interval: record.index,
             };
-            let out_of_sight = pages.filter(|page| !self.goes_in_place(&name(page)));
+            let out_of_sight = pages.filter(|page| !goes_in_place(&name(page)));
             written.extend(out_of_sight);
         }
         self.kept_writable.retain(|page| !written.contains(page));

@@ -11,11 +11,9 @@ impl Release {
     /// Whether another node may need what only this node has.
     pub(super) fn is_needed(&self, me: NodeId) -> bool {
         let kept = |page: &super::page::Page| page.keeper == Some(me) && page.copy != Copy::None;
-        let keeps = self
-            .pages
-            .values()
-            .any(|page| kept(page) && page.lost.is_none());
-        keeps || self.history.time.get(me) > self.history.floor.get(me)
+        let mut pages = self.pages.iter();
+        let keeps = pages.any(|(_, page)| kept(page) && page.lost.is_none());
+        keeps || self.history.time().get(me) > self.history.floor().get(me)
     }
 
     /// This node leaves: all its intervals are collected first, and other nodes become the keepers
@@ -24,16 +22,16 @@ impl Release {
         let me = cx.me();
         self.end_interval(cx);
         // Arrivals at barriers may wait for news, too: they are handed over when they count.
-        let waiting = self.pages_where(|page| page.miss.is_some()).len() + self.goals.len();
-        self.leaving = true;
+        let waiting = self.pages.which(|page| page.miss.is_some()).len() + self.inquiries.goals();
+        self.collector.leave();
         self.prefetch.willneed_ranges.clear();
-        if self.round.is_some() {
+        if self.round.is_under_way() {
             return waiting + 1;
         }
         if !self.is_needed(me) {
             return waiting;
         }
-        if self.collecting.is_none() {
+        if self.collector.time().is_none() {
             self.give_up_pages(cx, me);
         }
         self.mind_the_bound(cx);
@@ -44,13 +42,13 @@ impl Release {
     /// another keeper for each.
     pub(super) fn give_up_pages(&mut self, cx: &mut Cx<'_>, me: NodeId) {
         let segment = self.segment;
-        let stowed = self.pages_where(|page| {
+        let stowed = self.pages.which(|page| {
             page.keeper == Some(me) && page.notices.is_empty() && page.copy == Copy::Stash
         });
         for index in stowed {
             self.open_miss(cx, index, None);
         }
-        let kept = self.pages_where(|page| {
+        let kept = self.pages.which(|page| {
             page.keeper == Some(me) && page.notices.is_empty() && page.copy == Copy::Frame
         });
         for index in &kept {
@@ -62,7 +60,7 @@ impl Release {
                 let page = *index;
                 cx.push(Effect::Diffs(DiffWork::Twin { segment, page }));
             }
-            self.dirty.insert(*index);
+            self.pages.writes(*index);
         }
         self.end_interval(cx);
         for index in kept {

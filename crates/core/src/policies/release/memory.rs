@@ -1,7 +1,8 @@
 //! What accesses, intervals and notices do to the pages of this node.
 
 use super::Release;
-use super::page::{Copy, Miss};
+use super::page::{Copy, Miss, Page};
+use super::races;
 use crate::effect::{Afterwards, DiffWork, Effect, Rights};
 use crate::event::Event;
 use crate::shell::Cx;
@@ -23,7 +24,7 @@ impl Release {
         access: Access,
     ) {
         let segment = self.segment;
-        let page = self.pages.entry(index).or_default();
+        let page = self.pages.page(index);
         if let Some(with) = page.lost {
             return fail(cx, mapping, (segment, index), with);
         }
@@ -70,7 +71,7 @@ impl Release {
         fault: Option<(MappingId, Access)>,
     ) {
         let timer = self.timer(index);
-        let page = self.pages.entry(index).or_default();
+        let page = self.pages.page(index);
         if page.miss.is_none() {
             page.miss = Some(Box::new(Miss::new(cx.backoff(timer), cx.now)));
         }
@@ -90,18 +91,16 @@ impl Release {
         faults: &[(MappingId, Access)],
     ) {
         let segment = self.segment;
-        let Some(page) = self.pages.get_mut(&index) else {
-            return;
-        };
         let writes = faults.iter().any(|(_, access)| *access == Access::Write);
-        if writes && !page.twin {
+        if writes && self.pages.begin_twin(index) {
             cx.push(Effect::Diffs(DiffWork::Twin {
                 segment,
                 page: index,
             }));
-            page.twin = true;
-            self.dirty.insert(index);
         }
+        let Some(page) = self.pages.get_mut(&index) else {
+            return;
+        };
         let rights = if page.twin {
             Rights::Write
         } else {
@@ -124,7 +123,7 @@ impl Release {
 
     /// Ends the present interval, if anything may have been written in it (T12).
     pub(super) fn end_interval(&mut self, cx: &mut Cx<'_>) {
-        let written = self.written(&[]);
+        let written = self.pages.written(&[]);
         self.end_interval_of(cx, &written);
     }
 
@@ -141,15 +140,9 @@ impl Release {
         let me = cx.me();
         let named = self.history.end(me, written);
         for (index, interval) in named.iter().copied() {
-            let page = self.pages.entry(index).or_default();
-            self.undiffed += usize::from(page.undiffed.is_none());
-            page.undiffed = Some(interval);
-            self.named += usize::from(page.notices.is_empty());
-            page.notices.apply(me, interval);
-            page.notices
-                .add((me, interval), self.history.rank(me, interval));
-            page.unasked.is_shown();
-            self.notices += 1;
+            let rank = self.history.rank(me, interval);
+            self.pages.name(index, (me, interval), rank);
+            self.push.writes(index);
         }
         self.mind_the_bound(cx);
         named
@@ -158,14 +151,13 @@ impl Release {
     /// Makes the diff of a page that an interval of this node names.
     pub(super) fn make_diff(&mut self, cx: &mut Cx<'_>, index: PageIndex, leaves: bool) {
         let segment = self.segment;
-        let rules = self.rules(index);
+        let rules = self.reductions.rules(index);
+        let Some(interval) = self.pages.take_undiffed(index) else {
+            return;
+        };
         let Some(page) = self.pages.get_mut(&index) else {
             return;
         };
-        let Some(interval) = page.undiffed.take() else {
-            return;
-        };
-        self.undiffed -= 1;
         let stays = !leaves && page.returns >= PATTERN;
         if !stays {
             page.twin = false;
@@ -176,7 +168,7 @@ impl Release {
                 page: index,
             });
         } else {
-            self.kept_writable.insert(index);
+            self.pages.keeps_writable(index);
         }
         let name = DiffName {
             page: index,
@@ -194,7 +186,16 @@ impl Release {
             then,
             rules,
         }));
-        self.held.insert(name);
+        self.diffs.keep(name);
+    }
+
+    /// Makes this diff, if this node named it and has not made it yet (T8).
+    pub(super) fn make_named(&mut self, cx: &mut Cx<'_>, name: &DiffName) {
+        let page = self.pages.get(&name.page);
+        let named = page.is_some_and(|page| page.undiffed == Some(name.interval));
+        if name.node == cx.me() && named {
+            self.make_diff(cx, name.page, false);
+        }
     }
 
     /// Another node wrote a page (T5), in an interval that has this rank: the page must not be seen
@@ -207,12 +208,9 @@ impl Release {
         rank: u64,
     ) {
         let segment = self.segment;
-        self.note_use(by.0, index);
-        let page = self.pages.entry(index).or_default();
-        page.users.insert(by.0);
-        self.named += usize::from(page.notices.is_empty());
-        page.notices.add(by, rank);
-        self.notices += 1;
+        self.push.written_by(by.0, index);
+        self.pages.notice(index, by, rank);
+        let page = self.pages.page(index);
         if page.notices.applied().has(by.0, by.1) && page.copy != Copy::None {
             // The modification came with the copy, before this node knew of the interval. Stores
             // from now on happen after it, and must not be in a diff whose interval happened before
@@ -226,7 +224,7 @@ impl Release {
         } else {
             let (node, interval) = by;
             let page = index;
-            self.early.remove(&DiffName {
+            self.diffs.take_early(&DiffName {
                 page,
                 node,
                 interval,
@@ -238,6 +236,34 @@ impl Release {
             page: index,
         });
         self.suspect(cx, index, by);
+    }
+
+    /// Another node wrote a page that this node wrote, too. If their intervals are concurrent, the
+    /// diff is requested to find races, though the page may never be touched here again.
+    fn suspect(&mut self, cx: &mut Cx<'_>, index: PageIndex, by: (NodeId, u64)) {
+        if !cx.checks_races() {
+            return;
+        }
+        let me = cx.me();
+        let concurrent = |page: &Page| {
+            let mut mine = page.notices.of(me);
+            mine.any(|own| self.history.is_concurrent((me, own), by))
+        };
+        if self.pages.get(&index).is_some_and(concurrent) {
+            self.open_miss(cx, index, None);
+        }
+    }
+
+    /// Diffs are about to be applied to a page: compares them with concurrent ones.
+    pub(super) fn compare(&self, cx: &mut Cx<'_>, index: PageIndex, fresh: &[DiffName]) {
+        if !cx.checks_races() || !self.reductions.rules(index).is_empty() {
+            return;
+        }
+        let pairs = races::pairs(&self.history, &self.diffs, index, fresh);
+        if !pairs.is_empty() {
+            let segment = self.segment;
+            cx.push(Effect::Diffs(DiffWork::Compare { segment, pairs }));
+        }
     }
 
     /// Takes a page away from all mappings: makes the diff of its own changes, and keeps the
@@ -254,10 +280,11 @@ impl Release {
         );
         page.copy = Copy::Stash;
         page.staying.in_place = false;
-        if page.rights > Rights::None && !core::mem::take(&mut page.believed) {
-            self.habits.insert(index);
-        }
+        let used = page.rights > Rights::None && !core::mem::take(&mut page.believed);
         page.rights = Rights::None;
+        if used {
+            self.pages.begin_habit(index);
+        }
         cx.push(Effect::Evict {
             segment,
             page: index,

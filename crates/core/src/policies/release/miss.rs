@@ -1,9 +1,9 @@
 //! Making a page whole: what it needs next, until accesses may happen (T15). The base copy is in
-//! `base.rs`, the diffs it lacks are in `wants.rs`.
+//! [`super::copies`], the diffs it lacks are in [`super::diff_requests`].
 
+use super::Release;
 use super::memory::fail;
 use super::page::{Copy, Miss, Page};
-use super::{InitialSync, Release};
 use crate::effect::{DiffWork, Effect, Source};
 use crate::shell::Cx;
 use pagemesh_wire::peer::DiffName;
@@ -55,7 +55,7 @@ impl Release {
         if page.copy == Copy::Frame {
             return Need::Merge(Vec::new());
         }
-        if miss.base.is_some() || self.synced != InitialSync::Done {
+        if miss.base.is_some() || !self.inquiries.is_synced() {
             return Need::Patience;
         }
         let pending = page.notices.pending(index);
@@ -67,7 +67,7 @@ impl Release {
         }
         let missing: Vec<_> = pending
             .iter()
-            .filter(|name| !self.held.contains(name))
+            .filter(|name| !self.diffs.has(name))
             .copied()
             .collect();
         if missing.is_empty() {
@@ -75,10 +75,6 @@ impl Release {
         } else {
             Need::Diffs(missing)
         }
-    }
-
-    pub(super) fn miss(&mut self, index: PageIndex) -> Option<&mut Miss> {
-        self.pages.get_mut(&index)?.miss.as_deref_mut()
     }
 
     fn merge(&mut self, cx: &mut Cx<'_>, index: PageIndex, names: Vec<DiffName>) {
@@ -104,14 +100,14 @@ impl Release {
     ) {
         let segment = self.segment;
         self.compare(cx, index, &names);
-        let rules = self.rules(index);
+        let rules = self.reductions.rules(index);
         let Some(page) = self.pages.get_mut(&index) else {
             return;
         };
         let merged = names.iter().map(|name| (name.node, name.interval));
         page.notices.apply_all(merged);
         page.copy = Copy::Frame;
-        self.habits.remove(&index);
+        self.pages.end_habit(index);
         let page = index;
         cx.push(if names.is_empty() {
             Effect::Fill {
@@ -141,7 +137,7 @@ impl Release {
             self.map(cx, index, &miss.faults);
             self.came_ahead(cx, index, &miss);
         }
-        self.is_whole(cx, index);
+        self.collector.is_whole(cx, index);
     }
 
     /// A modification of the page is lost with a node.
@@ -159,13 +155,15 @@ impl Release {
                 fail(cx, mapping, (segment, index), with);
             }
         }
-        self.is_whole(cx, index);
+        self.collector.is_whole(cx, index);
     }
 
     /// Repeats the requests for a page that is being made whole, if that is due.
     pub(super) fn miss_due(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
         let timer = self.timer(index);
-        let Some(miss) = self.miss(index) else { return };
+        let Some(miss) = self.pages.miss(index) else {
+            return;
+        };
         if cx.fire(&mut miss.backoff, timer) {
             miss.base = None;
             miss.asked.clear();
@@ -183,7 +181,11 @@ impl Release {
     ) {
         let segment = self.segment;
         let now = cx.now;
-        let Some(miss) = self.miss(index).filter(|miss| now - miss.since >= patience) else {
+        let Some(miss) = self
+            .pages
+            .miss(index)
+            .filter(|miss| now - miss.since >= patience)
+        else {
             return;
         };
         for (mapping, _) in core::mem::take(&mut miss.faults) {
@@ -193,7 +195,7 @@ impl Release {
 
     /// A node is gone, which may have been asked: another node is asked.
     pub(super) fn helper_gone(&mut self, cx: &mut Cx<'_>, index: PageIndex, node: NodeId) {
-        if let Some(miss) = self.miss(index) {
+        if let Some(miss) = self.pages.miss(index) {
             miss.base = miss.base.filter(|(asked, _)| *asked != node);
             miss.asked.retain(|_, (asked, _)| *asked != node);
             self.go_on(cx, index);

@@ -1,25 +1,34 @@
 //! Lazy release consistency (TreadMarks): what a node wrote before a release becomes visible to the
 //! node that acquires after it. Decision 0019 says how.
 //!
-//! [`history`] is what the node knows of all nodes' intervals, [`learn`] how it comes to know more,
-//! [`page`] one page, [`messages`] the messages of the policy, [`notices`] the write notices of a
-//! page, [`memory`] what accesses and notices do to pages, [`kept_writable`] the pages that are kept
-//! writable from interval to interval, [`spread`] the pushes, [`regulars`] the push subscribers
-//! with their credit and [`usage`] how a node shows that it still uses pushed diffs, [`miss`] how a
-//! page is made whole, [`ahead`] how pages are made whole before they are touched, [`serve`] how
-//! requests of other nodes are served, [`collect`] the garbage collection, led by the home
-//! ([`round`]) when a node holds too much or leaves ([`full`], [`leave`]), [`death`] what becomes
-//! of copies when a node is gone, [`reductions`] where nodes accumulate, [`races`] finds bytes that
-//! two nodes wrote concurrently.
+//! [`Release`] joins parts that own their state and know nothing of one another: [`history`] is what
+//! the node knows of all nodes' intervals, [`heard`] what other nodes have said that they know,
+//! [`inquiries`] what this node asks for, [`pages`] the page table with the pages that are kept
+//! writable from interval to interval ([`kept_writable`]), [`diff_store`] the diffs that the driver
+//! keeps, [`push_credit`] to whom diffs are pushed, [`collector`] the node's part in the garbage
+//! collection, [`round`] the home's, [`reductions`] where nodes accumulate. [`page`] is one page,
+//! [`notices`] its write notices, [`messages`] are the messages of the policy.
+//!
+//! The other files have what joins the parts: [`learn`] how a node learns of intervals, [`memory`]
+//! what accesses and notices do to pages, [`miss`] how a page is made whole, from [`copies`] and
+//! with [`diff_requests`], [`ahead`] how pages are made whole before they are touched, [`serve`] how
+//! requests of other nodes are served, [`push`] the pushes, [`collect`] the garbage collection on
+//! each node and [`lead`] at the home, [`leave`] how a node leaves, [`death`] what becomes of copies
+//! when a node is gone, [`races`] which diffs are compared to find bytes that two nodes wrote
+//! concurrently.
 
 mod ahead;
 mod collect;
+mod collector;
 mod copies;
 mod death;
 mod diff_requests;
-mod full;
+mod diff_store;
+mod heard;
 mod history;
+mod inquiries;
 mod kept_writable;
+mod lead;
 mod learn;
 mod leave;
 mod memory;
@@ -27,13 +36,13 @@ pub mod messages;
 mod miss;
 mod notices;
 mod page;
+mod pages;
+mod push;
+mod push_credit;
 mod races;
 mod reductions;
-mod regulars;
 mod round;
 mod serve;
-mod spread;
-mod usage;
 
 use super::hooks::{Due, Found, Gone, Hooks, Open, ProgramRequest, SyncHooks, Who};
 use crate::caller::Caller;
@@ -43,29 +52,27 @@ use crate::event::Event;
 use crate::inspection::Inspection;
 use crate::prefetch::{Prefetch, WillneedRanges as _};
 use crate::shell::Cx;
-use crate::time::Time;
 use crate::timers::Timer;
-use collect::Collecting;
-use full::Fullness;
+use collector::Collector;
+use diff_store::DiffStore;
+use heard::Heard;
 use history::History;
-use kept_writable::KeptWritable;
-use learn::{Goal, Inquiry};
+use inquiries::{Inquiries, OnReply};
 use messages::{
     Body, Collect, CopyReply, DiffMissing, DiffRequest, IntervalReply, IntervalRequest, News,
 };
 use page::{Copy, Page};
 use pagemesh_wire::local::PageLine;
 use pagemesh_wire::peer::{
-    self, Access, Contents, DiffName, Message, Payload, Policy, PolicyMessage, Reduction, Refusal,
-    Spread, Subject,
+    self, Access, Contents, Message, Payload, Policy, PolicyMessage, Reduction, Refusal, Spread,
+    Subject,
 };
-use pagemesh_wire::{
-    ClientId, MappingId, NodeId, NodeSet, PageIndex, SegmentId, Ticket, VectorTime, Version,
-};
-use regulars::Regulars;
-use round::Round;
+use pagemesh_wire::{ClientId, NodeId, NodeSet, PageIndex, SegmentId, Ticket, VectorTime, Version};
+use pages::Pages;
+use push_credit::PushCredit;
+use reductions::Reductions;
+use round::Leader;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// The pages of one segment as this node knows them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -74,49 +81,17 @@ pub(crate) struct Release {
     /// Pages of the segment.
     size: u32,
     spread: Spread,
-    /// Ranges in which nodes accumulate.
-    reductions: Vec<Reduction>,
     history: History,
-    pages: BTreeMap<PageIndex, Page>,
-    /// Pages that were in use here until another node wrote them.
-    habits: BTreeSet<PageIndex>,
+    heard: Heard,
+    inquiries: Inquiries,
+    pages: Pages,
+    diffs: DiffStore,
+    push: PushCredit,
+    collector: Collector,
+    round: Leader,
+    reductions: Reductions,
     /// Requests for pages that were not touched yet.
     prefetch: Prefetch,
-    /// Nodes that use the diffs that this node makes, and their push credit.
-    regulars: Regulars,
-    /// Pages whose pushed diffs were used, which their writers were not told yet.
-    used: BTreeSet<PageIndex>,
-    /// Pages with a twin that the present interval is going to name.
-    dirty: BTreeSet<PageIndex>,
-    /// Pages kept writable; whether they were stored to since is not known.
-    kept_writable: KeptWritable,
-    /// Diffs in the driver's diff store, and those of them whose notices have not arrived.
-    held: BTreeSet<DiffName>,
-    early: BTreeSet<DiffName>,
-    /// What other nodes have said that they know.
-    heard: BTreeMap<NodeId, VectorTime>,
-    /// Notices of all pages, and how many pages have any.
-    notices: usize,
-    named: usize,
-    /// Pages with a named interval of this node whose diff was not requested yet.
-    undiffed: usize,
-    /// What the home is known to know.
-    home_time: VectorTime,
-    goals: Vec<Goal>,
-    inquiries: BTreeMap<NodeId, Inquiry>,
-    collecting: Option<Collecting>,
-    /// The call of the last round in which this node took part.
-    led: Option<Caller>,
-    /// At the home: the collection under way, when the last one ended, and the nodes that must not
-    /// keep pages because they leave.
-    round: Option<Round>,
-    round_ended: Option<Time>,
-    leavers: NodeSet,
-    /// The floors of other nodes, as far as this node has heard.
-    rumoured: VectorTime,
-    full: Fullness,
-    leaving: bool,
-    synced: InitialSync,
 }
 
 impl Release {
@@ -125,92 +100,41 @@ impl Release {
             segment,
             size,
             spread,
-            reductions: Vec::new(),
             history: History::default(),
-            pages: BTreeMap::new(),
-            habits: BTreeSet::new(),
+            heard: Heard::default(),
+            inquiries: Inquiries::new(segment),
+            pages: Pages::default(),
+            diffs: DiffStore::default(),
+            push: PushCredit::new(spread),
+            collector: Collector::new(segment),
+            round: Leader::default(),
+            reductions: Reductions::default(),
             prefetch: Prefetch::default(),
-            regulars: Regulars::new(),
-            used: BTreeSet::new(),
-            dirty: BTreeSet::new(),
-            kept_writable: KeptWritable::default(),
-            held: BTreeSet::new(),
-            early: BTreeSet::new(),
-            heard: BTreeMap::new(),
-            notices: 0,
-            named: 0,
-            undiffed: 0,
-            home_time: VectorTime::ZERO,
-            goals: Vec::new(),
-            inquiries: BTreeMap::new(),
-            collecting: None,
-            led: None,
-            round: None,
-            round_ended: None,
-            leavers: NodeSet::EMPTY,
-            rumoured: VectorTime::ZERO,
-            full: Fullness::No,
-            leaving: false,
-            synced: InitialSync::NotYet,
         }
     }
 
-    /// What this node knows.
-    fn time(&self) -> VectorTime {
-        self.history.time.clone()
-    }
-
-    /// A lock is released: the interval ends, and the next holder, which knows `known`, gets what
-    /// it lacks (T12, T13).
-    fn end_of_hold(&mut self, cx: &mut Cx<'_>, to: NodeId, known: &VectorTime) -> News {
-        self.hears_of(to, known);
-        let written = self.written(&[]);
+    /// The present interval ends because this node releases to a node that knows `known`, which
+    /// gets what it lacks: the next holder of a lock (T12, T13), or the home when a process reaches
+    /// a barrier (T14). Before that the driver has looked at pages kept writable, and the pages in
+    /// `untouched` had not changed.
+    fn release_to(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (to, known): (NodeId, &VectorTime),
+        barrier: Option<&[PageIndex]>,
+    ) -> News {
+        self.heard.knows(to, known);
+        let written = self.pages.written(barrier.unwrap_or_default());
         let named = self.end_interval_of(cx, &written);
-        self.named_at(false, &named);
+        self.pages.named_at(barrier.is_some(), &named);
         self.show_use(cx);
-        self.push(cx, &named);
-        self.push_to_regular(cx, to, &named);
-        self.news(known)
-    }
-
-    /// A process reaches a barrier: like a release towards the home (T14). The driver has looked at
-    /// pages kept writable, and the pages in `untouched` had not changed.
-    fn end_of_phase(&mut self, cx: &mut Cx<'_>, untouched: &[PageIndex]) -> News {
-        let (home, known) = (cx.home(self.segment), self.home_time.clone());
-        self.hears_of(home, &known);
-        let written = self.written(untouched);
-        let named = self.end_interval_of(cx, &written);
-        self.named_at(true, &named);
-        self.show_use(cx);
-        self.push(cx, &named);
-        self.push_to_regulars(cx);
-        self.news(&known)
-    }
-
-    /// What a node that knows `known` lacks of what this node knows.
-    fn news(&self, known: &VectorTime) -> News {
+        let holder = Some(to).filter(|_| barrier.is_none());
+        self.push(cx, holder, &named);
         self.history.since(known)
     }
 
-    /// A node has said what it knows.
-    fn hears_of(&mut self, node: NodeId, time: &VectorTime) {
-        self.heard.entry(node).or_default().join(time);
-    }
-
-    /// Sends a message to this policy on another node.
-    fn say(&self, cx: &mut Cx<'_>, to: NodeId, body: &Body) {
-        cx.send(to, Message::Policy(self.envelope(body)));
-    }
-
-    fn envelope<T: Serialize>(&self, said: &T) -> PolicyMessage {
-        PolicyMessage {
-            segment: self.segment,
-            body: Payload::of(said),
-        }
-    }
-
     /// A message of this policy on another node arrived, perhaps with the contents of a page.
-    fn heard(&mut self, cx: &mut Cx<'_>, from: NodeId, said: &Payload, page: bool) {
+    fn received(&mut self, cx: &mut Cx<'_>, from: NodeId, said: &Payload, page: bool) {
         let body = Body::read(said);
         let is_page =
             matches!(&body, Some(Body::CopyReply(base)) if base.contents == Contents::Bytes);
@@ -256,37 +180,22 @@ impl Release {
                 if fetch.reader == cx.me() {
                     self.base(cx, from, &base);
                 } else {
-                    self.say(cx, fetch.reader, &Body::CopyReply(base));
+                    say(cx, self.segment, fetch.reader, &Body::CopyReply(base));
                 }
             }
             _ => cx.emit(Event::Stale {}),
         }
     }
 
-    /// A mapping is gone: forgets the threads that waited in it.
-    fn unmapped(&mut self, mapping: MappingId) {
-        for page in self.pages.values_mut() {
-            if let Some(miss) = &mut page.miss {
-                miss.faults.retain(|(waiting, _)| *waiting != mapping);
-                if let Some(ahead) = &mut miss.ahead {
-                    ahead.mark |= ahead.mapping == mapping;
-                }
-            }
-        }
-        self.prefetch.unmapped(mapping);
-    }
-
     fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        self.heard.remove(&node);
-        self.regulars.retain(|(user, _), _| *user != node);
+        self.heard.gone(node);
+        self.push.gone(node);
         self.drop_what_nobody_told(cx);
-        for page in self.pages.values_mut() {
-            page.users.remove(node);
-        }
         self.round_lost(cx, node);
         self.leader_gone(cx, node);
-        self.source_gone(cx, node);
-        let waiting = self.pages_where(|page| page.miss.is_some());
+        self.inquiries.gone(cx, self.history.time(), node);
+        self.check_goals(cx);
+        let waiting = self.pages.which(|page| page.miss.is_some());
         for index in waiting {
             self.helper_gone(cx, index, node);
         }
@@ -295,12 +204,11 @@ impl Release {
     /// This node is no member any more: its pages are invalid.
     fn expelled(&mut self, cx: &mut Cx<'_>) {
         let segment = self.segment;
-        self.goals.clear();
         self.inquiries.clear();
-        self.collecting = None;
-        self.round = None;
+        self.collector.clear();
+        self.round.give_up();
         self.prefetch = Prefetch::default();
-        for (page, state) in core::mem::take(&mut self.pages) {
+        for (page, state) in self.pages.invalidate_all() {
             let keep = false;
             match state.copy {
                 Copy::None => {}
@@ -321,14 +229,7 @@ impl Release {
                 });
             }
         }
-        self.used.clear();
-        self.dirty.clear();
-        self.kept_writable = KeptWritable::default();
-    }
-
-    fn pages_where(&self, pick: impl Fn(&Page) -> bool) -> Vec<PageIndex> {
-        let picked = self.pages.iter().filter(|(_, page)| pick(page));
-        picked.map(|(index, _)| *index).collect()
+        self.push = PushCredit::new(self.spread);
     }
 
     fn timer(&self, page: PageIndex) -> Timer {
@@ -380,8 +281,8 @@ impl Hooks for Release {
 
     fn message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
         match message {
-            Message::Policy(said) => self.heard(cx, from, &said.body, false),
-            Message::PolicyPage(said) => self.heard(cx, from, &said.body, true),
+            Message::Policy(said) => self.received(cx, from, &said.body, false),
+            Message::PolicyPage(said) => self.received(cx, from, &said.body, true),
             Message::PolicyUndelivered(said) => self.came_back(cx, from, &said.body),
             Message::Diffs(diffs) => self.diffs(cx, &diffs),
             // Messages about owned pages mean nothing here.
@@ -398,19 +299,26 @@ impl Hooks for Release {
                 self.miss_due(cx, page);
             }
             Due::Ahead => self.look_ahead(cx),
-            Due::Segment => self.due_again(cx),
+            Due::Segment => {
+                self.inquiries.due(cx, self.history.time());
+                self.report_due(cx);
+            }
         }
     }
 
     fn found(&mut self, _: &mut Cx<'_>, page: PageIndex, found: Found) {
         if let Found::Unchanged = found {
-            self.unchanged(page);
+            self.push.give_back(page, self.heard.nodes());
+            self.pages.unchanged(page);
         }
     }
 
     fn gone(&mut self, cx: &mut Cx<'_>, gone: Gone) {
         match gone {
-            Gone::Mapping(mapping) => self.unmapped(mapping),
+            Gone::Mapping(mapping) => {
+                self.pages.unmapped(mapping);
+                self.prefetch.unmapped(mapping);
+            }
             Gone::Client(client) => self.prefetch.client_gone(client),
             Gone::Member(node) => self.member_gone(cx, node),
             Gone::Membership => self.expelled(cx),
@@ -422,7 +330,7 @@ impl Hooks for Release {
     }
 
     fn kept_writable(&self) -> Vec<PageIndex> {
-        self.to_be_looked_at()
+        self.pages.to_be_looked_at()
     }
 
     fn called(&mut self, cx: &mut Cx<'_>, caller: Caller, body: &Payload) {
@@ -442,9 +350,7 @@ impl Hooks for Release {
     }
 
     fn declare(&mut self, reductions: &[Reduction]) -> Result<(), Refusal> {
-        if reductions.len() > self.reductions.len() {
-            self.reductions = reductions.to_vec();
-        }
+        self.reductions.declare(reductions);
         Ok(())
     }
 
@@ -454,23 +360,21 @@ impl Hooks for Release {
 
     /// The keepers of collected pages.
     fn handover(&self, me: NodeId) -> Vec<(PageIndex, Version, NodeId)> {
-        let kept = |(index, page): (&PageIndex, &Page)| {
+        let kept = |(index, page): (PageIndex, &Page)| {
             let keeper = page.keeper.filter(|keeper| *keeper != me)?;
-            Some((*index, Version(0), keeper))
+            Some((index, Version(0), keeper))
         };
         self.pages.iter().filter_map(kept).collect()
     }
 
     fn learn(&mut self, _: &mut Cx<'_>, page: PageIndex, keeper: NodeId, _: Version) {
-        let page = self.pages.entry(page).or_default();
+        let page = self.pages.page(page);
         page.keeper = page.keeper.or(Some(keeper));
     }
 
     fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {
-        let count =
-            |pick: &dyn Fn(&Page) -> bool| self.pages.values().filter(|page| pick(page)).count();
-        let line = |(index, page): (&PageIndex, &Page)| PageLine {
-            page: *index,
+        let line = |(index, page): (PageIndex, &Page)| PageLine {
+            page: index,
             rights: page.rights as u8,
             owner: page.keeper == Some(me),
             hint: page.keeper.unwrap_or(self.segment.home()),
@@ -480,28 +384,29 @@ impl Hooks for Release {
         };
         Inspection {
             known: self.pages.len() as u64,
-            readable: count(&|page| page.rights >= Rights::Read) as u64,
-            writable: count(&|page| page.rights == Rights::Write) as u64,
-            owned: count(&|page| page.keeper == Some(me)) as u64,
-            pages: self.pages.range(first..).take(limit).map(line).collect(),
+            readable: self.pages.count(|page| page.rights >= Rights::Read),
+            writable: self.pages.count(|page| page.rights == Rights::Write),
+            owned: self.pages.count(|page| page.keeper == Some(me)),
+            pages: self.pages.from(first).take(limit).map(line).collect(),
         }
     }
 }
 
 impl SyncHooks for Release {
     fn request(&self) -> Payload {
-        Payload::of(&self.history.time)
+        Payload::of(self.history.time())
     }
 
     fn release(&mut self, cx: &mut Cx<'_>, to: NodeId, request: &Payload) -> Payload {
         let known = request.read().unwrap_or_default();
-        let news = self.end_of_hold(cx, to, &known);
+        let news = self.release_to(cx, (to, &known), None);
         self.attach(cx, to, &news);
         Payload::of(&news)
     }
 
     fn arrive(&mut self, cx: &mut Cx<'_>, untouched: &[PageIndex]) -> Payload {
-        Payload::of(&self.end_of_phase(cx, untouched))
+        let (home, known) = (cx.home(self.segment), self.heard.home().clone());
+        Payload::of(&self.release_to(cx, (home, &known), Some(untouched)))
     }
 
     fn acquire(
@@ -521,12 +426,17 @@ impl SyncHooks for Release {
     }
 
     fn acquire_from_all(&mut self, cx: &mut Cx<'_>, then: Continuation) {
-        self.hear_everybody(cx, then);
+        let hear = cx.shell.peers();
+        if hear.is_empty() {
+            return cx.ready(then);
+        }
+        let then = (hear, OnReply::Ready(then));
+        let known = self.history.time();
+        self.inquiries.ask_nodes(cx, known, None, then);
     }
 
     fn depart(&mut self, cx: &mut Cx<'_>, to: NodeId) -> Payload {
-        let known = self.heard.get(&to).cloned().unwrap_or_default();
-        let news = self.news(&known);
+        let news = self.history.since(&self.heard.of(to));
         self.attach(cx, to, &news);
         Payload::of(&news)
     }
@@ -536,10 +446,14 @@ impl SyncHooks for Release {
     }
 }
 
-/// Whether this node has asked what happened before it first used the segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-enum InitialSync {
-    NotYet,
-    UnderWay,
-    Done,
+/// Sends a message to this policy on another node.
+fn say(cx: &mut Cx<'_>, segment: SegmentId, to: NodeId, body: &Body) {
+    cx.send(to, Message::Policy(envelope(segment, body)));
+}
+
+fn envelope<T: Serialize>(segment: SegmentId, said: &T) -> PolicyMessage {
+    PolicyMessage {
+        segment,
+        body: Payload::of(said),
+    }
 }

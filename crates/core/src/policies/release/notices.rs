@@ -132,6 +132,19 @@ impl Notices {
         of_node.map(|notice| notice.interval)
     }
 
+    /// The diffs that a node made of the page after an interval, the first one first.
+    pub(super) fn since(&self, (node, seen): (NodeId, u64), page: PageIndex) -> Vec<DiffName> {
+        let new = self.of(node).take_while(|interval| *interval > seen);
+        let name = |interval| DiffName {
+            page,
+            node,
+            interval,
+        };
+        let mut names: Vec<_> = new.map(name).collect();
+        names.reverse();
+        names
+    }
+
     /// The node that wrote the page last before `upto`, of those in `among`.
     pub(super) fn last_writer(&self, upto: &VectorTime, among: NodeSet) -> Option<NodeId> {
         let in_question = |one: &&Notice| one.is_in(upto) && among.contains(one.node);

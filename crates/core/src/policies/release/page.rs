@@ -2,7 +2,6 @@
 
 use super::kept_writable::Staying;
 use super::notices::Notices;
-use super::usage::Unasked;
 use crate::backoff::Backoff;
 use crate::effect::Rights;
 use crate::prefetch::Ahead;
@@ -40,15 +39,11 @@ pub(super) struct Page {
     pub(super) returns: u8,
     /// Whether the page may be kept writable.
     pub(super) staying: Staying,
-    /// The pushed diffs of the page.
-    pub(super) unasked: Unasked,
     /// Its write notices, and which of them are in the copy.
     pub(super) notices: Notices,
     /// The node whose copy has all that is collected; `None` if nothing is collected, or if this
     /// node does not know it.
     pub(super) keeper: Option<NodeId>,
-    /// Nodes that have requested or written the page, as far as this node knows.
-    pub(super) users: NodeSet,
     /// Set while the page is being made whole.
     pub(super) miss: Option<Box<Miss>>,
     /// The page is lost: modifications of it were lost with this node.

@@ -6,68 +6,69 @@
 //! race is not reported if one of its diffs was collected before the two met, or came as part of a
 //! copy.
 
-use super::Release;
-use super::page::Page;
-use crate::effect::{DiffWork, Effect};
-use crate::shell::Cx;
+use super::diff_store::DiffStore;
+use super::history::History;
+use pagemesh_wire::PageIndex;
 use pagemesh_wire::peer::DiffName;
-use pagemesh_wire::{NodeId, PageIndex};
 
 /// The longest list of pairs of diffs to compare for one page.
 const PAIRS: usize = 1024;
 
-impl Release {
-    /// Diffs are about to be applied to a page: compares them with concurrent ones. Pages in which
-    /// nodes accumulate are exempt, because nodes write the same bytes of them on purpose.
-    pub(super) fn compare(&self, cx: &mut Cx<'_>, index: PageIndex, fresh: &[DiffName]) {
-        if !cx.checks_races() || !self.rules(index).is_empty() {
-            return;
-        }
-        let id = |name: &DiffName| (name.node, name.interval);
-        let meet = |one: &DiffName, other: &DiffName| {
-            self.history.is_concurrent(id(one), id(other)) && self.held.contains(one)
-        };
-        let mut pairs = Vec::new();
-        for (place, name) in fresh.iter().enumerate() {
-            let before = self.held_of(index).filter(|held| !fresh.contains(held));
-            let others = before.chain(fresh[..place].iter().copied());
-            pairs.extend(
-                others
-                    .filter(|other| meet(name, other))
-                    .map(|other| (other, *name)),
-            );
-        }
-        pairs.truncate(PAIRS);
-        if !pairs.is_empty() {
-            let segment = self.segment;
-            cx.push(Effect::Diffs(DiffWork::Compare { segment, pairs }));
-        }
+/// Diffs are about to be applied to a page: the pairs of concurrent ones, which are compared. The
+/// caller exempts pages in which nodes accumulate, because nodes write the same bytes of them on
+/// purpose.
+pub(super) fn pairs(
+    history: &History,
+    diffs: &DiffStore,
+    index: PageIndex,
+    fresh: &[DiffName],
+) -> Vec<(DiffName, DiffName)> {
+    let id = |name: &DiffName| (name.node, name.interval);
+    let meet = |one: &DiffName, other: &DiffName| {
+        history.is_concurrent(id(one), id(other)) && diffs.has(one)
+    };
+    let mut pairs = Vec::new();
+    for (place, name) in fresh.iter().enumerate() {
+        let before = diffs.of(index).filter(|held| !fresh.contains(held));
+        let others = before.chain(fresh[..place].iter().copied());
+        pairs.extend(
+            others
+                .filter(|other| meet(name, other))
+                .map(|other| (other, *name)),
+        );
     }
+    pairs.truncate(PAIRS);
+    pairs
+}
 
-    /// Another node wrote a page that this node wrote, too. If their intervals are concurrent, the
-    /// diff is requested, though the page may never be touched here again.
-    pub(super) fn suspect(&mut self, cx: &mut Cx<'_>, index: PageIndex, by: (NodeId, u64)) {
-        if !cx.checks_races() {
-            return;
-        }
-        let me = cx.me();
-        let concurrent = |page: &Page| {
-            let mut mine = page.notices.of(me);
-            mine.any(|own| self.history.is_concurrent((me, own), by))
-        };
-        if self.pages.get(&index).is_some_and(concurrent) {
-            self.open_miss(cx, index, None);
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagemesh_wire::{NodeId, VectorTime};
+    use std::collections::BTreeSet;
 
-    /// Diffs of a page in the driver's diff store.
-    fn held_of(&self, page: PageIndex) -> impl Iterator<Item = DiffName> {
+    #[test]
+    fn diffs_of_concurrent_intervals_are_compared_and_no_others() {
+        const A: NodeId = NodeId(1);
+        const B: NodeId = NodeId(2);
+        let page = PageIndex(0);
         let name = |node, interval| DiffName {
             page,
-            node: NodeId(node),
+            node,
             interval,
         };
-        let all = name(0, 0)..=name(u16::MAX, u64::MAX);
-        self.held.range(all).copied()
+        let (mut mine, mut theirs) = (History::default(), History::default());
+        mine.end(A, &BTreeSet::from([page]));
+        theirs.end(B, &BTreeSet::from([page]));
+        for record in &theirs.since(&VectorTime::ZERO).records {
+            assert!(mine.take(A, 1, record));
+        }
+        mine.end(A, &BTreeSet::from([page]));
+        let mut diffs = DiffStore::default();
+        for name in [name(A, 1), name(A, 2), name(B, 1)] {
+            diffs.keep(name);
+        }
+        let found = pairs(&mine, &diffs, page, &[name(B, 1)]);
+        assert_eq!(found, [(name(A, 1), name(B, 1))], "A's second was later");
     }
 }

@@ -10,19 +10,24 @@
 //! of all members first (*Hear*), and lets all of them drop what any of them has dropped
 //! (*Settle*).
 
-use super::Release;
-use super::full::Fullness;
-use super::learn::{Goal, OnReply};
 use super::messages::Collect;
-use crate::continuation::Continuation;
-use crate::shell::Cx;
-use pagemesh_wire::peer::Reply;
+use crate::time::Time;
 use pagemesh_wire::{NodeId, NodeSet, VectorTime};
 use serde::{Deserialize, Serialize};
 
+/// At the home: the collection under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Leader {
+    round: Option<Round>,
+    /// When the last round ended.
+    ended: Option<Time>,
+    /// Nodes that must not keep pages because they leave.
+    leavers: NodeSet,
+}
+
 /// A round under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Round {
+struct Round {
     number: u64,
     step: Step,
     /// The members that have not done the step yet.
@@ -33,8 +38,9 @@ pub(super) struct Round {
     time: VectorTime,
 }
 
+/// A step of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-enum Step {
+pub(super) enum Step {
     Hear,
     Settle,
     Know,
@@ -43,143 +49,107 @@ enum Step {
     Drop,
 }
 
-impl Release {
-    /// At the home: a node holds too much, or leaves.
-    pub(super) fn somebody_is_full(
-        &mut self,
-        cx: &mut Cx<'_>,
-        from: NodeId,
-        floor: &VectorTime,
-        leaving: bool,
-    ) {
-        if cx.home(self.segment) != cx.me() {
-            return;
-        }
-        if leaving {
-            self.leavers.insert(from);
-        }
-        // The report was sent before the last round, and has arrived after it.
-        let late = !leaving && !floor.covers(&self.history.floor) && self.round_was_just_now(cx);
-        if self.round.is_none() && !late {
-            self.begin_round(cx);
-        }
+/// What the leader has to do for the step of its round.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Let all members tell what they know, or learn all of this time.
+    Hear(Option<VectorTime>),
+    /// Let all members do this.
+    Call(Collect),
+}
+
+/// What an answer has made of the round.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Members are missing, or there is no round.
+    None,
+    /// The next step begins.
+    Step,
+    /// The round is done.
+    Ended,
+}
+
+impl Leader {
+    pub(super) fn is_under_way(&self) -> bool {
+        self.round.is_some()
     }
 
-    fn round_was_just_now(&self, cx: &Cx<'_>) -> bool {
-        let ended = self.round_ended;
-        ended.is_some_and(|ended| cx.now - ended < cx.pace().resend_ceiling)
+    /// A node leaves, and keeps nothing from now on.
+    pub(super) fn leaves(&mut self, node: NodeId) {
+        self.leavers.insert(node);
     }
 
-    /// Begins a round in which nodes that are about to leave keep nothing.
-    pub(super) fn begin_round(&mut self, cx: &mut Cx<'_>) {
-        if self.leaving {
-            let me = cx.me();
-            self.leavers.insert(me);
-            self.give_up_pages(cx, me);
-        }
-        let acting = self.segment.home() != cx.me();
-        let step = if acting { Step::Hear } else { Step::Know };
-        self.open_round(cx, step, VectorTime::ZERO);
+    /// When the last round ended.
+    pub(super) fn ended(&self) -> Option<Time> {
+        self.ended
     }
 
-    fn open_round(&mut self, cx: &mut Cx<'_>, step: Step, time: VectorTime) {
-        let everybody = cx.shell.alive;
+    /// Begins a round of these members.
+    pub(super) fn begin(&mut self, number: u64, members: NodeSet, step: Step, time: VectorTime) {
         self.round = Some(Round {
-            number: cx.next_request().0,
+            number,
             step,
-            missing: everybody,
-            keepers: everybody.without(self.leavers),
+            missing: members,
+            keepers: members.without(self.leavers),
             time,
         });
-        self.begin_step(cx);
     }
 
-    /// At the home: a barrier has opened, and these nodes have told all they knew. If these are all
-    /// members, a round need not ask them; and if one is due soon, now is better than in the middle
-    /// of the next phase.
-    pub(super) fn barrier_opened(&mut self, cx: &mut Cx<'_>, nodes: NodeSet) {
-        let soon = self.remembered(cx) > cx.pace().notices as usize / 2;
-        let leads = self.segment.home() == cx.me() && self.round.is_none() && !self.leaving;
-        if soon && leads && cx.shell.alive.without(nodes).is_empty() {
-            let time = self.time();
-            self.open_round(cx, Step::Reach, time);
-        }
+    /// Gives the round up.
+    pub(super) fn give_up(&mut self) {
+        self.round = None;
     }
 
-    fn begin_step(&mut self, cx: &mut Cx<'_>) {
-        let Some(round) = &mut self.round else { return };
-        round.missing = cx.shell.alive;
-        let (number, time, keepers) = (round.number, round.time.clone(), round.keepers);
-        let step = match round.step {
-            Step::Hear => return self.hear_for_round(cx, None, number),
-            Step::Gather => return self.hear_for_round(cx, Some(time), number),
-            Step::Settle => {
-                let time = self.rumoured.clone();
-                Collect::Drop { time }
-            }
-            Step::Know => Collect::Know,
-            Step::Reach => Collect::Reach { time, keepers },
-            Step::Drop => Collect::Drop { time },
+    /// What these members have to do in this step of the round, and the number of the round.
+    /// `dropped` is what any of them may have dropped.
+    pub(super) fn order(&mut self, members: NodeSet, dropped: &VectorTime) -> Option<(u64, Order)> {
+        let round = self.round.as_mut()?;
+        round.missing = members;
+        let (time, keepers) = (round.time.clone(), round.keepers);
+        let order = match round.step {
+            Step::Hear => Order::Hear(None),
+            Step::Gather => Order::Hear(Some(time)),
+            Step::Settle => Order::Call(Collect::Drop {
+                time: dropped.clone(),
+            }),
+            Step::Know => Order::Call(Collect::Know),
+            Step::Reach => Order::Call(Collect::Reach { time, keepers }),
+            Step::Drop => Order::Call(Collect::Drop { time }),
         };
-        for to in cx.shell.alive.iter() {
-            let call = self.envelope(&step);
-            cx.ready(Continuation::Call { to, call, number });
-        }
+        Some((round.number, order))
     }
 
-    /// Goes on with the round when all members have told all they know, or everything in `time` is
-    /// known.
-    fn hear_for_round(&mut self, cx: &mut Cx<'_>, time: Option<VectorTime>, number: u64) {
-        let hear = cx.shell.peers();
-        for node in hear.iter() {
-            self.inquire(cx, node);
-        }
-        let then = OnReply::Heard(number);
-        self.goals.push(Goal { time, hear, then });
-        self.check_goals(cx);
-    }
-
-    /// All members have told what they know.
-    pub(super) fn heard_for_round(&mut self, cx: &mut Cx<'_>, number: u64) {
-        let current = self.round.as_mut().filter(|round| round.number == number);
-        if let Some(round) = current
-            && matches!(round.step, Step::Hear | Step::Gather)
-        {
+    /// All members have told what they know. Returns whether a step of the round is done by that.
+    pub(super) fn heard(&mut self, number: u64) -> bool {
+        let Some(round) = self.of(number) else {
+            return false;
+        };
+        let hears = matches!(round.step, Step::Hear | Step::Gather);
+        if hears {
             round.missing = NodeSet::EMPTY;
-            self.advance_round(cx);
         }
+        hears
     }
 
-    /// At the home: a member has done a step.
-    pub(super) fn collected(&mut self, cx: &mut Cx<'_>, from: NodeId, number: u64, reply: &Reply) {
-        let Some(round) = self.round.as_mut().filter(|round| round.number == number) else {
-            return;
-        };
-        match reply {
-            Reply::Policy(reached) if round.step == Step::Know => {
-                round.time.join(&reached.read().unwrap_or_default());
-            }
-            // That member does not know yet that this node leads now.
-            Reply::Refused(_) if cx.is_alive(from) => {
-                self.round = None;
-                return self.begin_round_later(cx);
-            }
-            _ => {}
-        }
-        if let Some(round) = &mut self.round {
-            round.missing.remove(from);
-        }
-        self.advance_round(cx);
+    /// Whether this round is under way.
+    pub(super) fn leads(&self, number: u64) -> bool {
+        let round = self.round.as_ref();
+        round.is_some_and(|round| round.number == number)
     }
 
-    fn begin_round_later(&mut self, cx: &mut Cx<'_>) {
-        let backoff = cx.backoff(crate::timers::Timer::Segment(self.segment));
-        self.full = Fullness::Said(backoff);
+    /// A member has done a step; it has said what it knows, if it was asked for that.
+    pub(super) fn done(&mut self, from: NodeId, number: u64, knows: Option<VectorTime>) {
+        let Some(round) = self.of(number) else { return };
+        if let Some(knows) = knows.filter(|_| round.step == Step::Know) {
+            round.time.join(&knows);
+        }
+        round.missing.remove(from);
     }
 
-    fn advance_round(&mut self, cx: &mut Cx<'_>) {
+    /// Goes to the next step if no member is missing.
+    pub(super) fn advance(&mut self, now: Time) -> Progress {
         let Some(round) = self.round.as_mut().filter(|round| round.missing.is_empty()) else {
-            return;
+            return Progress::None;
         };
         round.step = match round.step {
             Step::Hear => Step::Settle,
@@ -189,22 +159,88 @@ impl Release {
             Step::Reach => Step::Drop,
             Step::Drop => {
                 self.round = None;
-                self.round_ended = Some(cx.now);
-                return self.mind_the_bound(cx);
+                self.ended = Some(now);
+                return Progress::Ended;
             }
         };
-        self.begin_step(cx);
+        Progress::Step
     }
 
-    /// A member is gone. As long as nothing is dropped, the round begins anew, with other keepers
-    /// and without what only that member knew.
-    pub(super) fn round_lost(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+    /// A member is gone. Returns whether the round must begin anew, with other keepers and without
+    /// what only that member knew: that is so as long as nothing is dropped.
+    pub(super) fn gone(&mut self, node: NodeId) -> bool {
         self.leavers.remove(node);
-        let Some(round) = &mut self.round else { return };
-        if round.step != Step::Drop {
-            return self.begin_round(cx);
-        }
+        let Some(round) = &mut self.round else {
+            return false;
+        };
         round.missing.remove(node);
-        self.advance_round(cx);
+        round.step != Step::Drop
+    }
+
+    fn of(&mut self, number: u64) -> Option<&mut Round> {
+        self.round.as_mut().filter(|round| round.number == number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: NodeId = NodeId(1);
+    const B: NodeId = NodeId(2);
+
+    fn members() -> NodeSet {
+        [A, B].into_iter().collect()
+    }
+
+    fn order(leader: &mut Leader) -> Order {
+        let order = leader.order(members(), &VectorTime::ZERO);
+        order.map(|(_, order)| order).expect("a round is under way")
+    }
+
+    #[test]
+    fn a_round_collects_what_any_member_knows() {
+        let mut leader = Leader::default();
+        leader.leaves(B);
+        leader.begin(9, members(), Step::Know, VectorTime::ZERO);
+        assert_eq!(order(&mut leader), Order::Call(Collect::Know));
+        leader.done(A, 9, Some(VectorTime::from_iter([(A, 2)])));
+        assert_eq!(leader.advance(Time(1)), Progress::None);
+        leader.done(B, 8, Some(VectorTime::from_iter([(B, 7)])));
+        assert_eq!(leader.advance(Time(1)), Progress::None, "another round's");
+        leader.done(B, 9, Some(VectorTime::from_iter([(B, 3)])));
+        assert_eq!(leader.advance(Time(1)), Progress::Step);
+        let time = VectorTime::from_iter([(A, 2), (B, 3)]);
+        assert_eq!(order(&mut leader), Order::Hear(Some(time.clone())));
+        assert!(leader.heard(9));
+        assert_eq!(leader.advance(Time(1)), Progress::Step);
+        let reach = Collect::Reach {
+            time: time.clone(),
+            keepers: NodeSet::only(A),
+        };
+        assert_eq!(order(&mut leader), Order::Call(reach));
+        for step in [Progress::Step, Progress::Ended] {
+            assert!(leader.is_under_way() && leader.leads(9) && !leader.heard(9));
+            leader.done(A, 9, None);
+            leader.done(B, 9, None);
+            assert_eq!(leader.advance(Time(5)), step);
+            if step == Progress::Step {
+                let time = time.clone();
+                assert_eq!(order(&mut leader), Order::Call(Collect::Drop { time }));
+            }
+        }
+        assert_eq!(leader.ended(), Some(Time(5)));
+    }
+
+    #[test]
+    fn a_death_begins_the_round_anew_unless_something_is_dropped() {
+        let mut leader = Leader::default();
+        assert!(!leader.gone(B), "there is no round");
+        leader.begin(1, members(), Step::Reach, VectorTime::ZERO);
+        assert!(leader.gone(B));
+        leader.begin(2, members(), Step::Drop, VectorTime::ZERO);
+        assert!(!leader.gone(B));
+        leader.done(A, 2, None);
+        assert_eq!(leader.advance(Time(1)), Progress::Ended);
     }
 }

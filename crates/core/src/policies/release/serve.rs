@@ -1,8 +1,8 @@
 //! Serves requests of other nodes for diffs and copies.
 
-use super::Release;
 use super::messages::{Body, CopyReply, CopyRequest, DiffMissing, DiffRequest};
 use super::page::Copy;
+use super::{Release, envelope, say};
 use crate::effect::{DiffWork, Effect, Source};
 use crate::event::Event;
 use crate::shell::Cx;
@@ -17,32 +17,27 @@ impl Release {
         }
         let me = cx.me();
         if want.request == RequestId::NONE {
-            return self.note_renewal(me, from, want);
+            return self.push.used_by(me, from, &want.diffs);
         }
-        self.note_regulars(me, from, want);
+        let diffs = want.diffs.iter().copied();
+        let known = diffs.filter(|name| self.pages.get(&name.page).is_some());
+        let known: Vec<_> = known.collect();
+        self.push.requested(me, from, &known);
         for name in &want.diffs {
-            if let Some(page) = self.pages.get_mut(&name.page) {
-                page.users.insert(from);
-            }
-        }
-        for name in want.diffs.iter().filter(|name| name.node == me) {
-            let page = self.pages.get(&name.page);
-            if page.is_some_and(|page| page.undiffed == Some(name.interval)) {
-                self.make_diff(cx, name.page, false);
-            }
+            self.make_named(cx, name);
         }
         let (names, absent): (Vec<DiffName>, Vec<DiffName>) = want
             .diffs
             .iter()
             .copied()
-            .partition(|name| self.held.contains(name));
+            .partition(|name| self.diffs.has(name));
         if !absent.is_empty() {
             let absent = DiffMissing {
                 request: want.request,
                 diffs: absent,
-                floor: self.history.floor.clone(),
+                floor: self.history.floor().clone(),
             };
-            self.say(cx, from, &Body::DiffMissing(absent));
+            say(cx, self.segment, from, &Body::DiffMissing(absent));
         }
         if !names.is_empty() {
             self.send_diffs(cx, from, want.request, names, u16::MAX);
@@ -79,7 +74,7 @@ impl Release {
             return;
         }
         let keeper = self.pages.get(&index).and_then(|page| page.keeper);
-        let current = self.history.time.covers(&fetch.floor);
+        let current = self.history.time().covers(&fetch.floor);
         let page = self.pages.get(&index);
         let has = page.is_some_and(|page| {
             page.copy != Copy::None && page.lost.is_none() && !page.notices.lacks(&fetch.floor)
@@ -97,8 +92,9 @@ impl Release {
                     && cx.is_alive(keeper) =>
             {
                 let hops = 1;
-                self.say(
+                say(
                     cx,
+                    self.segment,
                     keeper,
                     &Body::CopyRequest(CopyRequest { hops, ..fetch }),
                 );
@@ -111,10 +107,9 @@ impl Release {
     /// Sends this node's copy of a page, with all its own ended intervals in it and nothing of the
     /// present one.
     fn send_copy(&mut self, cx: &mut Cx<'_>, fetch: &CopyRequest) {
-        if let Some(page) = self.pages.get_mut(&fetch.page) {
-            page.users.insert(fetch.reader);
-        }
-        self.note_fetch(cx.me(), fetch.reader, fetch.page);
+        let page = self.pages.get(&fetch.page);
+        let last = page.and_then(|page| page.notices.of(cx.me()).next());
+        self.push.copied(fetch.reader, fetch.page, last);
         self.make_diff(cx, fetch.page, false);
         let Some(page) = self.pages.get(&fetch.page) else {
             return;
@@ -136,7 +131,7 @@ impl Release {
     ) {
         let index: PageIndex = fetch.page;
         let page = self.pages.get(&index);
-        let mut applied = self.history.floor.clone();
+        let mut applied = self.history.floor().clone();
         if let Some(page) = page.filter(|_| source.is_some()) {
             applied.join(page.notices.applied());
         }
@@ -147,7 +142,7 @@ impl Release {
             applied,
         };
         let page = source.map(|source| (self.segment, index, source));
-        let said = self.envelope(&Body::CopyReply(base));
+        let said = envelope(self.segment, &Body::CopyReply(base));
         let message = match page {
             Some(_) => Message::PolicyPage(said),
             None => Message::Policy(said),

@@ -1,0 +1,252 @@
+//! Pushes: diffs that are sent before they are requested, to nodes that have credit
+//! ([`super::push_credit`]), and what becomes of them where they arrive.
+//!
+//! Correctness does not depend on them: a diff that does not arrive is requested when its page is
+//! touched. A diff that arrives before its write notice is kept until then, and is applied in
+//! place, without a fault.
+
+use super::diff_requests::LOOK_AROUND;
+use super::messages::{Body, DiffRequest, IntervalReply, News};
+use super::page::{Copy, Page};
+use super::{Release, say};
+use crate::effect::{DiffWork, Effect};
+use crate::limits::{ATTACHED, ATTACHED_BYTES, EARLY, PUSHED};
+use crate::prefetch::Ahead;
+use crate::shell::Cx;
+use pagemesh_wire::peer::{DiffName, Spread};
+use pagemesh_wire::{MappingId, NodeId, PageIndex, RequestId};
+
+/// Diffs of one page pushed to a node at once, where credit is bounded: one that an earlier push
+/// did not send (at a lock that another node took), and the new one.
+const AT_ONCE: usize = 2;
+
+/// At the node that makes diffs.
+impl Release {
+    /// A node is about to get news because it acquires. With `hybrid`, small diffs are sent ahead
+    /// of the news (TB4).
+    pub(super) fn attach(&mut self, cx: &mut Cx<'_>, to: NodeId, news: &News) {
+        if self.spread != Spread::Hybrid || to == cx.me() {
+            return;
+        }
+        let named = news.records.iter().flat_map(|record| {
+            let name = |page| DiffName {
+                page,
+                node: record.node,
+                interval: record.index,
+            };
+            record.each_page().map(name)
+        });
+        let named: Vec<_> = named
+            .filter(|name| self.push.is_subscribed(to, name.page))
+            .take(ATTACHED)
+            .collect();
+        self.push_diffs(cx, to, named, ATTACHED_BYTES);
+    }
+
+    /// An interval has ended that names these pages, because this node releases to one node, or at
+    /// a barrier to all. With `eager`, all subscribers get the diffs now (T20); with `lazy`, those
+    /// released to.
+    pub(super) fn push(&mut self, cx: &mut Cx<'_>, to: Option<NodeId>, named: &[(PageIndex, u64)]) {
+        match (self.spread, to) {
+            (Spread::Hybrid, _) => {}
+            (Spread::Eager, _) => self.push_eagerly(cx, named),
+            (Spread::Lazy, Some(to)) => {
+                let pages = named.iter().map(|(page, _)| *page);
+                let due = pages.filter(|page| self.push.is_subscribed(to, *page));
+                let due = due.collect();
+                self.push_on_credit(cx, to, due);
+            }
+            (Spread::Lazy, None) => {
+                for (to, pages) in self.push.subscribed() {
+                    self.push_on_credit(cx, to, pages);
+                }
+            }
+        }
+    }
+
+    fn push_eagerly(&mut self, cx: &mut Cx<'_>, named: &[(PageIndex, u64)]) {
+        let me = cx.me();
+        for to in cx.shell.peers().iter() {
+            let name = |(page, interval): &(PageIndex, u64)| DiffName {
+                page: *page,
+                node: me,
+                interval: *interval,
+            };
+            let names: Vec<_> = named
+                .iter()
+                .filter(|(page, _)| self.push.is_subscribed(to, *page))
+                .map(name)
+                .take(PUSHED)
+                .collect();
+            if names.is_empty() {
+                continue;
+            }
+            self.push_diffs(cx, to, names, u16::MAX);
+            let told = IntervalReply {
+                request: RequestId::NONE,
+                news: self.history.since(&self.heard.of(to)),
+            };
+            say(cx, self.segment, to, &Body::IntervalReply(told));
+        }
+    }
+
+    fn push_on_credit(&mut self, cx: &mut Cx<'_>, to: NodeId, pages: Vec<PageIndex>) {
+        if !cx.is_alive(to) {
+            return;
+        }
+        let me = cx.me();
+        let mut names = Vec::new();
+        for index in pages {
+            let Some(page) = self.pages.get(&index) else {
+                continue;
+            };
+            let news = page.notices.since((me, self.push.seen(to, index)), index);
+            if news.len() > AT_ONCE || names.len() + news.len() > PUSHED {
+                continue;
+            }
+            let Some(last) = news.last().map(|name| name.interval) else {
+                continue;
+            };
+            self.push.pushed(to, index, last);
+            // Other nodes write this page, too, and their changes are about to arrive. Unless they
+            // arrive in time, the page is put out of sight then, and keeping it writable would only
+            // name it once more.
+            if page.staying.is_put_out_of_sight() && page.notices.any_but(me) {
+                self.make_diff(cx, index, true);
+            }
+            names.extend(news);
+        }
+        if !names.is_empty() {
+            self.push_diffs(cx, to, names, u16::MAX);
+        }
+    }
+
+    /// Pushes those of the diffs that are here or can be made here.
+    fn push_diffs(&mut self, cx: &mut Cx<'_>, to: NodeId, mut names: Vec<DiffName>, at_most: u16) {
+        names.retain(|name| {
+            self.make_named(cx, name);
+            self.diffs.has(name)
+        });
+        for names in names.chunks(DiffRequest::LIMIT) {
+            self.send_diffs(cx, to, RequestId::NONE, names.to_vec(), at_most);
+        }
+    }
+}
+
+/// At the node that gets diffs.
+impl Release {
+    /// Whether a pushed diff is kept although its write notice has not arrived.
+    pub(super) fn is_welcome(&self, name: &DiffName) -> bool {
+        let page = self.pages.get(&name.page);
+        page.is_some_and(|page| page.copy != Copy::None)
+            && !self.history.time().has(name.node, name.interval)
+            && self.diffs.early() < EARLY
+    }
+
+    /// A page was written elsewhere. Applies the diff in place if it arrived before its write
+    /// notice and threads may go on using the page. Returns true if nothing else is missing.
+    pub(super) fn update(&mut self, cx: &mut Cx<'_>, index: PageIndex, by: (NodeId, u64)) -> bool {
+        let name = DiffName {
+            page: index,
+            node: by.0,
+            interval: by.1,
+        };
+        if !self.diffs.take_early(&name) || self.push.is_running_out(index) {
+            return false;
+        }
+        // The diff of what this node has named is made first, so that it has only this node's
+        // changes. Later stores belong to the next interval.
+        self.make_diff(cx, index, true);
+        self.compare(cx, index, &[name]);
+        let rules = self.reductions.rules(index);
+        let Some(page) = self.pages.get_mut(&index) else {
+            return false;
+        };
+        page.notices.apply(by.0, by.1);
+        page.staying.in_place = true;
+        cx.push(Effect::Diffs(DiffWork::Update {
+            segment: self.segment,
+            page: index,
+            names: vec![name],
+            rules,
+        }));
+        true
+    }
+
+    /// Diffs were pushed. With `eager` they are merged at once if nothing else is missing.
+    pub(super) fn merge_pushed(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let Some(page) = self.pages.get(&index) else {
+            return;
+        };
+        let idle = page.copy == Copy::Stash && page.is_idle();
+        let pending = page.notices.pending(index);
+        if self.spread == Spread::Eager && idle && self.diffs.has_all(&pending) {
+            self.open_miss(cx, index, None);
+        }
+    }
+
+    /// The page is used here. If all that it lacks was pushed, its writers would not learn of the
+    /// use: notes it for them. Returns whether that is so.
+    pub(super) fn note_own_use(&mut self, index: PageIndex) -> bool {
+        let page = self.pages.get(&index);
+        let waits = page.is_some_and(|page| self.waits_to_show(index, page));
+        if waits {
+            self.push.uses(index);
+        }
+        waits
+    }
+
+    /// Whether a page is out of sight only so that its use causes a fault.
+    fn waits_to_show(&self, index: PageIndex, page: &Page) -> bool {
+        page.copy == Copy::Stash
+            && self.push.is_running_out(index)
+            && self.diffs.has_all(&page.notices.pending(index))
+    }
+
+    /// Pages that were in use until they were put out of sight together with the page of this fault
+    /// count as used, too, because each would cost a fault of its own.
+    pub(super) fn show_companions(
+        &mut self,
+        cx: &mut Cx<'_>,
+        index: PageIndex,
+        mapping: MappingId,
+    ) {
+        let around = self.pages.habits(index, LOOK_AROUND);
+        let others = around.filter(|(other, page)| self.waits_to_show(*other, page));
+        let others: Vec<_> = others.map(|(other, _)| other).collect();
+        let ahead = Ahead {
+            mapping,
+            mark: false,
+        };
+        for other in others {
+            if self.open_ahead(cx, other, ahead) {
+                self.go_on(cx, other);
+            }
+        }
+    }
+
+    /// Tells the nodes that pushed diffs which of them are used.
+    pub(super) fn show_use(&mut self, cx: &mut Cx<'_>) {
+        for (node, pages) in self.push.show() {
+            if !cx.is_alive(node) {
+                continue;
+            }
+            let name = |page: &PageIndex| {
+                let notices = &self.pages.get(page)?.notices;
+                Some(DiffName {
+                    page: *page,
+                    node,
+                    interval: notices.applied().get(node),
+                })
+            };
+            let names: Vec<_> = pages.iter().filter_map(name).collect();
+            for diffs in names.chunks(DiffRequest::LIMIT) {
+                let want = DiffRequest {
+                    request: RequestId::NONE,
+                    diffs: diffs.to_vec(),
+                };
+                say(cx, self.segment, node, &Body::DiffRequest(want));
+            }
+        }
+    }
+}

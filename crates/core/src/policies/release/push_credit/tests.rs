@@ -1,0 +1,123 @@
+use super::*;
+
+const ME: NodeId = NodeId(1);
+const READER: NodeId = NodeId(2);
+const PAGE: PageIndex = PageIndex(7);
+
+fn name(interval: u64) -> DiffName {
+    DiffName {
+        page: PAGE,
+        node: ME,
+        interval,
+    }
+}
+
+/// Pushes as long as there is credit; returns how many diffs that were.
+fn spend(credit: &mut PushCredit, from: u64) -> u64 {
+    let pushed = (from..).take_while(|interval| {
+        let may = credit.is_subscribed(READER, PAGE);
+        if may {
+            credit.pushed(READER, PAGE, *interval);
+        }
+        may
+    });
+    pushed.count() as u64
+}
+
+#[test]
+fn credit_rises_with_each_sign_of_use_and_is_used_up_without() {
+    let mut credit = PushCredit::new(Spread::Lazy);
+    credit.copied(READER, PAGE, None);
+    assert!(
+        !credit.is_subscribed(READER, PAGE),
+        "nothing was written here"
+    );
+    credit.copied(READER, PAGE, Some(1));
+    assert_eq!(spend(&mut credit, 2), 2);
+    assert_eq!(credit.seen(READER, PAGE), 3);
+    for (at, most) in [(10, 8), (100, 32), (200, 64), (300, 64)] {
+        credit.used_by(ME, READER, &[name(at)]);
+        assert_eq!(spend(&mut credit, at), most);
+    }
+    credit.requested(ME, READER, &[name(900), name(901)]);
+    assert_eq!(spend(&mut credit, 902), 0, "it has skipped some");
+    credit.requested(ME, READER, &[name(901)]);
+    assert_eq!(spend(&mut credit, 902), 0, "asked twice");
+    credit.requested(ME, READER, &[name(902)]);
+    assert_eq!(spend(&mut credit, 903), 2);
+}
+
+#[test]
+fn a_writer_keeps_its_credit_and_an_empty_diff_costs_none() {
+    let mut credit = PushCredit::new(Spread::Lazy);
+    credit.written_by(READER, PAGE);
+    assert!(credit.subscribed().is_empty(), "it has requested nothing");
+    credit.requested(ME, READER, &[name(1)]);
+    credit.pushed(READER, PAGE, 2);
+    credit.written_by(READER, PAGE);
+    assert_eq!(spend(&mut credit, 3), 2);
+    credit.written_by(READER, PAGE);
+    assert_eq!(spend(&mut credit, 5), 0, "too late");
+    credit.give_back(PAGE, [READER].into_iter());
+    assert_eq!(spend(&mut credit, 5), 1);
+}
+
+#[test]
+fn eager_nodes_push_to_all_that_have_used_a_page() {
+    for spread in [Spread::Eager, Spread::Hybrid] {
+        let mut credit = PushCredit::new(spread);
+        credit.requested(ME, READER, &[name(1), name(2)]);
+        credit.written_by(NodeId(3), PAGE);
+        credit.copied(NodeId(4), PAGE, None);
+        for interval in 3..500 {
+            credit.pushed(READER, PAGE, interval);
+        }
+        credit.collect(ME, &VectorTime::from_iter([(ME, 500)]));
+        credit.gone(NodeId(4));
+        let nodes: Vec<_> = credit.subscribed().into_keys().collect();
+        assert_eq!(nodes, [READER, NodeId(3)]);
+        credit.came(PAGE, READER);
+        assert!(!credit.is_running_out(PAGE), "{spread:?} has no bound");
+    }
+}
+
+#[test]
+fn a_reader_shows_its_use_just_before_its_credit_is_used_up() {
+    let mut writer = PushCredit::new(Spread::Lazy);
+    let mut reader = PushCredit::new(Spread::Lazy);
+    writer.copied(READER, PAGE, Some(1));
+    reader.fetched(PAGE);
+    let mut shown = 0;
+    for interval in 2..1000 {
+        assert!(writer.is_subscribed(READER, PAGE), "at {interval}");
+        writer.pushed(READER, PAGE, interval);
+        reader.came(PAGE, ME);
+        if reader.is_running_out(PAGE) {
+            reader.uses(PAGE);
+            let used = reader.show();
+            assert_eq!(used, BTreeMap::from([(ME, vec![PAGE])]));
+            assert!(reader.show().is_empty() && !reader.is_running_out(PAGE));
+            writer.used_by(ME, READER, &[name(interval)]);
+            shown += 1;
+        }
+    }
+    assert!((15..25).contains(&shown), "{shown} times");
+    reader.came(PAGE, ME);
+    reader.writes(PAGE);
+    reader.uses(PAGE);
+    assert!(reader.show().is_empty(), "shown by the notice");
+}
+
+#[test]
+fn what_is_collected_or_gone_has_no_entry() {
+    let mut credit = PushCredit::new(Spread::Lazy);
+    credit.copied(READER, PAGE, Some(1));
+    let upto = VectorTime::from_iter([(ME, 5)]);
+    credit.collect(ME, &upto);
+    assert_eq!(spend(&mut credit, 2), 2, "it has credit");
+    credit.collect(ME, &upto);
+    assert_eq!(credit, PushCredit::new(Spread::Lazy));
+    credit.copied(READER, PAGE, Some(6));
+    credit.gone(READER);
+    assert!(credit.subscribed().is_empty());
+}
