@@ -1,8 +1,9 @@
 //! The parallel kernels in `lab/apps/kernels/`: each is built as processes, as threads and
 //! single, and all three get the same result.
 
+use crate::c_examples::library_of;
 use crate::support::Cluster;
-use crate::tmk::{bench, programs, run};
+use crate::tmk::{HERE, bench, compile, programs, run};
 use pagemesh_cli::sandbox::Plan;
 use std::path::Path;
 use std::process::Command;
@@ -57,6 +58,36 @@ fn a_kernel_with_another_number_of_processes_says_so() {
         words.trim(),
         "0: 3 processes are wanted, but the launcher started 1"
     );
+}
+
+#[test]
+fn the_macros_of_the_document_make_a_parmacs_program_run() {
+    let Some(cluster) = Cluster::start(3) else {
+        return;
+    };
+    let document = std::fs::read_to_string(format!("{HERE}/../../docs/treadmarks.md")).unwrap();
+    let (_, steps) = document.split_once("*Replace the macros.*").unwrap();
+    let header = steps
+        .split("```")
+        .nth(1)
+        .unwrap()
+        .strip_prefix('c')
+        .unwrap();
+    let directory = library_of(&cluster);
+    std::fs::write(directory.join("parmacs.h"), header).unwrap();
+    let source = format!("{HERE}/tests/cluster/c/parmacs.c");
+    let include = format!("-I{}", directory.display());
+    let program = compile(
+        &directory,
+        "parmacs",
+        "cc",
+        &["-std=c99", &include, &source, "-lpagemesh"],
+    );
+    for policy in ["sequential", "release"] {
+        let arguments = format!("-- --policy {policy}");
+        let said = run(&cluster, &program, policy, &arguments);
+        assert_eq!(said[0], ["the sum of 3 is 24995000"], "{policy}");
+    }
 }
 
 #[test]
