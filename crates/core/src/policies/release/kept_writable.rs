@@ -57,6 +57,12 @@ impl Pages {
         self.kept_writable.insert(index);
     }
 
+    /// Whether the page was kept writable when its diff was made.
+    #[cfg(test)]
+    pub(super) fn is_kept_writable(&self, index: PageIndex) -> bool {
+        self.kept_writable.contains(&index)
+    }
+
     /// Pages of which the driver is asked, before a barrier is reached, whether they were stored
     /// to: they were kept writable, and have turned out unchanged before.
     pub(super) fn to_be_looked_at(&self) -> Vec<PageIndex> {

@@ -457,3 +457,6 @@ fn envelope<T: Serialize>(segment: SegmentId, said: &T) -> PolicyMessage {
         body: Payload::of(said),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! The page protocol as a table: every state meets every event, on the real
-//! code, and the result is what `docs/design/page-states.md` says. Run with
-//! `UPDATE=1` to rewrite the page.
+//! code, and the result is what `docs/design/page-states.md` says of the dynamic
+//! manager and `page-states-fixed.md` of the fixed one. Run with `UPDATE=1` to rewrite the pages.
 
 use super::*;
 use crate::effect::{Effect, Effects};
@@ -34,6 +34,7 @@ fn segment() -> SegmentId {
 
 /// One node with one page, and what it did last.
 struct Bench {
+    manager: Manager,
     shell: Shell,
     policy: Sequential,
     now: Time,
@@ -41,11 +42,12 @@ struct Bench {
 }
 
 impl Bench {
-    fn new() -> Self {
-        let (manager, window) = (Manager::Dynamic, Window::Nanos(0));
+    fn new(manager: Manager) -> Self {
+        let window = Window::Nanos(0);
         let chosen = Policy::Sequential { manager, window };
         let policy = Sequential::open(segment(), 16, chosen).unwrap().unwrap();
         Self {
+            manager,
             shell: Shell::of_four(ME),
             policy,
             now: Time(1_000_000),
@@ -137,9 +139,14 @@ impl Bench {
             waiter,
             since: Version(0),
             hops: 0,
-            by_library: false,
+            by_library: self.manager == Manager::Fixed,
         };
-        self.message(OTHER, Message::Ask(ask));
+        // The library site of a fixed manager sends every request on itself.
+        let from = match self.manager {
+            Manager::Fixed => HOME,
+            Manager::Dynamic => OTHER,
+        };
+        self.message(from, Message::Ask(ask));
     }
 }
 
@@ -315,6 +322,7 @@ fn deeds(bench: &mut Bench) -> String {
                     Message::PassAck(_) => "pass-ack",
                     Message::Invalidate(_) => "invalidate",
                     Message::InvalidateAck(_) => "invalidate-ack",
+                    Message::Served(_) => "served",
                     other => panic!("no page message: {other:?}"),
                 };
                 Some(format!("{name}→{}", header.to))
@@ -337,13 +345,20 @@ fn deeds(bench: &mut Bench) -> String {
     }
 }
 
-fn render() -> String {
-    let mut page = String::from(
-        "# States of a page under `sequential`, dynamic manager\n\n\
+fn render(manager: Manager) -> String {
+    let name = match manager {
+        Manager::Fixed => "fixed manager",
+        Manager::Dynamic => "dynamic manager",
+    };
+    let mut page = format!(
+        "# States of a page under `sequential`, {name}\n\n\
          Generated from the code by `UPDATE=1 cargo test -p pagemesh-core page_states`; a test fails when it is stale.\n\
          This node is n2, the home n1, the peer in question n3. A cell says what is done, then the new state if it changes.\n\
          Window Δ = 0, every page counted as used.\n",
     );
+    if manager == Manager::Fixed {
+        page += "The home is the library site: every request comes from it.\n";
+    }
     for (from, enter) in STATES {
         writeln!(
             page,
@@ -351,7 +366,7 @@ fn render() -> String {
         )
         .expect("a string");
         for (event, happen) in EVENTS {
-            let mut bench = Bench::new();
+            let mut bench = Bench::new(manager);
             enter(&mut bench);
             assert_eq!(state(&bench), *from, "the way into the state");
             bench.effects.drain();
@@ -364,21 +379,26 @@ fn render() -> String {
     page
 }
 
-#[test]
-fn page_states() {
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../docs/design/page-states.md"
-    );
-    let now = render();
+fn compare(file: &str, manager: Manager) {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/design");
+    let path = format!("{folder}/{file}");
+    let now = render(manager);
     if std::env::var_os("UPDATE").is_some() {
-        std::fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/design"))
-            .expect("docs");
-        std::fs::write(path, &now).expect("docs are writable");
+        std::fs::write(&path, &now).expect("docs are writable");
     }
-    let written = std::fs::read_to_string(path).unwrap_or_default();
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(
         written, now,
         "stale: run with UPDATE=1 and look at the difference"
     );
+}
+
+#[test]
+fn page_states() {
+    compare("page-states.md", Manager::Dynamic);
+}
+
+#[test]
+fn page_states_of_the_fixed_manager() {
+    compare("page-states-fixed.md", Manager::Fixed);
 }
