@@ -453,6 +453,12 @@ impl Daemon {
         } = self;
         driver.executor.acknowledge();
         if driver.executor.life.handed_over {
+            // This is the last the journal is told: no log may follow the document. If the
+            // document does not fit, a daemon of the same build still has the snapshot and its log.
+            let registry = driver.executor.registry();
+            if !driver.executor.recorder.hand_over(&driver.node, &registry) {
+                tracing::error!("the state could not be handed over to another release");
+            }
             listener.leave();
         } else {
             driver.executor.keeper.end();

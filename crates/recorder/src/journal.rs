@@ -202,13 +202,14 @@ impl<M: AsRef<[AtomicU64]>> Journal<M> {
         self.renew(FORMAT, |words| {
             postcard::serialize_with_flavor(&(node, registry), Pen::new(words)).ok()
         })
+        .inspect_err(|_| self.stop())
     }
 
     /// As [`Journal::snapshot`], for a daemon of any version that reads this version's
     /// [`schema`]. Nothing can be appended: the daemon that reads it starts a log of its own.
     ///
     /// # Errors
-    /// If it does not fit; the journal has stopped then.
+    /// If it does not fit; the snapshot and its log count as before then.
     pub fn hand_over(&mut self, node: &Node, registry: &[u8]) -> Result<(), Full> {
         let document = schema::write(node, registry);
         self.renew(HANDED_OVER, |words| {
@@ -232,10 +233,7 @@ impl<M: AsRef<[AtomicU64]>> Journal<M> {
         let slot = layout.slot(other);
         slot.set(Field::Serial, 0);
         slot.set(Field::State, State::default().pack());
-        let Some(written) = write(slot.data()) else {
-            self.stop();
-            return Err(Full);
-        };
+        let written = write(slot.data()).ok_or(Full)?;
         slot.set(Field::Format, format);
         slot.set(Field::Fingerprint, FINGERPRINT);
         slot.set(Field::Snapshot, written.bytes);
@@ -250,11 +248,7 @@ impl<M: AsRef<[AtomicU64]>> Journal<M> {
         self.words = 0;
         self.done = 0;
         self.enough = self.long_enough();
-        if self.enough == 0 {
-            self.stop();
-            return Err(Full);
-        }
-        Ok(())
+        if self.enough == 0 { Err(Full) } else { Ok(()) }
     }
 
     /// The memory.
