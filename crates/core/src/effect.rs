@@ -34,8 +34,11 @@ use crate::event::Event;
 use serde::{Deserialize, Serialize};
 
 mod diff_work;
+mod range;
 
 pub use diff_work::{Afterwards, DiffWork};
+use range::Open;
+pub use range::{Mappings, PageRange};
 
 /// The rights of a mapping to a page.
 #[derive(
@@ -88,41 +91,36 @@ pub enum Effect {
         /// The notice.
         notice: Notice,
     },
-    /// Put contents into a page's frame. No mapping has rights to the page now.
+    /// Put contents into frames. No mapping has rights to the pages now.
     Fill {
-        /// The segment.
-        segment: SegmentId,
-        /// The page.
-        page: PageIndex,
-        /// The source of the contents: payload, zeros or stash.
+        /// The pages.
+        pages: PageRange,
+        /// The source of the contents: payload, zeros or stash. Payloads of several pages came with
+        /// as many datagrams, one after the other.
         source: Source,
     },
-    /// Give one mapping rights to the page, and wake its threads. The frame has its contents.
+    /// Give mappings rights to pages, and wake their threads. The frames have their contents.
     /// Rights of other mappings do not change.
     Map {
-        /// The mapping.
-        mapping: MappingId,
-        /// The segment.
-        segment: SegmentId,
-        /// The page.
-        page: PageIndex,
+        /// The mappings.
+        mappings: Mappings,
+        /// The pages.
+        pages: PageRange,
         /// The rights: read or write.
         rights: Rights,
     },
-    /// Take away the right to store in all mappings. Loads go on.
+    /// Take away the right to store in mappings. Loads go on.
     Protect {
-        /// The segment.
-        segment: SegmentId,
-        /// The page.
-        page: PageIndex,
+        /// The pages.
+        pages: PageRange,
+        /// The mappings.
+        mappings: Mappings,
     },
-    /// Take away all rights in all mappings and empty the frame. No store gets lost: the driver
-    /// first stops stores, then copies the frame if `keep`, then empties it, then wakes threads.
+    /// Empty frames, which takes away all rights in all mappings. No store gets lost: the driver
+    /// first stops stores, then copies the frames if `keep`, then empties them, then wakes threads.
     Evict {
-        /// The segment.
-        segment: SegmentId,
-        /// The page.
-        page: PageIndex,
+        /// The pages.
+        pages: PageRange,
         /// Whether to put the contents into the stash first.
         keep: bool,
     },
@@ -271,71 +269,80 @@ pub enum Reply {
 
 /// The effects of one call, in order. Drivers reuse it, to save allocations.
 #[derive(Debug, Default)]
-pub struct Effects(Vec<Effect>);
+pub struct Effects {
+    all: Vec<Effect>,
+    /// The number of inputs that were handled since the effects were last drained.
+    inputs: u32,
+    /// The effects that the next one may join.
+    open: Option<Open>,
+}
 
 impl Effects {
-    /// Appends an effect.
-    pub fn push(&mut self, effect: Effect) {
-        self.0.push(effect);
-    }
-
     /// Appends an event.
     pub fn emit(&mut self, event: Event) {
-        self.0.push(Effect::Emit(event));
+        self.all.push(Effect::Emit(event));
     }
 
     /// Takes out all effects in order and keeps the allocated memory.
     pub fn drain(&mut self) -> std::vec::Drain<'_, Effect> {
-        self.0.drain(..)
+        (self.inputs, self.open) = (0, None);
+        self.all.drain(..)
+    }
+
+    /// The effects from now on are those of the next input.
+    pub(crate) fn next_input(&mut self) {
+        self.inputs += 1;
     }
 
     /// The effects appended so far.
     #[must_use]
     pub fn as_slice(&self) -> &[Effect] {
-        &self.0
+        &self.all
     }
 
     /// The number of effects appended so far.
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.all.len()
     }
 
     /// The effect at this index.
     pub(crate) fn at(&mut self, index: usize) -> &mut Effect {
-        &mut self.0[index]
+        &mut self.all[index]
     }
 
     /// Reorders effects from `start` on: replies to programs stand behind all datagrams that
     /// another node waits for, and acknowledgements behind the replies.
     pub(crate) fn answer_last(&mut self, start: usize) {
-        let Some(first) = self.0[start..].iter().position(Effect::is_answer) else {
+        let Some(first) = self.all[start..].iter().position(Effect::is_answer) else {
             return;
         };
         let sends = |effect: &Effect| matches!(effect, Effect::Send { .. });
-        if !self.0[start..].iter().any(sends) {
+        if !self.all[start..].iter().any(sends) {
             return;
         }
+        self.open = None;
         let answers: Vec<_> = self
-            .0
+            .all
             .extract_if(start + first.., |effect| effect.is_answer())
             .collect();
         let receipts: Vec<_> = self
-            .0
+            .all
             .extract_if(start.., |effect| effect.is_receipt())
             .collect();
-        self.0.extend(answers);
-        self.0.extend(receipts);
+        self.all.extend(answers);
+        self.all.extend(receipts);
     }
 
     /// Reorders effects from `start` on: departures from barriers stand before all effects that are
     /// no datagrams.
     pub(crate) fn depart_first(&mut self, start: usize) {
         let mut left = start;
-        for index in start..self.0.len() {
-            if self.0[index].is_departure() {
-                self.0[left..=index].rotate_right(1);
+        for index in start..self.all.len() {
+            if self.all[index].is_departure() {
+                self.open = None;
+                self.all[left..=index].rotate_right(1);
                 left += 1;
-            } else if self.0[index].sends() {
+            } else if self.all[index].sends() {
                 left = index + 1;
             }
         }
@@ -343,13 +350,14 @@ impl Effects {
 
     /// Takes out the effects from `start` on.
     pub(crate) fn split_off(&mut self, start: usize) -> Vec<Effect> {
-        self.0.split_off(start)
+        self.open = None;
+        self.all.split_off(start)
     }
 
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 }
 

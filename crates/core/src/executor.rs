@@ -13,7 +13,9 @@ use pagemesh_wire::{
     ClientId, MappingId, PageIndex, RequestId, SegmentId, SyncKey, Ticket, VectorTime,
 };
 
-use crate::effect::{Afterwards, DiffWork, Effect, Effects, Reply, Rights, Source};
+use crate::effect::{
+    Afterwards, DiffWork, Effect, Effects, Mappings, PageRange, Reply, Rights, Source,
+};
 use crate::event::Event;
 use crate::input::Input;
 
@@ -81,16 +83,21 @@ pub trait EffectExecutor {
     fn send_notice(&mut self, address: SocketAddr, notice: Notice) -> Result<(), Self::Error>;
 
     /// [`Effect::Fill`].
-    fn fill(&mut self, at: At, source: Source) -> Result<(), Self::Error>;
+    fn fill(&mut self, pages: PageRange, source: Source) -> Result<(), Self::Error>;
 
     /// [`Effect::Map`].
-    fn map(&mut self, mapping: MappingId, at: At, rights: Rights) -> Result<(), Self::Error>;
+    fn map(
+        &mut self,
+        mappings: Mappings,
+        pages: PageRange,
+        rights: Rights,
+    ) -> Result<(), Self::Error>;
 
     /// [`Effect::Protect`].
-    fn protect(&mut self, at: At) -> Result<(), Self::Error>;
+    fn protect(&mut self, mappings: Mappings, pages: PageRange) -> Result<(), Self::Error>;
 
     /// [`Effect::Evict`].
-    fn evict(&mut self, at: At, keep: bool) -> Result<(), Self::Error>;
+    fn evict(&mut self, pages: PageRange, keep: bool) -> Result<(), Self::Error>;
 
     /// [`Effect::DropStash`].
     fn drop_stash(&mut self, at: At) -> Result<(), Self::Error>;
@@ -185,23 +192,14 @@ pub trait EffectExecutor {
                 self.send(address, header, message, page)
             }
             Effect::SendNotice { address, notice } => self.send_notice(address, notice),
-            Effect::Fill {
-                segment,
-                page,
-                source,
-            } => self.fill((segment, page), source),
+            Effect::Fill { pages, source } => self.fill(pages, source),
             Effect::Map {
-                mapping,
-                segment,
-                page,
+                mappings,
+                pages,
                 rights,
-            } => self.map(mapping, (segment, page), rights),
-            Effect::Protect { segment, page } => self.protect((segment, page)),
-            Effect::Evict {
-                segment,
-                page,
-                keep,
-            } => self.evict((segment, page), keep),
+            } => self.map(mappings, pages, rights),
+            Effect::Protect { pages, mappings } => self.protect(mappings, pages),
+            Effect::Evict { pages, keep } => self.evict(pages, keep),
             Effect::DropStash { segment, page } => self.drop_stash((segment, page)),
             Effect::Fail {
                 mapping,

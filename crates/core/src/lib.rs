@@ -40,7 +40,9 @@ mod timers;
 
 pub use config::{Config, Pace, Quotas, Start};
 pub use directory::Usage;
-pub use effect::{Afterwards, DiffWork, Effect, Effects, Reply, Rights, Source};
+pub use effect::{
+    Afterwards, DiffWork, Effect, Effects, Mappings, PageRange, Reply, Rights, Source,
+};
 pub use event::Event;
 pub use executor::{At, DiffBatch, DiffExecutor, EffectExecutor, Next, Reclaimed};
 pub use input::{Input, Request};

@@ -41,6 +41,7 @@ impl Node {
     /// their order.
     pub fn handle(&mut self, now: Time, input: Input<'_>, effects: &mut Effects) {
         let before = effects.len();
+        effects.next_input();
         let mut cx = Cx {
             now,
             shell: &mut self.shell,

@@ -3,7 +3,7 @@
 use crate::counters::Counters;
 use crate::pages::Pages;
 use crate::payload::Payload;
-use pagemesh_core::{At, Source};
+use pagemesh_core::{At, Mappings, Source};
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_twins::{DiffKey, Error, Keep};
 use pagemesh_wire::SegmentId;
@@ -65,7 +65,7 @@ impl Pages {
     /// The contents of the page cannot be known: accesses fail in all mappings.
     pub(crate) fn lose(&self, at: At) {
         let mut counters = Counters::default();
-        self.protect(at, &mut counters);
+        self.protect(Mappings::All, at.into(), &mut counters);
         for id in self.ids_of(at.0) {
             self.poison(*id, at);
         }

@@ -15,7 +15,7 @@ use crate::recorder::Recorder;
 use crate::sessions::Sessions;
 use crate::sharing::Sharing;
 use crate::tickets::Tickets;
-use pagemesh_core::{At, Input, Reclaimed, Source};
+use pagemesh_core::{At, Input, PageRange, Reclaimed, Source};
 use pagemesh_os::poll::Poll;
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Message, Refusal};
@@ -144,15 +144,13 @@ impl DaemonExecutor {
         self.faults.write_down(&mut self.counters);
     }
 
-    fn evict(&mut self, at: At, keep: bool) {
-        self.pages.evict(at, keep, &mut self.counters);
+    fn evict(&mut self, pages: PageRange, keep: bool) {
+        self.pages.evict(pages, keep, &mut self.counters);
         self.write_down();
-        self.taken_away(at);
-    }
-
-    /// The page has left this node.
-    fn taken_away(&mut self, at: At) {
-        self.faults.taken_away(at, self.pages.ids_of(at.0));
+        let mappings = self.pages.ids_of(pages.segment);
+        for at in pages.iter() {
+            self.faults.taken_away(at, mappings);
+        }
     }
 
     fn fail(&mut self, mapping: MappingId, at: At, why: &Refusal) {

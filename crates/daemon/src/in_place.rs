@@ -3,7 +3,7 @@
 use crate::changes::key;
 use crate::counters::Counters;
 use crate::pages::Pages;
-use pagemesh_core::At;
+use pagemesh_core::{At, Mappings};
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_twins::{DiffKey, Error, Keep};
 use pagemesh_wire::peer::{DiffName, Rule};
@@ -42,7 +42,7 @@ impl Pages {
                 written.map_err(|_| Error::NoContents(at))?;
             }
         } else {
-            self.protect(at, counters);
+            self.protect(Mappings::All, at.into(), counters);
             let rewritten = self.rewrite(at, how);
             self.let_store(at);
             rewritten?;
@@ -59,7 +59,7 @@ impl Pages {
         rules: &[Rule],
         counters: &mut Counters,
     ) -> Result<usize, Error> {
-        self.protect(key.at(), counters);
+        self.protect(Mappings::All, key.at().into(), counters);
         let made = self.capture(key, (Keep::Twin, rules));
         self.let_store(key.at());
         made

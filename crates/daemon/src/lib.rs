@@ -51,7 +51,6 @@ mod receive_batch;
 mod recorder;
 mod registry;
 mod request_slots;
-mod runs;
 mod sealing;
 mod segment;
 mod serve;

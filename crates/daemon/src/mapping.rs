@@ -1,6 +1,7 @@
 //! A mapping of a segment in a process of this node, and its faults.
 
 use crate::keeper::Whole;
+use pagemesh_core::PageRange;
 use pagemesh_os::memfd::PAGE;
 use pagemesh_os::uffd::Uffd;
 use pagemesh_wire::{ByteLen, ByteOffset, ClientId, MappingId, PageIndex, SegmentId};
@@ -97,6 +98,15 @@ impl Place {
     pub(crate) fn address(&self, page: PageIndex) -> Option<u64> {
         let index = page.0.checked_sub(self.first)?;
         (index < self.count).then(|| self.address + u64::from(index) * PAGE as u64)
+    }
+
+    /// Address and length in bytes of the mapped part of some pages, if there is any.
+    pub(crate) fn part(&self, pages: PageRange) -> Option<(u64, u64)> {
+        let end = |first: u32, count: u32| u64::from(first) + u64::from(count);
+        let first = pages.first.0.max(self.first);
+        let end = end(pages.first.0, pages.count).min(end(self.first, self.count));
+        let count = end.checked_sub(first.into()).filter(|count| *count > 0)?;
+        Some((self.address(PageIndex(first))?, count * PAGE as u64))
     }
 
     /// The first byte of the segment that is mapped.
@@ -220,6 +230,23 @@ mod tests {
         assert_eq!(place.address(PageIndex(1)), None);
         assert_eq!(place.address(PageIndex(5)), None);
         assert_eq!(place.range(), (BASE, 0x3000));
+    }
+
+    #[test]
+    fn a_part_of_a_range_is_mapped() {
+        let place = place(BASE, 0x3000, 0x2000, 0x9000).unwrap();
+        let part = |first, count| {
+            place.part(PageRange {
+                segment: SegmentId(1),
+                first: PageIndex(first),
+                count,
+            })
+        };
+        assert_eq!(part(0, 9), Some((BASE, 0x3000)));
+        assert_eq!(part(3, 1), Some((BASE + 0x1000, 0x1000)));
+        assert_eq!(part(1, 2), Some((BASE, 0x1000)));
+        assert_eq!(part(4, 4), Some((BASE + 0x2000, 0x1000)));
+        assert_eq!([part(0, 2), part(5, 3)], [None, None]);
     }
 
     #[test]

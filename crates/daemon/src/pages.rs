@@ -18,7 +18,7 @@ use pagemesh_os::uffd::{FaultKind, Outcome};
 use pagemesh_wire::{MappingId, PageIndex, SegmentId};
 
 mod prepared;
-mod together;
+mod take;
 
 /// All pages on this node.
 #[derive(Debug)]
@@ -161,6 +161,34 @@ impl Pages {
         self.map(id, at, rights, None, counters);
     }
 
+    /// As [`Pages::place`], for consecutive pages whose contents came with datagrams. Returns how
+    /// many were placed, from the first on; the next one must be placed by itself.
+    pub(crate) fn place_run(
+        &self,
+        id: MappingId,
+        (of, first): At,
+        rights: Rights,
+        pages: &[PageBytes],
+        counters: &mut Counters,
+    ) -> usize {
+        let Some(mapping) = self.mappings.get(id).filter(|mapping| mapping.write) else {
+            return 0;
+        };
+        let pages = &pages[..self.unprepared((of, first), pages.len())];
+        let last = PageIndex(first.0 + (pages.len() as u32).saturating_sub(1));
+        let (Some(address), Some(_)) = (mapping.place.address(first), mapping.place.address(last))
+        else {
+            return 0;
+        };
+        if pages.is_empty() {
+            return 0;
+        }
+        let write = rights == Rights::Write;
+        let placed = mapping.uffd.copy_run(address, pages, write);
+        counters.add(Count::PagesPlaced, placed as u64);
+        placed
+    }
+
     /// Gives one mapping the page in the frame. `found` is the kind of the thread's fault: it may
     /// spare a system call.
     pub(crate) fn map(
@@ -217,62 +245,6 @@ impl Pages {
         if let Some(mapping) = self.mappings.get(id)
             && let Some(address) = mapping.place.address(page)
         {
-            mapping.uffd.wake(address, LENGTH);
-        }
-    }
-
-    /// Stops stores to a page in all mappings of its segment.
-    pub(crate) fn protect(&self, at: At, counters: &mut Counters) {
-        if self.unprotected {
-            return;
-        }
-        for (mapping, address) in self.mappings_of(at).filter(|(mapping, _)| mapping.write) {
-            let mut outcome = Outcome::Retry;
-            for _ in 0..TRIES {
-                outcome = mapping.uffd.protect(address, LENGTH);
-                if outcome != Outcome::Retry {
-                    break;
-                }
-            }
-            match outcome {
-                // A process that exits or unmapped the page cannot store to it any more.
-                Outcome::Done | Outcome::Gone | Outcome::Unregistered => {}
-                other => {
-                    counters.add(Count::PlacingFailed, 1);
-                    tracing::error!(page = %at.1, ?other, "a page could not be protected");
-                }
-            }
-        }
-    }
-
-    /// Takes a page away from all mappings; `keep` puts its contents into the stash.
-    pub(crate) fn evict(&mut self, at: At, keep: bool, counters: &mut Counters) {
-        if keep {
-            self.protect(at, counters);
-        }
-        if let Some(bytes) = self.waiting.leave(at).filter(|_| keep) {
-            self.keep(at, &bytes);
-            return;
-        }
-        let Some(segment) = self.segments.get(at.0) else {
-            if keep && self.segments.is_given_back(at.0) {
-                self.keep(at, ZEROS);
-            }
-            return;
-        };
-        // The previous daemon did this: the stash has the contents, the frame only zeros.
-        let kept = self.again && !segment.has(at.1) && self.stash.get(at.0, at.1).is_some();
-        if keep && !kept {
-            let copied = self.stash.keep(at.0, at.1, |room| segment.read(at.1, room));
-            if let Err(error) = copied {
-                tracing::error!(segment = %at.0, page = %at.1, %error, "a page cannot be kept");
-            }
-        }
-        if let Err(error) = segment.punch(at.1) {
-            tracing::error!(segment = %at.0, page = %at.1, %error, "a page cannot be taken away");
-        }
-        counters.add(Count::PagesEvicted, 1);
-        for (mapping, address) in self.mappings_of(at) {
             mapping.uffd.wake(address, LENGTH);
         }
     }

@@ -137,7 +137,7 @@ mod tests {
         let bytes = (0..7).map(|effect| payloads.of(effect).page().map(|page| page[9]));
         let expected = [None, None, Some(5), Some(5), Some(5), Some(6), None];
         assert!(bytes.eq(expected));
-        assert_eq!(payloads.slots(1, 2), [[5; PAGE], [6; PAGE]]);
+        assert_eq!(payloads.pages(2, 2), [[5; PAGE], [6; PAGE]]);
         assert!(receive_batch.left(&[heard[0]; TURN + 1]).is_err());
     }
 

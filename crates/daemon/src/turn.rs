@@ -1,14 +1,13 @@
 //! Datagrams that came together are handled in one turn: the node hears them all, then
-//! the effects of all are carried out, in order. So pages that come one behind the
-//! other are placed by one call of the kernel.
+//! the effects of all are carried out, in order.
 
 use crate::pages::Fresh;
 use crate::payload::Payload;
-use pagemesh_core::{At, Rights, Source};
+use pagemesh_core::{At, PageRange};
 use pagemesh_os::memfd::PageBytes;
 use pagemesh_recorder::Heard;
 use pagemesh_wire::header::HEADER_SIZE;
-use pagemesh_wire::{MappingId, PAGE_SIZE, PageIndex};
+use pagemesh_wire::{PAGE_SIZE, PageIndex};
 
 /// What came behind the messages of the datagrams whose effects are carried out.
 #[derive(Clone, Copy, Debug)]
@@ -32,133 +31,110 @@ impl<'a> Payloads<'a> {
     pub(crate) fn of(self, effect: usize) -> Payload<'a> {
         match self {
             Self::One(payload) => payload,
-            Self::Turn { slots, .. } => {
-                let page = self.slot(effect).and_then(|slot| slots.get(slot));
+            Self::Turn { .. } => {
+                let page = self.pages(effect, 1).first();
                 page.map_or(Payload::NONE, Payload::of_page)
             }
         }
     }
 
-    /// The slot of that page, if it is one of a turn.
-    pub(crate) fn slot(self, effect: usize) -> Option<usize> {
-        let Self::Turn { heard, .. } = self else {
-            return None;
+    /// The pages that came with as many datagrams of a turn, of which the first caused this effect.
+    pub(crate) fn pages(self, effect: usize, count: usize) -> &'a [PageBytes] {
+        let Self::Turn { slots, heard } = self else {
+            return &[];
         };
         let slot = heard.partition_point(|heard| heard.effects <= effect);
-        let bytes = heard.get(slot)?.bytes;
-        (bytes >= HEADER_SIZE + PAGE_SIZE).then_some(slot)
-    }
-
-    /// The pages of so many slots.
-    pub(crate) fn slots(self, first: usize, count: usize) -> &'a [PageBytes] {
-        match self {
-            Self::Turn { slots, .. } => slots.get(first..first + count).unwrap_or_default(),
-            Self::One(_) => &[],
+        let has_page = |heard: &Heard| heard.bytes >= HEADER_SIZE + PAGE_SIZE;
+        match (heard.get(slot..slot + count), slots.get(slot..slot + count)) {
+            (Some(heard), Some(pages)) if heard.iter().all(has_page) => pages,
+            _ => &[],
         }
     }
 }
 
-/// Contents on their way into a frame. If a mapping wants them next, both are
+/// Contents on their way into frames. If a mapping wants them next, both are
 /// done by one call of the kernel, straight from the receive buffer.
 #[derive(Debug)]
 pub(crate) struct Fill {
-    pub(crate) at: At,
+    pub(crate) pages: PageRange,
     pub(crate) fresh: Fresh,
     /// Which effect asked for it.
     pub(crate) index: usize,
 }
 
-/// Neighbouring pages that came with neighbouring datagrams and go into one mapping.
-/// They are placed where the last of them stands: later than the effects say, and
-/// nobody can tell, since only effects stand between that touch neither frames nor
-/// mappings nor the stash, or that fill frames of other pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Placing {
-    pub(crate) mapping: MappingId,
-    pub(crate) first: At,
-    pub(crate) rights: Rights,
-    pub(crate) slot: usize,
-    pub(crate) count: usize,
-    /// The first effect of all this.
-    pub(crate) index: usize,
-}
-
-impl Placing {
-    /// A page that just came with a datagram of a turn, and that a mapping gets next;
-    /// the fill itself if it is no such page.
-    pub(crate) fn of(
-        mapping: MappingId,
-        rights: Rights,
-        fill: Option<Fill>,
-        payloads: Payloads<'_>,
-    ) -> Result<Self, Option<Fill>> {
-        let Some(Fill {
-            at: first,
-            fresh: Fresh::From(Source::Payload),
-            index,
-        }) = fill
-        else {
-            return Err(fill);
-        };
-        let slot = payloads.slot(index).ok_or(fill)?;
-        Ok(Self {
-            mapping,
-            first,
-            rights,
-            slot,
-            count: 1,
-            index,
-        })
-    }
-
-    /// Takes one more page; false if it is none of these.
-    pub(crate) fn takes(&mut self, next: &Self) -> bool {
-        let count = u32::try_from(self.count).unwrap_or(u32::MAX);
-        let page = PageIndex(self.first.1.0.saturating_add(count));
-        let behind = next.first == (self.first.0, page) && next.slot == self.slot + self.count;
-        let alike = (next.mapping, next.rights) == (self.mapping, self.rights);
-        self.count += usize::from(behind && alike);
-        behind && alike
-    }
-
+impl Fill {
     /// The page at a place of it.
     pub(crate) fn at(&self, step: usize) -> At {
         let step = u32::try_from(step).unwrap_or(u32::MAX);
-        (self.first.0, PageIndex(self.first.1.0.saturating_add(step)))
+        (
+            self.pages.segment,
+            PageIndex(self.pages.first.0.saturating_add(step)),
+        )
+    }
+
+    /// The payloads of its pages, as far as they came with a turn.
+    pub(crate) fn contents<'a>(&self, payloads: Payloads<'a>) -> &'a [PageBytes] {
+        payloads.pages(self.index, self.pages.count as usize)
+    }
+
+    /// The payload of one of its pages.
+    pub(crate) fn payload<'a>(&self, at: At, payloads: Payloads<'a>) -> Payload<'a> {
+        let step = at.1.0.saturating_sub(self.pages.first.0) as usize;
+        match self.contents(payloads).get(step) {
+            Some(page) => Payload::of_page(page),
+            None if step == 0 => payloads.of(self.index),
+            None => Payload::NONE,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagemesh_core::Source;
+    use pagemesh_os::memfd::PAGE;
     use pagemesh_wire::SegmentId;
 
-    fn placing(mapping: u64, page: u32, rights: Rights, slot: usize) -> Placing {
-        Placing {
-            mapping: MappingId(mapping),
-            first: (SegmentId(1), PageIndex(page)),
-            rights,
-            slot,
-            count: 1,
-            index: 0,
+    fn fill(index: usize, count: u32) -> Fill {
+        Fill {
+            pages: PageRange {
+                segment: SegmentId(1),
+                first: PageIndex(7),
+                count,
+            },
+            fresh: Fresh::From(Source::Payload),
+            index,
         }
     }
 
     #[test]
-    fn only_neighbours_are_placed_together() {
-        let mut run = placing(1, 7, Rights::Read, 2);
-        assert!(run.takes(&placing(1, 8, Rights::Read, 3)));
-        assert!(run.takes(&placing(1, 9, Rights::Read, 4)));
-        assert!(
-            !run.takes(&placing(1, 11, Rights::Read, 5)),
-            "a page is missing"
+    fn pages_that_are_filled_together_came_with_successive_datagrams() {
+        let slots = [[1; PAGE], [2; PAGE], [3; PAGE]];
+        // The effects of the second and third datagram joined each other.
+        let heard =
+            [(40, 2), (5000, 4), (5000, 4)].map(|(bytes, effects)| Heard { bytes, effects });
+        let payloads = Payloads::Turn {
+            slots: &slots,
+            heard: &heard,
+        };
+        let both = fill(2, 2);
+        assert_eq!(both.contents(payloads), &slots[1..]);
+        let page = |fill: &Fill, step| {
+            fill.payload(fill.at(step), payloads)
+                .page()
+                .map(|page| page[0])
+        };
+        assert_eq!(
+            [0, 1, 2].map(|step| page(&both, step)),
+            [Some(2), Some(3), None]
         );
-        assert!(!run.takes(&placing(1, 10, Rights::Read, 6)), "other bytes");
-        assert!(!run.takes(&placing(2, 10, Rights::Read, 5)), "other memory");
-        assert!(
-            !run.takes(&placing(1, 10, Rights::Write, 5)),
-            "other rights"
+        assert_eq!(page(&fill(0, 1), 0), None, "the first datagram has no page");
+        assert!(fill(2, 3).contents(payloads).is_empty(), "there are two");
+        let behind = [9; HEADER_SIZE + PAGE];
+        let one = Payloads::One(Payload::of(&behind));
+        assert_eq!(
+            fill(5, 1).payload(fill(5, 1).at(0), one).page(),
+            Some(&[9; PAGE])
         );
-        assert_eq!((run.count, run.at(2).1), (3, PageIndex(9)));
     }
 }

@@ -11,7 +11,8 @@ use crate::recording::{Effort, Standing};
 use crate::world::{Happening, Life, World};
 use pagemesh_core::limits::USE_GUARD;
 use pagemesh_core::{
-    At, DiffWork, Effect, EffectExecutor, Event, Input, Next, Reclaimed, Reply, Rights, Source,
+    At, DiffWork, Effect, EffectExecutor, Event, Input, Mappings, Next, PageRange, Reclaimed,
+    Reply, Rights, Source,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
@@ -30,6 +31,8 @@ pub(crate) struct Executor<'a> {
     hearing: &'a Hearing,
     /// Which effects this daemon carries out before it is killed, if it is.
     effort: Effort,
+    /// The index of the present effect.
+    index: usize,
     /// The page that [`Source::Payload`] of the present effect refers to.
     payload: Option<&'a [u8]>,
     /// How the journal counts the present effect.
@@ -51,6 +54,7 @@ impl<'a> Executor<'a> {
             at,
             hearing,
             effort,
+            index: 0,
             payload: None,
             standing: Standing::default(),
             answered: 0,
@@ -78,6 +82,50 @@ impl<'a> Executor<'a> {
             self.world.wake(thread);
         }
         self.world.hosts[self.at].kernel.woken = woken;
+    }
+
+    fn fill_page(&mut self, key: PageKey, source: Source) -> Check {
+        let kernel = &mut self.world.hosts[self.at].kernel;
+        ensure!(
+            source != Source::Frame,
+            Law,
+            "h{} fills {key} from its own frame",
+            self.at + 1
+        );
+        let words = kernel.contents(key, source, self.payload)?;
+        kernel.fill(key, words)?;
+        self.note(Mark::Fill, facts(key, words[0]), || {
+            format!("{key} from {source:?} {words:x?}")
+        });
+        Ok(())
+    }
+
+    fn map_page(&mut self, mapping: MappingId, key: PageKey, rights: Rights) -> Check {
+        self.note(Mark::Map, facts(key, rights as u64), || {
+            format!("{key} {rights:?} for {mapping}")
+        });
+        let (world, at) = (&mut *self.world, self.at);
+        let words = world.hosts[at]
+            .kernel
+            .map(world.now, mapping, key, rights)?;
+        if !world.hosts[at].buried {
+            world.check_single_writer(at, key)?;
+            world.checkers.golden.mapped(at, key, &words)?;
+        }
+        self.wake_threads();
+        Ok(())
+    }
+
+    fn evict_page(&mut self, key: PageKey, keep: bool) -> Check {
+        self.note(Mark::Evict, facts(key, u64::from(keep)), || {
+            format!("{key}{}", if keep { " into the stash" } else { "" })
+        });
+        self.note_unused(key);
+        let world = &mut *self.world;
+        world.hosts[self.at].kernel.evict(world.now, key, keep)?;
+        world.contents_dropped(key);
+        self.wake_threads();
+        Ok(())
     }
 
     /// A thread's access can never be served: the thread gets a SIGBUS.
@@ -117,58 +165,37 @@ impl EffectExecutor for Executor<'_> {
         Ok(())
     }
 
-    fn fill(&mut self, at: At, source: Source) -> Check {
-        let key = PageKey::from(at);
-        let kernel = &mut self.world.hosts[self.at].kernel;
-        ensure!(
-            source != Source::Frame,
-            Law,
-            "h{} fills {key} from its own frame",
-            self.at + 1
-        );
-        let words = kernel.contents(key, source, self.payload)?;
-        kernel.fill(key, words)?;
-        self.note(Mark::Fill, facts(key, words[0]), || {
-            format!("{key} from {source:?} {words:x?}")
-        });
-        Ok(())
-    }
-
-    fn map(&mut self, mapping: MappingId, at: At, rights: Rights) -> Check {
-        let key = PageKey::from(at);
-        self.note(Mark::Map, facts(key, rights as u64), || {
-            format!("{key} {rights:?} for {mapping}")
-        });
-        let (world, at) = (&mut *self.world, self.at);
-        let words = world.hosts[at]
-            .kernel
-            .map(world.now, mapping, key, rights)?;
-        if !world.hosts[at].buried {
-            world.check_single_writer(at, key)?;
-            world.checkers.golden.mapped(at, key, &words)?;
+    fn fill(&mut self, pages: PageRange, source: Source) -> Check {
+        for (step, at) in pages.iter().enumerate() {
+            self.payload = self.hearing.page(self.index, step);
+            self.fill_page(at.into(), source)?;
         }
-        self.wake_threads();
         Ok(())
     }
 
-    fn protect(&mut self, at: At) -> Check {
-        let key = PageKey::from(at);
-        self.note(Mark::Protect, facts(key, 0), || key.to_string());
-        self.note_unused(key);
-        self.world.hosts[self.at].kernel.protect(key);
+    fn map(&mut self, mappings: Mappings, pages: PageRange, rights: Rights) -> Check {
+        let kernel = &self.world.hosts[self.at].kernel;
+        for mapping in kernel.mappings(mappings, pages.segment) {
+            for at in pages.iter() {
+                self.map_page(mapping, at.into(), rights)?;
+            }
+        }
         Ok(())
     }
 
-    fn evict(&mut self, at: At, keep: bool) -> Check {
-        let key = PageKey::from(at);
-        self.note(Mark::Evict, facts(key, u64::from(keep)), || {
-            format!("{key}{}", if keep { " into the stash" } else { "" })
-        });
-        self.note_unused(key);
-        let world = &mut *self.world;
-        world.hosts[self.at].kernel.evict(world.now, key, keep)?;
-        world.contents_dropped(key);
-        self.wake_threads();
+    fn protect(&mut self, mappings: Mappings, pages: PageRange) -> Check {
+        for key in pages.iter().map(PageKey::from) {
+            self.note(Mark::Protect, facts(key, 0), || key.to_string());
+            self.note_unused(key);
+            self.world.hosts[self.at].kernel.protect(mappings, key);
+        }
+        Ok(())
+    }
+
+    fn evict(&mut self, pages: PageRange, keep: bool) -> Check {
+        for at in pages.iter() {
+            self.evict_page(at.into(), keep)?;
+        }
         Ok(())
     }
 
@@ -276,7 +303,8 @@ impl EffectExecutor for Executor<'_> {
     fn before(&mut self, index: usize, rest: &[Effect]) -> Next {
         self.standing = Standing::of(&rest[0]);
         self.answered = self.world.reaction.answers.len();
-        self.payload = self.hearing.page(index);
+        self.index = index;
+        self.payload = self.hearing.page(index, 0);
         match self.effort {
             Effort::Until { last, half } if index > last || (index == last && !half) => Next::Stop,
             Effort::All | Effort::Until { .. } => {

@@ -45,9 +45,11 @@ impl Hearing {
         self.0.get(at)
     }
 
-    /// The page that [`pagemesh_core::Source::Payload`] of an effect refers to.
-    pub(crate) fn page(&self, effect: usize) -> Option<&[u8]> {
-        self.behind(effect)?.page.as_deref()
+    /// The page that [`pagemesh_core::Source::Payload`] of an effect refers to, for the page at
+    /// this place of its range.
+    pub(crate) fn page(&self, effect: usize, step: usize) -> Option<&[u8]> {
+        let at = self.0.partition_point(|heard| heard.effects <= effect);
+        self.0.get(at + step)?.page.as_deref()
     }
 
     /// The request that caused an effect.

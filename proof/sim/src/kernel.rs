@@ -7,7 +7,7 @@ mod words;
 use crate::canary::Canary;
 use crate::check::{Check, ensure};
 use crate::golden::{WORDS, Words};
-use pagemesh_core::{At, Rights, Source, Time};
+use pagemesh_core::{At, Mappings, Rights, Source, Time};
 use pagemesh_wire::peer::{Message, Pass, Subject};
 use pagemesh_wire::{ClientId, MappingId, PAGE_SIZE, PageIndex, SegmentId, SyncKey};
 use std::collections::BTreeMap;
@@ -180,16 +180,18 @@ impl Kernel {
         Ok(words)
     }
 
-    /// Takes away the right to store.
-    pub(crate) fn protect(&mut self, key: PageKey) {
+    /// Takes away the right to store in mappings.
+    pub(crate) fn protect(&mut self, mappings: Mappings, key: PageKey) {
         if self.canary == Some(Canary::ProtectForgotten) {
             return;
         }
         let Some(slot) = self.slots.get_mut(&key) else {
             return;
         };
-        for (_, rights) in &mut slot.rights {
-            *rights = (*rights).min(Rights::Read);
+        for (id, rights) in &mut slot.rights {
+            if mappings.contains(*id) {
+                *rights = (*rights).min(Rights::Read);
+            }
         }
     }
 
@@ -407,6 +409,16 @@ impl Kernel {
     /// Adds a mapping.
     pub(crate) fn mapped(&mut self, mapping: MappingId, segment: SegmentId, client: ClientId) {
         self.mappings.insert(mapping, Mapping { segment, client });
+    }
+
+    /// The mappings of a segment that an effect concerns.
+    pub(crate) fn mappings(&self, mappings: Mappings, segment: SegmentId) -> Vec<MappingId> {
+        if let Mappings::One(mapping) = mappings {
+            return vec![mapping];
+        }
+        let of_segment = |known: &(&MappingId, &Mapping)| known.1.segment == segment;
+        let known = self.mappings.iter().filter(of_segment);
+        known.map(|(id, _)| *id).collect()
     }
 
     /// Removes a mapping.

@@ -11,7 +11,6 @@ use crate::check::{Check, ensure};
 use crate::dice::Dice;
 use crate::executor::Executor;
 use crate::hearing::Hearing;
-use crate::kernel::PageKey;
 use crate::log::Mark;
 use crate::world::{Life, Pending, World};
 use pagemesh_core::{Effect, EffectExecutor as _, Effects, Input, Node, Time};
@@ -276,11 +275,11 @@ impl World {
         match effect {
             Effect::Emit(_) | Effect::Reply { .. } => true,
             _ if self.setting.canary == Some(Canary::RedoBlind) => false,
-            Effect::Fill { segment, page, .. }
-            // Its contents are in the stash already.
-            | Effect::Evict { segment, page, keep: true } => {
-                let key = PageKey { segment: *segment, page: *page };
-                kernel.has_frame(key) == matches!(effect, Effect::Fill { .. })
+            Effect::Fill { pages, .. }
+            // Their contents are in the stash already.
+            | Effect::Evict { pages, keep: true } => {
+                let filled = matches!(effect, Effect::Fill { .. });
+                pages.iter().all(|at| kernel.has_frame(at.into()) == filled)
             }
             Effect::LendLock { key, .. } => kernel.lock_word(*key) != LockWord::Absent,
             Effect::ReclaimLock { key } => {

@@ -37,20 +37,20 @@ impl EffectExecutor for Steps {
         self.call("notice")
     }
 
-    fn fill(&mut self, at: At, source: Source) -> Result<(), Infallible> {
-        self.call(format!("fill {} {source:?}", at.1))
+    fn fill(&mut self, pages: PageRange, source: Source) -> Result<(), Infallible> {
+        self.call(format!("fill {} {source:?}", pages.first))
     }
 
-    fn map(&mut self, _: MappingId, at: At, rights: Rights) -> Result<(), Infallible> {
-        self.call(format!("map {} {rights:?}", at.1))
+    fn map(&mut self, _: Mappings, pages: PageRange, rights: Rights) -> Result<(), Infallible> {
+        self.call(format!("map {} {rights:?}", pages.first))
     }
 
-    fn protect(&mut self, at: At) -> Result<(), Infallible> {
-        self.call(format!("protect {}", at.1))
+    fn protect(&mut self, _: Mappings, pages: PageRange) -> Result<(), Infallible> {
+        self.call(format!("protect {}", pages.first))
     }
 
-    fn evict(&mut self, at: At, keep: bool) -> Result<(), Infallible> {
-        self.call(format!("evict {} {keep}", at.1))
+    fn evict(&mut self, pages: PageRange, keep: bool) -> Result<(), Infallible> {
+        self.call(format!("evict {} {keep}", pages.first))
     }
 
     fn drop_stash(&mut self, at: At) -> Result<(), Infallible> {
@@ -166,8 +166,8 @@ fn effects(all: impl IntoIterator<Item = Effect>) -> Effects {
 
 fn protect(page: u32) -> Effect {
     Effect::Protect {
-        segment: SEGMENT,
-        page: PageIndex(page),
+        pages: (SEGMENT, PageIndex(page)).into(),
+        mappings: Mappings::All,
     }
 }
 
@@ -190,8 +190,7 @@ fn effects_are_carried_out_in_order() {
     let mut all = effects([
         protect(1),
         Effect::Evict {
-            segment: SEGMENT,
-            page: PAGE,
+            pages: (SEGMENT, PAGE).into(),
             keep: true,
         },
         Effect::Emit(Event::Malformed {}),
@@ -217,9 +216,9 @@ fn effects_that_are_done_are_passed_over_and_keep_their_numbers() {
         next,
         ..Steps::default()
     };
-    let mut all = effects((0..6).map(protect));
+    let mut all = effects((0..6).map(|page| protect(2 * page)));
     let Ok(()) = steps.execute_from(1, &mut all);
-    assert_eq!(steps.called, ["protect 1", "protect 3"]);
+    assert_eq!(steps.called, ["protect 2", "protect 6"]);
     assert_eq!(steps.ended, [1, 2, 3], "what is skipped is done, too");
     assert!(all.is_empty(), "what stands behind the stop is dropped");
     let Ok(()) = steps.execute_from(9, &mut effects([protect(0)]));

@@ -3,7 +3,7 @@
 use crate::common::{Cluster, MAPPING};
 use core::time::Duration;
 use pagemesh_core::release::Body;
-use pagemesh_core::{Effect, Request};
+use pagemesh_core::{Effect, PageRange, Request};
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Access, Call, Manager, Message, Policy, Spread, Window};
 use pagemesh_wire::{NodeId, PageCount, PageIndex, RequestId, SegmentId, SyncKey};
@@ -52,10 +52,13 @@ fn kinds(cluster: &Cluster) -> Vec<(usize, &'static str)> {
 
 fn mapped(cluster: &Cluster, node: NodeId) -> Vec<u32> {
     let maps = cluster.done.iter().filter_map(|(of, effect)| match effect {
-        Effect::Map { mapping, page, .. } if *of == node && *mapping == MAPPING => Some(page.0),
+        Effect::Map {
+            mappings, pages, ..
+        } if *of == node && mappings.contains(MAPPING) => Some(*pages),
         _ => None,
     });
-    maps.collect()
+    let pages = maps.flat_map(PageRange::iter);
+    pages.map(|(_, page)| page.0).collect()
 }
 
 fn advise(cluster: &mut Cluster, segment: SegmentId, range: (u32, u32), advice: Advice) {
@@ -176,8 +179,11 @@ fn advice_is_taken() {
     advise(&mut cluster, segment, (3, 10), Advice::WillNeed);
     assert_eq!(mapped(&cluster, N2), (3..13).collect::<Vec<_>>());
     advise(&mut cluster, segment, (3, 4), Advice::DontNeed);
-    let evicted = |effect: &&(NodeId, Effect)| matches!(effect.1, Effect::Evict { .. });
-    assert_eq!(cluster.done.iter().filter(evicted).count(), 4);
+    let evicted = cluster.done.iter().filter_map(|(_, effect)| match effect {
+        Effect::Evict { pages, .. } => Some((pages.first.0, pages.count)),
+        _ => None,
+    });
+    assert_eq!(evicted.collect::<Vec<_>>(), [(3, 4)], "one effect for all");
     cluster.forget();
     advise(&mut cluster, segment, (0, 16), Advice::Random);
     for page in 3..7 {

@@ -1,14 +1,14 @@
-//! Carries out the effects of one input, or of a turn, in order. One system call serves several
-//! effects where the kernel can: it fills a frame and maps the page at once, and places, protects
-//! or evicts neighbouring pages together.
+//! Carries out the effects of one input, or of a turn, in order. One system call serves two effects
+//! where the kernel can: it fills frames and maps their pages at once.
 
 use super::DaemonExecutor;
 use crate::crash_point;
 use crate::pages::Fresh;
 use crate::payload::Payload;
-use crate::runs::{Run, What};
-use crate::turn::{Fill, Payloads, Placing};
-use pagemesh_core::{At, Effect, EffectExecutor, Effects, Next, Rights, Source};
+use crate::turn::{Fill, Payloads};
+use pagemesh_core::{
+    At, Effect, EffectExecutor, Effects, Mappings, Next, PageRange, Rights, Source,
+};
 use pagemesh_wire::MappingId;
 use std::net::SocketAddr;
 
@@ -21,9 +21,6 @@ pub(super) struct EffectBatch<'a> {
     /// Kind of the present effect; `None` for an event.
     kind: Option<&'static str>,
     pub(super) filling: Option<Fill>,
-    placing: Option<Placing>,
-    /// Run of neighbouring pages that is being protected or evicted.
-    run: Option<Run>,
     /// When a thread was woken last, if one was.
     woken: Option<u64>,
     /// A datagram was sent whose answer a thread may wait for.
@@ -61,14 +58,12 @@ impl DaemonExecutor {
             index: done,
             kind: None,
             filling: None,
-            placing: None,
-            run: None,
             woken: None,
             sent: false,
             acted: false,
         };
         let Ok(()) = batch.execute_from(done, effects);
-        batch.settle_pages();
+        batch.finish_fill();
         let (woken, sent) = (batch.woken, batch.sent);
         self.network.depart(&mut self.counters);
         self.network.repeats(false);
@@ -84,13 +79,10 @@ impl DaemonExecutor {
 }
 
 impl<'a> EffectBatch<'a> {
-    /// Before an effect: collects datagrams to one node, and finds runs of neighbouring pages.
+    /// Before an effect: collects datagrams to one node.
     pub(super) fn begin(&mut self, index: usize, rest: &[Effect]) -> Next {
         self.index = index;
         self.kind = None;
-        if self.run.is_none() {
-            self.run = Run::at(rest);
-        }
         let [effect, behind @ ..] = rest else {
             return Next::Stop;
         };
@@ -106,13 +98,7 @@ impl<'a> EffectBatch<'a> {
             executor.network.circulate(&mut executor.counters);
         }
         self.kind = Some(crash_point::kind(effect));
-        if !self.run.as_ref().is_some_and(|run| run.covers(effect)) {
-            return Next::Execute;
-        }
-        self.settle_pages();
-        let run = self.run.take();
-        self.run = self.go_through(run, effect);
-        Next::Skip
+        Next::Execute
     }
 
     /// After an effect: records it as done, so that a successor does not repeat it.
@@ -120,22 +106,11 @@ impl<'a> EffectBatch<'a> {
         let Some(kind) = self.kind else {
             return;
         };
-        let done = self.done(index + 1);
+        let done = self.filling.as_ref().map_or(index + 1, |fill| fill.index);
         self.executor.recorder.burn(kind);
         self.executor.note_waiting();
         self.executor.recorder.progress(done);
         self.executor.recorder.burn(kind);
-    }
-
-    /// Number of effects done if `all` were begun.
-    fn done(&self, all: usize) -> usize {
-        let filling = self.filling.as_ref().map(|fill| fill.index);
-        let placing = self.placing.as_ref().map(|run| run.index);
-        [filling, placing]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or(all)
     }
 
     /// Payload of the message that caused the present effect.
@@ -143,130 +118,115 @@ impl<'a> EffectBatch<'a> {
         self.payloads.of(self.index)
     }
 
-    /// Payload of the message that caused a fill.
-    pub(super) fn payload_of(&self, fill: &Fill) -> Payload<'a> {
-        self.payloads.of(fill.index)
+    /// Contents of a page that is being filled.
+    pub(super) fn payload_of(&self, fill: &Fill, at: At) -> Payload<'a> {
+        fill.payload(at, self.payloads)
     }
 
-    /// Begins to fill a frame.
-    pub(super) fn begin_fill(&mut self, at: At, fresh: Fresh) {
+    /// Begins to fill frames.
+    pub(super) fn begin_fill(&mut self, pages: PageRange, fresh: Fresh) {
+        self.finish_fill();
         let index = self.index;
-        self.filling = Some(Fill { at, fresh, index });
-    }
-
-    /// Maps a page; joins it to the run that is being placed if its contents came in the same way.
-    pub(super) fn show(&mut self, mapping: MappingId, at: At, rights: Rights) {
-        let fill = self.filling.take_if(|fill| fill.at == at);
-        self.finish_fill();
-        let fill = match Placing::of(mapping, rights, fill, self.payloads) {
-            Ok(next) => {
-                if !self.placing.as_mut().is_some_and(|run| run.takes(&next)) {
-                    self.place();
-                    self.placing = Some(next);
-                }
-                return;
-            }
-            Err(fill) => fill,
+        let fill = Fill {
+            pages,
+            fresh,
+            index,
         };
-        self.place();
-        let payload = match &fill {
-            Some(fill) => self.payloads.of(fill.index),
-            None => Payload::NONE,
-        };
-        let fresh = fill.map(|fill| fill.fresh);
-        self.executor.priority.before_waking();
-        self.map_one(mapping, at, rights, fresh, payload);
-    }
-
-    /// Finishes the fill and the run of pages that were begun.
-    pub(super) fn settle_pages(&mut self) {
-        self.place();
-        self.finish_fill();
-    }
-
-    /// Places the run of pages; pages that the kernel refuses in the run are placed one by one.
-    pub(super) fn place(&mut self) {
-        let Some(run) = self.placing.take() else {
-            return;
-        };
-        self.executor.priority.before_waking();
-        let pages = self.payloads.slots(run.slot, run.count);
-        let (mapping, rights) = (run.mapping, run.rights);
-        let mut step = 0;
-        while step < pages.len() {
-            let (rest, executor) = (&pages[step..], &mut *self.executor);
-            let count = executor.pages.place_run(
-                mapping,
-                run.at(step),
-                rights,
-                rest,
-                &mut executor.counters,
-            );
-            for _ in 0..count {
-                self.placed(mapping, run.at(step));
-                step += 1;
-            }
-            if let Some(page) = pages.get(step) {
-                let fresh = Some(Fresh::From(Source::Payload));
-                let payload = Payload::of_page(page);
-                self.map_one(mapping, run.at(step), rights, fresh, payload);
-                step += 1;
+        if let Fresh::From(source) = fill.fresh
+            && self.executor.sharing.is_on()
+        {
+            for at in pages.iter() {
+                let page = self.payload_of(&fill, at).page();
+                self.executor.sharing.came(at, source, page);
             }
         }
-        self.executor.keep_segments();
+        self.filling = Some(fill);
     }
 
     /// Finishes the fill that was begun.
     pub(super) fn finish_fill(&mut self) {
-        if let Some(Fill { at, fresh, index }) = self.filling.take() {
-            self.executor
-                .pages
-                .fill(at, &fresh, self.payloads.of(index));
+        if let Some(fill) = self.filling.take() {
+            for at in fill.pages.iter() {
+                let payload = self.payload_of(&fill, at);
+                self.executor.pages.fill(at, &fill.fresh, payload);
+            }
             self.executor.keep_segments();
         }
     }
 
-    /// Carries out a whole run at its first page. Returns the rest of the run.
-    fn go_through(&mut self, run: Option<Run>, effect: &Effect) -> Option<Run> {
-        let run = run?;
-        let executor = &mut *self.executor;
-        if run.begins_at(effect) {
-            match run.what {
-                What::Protect => executor.pages.protect_run(&run, &mut executor.counters),
-                What::Evict { keep } => {
-                    executor.pages.evict_run(&run, keep, &mut executor.counters);
-                    executor.write_down();
-                    run.pages().for_each(|at| executor.taken_away(at));
+    /// Maps pages; those that are being filled are filled and mapped at once.
+    pub(super) fn show(&mut self, mappings: Mappings, pages: PageRange, rights: Rights) {
+        let at = (pages.segment, pages.first);
+        let fills = |fill: &mut Fill| fill.pages.contains(at) && mappings != Mappings::All;
+        let fill = self.filling.take_if(fills);
+        self.finish_fill();
+        self.executor.priority.before_waking();
+        match mappings {
+            Mappings::One(mapping) => self.show_in(mapping, fill.as_ref(), (pages, rights)),
+            Mappings::All => {
+                for mapping in self.executor.pages.ids_of(pages.segment).to_vec() {
+                    self.show_in(mapping, None, (pages, rights));
                 }
             }
         }
-        (!run.ends_at(effect)).then_some(run)
     }
 
-    /// Gives a mapping one page.
-    fn map_one(
+    fn show_in(
         &mut self,
         mapping: MappingId,
-        at: At,
-        rights: Rights,
-        fresh: Option<Fresh>,
-        payload: Payload<'_>,
+        fill: Option<&Fill>,
+        (pages, rights): (PageRange, Rights),
     ) {
-        let executor = &mut *self.executor;
-        let counters = &mut executor.counters;
-        match fresh {
-            Some(fresh) => {
+        if let Some(fill) = fill {
+            self.place(fill, mapping, (pages, rights));
+        }
+        let filled = |at| fill.is_some_and(|fill| fill.pages.contains(at));
+        for at in pages.iter().filter(|at| !filled(*at)) {
+            let executor = &mut *self.executor;
+            let found = executor.faults.open.kind((mapping, at.1));
+            let counters = &mut executor.counters;
+            executor.pages.map(mapping, at, rights, found, counters);
+            self.placed(mapping, at);
+        }
+    }
+
+    /// Fills frames, and gives a mapping those of their pages that it is to get. Pages that the
+    /// kernel refuses to place with others are placed by themselves.
+    fn place(&mut self, fill: &Fill, mapping: MappingId, (pages, rights): (PageRange, Rights)) {
+        let contents = match fill.fresh {
+            Fresh::From(Source::Payload) => fill.contents(self.payloads),
+            _ => &[],
+        };
+        let shown = fill.pages.iter().take_while(|at| pages.contains(*at));
+        let shown = contents.get(..shown.count()).unwrap_or_default();
+        let mut step = 0;
+        while step < fill.pages.count as usize {
+            let (at, executor) = (fill.at(step), &mut *self.executor);
+            let counters = &mut executor.counters;
+            let rest = shown.get(step..).unwrap_or_default();
+            let placed = executor
+                .pages
+                .place_run(mapping, at, rights, rest, counters);
+            for _ in 0..placed {
+                self.placed(mapping, fill.at(step));
+                step += 1;
+            }
+            if placed > 0 {
+                continue;
+            }
+            let (payload, executor) = (self.payload_of(fill, at), &mut *self.executor);
+            if pages.contains(at) {
+                let counters = &mut executor.counters;
                 executor
                     .pages
-                    .place(mapping, at, rights, &fresh, payload, counters);
-                executor.keep_segments();
+                    .place(mapping, at, rights, &fill.fresh, payload, counters);
+                self.placed(mapping, at);
+            } else {
+                executor.pages.fill(at, &fill.fresh, payload);
             }
-            None => {
-                let found = executor.faults.open.kind((mapping, at.1));
-                executor.pages.map(mapping, at, rights, found, counters);
-            }
+            step += 1;
         }
-        self.placed(mapping, at);
+        self.executor.keep_segments();
     }
 
     /// A mapping has got a page.

@@ -4,8 +4,8 @@ use super::batch::EffectBatch;
 use crate::pages::Fresh;
 use core::convert::Infallible;
 use pagemesh_core::{
-    At, DiffExecutor as _, DiffWork, Effect, EffectExecutor, Event, Input, Next, Reclaimed, Reply,
-    Rights, Source,
+    At, DiffExecutor as _, DiffWork, Effect, EffectExecutor, Event, Input, Mappings, Next,
+    PageRange, Reclaimed, Reply, Rights, Source,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
@@ -27,7 +27,7 @@ impl EffectExecutor for EffectBatch<'_> {
         page: Option<(At, Source)>,
     ) -> Done {
         if page.is_some() {
-            self.settle_pages();
+            self.finish_fill();
             let payload = self.payload();
             self.executor
                 .send((address, header), &message, page, payload);
@@ -42,36 +42,34 @@ impl EffectExecutor for EffectBatch<'_> {
     }
 
     fn send_notice(&mut self, address: SocketAddr, notice: Notice) -> Done {
-        self.settle_pages();
+        self.finish_fill();
         let (network, counters) = (&mut self.executor.network, &mut self.executor.counters);
         network.send_bytes(address, &notice.encode(), counters);
         Ok(())
     }
 
-    fn fill(&mut self, at: At, source: Source) -> Done {
+    fn fill(&mut self, pages: PageRange, source: Source) -> Done {
+        self.begin_fill(pages, Fresh::From(source));
+        Ok(())
+    }
+
+    fn map(&mut self, mappings: Mappings, pages: PageRange, rights: Rights) -> Done {
+        self.show(mappings, pages, rights);
+        Ok(())
+    }
+
+    fn protect(&mut self, mappings: Mappings, pages: PageRange) -> Done {
         self.finish_fill();
-        if self.executor.sharing.is_on() {
-            let page = self.payload().page();
-            self.executor.sharing.came(at, source, page);
-        }
-        self.begin_fill(at, Fresh::From(source));
+        let executor = &mut *self.executor;
+        executor
+            .pages
+            .protect(mappings, pages, &mut executor.counters);
         Ok(())
     }
 
-    fn map(&mut self, mapping: MappingId, at: At, rights: Rights) -> Done {
-        self.show(mapping, at, rights);
-        Ok(())
-    }
-
-    fn protect(&mut self, at: At) -> Done {
-        self.settle_pages();
-        self.executor.pages.protect(at, &mut self.executor.counters);
-        Ok(())
-    }
-
-    fn evict(&mut self, at: At, keep: bool) -> Done {
-        self.settle_pages();
-        self.executor.evict(at, keep);
+    fn evict(&mut self, pages: PageRange, keep: bool) -> Done {
+        self.finish_fill();
+        self.executor.evict(pages, keep);
         Ok(())
     }
 
@@ -84,36 +82,36 @@ impl EffectExecutor for EffectBatch<'_> {
     }
 
     fn fail(&mut self, mapping: MappingId, at: At, why: Refusal) -> Done {
-        self.settle_pages();
+        self.finish_fill();
         self.executor.fail(mapping, at, &why);
         Ok(())
     }
 
     fn has_run(&mut self, at: At) -> Done<bool> {
-        self.settle_pages();
+        self.finish_fill();
         self.executor.write_down();
         Ok(self.executor.faults.threads.have_run(at))
     }
 
     fn forget(&mut self, segment: SegmentId) -> Done {
-        self.settle_pages();
+        self.finish_fill();
         self.executor.forget(segment);
         Ok(())
     }
 
     fn lend_lock(&mut self, key: SyncKey, client: ClientId, wanted: bool) -> Done {
-        self.settle_pages();
+        self.finish_fill();
         self.executor.lend_lock(key, client, wanted);
         Ok(())
     }
 
     fn reclaim_lock(&mut self, key: SyncKey) -> Done<Reclaimed> {
-        self.settle_pages();
+        self.finish_fill();
         Ok(self.executor.reclaim_lock(key))
     }
 
     fn reply(&mut self, ticket: Ticket, reply: Reply) -> Done {
-        self.settle_pages();
+        self.finish_fill();
         let executor = &mut *self.executor;
         // The process that is woken may take this processor, and datagrams not sent yet would wait
         // until it stops.

@@ -25,9 +25,9 @@ const _: () = assert!(TOGETHER > pagemesh_diff::LONGEST);
 impl DiffExecutor for EffectBatch<'_> {
     /// Makes the twin of the frame's contents, or of those being filled in.
     fn twin(&mut self, at: At) -> Done {
-        self.place();
-        let filling = self.filling.as_ref().filter(|fill| fill.at == at);
-        let payload = filling.map_or(self.payload(), |fill| self.payload_of(fill));
+        let filling = self.filling.as_ref();
+        let filling = filling.filter(|fill| fill.pages.contains(at));
+        let payload = filling.map_or(self.payload(), |fill| self.payload_of(fill, at));
         let pages = &mut self.executor.pages;
         let made = match filling.map(|fill| &fill.fresh) {
             Some(Fresh::Merged(bytes)) => pages.changes.twin(at, &**bytes),
@@ -46,7 +46,7 @@ impl DiffExecutor for EffectBatch<'_> {
         then: Afterwards,
         rules: &[Rule],
     ) -> Done<bool> {
-        self.settle_pages();
+        self.finish_fill();
         let key = key(segment, name);
         let (pages, counters) = (&mut self.executor.pages, &mut self.executor.counters);
         let made = match then {
@@ -61,13 +61,13 @@ impl DiffExecutor for EffectBatch<'_> {
     }
 
     fn drop_twin(&mut self, at: At) -> Done {
-        self.settle_pages();
+        self.finish_fill();
         self.executor.pages.changes.drop_twin(at);
         Ok(())
     }
 
     fn keep_diffs(&mut self, segment: SegmentId, names: &[DiffName]) -> Done {
-        self.settle_pages();
+        self.finish_fill();
         let diffs = self.payload().diffs().unwrap_or_default();
         for name in names {
             let found = diffs.iter().find(|(other, _)| other == name);
@@ -83,14 +83,14 @@ impl DiffExecutor for EffectBatch<'_> {
     }
 
     fn merge(&mut self, at: At, source: Source, diffs: (&[DiffName], &[Rule])) -> Done {
-        self.settle_pages();
+        self.finish_fill();
         let payload = self.payload();
         let executor = &mut *self.executor;
         executor
             .counters
             .add(Count::DiffsApplied, diffs.0.len() as u64);
         match executor.pages.merge(at, source, diffs, payload) {
-            Ok(bytes) => self.begin_fill(at, Fresh::Merged(bytes)),
+            Ok(bytes) => self.begin_fill(at.into(), Fresh::Merged(bytes)),
             // The previous daemon merged the page and dropped its sources.
             Err(_) if executor.pages.again && executor.pages.has(at) => {}
             Err(why) => executor.heed::<()>(at, "diffs cannot be applied", Err(why)),
@@ -99,7 +99,7 @@ impl DiffExecutor for EffectBatch<'_> {
     }
 
     fn update(&mut self, at: At, diffs: (&[DiffName], &[Rule])) -> Done {
-        self.settle_pages();
+        self.finish_fill();
         let executor = &mut *self.executor;
         executor
             .counters
@@ -110,7 +110,7 @@ impl DiffExecutor for EffectBatch<'_> {
     }
 
     fn send_diffs(&mut self, batch: &DiffBatch) -> Done {
-        self.settle_pages();
+        self.finish_fill();
         let mut together: Vec<(DiffName, u16)> = Vec::new();
         let mut bytes = 0;
         for name in &batch.names {
@@ -137,7 +137,7 @@ impl DiffExecutor for EffectBatch<'_> {
 
     /// Compares pairs of diffs; bytes that both change are a race.
     fn compare(&mut self, segment: SegmentId, pairs: &[(DiffName, DiffName)]) -> Done {
-        self.settle_pages();
+        self.finish_fill();
         for (one, other) in pairs {
             let changes = &self.executor.pages.changes;
             let Ok(ranges) = changes.overlap(key(segment, *one), key(segment, *other)) else {
@@ -162,7 +162,7 @@ impl DiffExecutor for EffectBatch<'_> {
     }
 
     fn forget_diffs(&mut self, segment: SegmentId, upto: &VectorTime) -> Done {
-        self.settle_pages();
+        self.finish_fill();
         let changes = &mut self.executor.pages.changes;
         changes.forget_through(segment, |node| upto.get(node));
         Ok(())

@@ -5,7 +5,10 @@ use crate::engine::{Stuck, Turn};
 use crate::host::State;
 use crate::site::{self, Pending, host_of, nanos};
 use core::time::Duration;
-use pagemesh_core::{At, DiffWork, EffectExecutor, Event, Input, Reclaimed, Reply, Rights, Source};
+use pagemesh_core::{
+    At, DiffWork, EffectExecutor, Event, Input, Mappings, PageRange, Reclaimed, Reply, Rights,
+    Source,
+};
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{Message, Refusal};
@@ -68,26 +71,33 @@ impl EffectExecutor for Turn<'_, Cluster> {
     }
 
     /// Its cost is part of mapping.
-    fn fill(&mut self, _: At, _: Source) -> Result<(), Stuck> {
+    fn fill(&mut self, _: PageRange, _: Source) -> Result<(), Stuck> {
         Ok(())
     }
 
-    fn map(&mut self, _: MappingId, at: At, rights: Rights) -> Result<(), Stuck> {
-        self.takes(self.world.costs.install);
-        self.world.hosts[self.at].rights.insert(at, rights);
-        self.wake(at);
+    /// A host has one mapping.
+    fn map(&mut self, _: Mappings, pages: PageRange, rights: Rights) -> Result<(), Stuck> {
+        for at in pages.iter() {
+            self.takes(self.world.costs.install);
+            self.world.hosts[self.at].rights.insert(at, rights);
+            self.wake(at);
+        }
         Ok(())
     }
 
-    fn protect(&mut self, at: At) -> Result<(), Stuck> {
-        let rights = self.world.hosts[self.at].rights.entry(at).or_default();
-        *rights = (*rights).min(Rights::Read);
+    fn protect(&mut self, _: Mappings, pages: PageRange) -> Result<(), Stuck> {
+        for at in pages.iter() {
+            let rights = self.world.hosts[self.at].rights.entry(at).or_default();
+            *rights = (*rights).min(Rights::Read);
+        }
         Ok(())
     }
 
-    fn evict(&mut self, at: At, _: bool) -> Result<(), Stuck> {
-        self.takes(self.world.costs.evict);
-        self.world.hosts[self.at].rights.remove(&at);
+    fn evict(&mut self, pages: PageRange, _: bool) -> Result<(), Stuck> {
+        for at in pages.iter() {
+            self.takes(self.world.costs.evict);
+            self.world.hosts[self.at].rights.remove(&at);
+        }
         Ok(())
     }
 

@@ -7,8 +7,8 @@ use crate::engine::{Stuck, Turn};
 use crate::site::{self, Pending, host_of, nanos};
 use core::time::Duration;
 use pagemesh_core::{
-    Afterwards, At, DiffBatch, DiffExecutor, DiffWork, EffectExecutor, Event, Input, Reclaimed,
-    Reply, Rights, Source,
+    Afterwards, At, DiffBatch, DiffExecutor, DiffWork, EffectExecutor, Event, Input, Mappings,
+    PageRange, Reclaimed, Reply, Rights, Source,
 };
 use pagemesh_wire::header::{Header, MAX_DATAGRAM};
 use pagemesh_wire::lockword::LockWord;
@@ -96,28 +96,35 @@ impl EffectExecutor for Turn<'_, Cluster> {
         Ok(())
     }
 
-    fn fill(&mut self, _: At, _: Source) -> Result<(), Stuck> {
-        self.copies(1);
+    fn fill(&mut self, pages: PageRange, _: Source) -> Result<(), Stuck> {
+        self.copies(pages.count as usize);
         Ok(())
     }
 
-    fn map(&mut self, _: MappingId, (_, page): At, rights: Rights) -> Result<(), Stuck> {
-        self.takes(self.costs().place);
-        self.host().rights.insert(page, rights);
-        self.wake(page);
+    /// A host has one mapping.
+    fn map(&mut self, _: Mappings, pages: PageRange, rights: Rights) -> Result<(), Stuck> {
+        for (_, page) in pages.iter() {
+            self.takes(self.costs().place);
+            self.host().rights.insert(page, rights);
+            self.wake(page);
+        }
         Ok(())
     }
 
-    fn protect(&mut self, (_, page): At) -> Result<(), Stuck> {
-        self.takes(self.costs().place);
-        let rights = self.host().rights.entry(page).or_default();
-        *rights = (*rights).min(Rights::Read);
+    fn protect(&mut self, _: Mappings, pages: PageRange) -> Result<(), Stuck> {
+        for (_, page) in pages.iter() {
+            self.takes(self.costs().place);
+            let rights = self.host().rights.entry(page).or_default();
+            *rights = (*rights).min(Rights::Read);
+        }
         Ok(())
     }
 
-    fn evict(&mut self, (_, page): At, _: bool) -> Result<(), Stuck> {
-        self.takes(self.costs().evict);
-        self.host().rights.remove(&page);
+    fn evict(&mut self, pages: PageRange, _: bool) -> Result<(), Stuck> {
+        for (_, page) in pages.iter() {
+            self.takes(self.costs().evict);
+            self.host().rights.remove(&page);
+        }
         Ok(())
     }
 

@@ -41,13 +41,26 @@ fn rights_are_those_of_the_mapping() {
     assert!(kernel.store(M, key(0), 3, 9));
     assert!(!kernel.store(N, key(0), 3, 10));
     assert_eq!(kernel.load(N, key(0), 3), Some(9));
-    kernel.protect(key(0));
+    kernel.protect(Mappings::All, key(0));
     assert!(!kernel.store(M, key(0), 3, 11));
     assert_eq!(kernel.rights(key(0)), Rights::Read);
     kernel.evict(NOW, key(0), true).unwrap();
     assert_eq!(kernel.load(M, key(0), 3), None);
     assert_eq!(kernel.contents(key(0), Source::Stash, None).unwrap()[3], 9);
     assert_eq!(kernel.rights(key(0)), Rights::None);
+}
+
+#[test]
+fn one_mapping_is_protected_while_another_stores() {
+    let mut kernel = kernel();
+    kernel.fill(key(0), [7; WORDS]).unwrap();
+    for mapping in kernel.mappings(Mappings::All, key(0).segment) {
+        kernel.map(NOW, mapping, key(0), Rights::Write).unwrap();
+    }
+    kernel.protect(Mappings::One(M), key(0));
+    assert!(!kernel.store(M, key(0), 3, 9));
+    assert!(kernel.store(N, key(0), 3, 9));
+    assert_eq!(kernel.load(M, key(0), 3), Some(9));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The memory of one host: frames, twins, diffs, rights, as a driver keeps them, in
 //! whole pages; twins and diffs in the daemon's own store.
 
-use pagemesh_core::{Afterwards, Rights, Source};
+use pagemesh_core::{Afterwards, Mappings, Rights, Source};
 use pagemesh_diff::Page;
 use pagemesh_reduce::{capture, merge, update_twin};
 use pagemesh_twins::{At, DiffKey, Keep, Store};
@@ -135,9 +135,11 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) fn protect(&mut self, page: PageIndex) {
-        for rights in self.slots.entry(page).or_default().rights.values_mut() {
-            *rights = (*rights).min(Rights::Read);
+    pub(super) fn protect(&mut self, mappings: Mappings, page: PageIndex) {
+        for (mapping, rights) in &mut self.slots.entry(page).or_default().rights {
+            if mappings.contains(*mapping) {
+                *rights = (*rights).min(Rights::Read);
+            }
         }
     }
 

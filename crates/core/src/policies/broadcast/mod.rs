@@ -17,7 +17,7 @@ mod tests;
 use super::hooks::{Due, Gone, Hooks, Open, ProgramRequest, SyncHooks, Who};
 use crate::backoff::Backoff;
 use crate::continuation::Continuation;
-use crate::effect::{Afterwards, DiffWork, Effect, Reply, Rights, Source};
+use crate::effect::{Afterwards, DiffWork, Effect, Mappings, Reply, Rights, Source};
 use crate::event::Event;
 use crate::inspection::Inspection;
 use crate::limits::EARLY;
@@ -123,7 +123,10 @@ impl Broadcast {
         };
         for page in core::mem::take(&mut self.dirty) {
             phase.pages |= 1 << page.0;
-            cx.push(Effect::Protect { segment, page });
+            cx.push(Effect::Protect {
+                pages: (segment, page).into(),
+                mappings: Mappings::All,
+            });
         }
         for name in phase.diffs() {
             let (then, rules) = (Afterwards::Drop, Vec::new());
@@ -254,8 +257,7 @@ impl Broadcast {
     fn fill(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
         if self.filled.insert(page) {
             cx.push(Effect::Fill {
-                segment: self.segment,
-                page,
+                pages: (self.segment, page).into(),
                 source: Source::Zero,
             });
         }
@@ -348,9 +350,8 @@ impl Hooks for Broadcast {
             Rights::Read
         };
         cx.push(Effect::Map {
-            mapping,
-            segment,
-            page,
+            mappings: Mappings::One(mapping),
+            pages: (segment, page).into(),
             rights,
         });
     }
@@ -402,8 +403,7 @@ impl Hooks for Broadcast {
                 self.dirty.clear();
                 for page in core::mem::take(&mut self.filled) {
                     cx.push(Effect::Evict {
-                        segment: self.segment,
-                        page,
+                        pages: (self.segment, page).into(),
                         keep: false,
                     });
                 }

@@ -10,7 +10,7 @@ use super::page::Copy;
 use super::{Release, say};
 use crate::caller::Caller;
 use crate::continuation::Continuation;
-use crate::effect::{DiffWork, Effect, Rights};
+use crate::effect::{DiffWork, Effect, Mappings, Rights};
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Payload, Reply};
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, VectorTime};
@@ -122,7 +122,10 @@ impl Release {
             page.rights = page.rights.min(Rights::Read);
             self.pages.take_undiffed(index);
             let page = index;
-            cx.push(Effect::Protect { segment, page });
+            cx.push(Effect::Protect {
+                pages: (segment, page).into(),
+                mappings: Mappings::All,
+            });
             cx.push(Effect::Diffs(DiffWork::DropTwin { segment, page }));
         }
         self.pages.forget_notices(index, upto);

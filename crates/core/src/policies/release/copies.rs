@@ -94,8 +94,7 @@ impl Release {
         // A copy that lacks diffs waits in the stash.
         let page = index;
         cx.push(Effect::Fill {
-            segment,
-            page,
+            pages: (segment, page).into(),
             source,
         });
         self.keep_as_base(cx, index, VectorTime::ZERO);
@@ -104,8 +103,7 @@ impl Release {
     /// Moves contents from the frame to the stash, because they must not be seen yet.
     fn keep_as_base(&mut self, cx: &mut Cx<'_>, index: PageIndex, applied: VectorTime) {
         cx.push(Effect::Evict {
-            segment: self.segment,
-            page: index,
+            pages: (self.segment, index).into(),
             keep: true,
         });
         if let Some(page) = self.pages.get_mut(&index) {
@@ -177,8 +175,7 @@ impl Release {
             return self.finish(cx, index, source, pending);
         }
         cx.push(Effect::Fill {
-            segment,
-            page: index,
+            pages: (segment, index).into(),
             source,
         });
         self.keep_as_base(cx, index, applied);

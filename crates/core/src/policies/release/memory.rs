@@ -3,7 +3,7 @@
 use super::Release;
 use super::page::{Copy, Miss, Page};
 use super::races;
-use crate::effect::{Afterwards, DiffWork, Effect, Rights};
+use crate::effect::{Afterwards, DiffWork, Effect, Mappings, Rights};
 use crate::event::Event;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Access, DiffName, Refusal};
@@ -113,9 +113,8 @@ impl Release {
                 Access::Write => Rights::Write,
             };
             cx.push(Effect::Map {
-                mapping: *mapping,
-                segment,
-                page: index,
+                mappings: Mappings::One(*mapping),
+                pages: (segment, index).into(),
                 rights,
             });
         }
@@ -164,8 +163,8 @@ impl Release {
             page.rights = page.rights.min(Rights::Read);
             page.returns = page.returns.saturating_add(1);
             cx.push(Effect::Protect {
-                segment,
-                page: index,
+                pages: (segment, index).into(),
+                mappings: Mappings::All,
             });
         } else {
             self.pages.keeps_writable(index);
@@ -286,8 +285,7 @@ impl Release {
             self.pages.begin_habit(index);
         }
         cx.push(Effect::Evict {
-            segment,
-            page: index,
+            pages: (segment, index).into(),
             keep: true,
         });
     }

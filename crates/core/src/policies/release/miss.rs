@@ -111,8 +111,7 @@ impl Release {
         let page = index;
         cx.push(if names.is_empty() {
             Effect::Fill {
-                segment,
-                page,
+                pages: (segment, page).into(),
                 source,
             }
         } else {

@@ -214,8 +214,7 @@ impl Release {
                 Copy::None => {}
                 Copy::Stash => cx.push(Effect::DropStash { segment, page }),
                 Copy::Frame => cx.push(Effect::Evict {
-                    segment,
-                    page,
+                    pages: (segment, page).into(),
                     keep,
                 }),
             }

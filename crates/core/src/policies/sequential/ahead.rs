@@ -4,7 +4,7 @@
 
 use super::Sequential;
 use super::context::PageContext;
-use crate::effect::{Effect, Rights};
+use crate::effect::{Effect, Mappings, Rights};
 use crate::event::Event;
 use crate::policies::hooks::Who;
 use crate::prefetch::{Ahead, Burst, Prefetch, WillneedRanges, gather, quiet};
@@ -189,9 +189,8 @@ impl PageContext<'_, '_> {
             return;
         }
         self.cx.push(Effect::Map {
-            mapping: ahead.mapping,
-            segment: self.rules.segment,
-            page: self.index,
+            mappings: Mappings::One(ahead.mapping),
+            pages: (self.rules.segment, self.index).into(),
             rights: self.page.rights,
         });
     }

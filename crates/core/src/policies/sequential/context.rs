@@ -2,7 +2,7 @@
 
 use super::Rules;
 use super::page::{More, Page};
-use crate::effect::{Effect, Reply, Rights};
+use crate::effect::{Effect, Mappings, Reply, Rights};
 use crate::event::Event;
 use crate::ownership::Busy;
 use crate::shell::Cx;
@@ -76,9 +76,8 @@ impl PageContext<'_, '_> {
             self.cx.emit(Event::LocalFault { segment, page });
             let rights = self.page.rights;
             self.cx.push(Effect::Map {
-                mapping,
-                segment,
-                page,
+                mappings: Mappings::One(mapping),
+                pages: (segment, page).into(),
                 rights,
             });
             return true;
@@ -193,7 +192,10 @@ impl PageContext<'_, '_> {
     /// The writer here becomes a reader (M11).
     pub(super) fn downgrade(&mut self) {
         let (segment, page) = (self.rules.segment, self.index);
-        self.cx.push(Effect::Protect { segment, page });
+        self.cx.push(Effect::Protect {
+            pages: (segment, page).into(),
+            mappings: Mappings::All,
+        });
         self.page.rights = Rights::Read;
         self.note_end();
         self.cx.emit(Event::Downgraded { segment, page });
@@ -209,8 +211,7 @@ impl PageContext<'_, '_> {
         let (segment, page) = (self.rules.segment, self.index);
         if self.page.filled {
             self.cx.push(Effect::Evict {
-                segment,
-                page,
+                pages: (segment, page).into(),
                 keep,
             });
         }

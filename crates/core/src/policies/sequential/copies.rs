@@ -54,8 +54,7 @@ impl PageContext<'_, '_> {
             self.cx.emit(Event::BytesArrived { segment, page });
         }
         self.cx.push(Effect::Fill {
-            segment,
-            page,
+            pages: (segment, page).into(),
             source,
         });
         self.page.filled = true;

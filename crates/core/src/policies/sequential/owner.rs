@@ -2,7 +2,7 @@
 
 use super::context::PageContext;
 use super::page::Gather;
-use crate::effect::{Effect, Rights, Source};
+use crate::effect::{Effect, Mappings, Rights, Source};
 use crate::event::Event;
 use crate::ownership::grant;
 use crate::patience::Awaited;
@@ -92,8 +92,7 @@ impl PageContext<'_, '_> {
             );
             let (segment, page) = (self.rules.segment, self.index);
             self.cx.push(Effect::Fill {
-                segment,
-                page,
+                pages: (segment, page).into(),
                 source: Source::Zero,
             });
             self.page.filled = true;
@@ -319,9 +318,8 @@ impl PageContext<'_, '_> {
             if allowed(access) {
                 served = true;
                 self.cx.push(Effect::Map {
-                    mapping,
-                    segment,
-                    page,
+                    mappings: Mappings::One(mapping),
+                    pages: (segment, page).into(),
                     rights,
                 });
                 self.cx.emit(Event::Granted { segment, page });

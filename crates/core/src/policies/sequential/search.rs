@@ -74,8 +74,7 @@ impl PageContext<'_, '_> {
                 self.page.pristine = passing.pass.pristine;
                 if !self.page.pristine {
                     self.cx.push(Effect::Fill {
-                        segment,
-                        page,
+                        pages: (segment, page).into(),
                         source: Source::Stash,
                     });
                     self.page.filled = true;

@@ -7,8 +7,8 @@ use crate::check::{Check, Violation, ensure};
 use crate::kernel::{PageKey, Returned, append_page};
 use crate::network::{is_sign_of_life, kind};
 use pagemesh_core::{
-    Afterwards, At, DiffBatch, DiffExecutor, DiffWork, EffectExecutor, Event, Input, Reclaimed,
-    Reply, Rights, Source,
+    Afterwards, At, DiffBatch, DiffExecutor, DiffWork, EffectExecutor, Event, Input, Mappings,
+    PageRange, Reclaimed, Reply, Rights, Source,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
@@ -59,31 +59,41 @@ impl EffectExecutor for Turn<'_> {
         Ok(())
     }
 
-    fn fill(&mut self, at: At, source: Source) -> Check {
-        ensure!(source != Source::Frame, Law, "{} fills itself", at.1);
+    fn fill(&mut self, pages: PageRange, source: Source) -> Check {
+        ensure!(source != Source::Frame, Law, "{pages:?} fills itself");
+        // The effects are those of one input, which brings one page at most.
+        let payload = self.payload.as_deref().filter(|_| pages.count == 1);
         let kernel = &mut self.site.kernel;
-        let words = kernel.contents(at.into(), source, self.payload.as_deref())?;
-        kernel.fill(at.into(), words)
-    }
-
-    fn map(&mut self, mapping: MappingId, at: At, rights: Rights) -> Check {
-        let key = PageKey::from(at);
-        let words = self
-            .site
-            .kernel
-            .map(self.site.clock, mapping, key, rights)?;
-        self.see(Sight::Mapped(key, words, rights));
+        for key in pages.iter().map(PageKey::from) {
+            let words = kernel.contents(key, source, payload)?;
+            kernel.fill(key, words)?;
+        }
         Ok(())
     }
 
-    fn protect(&mut self, at: At) -> Check {
-        self.site.kernel.protect(at.into());
+    fn map(&mut self, mappings: Mappings, pages: PageRange, rights: Rights) -> Check {
+        for mapping in self.site.kernel.mappings(mappings, pages.segment) {
+            for key in pages.iter().map(PageKey::from) {
+                let (kernel, clock) = (&mut self.site.kernel, self.site.clock);
+                let words = kernel.map(clock, mapping, key, rights)?;
+                self.see(Sight::Mapped(key, words, rights));
+            }
+        }
         Ok(())
     }
 
-    fn evict(&mut self, at: At, keep: bool) -> Check {
-        self.site.kernel.evict(self.site.clock, at.into(), keep)?;
-        self.see(Sight::Dropped(at.into()));
+    fn protect(&mut self, mappings: Mappings, pages: PageRange) -> Check {
+        for at in pages.iter() {
+            self.site.kernel.protect(mappings, at.into());
+        }
+        Ok(())
+    }
+
+    fn evict(&mut self, pages: PageRange, keep: bool) -> Check {
+        for at in pages.iter() {
+            self.site.kernel.evict(self.site.clock, at.into(), keep)?;
+            self.see(Sight::Dropped(at.into()));
+        }
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use crate::labelled::program::Step;
 use crate::network::{Fate, kind, legible};
 use pagemesh_core::{
     Afterwards, At, DiffBatch, DiffExecutor, DiffWork, Effect, EffectExecutor, Event as Seen,
-    Input, Next, Reclaimed, Reply, Rights, Source, Time,
+    Input, Mappings, Next, PageRange, Reclaimed, Reply, Rights, Source, Time,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::lockword::LockWord;
@@ -54,22 +54,43 @@ impl EffectExecutor for Executor<'_> {
         Ok(())
     }
 
-    fn fill(&mut self, at: At, source: Source) -> Check {
-        let tail = self.tail;
-        self.memory().fill(at.1, source, tail)
-    }
-
-    fn map(&mut self, mapping: MappingId, at: At, rights: Rights) -> Check {
-        self.memory().map(mapping, at.1, rights)
-    }
-
-    fn protect(&mut self, at: At) -> Check {
-        self.memory().protect(at.1);
+    fn fill(&mut self, pages: PageRange, source: Source) -> Check {
+        // The effects are those of one input, which brings one page at most.
+        let tail = if pages.count == 1 {
+            self.tail
+        } else {
+            Tail::default()
+        };
+        for (_, page) in pages.iter() {
+            self.memory().fill(page, source, tail)?;
+        }
         Ok(())
     }
 
-    fn evict(&mut self, at: At, keep: bool) -> Check {
-        self.memory().evict(at.1, keep)
+    fn map(&mut self, mappings: Mappings, pages: PageRange, rights: Rights) -> Check {
+        let here = self.cluster.threads.iter();
+        let here = here.filter(|thread| thread.host == self.host);
+        let here = here.map(|thread| thread.mapping);
+        for mapping in here.filter(|id| mappings.contains(*id)).collect::<Vec<_>>() {
+            for (_, page) in pages.iter() {
+                self.memory().map(mapping, page, rights)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn protect(&mut self, mappings: Mappings, pages: PageRange) -> Check {
+        for (_, page) in pages.iter() {
+            self.memory().protect(mappings, page);
+        }
+        Ok(())
+    }
+
+    fn evict(&mut self, pages: PageRange, keep: bool) -> Check {
+        for (_, page) in pages.iter() {
+            self.memory().evict(page, keep)?;
+        }
+        Ok(())
     }
 
     fn drop_stash(&mut self, at: At) -> Check {
