@@ -24,7 +24,7 @@ fn nobodys_scripted_node(cluster: &Cluster, node: usize, arguments: &str) -> Pla
     // Not in the node's namespace, which takes rights to enter; its socket is a file.
     let mut command = Command::new(program);
     command
-        .arg("scripted_node")
+        .arg("scripted-node")
         .args(arguments.split_whitespace())
         .env("PAGEMESH_SOCKET", cluster.node(node).socket())
         .uid(NOBODY)
