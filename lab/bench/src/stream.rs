@@ -1,5 +1,6 @@
 //! `bench stream`: a segment from front to back, beside a TCP stream between the same namespaces;
-//! and the cost of reading ahead for programs that do not walk.
+//! phases of a producer and a consumer under each policy; and the cost of reading ahead for programs
+//! that do not walk.
 
 use super::agent::Order;
 use super::report::{Report, Samples};
@@ -83,6 +84,17 @@ impl Encryption {
 /// Pages touched here and there.
 const RANDOM: u32 = 4000;
 
+/// The policies under which a producer and a consumer are measured.
+const POLICIES: [&str; 2] = ["sequential", "release"];
+
+/// The phases of a producer (node 1) and a consumer (node 0): name, agent, and whether it stores.
+const PHASES: [(&str, usize, bool); 4] = [
+    ("fill", 1, true),
+    ("read", 0, false),
+    ("refill", 1, true),
+    ("reread", 0, false),
+];
+
 impl Stream {
     pub(super) fn measure(&self) -> Result<Report> {
         let mut report = Report::new("stream");
@@ -97,6 +109,9 @@ impl Stream {
                 .filter(|link| self.link.is_none_or(|one| one == *link))
             {
                 self.walk(link, kind, &mut report)?;
+                for policy in POLICIES {
+                    self.phases(link, kind, policy, &mut report)?;
+                }
             }
         }
         if self.link.is_none_or(|link| link == Link::Unshaped) {
@@ -115,13 +130,7 @@ impl Stream {
         }
         let (mut read, mut write) = <(Walk, Walk)>::default();
         let mut tcp = Samples::default();
-        // Slow links have no more to tell with more bytes.
-        let size = if link == Link::OneGbit {
-            self.size.min(128)
-        } else {
-            self.size
-        };
-        let pages = size * 256;
+        let pages = self.pages(link);
         for round in 0..=self.rounds {
             let name = format!("bench.stream.{round}");
             testbed.open(&name, pages, None)?;
@@ -146,6 +155,63 @@ impl Stream {
         }
         Ok(())
     }
+}
+
+impl Stream {
+    /// Node 1 stores to every page of a new segment, node 0 loads all of them, and once more; with a
+    /// barrier between phases.
+    fn phases(
+        &self,
+        link: Link,
+        kind: Encryption,
+        policy: &str,
+        report: &mut Report,
+    ) -> Result<()> {
+        let mut testbed = testbed(kind, self.waiting, self.mtu)?;
+        // A link that could not be shaped was skipped before.
+        if shape(&testbed, link).is_err() {
+            return Ok(());
+        }
+        let pages = self.pages(link);
+        let mut took: [Samples; PHASES.len()] = Default::default();
+        let mut tcp = Samples::default();
+        for round in 0..self.rounds {
+            let name = format!("bench.phases.{round}");
+            testbed.open_with(&name, pages, policy)?;
+            tcp.extend(testbed.tcp(u64::from(pages) * 4096)?);
+            for ((_, agent, write), samples) in PHASES.into_iter().zip(&mut took) {
+                samples.extend(testbed.ask(agent, &Order::Walk { pages, write })?);
+                meet(&mut testbed)?;
+            }
+            testbed.remove(&name)?;
+        }
+        let bytes = f64::from(pages) * 4096.0;
+        for ((phase, ..), samples) in PHASES.into_iter().zip(&took) {
+            let name = format!("{phase}/{policy}/{}/{}", link.name(), kind.name());
+            report.rate(name, bytes, samples, Some(("tcp", &tcp)));
+            report.waited(self.waiting.name());
+        }
+        Ok(())
+    }
+
+    /// Pages of a segment. Slow links have no more to tell with more bytes.
+    fn pages(&self, link: Link) -> u32 {
+        let most = if link == Link::OneGbit { 128 } else { u32::MAX };
+        self.size.min(most) * 256
+    }
+}
+
+/// Both nodes reach a barrier.
+fn meet(testbed: &mut Testbed) -> Result<()> {
+    let order = Order::Barrier {
+        number: 1,
+        parties: 2,
+        count: 1,
+    };
+    for agent in 0..2 {
+        testbed.tell(agent, &order)?;
+    }
+    (0..2).try_for_each(|agent| testbed.hear(agent).map(drop))
 }
 
 /// Walks of node 0 through the whole segment.
