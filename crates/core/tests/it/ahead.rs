@@ -223,12 +223,34 @@ fn meet(cluster: &mut Cluster, segment: SegmentId) {
 }
 
 #[test]
-fn nobody_guesses_under_release() {
+fn a_walk_over_pages_of_one_writer_gets_them_ahead_under_release() {
     let (mut cluster, _) = released();
-    for page in 0..8 {
+    for page in 0..3 {
         cluster.touch(N2, page, Access::Read);
     }
-    assert_eq!(kinds(&cluster), [(1, "fetch"), (1, "base")].repeat(8));
+    let alone = [(1, "fetch"), (1, "base")].repeat(2);
+    let with_four_ahead = [(5, "fetch"), (5, "base")];
+    assert_eq!(kinds(&cluster), [&alone[..], &with_four_ahead].concat());
+    // The first page ahead is not mapped: its fault shows that the walk goes on.
+    assert_eq!(mapped(&cluster, N2), [0, 1, 2, 4, 5, 6]);
+}
+
+#[test]
+fn a_walk_under_release_ends_where_its_writer_ended() {
+    let mut cluster = Cluster::new(2);
+    let spread = Spread::Lazy;
+    let segment = cluster.segment_of_pages(Policy::Release { spread }, 16).id;
+    for page in 0..4 {
+        cluster.touch(N1, page, Access::Write);
+    }
+    meet(&mut cluster, segment);
+    cluster.forget();
+    for page in 0..4 {
+        cluster.touch(N2, page, Access::Read);
+    }
+    let alone = [(1, "fetch"), (1, "base")].repeat(2);
+    let with_the_last_page = [(2, "fetch"), (2, "base")];
+    assert_eq!(kinds(&cluster), [&alone[..], &with_the_last_page].concat());
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! Asking for pages before they are touched, where a process has announced that it will need them
-//! or that it walks from front to back. Unlike policy `sequential`
-//! (`policies/sequential/ahead.rs`), this policy does not guess: the node that is asked makes its
-//! diff of the page at once, and its next store to that page faults, so that guesses beyond the end
-//! of a walk would cost the programs there.
+//! Asking for pages before they are touched: where a process has announced that it will need them
+//! or that it walks from front to back, and where its faults show that it walks. A walk that only
+//! shows goes on over pages without a copy here that the same node wrote last. The node that is asked
+//! makes its diff of the page at once, and its next store to that page faults, so a guess beyond the
+//! end of a walk costs the programs there; where there is a copy, each phase would guess again.
 //!
 //! A page asked for ahead is made whole like any other, though no thread waits for it; then it may
 //! be read where it is expected to be touched. Its requests are repeated like any other, too: a
@@ -17,11 +17,11 @@ use crate::prefetch::{Ahead, Burst, Prefetch, WillneedRanges, quiet};
 use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::peer::Access;
-use pagemesh_wire::{MappingId, PageIndex, SegmentId};
+use pagemesh_wire::{MappingId, NodeId, PageIndex, SegmentId};
 
 impl Release {
-    /// A thread faulted. Returns the pages it will come to, if it has announced that it walks from
-    /// front to back; the caller requests them after the page of the fault.
+    /// A thread faulted. Returns the pages it will come to, if it walks; the caller requests them
+    /// after the page of the fault.
     pub(super) fn walk(
         &mut self,
         cx: &mut Cx<'_>,
@@ -30,21 +30,45 @@ impl Release {
         access: Access,
     ) -> Vec<PageIndex> {
         let limit = cx.pace().ahead;
+        if limit == 0 {
+            return Vec::new();
+        }
         let fare = self.prefetch.flights.fare(limit);
-        let walks = self.prefetch.walks.get_mut(&who.client);
-        let announced = walks.filter(|walks| limit > 0 && walks.is_announced());
-        let burst = announced.and_then(|walks| walks.fault(page, access, who.pages, fare));
-        burst.map_or_else(Vec::new, |burst| self.open_burst(cx, who.mapping, burst))
+        let walks = self.prefetch.walks.entry(who.client).or_default();
+        let Some(burst) = walks.fault(page, access, who.pages, fare) else {
+            return Vec::new();
+        };
+        let announced = walks.is_announced();
+        let writer = self.writer_of(page);
+        if !announced && writer.is_none() {
+            return Vec::new();
+        }
+        self.open_burst(cx, who.mapping, burst, |release, page| {
+            announced || release.writer_of(page) == writer
+        })
+    }
+
+    /// The node that wrote a page last, if this node has no copy of it.
+    fn writer_of(&self, page: PageIndex) -> Option<NodeId> {
+        let page = self.pages.get(&page)?;
+        let lacking = page.notices.last_lacking();
+        lacking.filter(|_| page.copy == Copy::None)
     }
 
     /// Begins to make the pages of a burst whole. Returns those for which that is necessary.
-    fn open_burst(&mut self, cx: &mut Cx<'_>, mapping: MappingId, burst: Burst) -> Vec<PageIndex> {
+    fn open_burst(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mapping: MappingId,
+        burst: Burst,
+        belongs: impl Fn(&Self, PageIndex) -> bool,
+    ) -> Vec<PageIndex> {
         // A store faults anyway, for a twin.
         let stops = burst.access == Access::Write;
         let mut opened = Vec::new();
         for (at, page) in burst.pages().enumerate() {
             let mark = stops || at == 0;
-            if self.open_ahead(cx, page, Ahead { mapping, mark }) {
+            if belongs(self, page) && self.open_ahead(cx, page, Ahead { mapping, mark }) {
                 opened.push(page);
             }
         }

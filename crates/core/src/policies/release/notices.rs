@@ -105,6 +105,11 @@ impl Notices {
         self.lacking().iter().map(name).collect()
     }
 
+    /// The node that wrote last what is to be merged into the copy.
+    pub(super) fn last_lacking(&self) -> Option<NodeId> {
+        self.lacking().last().map(|notice| notice.node)
+    }
+
     /// Whether this interval is known, and not in the copy.
     pub(super) fn is_pending(&self, node: NodeId, interval: u64) -> bool {
         let mut lacking = self.lacking().iter();
