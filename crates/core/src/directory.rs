@@ -158,7 +158,7 @@ impl Directory {
         }
         entry.changed.insert(node, call);
         entry.info.attached.remove(node);
-        self.declare_dead(id)
+        self.free_if_unused(id)
     }
 
     /// Removes a name. Returns the segment if nobody uses it now.
@@ -177,7 +177,7 @@ impl Directory {
         }
         entry.info.removed = true;
         self.names.remove(name);
-        Ok(self.declare_dead(id))
+        Ok(self.free_if_unused(id))
     }
 
     /// A node is gone, with its attachments. Returns segments nobody uses now.
@@ -187,11 +187,12 @@ impl Directory {
         }
         let all: Vec<_> = self.segments.keys().copied().collect();
         all.into_iter()
-            .filter_map(|id| self.declare_dead(id))
+            .filter_map(|id| self.free_if_unused(id))
             .collect()
     }
 
-    fn declare_dead(&mut self, id: SegmentId) -> Option<SegmentId> {
+    /// Frees a segment without name and attachments. Returns it if that is so.
+    fn free_if_unused(&mut self, id: SegmentId) -> Option<SegmentId> {
         let info = &self.segments.get(&id)?.info;
         if !info.removed || !info.attached.is_empty() {
             return None;

@@ -24,7 +24,8 @@ pub(crate) struct Leaving {
     /// All pages and tokens are handed over: this node must not take any more.
     pub(crate) empty: bool,
     /// Pieces of the handover that the coordinator has not been sent yet, in this order.
-    will: VecDeque<Inheritance>,
+    #[serde(rename = "will")]
+    handover: VecDeque<Inheritance>,
 }
 
 impl Leaving {
@@ -81,13 +82,13 @@ impl Services {
         }
         if left == 0 {
             self.leaving.empty = true;
-            self.leaving.will = self.make_will(cx.me());
-            self.bequeath(cx);
+            self.leaving.handover = self.make_handover(cx.me());
+            self.send_handover(cx);
         }
     }
 
     /// The state of this node as a home, in pieces.
-    fn make_will(&self, me: NodeId) -> VecDeque<Inheritance> {
+    fn make_handover(&self, me: NodeId) -> VecDeque<Inheritance> {
         let mut owners = self.locks.handover(me);
         for segment in self.segments.values() {
             let id = segment.info.id;
@@ -118,9 +119,9 @@ impl Services {
     }
 
     /// Sends the coordinator the next piece; after the last, ends the membership.
-    pub(crate) fn bequeath(&mut self, cx: &mut Cx<'_>) {
-        let (call, then) = match self.leaving.will.pop_front() {
-            Some(piece) => (Call::Inherit(piece), OnReply::Bequeathed),
+    pub(crate) fn send_handover(&mut self, cx: &mut Cx<'_>) {
+        let (call, then) = match self.leaving.handover.pop_front() {
+            Some(piece) => (Call::Inherit(piece), OnReply::HandedOver),
             None => (Call::Leave, OnReply::Left),
         };
         self.call(cx, NodeId::COORDINATOR, call, then);

@@ -19,7 +19,8 @@ pub(crate) enum OnReply {
     /// This node has left.
     Left,
     /// The coordinator has one piece of this node's handover; send the next.
-    Bequeathed,
+    #[serde(rename = "Bequeathed")]
+    HandedOver,
     /// Pass it to the policy of this segment, whose call had this number.
     Policy(SegmentId, u64),
     /// Wake another waiter of this condition variable.

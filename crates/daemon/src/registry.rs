@@ -126,7 +126,7 @@ impl DaemonExecutor {
                 child,
             } => {
                 self.sessions.skip_to(client.0);
-                self.with(client, |session| session.greet(program, child));
+                self.with(client, |session| session.restore_hello(program, child));
             }
             Note::Asked { ticket, pending } => {
                 self.tickets.restore(ticket, pending);

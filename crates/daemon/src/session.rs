@@ -129,7 +129,7 @@ impl Session {
     }
 
     /// It said hello to the daemon before.
-    pub(crate) fn greet(&mut self, program: String, child: bool) {
+    pub(crate) fn restore_hello(&mut self, program: String, child: bool) {
         self.greeted = true;
         self.program = program;
         self.child = child;

@@ -80,7 +80,7 @@ impl Threads {
     }
 
     /// The process is gone.
-    pub(crate) fn declare_dead(&mut self, process: i32) {
+    pub(crate) fn process_gone(&mut self, process: i32) {
         self.stats.retain(|(of, _), _| *of != process);
     }
 

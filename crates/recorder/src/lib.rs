@@ -34,8 +34,9 @@ mod pen;
 mod record;
 mod recover;
 mod replay;
-pub mod schema;
 mod script;
+
+pub use pagemesh_schema as schema;
 
 pub use dump::{Dump, DumpError, Verdict};
 pub use journal::{Full, Journal};

@@ -134,7 +134,7 @@ fn part(bytes: &[u8], at: usize) -> Option<(NodeId, Range<usize>)> {
 }
 
 impl<'a> Parts<'a> {
-    /// Whom each part is for, and where it lies in the multicast batch.
+    /// Yields the receiver and the byte range of each part.
     pub fn iter(self) -> impl Iterator<Item = (NodeId, Range<usize>)> + 'a {
         let mut at = HEAD;
         core::iter::from_fn(move || {

@@ -241,7 +241,7 @@ impl Services {
             OnReply::Returned(bucket) => self.sysv_returned(cx, (from, bucket), &reply),
             OnReply::Survey(ticket, _) => self.sysv_surveyed(cx, ticket, &reply),
             OnReply::Left => self.expelled(cx),
-            OnReply::Bequeathed => self.bequeath(cx),
+            OnReply::HandedOver => self.send_handover(cx),
             OnReply::Open { client, name } => self.opened(cx, client, &name, reply),
         }
     }

@@ -204,7 +204,7 @@ impl Services {
         }
         self.membership.standing = Standing::Out(Refusal::NotMember);
         for then in self.calls.expelled() {
-            if !matches!(then, OnReply::Left | OnReply::Bequeathed) {
+            if !matches!(then, OnReply::Left | OnReply::HandedOver) {
                 let why = Refusal::NotMember;
                 self.carry_on(cx, cx.me(), then, peer::Reply::Refused(why));
             }

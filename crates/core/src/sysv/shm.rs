@@ -148,11 +148,11 @@ impl Shms {
         if told.pid != 0 {
             shm.lpid = told.pid;
         }
-        self.declare_dead(told.id)
+        self.free_if_unused(told.id)
     }
 
     /// Removes a segment that is marked for removal and has no attachment left.
-    fn declare_dead(&mut self, id: Id) -> Option<Unused> {
+    fn free_if_unused(&mut self, id: Id) -> Option<Unused> {
         let object = self.table.get(id).ok()?;
         if object.perm.mode & SHM_DEST == 0 || object.body.attachments() > 0 {
             return None;
@@ -200,7 +200,7 @@ impl Shms {
         let object = self.table.owned(id, asker.who)?;
         object.perm.mode |= SHM_DEST;
         self.table.unname(id);
-        Ok(self.declare_dead(id))
+        Ok(self.free_if_unused(id))
     }
 
     /// The highest slot in use, and the number of segments and pages.
@@ -218,7 +218,7 @@ impl Shms {
             }
         }
         left.into_iter()
-            .filter_map(|id| self.declare_dead(id))
+            .filter_map(|id| self.free_if_unused(id))
             .collect()
     }
 

@@ -59,7 +59,7 @@ impl Driver {
         self.executor
             .faults
             .threads
-            .declare_dead(session.caller.pid);
+            .process_gone(session.caller.pid);
         // The successor repeats all of this or nothing if this daemon ends in between.
         self.executor.note(&Note::Gone { client });
         for key in self.locks_of(client) {

@@ -190,7 +190,7 @@ fn a_daemon_that_waits_for_admission_says_for_whom() {
     let words = ["-", "auto", "false", &address.to_string()];
     let _daemon = Process::start("daemon", &path, &words);
     until("its socket", || Socket::connect(&path).is_ok());
-    let mut client = Client::greet(Socket::connect(&path).unwrap());
+    let mut client = Client::hello(Socket::connect(&path).unwrap());
     let problems = client.status().problems.join("\n");
     assert!(
         problems.contains(&format!("{address} does not answer")),
@@ -476,7 +476,7 @@ fn what_a_process_said_last_is_heard_although_it_read_no_answers() {
     let path = socket("last-words");
     let (daemon, mut one) = Process::daemon(&path, &["-", "auto", "false"]);
     let (_, _memory, _area) = one.open("doomed", 1, true);
-    let mut two = Client::greet(Socket::connect(&path).unwrap());
+    let mut two = Client::hello(Socket::connect(&path).unwrap());
     two.send(Request::Counters, &[]);
     let unread = |two: &Client| rustix::io::ioctl_fionread(&two.socket).unwrap();
     until("an answer that nobody reads", || unread(&two) > 0);

@@ -41,7 +41,7 @@ fn nonsense_ends_the_session_and_nothing_else() {
     };
     rude.send(&packet.encode(), &[]).unwrap();
     assert!(is_cut_off(&rude), "a request before hello");
-    let generous = Client::greet(connect());
+    let generous = Client::hello(connect());
     let gift = good.socket.as_fd();
     generous.socket.send(&packet.encode(), &[gift]).unwrap();
     assert!(is_cut_off(&generous.socket), "descriptors nobody asked for");
@@ -313,8 +313,8 @@ fn a_user_gets_half_of_the_descriptors_and_closed_segments_give_theirs_back() {
     }
     let path = common::socket("crowded");
     let (daemon, mut root) = Process::daemon(&path, &["-", "auto", "false"]);
-    let greet = || Client::greet(Socket::connect(&path).unwrap());
-    let mut user = as_user(STRANGER, greet);
+    let hello = || Client::hello(Socket::connect(&path).unwrap());
+    let mut user = as_user(STRANGER, hello);
     let pid = Pid::from_child(&daemon.0);
     let all = Rlimit {
         current: Some(512),
@@ -337,7 +337,7 @@ fn a_user_gets_half_of_the_descriptors_and_closed_segments_give_theirs_back() {
     // A process that ends closes all it has.
     drop(user);
     drop(root);
-    let mut root = greet();
+    let mut root = hello();
     until("descriptors that come back", || {
         root.status();
         // Those of root have a page each; nothing else is left of 140 segments.

@@ -183,7 +183,7 @@ fn malformed_calls_of_system_v_end_their_session_and_no_other() {
             1 => bytes.push(dice.throw() as u8),
             _ => bytes[0] ^= 0x80,
         }
-        let client = Client::greet(Socket::connect(&daemon.socket).unwrap());
+        let client = Client::hello(Socket::connect(&daemon.socket).unwrap());
         client.socket.send(&bytes, &[]).unwrap();
         let mut buffer = vec![0; pagemesh_wire::local::MAX_PACKET];
         // Cut off, or answered if what is left happens to be a request.

@@ -84,9 +84,25 @@ fn states_of_former_versions_are_read() {
     }
     assert!(
         fs::read(kept(SCHEMA)).is_ok_and(|before| before == now),
-        "the state looks different now: append a step to crates/recorder/src/schema/steps.rs, \
+        "the state looks different now: append a step to crates/schema/src/steps.rs, \
          then UPDATE_GOLDEN=1 writes what this version writes"
     );
+}
+
+/// No version has steps yet, so a document is read by one here that changes nothing.
+#[test]
+fn steps_lead_to_the_same_node_as_the_direct_way() {
+    let mut pair = Pair::new();
+    pair.work(10, &mut |_, _, _| {});
+    let node = &pair.sides[1].node;
+    let document = schema::write(node, b"registry");
+    let unchanged: schema::Step = |_| Ok(());
+    let read = schema::read_former(&document, &[unchanged]);
+    assert_eq!(read, Ok((node.clone(), b"registry".to_vec())));
+    assert_eq!(read.map_err(drop), schema::read(&document).map_err(drop));
+    let refuses: schema::Step = |_| Err("no such field".into());
+    let read = schema::read_former(&document, &[refuses]);
+    assert_eq!(read, Err("no such field".into()));
 }
 
 #[test]
@@ -100,8 +116,19 @@ fn other_versions_and_damage_are_told() {
         let why = schema::read(&other).unwrap_err();
         assert_eq!(why, SchemaError::Version(version.into()));
     }
+    assert!(matches!(
+        schema::read(b"no document"),
+        Err(SchemaError::Unreadable(_))
+    ));
     for length in 0..document.len() {
-        assert!(schema::read(&document[..length]).is_err(), "{length} bytes");
+        let why = schema::read(&document[..length]).unwrap_err();
+        assert!(
+            matches!(
+                why,
+                SchemaError::Unreadable(_) | SchemaError::Damaged(SCHEMA, _)
+            ),
+            "{length} bytes: {why}"
+        );
     }
     for at in 0..document.len() {
         let mut damaged = document.clone();

@@ -63,7 +63,7 @@ fn who_unmaps_pages_crashes_there() {
 
 #[test]
 fn who_maps_something_over_a_segment_has_that() {
-    tamper("buried", "declare_dead", "done", |scripted_node| {
+    tamper("buried", "map_over", "done", |scripted_node| {
         assert_eq!(scripted_node.ask("load 4096"), "0");
         assert_eq!(scripted_node.ask("store 4096 666"), "done");
     });

@@ -24,7 +24,7 @@ pub(super) struct Collector {
     leaves: bool,
 }
 
-/// What is about to be collected.
+/// A collection that the home has announced and that this node has not finished.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Collecting {
     time: VectorTime,
@@ -34,7 +34,8 @@ struct Collecting {
     /// Pages that are being made whole; `None` until everything up to `time` is known.
     todo: Option<BTreeSet<PageIndex>>,
     /// The leading home is gone, and its successor has yet to say what comes of the round.
-    led_by_the_dead: bool,
+    #[serde(rename = "led_by_the_dead")]
+    leader_gone: bool,
 }
 
 /// What becomes of a report that is due.
@@ -77,7 +78,7 @@ impl Collector {
     /// Whether a living home leads a collection.
     pub(super) fn is_led(&self) -> bool {
         let collecting = self.collecting.as_ref();
-        collecting.is_some_and(|collecting| !collecting.led_by_the_dead)
+        collecting.is_some_and(|collecting| !collecting.leader_gone)
     }
 
     /// The home is about to collect `time`. Returns false if its call is of a round that was given
@@ -105,7 +106,7 @@ impl Collector {
             keepers,
             caller: Some(caller),
             todo: None,
-            led_by_the_dead: false,
+            leader_gone: false,
         });
         true
     }
@@ -152,7 +153,7 @@ impl Collector {
             return false;
         };
         collecting.caller = None;
-        collecting.led_by_the_dead = true;
+        collecting.leader_gone = true;
         true
     }
 

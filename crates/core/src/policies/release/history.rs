@@ -13,9 +13,9 @@ use std::ops::Bound;
 /// interval everything that happened before it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct History {
-    /// What this node knows.
+    /// The newest interval of each node that this node knows.
     time: VectorTime,
-    /// What is collected here.
+    /// The newest interval of each node whose record this node has collected.
     floor: VectorTime,
     records: BTreeMap<(NodeId, u64), Known>,
 }
@@ -36,12 +36,12 @@ impl Known {
 }
 
 impl History {
-    /// What this node knows.
+    /// The newest interval of each node that this node knows.
     pub(super) fn time(&self) -> &VectorTime {
         &self.time
     }
 
-    /// What is collected here.
+    /// The newest interval of each node whose record this node has collected.
     pub(super) fn floor(&self) -> &VectorTime {
         &self.floor
     }

@@ -72,7 +72,7 @@ impl Daemon {
         let end = Instant::now() + Duration::from_secs(10);
         while Instant::now() < end {
             if let Ok(socket) = Socket::connect(&self.socket)
-                && Client::greet(socket).status().node.is_valid()
+                && Client::hello(socket).status().node.is_valid()
             {
                 return;
             }
@@ -85,7 +85,7 @@ impl Daemon {
     }
 
     pub fn client(&self) -> Client {
-        Client::greet(Socket::connect(&self.socket).unwrap())
+        Client::hello(Socket::connect(&self.socket).unwrap())
     }
 
     /// Leaves in order and ends.
@@ -186,7 +186,7 @@ pub fn wait_for(socket: &Path) -> Client {
     let end = Instant::now() + Duration::from_secs(10);
     while Instant::now() < end {
         if let Ok(socket) = Socket::connect(socket) {
-            let mut client = Client::greet(socket);
+            let mut client = Client::hello(socket);
             if client.status().node.is_valid() {
                 return client;
             }
@@ -216,7 +216,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn greet(socket: Socket) -> Self {
+    pub fn hello(socket: Socket) -> Self {
         let mut client = Self {
             socket,
             id: ClientId(0),

@@ -33,7 +33,7 @@ pub(crate) const ROUNDS: u64 = 20;
 const ADDED: usize = 0;
 const LOCKED: usize = PAGE_SIZE;
 /// A value that was stored before the first process started.
-const HEIRLOOM: usize = 2 * PAGE_SIZE;
+const INHERITED: usize = 2 * PAGE_SIZE;
 const MEMBERS: usize = 3 * PAGE_SIZE;
 
 impl Family {
@@ -46,7 +46,10 @@ impl Family {
     }
 
     fn live(&self, home: &Home, generations: usize) -> Result<()> {
-        ensure!(home.memory.load_u64(HEIRLOOM)? == 7, "the heirloom is lost");
+        ensure!(
+            home.memory.load_u64(INHERITED)? == 7,
+            "the value stored before the first process started is lost"
+        );
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let works: Vec<_> = (0..self.threads)

@@ -13,7 +13,7 @@
 //! | `discard OFFSET LENGTH` | `done`, after `madvise` that they are not needed |
 //! | `punch OFFSET LENGTH` | `done`, after `madvise` to remove them |
 //! | `unmap OFFSET LENGTH` | `done`, after a bare `munmap` |
-//! | `declare_dead OFFSET LENGTH` | `done`, after mapping other memory over them |
+//! | `map_over OFFSET LENGTH` | `done`, after mapping other memory over them |
 //! | `move OFFSET LENGTH` | the number there after a bare `mremap` to elsewhere |
 //! | `address` | where the mapping is |
 //! | `profile` | `done`; from now on SIGPROF comes for every millisecond it runs |
@@ -132,7 +132,7 @@ impl Strings {
             ("discard", [at, length]) => self.advise(*at, *length, libc::MADV_DONTNEED),
             ("punch", [at, length]) => self.advise(*at, *length, libc::MADV_REMOVE),
             ("unmap", [at, length]) => self.unmap(*at as usize, *length as usize),
-            ("declare_dead", [at, length]) => self.declare_dead(*at as usize, *length as usize),
+            ("map_over", [at, length]) => self.map_over(*at as usize, *length as usize),
             ("move", [at, length]) => self.displace(*at as usize, *length as usize),
             ("address", []) => Ok((self.memory.as_ptr() as usize).to_string()),
             ("profile", []) => profile(),
@@ -236,7 +236,7 @@ impl Strings {
         done(unsafe { libc::munmap(place.cast(), length) })
     }
 
-    fn declare_dead(&self, at: usize, length: usize) -> Result<String> {
+    fn map_over(&self, at: usize, length: usize) -> Result<String> {
         let place = self.place(at, length)?;
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;

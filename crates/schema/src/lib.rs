@@ -7,14 +7,20 @@
 //! wherever it lives, in the version that reads it.
 //!
 //! To change the state of a node: raise [`SCHEMA`], append a step, and keep the document that the
-//! version before wrote in `tests/schema/` (`UPDATE_GOLDEN=1` writes the new version's beside it).
+//! version before wrote in `crates/recorder/tests/schema/` (`UPDATE_GOLDEN=1` writes the new
+//! version's beside it).
+//!
+//! It is a crate of its own because it runs once in the life of a daemon: optimizing it took a
+//! third of the time to compile everything.
 
 mod steps;
 
 use pagemesh_core::Node;
 use rmpv::Value;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use steps::STEPS;
+pub use steps::Step;
 
 /// The version of the documents that this build writes.
 pub const SCHEMA: u64 = OLDEST + STEPS.len() as u64;
@@ -31,6 +37,9 @@ pub enum SchemaError {
          that wrote it, or let the node leave (pagemesh leave)"
     )]
     Version(u64),
+    /// It is no whole document, so that no version is read from it.
+    #[error("the state is damaged, or cut off: {0}")]
+    Unreadable(String),
     /// It does not say what its version has to say.
     #[error("the state of schema {0} is damaged: {1}")]
     Damaged(u64, String),
@@ -43,10 +52,16 @@ struct Written<'a> {
     registry: &'a [u8],
 }
 
+/// What every version of a document has; the rest is skipped.
 #[derive(Deserialize)]
-struct Read {
+struct Version {
     schema: u64,
-    node: Value,
+}
+
+/// A document whose node is of this version, or (as a [`Value`]) of any.
+#[derive(Deserialize)]
+struct Read<N> {
+    node: N,
     registry: Vec<u8>,
 }
 
@@ -76,24 +91,37 @@ pub fn write(node: &Node, registry: &[u8]) -> Vec<u8> {
 /// # Errors
 /// If the version is not among those that this build reads, or the document is damaged.
 pub fn read(bytes: &[u8]) -> Result<(Node, Vec<u8>), SchemaError> {
-    let damaged = |why: &dyn ToString| SchemaError::Damaged(0, why.to_string());
-    let Read {
-        schema,
-        mut node,
-        registry,
-    } = rmp_serde::from_slice(bytes).map_err(|why| damaged(&why))?;
+    let Version { schema } =
+        rmp_serde::from_slice(bytes).map_err(|why| SchemaError::Unreadable(why.to_string()))?;
     let steps = schema
         .checked_sub(OLDEST)
         .and_then(|first| STEPS.get(usize::try_from(first).ok()?..))
         .ok_or(SchemaError::Version(schema))?;
+    let read = if steps.is_empty() {
+        decode(bytes).map(|Read { node, registry }| (node, registry))
+    } else {
+        read_former(bytes, steps)
+    };
+    read.map_err(|why| SchemaError::Damaged(schema, why))
+}
+
+/// The node of a former version's document, which each of these steps turns into the next one's,
+/// and the daemon's bytes.
+///
+/// # Errors
+/// If the document is damaged, or a step does not find what it changes.
+#[doc(hidden)]
+pub fn read_former(bytes: &[u8], steps: &[Step]) -> Result<(Node, Vec<u8>), String> {
+    let Read { mut node, registry } = decode::<Read<Value>>(bytes)?;
     for step in steps {
-        step(&mut node).map_err(|why| SchemaError::Damaged(schema, why))?;
+        step(&mut node)?;
     }
-    let mut bytes = Vec::new();
-    rmpv::encode::write_value(&mut bytes, &node)
-        .map_err(|why| SchemaError::Damaged(schema, why.to_string()))?;
-    let mut deserializer = rmp_serde::Deserializer::new(&bytes[..]).with_human_readable();
-    let node = Node::deserialize(&mut deserializer)
-        .map_err(|why| SchemaError::Damaged(schema, why.to_string()))?;
-    Ok((node, registry))
+    let mut present = Vec::new();
+    rmpv::encode::write_value(&mut present, &node).map_err(|why| why.to_string())?;
+    Ok((decode(&present)?, registry))
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let mut deserializer = rmp_serde::Deserializer::new(bytes).with_human_readable();
+    T::deserialize(&mut deserializer).map_err(|why| why.to_string())
 }
