@@ -249,8 +249,8 @@ fn take_back<E: EffectExecutor + ?Sized>(executor: &mut E, key: SyncKey) -> Resu
 /// Carries out work on twins and diffs: the part of an [`EffectExecutor`] that only policies with
 /// write notices need.
 pub trait DiffExecutor: EffectExecutor {
-    /// [`DiffWork::Twin`].
-    fn twin(&mut self, at: At) -> Result<(), Self::Error>;
+    /// [`DiffWork::Twin`], for each page.
+    fn twin(&mut self, at: At, source: Source) -> Result<(), Self::Error>;
 
     /// [`DiffWork::Diff`]. False if nothing had changed since the twin was made.
     fn diff(
@@ -297,7 +297,9 @@ pub trait DiffExecutor: EffectExecutor {
     /// The error of its step.
     fn execute_diff_work(&mut self, work: DiffWork) -> Result<(), Self::Error> {
         match work {
-            DiffWork::Twin { segment, page } => self.twin((segment, page)),
+            DiffWork::Twin { pages, source } => {
+                pages.iter().try_for_each(|at| self.twin(at, source))
+            }
             DiffWork::Diff {
                 segment,
                 name,

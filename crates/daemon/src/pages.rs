@@ -12,7 +12,7 @@ use crate::payload::Payload;
 use crate::segment::{Segment, Segments};
 use crate::stash::Stash;
 use crate::unplaced_contents::UnplacedContents;
-use pagemesh_core::{At, Rights, Source};
+use pagemesh_core::{At, PageRange, Rights, Source};
 use pagemesh_os::memfd::{PAGE, PageBytes};
 use pagemesh_os::uffd::{FaultKind, Outcome};
 use pagemesh_wire::{MappingId, PageIndex, SegmentId};
@@ -53,10 +53,23 @@ pub(crate) enum Fresh {
 }
 
 const ZEROS: &PageBytes = &[0; PAGE];
+
+/// Zeros for as many pages as one effect may have.
+static MANY_ZEROS: [PageBytes; 64] = [[0; PAGE]; 64];
 const LENGTH: u64 = PAGE as u64;
 
 /// Attempts of a call that the kernel wants repeated.
 const TRIES: usize = 100;
+
+impl Fresh {
+    /// Contents for the first `count` pages of a fill, if they need not be looked for.
+    pub(crate) fn zeros(&self, count: usize) -> &'static [PageBytes] {
+        match self {
+            Self::From(Source::Zero) => &MANY_ZEROS[..count.min(MANY_ZEROS.len())],
+            _ => &[],
+        }
+    }
+}
 
 impl Pages {
     /// Without pages, except those in the stash and the diff store.
@@ -226,6 +239,16 @@ impl Pages {
             }
         }
         self.wake(id, at.1);
+    }
+
+    /// Lets one mapping store to pages that it may load, all at once. False if they must be given
+    /// to it one by one. Where a page is not mapped, the next access faults.
+    pub(crate) fn let_store_run(&self, id: MappingId, pages: PageRange) -> bool {
+        let mapping = self.mappings.get(id).filter(|mapping| mapping.write);
+        let part = mapping.and_then(|mapping| Some((mapping, mapping.place.part(pages)?)));
+        part.is_some_and(|(mapping, (address, length))| {
+            mapping.uffd.unprotect(address, length) == Outcome::Done
+        })
     }
 
     /// Refills a frame that is unexpectedly empty: there was no memory for it, or a process with

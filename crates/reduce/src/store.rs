@@ -37,7 +37,11 @@ pub fn capture<S: Slots>(
             store.twin(key.at(), now)?;
         }
     } else if keep == Keep::Twin {
-        // The previous daemon made it, from a page that may have been written since.
+        // The previous daemon made it, from a page that may have been written since. If it ended
+        // before it replaced a twin of zeros, there is none.
+        if store.twin_of(key.at()).is_none() {
+            store.twin_of_zeros(key.at())?;
+        }
         update_twin(store, key, rules)?;
     }
     if keep == Keep::Nothing {

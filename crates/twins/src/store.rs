@@ -27,6 +27,9 @@ pub struct Store<S: Slots = Heap> {
     draft: Draft,
 }
 
+/// What an empty twin stands for.
+const ZEROS: &Page = &[0; PAGE];
+
 /// A buffer for reuse; its contents mean nothing between operations.
 #[derive(Clone, Debug, Default)]
 struct Draft(Vec<u8>);
@@ -103,9 +106,28 @@ impl<S: Slots> Store<S> {
         Ok(())
     }
 
+    /// Makes the twin of a whole page of zeros, replacing an older one. It takes no memory: its
+    /// label alone is stored.
+    ///
+    /// # Errors
+    /// If the storage is full.
+    pub fn twin_of_zeros(&mut self, at: At) -> Result<(), Error> {
+        self.drop_twin(at);
+        let label = Label::Twin(at);
+        let slot = self.slots.keep(label, &[])?;
+        self.enter(label, slot);
+        Ok(())
+    }
+
     /// The twin of a page, if it has one.
     pub fn twin_of(&self, at: At) -> Option<&[u8]> {
-        self.twins.get(&at).map(|slot| self.slots.bytes(*slot))
+        let slot = self.twins.get(&at)?;
+        Some(self.twin_in(*slot))
+    }
+
+    fn twin_in(&self, slot: S::Slot) -> &[u8] {
+        let bytes = self.slots.bytes(slot);
+        if bytes.is_empty() { ZEROS } else { bytes }
     }
 
     /// Drops the twin of a page, and with it the record of what was changed since.
@@ -130,7 +152,8 @@ impl<S: Slots> Store<S> {
         let twin = *self.twins.get(&key.at()).ok_or(Error::NoTwin(key.at()))?;
         let mut draft = std::mem::take(&mut self.draft.0);
         draft.clear();
-        let lines = encode_any(self.slots.bytes(twin), now, &mut draft);
+        let of_zeros = self.slots.bytes(twin).is_empty();
+        let lines = encode_any(self.twin_in(twin), now, &mut draft);
         let changed = Diff::check(&draft).map_err(Error::from);
         let changed = changed.map(|diff| diff.len());
         let kept = self.keep_diff(key, &draft);
@@ -138,6 +161,7 @@ impl<S: Slots> Store<S> {
         kept?;
         match keep {
             Keep::Nothing => self.drop_twin(key.at()),
+            Keep::Twin if of_zeros => self.twin(key.at(), now)?,
             // Update the twin only after the diff is stored: if the daemon ends here, its successor
             // finds the diff and updates the twin from it.
             Keep::Twin => copy_any(lines, now, self.slots.bytes_mut(twin)),
@@ -150,7 +174,14 @@ impl<S: Slots> Store<S> {
         let changed = self.checked(key)?.len();
         match keep {
             Keep::Nothing => self.drop_twin(key.at()),
-            Keep::Twin => self.update_twin(key)?,
+            Keep::Twin => {
+                // Only a twin of zeros is replaced by one that takes memory, and between the two
+                // there is none.
+                if !self.twins.contains_key(&key.at()) {
+                    self.twin_of_zeros(key.at())?;
+                }
+                self.update_twin(key)?;
+            }
         }
         Ok(changed)
     }
@@ -197,9 +228,13 @@ impl<S: Slots> Store<S> {
     /// If it is not in the store or goes beyond the page; then nothing has changed.
     pub fn update_twin(&mut self, key: DiffKey) -> Result<(), Error> {
         let slot = *self.diffs.get(&key).ok_or(Error::NoDiff(key))?;
-        let Some(twin) = self.twins.get(&key.at()).copied() else {
+        let Some(mut twin) = self.twins.get(&key.at()).copied() else {
             return Ok(());
         };
+        if self.slots.bytes(twin).is_empty() {
+            self.twin(key.at(), ZEROS)?;
+            twin = self.twins[&key.at()];
+        }
         let mut draft = std::mem::take(&mut self.draft.0);
         draft.clear();
         draft.extend_from_slice(self.slots.bytes(slot));

@@ -176,6 +176,10 @@ fn body_of_release(body: &Body, page: &dyn Fn(PageIndex) -> String) -> String {
             let forwarded = if asks.hops > 0 { " forwarded" } else { "" };
             format!("{kind} {} for {}{forwarded}", page(asks.page), asks.reader)
         }
+        Body::CopyRequests(asks) => {
+            let pages = asks.copies.iter().map(|(index, _)| index.to_string());
+            format!("{kind} {}", pages.collect::<Vec<_>>().join(","))
+        }
         Body::CopyReply(reply) => {
             let (contents, applied) = (bytes(reply.contents), &reply.applied);
             format!("{kind} {}{contents} with {applied:?}", page(reply.page))

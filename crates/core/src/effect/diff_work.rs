@@ -16,7 +16,7 @@ use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{DiffName, Rule};
 use pagemesh_wire::{PageIndex, RequestId, SegmentId, VectorTime};
 
-use super::Source;
+use super::{PageRange, Source};
 
 /// Treatment of the twin after its page was compared with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,13 +33,14 @@ pub enum Afterwards {
 /// A step concerning twins and diffs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiffWork {
-    /// Copy the frame of a page; the copy is its twin. No mapping may store to the page now. An
+    /// Make the twins of pages: copies of their frames. No mapping may store to the pages now. An
     /// older twin is replaced.
     Twin {
-        /// The segment.
-        segment: SegmentId,
-        /// The page.
-        page: PageIndex,
+        /// The pages.
+        pages: PageRange,
+        /// [`Source::Frame`], or [`Source::Zero`] if the frames hold zeros: then nothing has to be
+        /// copied.
+        source: Source,
     },
     /// Make a diff of twin and frame, and keep it under this name even if it is empty.
     Diff {

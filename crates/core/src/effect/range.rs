@@ -92,7 +92,8 @@ impl Effects {
     ///
     /// The later pages are then protected, evicted, filled or mapped earlier than appended. No node
     /// and no program can tell: in between stand only events, datagrams without a page, datagrams
-    /// with a page of the range, and, when pages are placed, the same effects on other pages.
+    /// with a page of the range, and, when pages are placed, the same effects on other pages and
+    /// stashes that are dropped.
     pub fn push(&mut self, effect: Effect) {
         let index = self.all.len();
         match &effect {
@@ -101,6 +102,8 @@ impl Effects {
                 page: Some((segment, page, _)),
                 ..
             } if self.takes((*segment, *page)) => {}
+            // The stash is no source of a payload.
+            Effect::DropStash { .. } if matches!(self.open, Some(Open::Placed { .. })) => {}
             Effect::Protect { .. } | Effect::Evict { .. } => {
                 if self.join_taken(&effect) {
                     return;

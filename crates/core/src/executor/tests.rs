@@ -106,7 +106,7 @@ impl EffectExecutor for Steps {
 }
 
 impl DiffExecutor for Steps {
-    fn twin(&mut self, at: At) -> Result<(), Infallible> {
+    fn twin(&mut self, at: At, _: Source) -> Result<(), Infallible> {
         self.call(format!("twin {}", at.1))
     }
 

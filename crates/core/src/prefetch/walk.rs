@@ -87,6 +87,17 @@ pub(crate) struct Burst {
 }
 
 impl Burst {
+    /// Number of pages.
+    pub(crate) fn len(self) -> u32 {
+        self.count
+    }
+
+    /// The farthest page, as seen from the first one, that the burst before it may have had.
+    pub(crate) fn before(self) -> PageIndex {
+        let page = self.first - self.stride * i64::from(MOST + 1);
+        PageIndex(u32::try_from(page.max(0)).unwrap_or(u32::MAX))
+    }
+
     /// The pages, in the order in which they will be touched.
     pub(crate) fn pages(self) -> impl Iterator<Item = PageIndex> {
         (0..i64::from(self.count)).map(move |step| {

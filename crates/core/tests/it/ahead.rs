@@ -36,6 +36,10 @@ fn kinds(cluster: &Cluster) -> Vec<(usize, &'static str)> {
             Message::PassAck(_) => "ack",
             Message::Policy(said) | Message::PolicyPage(said) => match Body::read(&said.body) {
                 Some(Body::CopyRequest(_)) => "fetch",
+                Some(Body::CopyRequests(many)) => match many.copies.len() {
+                    4 => "fetch 4",
+                    _ => "fetch more",
+                },
                 Some(Body::CopyReply(_)) => "base",
                 _ => continue,
             },
@@ -217,6 +221,7 @@ fn meet(cluster: &mut Cluster, segment: SegmentId) {
     let number = 1;
     for node in [N1, N2] {
         let call = Call::barrier(SyncKey { segment, number }, 2);
+        cluster.look(node, segment);
         cluster.ask(node, Request::Call { to: None, call });
     }
     cluster.settle();
@@ -229,7 +234,7 @@ fn a_walk_over_pages_of_one_writer_gets_them_ahead_under_release() {
         cluster.touch(N2, page, Access::Read);
     }
     let alone = [(1, "fetch"), (1, "base")].repeat(2);
-    let with_four_ahead = [(5, "fetch"), (5, "base")];
+    let with_four_ahead = [(1, "fetch"), (1, "fetch 4"), (5, "base")];
     assert_eq!(kinds(&cluster), [&alone[..], &with_four_ahead].concat());
     // The first page ahead is not mapped: its fault shows that the walk goes on.
     assert_eq!(mapped(&cluster, N2), [0, 1, 2, 4, 5, 6]);
@@ -260,7 +265,8 @@ fn who_goes_from_front_to_back_under_release_gets_whole_pages_ahead() {
     for page in 0..2 {
         cluster.touch(N2, page, Access::Read);
     }
-    let expected = [(1, "fetch"), (1, "base"), (15, "fetch"), (15, "base")];
+    let together = [(1, "fetch"), (1, "fetch more"), (15, "base")];
+    let expected = [&[(1, "fetch"), (1, "base")][..], &together].concat();
     assert_eq!(kinds(&cluster), expected);
     // Page 2 is there, and touching it would ask for more.
     let all_but = [&[0, 1][..], &(3..16).collect::<Vec<_>>()].concat();
@@ -448,4 +454,31 @@ fn who_announces_as_much_as_a_turn_takes_has_no_second_look() {
 #[test]
 fn nor_has_who_does_so_under_release() {
     announces_a_turn(released_pages(TURN + 1));
+}
+
+/// Pages that node 2 stops at when it goes through all pages, and has to request then.
+fn stops(cluster: &mut Cluster, pages: u32, access: Access) -> Vec<u32> {
+    let mut stops = Vec::new();
+    cluster.forget();
+    for page in 0..pages {
+        if !mapped(cluster, N2).contains(&page) {
+            stops.push(page);
+            cluster.touch(N2, page, access);
+        }
+    }
+    stops
+}
+
+#[test]
+fn a_long_walk_under_release_stops_at_few_pages() {
+    let (mut cluster, segment) = released_pages(1024);
+    let first = stops(&mut cluster, 1024, Access::Read);
+    assert_eq!(first, [0, 1, 2, 3, 7, 15, 31, 63, 127, 255, 511, 767, 1023]);
+    for page in 0..1024 {
+        cluster.touch(N1, page, Access::Write);
+    }
+    meet(&mut cluster, segment);
+    // The changes of the first pages were pushed, so they wait to be merged.
+    let second = stops(&mut cluster, 1024, Access::Read);
+    assert!(second.len() < 24, "{second:?}");
 }

@@ -9,6 +9,7 @@ use crate::turn::{Fill, Payloads};
 use pagemesh_core::{
     At, Effect, EffectExecutor, Effects, Mappings, Next, PageRange, Rights, Source,
 };
+use pagemesh_os::uffd::FaultKind;
 use pagemesh_wire::MappingId;
 use std::net::SocketAddr;
 
@@ -180,6 +181,9 @@ impl<'a> EffectBatch<'a> {
         if let Some(fill) = fill {
             self.place(fill, mapping, (pages, rights));
         }
+        if fill.is_none() && self.let_store(mapping, (pages, rights)) {
+            return;
+        }
         let filled = |at| fill.is_some_and(|fill| fill.pages.contains(at));
         for at in pages.iter().filter(|at| !filled(*at)) {
             let executor = &mut *self.executor;
@@ -190,12 +194,29 @@ impl<'a> EffectBatch<'a> {
         }
     }
 
+    /// Gives a mapping the right to store to several pages by one call. Not if it may store already,
+    /// or if a thread waits for one of them that is not mapped. False if nothing was done.
+    fn let_store(&mut self, mapping: MappingId, (pages, rights): (PageRange, Rights)) -> bool {
+        let executor = &mut *self.executor;
+        let open = &executor.faults.open;
+        let kinds = pages.iter().filter_map(|at| open.kind((mapping, at.1)));
+        let protected = |kind| kind == FaultKind::WriteProtect;
+        if pages.count == 1 || rights < Rights::Write || !kinds.into_iter().all(protected) {
+            return false;
+        }
+        let done = executor.pages.let_store_run(mapping, pages);
+        for at in pages.iter().filter(|_| done) {
+            self.placed(mapping, at);
+        }
+        done
+    }
+
     /// Fills frames, and gives a mapping those of their pages that it is to get. Pages that the
     /// kernel refuses to place with others are placed by themselves.
     fn place(&mut self, fill: &Fill, mapping: MappingId, (pages, rights): (PageRange, Rights)) {
         let contents = match fill.fresh {
             Fresh::From(Source::Payload) => fill.contents(self.payloads),
-            _ => &[],
+            _ => fill.fresh.zeros(fill.pages.count as usize),
         };
         let shown = fill.pages.iter().take_while(|at| pages.contains(*at));
         let shown = contents.get(..shown.count()).unwrap_or_default();

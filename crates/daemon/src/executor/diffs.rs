@@ -24,7 +24,13 @@ const _: () = assert!(TOGETHER > pagemesh_diff::LONGEST);
 
 impl DiffExecutor for EffectBatch<'_> {
     /// Makes the twin of the frame's contents, or of those being filled in.
-    fn twin(&mut self, at: At) -> Done {
+    fn twin(&mut self, at: At, source: Source) -> Done {
+        self.executor.counters.add(Count::TwinsMade, 1);
+        if source == Source::Zero {
+            let made = self.executor.pages.changes.twin_of_zeros(at);
+            self.executor.heed(at, "a twin cannot be made", made);
+            return Ok(());
+        }
         let filling = self.filling.as_ref();
         let filling = filling.filter(|fill| fill.pages.contains(at));
         let payload = filling.map_or(self.payload(), |fill| self.payload_of(fill, at));
@@ -34,7 +40,6 @@ impl DiffExecutor for EffectBatch<'_> {
             Some(Fresh::From(source)) => pages.twin_of(at, *source, payload),
             None => pages.twin_of(at, Source::Frame, payload),
         };
-        self.executor.counters.add(Count::TwinsMade, 1);
         self.executor.heed(at, "a twin cannot be made", made);
         Ok(())
     }

@@ -207,3 +207,40 @@ fn where_there_is_no_room_the_twin_stays() {
     assert_eq!(full, Err(Error::Full));
     assert_eq!(store.twin_of(PAGE_0), Some([0; PAGE].as_slice()));
 }
+
+#[test]
+fn a_twin_of_zeros_takes_no_memory_and_is_compared_like_any_other() {
+    let mut store: Store = Store::default();
+    let mut page = [0; PAGE];
+    store.twin_of_zeros(PAGE_0).unwrap();
+    store.twin_of_zeros(PAGE_0).unwrap();
+    assert_eq!((store.counts(), store.bytes()), ((1, 0), 0));
+    assert_eq!(store.twin_of(PAGE_0), Some(page.as_slice()));
+    page[5] = 7;
+    assert_eq!(store.capture(key(0, 1, 1), &page, Keep::Twin), Ok(1));
+    let before = store.clone();
+    page[6] = 8;
+    assert_eq!(store.capture(key(0, 1, 1), &page, Keep::Twin), Ok(1));
+    assert_eq!(store, before, "what was stored since is not in the twin");
+    assert_eq!(store.capture(key(0, 1, 2), &page, Keep::Nothing), Ok(1));
+
+    store.twin_of_zeros(PAGE_0).unwrap();
+    store.insert(key(0, 2, 1), &diff_of(&[(9, 5)])).unwrap();
+    store.update_twin(key(0, 2, 1)).unwrap();
+    let twin = store.twin_of(PAGE_0).unwrap();
+    assert_eq!((twin.len(), twin[9]), (PAGE, 5), "changes of others");
+}
+
+#[test]
+fn a_daemon_that_ended_between_a_twin_of_zeros_and_its_successor_has_the_twin_again() {
+    let mut store: Store = Store::default();
+    let mut page = [0; PAGE];
+    store.twin_of_zeros(PAGE_0).unwrap();
+    page[5] = 7;
+    store.capture(key(0, 1, 1), &page, Keep::Twin).unwrap();
+    let done = store.clone();
+    store.drop_twin(PAGE_0);
+    page[6] = 8;
+    assert_eq!(store.capture(key(0, 1, 1), &page, Keep::Twin), Ok(1));
+    assert_eq!(store, done);
+}

@@ -201,8 +201,8 @@ impl EffectExecutor for Turn<'_, Cluster> {
 }
 
 impl DiffExecutor for Turn<'_, Cluster> {
-    fn twin(&mut self, (_, page): At) -> Result<(), Stuck> {
-        self.copies(1);
+    fn twin(&mut self, (_, page): At, source: Source) -> Result<(), Stuck> {
+        self.copies(usize::from(source == Source::Frame));
         self.host().changed.insert(page, 0);
         Ok(())
     }

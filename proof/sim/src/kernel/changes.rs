@@ -46,9 +46,14 @@ impl Kernel {
     }
 
     /// The frame is copied before the first store.
-    pub(crate) fn twin(&mut self, key: PageKey) -> Check {
+    pub(crate) fn twin(&mut self, key: PageKey, source: Source) -> Check {
         self.nobody_writes(key)?;
         let frame = self.frame(key)?;
+        ensure!(
+            source == Source::Frame || frame == [0; WORDS],
+            Law,
+            "{key} gets a twin of zeros, and is none"
+        );
         self.changes.twins.insert(key, frame);
         Ok(())
     }

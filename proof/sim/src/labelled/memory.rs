@@ -222,8 +222,15 @@ impl Memory {
         self.contents(page, Source::Frame, Tail::default())
     }
 
-    pub(super) fn twin(&mut self, page: PageIndex) -> Check {
+    pub(super) fn twin(&mut self, page: PageIndex, source: Source) -> Check {
         self.nobody_writes(page)?;
+        if source == Source::Zero {
+            if *self.frame(page)? != [0; pagemesh_diff::PAGE] {
+                return Err(format!("{page} gets a twin of zeros, and is none"));
+            }
+            let made = self.changes.twin_of_zeros(at(page));
+            return made.map_err(|why| why.to_string());
+        }
         let planted = self.planted == Some(Planted::TwinNotMade);
         if planted && self.changes.twin_of(at(page)).is_some() {
             return Ok(());

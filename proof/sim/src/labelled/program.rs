@@ -15,6 +15,8 @@ pub(super) enum Step {
     Store(usize),
     /// Stores this value.
     Put(usize, u8),
+    /// Stores to most bytes of the page of this byte.
+    Fill(usize),
     Lock(u64),
     Unlock(u64),
     /// Announces that pages will be needed: from which on, and how many.
@@ -103,6 +105,11 @@ pub(super) struct Shape {
     pub(super) sections: u32,
     /// How often threads announce pages, of a thousand steps.
     pub(super) announced: u32,
+    /// Threads go from page to page.
+    pub(super) walks: bool,
+    /// Pages belong to threads as wholes: each has a block of them, another one in another phase, and
+    /// stores to it in even phases. In odd ones all pages may be loaded from.
+    pub(super) blocks: bool,
     seed: u64,
 }
 
@@ -129,6 +136,8 @@ impl Shape {
             rhythm: usize::MAX,
             sections: 400,
             announced: 0,
+            walks: false,
+            blocks: false,
             seed: dice.number(),
         };
         // Drawn from a stream of its own: half of all seeds run as they did before this was added.
@@ -137,6 +146,13 @@ impl Shape {
     }
 
     fn class(&self, byte: usize, phase: usize) -> Class {
+        if self.blocks {
+            let block = byte / pagemesh_diff::PAGE * self.threads / self.pages;
+            return match phase % 2 {
+                0 => Class::Thread((block + phase / 2 % self.rhythm) % self.threads),
+                _ => Class::Nobody,
+            };
+        }
         let mix = |more: u64| {
             let mut dice = Dice::stream(self.seed ^ (byte as u64) << 20 ^ more, "class");
             dice.number()
@@ -180,6 +196,9 @@ impl Shape {
             steps.push(Step::Barrier(self.parties(0)));
         }
         for phase in 0..part.last.map_or(self.phases, |last| last + 1) {
+            for _ in 0..if self.walks { dice.between(1, 3) } else { 0 } {
+                self.walk(dice, phase, thread, &mut steps);
+            }
             for _ in 0..dice.between(2, 10) {
                 if dice.chance(self.sections) {
                     self.section(dice, phase, &mut steps);
@@ -287,6 +306,40 @@ impl Shape {
             steps.push(Step::Think(dice.between(1_000, 500_000)));
         }
         steps.push(Step::Unlock(lock));
+    }
+
+    /// Accesses to page after page, forward or back.
+    fn walk(&self, dice: &mut Dice, phase: usize, thread: usize, steps: &mut Vec<Step>) {
+        let mut pages: Vec<usize> = if self.blocks && phase.is_multiple_of(2) {
+            let owned = |page: &usize| {
+                let class = self.class(page * pagemesh_diff::PAGE, phase);
+                matches!(class, Class::Thread(owner) if owner == thread)
+            };
+            (0..self.pages).filter(owned).collect()
+        } else {
+            let first = dice.index(self.pages);
+            (first..self.pages).collect()
+        };
+        if dice.chance(300) {
+            pages.reverse();
+        }
+        pages.truncate(dice.between(3, pages.len().max(4) as u64) as usize);
+        let (stores, fills) = (dice.chance(600), dice.chance(700));
+        for page in pages {
+            let start = page * pagemesh_diff::PAGE;
+            let spot = |class: &dyn Fn(Class) -> bool| {
+                let mut bytes = SPOTS.iter().map(|spot| start + spot);
+                bytes.find(|byte| class(self.class(*byte, phase)))
+            };
+            let mine = spot(&|class| matches!(class, Class::Thread(owner) if owner == thread));
+            let step = match (mine, stores) {
+                (Some(byte), true) if self.blocks && fills => Some(Step::Fill(byte)),
+                (Some(byte), true) => Some(Step::Store(byte)),
+                (Some(byte), false) => Some(Step::Load(byte)),
+                (None, _) => spot(&|class| matches!(class, Class::Nobody)).map(Step::Load),
+            };
+            steps.extend(step);
+        }
     }
 
     /// Accesses that barriers order.

@@ -130,6 +130,43 @@ fn phases(seed: u64, profile: Profile, planted: Option<Planted>) -> Result<Sight
     Cluster::of(plan, dice, options).run()
 }
 
+fn walks(seed: u64, profile: Profile, planted: Option<Planted>) -> Result<Sighted, String> {
+    use super::cluster::{Cluster, Plan};
+    let options = Labelled {
+        seed,
+        profile,
+        planted,
+    };
+    let mut dice = crate::dice::Dice::stream(seed, "walks");
+    let plan = Plan::of_walks(&mut dice, profile);
+    Cluster::of(plan, dice, options).run()
+}
+
+/// Pages that come ahead, to be loaded from or stored to, in one message or alone, as diffs or as
+/// copies, are as they would be if each were requested when it is touched.
+#[test]
+fn programs_that_go_from_page_to_page_see_what_they_would_see_else() {
+    for profile in [Profile::Calm, Profile::Mild, Profile::Harsh, Profile::Wild] {
+        let mut sum = Sighted::default();
+        for seed in 0..60 {
+            let run = walks(seed, profile, None);
+            let run = run.unwrap_or_else(|why| {
+                let lines: Vec<_> = why.lines().collect();
+                let last = lines[lines.len().saturating_sub(200)..].join("\n");
+                panic!("seed {seed}, {profile:?}: {last}")
+            });
+            sum.ahead += run.ahead;
+            sum.rested += run.rested;
+            sum.loads += run.loads;
+            sum.merged += run.merged;
+        }
+        println!("{profile:?}: {sum:?}");
+        assert!(sum.ahead > 1000 && sum.rested > 100, "{profile:?}: {sum:?}");
+    }
+    let lies = |seed| walks(seed, Profile::Calm, Some(Planted::LookedAway));
+    assert!((0..20).any(|seed| lies(seed).is_err()), "goes unnoticed");
+}
+
 /// Pages that stay writable from phase to phase are not named when the driver has seen
 /// that they did not change; and it does not go unnoticed if it says so of others.
 #[test]

@@ -342,7 +342,9 @@ impl Hooks for Broadcast {
         cx.emit(Event::LocalFault { segment, page });
         self.fill(cx, page);
         if access == Access::Write && self.dirty.insert(page) {
-            cx.push(Effect::Diffs(DiffWork::Twin { segment, page }));
+            let pages = (segment, page).into();
+            let source = Source::Frame;
+            cx.push(Effect::Diffs(DiffWork::Twin { pages, source }));
         }
         let rights = if self.dirty.contains(&page) {
             Rights::Write

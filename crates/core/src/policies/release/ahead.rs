@@ -1,8 +1,9 @@
 //! Asking for pages before they are touched: where a process has announced that it will need them
 //! or that it walks from front to back, and where its faults show that it walks. A walk that only
-//! shows goes on over pages without a copy here that the same node wrote last. The node that is asked
-//! makes its diff of the page at once, and its next store to that page faults, so a guess beyond the
-//! end of a walk costs the programs there; where there is a copy, each phase would guess again.
+//! shows goes on over pages that one node wrote last. The next store of that node to a page that was
+//! requested faults, so a guess beyond the end of a walk costs the programs there. It is made once:
+//! of pages with a copy here only those are requested that were in use until that node wrote them,
+//! and a page asked for ahead was in use if the walk has passed it, or has come far.
 //!
 //! A page asked for ahead is made whole like any other, though no thread waits for it; then it may
 //! be read where it is expected to be touched. Its requests are repeated like any other, too: a
@@ -11,6 +12,8 @@
 
 use super::Release;
 use super::page::{Copy, Miss, Page};
+use super::requests::Requests;
+use crate::effect::Rights;
 use crate::event::Event;
 use crate::policies::hooks::Who;
 use crate::prefetch::{Ahead, Burst, Prefetch, WillneedRanges, quiet};
@@ -18,6 +21,18 @@ use crate::shell::Cx;
 use crate::timers::Timer;
 use pagemesh_wire::peer::Access;
 use pagemesh_wire::{MappingId, NodeId, PageIndex, SegmentId};
+
+/// A burst of this many pages comes after as many pages that were used: all of it counts as used.
+const LONG: u32 = 128;
+
+/// Pages that a process will come to.
+#[derive(Debug, Default)]
+pub(super) struct PagesAhead {
+    /// They are being made whole.
+    pub(super) requested: Vec<PageIndex>,
+    /// They are going to be stored to, and need nothing of other nodes.
+    pub(super) alone: Vec<PageIndex>,
+}
 
 impl Release {
     /// A thread faulted. Returns the pages it will come to, if it walks; the caller requests them
@@ -28,51 +43,80 @@ impl Release {
         who: Who,
         page: PageIndex,
         access: Access,
-    ) -> Vec<PageIndex> {
+    ) -> PagesAhead {
         let limit = cx.pace().ahead;
         if limit == 0 {
-            return Vec::new();
+            return PagesAhead::default();
         }
         let fare = self.prefetch.flights.fare(limit);
         let walks = self.prefetch.walks.entry(who.client).or_default();
         let Some(burst) = walks.fault(page, access, who.pages, fare) else {
-            return Vec::new();
+            return PagesAhead::default();
         };
         let announced = walks.is_announced();
         let writer = self.writer_of(page);
-        if !announced && writer.is_none() {
-            return Vec::new();
+        let stores = access == Access::Write;
+        if !announced && writer.is_none() && !(stores && self.stores_alone(page)) {
+            return PagesAhead::default();
         }
-        self.open_burst(cx, who.mapping, burst, |release, page| {
-            announced || release.writer_of(page) == writer
-        })
+        self.passed(burst.before(), page, stores);
+        let belongs = |release: &Self, page| {
+            announced || writer.is_some() && release.writer_of(page) == writer
+        };
+        let ahead = self.open_burst(cx, who.mapping, burst, belongs);
+        if !announced && burst.len() < LONG {
+            for page in &ahead.requested {
+                self.pages.page(*page).believed = true;
+            }
+        }
+        ahead
     }
 
-    /// The node that wrote a page last, if this node has no copy of it.
-    fn writer_of(&self, page: PageIndex) -> Option<NodeId> {
-        let page = self.pages.get(&page)?;
-        let lacking = page.notices.last_lacking();
-        lacking.filter(|_| page.copy == Copy::None)
+    /// A walk has come from one page to another: the pages between were used.
+    fn passed(&mut self, from: PageIndex, to: PageIndex, stores: bool) {
+        if stores {
+            self.pages.confirm_between(from, to);
+        } else {
+            self.pages.used_between(from, to);
+        }
     }
 
-    /// Begins to make the pages of a burst whole. Returns those for which that is necessary.
+    /// The node whose changes this node needs to have a page whole, or needed, if it has no copy of
+    /// the page, or one that was in use until that node wrote the page. If those changes are
+    /// collected, the page's keeper.
+    fn writer_of(&self, index: PageIndex) -> Option<NodeId> {
+        let page = self.pages.get(&index)?;
+        match page.copy {
+            Copy::None => page.notices.last_lacking().or(page.keeper),
+            Copy::Stash if page.was_used => page.notices.only_lacking(),
+            // It was asked for ahead, and not mapped.
+            Copy::Frame if page.rights == Rights::None => page.notices.last_merged(),
+            Copy::Stash | Copy::Frame => None,
+        }
+    }
+
+    /// Begins to make the pages of a burst whole, for which that is necessary.
     fn open_burst(
         &mut self,
         cx: &mut Cx<'_>,
         mapping: MappingId,
         burst: Burst,
         belongs: impl Fn(&Self, PageIndex) -> bool,
-    ) -> Vec<PageIndex> {
-        // A store faults anyway, for a twin.
-        let stops = burst.access == Access::Write;
-        let mut opened = Vec::new();
+    ) -> PagesAhead {
+        let stores = burst.access == Access::Write;
+        let mut found = PagesAhead::default();
         for (at, page) in burst.pages().enumerate() {
-            let mark = stops || at == 0;
-            if belongs(self, page) && self.open_ahead(cx, page, Ahead { mapping, mark }) {
-                opened.push(page);
+            let mark = at == 0;
+            if stores && self.stores_alone(page) {
+                found.alone.extend(Some(page).filter(|_| !mark));
+            } else if belongs(self, page) && self.open_ahead(cx, page, Ahead { mapping, mark }) {
+                found.requested.push(page);
+                if let Some(miss) = self.pages.miss(page) {
+                    miss.stores = stores;
+                }
             }
         }
-        opened
+        found
     }
 
     /// Begins to make a page whole for which no thread waits. Returns false if it is whole, or
@@ -105,8 +149,12 @@ impl Release {
     /// Requests what these pages lack.
     pub(super) fn ask_ahead(&mut self, cx: &mut Cx<'_>, pages: Vec<PageIndex>) {
         let segment = self.segment;
+        let mut requests = Requests::many();
+        for page in &pages {
+            self.go_on_with(cx, *page, &mut requests);
+        }
+        self.send_requests(cx, requests);
         for page in pages {
-            self.go_on(cx, page);
             let Some(node) = self.pages.miss(page).and_then(|miss| miss.asks()) else {
                 continue;
             };
@@ -124,8 +172,10 @@ impl Release {
         if miss.faults.is_empty() {
             let segment = self.segment;
             cx.emit(Event::CameAhead { segment, page });
-            if !ahead.mark {
-                self.map(cx, page, &[(ahead.mapping, Access::Read)]);
+            match (ahead.mark, miss.stores) {
+                (true, _) => {}
+                (false, false) => self.map(cx, page, &[(ahead.mapping, Access::Read)]),
+                (false, true) => self.store_ahead(cx, ahead.mapping, &[page]),
             }
         }
         if self.prefetch.flights.came(cx.now, page).is_some() {

@@ -119,6 +119,7 @@ impl Release {
         if page.undiffed.is_some_and(|interval| upto.has(me, interval)) {
             // The diff was not requested, so no node needs it.
             page.twin = false;
+            page.blank = false;
             page.rights = page.rights.min(Rights::Read);
             self.pages.take_undiffed(index);
             let page = index;

@@ -3,12 +3,13 @@
 use super::messages::{Body, CopyReply, CopyRequest};
 use super::miss::{Need, is_out_of_reach};
 use super::page::{Copy, Miss, Page};
+use super::requests::Requests;
 use super::{Release, say};
 use crate::effect::{Effect, Source};
 use crate::event::Event;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Contents, DiffName};
-use pagemesh_wire::{NodeId, PageIndex, VectorTime};
+use pagemesh_wire::{NodeId, PageIndex, RequestId, VectorTime};
 
 /// With more pending diffs than this, a whole copy that has them costs less.
 const DIFFS_WORTH: usize = 6;
@@ -54,12 +55,12 @@ impl Release {
         }
     }
 
-    /// If many diffs are pending, the node to ask for a whole copy instead: the last writer, if it
-    /// has all of them.
+    /// If many diffs are pending, or large ones, the node to ask for a whole copy instead: the last
+    /// writer, if it has all of them.
     pub(super) fn prefers_copy(
         &self,
         cx: &Cx<'_>,
-        page: &Page,
+        (index, page): (PageIndex, &Page),
         miss: &Miss,
         pending: &[DiffName],
     ) -> Option<NodeId> {
@@ -71,7 +72,8 @@ impl Release {
                     .history
                     .is_after((last.node, last.interval), (name.node, name.interval))
         };
-        let fits = pending.len() > DIFFS_WORTH
+        let large = || self.sizes.prefer_copy(last.node, index) && !cx.checks_races();
+        let fits = (pending.len() > DIFFS_WORTH || large())
             && miss.asked.is_empty()
             && page.keeper != Some(cx.me())
             && cx.is_alive(last.node)
@@ -113,22 +115,51 @@ impl Release {
         self.go_on(cx, index);
     }
 
-    pub(super) fn ask_base(&mut self, cx: &mut Cx<'_>, index: PageIndex, from: NodeId) {
+    pub(super) fn ask_base(
+        &mut self,
+        cx: &mut Cx<'_>,
+        index: PageIndex,
+        from: NodeId,
+        requests: &mut Requests,
+    ) {
         let request = cx.next_request();
-        let mut floor = self.history.floor().clone();
+        let floor = self.copy_floor(index);
+        if floor != *self.history.floor() {
+            return self.request_copy(cx, (index, floor), (from, request));
+        }
         if let Some(miss) = self.pages.miss(index) {
+            miss.base = Some((from, request));
+        }
+        requests.copy(from, index, request);
+    }
+
+    /// What a copy of a page must have that is being made whole.
+    pub(super) fn copy_floor(&self, index: PageIndex) -> VectorTime {
+        let mut floor = self.history.floor().clone();
+        let miss = self.pages.get(&index).and_then(|page| page.miss.as_ref());
+        if let Some(miss) = miss {
             floor.join(&miss.floor);
         }
+        floor
+    }
+
+    /// Requests a copy, which must have all of `floor`, under this number.
+    pub(super) fn request_copy(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (page, floor): (PageIndex, VectorTime),
+        (from, request): (NodeId, RequestId),
+    ) {
+        if let Some(miss) = self.pages.miss(page) {
+            miss.base = Some((from, request));
+        }
         let fetch = CopyRequest {
-            page: index,
+            page,
             reader: cx.me(),
             request,
             floor,
             hops: 0,
         };
-        if let Some(miss) = self.pages.miss(index) {
-            miss.base = Some((from, request));
-        }
         say(cx, self.segment, from, &Body::CopyRequest(fetch));
     }
 

@@ -3,6 +3,7 @@
 use super::messages::{Body, DiffMissing, DiffRequest};
 use super::miss::is_out_of_reach;
 use super::page::{Copy, Miss};
+use super::requests::Requests;
 use super::{Release, say};
 use crate::effect::{DiffWork, Effect};
 use crate::shell::Cx;
@@ -21,6 +22,7 @@ impl Release {
         cx: &mut Cx<'_>,
         index: PageIndex,
         missing: &[DiffName],
+        requests: &mut Requests,
     ) -> Option<NodeId> {
         let mut asks: BTreeMap<NodeId, BTreeSet<DiffName>> = BTreeMap::new();
         let page = self.pages.get(&index)?;
@@ -42,14 +44,18 @@ impl Release {
             self.push.requests(index, diffs);
         }
         for (node, names) in asks {
-            let request = cx.next_request();
+            let open = requests.number(node, names.len());
+            let request = open.unwrap_or_else(|| cx.next_request());
             let mut diffs: Vec<_> = names.iter().copied().collect();
-            diffs.extend(self.companions(index, node, DiffRequest::LIMIT - names.len()));
-            let want = DiffRequest { request, diffs };
+            if !requests.are_many() {
+                diffs.extend(self.companions(index, node, DiffRequest::LIMIT - names.len()));
+            }
             if let Some(miss) = self.pages.miss(index) {
                 miss.asked.insert(request, (node, names));
             }
-            say(cx, self.segment, node, &Body::DiffRequest(want));
+            if let Some(want) = requests.diffs(node, request, diffs) {
+                say(cx, self.segment, node, &Body::DiffRequest(want));
+            }
         }
         None
     }
@@ -114,7 +120,8 @@ impl Release {
         let mut names = Vec::new();
         let mut pages = BTreeSet::new();
         let mut pushed = BTreeSet::new();
-        for (name, _) in &diffs.diffs {
+        for (name, length) in &diffs.diffs {
+            self.sizes.came(name.node, *length);
             let Some(page) = self.pages.get_mut(&name.page) else {
                 continue;
             };

@@ -29,6 +29,9 @@ const NOT_BEFORE: u8 = 4;
 /// Pages looked at before one barrier at most. The other ones are named without a look.
 const LOOKED_AT: usize = 64;
 
+/// Pages guessed to be stored to that are looked at besides: those of two walks.
+const GUESSED: usize = 512;
+
 /// Whether a page may be kept writable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Staying {
@@ -70,8 +73,55 @@ impl Pages {
             let page = self.get(index);
             page.is_some_and(|page| page.staying.looks.is_some())
         };
-        let kept_writable = self.kept_writable.iter().filter(rests);
-        kept_writable.take(LOOKED_AT).copied().collect()
+        let kept_writable = self.kept_writable.difference(&self.guessed).filter(rests);
+        let guessed = self.guessed.iter().take(GUESSED);
+        guessed
+            .chain(kept_writable.take(LOOKED_AT))
+            .copied()
+            .collect()
+    }
+
+    /// A page has a twin and may be stored to, though no thread has tried to.
+    pub(super) fn guess(&mut self, index: PageIndex) {
+        self.dirty.remove(&index);
+        self.kept_writable.insert(index);
+        self.guessed.insert(index);
+        if let Some(page) = self.get_mut(&index) {
+            page.staying.looks = Some(0);
+        }
+    }
+
+    /// The pages guessed to be stored to.
+    pub(super) fn guessed(&self) -> Vec<PageIndex> {
+        self.guessed.iter().copied().collect()
+    }
+
+    /// A page that was guessed to be stored to was, or is about to be.
+    pub(super) fn confirm(&mut self, index: PageIndex) {
+        if self.guessed.remove(&index) && self.kept_writable.remove(&index) {
+            self.dirty.insert(index);
+            if let Some(page) = self.get_mut(&index) {
+                page.staying.looks = None;
+            }
+        }
+    }
+
+    /// A page that was guessed to be stored to was not, and is protected.
+    pub(super) fn refute(&mut self, index: PageIndex) {
+        self.guessed.remove(&index);
+        self.kept_writable.remove(&index);
+        if let Some(page) = self.get_mut(&index) {
+            page.staying.looks = None;
+        }
+    }
+
+    /// The guesses about pages between two, the second one not included.
+    pub(super) fn confirm_between(&mut self, one: PageIndex, other: PageIndex) {
+        let range = one.min(other)..one.max(other);
+        let passed: Vec<_> = self.guessed.range(range).copied().collect();
+        for index in passed {
+            self.confirm(index);
+        }
     }
 
     /// A page kept writable was named and had not changed. From now on it is looked at before it is
@@ -117,6 +167,7 @@ impl Pages {
                 written.insert(index);
             }
         }
+        self.guessed.retain(|page| !written.contains(page));
         written
     }
 
@@ -166,10 +217,14 @@ impl Pages {
                 node: record.node,
                 interval: record.index,
             };
-            let out_of_sight = pages.filter(|page| !goes_in_place(&name(page)));
+            // One that was guessed to be stored to may be protected.
+            let guessed = &self.guessed;
+            let out_of_sight =
+                pages.filter(|page| guessed.contains(page) || !goes_in_place(&name(page)));
             written.extend(out_of_sight);
         }
         self.kept_writable.retain(|page| !written.contains(page));
+        self.guessed.retain(|page| !written.contains(page));
         written
     }
 }

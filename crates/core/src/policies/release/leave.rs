@@ -57,8 +57,8 @@ impl Release {
             };
             if !page.twin {
                 page.twin = true;
-                let page = *index;
-                cx.push(Effect::Diffs(DiffWork::Twin { segment, page }));
+                let (pages, source) = ((segment, *index).into(), page.before_store());
+                cx.push(Effect::Diffs(DiffWork::Twin { pages, source }));
             }
             self.pages.writes(*index);
         }

@@ -10,10 +10,6 @@ use pagemesh_wire::peer::{Access, DiffName, Refusal};
 use pagemesh_wire::{MappingId, NodeId, PageIndex};
 use std::collections::BTreeSet;
 
-/// A page that was written again this many times after its diff had been made is kept writable from
-/// then on, because comparing it costs less than a fault.
-const PATTERN: u8 = 1;
-
 impl Release {
     /// A thread faulted.
     pub(super) fn touched(
@@ -28,6 +24,7 @@ impl Release {
         if let Some(with) = page.lost {
             return fail(cx, mapping, (segment, index), with);
         }
+        page.believed = false;
         if page.copy == Copy::Frame {
             cx.emit(Event::LocalFault {
                 segment,
@@ -92,21 +89,18 @@ impl Release {
     ) {
         let segment = self.segment;
         let writes = faults.iter().any(|(_, access)| *access == Access::Write);
-        if writes && self.pages.begin_twin(index) {
-            cx.push(Effect::Diffs(DiffWork::Twin {
-                segment,
-                page: index,
-            }));
+        if faults.is_empty() {
+            return;
+        }
+        if writes {
+            self.prepare_store(cx, index);
         }
         let Some(page) = self.pages.get_mut(&index) else {
             return;
         };
-        let rights = if page.twin {
-            Rights::Write
-        } else {
-            Rights::Read
-        };
-        page.rights = page.rights.max(rights);
+        page.rights = page
+            .rights
+            .max(if writes { Rights::Write } else { Rights::Read });
         for (mapping, access) in faults {
             let rights = match access {
                 Access::Read => page.rights,
@@ -118,6 +112,20 @@ impl Release {
                 rights,
             });
         }
+    }
+
+    /// Makes what a page in its frame needs before its next store: the diff of an earlier name that
+    /// may not have that store, and a twin.
+    pub(super) fn prepare_store(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        if self.pages.get(&index).is_some_and(Page::is_given) {
+            self.make_diff(cx, index, true);
+        }
+        self.pages.confirm(index);
+        let Some(source) = self.pages.begin_twin(index) else {
+            return;
+        };
+        let pages = (self.segment, index).into();
+        cx.push(Effect::Diffs(DiffWork::Twin { pages, source }));
     }
 
     /// Ends the present interval, if anything may have been written in it (T12).
@@ -157,17 +165,21 @@ impl Release {
         let Some(page) = self.pages.get_mut(&index) else {
             return;
         };
-        let stays = !leaves && page.returns >= PATTERN;
-        if !stays {
+        let writable = page.rights == Rights::Write;
+        let stays = !leaves && writable && page.stays_writable();
+        page.blank = false;
+        if stays {
+            self.pages.keeps_writable(index);
+        } else {
             page.twin = false;
             page.rights = page.rights.min(Rights::Read);
             page.returns = page.returns.saturating_add(1);
-            cx.push(Effect::Protect {
-                pages: (segment, index).into(),
-                mappings: Mappings::All,
-            });
-        } else {
-            self.pages.keeps_writable(index);
+            if writable {
+                cx.push(Effect::Protect {
+                    pages: (segment, index).into(),
+                    mappings: Mappings::All,
+                });
+            }
         }
         let name = DiffName {
             page: index,
@@ -278,9 +290,11 @@ impl Release {
             "INV-diff-is-final: {index:?} has unnamed changes"
         );
         page.copy = Copy::Stash;
+        page.blank = false;
         page.staying.in_place = false;
         let used = page.rights > Rights::None && !core::mem::take(&mut page.believed);
         page.rights = Rights::None;
+        page.was_used = used;
         if used {
             self.pages.begin_habit(index);
         }

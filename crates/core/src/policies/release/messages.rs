@@ -26,6 +26,8 @@ pub enum Body {
     DiffMissing(DiffMissing),
     /// See [`Full`].
     Full(Full),
+    /// See [`CopyRequests`].
+    CopyRequests(CopyRequests),
 }
 
 impl Body {
@@ -40,6 +42,7 @@ impl Body {
             Self::DiffRequest(_) => "DiffRequest",
             Self::DiffMissing(_) => "DiffMissing",
             Self::Full(_) => "Full",
+            Self::CopyRequests(_) => "CopyRequests",
         }
     }
 
@@ -142,6 +145,21 @@ pub struct CopyRequest {
     pub floor: VectorTime,
     /// How often the request was forwarded.
     pub hops: u8,
+}
+
+/// Requests of the sender for base copies of several pages. Each is answered by itself, as a
+/// [`CopyRequest`] is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct CopyRequests {
+    /// The copies must have everything in this time.
+    pub floor: VectorTime,
+    /// The pages, each with the number of its request; at most [`CopyRequests::LIMIT`].
+    pub copies: Vec<(PageIndex, RequestId)>,
+}
+
+impl CopyRequests {
+    /// Copies in one message.
+    pub const LIMIT: usize = 64;
 }
 
 /// The contents of a page, or the answer that the sender has none.

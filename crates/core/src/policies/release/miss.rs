@@ -4,6 +4,7 @@
 use super::Release;
 use super::memory::fail;
 use super::page::{Copy, Miss, Page};
+use super::requests::Requests;
 use crate::effect::{DiffWork, Effect, Source};
 use crate::shell::Cx;
 use pagemesh_wire::peer::DiffName;
@@ -33,16 +34,28 @@ pub(super) enum Need {
 impl Release {
     /// Does the next step for a page that is being made whole.
     pub(super) fn go_on(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let mut requests = Requests::default();
+        self.go_on_with(cx, index, &mut requests);
+        self.send_requests(cx, requests);
+    }
+
+    /// As [`Release::go_on`], but what is to be requested is added to `requests`.
+    pub(super) fn go_on_with(
+        &mut self,
+        cx: &mut Cx<'_>,
+        index: PageIndex,
+        requests: &mut Requests,
+    ) {
         let Some(page) = self.pages.get(&index) else {
             return;
         };
         let Some(miss) = &page.miss else { return };
         match self.need(cx, index, page, miss) {
             Need::Zeros => self.start_from_zeros(cx, index),
-            Need::CopyReply(from) => self.ask_base(cx, index, from),
+            Need::CopyReply(from) => self.ask_base(cx, index, from, requests),
             Need::Patience => {}
             Need::Diffs(names) => {
-                if let Some(lost) = self.ask_diffs(cx, index, &names) {
+                if let Some(lost) = self.ask_diffs(cx, index, &names, requests) {
                     self.is_lost(cx, index, lost);
                 }
             }
@@ -62,7 +75,7 @@ impl Release {
         if page.copy == Copy::None {
             return self.need_base(cx, page, miss, &pending);
         }
-        if let Some(from) = self.prefers_copy(cx, page, miss, &pending) {
+        if let Some(from) = self.prefers_copy(cx, (index, page), miss, &pending) {
             return Need::CopyReply(from);
         }
         let missing: Vec<_> = pending
@@ -107,6 +120,7 @@ impl Release {
         let merged = names.iter().map(|name| (name.node, name.interval));
         page.notices.apply_all(merged);
         page.copy = Copy::Frame;
+        page.blank = source == Source::Zero && names.is_empty();
         self.pages.end_habit(index);
         let page = index;
         cx.push(if names.is_empty() {
@@ -163,11 +177,16 @@ impl Release {
         let Some(miss) = self.pages.miss(index) else {
             return;
         };
-        if cx.fire(&mut miss.backoff, timer) {
-            miss.base = None;
-            miss.asked.clear();
-            self.go_on(cx, index);
+        if !cx.fire(&mut miss.backoff, timer) {
+            return;
         }
+        miss.asked.clear();
+        let Some((from, request)) = miss.base.take() else {
+            return self.go_on(cx, index);
+        };
+        // An answer that is still under way answers the repetition, too.
+        let floor = self.copy_floor(index);
+        self.request_copy(cx, (index, floor), (from, request));
     }
 
     /// Accesses that have waited longer than `patience` fail; the page is still made whole, for

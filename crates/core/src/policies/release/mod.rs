@@ -11,7 +11,8 @@
 //!
 //! The other files have what joins the parts: [`learn`] how a node learns of intervals, [`memory`]
 //! what accesses and notices do to pages, [`miss`] how a page is made whole, from [`copies`] and
-//! with [`diff_requests`], [`ahead`] how pages are made whole before they are touched, [`serve`] how
+//! with [`diff_requests`], [`ahead`] how pages are made whole before they are touched, [`store_ahead`]
+//! how they become writable before they are stored to, [`requests`] how requests leave together, [`serve`] how
 //! requests of other nodes are served, [`push`] the pushes, [`collect`] the garbage collection on
 //! each node and [`lead`] at the home, [`leave`] how a node leaves, [`death`] what becomes of copies
 //! when a node is gone, [`races`] which diffs are compared to find bytes that two nodes wrote
@@ -23,6 +24,7 @@ mod collector;
 mod copies;
 mod death;
 mod diff_requests;
+mod diff_sizes;
 mod diff_store;
 mod heard;
 mod history;
@@ -41,8 +43,10 @@ mod push;
 mod push_credit;
 mod races;
 mod reductions;
+mod requests;
 mod round;
 mod serve;
+mod store_ahead;
 
 use super::hooks::{Due, Found, Gone, Hooks, Open, ProgramRequest, SyncHooks, Who};
 use crate::caller::Caller;
@@ -54,6 +58,7 @@ use crate::prefetch::{Prefetch, WillneedRanges as _};
 use crate::shell::Cx;
 use crate::timers::Timer;
 use collector::Collector;
+use diff_sizes::DiffSizes;
 use diff_store::DiffStore;
 use heard::Heard;
 use history::History;
@@ -67,7 +72,9 @@ use pagemesh_wire::peer::{
     self, Access, Contents, Message, Payload, Policy, PolicyMessage, Reduction, Refusal, Spread,
     Subject,
 };
-use pagemesh_wire::{ClientId, NodeId, NodeSet, PageIndex, SegmentId, Ticket, VectorTime, Version};
+use pagemesh_wire::{
+    ClientId, NodeId, NodeSet, PageIndex, RequestId, SegmentId, Ticket, VectorTime, Version,
+};
 use pages::Pages;
 use push_credit::PushCredit;
 use reductions::Reductions;
@@ -86,6 +93,8 @@ pub(crate) struct Release {
     inquiries: Inquiries,
     pages: Pages,
     diffs: DiffStore,
+    #[serde(default)]
+    sizes: DiffSizes,
     push: PushCredit,
     collector: Collector,
     round: Leader,
@@ -105,6 +114,7 @@ impl Release {
             inquiries: Inquiries::new(segment),
             pages: Pages::default(),
             diffs: DiffStore::default(),
+            sizes: DiffSizes::default(),
             push: PushCredit::new(spread),
             collector: Collector::new(segment),
             round: Leader::default(),
@@ -124,6 +134,9 @@ impl Release {
         barrier: Option<&[PageIndex]>,
     ) -> News {
         self.heard.knows(to, known);
+        if let Some(untouched) = barrier {
+            self.settle_guesses(cx, untouched);
+        }
         let written = self.pages.written(barrier.unwrap_or_default());
         let named = self.end_interval_of(cx, &written);
         self.pages.named_at(barrier.is_some(), &named);
@@ -146,6 +159,7 @@ impl Release {
             Some(Body::IntervalRequest(inquire)) => self.inquired(cx, from, &inquire),
             Some(Body::IntervalReply(told)) => self.told(cx, from, &told),
             Some(Body::CopyRequest(fetch)) => self.fetch(cx, fetch),
+            Some(Body::CopyRequests(many)) => self.fetch_many(cx, from, &many),
             Some(Body::CopyReply(base)) => self.base(cx, from, &base),
             Some(Body::DiffRequest(want)) => self.wanted(cx, from, &want),
             Some(Body::DiffMissing(absent)) => self.absent(cx, from, &absent),
@@ -170,13 +184,13 @@ impl Release {
                 };
                 self.absent(cx, from, &absent);
             }
+            Some(Body::CopyRequests(many)) => {
+                for (page, request) in many.copies {
+                    self.base(cx, from, &no_copy(page, request));
+                }
+            }
             Some(Body::CopyRequest(fetch)) => {
-                let base = CopyReply {
-                    page: fetch.page,
-                    request: fetch.request,
-                    contents: Contents::None,
-                    applied: VectorTime::ZERO,
-                };
+                let base = no_copy(fetch.page, fetch.request);
                 if fetch.reader == cx.me() {
                     self.base(cx, from, &base);
                 } else {
@@ -190,6 +204,7 @@ impl Release {
     fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.heard.gone(node);
         self.push.gone(node);
+        self.sizes.gone(node);
         self.drop_what_nobody_told(cx);
         self.round_lost(cx, node);
         self.leader_gone(cx, node);
@@ -254,8 +269,17 @@ impl Hooks for Release {
             // The pages ahead are marked before this page is requested, so that they do not come
             // along with it, and requested after it.
             let ahead = self.walk(cx, who, page, access);
+            // If the thread goes on at once, it finds the pages ahead mapped; a request is not kept
+            // waiting for them.
+            let alone = self.stores_alone(page);
+            if alone {
+                self.store_ahead(cx, who.mapping, &ahead.alone);
+            }
             self.touched(cx, who.mapping, page, access);
-            self.ask_ahead(cx, ahead);
+            self.ask_ahead(cx, ahead.requested);
+            if !alone {
+                self.store_ahead(cx, who.mapping, &ahead.alone);
+            }
         }
     }
 
@@ -448,6 +472,16 @@ impl SyncHooks for Release {
 /// Sends a message to this policy on another node.
 fn say(cx: &mut Cx<'_>, segment: SegmentId, to: NodeId, body: &Body) {
     cx.send(to, Message::Policy(envelope(segment, body)));
+}
+
+/// Says that the sender has no copy of a page.
+fn no_copy(page: PageIndex, request: RequestId) -> CopyReply {
+    CopyReply {
+        page,
+        request,
+        contents: Contents::None,
+        applied: VectorTime::ZERO,
+    }
 }
 
 fn envelope<T: Serialize>(segment: SegmentId, said: &T) -> PolicyMessage {

@@ -110,6 +110,19 @@ impl Notices {
         self.lacking().last().map(|notice| notice.node)
     }
 
+    /// The node that wrote what was merged into the copy; the last one that became known.
+    pub(super) fn last_merged(&self) -> Option<NodeId> {
+        let last = self.all[..self.merged].last();
+        last.map(|notice| notice.node)
+    }
+
+    /// The node that alone wrote what is to be merged into the copy.
+    pub(super) fn only_lacking(&self) -> Option<NodeId> {
+        let last = self.last_lacking()?;
+        let mut lacking = self.lacking().iter();
+        lacking.all(|notice| notice.node == last).then_some(last)
+    }
+
     /// Whether this interval is known, and not in the copy.
     pub(super) fn is_pending(&self, node: NodeId, interval: u64) -> bool {
         let mut lacking = self.lacking().iter();

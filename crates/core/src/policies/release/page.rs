@@ -3,13 +3,17 @@
 use super::kept_writable::Staying;
 use super::notices::Notices;
 use crate::backoff::Backoff;
-use crate::effect::Rights;
+use crate::effect::{Rights, Source};
 use crate::prefetch::Ahead;
 use crate::time::Time;
 use pagemesh_wire::peer::{Access, DiffName};
 use pagemesh_wire::{MappingId, NodeId, NodeSet, RequestId, VectorTime};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// A page that was written again this many times after its diff had been made is kept writable from
+/// then on, because comparing it costs less than a fault.
+const PATTERN: u8 = 1;
 
 /// Where this node has the contents of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -31,8 +35,12 @@ pub(super) struct Page {
     pub(super) copy: Copy,
     /// The rights of this node's mappings.
     pub(super) rights: Rights,
-    /// There is a twin: mappings may store.
+    /// There is a twin: mappings may store, unless [`Page::is_given`].
     pub(super) twin: bool,
+    /// The frame was filled with zeros, and no diff of it was made since: the twin, if there is one,
+    /// is zeros, and without a twin the frame holds zeros.
+    #[serde(default)]
+    pub(super) blank: bool,
     /// The interval of this node that names the page and whose diff is not made yet.
     pub(super) undiffed: Option<u64>,
     /// How often the page was written again after its diff had been made.
@@ -51,9 +59,38 @@ pub(super) struct Page {
     /// The page was mapped without a fault, because pages before it were used or because it was
     /// announced, and has not faulted since.
     pub(super) believed: bool,
+    /// The page was in use when it was put out of sight.
+    #[serde(default)]
+    pub(super) was_used: bool,
 }
 
 impl Page {
+    /// Whether the frame is protected as it was when this node named it: another node has got its
+    /// contents, so the diff of that name must have no store after that. The diff is made when it is
+    /// requested, or before the next store.
+    pub(super) fn is_given(&self) -> bool {
+        self.undiffed.is_some() && self.rights < Rights::Write
+    }
+
+    /// Whether the page is to stay writable when its diff is made.
+    pub(super) fn stays_writable(&self) -> bool {
+        self.returns >= PATTERN
+    }
+
+    /// The source of the twin that the page is to get.
+    pub(super) fn before_store(&self) -> Source {
+        if self.blank {
+            Source::Zero
+        } else {
+            Source::Frame
+        }
+    }
+
+    /// Whether a store needs nothing but the right to it.
+    pub(super) fn may_become_writable(&self) -> bool {
+        self.copy == Copy::Frame && self.rights < Rights::Write && self.is_idle()
+    }
+
     /// Whether the page is neither being made whole nor lost.
     pub(super) fn is_idle(&self) -> bool {
         self.miss.is_none() && self.lost.is_none()
@@ -67,6 +104,9 @@ pub(super) struct Miss {
     pub(super) faults: Vec<(MappingId, Access)>,
     /// Set if the page was requested before a thread touched it.
     pub(super) ahead: Option<Ahead>,
+    /// The thread is expected to store to the page that was requested before.
+    #[serde(default)]
+    pub(super) stores: bool,
     /// The node that was asked for a base copy, and the request.
     pub(super) base: Option<(NodeId, RequestId)>,
     /// Nodes that said that they have no copy.
@@ -87,6 +127,7 @@ impl Miss {
         Self {
             faults: Vec::new(),
             ahead: None,
+            stores: false,
             base: None,
             baseless: NodeSet::EMPTY,
             asked: BTreeMap::new(),

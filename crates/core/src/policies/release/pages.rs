@@ -1,6 +1,7 @@
 //! The pages of a segment that this node knows, and what is counted of all of them.
 
 use super::page::{Miss, Page};
+use crate::effect::Source;
 use crate::limits::PAGES_NAMED;
 use pagemesh_wire::{MappingId, NodeId, PageIndex, VectorTime};
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,10 @@ pub(super) struct Pages {
     named: usize,
     /// Pages with a named interval of this node whose diff was not requested yet.
     undiffed: usize,
+    /// Pages with a twin that a process got the right to store to before it asked for it, and has
+    /// perhaps not stored to. See [`super::store_ahead`].
+    #[serde(default)]
+    pub(super) guessed: BTreeSet<PageIndex>,
 }
 
 impl Pages {
@@ -122,19 +127,26 @@ impl Pages {
         again.max(diffs) + named.max(twins)
     }
 
-    /// A page is about to be stored to for the first time in this interval: it gets a twin, and the
-    /// interval names it. Returns false if it has a twin already.
-    pub(super) fn begin_twin(&mut self, index: PageIndex) -> bool {
-        let page = self.table.get_mut(&index).filter(|page| !page.twin);
-        let Some(page) = page else { return false };
+    /// A page is about to be stored to for the first time in this interval: it gets a twin, whose
+    /// source is returned, and the interval names it. `None` if it has a twin already.
+    pub(super) fn begin_twin(&mut self, index: PageIndex) -> Option<Source> {
+        let page = self.table.get_mut(&index).filter(|page| !page.twin)?;
         page.twin = true;
         self.dirty.insert(index);
-        true
+        Some(page.before_store())
     }
 
     /// A page has a twin, and may be stored to: the present interval names it.
     pub(super) fn writes(&mut self, index: PageIndex) {
         self.dirty.insert(index);
+    }
+
+    /// The pages between two, the second one not included, were used by a walk.
+    pub(super) fn used_between(&mut self, one: PageIndex, other: PageIndex) {
+        let range = one.min(other)..one.max(other);
+        for page in self.table.range_mut(range).map(|(_, page)| page) {
+            page.believed = false;
+        }
     }
 
     /// The page was in use here until now.
@@ -173,6 +185,7 @@ impl Pages {
     pub(super) fn invalidate_all(&mut self) -> BTreeMap<PageIndex, Page> {
         self.dirty.clear();
         self.kept_writable.clear();
+        self.guessed.clear();
         core::mem::take(&mut self.table)
     }
 }

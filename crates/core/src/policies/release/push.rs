@@ -164,6 +164,7 @@ impl Release {
         };
         page.notices.apply(by.0, by.1);
         page.staying.in_place = true;
+        page.blank = false;
         cx.push(Effect::Diffs(DiffWork::Update {
             segment: self.segment,
             page: index,

@@ -1,9 +1,9 @@
 //! Serves requests of other nodes for diffs and copies.
 
-use super::messages::{Body, CopyReply, CopyRequest, DiffMissing, DiffRequest};
-use super::page::Copy;
+use super::messages::{Body, CopyReply, CopyRequest, CopyRequests, DiffMissing, DiffRequest};
+use super::page::{Copy, Page};
 use super::{Release, envelope, say};
-use crate::effect::{DiffWork, Effect, Source};
+use crate::effect::{DiffWork, Effect, Mappings, Rights, Source};
 use crate::event::Event;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Contents, DiffName, Message};
@@ -23,6 +23,10 @@ impl Release {
         let known = diffs.filter(|name| self.pages.get(&name.page).is_some());
         let known: Vec<_> = known.collect();
         self.push.requested(me, from, &known);
+        // All pages are protected before the first diff is made: the driver does it by one call.
+        for name in &known {
+            self.give(cx, name);
+        }
         for name in &want.diffs {
             self.make_named(cx, name);
         }
@@ -67,6 +71,23 @@ impl Release {
         }));
     }
 
+    /// A node requests base copies.
+    pub(super) fn fetch_many(&mut self, cx: &mut Cx<'_>, from: NodeId, many: &CopyRequests) {
+        if many.copies.len() > CopyRequests::LIMIT {
+            return cx.emit(Event::Malformed {});
+        }
+        for (page, request) in many.copies.iter().copied() {
+            let fetch = CopyRequest {
+                page,
+                reader: from,
+                request,
+                floor: many.floor.clone(),
+                hops: 0,
+            };
+            self.fetch(cx, fetch);
+        }
+    }
+
     /// A node requests a base copy. A node without one forwards the request to the page's keeper.
     pub(super) fn fetch(&mut self, cx: &mut Cx<'_>, fetch: CopyRequest) {
         let (me, index) = (cx.me(), fetch.page);
@@ -109,17 +130,47 @@ impl Release {
     fn send_copy(&mut self, cx: &mut Cx<'_>, fetch: &CopyRequest) {
         let page = self.pages.get(&fetch.page);
         let last = page.and_then(|page| page.notices.of(cx.me()).next());
-        self.push.copied(fetch.reader, fetch.page, last);
-        self.make_diff(cx, fetch.page, false);
-        let Some(page) = self.pages.get(&fetch.page) else {
+        let (index, node) = (fetch.page, cx.me());
+        if let Some(interval) = page.and_then(|page| page.undiffed) {
+            let name = DiffName {
+                page: index,
+                node,
+                interval,
+            };
+            self.give(cx, &name);
+        }
+        self.push.copied(fetch.reader, index, last);
+        let given = |page: Option<&Page>| page.is_some_and(Page::is_given);
+        if !given(self.pages.get(&index)) {
+            self.make_diff(cx, index, false);
+        }
+        let Some(page) = self.pages.get(&index) else {
             return;
         };
         let source = match page.copy {
             Copy::Stash => Source::Stash,
-            _ if page.twin => Source::Twin,
+            _ if page.twin && !page.is_given() => Source::Twin,
             _ => Source::Frame,
         };
         self.send_base(cx, fetch, Contents::Bytes, Some(source));
+    }
+
+    /// Protects a page whose changes under this name are requested, unless it is to stay writable:
+    /// its later stores belong to the next interval. If the whole page was requested, its diff is
+    /// made when another node requests it, or before the next store here.
+    fn give(&mut self, cx: &mut Cx<'_>, name: &DiffName) {
+        let segment = self.segment;
+        let Some(page) = self.pages.get_mut(&name.page) else {
+            return;
+        };
+        let named = name.node == cx.me() && page.undiffed == Some(name.interval);
+        if named && page.rights == Rights::Write && !page.stays_writable() {
+            page.rights = Rights::Read;
+            cx.push(Effect::Protect {
+                pages: (segment, name.page).into(),
+                mappings: Mappings::All,
+            });
+        }
     }
 
     fn send_base(

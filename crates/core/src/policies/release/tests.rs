@@ -237,6 +237,7 @@ fn state(bench: &Bench) -> &'static str {
         }
         (Copy::Frame, _, true, None) if page.returns > 0 => "dirty again",
         (Copy::Frame, _, true, None) => "dirty",
+        (Copy::Frame, _, true, Some(_)) if page.is_given() => "given",
         (Copy::Frame, _, true, Some(_)) => "named",
     }
 }
@@ -261,6 +262,10 @@ const STATES: &[Step] = &[
     }),
     ("dirty", dirty),
     ("named", named),
+    ("given", |bench| {
+        named(bench);
+        bench.copy_requested();
+    }),
     ("dirty again", |bench| {
         named(bench);
         bench.diff_requested();
@@ -326,7 +331,8 @@ fn render() -> String {
          Generated from the code by `UPDATE=1 cargo test -p pagemesh-core page_states`; a test fails when it is stale.\n\
          This node is n2, the home n1, the peer in question n3. A cell says what is done, then the new state if it changes.\n\
          *Dirty*: the page has a twin, and the present interval will name it. *Named*: a former interval names it, and its\n\
-         diff is not made yet. *Dirty again*: its diff was made before, so the next one leaves the page *kept\n\
+         diff is not made yet. *Given*: another node has got the page with these changes, and it is protected: the diff is made\n\
+         when it is requested, or before the next store. *Dirty again*: its diff was made before, so the next one leaves the page *kept\n\
          writable*: its twin is refreshed, and the present interval will name it. *Out of sight*: the contents are in the stash,\n\
          and diffs are missing.\n",
     );

@@ -13,7 +13,7 @@ use pagemesh_wire::{
     ByteLen, ClientId, ClusterId, Incarnation, MappingId, NodeId, PAGE_SIZE, PageIndex, PublicKey,
     RequestId, SegmentId, Ticket,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// One client and one mapping per node and segment.
 pub const CLIENT: ClientId = ClientId(1);
@@ -37,6 +37,8 @@ pub struct Cluster {
     /// The answer to `ConfirmUse`.
     pub used: bool,
     tickets: u64,
+    /// Pages that threads have stored to since the last look at them.
+    stored: BTreeSet<(NodeId, u32)>,
     /// Nodes that hear nothing, and of which nothing is heard.
     silent: Vec<NodeId>,
     /// Nodes whose deadlines are not looked at.
@@ -96,6 +98,7 @@ impl Cluster {
             sent_before: Vec::new(),
             used: true,
             tickets: 0,
+            stored: BTreeSet::new(),
             silent: Vec::new(),
             stopped: Vec::new(),
         };
@@ -350,8 +353,20 @@ impl Cluster {
         opened.expect("at least one node")
     }
 
+    /// Looks at the pages that are kept writable, before `node` comes to a barrier: those that its
+    /// threads have not stored to since the last look have not changed.
+    pub fn look(&mut self, node: NodeId, segment: SegmentId) {
+        let mut pages = self.nodes[usize::from(node.0) - 1].kept_writable(segment);
+        pages.retain(|page| !self.stored.contains(&(node, page.0)));
+        self.stored.retain(|(of, _)| *of != node);
+        self.input(node, Input::Untouched { segment, pages });
+    }
+
     /// A thread of `node` touches a page; returns once everything was delivered.
     pub fn touch(&mut self, node: NodeId, page: u32, access: Access) {
+        if access == Access::Write {
+            self.stored.insert((node, page));
+        }
         self.input(
             node,
             Input::Fault {

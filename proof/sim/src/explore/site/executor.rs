@@ -165,8 +165,8 @@ impl EffectExecutor for Turn<'_> {
 }
 
 impl DiffExecutor for Turn<'_> {
-    fn twin(&mut self, at: At) -> Check {
-        self.site.kernel.twin(at.into())
+    fn twin(&mut self, at: At, source: Source) -> Check {
+        self.site.kernel.twin(at.into(), source)
     }
 
     fn diff(

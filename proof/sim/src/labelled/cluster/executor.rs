@@ -166,8 +166,8 @@ impl EffectExecutor for Executor<'_> {
 }
 
 impl DiffExecutor for Executor<'_> {
-    fn twin(&mut self, at: At) -> Check {
-        self.memory().twin(at.1)
+    fn twin(&mut self, at: At, source: Source) -> Check {
+        self.memory().twin(at.1, source)
     }
 
     fn diff(

@@ -109,6 +109,34 @@ impl Plan {
         plan
     }
 
+    /// A program of phases in which threads go from page to page, and pages have many writers, or
+    /// one each in every phase.
+    #[cfg(test)]
+    pub(in crate::labelled) fn of_walks(dice: &mut Dice, profile: Profile) -> Self {
+        let mut plan = Self::drawn(dice, profile);
+        plan.policy = LAZY;
+        let shape = &mut plan.shape;
+        (shape.walks, shape.blocks) = (true, dice.chance(500));
+        shape.reduces = false;
+        shape.pages = dice.between(16, 48) as usize;
+        shape.phases = shape.phases.max(4);
+        shape.rhythm = dice.between(1, 3) as usize;
+        shape.sections = if shape.blocks { 0 } else { 50 };
+        plan.pace.ahead = *dice.pick(&[8, 64, 512]);
+        // A host that opened the segment after a collection, and is home in the place of one that
+        // vanished, does not know who keeps what was collected: it takes such pages for zeros.
+        plan.home = if profile == Profile::Wild {
+            0
+        } else {
+            plan.home
+        };
+        let shape = &plan.shape;
+        let threads = 0..plan.threads.len();
+        plan.programs = threads.map(|thread| shape.program(dice, thread)).collect();
+        plan.patience = Time(u64::MAX);
+        plan
+    }
+
     /// A program of phases that takes no lock, under the policy that is an example.
     #[cfg(test)]
     pub(in crate::labelled) fn of_broadcast(dice: &mut Dice, profile: Profile) -> Self {

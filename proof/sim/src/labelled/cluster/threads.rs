@@ -12,6 +12,9 @@ use pagemesh_wire::{ByteLen, PAGE_SIZE, PageCount, PageIndex, SegmentId, SyncKey
 /// The number of the one barrier.
 pub(super) const BARRIER: u64 = 1000;
 
+/// Bytes that are stored where a page is filled: their diff is a large one.
+const FILLED: usize = 3300;
+
 impl Cluster {
     fn ask(&mut self, thread: usize, request: Request) -> Check {
         self.tickets += 1;
@@ -75,7 +78,7 @@ impl Cluster {
         let state = &mut self.threads[thread];
         state.faulted = Some(page);
         let access = match state.steps.front() {
-            Some(Step::Store(_) | Step::Put(..) | Step::Add(..)) => Access::Write,
+            Some(Step::Store(_) | Step::Put(..) | Step::Fill(_) | Step::Add(..)) => Access::Write,
             _ => Access::Read,
         };
         let (host, mapping) = (state.host, state.mapping);
@@ -123,21 +126,8 @@ impl Cluster {
                     ));
                 }
             }
-            Step::Store(byte) => {
-                // Sometimes the value that is there already, or the one before that.
-                let fresh = self.dice.chance(800);
-                let value = if fresh {
-                    self.last_value.wrapping_add(1)
-                } else {
-                    self.last_value
-                };
-                if let Some(page) = self.put(thread, byte, value) {
-                    return self.fault(thread, page);
-                }
-                self.last_value = value;
-            }
-            Step::Put(byte, value) => {
-                if let Some(page) = self.put(thread, byte, value) {
+            Step::Store(_) | Step::Put(..) | Step::Fill(_) => {
+                if let Some(page) = self.store(thread, step) {
                     return self.fault(thread, page);
                 }
             }
@@ -195,6 +185,30 @@ impl Cluster {
         self.threads[thread].steps.pop_front();
         self.run_soon(thread);
         Ok(())
+    }
+
+    /// Does a step that stores; returns its page if the thread must fault first.
+    fn store(&mut self, thread: usize, step: Step) -> Option<PageIndex> {
+        match step {
+            Step::Store(byte) => {
+                // Sometimes the value that is there already, or the one before that.
+                let fresh = self.dice.chance(800);
+                let value = self.last_value.wrapping_add(fresh.into());
+                let page = self.put(thread, byte, value);
+                self.last_value = if page.is_none() {
+                    value
+                } else {
+                    self.last_value
+                };
+                page
+            }
+            Step::Put(byte, value) => self.put(thread, byte, value),
+            Step::Fill(byte) => (byte..byte + FILLED).find_map(|byte| {
+                self.last_value = self.last_value.wrapping_add(1);
+                self.put(thread, byte, self.last_value)
+            }),
+            _ => None,
+        }
     }
 
     /// Stores a byte; returns its page if the thread must fault first.

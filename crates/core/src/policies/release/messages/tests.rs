@@ -64,7 +64,14 @@ fn bodies() -> Vec<Body> {
             diffs,
             floor: floor.clone(),
         }),
-        Body::Full(Full { floor, leaving }),
+        Body::Full(Full {
+            floor: floor.clone(),
+            leaving,
+        }),
+        Body::CopyRequests(CopyRequests {
+            floor,
+            copies: vec![(page, request)],
+        }),
     ]
 }
 
@@ -111,6 +118,7 @@ fn golden_bytes() {
         "DiffRequest 04ac02010301ae02",
         "DiffMissing 05ac02010301ae0202010202ac02",
         "Full 0602010202ac0201",
+        "CopyRequests 0702010202ac020103ac02",
         "Collect 00",
         "Collect 0102010202ac020400",
         "Collect 0202010202ac02",

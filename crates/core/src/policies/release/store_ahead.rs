@@ -1,0 +1,133 @@
+//! Giving the right to store to pages before it is asked for: where a process's faults show that it
+//! stores to page after page, one fault serves many pages that are here already, or that start from
+//! zeros. Pages that other nodes have are requested ahead ([`super::ahead`]).
+//!
+//! Whether such a page is really stored to is a guess. The next fault of the walk confirms it for
+//! the pages before. Pages that are not confirmed are kept writable ([`super::kept_writable`]), and
+//! the driver looks at them before the next barrier: one that has not changed is not named. It is
+//! protected then, and if it has not changed at the barrier after that either, its twin is dropped.
+
+use super::Release;
+use super::page::{Copy, Page};
+use crate::effect::{DiffWork, Effect, Mappings, PageRange, Rights, Source};
+use crate::shell::Cx;
+use pagemesh_wire::{MappingId, PageIndex};
+
+impl Release {
+    /// Whether a store to a page needs no other node: its contents are here, or are zeros.
+    pub(super) fn stores_alone(&self, page: PageIndex) -> bool {
+        self.starts_from_zeros(page)
+            || (self.pages.get(&page)).is_some_and(Page::may_become_writable)
+    }
+
+    /// Whether a page has no copy here, and zeros are all that it lacks.
+    pub(super) fn starts_from_zeros(&self, page: PageIndex) -> bool {
+        let untouched =
+            |page: &Page| page.copy == Copy::None && page.notices.is_empty() && page.miss.is_none();
+        self.inquiries.is_synced()
+            && self.history.floor().is_empty()
+            && page.0 < self.size
+            && !self.collector.leaves()
+            && self.pages.get(&page).is_none_or(untouched)
+    }
+
+    /// Gives a mapping the right to store to these pages, each of which
+    /// [stores alone](Self::stores_alone).
+    pub(super) fn store_ahead(&mut self, cx: &mut Cx<'_>, mapping: MappingId, pages: &[PageIndex]) {
+        let (zeros, here): (Vec<_>, Vec<_>) = pages
+            .iter()
+            .copied()
+            .partition(|page| self.starts_from_zeros(*page));
+        for run in runs(&zeros) {
+            self.fill_ahead(cx, mapping, self.range(run));
+        }
+        for page in &here {
+            self.prepare_store(cx, *page);
+        }
+        for run in runs(&here) {
+            self.map_ahead(cx, mapping, self.range(run));
+        }
+        for page in pages {
+            self.pages.guess(*page);
+        }
+    }
+
+    fn range(&self, (first, count): (PageIndex, u32)) -> PageRange {
+        PageRange {
+            segment: self.segment,
+            first,
+            count,
+        }
+    }
+
+    /// Pages start from zeros, writable.
+    fn fill_ahead(&mut self, cx: &mut Cx<'_>, mapping: MappingId, pages: PageRange) {
+        for (_, index) in pages.iter() {
+            let page = self.pages.page(index);
+            page.copy = Copy::Frame;
+            page.blank = true;
+            let _ = self.pages.begin_twin(index);
+        }
+        let source = Source::Zero;
+        cx.push(Effect::Fill { pages, source });
+        cx.push(Effect::Diffs(DiffWork::Twin { pages, source }));
+        self.map_ahead(cx, mapping, pages);
+    }
+
+    fn map_ahead(&mut self, cx: &mut Cx<'_>, mapping: MappingId, pages: PageRange) {
+        let rights = Rights::Write;
+        for (_, index) in pages.iter() {
+            self.pages.page(index).rights = rights;
+        }
+        cx.push(Effect::Map {
+            mappings: Mappings::One(mapping),
+            pages,
+            rights,
+        });
+    }
+
+    /// Before a barrier: the pages in `untouched` have not changed. Those among them that were
+    /// guessed to be stored to are protected, or need no twin any more.
+    pub(super) fn settle_guesses(&mut self, cx: &mut Cx<'_>, untouched: &[PageIndex]) {
+        let segment = self.segment;
+        for index in self.pages.guessed() {
+            if !untouched.contains(&index) {
+                self.pages.confirm(index);
+                continue;
+            }
+            let Some(page) = self.pages.get_mut(&index) else {
+                continue;
+            };
+            if page.rights == Rights::Write {
+                // It may have been stored to since the driver looked at it.
+                page.rights = Rights::Read;
+                cx.push(Effect::Protect {
+                    pages: (segment, index).into(),
+                    mappings: Mappings::All,
+                });
+                continue;
+            }
+            page.twin = false;
+            self.pages.refute(index);
+            let page = index;
+            cx.push(Effect::Diffs(DiffWork::DropTwin { segment, page }));
+        }
+    }
+}
+
+/// Pages of one effect at most, as for effects that join.
+const LONGEST: u32 = 64;
+
+/// Neighbouring pages, as the first one and their number.
+fn runs(pages: &[PageIndex]) -> Vec<(PageIndex, u32)> {
+    let mut sorted = pages.to_vec();
+    sorted.sort_unstable();
+    let mut runs: Vec<(PageIndex, u32)> = Vec::new();
+    for page in sorted {
+        match runs.last_mut() {
+            Some((first, count)) if first.0 + *count == page.0 && *count < LONGEST => *count += 1,
+            _ => runs.push((page, 1)),
+        }
+    }
+    runs
+}
