@@ -8,6 +8,7 @@
 - :func:`spawn`, :func:`rank`, :func:`size`, :func:`barrier`: processes that work together;
   :class:`Executor`: :mod:`concurrent.futures` on the nodes.
 - :class:`Queue` and :class:`Dict`, as :class:`queue.Queue` and ``dict``, for the whole cluster.
+- :class:`Board`: state that one process publishes and many watch, whole and always the newest.
 - :mod:`pagemesh.errors`: what goes wrong.
 
 A daemon runs on each host (``pagemesh daemon``); ``pagemesh sandbox 3`` brings up three on one.
@@ -16,6 +17,7 @@ A daemon runs on each host (``pagemesh daemon``); ``pagemesh sandbox 3`` brings 
 from . import errors
 from ._pagemesh import PAGE_SIZE
 from ._pagemesh import VERSION as __version__
+from .boards import Board, State
 from .dicts import Dict
 from .executor import Executor
 from .jobs import Workers, barrier, nodes, rank, size, spawn
@@ -35,6 +37,7 @@ __all__ = [
     "PAGE_SIZE",
     "Array",
     "Barrier",
+    "Board",
     "BoundedSemaphore",
     "BrokenBarrierError",
     "Condition",
@@ -47,6 +50,7 @@ __all__ = [
     "Release",
     "Semaphore",
     "Sequential",
+    "State",
     "Workers",
     "__version__",
     "array",

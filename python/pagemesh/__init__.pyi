@@ -7,6 +7,8 @@ from .arrays import Release as Release
 from .arrays import Sequential as Sequential
 from .arrays import array as array
 from .arrays import attach as attach
+from .boards import Board as Board
+from .boards import State as State
 from .dicts import Dict as Dict
 from .executor import Executor as Executor
 from .jobs import Workers as Workers

@@ -131,6 +131,8 @@ unsigned pagemesh_node(const pagemesh_t *mesh);
 #define PAGEMESH_RELEASE_EAGER 2
 /* policy: the same; small changes go along with locks and barriers. */
 #define PAGEMESH_RELEASE_HYBRID 3
+/* policy: one consistent copy of each page, which moves, and copies for reading that may be old. */
+#define PAGEMESH_VIEWS 4
 
 /* manager: owner hints lead to the owner, who keeps the queue. */
 #define PAGEMESH_DYNAMIC 0
@@ -180,6 +182,76 @@ void *pagemesh_map(pagemesh_segment_t *segment, void *address, uint64_t offset, 
 
 /* Unmaps what pagemesh_map returned. */
 int pagemesh_unmap(void *address);
+
+/* ---- Views of a segment of policy PAGEMESH_VIEWS ---- */
+
+/* Bits of a view. 0 is the consistent copy of whole pages: it moves to this node at the
+ * first access. PAGEMESH_VIEW_OLD is a copy for reading that may be old;
+ * PAGEMESH_VIEW_SHORT has only the first bytes of each page (32, unless the segment says
+ * otherwise); PAGEMESH_VIEW_NEXT, only together with PAGEMESH_VIEW_OLD, sends no request when
+ * a page is absent, and sleeps until the next copy passes by. */
+#define PAGEMESH_VIEW_SHORT 1
+#define PAGEMESH_VIEW_NEXT 2
+#define PAGEMESH_VIEW_OLD 4
+
+/* Maps the segment once for each view, *stride bytes apart, a power of two. Returns the
+ * address of view 0. A segment opened for reading has the views with PAGEMESH_VIEW_OLD. */
+void *pagemesh_map_views(pagemesh_segment_t *segment, size_t *stride);
+
+/* Unmaps what pagemesh_map_views returned. */
+int pagemesh_unmap_views(void *base);
+
+/* A pointer to the same byte in another view; no system call. */
+static inline void *pagemesh_view(const void *pointer, size_t stride, int view)
+{
+    uintptr_t address = (uintptr_t)pointer;
+    return (void *)((address & ~((uintptr_t)7 * stride)) | (uintptr_t)view * stride);
+}
+
+/* PURGE. Of a view with PAGEMESH_VIEW_OLD: drops this node's copies of these bytes, so that the
+ * next access fetches them, or sleeps until they pass. Of others: sends copies of their pages,
+ * as one, to all nodes that use them, and returns when they are sent. */
+int pagemesh_purge(pagemesh_segment_t *segment, int view, uint64_t offset, uint64_t length);
+
+/* ---- Boards: state that one process publishes and many watch ---- */
+
+typedef struct pagemesh_board pagemesh_board_t;
+
+/* What is known of a state. */
+typedef struct pagemesh_state {
+    uint64_t number;   /* from 1 on; 0: nothing was published yet */
+    uint64_t age_ns;   /* since it was published, by the clocks of the two hosts */
+    uint64_t missed;   /* states between the one read before and this one */
+    uint64_t length;   /* in bytes */
+    uint32_t writer;   /* the node that published it */
+    uint32_t reserved; /* 0 */
+} pagemesh_state_t;
+
+/* Creates a board for states of at most size bytes, up to 16 MiB, of which the last history
+ * (1 to 1024) stay readable; opens the one of this name if it exists. */
+pagemesh_board_t *pagemesh_board_create(pagemesh_t *mesh, const char *name, size_t size,
+                                        uint32_t history, uint32_t mode);
+
+/* Opens a board; access is PAGEMESH_RDONLY or PAGEMESH_RDWR. A board handle is used by one
+ * thread at a time. */
+pagemesh_board_t *pagemesh_board_open(pagemesh_t *mesh, const char *name, int access);
+
+/* Closes a board. Never removes it: see pagemesh_remove. */
+int pagemesh_board_close(pagemesh_board_t *board);
+
+/* Bytes of the largest state; 0 for NULL. */
+size_t pagemesh_board_size(const pagemesh_board_t *board);
+
+/* Publishes a state, and returns its number, or -1. Waits for no reader. */
+int64_t pagemesh_board_publish(pagemesh_board_t *board, const void *state, size_t length);
+
+/* Copies the newest whole state, at most capacity bytes of it, and returns its length, or -1;
+ * 0, with number 0, if there is none. state may be NULL. */
+ssize_t pagemesh_board_read(pagemesh_board_t *board, void *bytes, size_t capacity,
+                            pagemesh_state_t *state);
+
+/* Sleeps until there is a state with a greater number, and returns the newest one's, or -1. */
+int64_t pagemesh_board_wait(pagemesh_board_t *board, uint64_t newer_than, int64_t timeout_ns);
 
 /* Removes a name, at once; who has the segment open keeps it, and it is gone
  * when the last one closes it. */

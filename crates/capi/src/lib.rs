@@ -18,3 +18,4 @@ mod report;
 mod segment;
 mod sync;
 mod tmk;
+mod views;

@@ -76,7 +76,7 @@ impl COptions {
         };
         let policy = match self.policy {
             0 => Policy::Sequential { manager, window },
-            number => release(number)?,
+            number => named(number)?,
         };
         Ok(Options {
             mode,
@@ -86,12 +86,13 @@ impl COptions {
     }
 }
 
-/// A policy with consistency at locks and barriers, by its number in the header.
-fn release(number: u32) -> Outcome<Policy> {
+/// Another policy, by its number in the header.
+fn named(number: u32) -> Outcome<Policy> {
     let name = match number {
         1 => "release",
         2 => "eager",
         3 => "hybrid",
+        4 => "views",
         _ => return Err(Failure::invalid("there is no such policy")),
     };
     name.parse()

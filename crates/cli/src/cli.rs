@@ -1,7 +1,7 @@
 //! The command line: every command, and the flags all of them share.
 
 use crate::commands::{
-    app, bench, completions, counters, daemon, debug, demo, doctor, ipc, keeper, key, leave,
+    app, bench, board, completions, counters, daemon, debug, demo, doctor, ipc, keeper, key, leave,
     members, probe, run, sandbox, segment, status, version,
 };
 use crate::exit::Exit;
@@ -45,6 +45,9 @@ pub(crate) enum Command {
     /// Create, list, look into and remove segments
     #[command(subcommand)]
     Segment(segment::Segment),
+    /// Read and write boards: state that one process publishes and many watch
+    #[command(subcommand)]
+    Board(board::Board),
     /// List System V segments, semaphores and queues of the cluster
     Ipcs(ipc::Ipcs),
     /// Remove System V objects of the cluster
@@ -85,6 +88,7 @@ impl Command {
             Self::Status(command) => command.run(global),
             Self::Key(command) => command.run(global),
             Self::Segment(command) => command.run(global),
+            Self::Board(command) => command.run(global),
             Self::Ipcs(command) => command.run(global),
             Self::Ipcrm(command) => command.run(global),
             Self::Run(command) => command.run(global),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 pub(crate) mod app;
 pub(crate) mod bench;
+pub(crate) mod board;
 pub(crate) mod completions;
 pub(crate) mod counters;
 pub(crate) mod daemon;

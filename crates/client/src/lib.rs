@@ -49,6 +49,7 @@
 
 mod barrier;
 mod bell;
+mod board;
 mod condition;
 mod connection;
 mod error;
@@ -64,10 +65,12 @@ mod segment;
 mod sysv;
 #[cfg(test)]
 mod tests;
+mod views;
 mod watch;
 mod write_lock;
 
 pub use barrier::Barrier;
+pub use board::{Board, BoardOptions, State};
 pub use condition::Condition;
 pub use error::{Error, Result};
 #[doc(hidden)]
@@ -87,10 +90,11 @@ pub use ranges::mapped_within;
 pub use segment::{Access, Options, Segment};
 #[doc(hidden)]
 pub use sysv::Attached;
+pub use views::{Views, view_pointer};
 pub use write_lock::WriteLock;
 
 pub use pagemesh_wire::local::{
-    Advice, Label, NodeStatus, PageLine, PageReport, Refusal, Stamp, StampKind,
+    Advice, Label, NodeStatus, PageLine, PageReport, Refusal, Stamp, StampKind, View,
 };
 pub use pagemesh_wire::peer::{
     Health, Kind, Manager, Member, Merge, Policy, SegmentInfo, SegmentSpec, Spread, Window,

@@ -10,12 +10,20 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use pagemesh_wire::PAGE_SIZE;
+use pagemesh_wire::local::View;
 
 use crate::{Error, Result, Segment};
 
 mod region;
 
-pub use region::Region;
+/// The view of an ordinary read-only mapping under policy `views`.
+pub const INCONSISTENT: View = View {
+    consistent: false,
+    short: false,
+    data_driven: false,
+};
+
+pub use region::{Region, reserve};
 
 /// A mapping of a segment. Clones share it; it is unmapped when the last one is dropped.
 ///
@@ -31,7 +39,7 @@ impl Mapping {
         address: Option<usize>,
         offset: u64,
         length: u64,
-        write: bool,
+        (write, view): (bool, Option<View>),
     ) -> Result<Self> {
         if !segment.mesh().connection().is_ours() {
             return Err(Error::Forked);
@@ -51,7 +59,13 @@ impl Mapping {
         if !segment.contains(&(offset..end)) {
             return Err(OUTSIDE);
         }
-        let region = Arc::new(Region::new(segment, address, offset, length, write)?);
+        let region = Arc::new(Region::new(
+            segment,
+            address,
+            offset,
+            length,
+            (write, view),
+        )?);
         segment.mesh().add(&region);
         Ok(Self(region))
     }
@@ -59,13 +73,15 @@ impl Mapping {
     /// An existing mapping of this segment in the process that covers these bytes; otherwise a new
     /// one for reading.
     pub(crate) fn find_or_make(segment: &Segment, offset: u64, length: u64) -> Result<Self> {
+        let view = segment.has_views().then_some(INCONSISTENT);
         let covers = |region: &Arc<Region>| {
             let end = region.offset + region.span() as u64;
-            region.segment.same(segment) && region.offset <= offset && offset + length <= end
+            let place = region.offset <= offset && offset + length <= end;
+            region.segment.same(segment) && place && region.view == view
         };
         match segment.mesh().find(covers) {
             Some(region) => Ok(Self(region)),
-            None => Self::new(segment, None, offset, length, false),
+            None => Self::new(segment, None, offset, length, (false, view)),
         }
     }
 

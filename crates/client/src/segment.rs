@@ -9,14 +9,16 @@ use std::time::Duration;
 
 use pagemesh_os::area::LockArea;
 use pagemesh_os::kept::{Mark, kept};
-use pagemesh_wire::local::{Advice, Label, Request};
+use pagemesh_wire::local::{Advice, Label, Request, View};
 use pagemesh_wire::peer::{Kind, Merge, Policy, Reduction, SegmentInfo};
 use pagemesh_wire::{ByteOffset, PAGE_SIZE, PageCount, SegmentId, SyncKey};
 
 use crate::fork::Guarded;
 use crate::lock::LockState;
+use crate::mapping::INCONSISTENT;
+use crate::views::{publish, purge};
 use crate::watch::wait_change;
-use crate::{Barrier, Condition, Error, Lock, Mapping, Mesh, Result, WriteLock};
+use crate::{Barrier, Condition, Error, Lock, Mapping, Mesh, Result, Views, WriteLock};
 
 /// The access for which a process opens a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,7 +125,57 @@ impl Segment {
         if write && self.0.access == Access::ReadOnly {
             return Err(Error::Invalid("the segment was opened read-only"));
         }
-        Mapping::new(self, address, offset, length, write)
+        let view = self.has_views().then_some(View {
+            consistent: write,
+            ..INCONSISTENT
+        });
+        Mapping::new(self, address, offset, length, (write, view))
+    }
+
+    /// Maps the whole segment of policy `views` once for each view that this opening permits, so
+    /// that a bit of an address chooses the view (E10).
+    ///
+    /// # Errors
+    /// As [`Segment::map_at`]; [`Error::Invalid`] for a segment of another policy.
+    pub fn map_views(&self) -> Result<Views> {
+        Views::new(self)
+    }
+
+    /// Maps the whole segment with one view.
+    ///
+    /// # Errors
+    /// As [`Segment::map_views`].
+    pub fn map_view(&self, view: View) -> Result<Mapping> {
+        if !self.has_views() || !view.is_possible() {
+            let why = "only segments of policy views have views, and consistent ones are not \
+                       data-driven";
+            return Err(Error::Invalid(why));
+        }
+        if view.consistent && self.0.access == Access::ReadOnly {
+            return Err(Error::Invalid("the segment was opened read-only"));
+        }
+        let how = (view.consistent, Some(view));
+        Mapping::new(self, None, 0, self.size(), how)
+    }
+
+    /// As [`Views::purge`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn purge(&self, view: View, bytes: Range<u64>) -> Result<()> {
+        purge(self, view, &bytes)
+    }
+
+    /// As [`Views::publish`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn publish(&self, short: bool, bytes: Range<u64>) -> Result<()> {
+        publish(self, short, &bytes)
+    }
+
+    pub(crate) fn has_views(&self) -> bool {
+        matches!(self.info().spec.policy, Policy::Views { .. })
     }
 
     /// The lock with this number. Each number is a separate lock, free at first.

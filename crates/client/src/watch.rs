@@ -18,7 +18,8 @@ pub fn wait_change(
 ) -> Result<u8> {
     // Refuse whatever the byte is: this node's copy of such a segment may be old, and it would
     // depend on timing whether the program finds its change.
-    if segment.info().spec.policy.sequential().is_none() {
+    let policy = segment.info().spec.policy;
+    if policy.sequential().is_none() && !matches!(policy, Policy::Views { .. }) {
         return Err(Refusal::Invalid(Policy::NO_WATCH.into()).into());
     }
     let until = timeout.and_then(after);

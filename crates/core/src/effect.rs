@@ -67,6 +67,10 @@ pub enum Source {
     Stash,
     /// The twin that [`DiffWork::Twin`] made, as the last diff left it.
     Twin,
+    /// So many bytes from the start of a page: in a datagram, those of the frame, and zeros behind
+    /// them; in a frame, those of the payload, and the other bytes stay as they are. Mappings may
+    /// have rights to the frame meanwhile.
+    Prefix(u16),
 }
 
 /// A step that the driver carries out.
@@ -123,6 +127,13 @@ pub enum Effect {
         pages: PageRange,
         /// Whether to put the contents into the stash first.
         keep: bool,
+    },
+    /// Put the page behind the message of the datagram that is being handled into the stash.
+    Stow {
+        /// The segment.
+        segment: SegmentId,
+        /// The page.
+        page: PageIndex,
     },
     /// Drop the stash of a page.
     DropStash {
@@ -197,6 +208,7 @@ impl Effect {
                 | Self::Protect { .. }
                 | Self::Evict { .. }
                 | Self::DropStash { .. }
+                | Self::Stow { .. }
                 | Self::Emit(_)
         )
     }

@@ -99,6 +99,9 @@ pub trait EffectExecutor {
     /// [`Effect::Evict`].
     fn evict(&mut self, pages: PageRange, keep: bool) -> Result<(), Self::Error>;
 
+    /// [`Effect::Stow`].
+    fn stow(&mut self, at: At) -> Result<(), Self::Error>;
+
     /// [`Effect::DropStash`].
     fn drop_stash(&mut self, at: At) -> Result<(), Self::Error>;
 
@@ -200,6 +203,7 @@ pub trait EffectExecutor {
             } => self.map(mappings, pages, rights),
             Effect::Protect { pages, mappings } => self.protect(mappings, pages),
             Effect::Evict { pages, keep } => self.evict(pages, keep),
+            Effect::Stow { segment, page } => self.stow((segment, page)),
             Effect::DropStash { segment, page } => self.drop_stash((segment, page)),
             Effect::Fail {
                 mapping,

@@ -1,7 +1,7 @@
 //! Inputs of a node: everything that can happen to it.
 
 use core::net::SocketAddr;
-use pagemesh_wire::local::Advice;
+use pagemesh_wire::local::{Advice, View};
 use pagemesh_wire::peer::{Access, Call, Credentials};
 use pagemesh_wire::{
     ClientId, MappingId, NodeId, PageCount, PageIndex, PublicKey, SegmentId, SyncKey, Ticket,
@@ -126,6 +126,17 @@ pub enum Input<'a> {
         /// The pages, a part of [`Node::kept_writable`](crate::Node::kept_writable).
         pages: Vec<PageIndex>,
     },
+    /// As [`Input::Mapped`], with a view other than that of an ordinary mapping.
+    MappedView {
+        /// The mapping's number, which is never used twice.
+        mapping: MappingId,
+        /// The mapped segment, which is open on this node.
+        segment: SegmentId,
+        /// The process that has the mapping.
+        client: ClientId,
+        /// What the mapping shows.
+        view: View,
+    },
 }
 
 impl Input<'_> {
@@ -180,6 +191,17 @@ impl Input<'_> {
             Self::Unchanged { segment, page } => Input::Unchanged { segment, page },
             Self::Deadline => Input::Deadline,
             Self::Untouched { segment, pages } => Input::Untouched { segment, pages },
+            Self::MappedView {
+                mapping,
+                segment,
+                client,
+                view,
+            } => Input::MappedView {
+                mapping,
+                segment,
+                client,
+                view,
+            },
         })
     }
 }
@@ -272,4 +294,35 @@ pub enum Request {
     },
     /// A System V call.
     Sysv(Box<pagemesh_wire::sysv::Ask>),
+    /// Drop copies of pages (E4).
+    Purge {
+        /// The segment.
+        segment: SegmentId,
+        /// The first page.
+        first: PageIndex,
+        /// The number of pages.
+        count: PageCount,
+        /// Of their prefixes only.
+        short: bool,
+    },
+    /// Watch pages, until one of them changes.
+    WatchRange {
+        /// The segment.
+        segment: SegmentId,
+        /// The first page.
+        first: PageIndex,
+        /// The number of pages.
+        count: PageCount,
+    },
+    /// Send copies of pages to all nodes that use them (E5).
+    Publish {
+        /// The segment.
+        segment: SegmentId,
+        /// The first page.
+        first: PageIndex,
+        /// The number of pages.
+        count: PageCount,
+        /// Of their prefixes only.
+        short: bool,
+    },
 }

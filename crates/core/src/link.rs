@@ -206,7 +206,9 @@ impl Services {
         (segment, page): (SegmentId, Option<PageIndex>),
         message: Message,
     ) {
-        if self.answers_for(cx, segment) || matches!(message, Message::Pass(_)) {
+        if self.answers_for(cx, segment)
+            || matches!(message, Message::Pass(_) | Message::PolicyPage(_))
+        {
             self.adopt(segment);
         }
         let known = self.segments.get_mut(&segment);

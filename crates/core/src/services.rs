@@ -15,6 +15,7 @@ use crate::shell::Cx;
 use crate::sync::{Barriers, Conditions, Locks};
 use crate::sysv::Sysv;
 use crate::timers::Timer;
+use pagemesh_wire::local::View;
 use pagemesh_wire::peer::{Access, Refusal, Subject};
 use pagemesh_wire::{ClientId, MappingId, PageIndex, SegmentId};
 use serde::{Deserialize, Serialize};
@@ -87,9 +88,13 @@ impl Services {
                 mapping,
                 segment,
                 client,
-            } => {
-                self.mappings.insert(mapping, (segment, client));
-            }
+            } => self.mapped(cx, mapping, (segment, client), View::default()),
+            Input::MappedView {
+                mapping,
+                segment,
+                client,
+                view,
+            } => self.mapped(cx, mapping, (segment, client), view),
             Input::Unmapped { mapping } => self.unmapped(cx, mapping),
             Input::Closed { segment, client } => self.closed(cx, segment, client),
             Input::Forked { parent, child } => self.forked(cx, parent, child),
@@ -206,6 +211,19 @@ impl Services {
                 page,
                 why,
             });
+        }
+    }
+
+    fn mapped(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mapping: MappingId,
+        (id, client): (SegmentId, ClientId),
+        view: View,
+    ) {
+        self.mappings.insert(mapping, (id, client));
+        if let Some(segment) = self.segments.get_mut(&id) {
+            segment.policy.mapped(cx, mapping, view);
         }
     }
 

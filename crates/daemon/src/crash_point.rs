@@ -52,6 +52,7 @@ pub(crate) const fn kind(effect: &Effect) -> &'static str {
         Effect::Protect { .. } => "Protect",
         Effect::Evict { .. } => "Evict",
         Effect::DropStash { .. } => "DropStash",
+        Effect::Stow { .. } => "Stow",
         Effect::Fail { .. } => "Fail",
         Effect::ConfirmUse { .. } => "ConfirmUse",
         Effect::Forget { .. } => "Forget",

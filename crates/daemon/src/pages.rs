@@ -101,6 +101,13 @@ impl Pages {
             datagram.extend_from_slice(bytes);
             return true;
         }
+        if let Source::Prefix(bytes) = source {
+            let start = datagram.len();
+            let there = self.append(at, Source::Frame, payload, datagram);
+            datagram.truncate(start + usize::from(bytes));
+            datagram.resize(start + PAGE, 0);
+            return there;
+        }
         if source != Source::Frame {
             return false;
         }
@@ -122,11 +129,32 @@ impl Pages {
         if self.again && self.has(at) {
             return;
         }
+        if let Fresh::From(Source::Prefix(bytes)) = fresh {
+            return self.fill_prefix(at, usize::from(*bytes), payload);
+        }
         let Some(bytes) = fresh_bytes((&self.stash, &self.changes), at, fresh, payload) else {
             tracing::error!(segment = %at.0, page = %at.1, ?fresh, "contents are not there");
             return;
         };
         put((&mut self.segments, &mut self.waiting), at, bytes);
+    }
+
+    /// Writes the first bytes of a page that came into a frame; the others stay.
+    fn fill_prefix(&mut self, at: At, bytes: usize, payload: Payload<'_>) {
+        let Some(page) = payload.page() else {
+            tracing::error!(segment = %at.0, page = %at.1, "contents are not there");
+            return;
+        };
+        if let Some(mut whole) = self.waiting.leave(at) {
+            whole[..bytes].copy_from_slice(&page[..bytes]);
+            return self.put(at, &whole);
+        }
+        let segment = self.segments.receive(at.0);
+        if !segment.is_ok_and(|segment| segment.write_some(at.1, 0, &page[..bytes]).is_ok()) {
+            let mut whole = *ZEROS;
+            whole[..bytes].copy_from_slice(&page[..bytes]);
+            self.put(at, &whole);
+        }
     }
 
     /// Writes these bytes into a frame, over what is there.
@@ -273,7 +301,7 @@ impl Pages {
     }
 
     /// Puts contents that never had a frame into the stash.
-    fn keep(&mut self, at: At, bytes: &PageBytes) {
+    pub(crate) fn keep(&mut self, at: At, bytes: &PageBytes) {
         let kept = self.stash.keep(at.0, at.1, |room| {
             *room = *bytes;
             Ok(())
@@ -380,7 +408,7 @@ fn known<'a>(
         Source::Zero => Some(ZEROS),
         Source::Stash => stash.get(at.0, at.1),
         Source::Twin => changes.twin_of(at).and_then(|twin| twin.try_into().ok()),
-        Source::Frame => None,
+        Source::Frame | Source::Prefix(_) => None,
     }
 }
 

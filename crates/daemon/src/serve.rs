@@ -201,7 +201,24 @@ impl Driver {
                 let place = Place::new(address, length, offset, opening.size)
                     .map_err(|why| Refusal::Invalid(why.into()))?;
                 let asked = Asked { client, number };
-                self.map(asked, segment, opening, place, write, fds)
+                self.map(asked, (segment, None), opening, place, write, fds)
+            }
+            Request::MapView {
+                segment,
+                address,
+                length,
+                offset,
+                view,
+            } => {
+                if !view.is_possible() {
+                    let why = "a data-driven view is not consistent";
+                    return Err(Refusal::Invalid(why.into()));
+                }
+                let opening = self.opening(client, segment)?;
+                let place = Place::new(address, length, offset, opening.size)
+                    .map_err(|why| Refusal::Invalid(why.into()))?;
+                let (asked, write) = (Asked { client, number }, view.consistent);
+                self.map(asked, (segment, Some(view)), opening, place, write, fds)
             }
             Request::Fork => {
                 for socket in fds {
@@ -340,6 +357,46 @@ impl Driver {
                     first,
                     count,
                     advice,
+                }
+            }
+            Request::Purge {
+                segment,
+                first,
+                count,
+                short,
+            } => {
+                self.check_pages(client, segment, first, count, false)?;
+                Ask::Purge {
+                    segment,
+                    first,
+                    count,
+                    short,
+                }
+            }
+            Request::WatchRange {
+                segment,
+                first,
+                count,
+            } => {
+                self.check_pages(client, segment, first, count, false)?;
+                Ask::WatchRange {
+                    segment,
+                    first,
+                    count,
+                }
+            }
+            Request::Publish {
+                segment,
+                first,
+                count,
+                short,
+            } => {
+                self.check_pages(client, segment, first, count, true)?;
+                Ask::Publish {
+                    segment,
+                    first,
+                    count,
+                    short,
                 }
             }
             Request::Unpin {

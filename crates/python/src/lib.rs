@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 mod accumulate;
+mod board;
 mod error;
 mod job;
 mod memory;
@@ -29,6 +30,7 @@ fn _pagemesh(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<sync::Lock>()?;
     module.add_class::<sync::Condition>()?;
     module.add_class::<sync::Barrier>()?;
+    module.add_class::<board::Board>()?;
     module.add_class::<job::Job>()?;
     module.add_function(wrap_pyfunction!(rescue::raise_in_threads, module)?)?;
     module.add_function(wrap_pyfunction!(rescue::take_faults, module)?)?;

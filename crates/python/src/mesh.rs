@@ -8,6 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::board::Board;
 use crate::error::{raise, raise_about};
 use crate::job::Job;
 use crate::segment::Segment;
@@ -67,6 +68,25 @@ impl Mesh {
         opened
             .map(|segment| Segment::new(segment, self.node()))
             .map_err(|error| raise_about(&error, Some(name)))
+    }
+
+    /// Creates a board, or opens the one of this name.
+    #[pyo3(signature = (name, size, *, mode=0o600, history=1))]
+    fn create_board(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        size: usize,
+        mode: u16,
+        history: u32,
+    ) -> PyResult<Board> {
+        Board::create(py, &self.0, name, (size, mode, history))
+    }
+
+    /// Opens a board.
+    #[pyo3(signature = (name, *, write=true))]
+    fn open_board(&self, py: Python<'_>, name: &str, write: bool) -> PyResult<Board> {
+        Board::open(py, &self.0, name, write)
     }
 
     /// Removes a segment's name.
@@ -183,6 +203,7 @@ fn policy(py: Python<'_>, policy: Policy) -> PyResult<Bound<'_, PyDict>> {
             };
             all.set_item("policy", name)?;
         }
+        Policy::Views { .. } => all.set_item("policy", "views")?,
         Policy::Numbered(number) => all.set_item("policy", format!("policy {number}"))?,
     }
     Ok(all)

@@ -9,6 +9,7 @@
 //! earlier; one that is sent there afterwards is handled later.
 
 mod report;
+mod view;
 
 use crate::peer::{Credentials, Member, Reduction, SegmentInfo, SegmentSpec};
 use crate::sysv;
@@ -22,6 +23,7 @@ pub use report::{
     Label, NodeStatus, PageLine, PageReport, PathInfo, RaceLine, RaceReport, SharingLine,
     SharingReport, Stamp, StampKind, WrittenRange,
 };
+pub use view::View;
 
 /// Largest packet in either direction.
 pub const MAX_PACKET: usize = 64 * 1024;
@@ -295,6 +297,52 @@ pub enum Request {
         /// Which.
         node: NodeId,
     },
+    /// As [`Request::Map`], with a view of a segment of policy `views`. → [`Reply::Mapped`].
+    MapView {
+        /// Which segment.
+        segment: SegmentId,
+        /// Where it is mapped.
+        address: u64,
+        /// Bytes mapped, a multiple of the page size.
+        length: ByteLen,
+        /// From which byte of the segment.
+        offset: ByteOffset,
+        /// What it shows. A consistent view is mapped shared and writable, others are private and
+        /// read-only.
+        view: View,
+    },
+    /// Drop copies of pages, so that the next access sees newer contents (E4). → [`Reply::Done`].
+    Purge {
+        /// Of which segment.
+        segment: SegmentId,
+        /// From which page.
+        first: PageIndex,
+        /// How many.
+        count: PageCount,
+        /// Of their prefixes only.
+        short: bool,
+    },
+    /// Send copies of these pages, as one, to all nodes that use them (E5). → [`Reply::Done`] when
+    /// they are sent.
+    Publish {
+        /// Of which segment.
+        segment: SegmentId,
+        /// From which page.
+        first: PageIndex,
+        /// How many.
+        count: PageCount,
+        /// Of their prefixes only.
+        short: bool,
+    },
+    /// As [`Request::Watch`], for any of these pages, in a segment of policy `views`.
+    WatchRange {
+        /// Of which segment.
+        segment: SegmentId,
+        /// From which page.
+        first: PageIndex,
+        /// How many.
+        count: PageCount,
+    },
 }
 
 impl Request {
@@ -307,7 +355,9 @@ impl Request {
             | Self::Lock { .. }
             | Self::Unlock { .. }
             | Self::CondSignal { .. }
-            | Self::Barrier { .. } => true,
+            | Self::Barrier { .. }
+            | Self::Purge { .. }
+            | Self::Publish { .. } => true,
             // The reply to this one brings descriptors.
             Self::Sysv(op) => !matches!(op, sysv::Op::ShmAttach { .. }),
             _ => false,

@@ -7,7 +7,7 @@ use crate::local::Advice;
 use crate::peer::{Kind, Manager, Merge, Policy, Spread, Window};
 
 /// All policies by name. Whatever reads a policy reads it here.
-const POLICIES: [(&str, Policy); 5] = [
+const POLICIES: [(&str, Policy); 6] = [
     (
         "sequential",
         Policy::Sequential {
@@ -38,6 +38,12 @@ const POLICIES: [(&str, Policy); 5] = [
         "hybrid",
         Policy::Release {
             spread: Spread::Hybrid,
+        },
+    ),
+    (
+        "views",
+        Policy::Views {
+            prefix: Policy::SHORT,
         },
     ),
 ];
@@ -140,7 +146,7 @@ mod tests {
         assert_eq!("sequential".parse(), Ok(Policy::default()));
         let words = "sequentially".parse::<Policy>().unwrap_err();
         assert!(
-            words.contains("sequential-fixed, release, eager, hybrid"),
+            words.contains("sequential-fixed, release, eager, hybrid, views"),
             "{words}"
         );
     }

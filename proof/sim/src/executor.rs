@@ -199,6 +199,14 @@ impl EffectExecutor for Executor<'_> {
         Ok(())
     }
 
+    fn stow(&mut self, at: At) -> Check {
+        let payload = self.hearing.page(self.index, 0);
+        let kernel = &mut self.world.hosts[self.at].kernel;
+        let words = kernel.contents(at.into(), Source::Payload, payload)?;
+        kernel.stow(at.into(), words);
+        Ok(())
+    }
+
     fn drop_stash(&mut self, at: At) -> Check {
         let key = PageKey::from(at);
         self.note(Mark::DropStash, facts(key, 0), || key.to_string());

@@ -223,6 +223,11 @@ impl Kernel {
         Ok(())
     }
 
+    /// Puts contents that had no frame into the stash.
+    pub(crate) fn stow(&mut self, key: PageKey, words: Words) {
+        self.slots.entry(key).or_default().stash = Some(words);
+    }
+
     /// Drops the stash of a page, which is not needed any more.
     pub(crate) fn drop_stash(&mut self, key: PageKey) {
         if let Some(slot) = self.slots.get_mut(&key) {
@@ -259,6 +264,8 @@ impl Kernel {
             Source::Stash => slot.and_then(|slot| slot.stash),
             Source::Twin => self.twin_of(key),
             Source::Payload => payload.map(words_of),
+            // Only policy views sends parts of pages; `views` of this crate simulates it.
+            Source::Prefix(_) => None,
         };
         let Some(words) = words else {
             ensure!(

@@ -38,6 +38,7 @@ mod step;
 mod storms;
 mod systemv;
 mod transcript;
+mod views;
 mod ways;
 mod witness;
 mod workload;
@@ -54,6 +55,7 @@ pub use plan::Profile;
 pub use run::{Options, Outcome, run};
 pub use scenario::rewrite_scenario;
 pub use systemv::{Chance, Mistake, SystemV, Tried, nonsense, system_v};
+pub use views::{ViewsMistake, ViewsRun, ViewsSeen, views};
 pub use world::Stats;
 
 #[cfg(test)]

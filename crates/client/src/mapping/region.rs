@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use pagemesh_os::kept::Mark;
 use pagemesh_os::uffd::{Kind, Uffd};
 use pagemesh_os::vma::each_mapped;
-use pagemesh_wire::local::{Reply, Request, RequestPacket};
+use pagemesh_wire::local::{Reply, Request, RequestPacket, View};
 use pagemesh_wire::{ByteLen, ByteOffset, MappingId, PAGE_SIZE};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -25,6 +25,8 @@ pub struct Region {
     pub(super) length: usize,
     pub(super) offset: u64,
     pub(super) write: bool,
+    /// What it shows, under policy `views`.
+    pub(super) view: Option<View>,
     /// `None` until the daemon serves it.
     served: Option<Served>,
     /// A [`Held`]: how much of it was mapped when this process last forked.
@@ -67,7 +69,7 @@ impl Region {
         address: Option<usize>,
         offset: u64,
         length: usize,
-        write: bool,
+        (write, view): (bool, Option<View>),
     ) -> Result<Self> {
         let base = map_memory(segment, address, offset, length, write)?;
         let start = base.as_ptr() as usize;
@@ -77,6 +79,7 @@ impl Region {
             length,
             offset,
             write,
+            view,
             served: None,
             held: AtomicU8::new(Held::Whole as u8),
             _claim: Claim::new(&(start..start + length.next_multiple_of(PAGE_SIZE))),
@@ -89,12 +92,23 @@ impl Region {
     fn attach(&self) -> Result<Served> {
         let mesh = self.segment.mesh();
         let (uffd, kind) = Uffd::create(mesh.device()).map_err(Error::NoUserfaultfd)?;
-        let request = Request::Map {
-            segment: self.segment.id(),
-            address: self.base.as_ptr() as u64,
-            length: ByteLen(self.span() as u64),
-            offset: ByteOffset(self.offset),
-            write: self.write,
+        let (segment, address) = (self.segment.id(), self.base.as_ptr() as u64);
+        let (length, offset) = (ByteLen(self.span() as u64), ByteOffset(self.offset));
+        let request = match self.view {
+            None => Request::Map {
+                segment,
+                address,
+                length,
+                offset,
+                write: self.write,
+            },
+            Some(view) => Request::MapView {
+                segment,
+                address,
+                length,
+                offset,
+                view,
+            },
         };
         let number = mesh.connection().number();
         let again = RequestPacket {
@@ -267,6 +281,18 @@ fn bar(start: usize, span: usize, parts: usize) {
         bar(start, half, parts / 2);
         bar(start + half, span - half, parts / 2);
     }
+}
+
+/// A free range of addresses of this length, a power of two, at a multiple of it. Another thread
+/// may take it before the caller does.
+pub fn reserve(length: usize) -> Result<usize> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: the kernel chooses the place, so nothing in use changes.
+    let base = unsafe { mmap_anonymous(null_mut(), 2 * length, ProtFlags::empty(), flags) };
+    let base = base.map_err(|error| Error::Map(error.into()))?;
+    // SAFETY: exactly what was mapped just now.
+    let _ = unsafe { munmap(base, 2 * length) };
+    Ok(base.addr().next_multiple_of(length))
 }
 
 /// Maps the memory; no thread touches it before the daemon serves it.

@@ -53,6 +53,10 @@ impl EffectExecutor for Steps {
         self.call(format!("evict {} {keep}", pages.first))
     }
 
+    fn stow(&mut self, at: At) -> Result<(), Infallible> {
+        self.call(format!("stow {}", at.1))
+    }
+
     fn drop_stash(&mut self, at: At) -> Result<(), Infallible> {
         self.call(format!("drop stash {}", at.1))
     }

@@ -10,7 +10,7 @@ use crate::continuation::Continuation;
 use crate::inspection::Inspection;
 use crate::shell::Cx;
 use core::time::Duration;
-use pagemesh_wire::local::Advice;
+use pagemesh_wire::local::{Advice, View};
 use pagemesh_wire::peer::{Access, Message, Payload, Reduction, Refusal, Reply};
 use pagemesh_wire::{
     ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket, Version,
@@ -37,6 +37,18 @@ pub(crate) enum ProgramRequest {
     /// The announced use of pages. With one of the process's mappings of the segment, if it has
     /// any.
     Advise(PageIndex, PageCount, Advice, Option<MappingId>),
+    /// Drop copies, so that the next access sees newer contents (E4); of prefixes only, if so.
+    Purge(PageIndex, PageCount, bool),
+    /// Tell the process when one of the pages changes.
+    WatchRange(PageIndex, PageCount),
+    /// Send copies of pages to all nodes that use them (E5), of prefixes only, if so.
+    Publish(PageIndex, PageCount, bool),
+}
+
+impl ProgramRequest {
+    /// Why other policies refuse to purge and to publish.
+    pub(crate) const NO_VIEWS: &str = "only segments of policy views are purged, published and watched as a range; \
+        create the segment with `--policy views`";
 }
 
 /// The kinds of timers of a policy.
@@ -88,6 +100,9 @@ pub(crate) trait Open: Hooks + Sized {
 
 /// The calls into every policy. Pages are inside the segment, unless a method says otherwise.
 pub(crate) trait Hooks {
+    /// A process has mapped the segment. Only policies with views need to know.
+    fn mapped(&mut self, _: &mut Cx<'_>, _: MappingId, _: View) {}
+
     /// A thread faulted at a page. The policy answers with `Effect::Map` or `Effect::Fail`, at once
     /// or later. The page may lie outside the segment.
     fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access);

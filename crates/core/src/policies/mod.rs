@@ -6,6 +6,7 @@ mod broadcast;
 mod hooks;
 mod release;
 mod sequential;
+mod views;
 
 use hooks::Open;
 pub(crate) use hooks::{Due, Found, Gone, Hooks, ProgramRequest, SyncHooks, Who};
@@ -71,6 +72,7 @@ macro_rules! policies {
 policies! {
     Sequential(sequential::Sequential),
     Release(release::Release),
+    Views(views::Views),
     #[cfg(any(test, feature = "example-policies"))]
     Broadcast(broadcast::Broadcast),
 }

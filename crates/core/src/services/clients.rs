@@ -78,6 +78,35 @@ impl Services {
                 advice,
             } => self.advise(cx, (ticket, client), segment, (first, count), advice),
             Request::Sysv(ask) => self.sysv(cx, ticket, client, ask),
+            Request::Purge {
+                segment,
+                first,
+                count,
+                short,
+            } => {
+                let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
+                let request = ProgramRequest::Purge(first, count, short);
+                self.page_request(cx, (ticket, client), segment, last, request);
+            }
+            Request::WatchRange {
+                segment,
+                first,
+                count,
+            } => {
+                let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
+                let request = ProgramRequest::WatchRange(first, count);
+                self.page_request(cx, (ticket, client), segment, last, request);
+            }
+            Request::Publish {
+                segment,
+                first,
+                count,
+                short,
+            } => {
+                let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
+                let request = ProgramRequest::Publish(first, count, short);
+                self.page_request(cx, (ticket, client), segment, last, request);
+            }
         }
     }
 

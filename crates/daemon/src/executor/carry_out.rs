@@ -73,6 +73,15 @@ impl EffectExecutor for EffectBatch<'_> {
         Ok(())
     }
 
+    fn stow(&mut self, at: At) -> Done {
+        self.finish_fill();
+        match self.payload().page() {
+            Some(page) => self.executor.pages.keep(at, page),
+            None => tracing::error!(segment = %at.0, page = %at.1, "no page came to be kept"),
+        }
+        Ok(())
+    }
+
     fn drop_stash(&mut self, (segment, page): At) -> Done {
         if matches!(&self.filling, Some(fill) if matches!(fill.fresh, Fresh::From(Source::Stash))) {
             self.finish_fill();

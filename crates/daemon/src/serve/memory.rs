@@ -9,7 +9,7 @@ use crate::note::Note;
 use crate::opening::Opening;
 use pagemesh_core::Input;
 use pagemesh_os::uffd::Uffd;
-use pagemesh_wire::local::Reply;
+use pagemesh_wire::local::{Reply, View};
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{
     ByteLen, ByteOffset, ClientId, MappingId, PageCount, PageIndex, SegmentId, SyncKey,
@@ -20,7 +20,7 @@ impl Driver {
     pub(super) fn map(
         &mut self,
         asked: Asked,
-        segment: SegmentId,
+        (segment, view): (SegmentId, Option<View>),
         opening: Opening,
         place: Place,
         write: bool,
@@ -79,10 +79,18 @@ impl Driver {
         let mapping = id;
         self.executor.note(&Note::Mapped { mapping, client });
         self.handled(asked, &reply);
-        self.feed(Input::Mapped {
-            mapping: id,
-            segment,
-            client,
+        self.feed(match view {
+            None => Input::Mapped {
+                mapping,
+                segment,
+                client,
+            },
+            Some(view) => Input::MappedView {
+                mapping,
+                segment,
+                client,
+                view,
+            },
         });
         Ok(Some(reply))
     }

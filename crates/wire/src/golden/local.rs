@@ -149,6 +149,13 @@ samples! {
         RequestSlot: Request::RequestSlot;
         Knock: Request::Knock;
         ForgetMember: Request::ForgetMember { node: NodeId(2) };
+        MapView: Request::MapView {
+            segment: page().segment(), address: 0x7000_0000, length: ByteLen(4096), offset: ByteOffset(8192),
+            view: View { consistent: false, short: true, data_driven: true },
+        };
+        Purge: Request::Purge { segment: page().segment(), first: PageIndex(3), count: PageCount(300), short: true };
+        Publish: Request::Publish { segment: page().segment(), first: PageIndex(3), count: PageCount(300), short: false };
+        WatchRange: Request::WatchRange { segment: page().segment(), first: PageIndex(3), count: PageCount(300) };
     }
 }
 

@@ -331,5 +331,6 @@ samples! {
             Policy::Sequential { manager: Manager::Fixed, window: Window::Nanos(20_000_000) };
         Release: Policy::Release { spread: Spread::Eager };
         Numbered: Policy::Numbered(7);
+        Views: Policy::Views { prefix: 32 };
     }
 }

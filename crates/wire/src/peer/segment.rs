@@ -77,6 +77,12 @@ pub enum Policy {
     /// A policy without a name and without settings, which daemons have under a number. The
     /// product has none: it is how examples and experiments are told apart.
     Numbered(u8),
+    /// One consistent copy that moves; copies for reading may be old, and change when newer ones
+    /// pass by.
+    Views {
+        /// Bytes of a short page.
+        prefix: u16,
+    },
 }
 
 impl Policy {
@@ -84,12 +90,15 @@ impl Policy {
     pub const NO_WATCH: &str = "pages of policy release change when their node takes a lock or \
         leaves a barrier; wait for those, or for a condition variable";
 
+    /// Bytes of a short page, unless the creator of the segment says otherwise: those of Mether.
+    pub const SHORT: u16 = 32;
+
     /// Manager and window of a sequential segment.
     #[must_use]
     pub fn sequential(self) -> Option<(Manager, Window)> {
         match self {
             Self::Sequential { manager, window } => Some((manager, window)),
-            Self::Release { .. } | Self::Numbered(_) => None,
+            Self::Release { .. } | Self::Numbered(_) | Self::Views { .. } => None,
         }
     }
 }

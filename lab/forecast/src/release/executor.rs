@@ -128,6 +128,10 @@ impl EffectExecutor for Turn<'_, Cluster> {
         Ok(())
     }
 
+    fn stow(&mut self, _: At) -> Result<(), Stuck> {
+        Ok(())
+    }
+
     fn drop_stash(&mut self, _: At) -> Result<(), Stuck> {
         Ok(())
     }

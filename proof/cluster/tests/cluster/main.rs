@@ -8,6 +8,7 @@
 mod support;
 
 mod barriers;
+mod board_states;
 mod c_examples;
 mod children;
 mod compressing;
@@ -53,4 +54,5 @@ mod sysv_postgres;
 mod sysv_programs;
 mod tampering;
 mod tmk;
+mod views;
 mod watching;

@@ -273,6 +273,7 @@ impl fmt::Display for Setting {
                 Spread::Eager => " policy=eager",
                 Spread::Hybrid => " policy=hybrid",
             },
+            Policy::Views { .. } => " policy=views",
             Policy::Numbered(_) => unreachable!("nothing that is read has such a policy"),
         })?;
         if let Some((_, Window::Nanos(nanos @ 1..))) = self.policy.sequential() {

@@ -77,6 +77,7 @@ fn is_lawful(input: &Input<'static>) -> bool {
         input,
         Input::Datagram { .. }
             | Input::Mapped { .. }
+            | Input::MappedView { .. }
             | Input::LockReturned { .. }
             | Input::UseConfirmed { .. }
     )

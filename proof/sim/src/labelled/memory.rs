@@ -97,6 +97,8 @@ impl Memory {
                 let twin = self.changes.twin_of(at(page));
                 twin.and_then(|twin| twin.try_into().ok()).map(Box::new)
             }
+            // Only policy views sends parts of pages; `views` of this crate simulates it.
+            Source::Prefix(_) => None,
         };
         found.ok_or_else(|| format!("{page} is taken from {source:?}, where there is nothing"))
     }
@@ -151,6 +153,12 @@ impl Memory {
             slot.stash = Some(frame.ok_or(format!("{page} is kept, but is empty"))?);
         }
         self.woken.push((None, page));
+        Ok(())
+    }
+
+    pub(super) fn stow(&mut self, page: PageIndex, tail: Tail<'_>) -> Check {
+        let contents = self.contents(page, Source::Payload, tail)?;
+        self.slots.entry(page).or_default().stash = Some(contents);
         Ok(())
     }
 

@@ -23,8 +23,8 @@ pub(crate) struct Create {
     /// Who may use it, as of a file
     #[arg(long, default_value = "600", value_parser = parse_mode)]
     mode: u16,
-    /// What loads see: sequential, sequential-fixed, or release, eager, hybrid,
-    /// where locks and barriers order accesses
+    /// What loads see: sequential, sequential-fixed; release, eager, hybrid,
+    /// where locks and barriers order accesses; or views, where copies may be old
     #[arg(long, default_value = "sequential")]
     policy: Policy,
     /// Who keeps the order of requests for a page (sequential)
@@ -81,7 +81,7 @@ fn chosen(policy: Policy, name: Option<ManagerName>, how_long: Option<Window>) -
     let Some((manager, window)) = policy.sequential() else {
         anyhow::ensure!(
             name.is_none() && how_long.is_none(),
-            "pages of policy release have no manager and no window; leave out --manager and \
+            "only pages of policy sequential have a manager and a window; leave out --manager and \
              --window, or choose --policy sequential"
         );
         return Ok(policy);

@@ -90,6 +90,7 @@ fn policy(info: &SegmentInfo) -> String {
     match info.spec.policy {
         Policy::Sequential { .. } => format!("sequential/{}", manager(info)),
         Policy::Release { spread } => format!("release/{}", spread.name()),
+        Policy::Views { prefix } => format!("views/{prefix}"),
         Policy::Numbered(number) => format!("policy {number}"),
     }
 }

@@ -361,6 +361,12 @@ impl Hooks for Broadcast {
     fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: ProgramRequest) {
         match request {
             ProgramRequest::Advise(..) | ProgramRequest::Unpin(..) => cx.reply(who.0, Reply::Done),
+            ProgramRequest::Purge(..)
+            | ProgramRequest::Publish(..)
+            | ProgramRequest::WatchRange(..) => {
+                let why = ProgramRequest::NO_VIEWS;
+                cx.refuse(who.0, Refusal::Invalid(why.into()));
+            }
             ProgramRequest::Watch(_) | ProgramRequest::Pin(..) => {
                 let why = "pages of policy broadcast change at barriers, and are never taken away";
                 cx.refuse(who.0, Refusal::Invalid(why.into()));

@@ -294,6 +294,9 @@ impl Hooks for Release {
                  be disturbed needs a lock"
             }
             ProgramRequest::Unpin(..) => return cx.reply(ticket, Reply::Done),
+            ProgramRequest::Purge(..)
+            | ProgramRequest::Publish(..)
+            | ProgramRequest::WatchRange(..) => ProgramRequest::NO_VIEWS,
             ProgramRequest::Advise(first, count, advice, mapping) => {
                 self.advise(cx, (client, mapping), (first, count), advice);
                 return cx.reply(ticket, Reply::Done);

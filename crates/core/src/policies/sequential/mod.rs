@@ -231,6 +231,12 @@ impl Hooks for Sequential {
             ProgramRequest::Advise(first, count, advice, mapping) => {
                 self.advise(cx, (client, mapping), (first, count), advice);
             }
+            ProgramRequest::Purge(..)
+            | ProgramRequest::Publish(..)
+            | ProgramRequest::WatchRange(..) => {
+                let why = ProgramRequest::NO_VIEWS.into();
+                return cx.refuse(ticket, Refusal::Invalid(why));
+            }
         }
         cx.reply(ticket, Reply::Done);
     }

@@ -97,6 +97,14 @@ impl EffectExecutor for Turn<'_> {
         Ok(())
     }
 
+    fn stow(&mut self, at: At) -> Check {
+        let payload = self.payload.as_deref();
+        let kernel = &mut self.site.kernel;
+        let words = kernel.contents(at.into(), Source::Payload, payload)?;
+        kernel.stow(at.into(), words);
+        Ok(())
+    }
+
     fn drop_stash(&mut self, at: At) -> Check {
         self.site.kernel.drop_stash(at.into());
         self.see(Sight::Dropped(at.into()));

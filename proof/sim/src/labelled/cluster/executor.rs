@@ -93,6 +93,11 @@ impl EffectExecutor for Executor<'_> {
         Ok(())
     }
 
+    fn stow(&mut self, at: At) -> Check {
+        let tail = self.tail;
+        self.memory().stow(at.1, tail)
+    }
+
     fn drop_stash(&mut self, at: At) -> Check {
         self.memory().drop_stash(at.1);
         Ok(())

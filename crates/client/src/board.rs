@@ -1,0 +1,517 @@
+//! Boards: state that one process publishes and many watch, whole and always the newest.
+//!
+//! A board is a segment of policy `views`: one page that describes it, and some slots, each of
+//! which has one state with its number. A publication fills the slot whose turn it is and sends its
+//! pages as one; readers never wait for the writer, nor the writer for readers. A checksum shows a
+//! reader a slot that is being written.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use pagemesh_wire::local::{Reply, Request, View};
+use pagemesh_wire::{NodeId, PAGE_SIZE, PageCount, PageIndex};
+
+use crate::bell::after;
+use crate::mapping::{INCONSISTENT, Mapping};
+use crate::segment::{Access, Options};
+use crate::views::publish;
+use crate::{Error, Mesh, Policy, Result, Segment};
+
+/// How the first page of a board begins.
+const MAGIC: u64 = 0x3164_7261_6f42_4d50; // "PMBoard1"
+
+/// Bytes before the state in a slot: number, time, length and node, checksum.
+const HEAD: usize = 40;
+
+/// Bytes of the largest state.
+const LARGEST: u64 = 16 << 20;
+
+/// States that stay readable at most, the newest included.
+const HISTORY: u32 = 1024;
+
+/// The lock that writers take.
+const WRITERS: u64 = 0;
+
+/// Slots besides those of the history: a reader has time to copy a state while others are written.
+const SPARE: u64 = 3;
+
+/// Attempts to copy a state that is being overwritten; each finds a newer one.
+const TRIES: usize = 1000;
+
+/// Options that the creator of a board chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BoardOptions {
+    /// Permission bits for owner, group and others, as of a file.
+    pub mode: u16,
+    /// States that stay readable, the newest included.
+    pub history: u32,
+}
+
+impl Default for BoardOptions {
+    /// Mode 0600, and only the newest state.
+    fn default() -> Self {
+        Self {
+            mode: 0o600,
+            history: 1,
+        }
+    }
+}
+
+/// A state of a board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Its number; the first state has number 1.
+    pub number: u64,
+    /// The state.
+    pub bytes: Vec<u8>,
+    /// The node that published it.
+    pub writer: NodeId,
+    /// When it was published, by the clock of that node.
+    pub published: SystemTime,
+    /// States that this reader has not read between the last one it read and this one.
+    pub missed: u64,
+}
+
+impl State {
+    /// Time since it was published. Compares two hosts' clocks; zero if this one is behind.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.published.elapsed().unwrap_or_default()
+    }
+}
+
+/// A board that this process has open.
+#[derive(Debug)]
+pub struct Board {
+    segment: Segment,
+    reader: Mapping,
+    writer: Option<Mapping>,
+    layout: Layout,
+    /// The number of the state read last, and of the one that this writer published last.
+    read: u64,
+    written: u64,
+}
+
+/// Where the slots are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layout {
+    /// Bytes of the largest state.
+    size: usize,
+    slots: u64,
+    history: u64,
+}
+
+/// The head of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head {
+    number: u64,
+    nanos: u64,
+    length: u32,
+    writer: u16,
+    sum: u32,
+}
+
+impl Head {
+    fn encode(self) -> [u8; HEAD] {
+        let mut bytes = [0; HEAD];
+        bytes[..8].copy_from_slice(&self.number.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.nanos.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.length.to_le_bytes());
+        bytes[20..22].copy_from_slice(&self.writer.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.sum.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; HEAD]) -> Self {
+        let long = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("inside"));
+        let short = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("inside"));
+        Self {
+            number: long(0),
+            nanos: long(8),
+            length: short(16),
+            writer: short(20) as u16,
+            sum: short(24),
+        }
+    }
+
+    /// The checksum of a state with this head.
+    fn sum_of(self, state: &[u8]) -> u32 {
+        let mut sum = crc32fast::Hasher::new();
+        let head = Self { sum: 0, ..self };
+        sum.update(&head.encode());
+        sum.update(state);
+        sum.finalize()
+    }
+}
+
+impl Layout {
+    /// The pages of a slot.
+    fn pages(self) -> u64 {
+        ((HEAD + self.size) as u64).div_ceil(PAGE_SIZE as u64)
+    }
+
+    /// Whether slots are short pages: only what a state needs travels.
+    fn short(self) -> bool {
+        self.pages() == 1
+    }
+
+    /// Bytes of a short page.
+    fn prefix(self) -> u16 {
+        match self.short() {
+            true => (HEAD + self.size).next_multiple_of(8) as u16,
+            false => Policy::SHORT,
+        }
+    }
+
+    /// Where the slot of a state begins.
+    fn at(self, number: u64) -> usize {
+        let page = 1 + number % self.slots * self.pages();
+        page as usize * PAGE_SIZE
+    }
+
+    fn bytes(self) -> u64 {
+        (1 + self.slots * self.pages()) * PAGE_SIZE as u64
+    }
+
+    fn encode(self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        let words = [MAGIC, self.size as u64, self.slots, self.history];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Checks what somebody else wrote.
+    fn decode(bytes: &[u8; 32], segment: &Segment) -> Result<Self> {
+        let mut words = bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
+        let mut next = || words.next().unwrap_or(0);
+        let (magic, size, slots, history) = (next(), next(), next(), next());
+        if magic != MAGIC || size > LARGEST || slots < 2 || history >= slots {
+            return Err(Error::Invalid("this segment is no board"));
+        }
+        let size = size as usize;
+        let layout = Self {
+            size,
+            slots,
+            history,
+        };
+        let fits = slots <= u64::from(HISTORY) + SPARE && layout.bytes() <= segment.size();
+        fits.then_some(layout)
+            .ok_or(Error::Invalid("this segment is no board"))
+    }
+}
+
+impl Board {
+    /// Creates a board for states of at most `size` bytes, or opens the one of this name, to
+    /// publish and to read.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for sizes beyond 16 MiB, a history beyond 1024, or if the existing board
+    /// is for smaller states or no board at all; [`Error::Refused`] as [`Mesh::create`].
+    pub fn create(mesh: &Mesh, name: &str, size: usize, options: BoardOptions) -> Result<Self> {
+        if size == 0 || size as u64 > LARGEST {
+            return Err(Error::Invalid("a board has states of 1 byte to 16 MiB"));
+        }
+        if options.history == 0 || options.history > HISTORY {
+            return Err(Error::Invalid("a board keeps 1 to 1024 states"));
+        }
+        let history = u64::from(options.history);
+        let layout = Layout {
+            size,
+            slots: history + SPARE,
+            history,
+        };
+        let policy = Policy::Views {
+            prefix: layout.prefix(),
+        };
+        let segment_options = Options {
+            mode: options.mode,
+            policy,
+            exclusive: false,
+        };
+        let segment = mesh.create(name, layout.bytes(), segment_options)?;
+        let _turn = segment.lock(WRITERS).lock()?;
+        let memory = segment.map()?;
+        let mut head = [0; 32];
+        memory.read(0, &mut head)?;
+        if head == [0; 32] {
+            memory.write(0, &layout.encode())?;
+            publish(&segment, false, &(0..32))?;
+        }
+        let board = Self::over(segment, Some(memory))?;
+        if board.layout.size < size {
+            return Err(Error::Invalid(
+                "the board of this name is for smaller states: remove it, or take another name",
+            ));
+        }
+        Ok(board)
+    }
+
+    /// Opens a board.
+    ///
+    /// # Errors
+    /// As [`Mesh::open`]; [`Error::Invalid`] if the segment is no board.
+    pub fn open(mesh: &Mesh, name: &str, access: Access) -> Result<Self> {
+        let segment = mesh.open(name, access)?;
+        let writer = match access {
+            Access::Writable => Some(segment.map()?),
+            Access::ReadOnly => None,
+        };
+        Self::over(segment, writer)
+    }
+
+    fn over(segment: Segment, writer: Option<Mapping>) -> Result<Self> {
+        if !segment.has_views() {
+            return Err(Error::Invalid("this segment is no board"));
+        }
+        let memory = segment.map_view(INCONSISTENT)?;
+        let mut head = [0; 32];
+        memory.read(0, &mut head)?;
+        let layout = Layout::decode(&head, &segment)?;
+        let view = View {
+            short: layout.short(),
+            ..INCONSISTENT
+        };
+        let reader = segment.map_view(view)?;
+        Ok(Self {
+            segment,
+            reader,
+            writer,
+            layout,
+            read: 0,
+            written: 0,
+        })
+    }
+
+    /// Bytes of the largest state.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.layout.size
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.segment.name()
+    }
+
+    /// Publishes a state: it is sent to all nodes with readers, and this returns its number. Waits
+    /// for no reader, only for other writers, which take turns.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for states larger than the board's, and for boards opened read-only.
+    pub fn publish(&mut self, state: &[u8]) -> Result<u64> {
+        let Some(memory) = &self.writer else {
+            return Err(Error::Invalid("the board was opened read-only"));
+        };
+        if state.len() > self.layout.size {
+            return Err(Error::Invalid(
+                "the state is larger than the board's states",
+            ));
+        }
+        let lock = self.segment.lock(WRITERS);
+        let _turn = lock.lock()?;
+        let number = self.next(memory)?;
+        let head = Head {
+            number,
+            nanos: nanos(),
+            length: state.len() as u32,
+            writer: self.segment.mesh().node().0,
+            sum: 0,
+        };
+        let sum = head.sum_of(state);
+        let at = self.layout.at(number);
+        memory.write(at + HEAD, state)?;
+        memory.write(at, &Head { sum, ..head }.encode())?;
+        let bytes = at as u64..(at + HEAD + state.len()) as u64;
+        publish(&self.segment, self.layout.short(), &bytes)?;
+        self.written = number;
+        Ok(number)
+    }
+
+    /// The number of the next state. If this writer has published the last one, the slot after it
+    /// still has an older one, and that slot is here.
+    fn next(&self, memory: &Mapping) -> Result<u64> {
+        let next = self.written + 1;
+        let number = |number| memory.load_u64(self.layout.at(number));
+        if self.written > 0 && number(next)? <= self.written {
+            return Ok(next);
+        }
+        let mut last = 0;
+        for slot in 0..self.layout.slots {
+            last = last.max(number(slot)?);
+        }
+        Ok(last + 1)
+    }
+
+    /// The newest whole state on this node; none if nothing was published yet.
+    ///
+    /// # Errors
+    /// If the memory cannot be accessed.
+    pub fn read(&mut self) -> Result<Option<State>> {
+        for _ in 0..TRIES {
+            let numbers = self.numbers()?;
+            let Some(newest) = numbers.first() else {
+                return Ok(None);
+            };
+            // If the newest one is being overwritten, there is a newer one soon; meanwhile the one
+            // before is whole.
+            for number in numbers.iter().take(2) {
+                if let Some(state) = self.state(*number)? {
+                    let state = State {
+                        missed: state.number.saturating_sub(self.read + 1),
+                        ..state
+                    };
+                    self.read = self.read.max(state.number);
+                    return Ok(Some(state));
+                }
+            }
+            if *newest == 0 {
+                return Ok(None);
+            }
+            std::thread::yield_now();
+        }
+        Ok(None)
+    }
+
+    /// The last states, the oldest first: as many as the creator of the board wished to keep.
+    ///
+    /// # Errors
+    /// If the memory cannot be accessed.
+    pub fn history(&self) -> Result<Vec<State>> {
+        let mut states = Vec::new();
+        for number in self.numbers()? {
+            if (states.len() as u64) < self.layout.history
+                && let Some(state) = self.state(number)?
+            {
+                states.push(state);
+            }
+        }
+        states.reverse();
+        Ok(states)
+    }
+
+    /// Numbers of the states in the slots, the newest first.
+    fn numbers(&self) -> Result<Vec<u64>> {
+        let slots = 0..self.layout.slots;
+        let numbers = slots.map(|slot| self.reader.load_u64(self.layout.at(slot)));
+        let mut numbers = numbers.collect::<Result<Vec<_>>>()?;
+        numbers.retain(|number| *number > 0);
+        numbers.sort_unstable_by(|one, other| other.cmp(one));
+        Ok(numbers)
+    }
+
+    /// The state of this number, if its slot has it and is whole.
+    fn state(&self, number: u64) -> Result<Option<State>> {
+        let at = self.layout.at(number);
+        let mut bytes = [0; HEAD];
+        self.reader.read(at, &mut bytes)?;
+        let head = Head::decode(&bytes);
+        if head.number != number || head.length as usize > self.layout.size {
+            return Ok(None);
+        }
+        let mut state = vec![0; head.length as usize];
+        self.reader.read(at + HEAD, &mut state)?;
+        let whole = head.sum_of(&state) == head.sum;
+        Ok(whole.then(|| State {
+            number,
+            bytes: state,
+            writer: NodeId(head.writer),
+            published: UNIX_EPOCH + Duration::from_nanos(head.nanos),
+            missed: 0,
+        }))
+    }
+
+    /// Sleeps until there is a state with a greater number than `newer_than`, and returns the
+    /// newest number.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] after `timeout`, [`Error::Interrupted`].
+    pub fn wait(&self, newer_than: u64, timeout: Option<Duration>) -> Result<u64> {
+        let until = timeout.and_then(after);
+        loop {
+            if let Some(number) = self.newer(newer_than)? {
+                return Ok(number);
+            }
+            self.sleep(newer_than, until)?;
+        }
+    }
+
+    fn newer(&self, than: u64) -> Result<Option<u64>> {
+        let newest = self.numbers()?.first().copied();
+        Ok(newest.filter(|number| *number > than))
+    }
+
+    fn sleep(&self, newer_than: u64, until: Option<Instant>) -> Result<()> {
+        let watch = Request::WatchRange {
+            segment: self.segment.id(),
+            first: PageIndex(1),
+            count: PageCount((self.layout.slots * self.layout.pages()) as u32),
+        };
+        let connection = self.segment.mesh().connection();
+        let mut call = connection.start(watch, &[], None)?;
+        // Dropping the call withdraws the watch.
+        if call.begin(until)?.is_none() && self.newer(newer_than)?.is_none() {
+            let answer = call.finish(until)?;
+            debug_assert!(matches!(answer.reply, Reply::Changed));
+        }
+        Ok(())
+    }
+
+    /// Whether the node that published a state is not alive any more. Its last state stays.
+    ///
+    /// # Errors
+    /// If the daemon does not answer.
+    pub fn writer_is_gone(&self, state: &State) -> Result<bool> {
+        let members = self.segment.mesh().members()?;
+        let mut alive = members.members.iter();
+        let alive = alive.any(|member| {
+            member.id == state.writer && member.health == pagemesh_wire::peer::Health::Alive
+        });
+        Ok(!alive)
+    }
+}
+
+/// Nanoseconds since 1970.
+fn nanos() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_byte_changes_the_sum() {
+        let head = Head {
+            number: 7,
+            nanos: 9,
+            length: 3,
+            writer: 2,
+            sum: 0,
+        };
+        let sum = head.sum_of(b"abc");
+        assert_ne!(sum, head.sum_of(b"abd"));
+        assert_ne!(sum, Head { number: 8, ..head }.sum_of(b"abc"));
+        let whole = Head { sum, ..head };
+        assert_eq!(Head::decode(&whole.encode()), whole);
+        assert_eq!(whole.sum_of(b"abc"), sum, "the sum itself does not count");
+    }
+
+    #[test]
+    fn eb2_small_states_are_short_pages_of_their_own_length() {
+        let layout = |size| Layout {
+            size,
+            slots: 4,
+            history: 1,
+        };
+        assert_eq!((layout(32).prefix(), layout(32).pages()), (72, 1));
+        assert_eq!((layout(4096).short(), layout(4096).pages()), (false, 2));
+        assert_eq!(layout(1 << 20).pages(), 257);
+        assert_eq!(layout(4056).prefix(), 4096);
+        assert_eq!(layout(32).at(5), 2 * PAGE_SIZE);
+    }
+}

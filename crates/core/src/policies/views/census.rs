@@ -1,0 +1,229 @@
+//! The search for the consistent copy of a page whose holder is gone. The home asks all members;
+//! if the latest move that anybody knows led to a member that is gone, the newest copy becomes the
+//! consistent one, and without any copy the page begins anew with zeros.
+//!
+//! A member answers when it knows the members of the home's epoch: from then on it takes nothing
+//! from a node that is gone, so no copy is under way that the census does not see.
+
+use super::Views;
+use super::messages::{Body, Copied, Found};
+use super::page::{Census, Valid};
+use crate::event::Event;
+use crate::shell::Cx;
+use pagemesh_wire::{NodeId, PageIndex, RequestId};
+
+impl Views {
+    /// At the home: searches the holder of a page, if that does not go on already.
+    pub(super) fn search(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let timer = self.page_timer(index);
+        let page = self.page(cx, index);
+        if page.holds || page.census.is_some() || page.passing.is_some() {
+            return;
+        }
+        let version = page.version;
+        if let Some(node) = page.elected {
+            return self.say(
+                cx,
+                node,
+                &Body::Become {
+                    page: index,
+                    version,
+                },
+            );
+        }
+        let (hint, copy) = (page.hint, page.copy());
+        let census = Census {
+            round: cx.next_request(),
+            missing: cx.shell.peers(),
+            backoff: cx.backoff(timer),
+            held: false,
+            version,
+            hint,
+            best: copy.map(|copy| (copy, cx.me())),
+        };
+        self.page(cx, index).census = Some(census);
+        self.ask_all(cx, index);
+        self.conclude(cx, index);
+    }
+
+    fn ask_all(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let epoch = cx.shell.view.epoch;
+        let Some(census) = &self.page(cx, index).census else {
+            return;
+        };
+        let (round, missing) = (census.round, census.missing);
+        for node in missing.iter() {
+            let page = index;
+            self.say(cx, node, &Body::Census { page, round, epoch });
+        }
+    }
+
+    pub(super) fn census_due(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let timer = self.page_timer(index);
+        if let Some(census) = &mut self.page(cx, index).census
+            && cx.fire(&mut census.backoff, timer)
+        {
+            self.ask_all(cx, index);
+        }
+    }
+
+    /// The home asks what this node knows.
+    pub(super) fn counted(
+        &mut self,
+        cx: &mut Cx<'_>,
+        home: NodeId,
+        index: PageIndex,
+        (round, epoch): (RequestId, u64),
+    ) {
+        if cx.shell.view.epoch < epoch {
+            return; // It asks again.
+        }
+        let found = match self.pages.get(&index) {
+            None => Found {
+                page: index,
+                round,
+                version: 0,
+                hint: self.segment.home(),
+                holds: self.segment.home() == cx.me(),
+                copy: None,
+            },
+            Some(page) => Found {
+                page: index,
+                round,
+                version: page.version,
+                hint: page.hint,
+                holds: page.holds || page.passing.is_some(),
+                copy: page.copy(),
+            },
+        };
+        self.say(cx, home, &Body::Found(found));
+    }
+
+    /// A member has answered.
+    pub(super) fn found(&mut self, cx: &mut Cx<'_>, from: NodeId, found: Found) {
+        let index = found.page;
+        let Some(census) = &mut self.page(cx, index).census else {
+            return cx.emit(Event::Stale {});
+        };
+        if census.round != found.round || !census.missing.remove(from) {
+            return cx.emit(Event::Stale {});
+        }
+        census.held |= found.holds;
+        if found.version > census.version && found.hint.is_valid() {
+            (census.version, census.hint) = (found.version, found.hint);
+        }
+        let better = |copy: &Copied| census.best.is_none_or(|(best, _)| *copy > best);
+        if let Some(copy) = found.copy.filter(better) {
+            census.best = Some((copy, from));
+        }
+        self.conclude(cx, index);
+    }
+
+    /// A member that was to answer is gone, and its knowledge with it.
+    pub(super) fn census_without(&mut self, cx: &mut Cx<'_>, index: PageIndex, node: NodeId) {
+        let timer = self.page_timer(index);
+        let page = self.page(cx, index);
+        if let Some(census) = page.census.take() {
+            // All answer anew: they must not take anything of that node any more, either.
+            cx.end(&census.backoff, timer);
+            let _ = node;
+            self.search(cx, index);
+        }
+    }
+
+    /// Everybody has answered: decides.
+    fn conclude(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let (me, segment, timer) = (cx.me(), self.segment, self.page_timer(index));
+        let page = self.page(cx, index);
+        let Some(census) = page.census.take_if(|census| census.missing.is_empty()) else {
+            return;
+        };
+        cx.end(&census.backoff, timer);
+        if census.version > page.version {
+            (page.version, page.hint) = (census.version, census.hint);
+        }
+        // Where the latest move leads to a living node, it has arrived or will.
+        if census.held || (census.hint != me && cx.is_alive(census.hint)) {
+            return;
+        }
+        page.version += 1;
+        let version = page.version;
+        match census.best {
+            Some((_, node)) if node != me => {
+                (page.hint, page.elected) = (node, Some(node));
+                self.say(
+                    cx,
+                    node,
+                    &Body::Become {
+                        page: index,
+                        version,
+                    },
+                );
+            }
+            best => {
+                page.hint = me;
+                (page.holds, page.filled) = (true, best.is_some());
+                page.stamp.version = version;
+                if best.is_none() {
+                    page.valid = Valid::Nothing;
+                }
+                cx.emit(Event::Regained {
+                    segment,
+                    page: index,
+                });
+                self.holds_now(cx, index);
+            }
+        }
+    }
+
+    /// The home says that the copy here is the consistent one from now on.
+    pub(super) fn become_holder(
+        &mut self,
+        cx: &mut Cx<'_>,
+        home: NodeId,
+        index: PageIndex,
+        version: u64,
+    ) {
+        let (me, segment) = (cx.me(), self.segment);
+        let page = self.page(cx, index);
+        if home != cx.home(segment) || page.holds || page.version >= version {
+            return cx.emit(Event::Stale {});
+        }
+        if page.copy().is_none() || page.passing.is_some() {
+            return self.say(
+                cx,
+                home,
+                &Body::NoCopy {
+                    page: index,
+                    version,
+                },
+            );
+        }
+        (page.holds, page.filled) = (true, true);
+        (page.version, page.hint, page.stamp.version) = (version, me, version);
+        (page.prefix_purged, page.purged, page.valid) = (false, false, Valid::Whole);
+        self.drop_runs(cx, index);
+        cx.emit(Event::Regained {
+            segment,
+            page: index,
+        });
+        self.holds_now(cx, index);
+    }
+
+    /// The node that was to become the holder has no copy any more.
+    pub(super) fn no_copy(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: NodeId,
+        index: PageIndex,
+        version: u64,
+    ) {
+        let page = self.page(cx, index);
+        if page.elected != Some(from) || page.version != version {
+            return cx.emit(Event::Stale {});
+        }
+        page.elected = None;
+        page.hint = cx.me();
+        self.search(cx, index);
+    }
+}

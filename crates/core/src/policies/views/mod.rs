@@ -1,0 +1,548 @@
+//! One consistent copy of a page that moves, and any number of inconsistent ones (Mether, E1 to
+//! E20). Nobody is invalidated: an inconsistent copy may be old, and its reader chooses when to pay
+//! for a newer one.
+//!
+//! A mapping has a [`View`]: consistent or inconsistent, whole pages or their prefix, demand-driven
+//! or data-driven. [`holder`] serves faults and moves the consistent copy, [`refresh`] publishes
+//! and takes what passes by, [`listen`] knows who gets refreshes, [`census`] finds the copy again
+//! when its holder is gone. [`page`] is what a node knows of one page.
+
+mod census;
+mod holder;
+mod listen;
+mod messages;
+mod page;
+mod refresh;
+#[cfg(test)]
+mod tests;
+
+use super::hooks::{Due, Gone, Hooks, Open, ProgramRequest, Who};
+use crate::effect::{Effect, Reply, Rights, Source};
+use crate::event::Event;
+use crate::inspection::Inspection;
+use crate::limits::{PIN_LEASE, PIN_PAGES};
+use crate::shell::Cx;
+use crate::time::Time;
+use crate::timers::Timer;
+use core::time::Duration;
+use listen::Listeners;
+use messages::{Body, Want, Wish};
+use page::{Page, Valid};
+use pagemesh_wire::local::{Advice, PageLine, View};
+use pagemesh_wire::peer::{Access, Message, Payload, Policy, PolicyMessage, Refusal};
+use pagemesh_wire::{
+    ClientId, MappingId, NodeId, NodeSet, PAGE_SIZE, PageIndex, SegmentId, Ticket,
+};
+use refresh::{Arriving, Published};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A node keeps the consistent copy for so long if a thread has waited for it: the thread must get
+/// to its access.
+const HOLD: Duration = Duration::from_micros(200);
+
+/// How often a request is passed on; then its asker asks everybody.
+const HOPS: u8 = 4;
+
+/// Nodes that wait for a consistent copy at most: there are no more.
+const QUEUE: usize = NodeId::LIMIT as usize;
+
+/// After so long without a newer publication listeners are reminded of the last one, and again
+/// after twice that, and so on. Who publishes a hundred times a second never reminds.
+const REMIND: Duration = Duration::from_millis(12);
+const REMINDERS: u32 = 6;
+
+/// How long the pages of one publication may be under way before the missing ones are asked for.
+const REPAIR: Duration = Duration::from_millis(4);
+
+/// Pages that one message asks for at most: their numbers fit into a small datagram, and the pages
+/// into a socket's buffer.
+const MISSING: usize = 128;
+
+/// The pages of one segment as this node knows them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Views {
+    segment: SegmentId,
+    /// Pages of the segment.
+    size: u32,
+    /// Bytes of a short page.
+    prefix: u16,
+    /// What each mapping here shows.
+    mappings: BTreeMap<MappingId, View>,
+    pages: BTreeMap<PageIndex, Page>,
+    listeners: Listeners,
+    /// By their first pages.
+    arriving: BTreeMap<PageIndex, Arriving>,
+    published: BTreeMap<PageIndex, Published>,
+    /// When to remind listeners of publications.
+    remind: Option<Time>,
+    /// Pages that processes watch.
+    watches: Vec<(PageIndex, u32, Ticket)>,
+    /// The next time for which the segment's timer is armed.
+    armed: Option<Time>,
+}
+
+impl Open for Views {
+    fn open(segment: SegmentId, pages: u32, chosen: Policy) -> Option<Result<Self, Refusal>> {
+        let Policy::Views { prefix } = chosen else {
+            return None;
+        };
+        if prefix == 0 || usize::from(prefix) > PAGE_SIZE || prefix % 8 != 0 {
+            let why =
+                format!("a short page has 8 to {PAGE_SIZE} bytes, a multiple of 8; 32 is usual");
+            return Some(Err(Refusal::Invalid(why)));
+        }
+        Some(Ok(Self {
+            segment,
+            size: pages,
+            prefix,
+            mappings: BTreeMap::new(),
+            pages: BTreeMap::new(),
+            listeners: Listeners::default(),
+            arriving: BTreeMap::new(),
+            published: BTreeMap::new(),
+            remind: None,
+            watches: Vec::new(),
+            armed: None,
+        }))
+    }
+}
+
+impl Views {
+    fn said(&self, body: &Body) -> PolicyMessage {
+        PolicyMessage {
+            segment: self.segment,
+            body: Payload::of(body),
+        }
+    }
+
+    fn say(&self, cx: &mut Cx<'_>, to: NodeId, body: &Body) {
+        let said = self.said(body);
+        cx.send(to, Message::Policy(said));
+    }
+
+    /// Says it with the page in `body` behind it.
+    fn say_page(&self, cx: &mut Cx<'_>, to: NodeId, body: &Body, source: Source) {
+        let (Body::Pass(messages::Pass { page, .. })
+        | Body::Refresh(messages::Refresh { page, .. })) = body
+        else {
+            unreachable!("no page goes with {body:?}");
+        };
+        let said = self.said(body);
+        cx.send_page(
+            to,
+            Message::PolicyPage(said),
+            Some((self.segment, *page, source)),
+        );
+    }
+
+    fn timer(&self) -> Timer {
+        Timer::Segment(self.segment)
+    }
+
+    fn arm(&mut self, cx: &mut Cx<'_>, at: Time) {
+        let soon = self
+            .armed
+            .is_some_and(|armed| armed > cx.now && armed <= at);
+        if !soon {
+            self.armed = Some(at);
+            cx.arm(at, self.timer());
+        }
+    }
+
+    /// A message of another node. Page numbers are checked here, all else where it is used.
+    fn heard_of(&mut self, cx: &mut Cx<'_>, from: NodeId, body: Body, has_page: bool) {
+        let page = match &body {
+            Body::Want(Want { page, .. })
+            | Body::Pass(messages::Pass { page, .. })
+            | Body::Refresh(messages::Refresh { page, .. })
+            | Body::Found(messages::Found { page, .. })
+            | Body::Passed { page, .. }
+            | Body::Census { page, .. }
+            | Body::Become { page, .. }
+            | Body::NoCopy { page, .. } => Some(*page),
+            _ => None,
+        };
+        let needs_page = matches!(body, Body::Pass(_) | Body::Refresh(_));
+        if page.is_some_and(|page| page.0 >= self.size) || needs_page != has_page {
+            return cx.emit(Event::Malformed {});
+        }
+        let is_home = cx.home(self.segment) == cx.me();
+        match body {
+            Body::Listen if is_home => self.admit(cx, from),
+            Body::Deaf if is_home => self.dismiss(cx, from),
+            Body::Heard { generation } if is_home => self.heard(cx, from, generation),
+            Body::Found(found) => self.found(cx, from, found),
+            Body::NoCopy { page, version } => self.no_copy(cx, from, page, version),
+            Body::Listeners { generation, nodes } => self.told(cx, from, generation, nodes),
+            Body::Want(want) => self.wanted(cx, want),
+            Body::Pass(pass) => self.passed_here(cx, from, pass),
+            Body::Passed { page, version } => {
+                let known = self.page(cx, page).passing.as_ref();
+                if known.is_some_and(|p| p.to == from && p.stamp.version == version) {
+                    self.arrived(cx, page, version);
+                }
+            }
+            Body::Refresh(refresh) => self.refreshed(cx, from, &refresh),
+            Body::Newest { run, bytes } => self.newest(cx, from, (run, bytes)),
+            Body::Missing { run, pages } => self.missing(cx, from, run, &pages),
+            Body::Census { page, round, epoch } => {
+                self.counted(cx, from, page, (round, epoch));
+            }
+            Body::Become { page, version } => self.become_holder(cx, from, page, version),
+            Body::Listen | Body::Deaf | Body::Heard { .. } => cx.emit(Event::Stale {}),
+        }
+    }
+
+    /// Drops or hides copies, so that the next access sees newer contents (E4).
+    fn purge(&mut self, cx: &mut Cx<'_>, index: PageIndex, short: bool) {
+        let page = self.page(cx, index);
+        if page.valid == Valid::Nothing {
+            page.purged = true;
+            return;
+        }
+        page.purged = true;
+        if page.holds {
+            // Demand-driven views see the consistent copy here in any case.
+            if self.mappings.values().any(|view| view.data_driven) {
+                self.unmap(cx, index);
+            }
+            return;
+        }
+        if short && page.valid == Valid::Whole {
+            page.prefix_purged = true;
+            return self.unmap(cx, index);
+        }
+        page.valid = Valid::Nothing;
+        page.prefix_purged = false;
+        let pages = (self.segment, index).into();
+        cx.push(Effect::Evict { pages, keep: false });
+    }
+
+    /// Takes a page out of all mappings; its contents stay.
+    fn unmap(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let segment = self.segment;
+        self.drop_runs(cx, index);
+        let pages = (segment, index).into();
+        cx.push(Effect::Evict { pages, keep: true });
+        cx.push(Effect::Fill {
+            pages,
+            source: Source::Stash,
+        });
+        // While the page is passed on, the stash has the same contents, and is needed.
+        if self.page(cx, index).passing.is_none() {
+            cx.push(Effect::DropStash {
+                segment,
+                page: index,
+            });
+        }
+    }
+
+    /// Locks pages into the memory of this node (E12): the consistent copies stay. The lock fails if
+    /// some are elsewhere; they are asked for.
+    fn lock(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), first: PageIndex, count: u32) {
+        if count > PIN_PAGES {
+            let why = format!("a process locks {PIN_PAGES} pages at once at most");
+            return cx.refuse(who.0, Refusal::Limit(why));
+        }
+        let pages: Vec<_> = (first.0..first.0.saturating_add(count))
+            .map(PageIndex)
+            .collect();
+        let elsewhere = pages.iter().filter(|page| !self.page(cx, **page).holds);
+        let elsewhere: Vec<_> = elsewhere.copied().collect();
+        if !elsewhere.is_empty() {
+            for page in elsewhere {
+                if self
+                    .page(cx, page)
+                    .want
+                    .as_ref()
+                    .is_none_or(|want| want.wish != Wish::Move)
+                {
+                    self.open(cx, page, Wish::Move);
+                }
+            }
+            let why = "a consistent copy is on another node and was asked for: lock again";
+            return cx.refuse(who.0, Refusal::Invalid(why.into()));
+        }
+        let until = cx.now + PIN_LEASE;
+        for page in pages {
+            self.page(cx, page).locks.push((who.1, until));
+        }
+        cx.reply(who.0, Reply::Done);
+    }
+
+    fn unlock(&mut self, cx: &mut Cx<'_>, client: ClientId, pages: &[PageIndex]) {
+        for index in pages {
+            let Some(page) = self.pages.get_mut(index) else {
+                continue;
+            };
+            let mut locks = page.locks.iter();
+            if let Some(place) = locks.position(|(holder, _)| *holder == client) {
+                page.locks.swap_remove(place);
+                self.serve_queue(cx, *index);
+            }
+        }
+    }
+
+    fn advise(&mut self, cx: &mut Cx<'_>, first: PageIndex, count: u32, advice: Advice) {
+        let end = first.0.saturating_add(count).min(self.size);
+        match advice {
+            Advice::WillNeed => self.fetch(cx, first, end - first.0),
+            // Page-out (E13): the holder's page stays, and is unmapped only.
+            Advice::DontNeed => {
+                for index in (first.0..end).map(PageIndex) {
+                    let page = self.page(cx, index);
+                    if page.holds && page.filled {
+                        self.unmap(cx, index);
+                    } else if !page.holds {
+                        self.purge(cx, index, false);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks for copies of pages, in as few requests as there are holders; what gets lost is asked
+    /// for by whoever touches it.
+    fn fetch(&mut self, cx: &mut Cx<'_>, first: PageIndex, count: u32) {
+        let me = cx.me();
+        let mut runs: Vec<(NodeId, PageIndex, u32)> = Vec::new();
+        for index in (first.0..first.0 + count).map(PageIndex) {
+            let page = self.page(cx, index);
+            if page.holds || page.valid == Valid::Whole {
+                continue;
+            }
+            let hint = page.hint;
+            match runs.last_mut() {
+                Some((to, start, length)) if *to == hint && start.0 + *length == index.0 => {
+                    *length += 1;
+                }
+                _ => runs.push((hint, index, 1)),
+            }
+        }
+        for (hint, page, count) in runs {
+            let want = Want {
+                page,
+                count,
+                wish: Wish::Whole,
+                asker: me,
+                request: cx.next_request(),
+                hops: HOPS,
+                tries: 0,
+            };
+            if hint != me && cx.is_alive(hint) {
+                self.say(cx, hint, &Body::Want(want));
+            }
+        }
+    }
+
+    /// This node is no member any more: its copies are nobody's.
+    fn expelled(&mut self, cx: &mut Cx<'_>) {
+        let segment = self.segment;
+        for index in self.pages.keys().copied().collect::<Vec<_>>() {
+            self.page(cx, index).want = None;
+            for (mapping, _) in core::mem::take(&mut self.page(cx, index).faults) {
+                let (page, why) = (index, Refusal::NotMember);
+                cx.emit(Event::Failed { segment, page });
+                cx.push(Effect::Fail {
+                    mapping,
+                    segment,
+                    page,
+                    why,
+                });
+            }
+            self.drop_runs(cx, index);
+            let page = self.page(cx, index);
+            let filled = page.valid > Valid::Nothing;
+            if page.passing.take().is_some() {
+                cx.push(Effect::DropStash {
+                    segment,
+                    page: index,
+                });
+            }
+            if filled {
+                let pages = (segment, index).into();
+                cx.push(Effect::Evict { pages, keep: false });
+            }
+        }
+        for (.., ticket) in core::mem::take(&mut self.watches) {
+            cx.refuse(ticket, Refusal::NotMember);
+        }
+        self.pages.clear();
+        self.published.clear();
+        self.listeners = Listeners::default();
+    }
+
+    fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) {
+        let locked = |page: &Page| page.locks.iter().any(|(holder, _)| *holder == client);
+        let pages = self.pages.iter().filter(|(_, page)| locked(page));
+        for index in pages.map(|(index, _)| *index).collect::<Vec<_>>() {
+            let page = self.page(cx, index);
+            page.locks.retain(|(holder, _)| *holder != client);
+            self.serve_queue(cx, index);
+        }
+    }
+
+    fn unmapped(&mut self, cx: &mut Cx<'_>, mapping: MappingId) {
+        self.mappings.remove(&mapping);
+        let waits = |page: &Page| page.faults.iter().any(|(waiting, _)| *waiting == mapping);
+        let pages = self.pages.iter().filter(|(_, page)| waits(page));
+        for index in pages.map(|(index, _)| *index).collect::<Vec<_>>() {
+            let page = self.page(cx, index);
+            page.faults.retain(|(waiting, _)| *waiting != mapping);
+            self.serve(cx, index);
+        }
+    }
+}
+
+impl Hooks for Views {
+    fn mapped(&mut self, cx: &mut Cx<'_>, mapping: MappingId, view: View) {
+        self.mappings.insert(mapping, view);
+        self.listen(cx);
+    }
+
+    fn fault(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, _: Access) {
+        if page.0 >= self.size {
+            return;
+        }
+        let view = self.mappings.get(&who.mapping).copied().unwrap_or_default();
+        self.access(cx, who.mapping, view, page);
+    }
+
+    fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: ProgramRequest) {
+        let (ticket, client) = who;
+        match request {
+            ProgramRequest::Watch(index) => {
+                self.watches.push((index, 1, ticket));
+                return cx.reply(ticket, Reply::Waiting);
+            }
+            ProgramRequest::WatchRange(first, count) => {
+                self.watches.push((first, count.0, ticket));
+                return cx.reply(ticket, Reply::Waiting);
+            }
+            ProgramRequest::Pin(first, count) => return self.lock(cx, who, first, count.0),
+            ProgramRequest::Publish(first, count, short) => {
+                return self.publish(cx, ticket, (first, count.0), short);
+            }
+            ProgramRequest::Unpin(first, count) => {
+                let pages = first.0..first.0.saturating_add(count.0);
+                let pages: Vec<_> = pages.map(PageIndex).collect();
+                self.unlock(cx, client, &pages);
+            }
+            ProgramRequest::Purge(first, count, short) => {
+                for index in (first.0..first.0.saturating_add(count.0)).map(PageIndex) {
+                    self.purge(cx, index, short);
+                }
+            }
+            ProgramRequest::Advise(first, count, advice, _) => {
+                self.advise(cx, first, count.0, advice);
+            }
+        }
+        cx.reply(ticket, Reply::Done);
+    }
+
+    fn message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
+        let has_page = matches!(message, Message::PolicyPage(_));
+        match message {
+            Message::Policy(said) | Message::PolicyPage(said) => match said.body.read() {
+                Some(body) => self.heard_of(cx, from, body, has_page),
+                None => cx.emit(Event::Malformed {}),
+            },
+            // Whoever does not know the segment knows nothing of its pages.
+            Message::PolicyUndelivered(said) => {
+                if let Some(Body::Census { page, round, .. }) = said.body.read()
+                    && page.0 < self.size
+                {
+                    let found = messages::Found {
+                        page,
+                        round,
+                        version: 0,
+                        hint: self.segment.home(),
+                        holds: false,
+                        copy: None,
+                    };
+                    self.found(cx, from, found);
+                }
+            }
+            _ => cx.emit(Event::Stale {}),
+        }
+    }
+
+    fn due(&mut self, cx: &mut Cx<'_>, due: Due) {
+        match due {
+            Due::Page(page, patience) => self.page_due(cx, page, patience),
+            Due::Segment => {
+                self.armed = self.armed.filter(|armed| *armed > cx.now);
+                self.listeners_due(cx);
+                self.refreshes_due(cx);
+            }
+            Due::Ahead => {}
+        }
+    }
+
+    fn gone(&mut self, cx: &mut Cx<'_>, gone: Gone) {
+        match gone {
+            Gone::Mapping(mapping) => self.unmapped(cx, mapping),
+            Gone::Client(client) => self.client_gone(cx, client),
+            Gone::Member(node) => {
+                self.listener_gone(cx, node);
+                for index in self.pages.keys().copied().collect::<Vec<_>>() {
+                    self.page_member_gone(cx, index, node);
+                }
+            }
+            Gone::Membership => self.expelled(cx),
+        }
+    }
+
+    fn cancel(&mut self, ticket: Ticket) -> bool {
+        let over = |watch: &mut (PageIndex, u32, Ticket)| watch.2 == ticket;
+        self.watches.extract_if(.., over).next().is_some()
+    }
+
+    fn hand_over(&mut self, cx: &mut Cx<'_>, successor: NodeId, burst: usize) -> usize {
+        let pages = |pick: &dyn Fn(&Page) -> bool| {
+            let pages = self.pages.iter().filter(|(_, page)| pick(page));
+            pages.map(|(index, _)| *index).collect::<Vec<_>>()
+        };
+        let held = pages(&|page| page.holds && (page.filled || page.version > 0));
+        let passing = pages(&|page| page.passing.is_some()).len();
+        let coming = pages(&|page| page.want.as_ref().is_some_and(|w| w.wish == Wish::Move)).len();
+        if successor != cx.me() {
+            for index in held.iter().take(burst.saturating_sub(passing)) {
+                self.pass(cx, *index, successor);
+            }
+        }
+        held.len() + passing + coming
+    }
+
+    fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {
+        let count = |pick: &dyn Fn(&Page) -> bool| {
+            self.pages.values().filter(|page| pick(page)).count() as u64
+        };
+        let line = |(index, page): (&PageIndex, &Page)| PageLine {
+            page: *index,
+            rights: match (page.holds, page.valid) {
+                (true, _) => Rights::Write as u8,
+                (false, Valid::Nothing) => Rights::None as u8,
+                (false, _) => Rights::Read as u8,
+            },
+            owner: page.holds,
+            hint: if page.holds { me } else { page.hint },
+            version: page.stamp.number,
+            copies: if page.holds {
+                self.listeners.nodes
+            } else {
+                NodeSet::EMPTY
+            },
+            queued: page.queue.len() as u32,
+        };
+        Inspection {
+            known: self.pages.len() as u64,
+            readable: count(&|page| page.holds || page.valid > Valid::Nothing),
+            writable: count(&|page| page.holds),
+            owned: count(&|page| page.holds),
+            pages: self.pages.range(first..).take(limit).map(line).collect(),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What a node knows of one page.
+
+use super::messages::{Copied, Stamp, Wish};
+use crate::backoff::Backoff;
+use crate::time::Time;
+use pagemesh_wire::local::View;
+use pagemesh_wire::{ClientId, MappingId, NodeId, NodeSet, RequestId};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// How much of a frame is valid.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub(super) enum Valid {
+    #[default]
+    Nothing,
+    Prefix,
+    Whole,
+}
+
+/// A page on this node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Page {
+    /// The consistent copy is here.
+    pub(super) holds: bool,
+    /// The holder's frame has contents; before, the page is zeros and has no frame.
+    pub(super) filled: bool,
+    pub(super) valid: Valid,
+    /// The prefix was purged, though the frame is whole (Fig. 1: supersets are not affected).
+    pub(super) prefix_purged: bool,
+    /// A process purged the page. Where the consistent copy is, data-driven views wait for the next
+    /// publication; elsewhere, only what is newer is of use, and answers to later requests.
+    pub(super) purged: bool,
+    /// Of the newest contents seen.
+    pub(super) stamp: Stamp,
+    /// The latest move known, and where it led.
+    pub(super) version: u64,
+    pub(super) hint: NodeId,
+    pub(super) passing: Option<Passing>,
+    pub(super) want: Option<Wanted>,
+    /// Mappings in which threads wait.
+    pub(super) faults: Vec<(MappingId, View)>,
+    /// At the holder: nodes that want the consistent copy, in order.
+    pub(super) queue: VecDeque<(NodeId, RequestId)>,
+    /// The holder keeps the page until then, so that the thread that waited can use it.
+    pub(super) kept: Option<Time>,
+    /// Processes that have locked the page, and until when.
+    pub(super) locks: Vec<(ClientId, Time)>,
+    /// When the newest contents came.
+    pub(super) seen: Time,
+    /// Refreshes that did not come.
+    pub(super) missed: u64,
+    /// At the home: the search for the holder.
+    pub(super) census: Option<Census>,
+    /// At the home: who was to become the holder.
+    pub(super) elected: Option<NodeId>,
+}
+
+/// The consistent copy is on its way; its contents are in the stash.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Passing {
+    pub(super) to: NodeId,
+    pub(super) stamp: Stamp,
+    pub(super) queue: Vec<(NodeId, RequestId)>,
+    pub(super) backoff: Backoff,
+}
+
+/// A request of this node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Wanted {
+    pub(super) wish: Wish,
+    pub(super) request: RequestId,
+    pub(super) since: Time,
+    pub(super) tries: u8,
+    pub(super) backoff: Backoff,
+}
+
+/// The search for a holder that is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Census {
+    pub(super) round: RequestId,
+    /// Who has not answered.
+    pub(super) missing: NodeSet,
+    pub(super) backoff: Backoff,
+    /// Somebody has the consistent copy.
+    pub(super) held: bool,
+    /// The latest move that anybody knows.
+    pub(super) version: u64,
+    pub(super) hint: NodeId,
+    pub(super) best: Option<(Copied, NodeId)>,
+}
+
+impl Page {
+    /// A page that was never moved: its home has it, and it is zeros.
+    pub(super) fn new(home: NodeId, here: bool) -> Self {
+        Self {
+            holds: here,
+            filled: false,
+            valid: Valid::Nothing,
+            prefix_purged: false,
+            purged: false,
+            stamp: Stamp::default(),
+            version: 0,
+            hint: home,
+            passing: None,
+            want: None,
+            faults: Vec::new(),
+            queue: VecDeque::new(),
+            kept: None,
+            locks: Vec::new(),
+            seen: Time::ZERO,
+            missed: 0,
+            census: None,
+            elected: None,
+        }
+    }
+
+    /// Whether a view can be served from this node's frame.
+    pub(super) fn serves(&self, view: View) -> bool {
+        if view.consistent {
+            return self.holds;
+        }
+        if self.holds {
+            return !(view.data_driven && self.purged);
+        }
+        match view.short {
+            true => self.valid >= Valid::Prefix && !self.prefix_purged,
+            false => self.valid == Valid::Whole,
+        }
+    }
+
+    /// What threads that wait here want; none if all wait for a refresh to pass.
+    pub(super) fn wish(&self) -> Option<Wish> {
+        let demands = self.faults.iter().filter(|(_, view)| !view.data_driven);
+        let wish = |view: View| match (view.consistent, view.short) {
+            (true, _) => Wish::Move,
+            (false, true) => Wish::Prefix,
+            (false, false) => Wish::Whole,
+        };
+        demands.map(|(_, view)| wish(*view)).max()
+    }
+
+    /// The copy here, if there is one.
+    pub(super) fn copy(&self) -> Option<Copied> {
+        (self.valid > Valid::Nothing).then_some(Copied {
+            stamp: self.stamp,
+            whole: self.valid == Valid::Whole,
+        })
+    }
+}

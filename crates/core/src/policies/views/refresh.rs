@@ -1,0 +1,431 @@
+//! Refreshes: inconsistent copies that pass by. The newest wins, nothing is queued; who lacks some
+//! pages of the newest publication asks for them.
+
+use super::messages::{Body, Refresh, Run, Stamp};
+use super::page::Valid;
+use super::{MISSING, REMIND, REMINDERS, REPAIR, Views};
+use crate::effect::{Effect, PageRange, Reply, Source};
+use crate::event::Event;
+use crate::shell::Cx;
+use crate::time::Time;
+use core::time::Duration;
+use pagemesh_wire::peer::Refusal;
+use pagemesh_wire::{NodeId, PAGE_SIZE, PageIndex, RequestId, Ticket};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// A publication that is arriving; its pages are in the stash.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Arriving {
+    run: Run,
+    bytes: u16,
+    from: NodeId,
+    /// Pages that are here, with their stamps.
+    came: Vec<(PageIndex, Stamp)>,
+    /// When to ask for the others, and how long to wait then.
+    due: Time,
+    wait: Duration,
+}
+
+/// A publication of this node, of which listeners are reminded.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Published {
+    run: Run,
+    bytes: u16,
+    /// How often listeners were reminded.
+    reminders: u32,
+}
+
+impl Views {
+    /// Publishes pages that this node holds: one refresh goes to every listener.
+    pub(super) fn publish(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ticket: Ticket,
+        (first, count): (PageIndex, u32),
+        short: bool,
+    ) {
+        let mut run = Run {
+            first,
+            count,
+            stamp: Stamp::default(),
+        };
+        if let Some(elsewhere) = run.pages().find(|page| !self.page(cx, *page).holds) {
+            if count == 1 {
+                // All have seen it pass as it moved.
+                return cx.reply(ticket, Reply::Done);
+            }
+            let why = format!(
+                "the consistent copy of page {elsewhere} is on another node: store to all pages, \
+                 under a lock if others store, too, and publish again"
+            );
+            return cx.refuse(ticket, Refusal::Invalid(why));
+        }
+        let numbers = run.pages().map(|page| self.page(cx, page).stamp.number);
+        let number = numbers.max().unwrap_or(0) + 1;
+        let bytes = if short { self.prefix } else { PAGE_SIZE as u16 };
+        let now = cx.now;
+        for index in run.pages() {
+            self.materialize(cx, index);
+            let page = self.page(cx, index);
+            page.stamp = Stamp {
+                version: page.version,
+                number,
+            };
+            page.seen = now;
+        }
+        run.stamp = self.page(cx, first).stamp;
+        let me = cx.me();
+        for node in self.listeners.nodes.iter().filter(|node| *node != me) {
+            if cx.is_alive(node) {
+                self.send_run(cx, node, (run, bytes), run.pages());
+            }
+        }
+        self.published.insert(
+            first,
+            Published {
+                run,
+                bytes,
+                reminders: 0,
+            },
+        );
+        self.remind = Some(now + REMIND);
+        self.arm(cx, now + REMIND);
+        for index in run.pages() {
+            self.changed(cx, index);
+            let page = self.page(cx, index);
+            if core::mem::take(&mut page.purged) {
+                self.serve(cx, index);
+            }
+        }
+        cx.reply(ticket, Reply::Done);
+    }
+
+    fn send_run(
+        &mut self,
+        cx: &mut Cx<'_>,
+        to: NodeId,
+        (run, bytes): (Run, u16),
+        pages: impl Iterator<Item = PageIndex>,
+    ) {
+        for index in pages {
+            let refresh = self.refresh(cx, index, (run, bytes), RequestId::NONE);
+            let source = part(bytes, Source::Frame);
+            self.say_page(cx, to, &Body::Refresh(refresh), source);
+        }
+    }
+
+    /// Ends the watches of a page.
+    pub(super) fn changed(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        let over = |watch: &mut (PageIndex, u32, Ticket)| {
+            index
+                .0
+                .checked_sub(watch.0.0)
+                .is_some_and(|step| step < watch.1)
+        };
+        for (.., ticket) in self.watches.extract_if(.., over) {
+            cx.reply(ticket, Reply::Changed);
+        }
+    }
+
+    /// A refresh has come.
+    pub(super) fn refreshed(&mut self, cx: &mut Cx<'_>, from: NodeId, refresh: &Refresh) {
+        let (index, run) = (refresh.page, refresh.run);
+        let end = run.first.0.checked_add(run.count);
+        let fits = end.is_some_and(|end| end <= self.size) && run.contains(index);
+        if !fits || refresh.bytes == 0 || usize::from(refresh.bytes) > PAGE_SIZE {
+            return cx.emit(Event::Malformed {});
+        }
+        self.learn_holder(cx, index, refresh.stamp.version, refresh.holder);
+        let page = self.page(cx, index);
+        let answers = page.want.as_ref().is_some_and(|want| {
+            refresh.answers != RequestId::NONE && want.request == refresh.answers
+        });
+        let is_new = refresh.stamp > page.stamp || (answers && refresh.stamp == page.stamp);
+        // What was purged comes again only in answer to a request that followed.
+        let grows = refresh.stamp == page.stamp && !page.purged && page.valid < valid(refresh);
+        if page.holds || !(is_new || grows) {
+            return cx.emit(Event::Stale {});
+        }
+        if self.mappings.is_empty() && !answers {
+            cx.emit(Event::Stale {});
+            return self.deaf(cx);
+        }
+        if run.count == 1 {
+            self.drop_runs(cx, index);
+            return self.take(cx, index, refresh, Taken::Payload);
+        }
+        self.gather(cx, from, refresh);
+    }
+
+    /// The consistent copy has moved, and this node hears where.
+    fn learn_holder(&mut self, cx: &mut Cx<'_>, index: PageIndex, version: u64, holder: NodeId) {
+        let me = cx.me();
+        if version <= self.page(cx, index).version || holder == me || !holder.is_valid() {
+            return;
+        }
+        self.arrived(cx, index, version);
+        let segment = self.segment;
+        let page = self.page(cx, index);
+        (page.version, page.hint, page.elected) = (version, holder, None);
+        if core::mem::take(&mut page.holds) {
+            // This node was declared dead, and does not know it yet.
+            (page.filled, page.kept) = (false, None);
+            page.locks.clear();
+            page.valid = Valid::Nothing;
+            let pages = (segment, index).into();
+            cx.push(Effect::Evict { pages, keep: false });
+        }
+    }
+
+    /// Puts new contents into the frame.
+    fn take(&mut self, cx: &mut Cx<'_>, index: PageIndex, refresh: &Refresh, from: Taken) {
+        let (segment, now) = (self.segment, cx.now);
+        if from == Taken::Payload {
+            cx.push(Effect::Fill {
+                pages: (segment, index).into(),
+                source: part(refresh.bytes, Source::Payload),
+            });
+        }
+        let page = self.page(cx, index);
+        let (old, new) = (page.stamp, refresh.stamp);
+        if old.number > 0 && new.number > old.number + 1 && old.version == new.version {
+            page.missed += new.number - old.number - 1;
+        }
+        page.valid = page.valid.max(valid(refresh));
+        (page.prefix_purged, page.purged) = (false, false);
+        (page.stamp, page.seen) = (new, now);
+        cx.emit(Event::CopyArrived {
+            segment,
+            page: index,
+        });
+        self.changed(cx, index);
+        self.serve(cx, index);
+    }
+
+    /// A page of a publication of several: all become visible together.
+    fn gather(&mut self, cx: &mut Cx<'_>, from: NodeId, refresh: &Refresh) {
+        let (run, segment) = (refresh.run, self.segment);
+        if !self.expect(cx, from, (run, refresh.bytes)) {
+            return cx.emit(Event::Stale {});
+        }
+        let arriving = self
+            .arriving
+            .get_mut(&run.first)
+            .expect("expected just now");
+        if arriving.came.iter().any(|(page, _)| *page == refresh.page) {
+            return cx.emit(Event::Stale {});
+        }
+        arriving.came.push((refresh.page, refresh.stamp));
+        let whole = arriving.came.len() as u32 == run.count;
+        cx.push(Effect::Stow {
+            segment,
+            page: refresh.page,
+        });
+        if !whole {
+            return;
+        }
+        let arrived = self.arriving.remove(&run.first).expect("there just now");
+        for first in (0..run.count).step_by(64) {
+            let pages = PageRange {
+                segment,
+                first: PageIndex(run.first.0 + first),
+                count: (run.count - first).min(64),
+            };
+            cx.push(Effect::Fill {
+                pages,
+                source: Source::Stash,
+            });
+        }
+        for (page, stamp) in arrived.came {
+            cx.push(Effect::DropStash { segment, page });
+            let refresh = Refresh {
+                page,
+                stamp,
+                ..*refresh
+            };
+            if stamp > self.page(cx, page).stamp {
+                self.take(cx, page, &refresh, Taken::Stash);
+            }
+        }
+    }
+
+    /// Whether pages of this publication are of use: it is the newest of its run.
+    fn expect(&mut self, cx: &mut Cx<'_>, from: NodeId, (run, bytes): (Run, u16)) -> bool {
+        if let Some(known) = self.arriving.get(&run.first)
+            && (known.run == run || known.run.stamp > run.stamp)
+        {
+            return known.run == run;
+        }
+        // A node that has one of the pages, or sends it, has the stash in use for that.
+        let busy = |page: &super::Page| page.holds || page.passing.is_some();
+        if run.pages().any(|page| busy(self.page(cx, page))) {
+            return false;
+        }
+        for page in run.pages() {
+            self.drop_runs(cx, page);
+        }
+        let due = cx.now + REPAIR;
+        self.arm(cx, due);
+        self.arriving.insert(
+            run.first,
+            Arriving {
+                run,
+                bytes,
+                from,
+                came: Vec::new(),
+                due,
+                wait: REPAIR,
+            },
+        );
+        true
+    }
+
+    /// Gives up what has come of publications with this page.
+    pub(super) fn drop_runs(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+        if self.arriving.is_empty() {
+            return;
+        }
+        let segment = self.segment;
+        let over = self.arriving.extract_if(.., |_, a| a.run.contains(index));
+        for (page, _) in over.flat_map(|(_, arriving)| arriving.came) {
+            cx.push(Effect::DropStash { segment, page });
+        }
+    }
+
+    /// The holder says what its newest publication is.
+    pub(super) fn newest(&mut self, cx: &mut Cx<'_>, from: NodeId, (run, bytes): (Run, u16)) {
+        let end = run.first.0.checked_add(run.count);
+        if !end.is_some_and(|end| end <= self.size) || run.count == 0 {
+            return cx.emit(Event::Malformed {});
+        }
+        if self.mappings.is_empty() {
+            return self.deaf(cx);
+        }
+        let page = self.page(cx, run.first);
+        if page.holds || page.stamp >= run.stamp {
+            return;
+        }
+        if run.count == 1 {
+            let pages = vec![run.first];
+            return self.say(cx, from, &Body::Missing { run, pages });
+        }
+        if self.expect(cx, from, (run, bytes)) {
+            self.ask_missing(cx, run.first);
+        }
+    }
+
+    fn ask_missing(&mut self, cx: &mut Cx<'_>, first: PageIndex) {
+        let Some(arriving) = self.arriving.get(&first) else {
+            return;
+        };
+        let came: BTreeSet<_> = arriving.came.iter().map(|(page, _)| *page).collect();
+        let run = arriving.run;
+        let pages: Vec<_> = run
+            .pages()
+            .filter(|page| !came.contains(page))
+            .take(MISSING)
+            .collect();
+        let from = arriving.from;
+        cx.emit(Event::Repaired {
+            segment: self.segment,
+            page: first,
+        });
+        self.say(cx, from, &Body::Missing { run, pages });
+    }
+
+    /// A listener lacks pages of a publication; if there is a newer one, it gets that.
+    pub(super) fn missing(&mut self, cx: &mut Cx<'_>, from: NodeId, run: Run, pages: &[PageIndex]) {
+        let Some(newest) = self.published.get(&run.first) else {
+            return cx.emit(Event::Stale {});
+        };
+        let (known, bytes) = (newest.run, newest.bytes);
+        if known.pages().any(|page| !self.page(cx, page).holds) {
+            return cx.emit(Event::Stale {});
+        }
+        if known != run {
+            return self.say(cx, from, &Body::Newest { run: known, bytes });
+        }
+        let pages = pages.iter().copied().take(MISSING);
+        let pages: Vec<_> = pages.filter(|page| run.contains(*page)).collect();
+        self.send_run(cx, from, (run, bytes), pages.into_iter());
+    }
+
+    /// Reminds listeners of publications, and asks for what is lacking.
+    pub(super) fn refreshes_due(&mut self, cx: &mut Cx<'_>) {
+        let (now, me) = (cx.now, cx.me());
+        let mut remind = Vec::new();
+        if self.remind.take_if(|due| *due <= now).is_some() {
+            let mut lately = 0;
+            for published in self.published.values_mut() {
+                if published.reminders < REMINDERS {
+                    published.reminders += 1;
+                    lately = lately.max(published.reminders);
+                    remind.push((published.run, published.bytes));
+                }
+            }
+            self.remind = (lately > 0).then(|| now + REMIND * (1 << lately));
+        }
+        let mut next = self.remind;
+        for (run, bytes) in remind {
+            if !self.page(cx, run.first).holds {
+                self.published.remove(&run.first);
+                continue;
+            }
+            for node in self.listeners.nodes.iter().filter(|node| *node != me) {
+                if cx.is_alive(node) {
+                    self.say(cx, node, &Body::Newest { run, bytes });
+                }
+            }
+        }
+        let mut lacking = Vec::new();
+        for (first, arriving) in &mut self.arriving {
+            if arriving.due <= now {
+                arriving.wait = (arriving.wait * 2).min(cx.pace().resend_ceiling);
+                arriving.due = now + arriving.wait;
+                lacking.push(*first);
+            }
+            let due = Some(arriving.due);
+            next = due
+                .filter(|due| next.is_none_or(|next| *due < next))
+                .or(next);
+        }
+        for first in lacking {
+            if cx.is_gone(self.arriving[&first].from) {
+                self.drop_runs(cx, first);
+            } else {
+                self.ask_missing(cx, first);
+            }
+        }
+        if let Some(next) = next {
+            self.arm(cx, next);
+        }
+    }
+}
+
+/// Where new contents are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    /// Behind the message.
+    Payload,
+    /// In the frame already, by way of the stash.
+    Stash,
+}
+
+/// The source of so many bytes of a page; `whole` if that is all of it.
+pub(super) fn part(bytes: u16, whole: Source) -> Source {
+    if usize::from(bytes) == PAGE_SIZE {
+        whole
+    } else {
+        Source::Prefix(bytes)
+    }
+}
+
+/// How much of the frame is valid with a refresh.
+fn valid(refresh: &Refresh) -> Valid {
+    if usize::from(refresh.bytes) == PAGE_SIZE {
+        Valid::Whole
+    } else {
+        Valid::Prefix
+    }
+}

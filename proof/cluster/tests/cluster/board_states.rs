@@ -1,0 +1,165 @@
+//! Boards with real daemons: whole states, the newest ones, whatever gets lost or dies.
+
+use crate::support::{Cluster, eventually};
+use pagemesh::{Access, Board, BoardOptions, Error};
+use pagemesh_cli::sandbox::Plan;
+use pagemesh_os::impair::Impairment;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A state that shows which it is, everywhere in it.
+fn state(number: u64, size: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(size);
+    while bytes.len() < size {
+        let word = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ bytes.len() as u64;
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+    bytes.truncate(size);
+    bytes
+}
+
+fn board(cluster: &Cluster, node: usize, name: &str, size: usize) -> Board {
+    Board::create(&cluster.mesh(node), name, size, BoardOptions::default()).unwrap()
+}
+
+/// Follows a board until `over`; every state is whole, and none is older than the one before.
+fn follow(reader: &mut Board, size: usize, over: &AtomicBool) -> u64 {
+    let (mut seen, mut last) = (0, 0);
+    while !over.load(Ordering::Acquire) {
+        match reader.wait(last, Some(Duration::from_millis(100))) {
+            Ok(_) => {}
+            Err(Error::TimedOut) => continue,
+            Err(error) => panic!("{error}"),
+        }
+        if let Some(found) = reader.read().unwrap() {
+            assert!(found.number >= last, "{} after {last}", found.number);
+            assert!(found.bytes == state(found.number, size), "{} is torn", found.number);
+            seen += u64::from(found.number > last);
+            last = found.number;
+        }
+    }
+    seen
+}
+
+fn never_torn(plan: Plan, size: usize, states: u64) {
+    let Some(cluster) = Cluster::of(plan) else {
+        return;
+    };
+    let mut writer = board(&cluster, 0, "state", size);
+    let mut readers: Vec<_> = [0, 1, 2]
+        .map(|node| Board::open(&cluster.mesh(node), "state", Access::ReadOnly).unwrap())
+        .into();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let over = &over;
+        let followers: Vec<_> = readers
+            .iter_mut()
+            .map(|reader| scope.spawn(move || follow(reader, size, over)))
+            .collect();
+        for number in 1..=states {
+            assert_eq!(writer.publish(&state(number, size)).unwrap(), number);
+            std::thread::sleep(Duration::from_millis(4));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        over.store(true, Ordering::Release);
+        for follower in followers {
+            assert!(follower.join().unwrap() > 0, "it saw nothing");
+        }
+    });
+    for reader in &mut readers {
+        eventually("the last state is everywhere", || {
+            reader.read().unwrap().is_some_and(|found| found.number == states)
+        });
+    }
+}
+
+fn lossy() -> Plan {
+    let mut plan = Plan::new(3);
+    plan.impair = Impairment {
+        loss: 0.05,
+        ..Impairment::default()
+    };
+    plan
+}
+
+#[test]
+fn eb4_states_of_one_page_are_whole() {
+    never_torn(Plan::new(3), 32, 200);
+}
+
+#[test]
+fn eb4_states_of_64_kib_are_whole_under_loss() {
+    never_torn(lossy(), 64 << 10, 100);
+}
+
+#[test]
+fn eb4_states_of_1_mib_are_whole_under_loss() {
+    never_torn(lossy(), 1 << 20, 25);
+}
+
+#[test]
+fn a_late_joiner_has_the_newest_state_and_missed_ones_are_counted() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let size = 10_000;
+    let mut writer = board(&cluster, 0, "late", size);
+    for number in 1..=9 {
+        writer.publish(&state(number, size)).unwrap();
+    }
+    let mut reader = Board::open(&cluster.mesh(1), "late", Access::ReadOnly).unwrap();
+    let found = reader.read().unwrap().unwrap();
+    assert_eq!((found.number, found.missed), (9, 8));
+    assert!(found.bytes == state(9, size));
+    assert!(matches!(reader.publish(b"no"), Err(Error::Invalid(_))));
+    let none = reader.wait(9, Some(Duration::from_millis(50)));
+    assert!(matches!(none, Err(Error::TimedOut)), "{none:?}");
+}
+
+#[test]
+fn writers_take_turns() {
+    let Some(cluster) = Cluster::start(3) else {
+        return;
+    };
+    let size = 5_000;
+    let mut writers: Vec<_> = (0..3).map(|node| board(&cluster, node, "turns", size)).collect();
+    let last = std::thread::scope(|scope| {
+        let workers: Vec<_> = writers
+            .iter_mut()
+            .map(|writer| {
+                scope.spawn(move || {
+                    let numbers = (0..20).map(|_| writer.publish(&[7; 5_000]).unwrap());
+                    numbers.collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        let mut all: Vec<_> = workers.into_iter().flat_map(|w| w.join().unwrap()).collect();
+        all.sort_unstable();
+        all
+    });
+    assert_eq!(last, (1..=60).collect::<Vec<_>>(), "every state has its own number");
+}
+
+#[test]
+fn a_stopped_reader_delays_no_writer_and_a_killed_daemon_leaves_the_last_state() {
+    let Some(cluster) = Cluster::start(3) else {
+        return;
+    };
+    let size = 64 << 10;
+    let mut writer = board(&cluster, 1, "legacy", size);
+    let mut reader = Board::open(&cluster.mesh(2), "legacy", Access::ReadOnly).unwrap();
+    assert!(reader.read().unwrap().is_none());
+    for number in 1..=6 {
+        writer.publish(&state(number, size)).unwrap();
+    }
+    reader.wait(5, Some(Duration::from_secs(20))).unwrap();
+    cluster.kill(1).unwrap();
+    let found = reader.read().unwrap().unwrap();
+    assert!(found.number == 6 && found.bytes == state(6, size));
+    eventually("the writer's death is told", || reader.writer_is_gone(&found).unwrap());
+    let began = Instant::now();
+    let mut heir = Board::open(&cluster.mesh(0), "legacy", Access::Writable).unwrap();
+    assert_eq!(heir.publish(&state(7, size)).unwrap(), 7);
+    reader.wait(6, Some(Duration::from_secs(20))).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(30));
+}

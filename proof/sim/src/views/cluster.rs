@@ -1,0 +1,739 @@
+//! Hosts with a thread each, and the network between them, in one queue of events.
+
+use super::host::Memory;
+use super::{ViewsRun, ViewsSeen};
+use crate::dice::Dice;
+use crate::network::{Fate, Network, kind, legible};
+use crate::plan::{Profile, pace, weather};
+use core::net::SocketAddr;
+use pagemesh_core::{
+    At, Config, DiffWork, Effect, EffectExecutor, Effects, Event as Seen, Input, Mappings, Next,
+    Node, PageRange, Quotas, Reclaimed, Reply, Request, Rights, Source, Start, Time,
+};
+use pagemesh_wire::header::Header;
+use pagemesh_wire::local::View;
+use pagemesh_wire::notice::Notice;
+use pagemesh_wire::peer::{Access, Credentials, Message, Policy, Refusal, SegmentSpec};
+use pagemesh_wire::{
+    ByteLen, ClientId, ClusterId, Incarnation, MappingId, PAGE_SIZE, PageCount, PageIndex,
+    PublicKey, SegmentId, SyncKey, Ticket,
+};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+type Check<T = ()> = Result<T, String>;
+
+const CLIENT: ClientId = ClientId(1);
+
+/// Pages that all store to, one by one; behind them lie those that are published as one.
+const SINGLE: u32 = 2;
+const PAGES: u32 = 5;
+const RUN: PageIndex = PageIndex(SINGLE);
+
+/// Mappings of every host, by their numbers.
+const VIEWS: [View; 4] = [
+    View {
+        consistent: true,
+        short: false,
+        data_driven: false,
+    },
+    View {
+        consistent: false,
+        short: false,
+        data_driven: false,
+    },
+    View {
+        consistent: false,
+        short: true,
+        data_driven: false,
+    },
+    View {
+        consistent: false,
+        short: true,
+        data_driven: true,
+    },
+];
+
+/// Steps of a thread.
+const STEPS: u32 = 60;
+
+/// No access takes so long, whatever gets lost.
+const PATIENCE: u64 = 120_000_000_000;
+/// From the last step on: longer than a death takes to be noticed, and all reminders.
+const QUIET: u64 = 20_000_000_000;
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Arrival(usize, SocketAddr, Vec<u8>),
+    Deadline(usize),
+    Run(usize),
+    Crash(usize),
+}
+
+/// What a thread does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Open,
+    Access(PageIndex, usize, bool),
+    Purge(PageIndex, bool),
+    Publish(PageIndex, bool),
+    PublishRun,
+    Leave,
+}
+
+struct Host {
+    node: Node,
+    memory: Memory,
+    segment: Option<SegmentId>,
+    gone: bool,
+    left: bool,
+    deadline: Option<Time>,
+    step: Option<(Step, Time)>,
+    waits: Option<Ticket>,
+    steps: u32,
+    /// The greatest values seen, by page and word.
+    seen: BTreeMap<(PageIndex, usize), u64>,
+}
+
+/// All of it.
+pub(super) struct Cluster {
+    now: Time,
+    queue: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    sequence: u64,
+    hosts: Vec<Host>,
+    network: Network,
+    dice: Dice,
+    options: ViewsRun,
+    /// The last store to each page, and the last publication of it; none when a death left open
+    /// which it is.
+    last: BTreeMap<PageIndex, Option<u64>>,
+    published: BTreeMap<PageIndex, u64>,
+    /// The greatest value ever stored.
+    value: u64,
+    tickets: u64,
+    log: VecDeque<String>,
+    seen: ViewsSeen,
+}
+
+fn address(host: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, host as u8 + 1], 7300))
+}
+
+fn host_of(address: SocketAddr) -> usize {
+    match address {
+        SocketAddr::V4(address) => usize::from(address.ip().octets()[3]) - 1,
+        SocketAddr::V6(_) => unreachable!("hosts here have short addresses"),
+    }
+}
+
+impl Cluster {
+    pub(super) fn new(options: ViewsRun) -> Self {
+        let mut dice = Dice::stream(options.seed, "views");
+        let hosts = dice.between(2, 4) as usize;
+        let pace = pace(&mut dice);
+        let weather = weather(&mut dice, options.profile);
+        let cluster_id = ClusterId(dice.number() | 1);
+        let mut cluster = Self {
+            now: Time(1_000),
+            queue: BinaryHeap::new(),
+            sequence: 0,
+            hosts: Vec::new(),
+            network: Network::new(options.seed, weather, None),
+            dice,
+            options,
+            last: BTreeMap::new(),
+            published: BTreeMap::new(),
+            value: 0,
+            tickets: 0,
+            log: VecDeque::new(),
+            seen: ViewsSeen::default(),
+        };
+        for host in 0..hosts {
+            let start = match host {
+                0 => Start::Found(cluster_id),
+                _ => Start::Join(address(0)),
+            };
+            let node = Node::new(Config {
+                name: format!("host{host}"),
+                address: address(host),
+                incarnation: Incarnation(cluster.dice.number() | 1),
+                key: PublicKey::NONE,
+                start,
+                pace,
+                check_races: false,
+                quotas: Quotas::default(),
+            });
+            let memory = Memory {
+                mistake: options.planted,
+                ..Memory::default()
+            };
+            cluster.hosts.push(Host {
+                node,
+                memory,
+                segment: None,
+                gone: false,
+                left: false,
+                deadline: None,
+                step: None,
+                waits: None,
+                steps: 0,
+                seen: BTreeMap::new(),
+            });
+            cluster.schedule(1_000 + host as u64, Event::Deadline(host));
+            let begins = cluster.dice.between(10_000_000, 30_000_000);
+            cluster.schedule(begins, Event::Run(host));
+        }
+        let crashes = options.profile != Profile::Calm && hosts > 2 && cluster.dice.index(3) == 0;
+        if crashes {
+            // Never the first, without which there is no cluster.
+            let host = 1 + cluster.dice.index(hosts - 1);
+            let at = cluster.dice.between(40_000_000, 400_000_000);
+            cluster.schedule(at, Event::Crash(host));
+        }
+        cluster
+    }
+
+    fn schedule(&mut self, at: u64, event: Event) {
+        self.sequence += 1;
+        self.queue.push(Reverse((Time(at), self.sequence, event)));
+    }
+
+    fn run_soon(&mut self, host: usize) {
+        let wait = self.dice.between(1_000, 3_000_000);
+        self.schedule(self.now.0 + wait, Event::Run(host));
+    }
+
+    fn note(&mut self, host: usize, what: impl FnOnce() -> String) {
+        if self.log.len() == 400 {
+            self.log.pop_front();
+        }
+        let line = format!("{:>12} h{} {}", self.now.0, host + 1, what());
+        self.log.push_back(line);
+    }
+
+    pub(super) fn run(mut self) -> Result<ViewsSeen, String> {
+        match self.run_all() {
+            Ok(()) => Ok(self.seen),
+            Err(why) => {
+                let log: Vec<_> = self.log.iter().cloned().collect();
+                Err(format!("{}\n{why}", log.join("\n")))
+            }
+        }
+    }
+
+    fn run_all(&mut self) -> Check {
+        let mut end = None;
+        while let Some(Reverse((at, _, event))) = self.queue.pop() {
+            self.now = at;
+            if end.is_some_and(|end| at.0 > end) {
+                return self.is_settled();
+            }
+            self.happen(event)?;
+            self.check_runs()?;
+            let done = |host: &Host| host.gone || host.left || host.steps >= STEPS;
+            if end.is_none() && self.hosts.iter().all(done) {
+                end = Some(at.0 + QUIET);
+            }
+            for (number, host) in self.hosts.iter().enumerate() {
+                let (false, Some((step, since))) = (host.gone || host.left, host.step) else {
+                    continue;
+                };
+                let passive = matches!(step, Step::Access(_, 3, _));
+                if !passive && at.0 > since.0 + PATIENCE {
+                    return Err(format!("h{} hangs at {step:?} since {since}", number + 1));
+                }
+            }
+        }
+        self.is_settled()
+    }
+
+    /// Without deaths, every copy that is still mapped is the last that was published.
+    fn is_settled(&self) -> Check {
+        if self.options.profile != Profile::Calm || self.seen.left > 0 {
+            return Ok(());
+        }
+        for (page, published) in &self.published {
+            for (number, host) in self.hosts.iter().enumerate() {
+                let mapped =
+                    (2..=4).any(|id| host.memory.rights(MappingId(id), *page) > Rights::None);
+                let Some(frame) = host.memory.frame(*page).filter(|_| mapped) else {
+                    continue;
+                };
+                if frame[0] < *published {
+                    return Err(format!(
+                        "h{} still has {frame:?} of {page}, {published} was published",
+                        number + 1
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The pages of a publication change together, wherever nobody stores to them.
+    fn check_runs(&self) -> Check {
+        for (number, host) in self.hosts.iter().enumerate().skip(1) {
+            let pages = (RUN.0..PAGES).map(PageIndex);
+            let frames: Vec<_> = pages.filter_map(|page| host.memory.frame(page)).collect();
+            if frames.iter().any(|frame| *frame != frames[0]) {
+                return Err(format!(
+                    "h{} sees parts of a publication: {frames:?}",
+                    number + 1
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn happen(&mut self, event: Event) -> Check {
+        match event {
+            Event::Arrival(to, source, bytes) if !self.hosts[to].gone => {
+                let key = PublicKey::NONE;
+                let decoded = Message::decode(&bytes).map_err(|why| why.to_string())?;
+                self.note(to, || format!("<- {}", legible(&decoded.1)));
+                let behind = decoded.2;
+                let input = Input::Datagram {
+                    source,
+                    key,
+                    bytes: &bytes,
+                };
+                self.input(to, input, behind)
+            }
+            Event::Deadline(host) if !self.hosts[host].gone => {
+                self.hosts[host].deadline = None;
+                self.input(host, Input::Deadline, &[])
+            }
+            Event::Run(host) if !self.hosts[host].gone => self.step(host),
+            Event::Crash(host) if self.hosts[host].segment.is_some() => {
+                self.note(host, || "vanishes".into());
+                self.hosts[host].gone = true;
+                self.seen.crashed += 1;
+                // What only it had is lost.
+                for page in (0..PAGES).map(PageIndex) {
+                    self.last.insert(page, None);
+                }
+                for host in &mut self.hosts {
+                    host.seen.clear();
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn draw(&mut self, host: usize) -> Step {
+        let page = PageIndex(self.dice.index(SINGLE as usize) as u32);
+        let leaves = self.options.profile != Profile::Calm && host > 0;
+        match self.dice.index(100) {
+            0..30 => Step::Access(page, 0, true),
+            30..40 => Step::Access(page, 0, false),
+            40..55 => Step::Access(page, 1, false),
+            55..65 => Step::Access(page, 2, false),
+            65..68 => Step::Access(page, 3, false),
+            68..78 => Step::Purge(page, self.dice.index(2) == 0),
+            78..90 => Step::Publish(page, self.dice.index(2) == 0),
+            90 if leaves => Step::Leave,
+            _ if host == 0 => Step::PublishRun,
+            _ => Step::Access(page, 1, false),
+        }
+    }
+
+    /// A thread takes its next step, or repeats the one that faulted.
+    fn step(&mut self, host: usize) -> Check {
+        let now = self.now;
+        let state = &mut self.hosts[host];
+        if state.waits.is_some() || state.left {
+            return Ok(());
+        }
+        let step = match state.step {
+            Some((step, _)) => step,
+            None if state.steps >= STEPS => return Ok(()),
+            None if state.segment.is_none() => Step::Open,
+            None => self.draw(host),
+        };
+        let state = &mut self.hosts[host];
+        state.step.get_or_insert((step, now));
+        let request = match (step, state.segment) {
+            (Step::Access(page, mapping, write), Some(_)) => {
+                return self.access(host, page, mapping, write);
+            }
+            (Step::PublishRun, Some(segment)) => {
+                return self.publish_run(host, segment);
+            }
+            (Step::Purge(first, short), Some(segment)) => Request::Purge {
+                segment,
+                first,
+                count: PageCount(1),
+                short,
+            },
+            (Step::Publish(first, short), Some(segment)) => Request::Publish {
+                segment,
+                first,
+                count: PageCount(1),
+                short,
+            },
+            (Step::Leave, Some(_)) => Request::Leave,
+            _ => Request::Open {
+                name: "a".into(),
+                create: Some(SegmentSpec {
+                    size: ByteLen(u64::from(PAGES) * PAGE_SIZE as u64),
+                    mode: 0o600,
+                    policy: Policy::Views { prefix: 32 },
+                }),
+                exclusive: false,
+                write: true,
+                credentials: Credentials {
+                    uid: 0,
+                    gid: 0,
+                    groups: Vec::new(),
+                },
+            },
+        };
+        self.ask(host, request)
+    }
+
+    fn ask(&mut self, host: usize, request: Request) -> Check {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.hosts[host].waits = Some(ticket);
+        self.note(host, || format!("asks {request:?}"));
+        let client = CLIENT;
+        let input = Input::Request {
+            ticket,
+            client,
+            request,
+        };
+        self.input(host, input, &[])
+    }
+
+    fn done(&mut self, host: usize) {
+        self.hosts[host].step = None;
+        self.hosts[host].steps += 1;
+        self.run_soon(host);
+    }
+
+    fn fault(&mut self, host: usize, page: PageIndex, mapping: MappingId, write: bool) -> Check {
+        let access = if write { Access::Write } else { Access::Read };
+        let input = Input::Fault {
+            mapping,
+            page,
+            access,
+        };
+        self.input(host, input, &[])
+    }
+
+    fn access(&mut self, host: usize, page: PageIndex, view: usize, write: bool) -> Check {
+        let mapping = MappingId(view as u64 + 1);
+        let rights = self.hosts[host].memory.rights(mapping, page);
+        let needed = if write { Rights::Write } else { Rights::Read };
+        if rights < needed {
+            self.note(host, || format!("faults at {page} through {mapping}"));
+            return self.fault(host, page, mapping, write);
+        }
+        if view == 0 {
+            self.check_latest(host, page)?;
+        }
+        if write {
+            self.value += 1;
+            self.hosts[host].memory.store(page, self.value);
+            self.last.insert(page, Some(self.value));
+            self.seen.stores += 1;
+        } else {
+            let frame = self.hosts[host].memory.frame(page);
+            let frame = frame.ok_or_else(|| format!("{page} is mapped and empty"))?;
+            self.note(host, || format!("loads {frame:?} of {page}"));
+            for word in 0..if VIEWS[view].short { 1 } else { 2 } {
+                self.check_load(host, (page, word), frame[word])?;
+            }
+            self.seen.loads += 1;
+        }
+        self.done(host);
+        Ok(())
+    }
+
+    fn check_load(&mut self, host: usize, at: (PageIndex, usize), value: u64) -> Check {
+        if value > self.value {
+            return Err(format!("h{} loads {value}, which nobody stored", host + 1));
+        }
+        let seen = self.hosts[host].seen.entry(at).or_default();
+        if value < *seen {
+            let why = format!("h{} sees {} go back from {seen} to {value}", host + 1, at.0);
+            return Err(why);
+        }
+        *seen = value;
+        Ok(())
+    }
+
+    /// The consistent copy has the last store.
+    fn check_latest(&mut self, host: usize, page: PageIndex) -> Check {
+        let frame = self.hosts[host].memory.frame(page);
+        let found = frame.map_or(0, |frame| frame[0]);
+        match self.last.entry(page).or_insert(Some(0)) {
+            Some(last) if *last != found => Err(format!(
+                "h{} has {found} in the consistent copy of {page}, {last} was stored last",
+                host + 1
+            )),
+            last => {
+                *last = Some(found);
+                Ok(())
+            }
+        }
+    }
+
+    /// The first host stores to all pages of a run, and publishes them.
+    fn publish_run(&mut self, host: usize, segment: SegmentId) -> Check {
+        let mapping = MappingId(1);
+        let pages = || (RUN.0..PAGES).map(PageIndex);
+        let lacks =
+            |page: &PageIndex| self.hosts[host].memory.rights(mapping, *page) < Rights::Write;
+        if let Some(page) = pages().find(lacks) {
+            return self.fault(host, page, mapping, true);
+        }
+        self.value += 1;
+        for page in pages() {
+            self.hosts[host].memory.store(page, self.value);
+            self.published.insert(page, self.value);
+        }
+        let request = Request::Publish {
+            segment,
+            first: RUN,
+            count: PageCount(PAGES - RUN.0),
+            short: false,
+        };
+        self.ask(host, request)
+    }
+
+    fn input(&mut self, host: usize, input: Input<'_>, behind: &[u8]) -> Check {
+        let mut effects = Effects::default();
+        let now = self.now;
+        self.hosts[host].node.handle(now, input, &mut effects);
+        let mut executor = Executor {
+            cluster: self,
+            host,
+            behind,
+            follow: Vec::new(),
+        };
+        executor.execute_all(&mut effects)?;
+        for next in executor.follow {
+            self.input(host, next, &[])?;
+        }
+        let due = self.hosts[host].node.next_deadline();
+        if let Some(due) = due.filter(|due| self.hosts[host].deadline.is_none_or(|at| *due < at)) {
+            let at = due.max(Time(now.0 + 1));
+            self.hosts[host].deadline = Some(at);
+            self.schedule(at.0, Event::Deadline(host));
+        }
+        Ok(())
+    }
+
+    fn replied(&mut self, host: usize, reply: Reply) -> Check {
+        match reply {
+            Reply::Segment(info) => {
+                self.hosts[host].segment = Some(info.id);
+                for (number, view) in (1..).zip(VIEWS) {
+                    let input = Input::MappedView {
+                        mapping: MappingId(number),
+                        segment: info.id,
+                        client: CLIENT,
+                        view,
+                    };
+                    self.input(host, input, &[])?;
+                }
+                self.done(host);
+            }
+            Reply::Done => {
+                match self.hosts[host].step {
+                    Some((Step::Purge(..), _)) => self.seen.purges += 1,
+                    Some((Step::Leave, _)) => {
+                        self.hosts[host].left = true;
+                        self.seen.left += 1;
+                        // Pages that nobody ever touched begin anew elsewhere, at zero.
+                        return Ok(());
+                    }
+                    Some((Step::Publish(page, _), _)) => {
+                        let holds = self.hosts[host].memory.is_writable(page);
+                        if let Some(Some(last)) = self.last.get(&page).filter(|_| holds) {
+                            self.published.insert(page, *last);
+                        }
+                        self.seen.published += 1;
+                    }
+                    _ => self.seen.published += 1,
+                }
+                self.done(host);
+            }
+            Reply::Refused(_) if self.hosts[host].segment.is_none() => {
+                self.schedule(self.now.0 + 500_000, Event::Run(host));
+            }
+            // Declared dead, or leaving.
+            Reply::Refused(Refusal::NotMember) => {
+                self.hosts[host].left = true;
+                self.seen.left += 1;
+            }
+            other => return Err(format!("h{} is told {other:?}", host + 1)),
+        }
+        Ok(())
+    }
+}
+
+struct Executor<'a> {
+    cluster: &'a mut Cluster,
+    host: usize,
+    behind: &'a [u8],
+    follow: Vec<Input<'static>>,
+}
+
+impl Executor<'_> {
+    fn memory(&mut self) -> &mut Memory {
+        &mut self.cluster.hosts[self.host].memory
+    }
+
+    fn wake(&mut self) {
+        let state = &self.cluster.hosts[self.host];
+        if matches!(state.step, Some((Step::Access(..) | Step::PublishRun, _))) {
+            let at = self.cluster.now.0 + 500;
+            self.cluster.schedule(at, Event::Run(self.host));
+        }
+    }
+}
+
+impl EffectExecutor for Executor<'_> {
+    type Error = String;
+
+    fn send(
+        &mut self,
+        address: SocketAddr,
+        header: Header,
+        message: Box<Message>,
+        page: Option<(At, Source)>,
+    ) -> Check {
+        let mut bytes = Vec::new();
+        message.encode(header, &mut bytes);
+        if let Some(((_, page), source)) = page {
+            bytes.extend(self.memory().contents(page, source)?);
+        }
+        let (cluster, host, to) = (&mut *self.cluster, self.host, host_of(address));
+        cluster.seen.datagrams += 1;
+        cluster.note(host, || format!("-> h{} {}", to + 1, legible(&message)));
+        let source = self::address(host);
+        let fate = cluster.network.fate(cluster.now, host, to, kind(&message));
+        if let Fate::Arrives(first, second) = fate {
+            for delay in [Some(first), second].into_iter().flatten() {
+                let at = cluster.now.0 + delay.max(1);
+                cluster.schedule(at, Event::Arrival(to, source, bytes.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn send_notice(&mut self, _: SocketAddr, _: Notice) -> Check {
+        Ok(())
+    }
+
+    fn fill(&mut self, pages: PageRange, source: Source) -> Check {
+        let behind = self.behind;
+        for (_, page) in pages.iter() {
+            self.memory().fill(page, source, behind)?;
+        }
+        self.cluster.seen.runs += u64::from(pages.count > 1);
+        Ok(())
+    }
+
+    fn map(&mut self, mappings: Mappings, pages: PageRange, rights: Rights) -> Check {
+        for (_, page) in pages.iter() {
+            for mapping in (1..=4).map(MappingId).filter(|id| mappings.contains(*id)) {
+                self.memory().map(mapping, page, rights)?;
+            }
+            let hosts = self.cluster.hosts.iter();
+            let living = hosts.filter(|host| !host.gone && !host.left);
+            let writers = living.filter(|host| host.memory.is_writable(page)).count();
+            if writers > 1 {
+                return Err(format!("{writers} hosts may store to {page}"));
+            }
+        }
+        self.wake();
+        Ok(())
+    }
+
+    fn protect(&mut self, mappings: Mappings, pages: PageRange) -> Check {
+        for (_, page) in pages.iter() {
+            self.memory().protect(mappings, page);
+        }
+        Ok(())
+    }
+
+    fn evict(&mut self, pages: PageRange, keep: bool) -> Check {
+        for (_, page) in pages.iter() {
+            self.memory().evict(page, keep)?;
+        }
+        self.wake();
+        Ok(())
+    }
+
+    fn stow(&mut self, at: At) -> Check {
+        let behind = self.behind;
+        self.memory().stow(at.1, behind)
+    }
+
+    fn drop_stash(&mut self, at: At) -> Check {
+        self.memory().drop_stash(at.1);
+        Ok(())
+    }
+
+    fn fail(&mut self, _: MappingId, at: At, why: Refusal) -> Check {
+        if why == Refusal::NotMember {
+            self.cluster.hosts[self.host].left = true;
+            return Ok(());
+        }
+        Err(format!("h{} fails at {}: {why}", self.host + 1, at.1))
+    }
+
+    fn has_run(&mut self, _: At) -> Check<bool> {
+        Ok(true)
+    }
+
+    fn forget(&mut self, _: SegmentId) -> Check {
+        Ok(())
+    }
+
+    fn lend_lock(&mut self, key: SyncKey, _: ClientId, _: bool) -> Check {
+        Err(format!("nobody asked for {key}"))
+    }
+
+    fn reclaim_lock(&mut self, key: SyncKey) -> Check<Reclaimed> {
+        Err(format!("nobody has {key}"))
+    }
+
+    fn reply(&mut self, ticket: Ticket, reply: Reply) -> Check {
+        if self.cluster.hosts[self.host].waits == Some(ticket) {
+            self.cluster.hosts[self.host].waits = None;
+            return self.cluster.replied(self.host, reply);
+        }
+        Ok(())
+    }
+
+    fn diff_work(&mut self, work: DiffWork) -> Check {
+        Err(format!("views make no diffs: {work:?}"))
+    }
+
+    fn emit(&mut self, event: Seen) -> Check {
+        match event {
+            Seen::OwnershipGiven { .. } => self.cluster.seen.moves += 1,
+            Seen::Regained { .. } => self.cluster.seen.regained += 1,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, input: Input<'static>) {
+        self.follow.push(input);
+    }
+
+    fn before(&mut self, _: usize, rest: &[Effect]) -> Next {
+        if let [effect, ..] = rest
+            && !matches!(effect, Effect::Emit(_) | Effect::Send { .. })
+        {
+            self.cluster.note(self.host, || format!("{effect:?}"));
+        }
+        Next::Execute
+    }
+}

@@ -1,0 +1,74 @@
+//! Policy `views` in the simulator: real nodes, threads that store, load, purge and publish.
+//!
+//! Checked after every step (docs/memory-model.md, "Views"):
+//! - one living node at most may store to a page, and its frame has the last store;
+//! - a value that a load returns was stored, and no thread sees a page go back, until a node dies;
+//! - the pages of a publication of several change together;
+//! - every access on demand ends;
+//! - where no node dies, every copy has the last publication when all is quiet.
+//!
+//! A world of its own, smaller than [`crate::world`]: no journals, seals or scenarios.
+
+mod cluster;
+mod host;
+#[cfg(test)]
+mod tests;
+
+use crate::plan::Profile;
+
+/// A mistake that must be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ViewsMistake {
+    /// A page that leaves stays writable.
+    StaysWritable,
+    /// The stash loses its contents.
+    StashForgotten,
+    /// Pages of a publication become visible one by one.
+    OneByOne,
+    /// A short refresh overwrites the whole page.
+    PrefixFillsAll,
+}
+
+/// The options of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct ViewsRun {
+    /// Decides everything.
+    pub seed: u64,
+    /// How bad the network is.
+    pub profile: Profile,
+    /// A mistake that must be found.
+    pub planted: Option<ViewsMistake>,
+}
+
+/// The events of a run that passed all checks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ViewsSeen {
+    /// Loads.
+    pub loads: u64,
+    /// Stores.
+    pub stores: u64,
+    /// Purges.
+    pub purges: u64,
+    /// Publications.
+    pub published: u64,
+    /// Moves of a consistent copy.
+    pub moves: u64,
+    /// Datagrams sent.
+    pub datagrams: u64,
+    /// Times a publication of several pages became visible.
+    pub runs: u64,
+    /// Hosts that vanished.
+    pub crashed: u64,
+    /// Hosts that left.
+    pub left: u64,
+    /// Pages whose holder was gone and that were found again.
+    pub regained: u64,
+}
+
+/// Runs one seed.
+///
+/// # Errors
+/// The fault, after the last steps of the run.
+pub fn views(options: ViewsRun) -> Result<ViewsSeen, String> {
+    cluster::Cluster::new(options).run()
+}
