@@ -72,6 +72,7 @@ impl From<&SegmentInfo> for CStat {
             policy: match policy {
                 Policy::Sequential { .. } => 0,
                 Policy::Release { spread } => 1 + spread as u32,
+                Policy::Private { backing, .. } => 4 + backing as u32,
                 Policy::Numbered(number) => 256 + u32::from(number),
             },
             manager: match manager {

@@ -67,6 +67,28 @@ pub enum Source {
     Stash,
     /// The twin that [`DiffWork::Twin`] made, as the last diff left it.
     Twin,
+    /// The file behind a segment of policy `private`; only to fill frames.
+    Disk,
+}
+
+/// Work for global memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GlobalWork {
+    /// Put the payload of the present datagram into the stash.
+    Keep {
+        /// The segment.
+        segment: SegmentId,
+        /// The page.
+        page: PageIndex,
+    },
+    /// Write pages to the file behind their segment, and report by `Input::Stored` whether that
+    /// worked. Contents that the file has are not lost if this daemon dies, or is replaced.
+    Store {
+        /// The pages.
+        pages: PageRange,
+        /// The source of the contents: the stash.
+        source: Source,
+    },
 }
 
 /// A step that the driver carries out.
@@ -180,6 +202,8 @@ pub enum Effect {
     },
     /// Work on twins and diffs of a segment of policy `release`.
     Diffs(DiffWork),
+    /// Work for global memory.
+    Global(GlobalWork),
     /// Record an event for the counters, the log and the dashboard.
     Emit(Event),
 }

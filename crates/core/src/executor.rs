@@ -10,11 +10,11 @@ use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{DiffName, Message, Refusal, Rule};
 use pagemesh_wire::{
-    ClientId, MappingId, PageIndex, RequestId, SegmentId, SyncKey, Ticket, VectorTime,
+    ClientId, MappingId, PageCount, PageIndex, RequestId, SegmentId, SyncKey, Ticket, VectorTime,
 };
 
 use crate::effect::{
-    Afterwards, DiffWork, Effect, Effects, Mappings, PageRange, Reply, Rights, Source,
+    Afterwards, DiffWork, Effect, Effects, GlobalWork, Mappings, PageRange, Reply, Rights, Source,
 };
 use crate::event::Event;
 use crate::input::Input;
@@ -128,6 +128,9 @@ pub trait EffectExecutor {
     /// [`Effect::Diffs`]; executors with twins and diffs call [`DiffExecutor::execute_diff_work`].
     fn diff_work(&mut self, work: DiffWork) -> Result<(), Self::Error>;
 
+    /// [`Effect::Global`]. True if the work was done; false if the disk could not take pages.
+    fn global_work(&mut self, work: GlobalWork) -> Result<bool, Self::Error>;
+
     /// [`Effect::Emit`].
     fn emit(&mut self, event: Event) -> Result<(), Self::Error>;
 
@@ -217,6 +220,7 @@ pub trait EffectExecutor {
             Effect::ReclaimLock { key } => take_back(self, key),
             Effect::Reply { ticket, reply } => self.reply(ticket, *reply),
             Effect::Diffs(work) => self.diff_work(work),
+            Effect::Global(work) => global_work(self, work),
             Effect::Emit(event) => self.emit(event),
         }
     }
@@ -233,6 +237,29 @@ fn confirm_use<E: EffectExecutor + ?Sized>(
         page,
         used,
     });
+    Ok(())
+}
+
+/// Tells the node whether the disk has pages now.
+fn global_work<E: EffectExecutor + ?Sized>(
+    executor: &mut E,
+    work: GlobalWork,
+) -> Result<(), E::Error> {
+    let done = executor.global_work(work)?;
+    if let GlobalWork::Store { pages, .. } = work {
+        let PageRange {
+            segment,
+            first,
+            count,
+        } = pages;
+        let count = PageCount(count);
+        executor.follow(Input::Stored {
+            segment,
+            first,
+            count,
+            done,
+        });
+    }
     Ok(())
 }
 

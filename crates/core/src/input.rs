@@ -126,6 +126,20 @@ pub enum Input<'a> {
         /// The pages, a part of [`Node::kept_writable`](crate::Node::kept_writable).
         pages: Vec<PageIndex>,
     },
+    /// The answer to [`GlobalWork::Store`](crate::GlobalWork::Store). This input comes directly
+    /// after the effects of that call.
+    Stored {
+        /// The segment.
+        segment: SegmentId,
+        /// The first page.
+        first: PageIndex,
+        /// The number of pages.
+        count: PageCount,
+        /// Whether the disk has all of them.
+        done: bool,
+    },
+    /// The host gives more memory, or less.
+    Budgets(crate::Budgets),
 }
 
 impl Input<'_> {
@@ -180,6 +194,18 @@ impl Input<'_> {
             Self::Unchanged { segment, page } => Input::Unchanged { segment, page },
             Self::Deadline => Input::Deadline,
             Self::Untouched { segment, pages } => Input::Untouched { segment, pages },
+            Self::Stored {
+                segment,
+                first,
+                count,
+                done,
+            } => Input::Stored {
+                segment,
+                first,
+                count,
+                done,
+            },
+            Self::Budgets(budgets) => Input::Budgets(budgets),
         })
     }
 }

@@ -16,6 +16,7 @@ mod directory;
 mod effect;
 pub mod event;
 mod executor;
+mod global;
 mod input;
 mod inspection;
 mod leaving;
@@ -41,10 +42,11 @@ mod timers;
 pub use config::{Config, Pace, Quotas, Start};
 pub use directory::Usage;
 pub use effect::{
-    Afterwards, DiffWork, Effect, Effects, Mappings, PageRange, Reply, Rights, Source,
+    Afterwards, DiffWork, Effect, Effects, GlobalWork, Mappings, PageRange, Reply, Rights, Source,
 };
 pub use event::Event;
 pub use executor::{At, DiffBatch, DiffExecutor, EffectExecutor, Next, Reclaimed};
+pub use global::{Budgets, MemoryReport, Placement};
 pub use input::{Input, Request};
 pub use inspection::Inspection;
 pub use node::Node;

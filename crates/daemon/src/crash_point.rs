@@ -2,7 +2,7 @@
 //! another go on from exactly there. Only tests light it: `--die-after` is there in
 //! builds with debug assertions alone, and hidden.
 
-use pagemesh_core::Effect;
+use pagemesh_core::{Effect, GlobalWork};
 use std::str::FromStr;
 
 /// `Map:7`: the daemon dies at the fourth `Map`, as soon as it is done. Each effect
@@ -59,6 +59,8 @@ pub(crate) const fn kind(effect: &Effect) -> &'static str {
         Effect::ReclaimLock { .. } => "ReclaimLock",
         Effect::Reply { .. } => "Reply",
         Effect::Diffs(_) => "Diffs",
+        Effect::Global(GlobalWork::Keep { .. }) => "Keep",
+        Effect::Global(GlobalWork::Store { .. }) => "Store",
         Effect::Emit(_) => "Emit",
     }
 }

@@ -250,7 +250,7 @@ impl Pages {
     }
 
     /// Puts contents that never had a frame into the stash.
-    fn keep(&mut self, at: At, bytes: &PageBytes) {
+    pub(crate) fn keep(&mut self, at: At, bytes: &PageBytes) {
         let kept = self.stash.keep(at.0, at.1, |room| {
             *room = *bytes;
             Ok(())
@@ -357,7 +357,7 @@ fn known<'a>(
         Source::Zero => Some(ZEROS),
         Source::Stash => stash.get(at.0, at.1),
         Source::Twin => changes.twin_of(at).and_then(|twin| twin.try_into().ok()),
-        Source::Frame => None,
+        Source::Frame | Source::Disk => None,
     }
 }
 

@@ -2,12 +2,12 @@
 
 use core::str::FromStr;
 
-use crate::ByteLen;
 use crate::local::Advice;
-use crate::peer::{Kind, Manager, Merge, Policy, Spread, Window};
+use crate::peer::{Backing, Kind, Manager, Merge, Policy, Spread, Window};
+use crate::{ByteLen, PageCount};
 
 /// All policies by name. Whatever reads a policy reads it here.
-const POLICIES: [(&str, Policy); 5] = [
+const POLICIES: [(&str, Policy); 7] = [
     (
         "sequential",
         Policy::Sequential {
@@ -38,6 +38,20 @@ const POLICIES: [(&str, Policy); 5] = [
         "hybrid",
         Policy::Release {
             spread: Spread::Hybrid,
+        },
+    ),
+    (
+        "private",
+        Policy::Private {
+            local: PageCount(0),
+            backing: Backing::File,
+        },
+    ),
+    (
+        "private-copies",
+        Policy::Private {
+            local: PageCount(0),
+            backing: Backing::Copies,
         },
     ),
 ];
@@ -140,7 +154,7 @@ mod tests {
         assert_eq!("sequential".parse(), Ok(Policy::default()));
         let words = "sequentially".parse::<Policy>().unwrap_err();
         assert!(
-            words.contains("sequential-fixed, release, eager, hybrid"),
+            words.contains("sequential-fixed, release, eager, hybrid, private"),
             "{words}"
         );
     }

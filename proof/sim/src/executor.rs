@@ -11,8 +11,8 @@ use crate::recording::{Effort, Standing};
 use crate::world::{Happening, Life, World};
 use pagemesh_core::limits::USE_GUARD;
 use pagemesh_core::{
-    At, DiffWork, Effect, EffectExecutor, Event, Input, Mappings, Next, PageRange, Reclaimed,
-    Reply, Rights, Source,
+    At, DiffWork, Effect, EffectExecutor, Event, GlobalWork, Input, Mappings, Next, PageRange,
+    Reclaimed, Reply, Rights, Source,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
@@ -282,6 +282,11 @@ impl EffectExecutor for Executor<'_> {
 
     fn reply(&mut self, ticket: Ticket, reply: Reply) -> Check {
         self.world.answer(self.at, ticket, reply)
+    }
+
+    fn global_work(&mut self, work: GlobalWork) -> Check<bool> {
+        ensure!(false, Law, "no segment here has policy private: {work:?}");
+        Ok(true)
     }
 
     fn diff_work(&mut self, work: DiffWork) -> Check {

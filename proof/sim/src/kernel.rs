@@ -259,6 +259,7 @@ impl Kernel {
             Source::Stash => slot.and_then(|slot| slot.stash),
             Source::Twin => self.twin_of(key),
             Source::Payload => payload.map(words_of),
+            Source::Disk => None,
         };
         let Some(words) = words else {
             ensure!(

@@ -83,6 +83,11 @@ impl EffectExecutor for Steps {
         self.call(format!("reply {}", ticket.0))
     }
 
+    fn global_work(&mut self, work: GlobalWork) -> Result<bool, Infallible> {
+        self.call(format!("global {work:?}"))?;
+        Ok(true)
+    }
+
     fn diff_work(&mut self, work: DiffWork) -> Result<(), Infallible> {
         self.execute_diff_work(work)
     }

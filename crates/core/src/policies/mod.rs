@@ -4,6 +4,7 @@
 #[cfg(any(test, feature = "example-policies"))]
 mod broadcast;
 mod hooks;
+mod private;
 mod release;
 mod sequential;
 
@@ -71,6 +72,7 @@ macro_rules! policies {
 policies! {
     Sequential(sequential::Sequential),
     Release(release::Release),
+    Private(private::Private),
     #[cfg(any(test, feature = "example-policies"))]
     Broadcast(broadcast::Broadcast),
 }

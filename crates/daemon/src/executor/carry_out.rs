@@ -4,8 +4,8 @@ use super::batch::EffectBatch;
 use crate::pages::Fresh;
 use core::convert::Infallible;
 use pagemesh_core::{
-    At, DiffExecutor as _, DiffWork, Effect, EffectExecutor, Event, Input, Mappings, Next,
-    PageRange, Reclaimed, Reply, Rights, Source,
+    At, DiffExecutor as _, DiffWork, Effect, EffectExecutor, Event, GlobalWork, Input, Mappings,
+    Next, PageRange, Reclaimed, Reply, Rights, Source,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
@@ -49,6 +49,10 @@ impl EffectExecutor for EffectBatch<'_> {
     }
 
     fn fill(&mut self, pages: PageRange, source: Source) -> Done {
+        if source == Source::Disk {
+            self.load(pages);
+            return Ok(());
+        }
         self.begin_fill(pages, Fresh::From(source));
         Ok(())
     }
@@ -123,6 +127,14 @@ impl EffectExecutor for EffectBatch<'_> {
 
     fn diff_work(&mut self, work: DiffWork) -> Done {
         self.execute_diff_work(work)
+    }
+
+    fn global_work(&mut self, work: GlobalWork) -> Done<bool> {
+        self.finish_fill();
+        Ok(match work {
+            GlobalWork::Keep { segment, page } => self.keep_payload((segment, page)),
+            GlobalWork::Store { pages, source } => self.executor.store(pages, source),
+        })
     }
 
     fn emit(&mut self, event: Event) -> Done {

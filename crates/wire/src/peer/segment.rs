@@ -1,6 +1,6 @@
 //! Segments and their policies.
 
-use crate::{ByteLen, NodeSet, SegmentId};
+use crate::{ByteLen, NodeSet, PageCount, SegmentId};
 use serde::{Deserialize, Serialize};
 
 /// The caller: the process's credentials as its node's kernel gave them.
@@ -58,6 +58,17 @@ impl Spread {
     }
 }
 
+/// Where the pages of a segment of policy `private` are, beside the memory of donors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Backing {
+    /// Every page that is not in a frame is in a file on the disk of the segment's home (G12).
+    #[default]
+    File,
+    /// A page that is not in a frame is in the memory of two donors; it is in the file only while
+    /// there are no two (GB1).
+    Copies,
+}
+
 /// The policy of a segment, with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Policy {
@@ -77,6 +88,14 @@ pub enum Policy {
     /// A policy without a name and without settings, which daemons have under a number. The
     /// product has none: it is how examples and experiments are told apart.
     Numbered(u8),
+    /// The memory of one node, the segment's home: in its frames, then in idle memory of other
+    /// nodes, then on its disk.
+    Private {
+        /// Pages in frames at most; zero: as many as the daemon's memory allows.
+        local: PageCount,
+        /// Where the other pages are.
+        backing: Backing,
+    },
 }
 
 impl Policy {
@@ -84,12 +103,34 @@ impl Policy {
     pub const NO_WATCH: &str = "pages of policy release change when their node takes a lock or \
         leaves a barrier; wait for those, or for a condition variable";
 
+    /// The smallest local memory of a private segment: an instruction of a program may touch
+    /// several pages, and each of its threads executes one.
+    pub const LOCAL_LEAST: ByteLen = ByteLen(64 << 10);
+
+    /// The same policy with this much local memory.
+    ///
+    /// # Errors
+    /// If it is not `private`, or the memory is too small.
+    pub fn with_local(self, local: ByteLen) -> Result<Self, String> {
+        let Self::Private { backing, .. } = self else {
+            return Err("only segments of policy private have a local limit".into());
+        };
+        if local < Self::LOCAL_LEAST {
+            let least = Self::LOCAL_LEAST.0;
+            return Err(format!(
+                "a private segment has at least {least} bytes of local memory"
+            ));
+        }
+        let local = local.pages().unwrap_or(PageCount(u32::MAX));
+        Ok(Self::Private { local, backing })
+    }
+
     /// Manager and window of a sequential segment.
     #[must_use]
     pub fn sequential(self) -> Option<(Manager, Window)> {
         match self {
             Self::Sequential { manager, window } => Some((manager, window)),
-            Self::Release { .. } | Self::Numbered(_) => None,
+            Self::Release { .. } | Self::Numbered(_) | Self::Private { .. } => None,
         }
     }
 }

@@ -6,8 +6,8 @@ use crate::host::State;
 use crate::site::{self, Pending, host_of, nanos};
 use core::time::Duration;
 use pagemesh_core::{
-    At, DiffWork, EffectExecutor, Event, Input, Mappings, PageRange, Reclaimed, Reply, Rights,
-    Source,
+    At, DiffWork, EffectExecutor, Event, GlobalWork, Input, Mappings, PageRange, Reclaimed, Reply,
+    Rights, Source,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
@@ -128,6 +128,10 @@ impl EffectExecutor for Turn<'_, Cluster> {
     fn reply(&mut self, ticket: Ticket, reply: Reply) -> Result<(), Stuck> {
         self.world.engine.replies.insert(ticket, reply);
         Ok(())
+    }
+
+    fn global_work(&mut self, work: GlobalWork) -> Result<bool, Stuck> {
+        Err(Stuck(format!("no segment here has lent pages: {work:?}")))
     }
 
     fn diff_work(&mut self, work: DiffWork) -> Result<(), Stuck> {

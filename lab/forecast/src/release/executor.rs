@@ -7,8 +7,8 @@ use crate::engine::{Stuck, Turn};
 use crate::site::{self, Pending, host_of, nanos};
 use core::time::Duration;
 use pagemesh_core::{
-    Afterwards, At, DiffBatch, DiffExecutor, DiffWork, EffectExecutor, Event, Input, Mappings,
-    PageRange, Reclaimed, Reply, Rights, Source,
+    Afterwards, At, DiffBatch, DiffExecutor, DiffWork, EffectExecutor, Event, GlobalWork, Input,
+    Mappings, PageRange, Reclaimed, Reply, Rights, Source,
 };
 use pagemesh_wire::header::{Header, MAX_DATAGRAM};
 use pagemesh_wire::lockword::LockWord;
@@ -185,6 +185,10 @@ impl EffectExecutor for Turn<'_, Cluster> {
         }
         self.world.engine.resume_at(at, goes_on);
         Ok(())
+    }
+
+    fn global_work(&mut self, work: GlobalWork) -> Result<bool, Stuck> {
+        Err(Stuck(format!("no segment here has lent pages: {work:?}")))
     }
 
     fn diff_work(&mut self, work: DiffWork) -> Result<(), Stuck> {

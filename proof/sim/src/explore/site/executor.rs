@@ -7,8 +7,8 @@ use crate::check::{Check, Violation, ensure};
 use crate::kernel::{PageKey, Returned, append_page};
 use crate::network::{is_sign_of_life, kind};
 use pagemesh_core::{
-    Afterwards, At, DiffBatch, DiffExecutor, DiffWork, EffectExecutor, Event, Input, Mappings,
-    PageRange, Reclaimed, Reply, Rights, Source,
+    Afterwards, At, DiffBatch, DiffExecutor, DiffWork, EffectExecutor, Event, GlobalWork, Input,
+    Mappings, PageRange, Reclaimed, Reply, Rights, Source,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
@@ -137,6 +137,11 @@ impl EffectExecutor for Turn<'_> {
     fn reply(&mut self, ticket: Ticket, reply: Reply) -> Check {
         self.see(Sight::Replied(ticket, reply));
         Ok(())
+    }
+
+    fn global_work(&mut self, work: GlobalWork) -> Check<bool> {
+        ensure!(false, Law, "no segment here has policy private: {work:?}");
+        Ok(true)
     }
 
     fn diff_work(&mut self, work: DiffWork) -> Check {

@@ -6,7 +6,7 @@ use crate::labelled::program::Step;
 use crate::network::{Fate, kind, legible};
 use pagemesh_core::{
     Afterwards, At, DiffBatch, DiffExecutor, DiffWork, Effect, EffectExecutor, Event as Seen,
-    Input, Mappings, Next, PageRange, Reclaimed, Reply, Rights, Source, Time,
+    GlobalWork, Input, Mappings, Next, PageRange, Reclaimed, Reply, Rights, Source, Time,
 };
 use pagemesh_wire::header::Header;
 use pagemesh_wire::lockword::LockWord;
@@ -133,6 +133,10 @@ impl EffectExecutor for Executor<'_> {
 
     fn reply(&mut self, ticket: Ticket, reply: Reply) -> Check {
         self.cluster.replied(ticket, reply)
+    }
+
+    fn global_work(&mut self, work: GlobalWork) -> Check<bool> {
+        Err(format!("no segment here has lent pages: {work:?}"))
     }
 
     fn diff_work(&mut self, work: DiffWork) -> Check {
