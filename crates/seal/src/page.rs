@@ -120,7 +120,7 @@ mod tests {
         let mut sealed = clear.clone();
         let seal = owner.seal(lent(1, 2, 3), &mut sealed);
         assert_ne!(sealed, clear, "a donor cannot read it");
-        let mut tries = |sealer: &mut PageSealer, lent, seal| {
+        let tries = |sealer: &mut PageSealer, lent, seal| {
             let mut bytes = sealed.clone();
             (sealer.open(lent, seal, &mut bytes)).then_some(bytes)
         };

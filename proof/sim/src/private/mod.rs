@@ -7,6 +7,8 @@
 
 mod cluster;
 mod executor;
+#[cfg(test)]
+mod explore;
 mod memory;
 #[cfg(test)]
 mod tests;

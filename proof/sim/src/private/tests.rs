@@ -1,4 +1,6 @@
+use super::explore::{Misfortune, explore};
 use super::*;
+use pagemesh_wire::peer::{Access, Backing};
 
 fn run(seed: u64, profile: Profile, planted: Option<PrivateMistake>) -> Result<Remote, String> {
     private(Private {
@@ -66,4 +68,35 @@ fn planted_mistakes_are_found() {
             last_lines(&why)
         );
     }
+}
+
+/// Three nodes, two pages, one of which fits into memory: every order of events.
+#[test]
+fn every_order_of_events_of_a_small_cluster_is_right() {
+    use Access::{Read, Write};
+    let script = [(0, Write), (1, Write), (0, Read), (1, Read)];
+    let quiet = Misfortune {
+        lost: 0,
+        twice: 0,
+        crashes: 0,
+        early: 0,
+        full: 0,
+    };
+    let mut all = 0;
+    for backing in [Backing::File, Backing::Copies] {
+        for left in [
+            Misfortune { lost: 1, ..quiet },
+            Misfortune { twice: 1, ..quiet },
+            Misfortune {
+                crashes: 1,
+                ..quiet
+            },
+            Misfortune { early: 1, ..quiet },
+            Misfortune { full: 1, ..quiet },
+        ] {
+            let states = explore(backing, &script, left);
+            all += states.unwrap_or_else(|why| panic!("{backing:?}, {left:?}: {why}"));
+        }
+    }
+    assert!(all > 500, "{all} states");
 }

@@ -289,6 +289,8 @@ fn a_copy_that_is_lost_with_its_donor_is_made_again() {
         bench.kept(*node, 0, 1);
     }
     let (gone, left) = (donors[0], donors[1]);
+    // The repair needs room.
+    bench.policy.local = 3;
     bench.shell.alive.remove(gone);
     let asked = bench.with(|policy, cx| policy.gone(cx, Gone::Member(gone)));
     assert!(asked.contains(&format!("get [0]→{left}")), "{asked:?}");
