@@ -45,6 +45,7 @@ __all__ = [
     "Event",
     "Executor",
     "Lock",
+    "Private",
     "Queue",
     "RLock",
     "Release",
@@ -67,7 +68,7 @@ __all__ = [
 ]
 
 # They need numpy, which not everybody has.
-_WITH_NUMPY = ("Array", "Release", "Sequential", "array", "attach")
+_WITH_NUMPY = ("Array", "Private", "Release", "Sequential", "array", "attach")
 
 
 def __getattr__(name):

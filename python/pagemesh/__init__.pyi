@@ -3,6 +3,7 @@ from typing import Any
 from . import errors as errors
 from ._pagemesh import PAGE_SIZE as PAGE_SIZE
 from .arrays import Array as Array
+from .arrays import Private as Private
 from .arrays import Release as Release
 from .arrays import Sequential as Sequential
 from .arrays import array as array

@@ -33,15 +33,56 @@ class Release:
         return {"policy": "release"}
 
 
-def policy_of(policy):
+@dataclass(frozen=True)
+class Private:
+    """The memory of this process's node alone, which may be larger than the host's.
+
+    Pages that do not fit into ``local`` (bytes, or for example ``"2G"``; ``None``: what the daemon
+    allows) are in the idle memory of other nodes and on this host's disk. With ``copies=2`` they
+    are in the memory of two other nodes, and on the disk only if there are no two.
+    """
+
+    local: int | None = None
+    copies: int = 0
+
+    def __post_init__(self):
+        object.__setattr__(self, "local", bytes_of(self.local))
+        if self.copies not in (0, 2):
+            raise ValueError(f"pages are on the disk (copies=0) or on two nodes (2), not {self.copies}")
+
+    def _keywords(self):
+        return {"policy": "private-copies" if self.copies else "private", "local": self.local}
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def bytes_of(size):
+    """A number of bytes, given as one or as for example ``"1.5G"``."""
+    if size is None or isinstance(size, int):
+        return size
+    text = size.strip().removesuffix("iB")
+    digits, unit = (text[:-1], text[-1]) if text[-1:].isalpha() else (text, "")
+    try:
+        return int(float(digits) * _UNITS[unit.upper()])
+    except (KeyError, ValueError):
+        raise ValueError(f"not a size: {size!r}; write for example '64M' or '4GiB'") from None
+
+
+def policy_of(policy, local=None):
     """The policy that a program names, or gives."""
+    if policy == "private":
+        return Private(local)
+    if local is not None:
+        raise ValueError("local= is for policy='private'; name it in pagemesh.Private(...) otherwise")
     if policy is None or policy == "sequential":
         return Sequential()
     if policy == "release":
         return Release()
-    if not isinstance(policy, (Sequential, Release)):
+    if not isinstance(policy, (Sequential, Release, Private)):
         raise ValueError(
-            f"unknown policy {policy!r}; there are pagemesh.Sequential(...) and pagemesh.Release()"
+            f"unknown policy {policy!r}; there are pagemesh.Sequential(...), pagemesh.Release() and "
+            "pagemesh.Private(...)"
         )
     return policy
 
@@ -51,4 +92,6 @@ def known_policy(name):
     known = retrying(lambda mesh: mesh.stat(name))["policy"]
     if known["policy"] == "sequential":
         return Sequential(known["manager"], known["window"])
+    if known["policy"] == "private":
+        return Private(known["local"], known["copies"])
     return Release()

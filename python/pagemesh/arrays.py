@@ -1,6 +1,7 @@
 """numpy arrays in segments, which :mod:`pagemesh._layout` lays out."""
 
 import time
+import uuid
 
 import numpy
 
@@ -13,10 +14,10 @@ from . import _layout, errors
 from ._layout import bare
 from ._mesh import retrying
 from ._pagemesh import PAGE_SIZE
-from ._policies import Release, Sequential, known_policy, policy_of
+from ._policies import Private, Release, Sequential, known_policy, policy_of
 from .sync import OwnLock
 
-__all__ = ["Array", "Release", "Sequential", "array", "attach"]
+__all__ = ["Array", "Private", "Release", "Sequential", "array", "attach"]
 
 # So long is waited, in seconds, for the process that has made a segment to describe it, and so long
 # between two looks.
@@ -116,7 +117,7 @@ class Array(numpy.ndarray):
 
     @property
     def policy(self):
-        """What the memory promises: a :class:`Sequential` or a :class:`Release`."""
+        """What the memory promises: a :class:`Sequential`, :class:`Release` or :class:`Private`."""
         return self._known().policy
 
     def unlink(self):
@@ -288,13 +289,16 @@ class _Home:
         return 0 <= array.__array_interface__["data"][0] - self.address <= len(self.memory)
 
 
-def array(name, shape, dtype=float, *, order="C", policy=None, mode=0o600):
+def array(name, shape, dtype=float, *, order="C", policy=None, local=None, mode=0o600):
     """The array of that name: made, full of zeros, if there is none, else attached to.
 
     ``shape`` is a number of items or a tuple, ``dtype`` anything but objects, ``order`` ``"C"`` or
-    ``"F"``, ``policy`` what the memory promises (:class:`Sequential`, or :class:`Release`; or their
-    names; without one, :class:`Sequential` of any kind), ``mode`` who may use it, as for a file. All
+    ``"F"``, ``policy`` what the memory promises (:class:`Sequential`, :class:`Release` or
+    :class:`Private`; or their names; without one, :class:`Sequential` of any kind), ``local`` how
+    much of a private array is in this host's memory at most, for example ``"2G"``, ``mode`` who may use it, as for a file. All
     processes may say the same line; one of them makes it.
+
+    A private array may have no name (``None``): it lives as long as this process uses it.
 
     Raises :class:`pagemesh.errors.MismatchError` if there is one with another shape, dtype, order
     or policy; :class:`pagemesh.errors.CorruptHeaderError` if the segment of that name is no array;
@@ -309,9 +313,11 @@ def array(name, shape, dtype=float, *, order="C", policy=None, mode=0o600):
     if order not in ("C", "F"):
         raise ValueError(f"order is 'C' or 'F', not {order!r}")
     shape = _layout.shape_of(shape, dtype)
-    wanted = policy_of(policy)
+    wanted = policy_of(policy, local)
     header = _layout.header_of(shape, dtype, order)
     size = len(header) + _layout.data_bytes(shape, dtype)
+    if name is None:
+        return _make_anonymous(size, header, wanted)
     made = None
     while made is None:
         try:
@@ -326,6 +332,17 @@ def array(name, shape, dtype=float, *, order="C", policy=None, mode=0o600):
             f"{shape}, {dtype} and {order!r}: attach({name!r}) takes it as it is, "
             "unlink() makes room for another"
         )
+    return made
+
+
+def _make_anonymous(size, header, policy):
+    """A private array whose name is gone at once, so that it ends with this process."""
+    if not isinstance(policy, Private):
+        raise ValueError("only an array of policy='private' may have no name: others find it by that")
+    name = f"private-{uuid.uuid4().hex}"
+    made = _make_new(name, size, header, 0o600, policy)
+    made._home._policy = policy
+    retrying(lambda mesh: mesh.remove(name))
     return made
 
 

@@ -8,7 +8,7 @@ from typing_extensions import TypeVar
 
 from .sync import OwnLock
 
-__all__ = ["Array", "Release", "Sequential", "array", "attach"]
+__all__ = ["Array", "Private", "Release", "Sequential", "array", "attach"]
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 _DType_co = TypeVar("_DType_co", bound=np.dtype[Any], default=np.dtype[Any], covariant=True)
@@ -25,13 +25,18 @@ class Sequential:
 @dataclass(frozen=True)
 class Release: ...
 
-_Policy = Sequential | Release | Literal["sequential", "release"] | None
+@dataclass(frozen=True)
+class Private:
+    local: int | str | None = None
+    copies: Literal[0, 2] = 0
+
+_Policy = Sequential | Release | Private | Literal["sequential", "release", "private"] | None
 
 class Array(np.ndarray[tuple[Any, ...], _DType_co]):
     @property
     def name(self) -> str: ...
     @property
-    def policy(self) -> Sequential | Release | None: ...
+    def policy(self) -> Sequential | Release | Private | None: ...
     @property
     def T(self) -> Array[_DType_co]: ...
     @overload  # type: ignore[override]
@@ -50,31 +55,34 @@ class Array(np.ndarray[tuple[Any, ...], _DType_co]):
 
 @overload
 def array(
-    name: str,
+    name: str | None,
     shape: _Shape,
     *,
     order: Literal["C", "F"] = "C",
     policy: _Policy = None,
+    local: int | str | None = None,
     mode: int = 0o600,
 ) -> Array[np.dtype[np.float64]]: ...
 @overload
 def array(
-    name: str,
+    name: str | None,
     shape: _Shape,
     dtype: type[_Scalar] | np.dtype[_Scalar],
     *,
     order: Literal["C", "F"] = "C",
     policy: _Policy = None,
+    local: int | str | None = None,
     mode: int = 0o600,
 ) -> Array[np.dtype[_Scalar]]: ...
 @overload
 def array(
-    name: str,
+    name: str | None,
     shape: _Shape,
     dtype: DTypeLike,
     *,
     order: Literal["C", "F"] = "C",
     policy: _Policy = None,
+    local: int | str | None = None,
     mode: int = 0o600,
 ) -> Array: ...
 @overload

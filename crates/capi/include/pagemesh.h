@@ -134,6 +134,14 @@ unsigned pagemesh_node(const pagemesh_t *mesh);
 /* policy: one consistent copy of each page, which moves, and copies for reading that may be old. */
 #define PAGEMESH_VIEWS 4
 
+/* policy: the memory of the node that creates the segment, and of no other. Pages that
+ * are not in its memory, local bytes of it at most, are in the idle memory of other
+ * nodes and on its disk (docs/operating.md, "Memory"). A child of fork does not have
+ * it: an access there ends in SIGSEGV. */
+#define PAGEMESH_PRIVATE 5
+/* policy: the same; pages go to two other nodes, and to the disk only if there are no two. */
+#define PAGEMESH_PRIVATE_COPIES 6
+
 /* manager: owner hints lead to the owner, who keeps the queue. */
 #define PAGEMESH_DYNAMIC 0
 /* manager: the node where the segment was created keeps the queue. */
@@ -152,11 +160,12 @@ typedef struct pagemesh_options {
     uint32_t policy;      /* PAGEMESH_SEQUENTIAL, PAGEMESH_RELEASE, ... */
     uint32_t manager;     /* PAGEMESH_DYNAMIC or PAGEMESH_FIXED */
     int64_t window_ns;    /* how long a node keeps a page it was granted */
-    uint64_t reserved[4]; /* 0 */
+    uint64_t local;       /* PAGEMESH_PRIVATE: bytes in this host's memory at most; or 0 */
+    uint64_t reserved[3]; /* 0 */
 } pagemesh_options_t;
 
 #define PAGEMESH_OPTIONS_INIT \
-    { 0600, 0, PAGEMESH_SEQUENTIAL, PAGEMESH_DYNAMIC, PAGEMESH_WINDOW_AUTO, { 0, 0, 0, 0 } }
+    { 0600, 0, PAGEMESH_SEQUENTIAL, PAGEMESH_DYNAMIC, PAGEMESH_WINDOW_AUTO, 0, { 0, 0, 0 } }
 
 /* Creates a segment of size bytes, or opens it for writing if it exists, which
  * then keeps its size and options. options may be NULL. Pages are zero and cost

@@ -65,6 +65,7 @@ fn the_header_agrees() {
         policy,
         manager,
         window_ns,
+        local,
         reserved
     );
     offsets!(

@@ -5,8 +5,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 
 use pagemesh::{
-    Access, Advice, Guarded, Kind, Lock, LockGuard, Manager, Mapping, Merge, Mesh, Options, Policy,
-    Segment, Window, WriteLock,
+    Access, Advice, ByteLen, Guarded, Kind, Lock, LockGuard, Manager, Mapping, Merge, Mesh,
+    Options, Policy, Segment, Window, WriteLock,
 };
 
 use crate::error::{Failure, Outcome, call};
@@ -41,7 +41,8 @@ pub struct COptions {
     pub policy: u32,
     pub manager: u32,
     pub window_ns: i64,
-    pub reserved: [u64; 4],
+    pub local: u64,
+    pub reserved: [u64; 3],
 }
 
 /// Mappings by address; C identifies a mapping by its address.
@@ -62,7 +63,7 @@ impl COptions {
     pub fn read(self) -> Outcome<Options> {
         let mode = u16::try_from(self.mode).ok().filter(|mode| *mode <= 0o777);
         let mode = mode.ok_or_else(|| Failure::invalid("mode has bits beyond 0777"))?;
-        if self.reserved != [0; 4] {
+        if self.reserved != [0; 3] {
             return Err(Failure::invalid("a reserved option is not 0"));
         }
         let manager = match self.manager {
@@ -78,6 +79,12 @@ impl COptions {
             0 => Policy::Sequential { manager, window },
             number => named(number)?,
         };
+        let policy = match self.local {
+            0 => policy,
+            local => policy.with_local(ByteLen(local)).map_err(|_| {
+                Failure::invalid("local is for PAGEMESH_PRIVATE, and 65536 at least")
+            })?,
+        };
         Ok(Options {
             mode,
             policy,
@@ -86,13 +93,15 @@ impl COptions {
     }
 }
 
-/// Another policy, by its number in the header.
+/// A policy without a manager and a window, by its number in the header.
 fn named(number: u32) -> Outcome<Policy> {
     let name = match number {
         1 => "release",
         2 => "eager",
         3 => "hybrid",
         4 => "views",
+        5 => "private",
+        6 => "private-copies",
         _ => return Err(Failure::invalid("there is no such policy")),
     };
     name.parse()

@@ -37,6 +37,12 @@ pub(crate) struct Config {
     pub(crate) impair: Option<String>,
     /// Quota of a user, such as `segments=4096,locks=65536`.
     pub(crate) quota: Option<String>,
+    /// What private segments of the node may have together: auto, or a size.
+    pub(crate) memory: Option<String>,
+    /// What the node keeps for others: auto, none, or a size.
+    pub(crate) lend: Option<String>,
+    /// Where files of private segments are made.
+    pub(crate) private_dir: Option<PathBuf>,
     /// Record the node's inputs.
     pub(crate) recorder: Option<bool>,
     /// How long programs wait for another daemon, such as `30s`.
@@ -104,6 +110,9 @@ impl Config {
             multicast: self.multicast.or(other.multicast),
             impair: self.impair.or(other.impair),
             quota: self.quota.or(other.quota),
+            memory: self.memory.or(other.memory),
+            lend: self.lend.or(other.lend),
+            private_dir: self.private_dir.or(other.private_dir),
             recorder: self.recorder.or(other.recorder),
             grace: self.grace.or(other.grace),
             join_timeout: self.join_timeout.or(other.join_timeout),

@@ -97,6 +97,6 @@ pub use pagemesh_wire::local::{
     Advice, Label, NodeStatus, PageLine, PageReport, Refusal, Stamp, StampKind, View,
 };
 pub use pagemesh_wire::peer::{
-    Health, Kind, Manager, Member, Merge, Policy, SegmentInfo, SegmentSpec, Spread, Window,
+    Backing, Health, Kind, Manager, Member, Merge, Policy, SegmentInfo, SegmentSpec, Spread, Window,
 };
 pub use pagemesh_wire::{ByteLen, NodeId, NodeSet, PAGE_SIZE, SegmentId};

@@ -69,6 +69,7 @@ impl Directory {
         if !allowed(&entry.info, opening.credentials, opening.write) {
             return Err(Refusal::Permission);
         }
+        policies::Policy::open(id, 0, entry.info.spec.policy)?.may_open(opening.node)?;
         entry.info.attached.insert(opening.node);
         let changed = entry.changed.entry(opening.node).or_default();
         *changed = (*changed).max(opening.call);

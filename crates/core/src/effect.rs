@@ -71,6 +71,8 @@ pub enum Source {
     /// them; in a frame, those of the payload, and the other bytes stay as they are. Mappings may
     /// have rights to the frame meanwhile.
     Prefix(u16),
+    /// The file behind a segment of policy `private`; only to fill frames.
+    Disk,
 }
 
 /// A step that the driver carries out.
@@ -191,6 +193,13 @@ pub enum Effect {
     },
     /// Work on twins and diffs of a segment of policy `release`.
     Diffs(DiffWork),
+    /// Write the stashed contents of pages to the file behind their segment, and report by
+    /// [`Input::Stored`](crate::Input::Stored) whether that worked. Contents that the file has are
+    /// not lost if this daemon dies, or is replaced.
+    Store {
+        /// The pages.
+        pages: PageRange,
+    },
     /// Record an event for the counters, the log and the dashboard.
     Emit(Event),
 }

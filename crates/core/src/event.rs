@@ -127,6 +127,28 @@ events! {
     Admitted { node: NodeId } => "admitted",
     /// This node was refused or expelled.
     Expelled {} => "expelled",
+    /// A page that was taken from its frame came back before it left the node.
+    SoftFault { segment: SegmentId, page: PageIndex } => "faults_soft",
+    /// A page was sent to a donor.
+    PageLent { segment: SegmentId, page: PageIndex } => "pages_lent",
+    /// A donor did not have a page that it was asked for.
+    DonorMissed { segment: SegmentId, page: PageIndex } => "donor_misses",
+    /// A page was read from the disk.
+    DiskRead { segment: SegmentId, page: PageIndex } => "pages_from_disk",
+    /// A page was written to the disk.
+    DiskWritten { segment: SegmentId, page: PageIndex } => "pages_to_disk",
+    /// The disk had no room for pages.
+    DiskFull {} => "disk_full",
+    /// A page of another node is kept here.
+    PageBorrowed { segment: SegmentId, page: PageIndex } => "pages_borrowed",
+    /// A page was sent back to its owner.
+    PageReturned { segment: SegmentId, page: PageIndex } => "pages_returned",
+    /// A page of another node was dropped for a younger one, or for the host.
+    BorrowedDropped {} => "borrowed_dropped",
+    /// There was no room for a page of another node.
+    PutRefused {} => "puts_refused",
+    /// This node began an epoch of global memory.
+    EpochBegan {} => "epochs",
 }
 
 #[cfg(test)]

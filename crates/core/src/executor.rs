@@ -10,7 +10,7 @@ use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{DiffName, Message, Refusal, Rule};
 use pagemesh_wire::{
-    ClientId, MappingId, PageIndex, RequestId, SegmentId, SyncKey, Ticket, VectorTime,
+    ClientId, MappingId, PageCount, PageIndex, RequestId, SegmentId, SyncKey, Ticket, VectorTime,
 };
 
 use crate::effect::{
@@ -131,6 +131,9 @@ pub trait EffectExecutor {
     /// [`Effect::Diffs`]; executors with twins and diffs call [`DiffExecutor::execute_diff_work`].
     fn diff_work(&mut self, work: DiffWork) -> Result<(), Self::Error>;
 
+    /// [`Effect::Store`]. False if the disk could not take the pages.
+    fn store(&mut self, pages: PageRange) -> Result<bool, Self::Error>;
+
     /// [`Effect::Emit`].
     fn emit(&mut self, event: Event) -> Result<(), Self::Error>;
 
@@ -221,6 +224,7 @@ pub trait EffectExecutor {
             Effect::ReclaimLock { key } => take_back(self, key),
             Effect::Reply { ticket, reply } => self.reply(ticket, *reply),
             Effect::Diffs(work) => self.diff_work(work),
+            Effect::Store { pages } => store(self, pages),
             Effect::Emit(event) => self.emit(event),
         }
     }
@@ -236,6 +240,18 @@ fn confirm_use<E: EffectExecutor + ?Sized>(
         segment,
         page,
         used,
+    });
+    Ok(())
+}
+
+/// Tells the node whether the disk has pages now.
+fn store<E: EffectExecutor + ?Sized>(executor: &mut E, pages: PageRange) -> Result<(), E::Error> {
+    let done = executor.store(pages)?;
+    executor.follow(Input::Stored {
+        segment: pages.segment,
+        first: pages.first,
+        count: PageCount(pages.count),
+        done,
     });
     Ok(())
 }

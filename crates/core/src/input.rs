@@ -137,6 +137,20 @@ pub enum Input<'a> {
         /// What the mapping shows.
         view: View,
     },
+    /// The answer to [`Effect::Store`](crate::Effect::Store). This input comes directly
+    /// after the effects of that call.
+    Stored {
+        /// The segment.
+        segment: SegmentId,
+        /// The first page.
+        first: PageIndex,
+        /// The number of pages.
+        count: PageCount,
+        /// Whether the disk has all of them.
+        done: bool,
+    },
+    /// The host gives more memory, or less.
+    Budgets(crate::Budgets),
 }
 
 impl Input<'_> {
@@ -202,6 +216,18 @@ impl Input<'_> {
                 client,
                 view,
             },
+            Self::Stored {
+                segment,
+                first,
+                count,
+                done,
+            } => Input::Stored {
+                segment,
+                first,
+                count,
+                done,
+            },
+            Self::Budgets(budgets) => Input::Budgets(budgets),
         })
     }
 }

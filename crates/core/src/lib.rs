@@ -16,6 +16,7 @@ mod directory;
 mod effect;
 pub mod event;
 mod executor;
+mod global;
 mod input;
 mod inspection;
 mod leaving;
@@ -45,6 +46,7 @@ pub use effect::{
 };
 pub use event::Event;
 pub use executor::{At, DiffBatch, DiffExecutor, EffectExecutor, Next, Reclaimed};
+pub use global::{Budgets, MemoryReport, Placement};
 pub use input::{Input, Request};
 pub use inspection::Inspection;
 pub use node::Node;

@@ -122,6 +122,12 @@ pub const PUSHED: usize = 96;
 /// Diffs that are kept although their notices have not come yet.
 pub const EARLY: usize = 256;
 
+/// Time between two attempts to write to a disk that was full.
+pub const DISK_RETRY: Duration = Duration::from_millis(200);
+
+/// Accesses that wait for room on a full disk fail after this time.
+pub const DISK_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Page ownerships under way at once when a node leaves.
 pub const LEAVE_BURST: usize = 64;
 

@@ -164,6 +164,8 @@ impl Services {
     fn control(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
         match message {
             Message::AskMany(many) => self.asked_for_many(cx, from, &many),
+            Message::Put(put) => self.put(cx, from, &put),
+            Message::Global(message) => self.global_message(cx, from, message),
             Message::PassAckMany(many) => self.passed_many(cx, from, &many),
             Message::Call { call, floor, body } => {
                 let caller = Caller { node: from, call };

@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::directory::Usage;
 use crate::effect::Effects;
+use crate::global::MemoryReport;
 use crate::input::Input;
 use crate::inspection::Inspection;
 use crate::membership::Standing;
@@ -142,6 +143,26 @@ impl Node {
     pub fn kept_writable(&self, id: SegmentId) -> Vec<PageIndex> {
         let segment = self.services.segments.get(&id);
         segment.map_or_else(Vec::new, |segment| segment.policy.kept_writable())
+    }
+
+    /// Where the pages of this node are that can leave its memory, and those kept for others.
+    #[must_use]
+    pub fn memory(&self) -> MemoryReport {
+        let budgets = self.shell.memory.budgets;
+        self.services.memory(budgets, self.shell.me)
+    }
+
+    /// The number of pages that this node keeps for others.
+    #[must_use]
+    pub fn pages_borrowed(&self) -> u64 {
+        self.services.global.donor.len().into()
+    }
+
+    /// Whether a child of a process that has the segment open inherits it.
+    #[must_use]
+    pub fn is_inherited(&self, id: SegmentId) -> bool {
+        let segment = self.services.segments.get(&id);
+        segment.is_none_or(|segment| segment.policy.is_inherited())
     }
 
     /// The state of some pages of a segment on this node.

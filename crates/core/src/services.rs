@@ -2,7 +2,8 @@
 //! call. Services never call each other; they meet here.
 
 use crate::calls::Calls;
-use crate::effect::Effect;
+use crate::effect::{Effect, PageRange};
+use crate::global::Global;
 use crate::input::Input;
 use crate::leaving::Leaving;
 use crate::membership::{Coordinator, CoordinatorSilent, Membership, Standing};
@@ -23,6 +24,7 @@ use std::collections::BTreeMap;
 
 mod calls;
 mod clients;
+mod global;
 mod members;
 
 /// All services of a node.
@@ -40,6 +42,7 @@ pub(crate) struct Services {
     pub(crate) sysv: Sysv,
     pub(crate) early: Vec<Early>,
     pub(crate) reductions: Reductions,
+    pub(crate) global: Global,
     /// The untouched pages that the input directly before this one reported.
     pub(crate) untouched: Option<(SegmentId, Vec<PageIndex>)>,
 }
@@ -59,6 +62,7 @@ impl Services {
             sysv: Sysv::default(),
             early: Vec::new(),
             reductions: Reductions::default(),
+            global: Global::default(),
             untouched: None,
         }
     }
@@ -119,7 +123,24 @@ impl Services {
                 }
             }
             Input::Deadline => self.deadline(cx),
+            Input::Stored {
+                segment,
+                first,
+                count,
+                done,
+            } => {
+                let pages = PageRange {
+                    segment,
+                    first,
+                    count: count.0,
+                };
+                if let Some(segment) = self.segments.get_mut(&segment) {
+                    segment.policy.stored(cx, pages, done);
+                }
+            }
+            Input::Budgets(budgets) => self.budgets(cx, budgets),
         }
+        self.want_plan(cx);
         self.go_on(cx);
         self.go_on_leaving(cx);
     }
@@ -140,6 +161,7 @@ impl Services {
                 Timer::Subject(subject) => self.subject_due(cx, subject),
                 Timer::Segment(segment) => self.segment_due(cx, segment, Due::Segment),
                 Timer::Ahead(segment) => self.segment_due(cx, segment, Due::Ahead),
+                Timer::Epoch => self.epoch_due(cx),
             }
         }
     }

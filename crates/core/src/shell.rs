@@ -6,6 +6,7 @@ use crate::config::{Config, Pace};
 use crate::continuation::Continuation;
 use crate::effect::{Effect, Effects, Reply, Source};
 use crate::event::Event;
+use crate::global::Memory;
 use crate::patience::{Awaited, Patience};
 use crate::time::Time;
 use crate::timers::{Timer, Timers};
@@ -31,6 +32,8 @@ pub(crate) struct Shell {
     last_request: RequestId,
     /// Estimates of how long answers take.
     patience: Patience,
+    /// Budgets, and where pages may go.
+    pub(crate) memory: Memory,
     /// Continuations to run before the present input is finished; empty between inputs.
     #[serde(skip)]
     pub(crate) ready: VecDeque<Continuation>,
@@ -38,8 +41,10 @@ pub(crate) struct Shell {
 
 impl Shell {
     pub(crate) fn new(config: Config) -> Self {
+        let memory = Memory::new(config.incarnation);
         Self {
             config,
+            memory,
             me: NodeId::NONE,
             cluster: ClusterId(0),
             view: MemberView::default(),

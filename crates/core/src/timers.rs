@@ -25,6 +25,8 @@ pub(crate) enum Timer {
     Ahead(SegmentId),
     /// When the policy of this segment has something due.
     Segment(SegmentId),
+    /// When an epoch of global memory is over, or summaries have been waited for long enough.
+    Epoch,
 }
 
 /// All timers of a node, each with the number of times it was armed.

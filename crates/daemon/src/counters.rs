@@ -126,6 +126,8 @@ counts! {
     RequestsRefused => "requests_refused",
     /// Times the driver fell asleep waiting.
     Sleeps => "sleeps",
+    /// Pages that a donor gave back changed, or in another version: refused.
+    PagesForged => "pages_forged",
 }
 
 /// All counters.

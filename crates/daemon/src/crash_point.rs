@@ -60,6 +60,7 @@ pub(crate) const fn kind(effect: &Effect) -> &'static str {
         Effect::ReclaimLock { .. } => "ReclaimLock",
         Effect::Reply { .. } => "Reply",
         Effect::Diffs(_) => "Diffs",
+        Effect::Store { .. } => "Store",
         Effect::Emit(_) => "Emit",
     }
 }

@@ -112,6 +112,7 @@ impl Daemon {
             let now = clock::monotonic();
             self.mind_absence(now);
             self.driver.due(now);
+            self.driver.look_at_memory(now);
             self.driver.cut_off();
             self.cut_off_revoked();
             self.open_listener(now)?;
@@ -243,6 +244,10 @@ impl Daemon {
 
     /// Handles a datagram: alone, or in one turn with those received with it.
     fn handle(&mut self, whose: (SocketAddr, PublicKey), at: Range<usize>, more: bool) {
+        let room = &mut self.receive_batch.room()[at.clone()];
+        if !self.driver.executor.lending.open(room) {
+            return self.driver.executor.count(Count::PagesForged, 1);
+        }
         let heard = self.driver.heard();
         let alone = heard == 0 && !more;
         if alone || may_bring_diffs(self.receive_batch.at(at.clone())) {

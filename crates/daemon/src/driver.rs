@@ -4,6 +4,7 @@ mod admission;
 mod faults;
 mod processes;
 
+use crate::budget::{Budget, MemoryOptions};
 use crate::counters::Count;
 use crate::executor::DaemonExecutor;
 use crate::experiment::Ticks;
@@ -32,6 +33,8 @@ pub(crate) struct Driver {
     pub(crate) executor: DaemonExecutor,
     /// Description of this daemon for `About` replies.
     pub(crate) about: About,
+    /// The memory that the host gives.
+    pub(crate) budget: Budget,
     effects: Effects,
     deadline: Option<Time>,
     /// No deadline fires before this time (monotonic nanoseconds).
@@ -90,6 +93,7 @@ impl Driver {
             node,
             executor,
             about,
+            budget: Budget::new(MemoryOptions::default()),
             effects: Effects::default(),
             deadline: None,
             patience: 0,

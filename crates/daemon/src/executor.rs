@@ -2,6 +2,7 @@
 
 use crate::counters::{Count, Counters};
 use crate::keeper::{Kept, Tag};
+use crate::lending::Lending;
 use crate::network::Network;
 use crate::note::Note;
 use crate::pages::Pages;
@@ -18,7 +19,7 @@ use crate::tickets::Tickets;
 use pagemesh_core::{At, Input, PageRange, Reclaimed, Source};
 use pagemesh_os::poll::Poll;
 use pagemesh_wire::header::Header;
-use pagemesh_wire::peer::{Message, Refusal};
+use pagemesh_wire::peer::{Message, Put, Refusal};
 use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey};
 use std::net::SocketAddr;
 
@@ -64,6 +65,8 @@ pub(crate) struct DaemonExecutor {
     pub(crate) priority: SchedulingPriority,
     /// Receipts that are sent when there is time.
     pub(crate) receipts: Receipts,
+    /// Pages lent to other nodes, and files of private segments.
+    pub(crate) lending: Lending,
     /// Limits of each user.
     pub(crate) quota: Quota,
     /// Log lines that each user has caused.
@@ -83,8 +86,15 @@ pub(crate) struct Life {
 
 impl DaemonExecutor {
     /// An executor without effects so far.
-    pub(crate) fn new(poll: Poll, network: Network, pages: Pages, recorder: Recorder) -> Self {
+    pub(crate) fn new(
+        poll: Poll,
+        network: Network,
+        pages: Pages,
+        recorder: Recorder,
+        lending: Lending,
+    ) -> Self {
         Self {
+            lending,
             poll,
             network,
             pages,
@@ -118,10 +128,17 @@ impl DaemonExecutor {
         page: Option<(At, Source)>,
         payload: Payload<'_>,
     ) {
+        if let (Message::Put(put), Some((at, source))) = (message, page) {
+            return self.put((address, header), *put, (at, source), payload);
+        }
+        let tampers = self.lending.tampers && matches!(message, Message::Got(_));
         let (pages, sharing) = (&self.pages, &mut self.sharing);
         let append = |datagram: &mut Vec<u8>| match page {
             Some((at, source)) => {
                 let there = pages.append(at, source, payload, datagram);
+                if tampers && let Some(last) = datagram.last_mut() {
+                    *last ^= 1;
+                }
                 if there && sharing.is_on() {
                     sharing.left(at, datagram, header.from);
                 }
@@ -136,6 +153,50 @@ impl DaemonExecutor {
         {
             tracing::error!(?page, "contents to send are not there");
         }
+    }
+
+    /// Sends a page to its donor, sealed.
+    fn put(
+        &mut self,
+        (address, header): (SocketAddr, Header),
+        mut put: Put,
+        (at, source): (At, Source),
+        payload: Payload<'_>,
+    ) {
+        self.lending.sealed.clear();
+        if !self
+            .pages
+            .append(at, source, payload, &mut self.lending.sealed)
+        {
+            return tracing::error!(page = ?at, "contents to lend are not there");
+        }
+        put.seal = self.lending.seal(put.lent);
+        let (sealed, counters) = (&self.lending.sealed, &mut self.counters);
+        let append = |datagram: &mut Vec<u8>| {
+            datagram.extend_from_slice(sealed);
+            true
+        };
+        let message = Message::Put(put);
+        self.network
+            .send(address, header, &message, append, counters);
+    }
+
+    /// Writes pages to the disk. False if it is full, or does not work.
+    fn store(&mut self, range: PageRange) -> bool {
+        let pages = &self.pages;
+        let contents = range
+            .iter()
+            .map(|at| pages.contents(at, Source::Stash, Payload::NONE));
+        let Some(contents) = contents.collect::<Option<Vec<_>>>() else {
+            tracing::error!(?range, "contents to store are not there");
+            return false;
+        };
+        if let Err(error) = self.lending.store(range, &contents) {
+            tracing::warn!("private pages stay in memory: {error:#}");
+            return false;
+        }
+        self.keep_files();
+        true
     }
 
     /// Writes events and served faults into counters and the log.
@@ -175,6 +236,9 @@ impl DaemonExecutor {
         self.pages.stash.forget(segment);
         self.pages.changes.forget(segment);
         self.pages.waiting.forget(segment);
+        if self.lending.forget(segment) {
+            self.keeper.drop(Tag::Backing(segment));
+        }
         self.sharing.watch(segment, false);
         self.keeper.drop(Tag::Memory(segment));
         self.keeper.drop(Tag::Locks(segment));

@@ -16,10 +16,11 @@ impl Driver {
     pub(crate) fn forked(&mut self, asked: Asked, socket: OwnedFd) -> io::Result<()> {
         let parent = asked.client;
         let socket = Socket::adopt(socket)?;
-        let executor = &mut self.executor;
+        let (node, executor) = (&self.node, &mut self.executor);
+        let inherited = |segment| node.is_inherited(segment);
         let child = executor
             .sessions
-            .insert_child(parent, socket, &executor.poll)?;
+            .insert_child(parent, (socket, inherited), &executor.poll)?;
         self.executor.count(Count::SessionsOpened, 1);
         tracing::debug!(client = %child, %parent, "a process forks");
         let welcome = Reply::Welcome {

@@ -9,6 +9,7 @@
 
 mod answer;
 mod blank;
+mod budget;
 mod changes;
 mod contention;
 mod counters;
@@ -30,6 +31,7 @@ mod kept_writable;
 mod key_file;
 mod labels;
 pub mod launch;
+mod lending;
 mod listener;
 mod locks;
 mod mapping;
@@ -70,6 +72,7 @@ mod unplaced_contents;
 mod unused;
 mod waiter;
 
+pub use budget::{Amount, MemoryOptions};
 #[doc(hidden)]
 pub use crash_point::CrashPoint;
 pub use daemon::{run, run_announced};
@@ -77,4 +80,5 @@ pub use experiment::Experiment;
 #[cfg(feature = "experiment")]
 pub use experiment::{ExperimentError, Tick};
 pub use options::{Admission, Compress, Options, Waiting};
+pub use pagemesh_core::Placement;
 pub use quota::{Quota, QuotaError};

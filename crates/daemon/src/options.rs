@@ -1,5 +1,6 @@
 //! The options of a daemon at its start.
 
+use crate::budget::MemoryOptions;
 use crate::crash_point::CrashPoint;
 use crate::experiment::Experiment;
 use crate::keeper::Keeping;
@@ -44,6 +45,8 @@ pub struct Options {
     pub cpu: Option<usize>,
     /// The quota of a user.
     pub quota: Quota,
+    /// Memory for private segments and for other nodes.
+    pub memory: MemoryOptions,
     /// Record the node's inputs, to find the cause of a failure later.
     pub recorder: bool,
     /// Look for bytes that two nodes write without synchronizing.
@@ -52,6 +55,9 @@ pub struct Options {
     /// this, tests show that they would notice; there is no other way to ask for it.
     #[doc(hidden)]
     pub unprotected: bool,
+    /// Change the pages that are kept for others: by this, tests see that their owners notice.
+    #[doc(hidden)]
+    pub tamper: bool,
     /// Die between two effects: by this, tests see that nothing is lost there.
     #[doc(hidden)]
     pub crash_point: Option<CrashPoint>,
@@ -121,9 +127,11 @@ impl Default for Options {
             experiment: Experiment::default(),
             cpu: None,
             quota: Quota::default(),
+            memory: MemoryOptions::default(),
             recorder: true,
             check_races: false,
             unprotected: false,
+            tamper: false,
             crash_point: None,
             keeping: None,
             insecure: false,

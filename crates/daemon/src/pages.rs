@@ -408,7 +408,7 @@ fn known<'a>(
         Source::Zero => Some(ZEROS),
         Source::Stash => stash.get(at.0, at.1),
         Source::Twin => changes.twin_of(at).and_then(|twin| twin.try_into().ok()),
-        Source::Frame | Source::Prefix(_) => None,
+        Source::Frame | Source::Prefix(_) | Source::Disk => None,
     }
 }
 

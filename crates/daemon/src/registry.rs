@@ -85,6 +85,13 @@ impl DaemonExecutor {
         }
     }
 
+    /// Keeps new files of private segments for the next daemon.
+    pub(crate) fn keep_files(&mut self) {
+        while let Some((id, file)) = self.lending.take_fresh() {
+            self.keeper.put(Tag::Backing(id), Vec::new(), file);
+        }
+    }
+
     /// All items, for a new keeper.
     pub(crate) fn keep_everything(&self) {
         let keeper = &self.keeper;
@@ -95,6 +102,10 @@ impl DaemonExecutor {
         }
         put(Tag::Stash, self.pages.stash.as_fd());
         put(Tag::Twins, self.pages.changes.slots().as_fd());
+        put(Tag::PageSecret, self.lending.secret());
+        for (id, file) in self.lending.files() {
+            put(Tag::Backing(id), file);
+        }
         for (client, session) in self.sessions.iter() {
             put(Tag::Session(client), session.socket.as_fd());
         }

@@ -75,7 +75,8 @@ impl Session {
 
     /// The child that this process is about to have. Its number is not known
     /// before one of its threads faults.
-    pub(crate) fn child(&self, socket: Socket) -> Self {
+    pub(crate) fn child(&self, socket: Socket, inherited: impl Fn(SegmentId) -> bool) -> Self {
+        let open = self.open.iter().filter(|(segment, _)| inherited(**segment));
         let caller = Caller {
             pid: 0,
             credentials: self.caller.credentials.clone(),
@@ -84,7 +85,9 @@ impl Session {
             program: self.program.clone(),
             greeted: true,
             child: true,
-            open: self.open.clone(),
+            open: open
+                .map(|(segment, opening)| (*segment, *opening))
+                .collect(),
             ..Self::new(socket, caller)
         }
     }

@@ -39,12 +39,12 @@ impl Sessions {
     pub(crate) fn insert_child(
         &mut self,
         parent: ClientId,
-        socket: Socket,
+        (socket, inherited): (Socket, impl Fn(SegmentId) -> bool),
         poll: &Poll,
     ) -> io::Result<ClientId> {
         let client = self.next_id();
         let parent = self.by_id.get(&parent).ok_or(io::ErrorKind::NotFound)?;
-        let child = parent.child(socket);
+        let child = parent.child(socket, inherited);
         poll.add(&child.socket, Token::Session(client).encode())?;
         self.by_id.insert(client, child);
         Ok(client)

@@ -11,6 +11,7 @@ use crate::driver::{About, Driver};
 use crate::executor::DaemonExecutor;
 use crate::forks::WELCOME;
 use crate::keeper::{Held, Keeper, Search, Tag, Whole, decode};
+use crate::lending::Lending;
 use crate::locks::Locks;
 use crate::mapping::Mapping;
 use crate::network::Network;
@@ -50,6 +51,7 @@ pub(crate) struct TakeoverState {
     request_slots: BTreeMap<ClientId, OwnedFd>,
     memory: BTreeMap<SegmentId, OwnedFd>,
     locks: BTreeMap<SegmentId, OwnedFd>,
+    files: BTreeMap<SegmentId, OwnedFd>,
     mappings: BTreeMap<MappingId, (Whole, OwnedFd)>,
 }
 
@@ -60,6 +62,8 @@ pub(crate) struct Ground {
     pub(crate) pages: Pages,
     pub(crate) receive_batch: ReceiveBatch,
     pub(crate) identity: Option<OwnedFd>,
+    /// Lent pages, and files of private segments.
+    pub(crate) lending: Lending,
 }
 
 /// Looks for what a daemon left at this socket, having it leave if so ordered.
@@ -128,6 +132,7 @@ impl TakeoverState {
             request_slots: BTreeMap::new(),
             memory: BTreeMap::new(),
             locks: BTreeMap::new(),
+            files: BTreeMap::new(),
             mappings: BTreeMap::new(),
         };
         for Held { tag, note, fd } in held {
@@ -136,6 +141,7 @@ impl TakeoverState {
                 Tag::RequestSlot(client) => drop(takeover_state.request_slots.insert(client, fd)),
                 Tag::Memory(segment) => drop(takeover_state.memory.insert(segment, fd)),
                 Tag::Locks(segment) => drop(takeover_state.locks.insert(segment, fd)),
+                Tag::Backing(segment) => drop(takeover_state.files.insert(segment, fd)),
                 Tag::Mapping(id) => {
                     let whole = decode(&note).context("what is known of a mapping is nonsense")?;
                     takeover_state.mappings.insert(id, (whole, fd));
@@ -165,7 +171,15 @@ impl TakeoverState {
             pages: Pages::new(Stash::adopt(self.single(Tag::Stash)?)?, self.changes()?),
             receive_batch: ReceiveBatch::adopt(self.single(Tag::Datagram)?)?,
             identity: self.singles.remove(&Tag::Identity),
+            lending: self.lending(options)?,
         })
+    }
+
+    fn lending(&mut self, options: &Options) -> Result<Lending> {
+        let directory = &options.memory.directory;
+        let secret = self.single(Tag::PageSecret)?;
+        let files = std::mem::take(&mut self.files);
+        Lending::adopt(secret, files, directory)
     }
 
     fn changes(&mut self) -> Result<Changes> {
@@ -193,9 +207,9 @@ impl TakeoverState {
         network: Network,
         pages: Pages,
         recorder: Recorder,
-        recovered: &mut Recovered,
+        (lending, recovered): (Lending, &mut Recovered),
     ) -> Result<DaemonExecutor> {
-        let mut executor = DaemonExecutor::new(poll, network, pages, recorder);
+        let mut executor = DaemonExecutor::new(poll, network, pages, recorder, lending);
         executor.keeper.by(self.keeper);
         let sessions = self.sessions.keys().copied().map(Tag::Session);
         let mappings = self.mappings.keys().copied().map(Tag::Mapping);

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pagemesh::{Access, Health, Manager, Options, Policy, SegmentInfo, Spread, Window};
+use pagemesh::{
+    Access, Backing, ByteLen, Health, Manager, Options, Policy, SegmentInfo, Spread, Window,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -32,7 +34,7 @@ impl Mesh {
     }
 
     /// Creates a segment of `size` bytes; opens it if it exists, unless `exclusive`.
-    #[pyo3(signature = (name, size, *, mode=0o600, exclusive=true, policy="sequential", manager="dynamic", window=None))]
+    #[pyo3(signature = (name, size, *, mode=0o600, exclusive=true, policy="sequential", manager="dynamic", window=None, local=None))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn create(
         &self,
@@ -44,10 +46,17 @@ impl Mesh {
         policy: &str,
         manager: &str,
         window: Option<f64>,
+        local: Option<u64>,
     ) -> PyResult<Segment> {
+        let mut chosen = parse(policy, manager, window)?;
+        if let Some(bytes) = local {
+            chosen = chosen
+                .with_local(ByteLen(bytes))
+                .map_err(PyValueError::new_err)?;
+        }
         let options = Options {
             mode,
-            policy: parse(policy, manager, window)?,
+            policy: chosen,
             exclusive,
         };
         let opened = py.detach(|| self.0.create(name, size, options));
@@ -204,6 +213,12 @@ fn policy(py: Python<'_>, policy: Policy) -> PyResult<Bound<'_, PyDict>> {
             all.set_item("policy", name)?;
         }
         Policy::Views { .. } => all.set_item("policy", "views")?,
+        Policy::Private { local, backing } => {
+            all.set_item("policy", "private")?;
+            let bytes = (local.0 > 0).then_some(local.bytes().0);
+            all.set_item("local", bytes)?;
+            all.set_item("copies", if backing == Backing::Copies { 2 } else { 0 })?;
+        }
         Policy::Numbered(number) => all.set_item("policy", format!("policy {number}"))?,
     }
     Ok(all)

@@ -32,7 +32,6 @@ impl Secret {
         Self(bytes)
     }
 
-    #[cfg(test)]
     pub(crate) const fn bytes(&self) -> &[u8; 32] {
         &self.0
     }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 mod addressee;
 mod diffs;
+mod global;
 mod inheritance;
 mod member;
 mod page;
@@ -24,6 +25,9 @@ mod token;
 
 pub use addressee::Addressee;
 pub use diffs::{DiffName, Diffs};
+pub use global::{
+    AGE_CLASSES, AgeSummary, DonorReply, EpochPlan, Global, Got, LentPage, PageSeal, Put,
+};
 pub use inheritance::{Arrival, Inheritance, Owner, Service};
 pub use member::{Health, Join, Member, MemberView, Welcome};
 pub use page::{
@@ -33,7 +37,9 @@ pub use page::{
 pub use payload::{Payload, PolicyMessage};
 pub use reduction::{Kind, Merge, Reduction, Rule};
 pub use refusal::Refusal;
-pub use segment::{Credentials, Manager, Policy, SegmentInfo, SegmentSpec, Spread, Window};
+pub use segment::{
+    Backing, Credentials, Manager, Policy, SegmentInfo, SegmentSpec, Spread, Window,
+};
 pub use token::{Acquire, Grant};
 
 /// A call that some node answers once, however often it arrives.
@@ -320,6 +326,14 @@ pub enum Message {
     PolicyUndelivered(PolicyMessage),
     /// See [`PassAckMany`].
     PassAckMany(PassAckMany),
+    /// See [`Put`].
+    Put(Put),
+    /// See [`Got`].
+    Got(Got),
+    /// See [`DonorReply`].
+    DonorReply(DonorReply),
+    /// See [`Global`].
+    Global(Global),
 }
 
 /// Why a datagram's body was not understood.
@@ -340,6 +354,9 @@ impl Message {
     /// How the encoding of [`Message::Diffs`] begins.
     pub const DIFFS: u8 = 25;
 
+    /// How the encoding of [`Message::Got`] begins.
+    pub const GOT: u8 = 31;
+
     /// Whether exactly one page follows the message.
     #[must_use]
     pub fn carries_page(&self) -> bool {
@@ -352,6 +369,8 @@ impl Message {
                 contents: Contents::Bytes,
                 ..
             }) | Self::PolicyPage(_)
+                | Self::Put(_)
+                | Self::Got(_)
         )
     }
 

@@ -2,12 +2,12 @@
 
 use core::str::FromStr;
 
-use crate::ByteLen;
 use crate::local::Advice;
-use crate::peer::{Kind, Manager, Merge, Policy, Spread, Window};
+use crate::peer::{Backing, Kind, Manager, Merge, Policy, Spread, Window};
+use crate::{ByteLen, PageCount};
 
 /// All policies by name. Whatever reads a policy reads it here.
-const POLICIES: [(&str, Policy); 6] = [
+const POLICIES: [(&str, Policy); 8] = [
     (
         "sequential",
         Policy::Sequential {
@@ -44,6 +44,20 @@ const POLICIES: [(&str, Policy); 6] = [
         "views",
         Policy::Views {
             prefix: Policy::SHORT,
+        },
+    ),
+    (
+        "private",
+        Policy::Private {
+            local: PageCount(0),
+            backing: Backing::File,
+        },
+    ),
+    (
+        "private-copies",
+        Policy::Private {
+            local: PageCount(0),
+            backing: Backing::Copies,
         },
     ),
 ];
@@ -146,7 +160,7 @@ mod tests {
         assert_eq!("sequential".parse(), Ok(Policy::default()));
         let words = "sequentially".parse::<Policy>().unwrap_err();
         assert!(
-            words.contains("sequential-fixed, release, eager, hybrid, views"),
+            words.contains("sequential-fixed, release, eager, hybrid, views, private"),
             "{words}"
         );
     }

@@ -292,6 +292,11 @@ impl EffectExecutor for Executor<'_> {
         self.world.answer(self.at, ticket, reply)
     }
 
+    fn store(&mut self, pages: PageRange) -> Check<bool> {
+        ensure!(false, Law, "no segment here has policy private: {pages:?}");
+        Ok(true)
+    }
+
     fn diff_work(&mut self, work: DiffWork) -> Check {
         ensure!(false, Law, "no segment here has policy release: {work:?}");
         Ok(())

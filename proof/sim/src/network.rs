@@ -209,6 +209,10 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         }
         Message::PolicyUndelivered(_) => "PolicyUndelivered",
         Message::PassAckMany(_) => "PassAckMany",
+        Message::Put(_) => "Put",
+        Message::Got(_) => "Got",
+        Message::DonorReply(_) => "DonorReply",
+        Message::Global(_) => "Global",
     }
 }
 

@@ -17,12 +17,23 @@ use pagemesh_os::signals::Signals;
 use rustix::process::Signal;
 use std::path::PathBuf;
 
+/// How the node for a lent page is chosen.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Placement {
+    /// By the ages of all nodes' pages, collected in epochs
+    Epoch,
+    /// Any other node
+    Random,
+    /// None: private pages go to the disk
+    None,
+}
+
 /// Run the daemon of this node in the foreground
 #[derive(Args)]
 #[command(
     after_help = "Flags beat PAGEMESH_* variables, these beat $XDG_CONFIG_HOME/pagemesh/config.toml, \
                   and that beats /etc/pagemesh/config.toml; --config reads another file in place of both (keys: bind, advertise, join, node_name, \
-                  socket, wait, latency, cpu, compress, multicast, impair, grace, join_timeout, quota, recorder, insecure, key, \
+                  socket, wait, latency, cpu, compress, multicast, impair, grace, join_timeout, quota, memory, lend, private_dir, recorder, insecure, key, \
                   join_token)."
 )]
 pub(crate) struct Daemon {
@@ -88,6 +99,18 @@ pub(crate) struct Daemon {
     /// segments=4096,bytes=64TiB,locks=65536,log=60]
     #[arg(long, value_name = "SPEC", env = "PAGEMESH_QUOTA")]
     quota: Option<Quota>,
+    /// Memory of private segments on this host together: auto is half of the host's [default: auto]
+    #[arg(long, value_name = "SIZE|auto", env = "PAGEMESH_MEMORY")]
+    memory: Option<String>,
+    /// Memory that this node lends to others: auto is half of what is idle [default: auto]
+    #[arg(long, value_name = "SIZE|auto|none", env = "PAGEMESH_LEND")]
+    lend: Option<String>,
+    /// Where files for private pages are made; they have no names [default: /var/tmp]
+    #[arg(long, value_name = "DIRECTORY", env = "PAGEMESH_PRIVATE_DIR")]
+    private_dir: Option<PathBuf>,
+    /// How the node for a lent page is chosen [default: epoch]
+    #[arg(long, value_enum, env = "PAGEMESH_PLACEMENT")]
+    placement: Option<Placement>,
     /// Record what the node does, for `pagemesh debug dump` [default: on]
     #[arg(long, value_name = "on|off", env = "PAGEMESH_RECORDER", value_parser = parse_switch)]
     recorder: Option<bool>,
@@ -108,6 +131,10 @@ pub(crate) struct Daemon {
     #[cfg(debug_assertions)]
     #[arg(long, hide = true)]
     die_after: Option<pagemesh_daemon::CrashPoint>,
+    /// Change the pages kept for others, for tests
+    #[cfg(debug_assertions)]
+    #[arg(long, hide = true)]
+    tamper: bool,
     /// Read this configuration file, and no other
     #[arg(long, value_name = "FILE", env = "PAGEMESH_CONFIG", conflicts_with_all = ["dev", "no_config"])]
     config: Option<PathBuf>,

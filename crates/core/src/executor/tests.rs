@@ -87,6 +87,11 @@ impl EffectExecutor for Steps {
         self.call(format!("reply {}", ticket.0))
     }
 
+    fn store(&mut self, pages: PageRange) -> Result<bool, Infallible> {
+        self.call(format!("store {pages:?}"))?;
+        Ok(true)
+    }
+
     fn diff_work(&mut self, work: DiffWork) -> Result<(), Infallible> {
         self.execute_diff_work(work)
     }

@@ -7,11 +7,14 @@
 
 use crate::caller::Caller;
 use crate::continuation::Continuation;
+use crate::effect::PageRange;
+use crate::global::MemoryReport;
 use crate::inspection::Inspection;
 use crate::shell::Cx;
+use crate::time::Time;
 use core::time::Duration;
 use pagemesh_wire::local::{Advice, View};
-use pagemesh_wire::peer::{Access, Message, Payload, Reduction, Refusal, Reply};
+use pagemesh_wire::peer::{Access, AgeSummary, Message, Payload, Reduction, Refusal, Reply};
 use pagemesh_wire::{
     ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket, Version,
 };
@@ -176,6 +179,34 @@ pub(crate) trait Hooks {
 
     /// A leaving home's knowledge of a page.
     fn learn(&mut self, _: &mut Cx<'_>, _: PageIndex, _owner: NodeId, _: Version) {}
+
+    /// Whether a node may open the segment. The coordinator asks a policy without pages.
+    ///
+    /// # Errors
+    /// If it may not.
+    fn may_open(&self, _: NodeId) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// Whether a child of a process that has the segment open has it open, too.
+    fn is_inherited(&self) -> bool {
+        true
+    }
+
+    /// The answer of the driver to `Effect::Store`: whether the disk has the pages now.
+    fn stored(&mut self, _: &mut Cx<'_>, _: PageRange, _done: bool) {}
+
+    /// Adds the ages of the pages in memory that could leave it.
+    fn summarize(&self, _now: Time, _: &mut AgeSummary) {}
+
+    /// The node's memory for pages that can leave it has become less; the policy sends some away.
+    fn pressed(&mut self, _: &mut Cx<'_>) {}
+
+    /// Adds where the pages are that can leave the node's memory.
+    fn memory(&self, _: &mut MemoryReport) {}
+
+    /// The node forgets the segment.
+    fn forgotten(&mut self, _: &mut Cx<'_>) {}
 }
 
 /// The calls into a policy whose changes become visible by synchronization.

@@ -4,6 +4,7 @@
 #[cfg(any(test, feature = "example-policies"))]
 mod broadcast;
 mod hooks;
+mod private;
 mod release;
 mod sequential;
 mod views;
@@ -73,6 +74,7 @@ policies! {
     Sequential(sequential::Sequential),
     Release(release::Release),
     Views(views::Views),
+    Private(private::Private),
     #[cfg(any(test, feature = "example-policies"))]
     Broadcast(broadcast::Broadcast),
 }

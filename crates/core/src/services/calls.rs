@@ -182,9 +182,11 @@ impl Services {
         self.barriers.forget(id);
         self.conditions.forget(id);
         self.reductions.forget(id);
+        self.global.donor.forget(cx, id);
         let Some(mut segment) = self.segments.remove(&id) else {
             return;
         };
+        segment.policy.forgotten(cx);
         if segment.is_open() {
             // A segment that processes have open is forgotten only if its keeper node is gone.
             // Accesses to its pages must fail, neither wait nor go on.

@@ -287,7 +287,8 @@ impl Services {
     }
 
     pub(super) fn forked(&mut self, cx: &mut Cx<'_>, parent: ClientId, child: ClientId) {
-        for segment in self.segments.values_mut() {
+        let inherited = |segment: &&mut Segment| segment.policy.is_inherited();
+        for segment in self.segments.values_mut().filter(inherited) {
             segment.inherit(parent, child);
         }
         for id in self.sysv_segments(child) {

@@ -178,6 +178,7 @@ impl Services {
         self.conditions.member_gone(node);
         self.locks.member_gone(cx, &mut self.segments, node);
         self.sysv_member_gone(cx, node);
+        self.global.donor.owner_gone(cx, node);
         for segment in self.segments.values_mut() {
             segment.policy.gone(cx, Gone::Member(node));
         }
@@ -210,6 +211,7 @@ impl Services {
             }
         }
         self.locks.expelled(cx);
+        self.global.donor.expelled(cx);
         for segment in self.segments.values_mut() {
             segment.policy.gone(cx, Gone::Membership);
         }

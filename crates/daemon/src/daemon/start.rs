@@ -2,6 +2,7 @@
 
 use super::awake::Rounds;
 use super::{Daemon, WANTED_BUFFER};
+use crate::budget::Budget;
 use crate::diff_store::Changes;
 use crate::diff_store::DiffStore;
 use crate::driver::{About, Driver};
@@ -9,6 +10,7 @@ use crate::executor::DaemonExecutor;
 use crate::experiment::Edge;
 use crate::keeper::{Keeper, Keeping, Tag};
 use crate::launch;
+use crate::lending::Lending;
 use crate::listener::ProgramListener;
 use crate::multicast_batches::MulticastBatches;
 use crate::network::Network;
@@ -80,8 +82,11 @@ impl Daemon {
         config.pace.twins = config.pace.twins.max(room_for_twins());
         let node = Node::new(config);
         let recorder = recorder(options, &node, &mut about.problems);
-        let mut executor = DaemonExecutor::new(Poll::new()?, network, pages, recorder);
+        let lending = Lending::create(&options.memory.directory)
+            .context("no memory for the secret of lent pages")?;
+        let mut executor = DaemonExecutor::new(Poll::new()?, network, pages, recorder, lending);
         executor.pages.unprotected = options.unprotected;
+        executor.lending.tampers = options.tamper;
         executor.races.looked_for = options.check_races;
         executor.quota = options.quota;
         executor
@@ -97,7 +102,8 @@ impl Daemon {
                 &receive_batch,
             );
         }
-        let driver = Driver::new(node, executor, about);
+        let mut driver = Driver::new(node, executor, about);
+        driver.budget = Budget::new(options.memory.clone());
         Self::assemble(options, signals, listener, receive_batch, driver)
     }
 
@@ -115,6 +121,7 @@ impl Daemon {
             pages,
             receive_batch,
             identity,
+            lending,
         } = takeover_state.ground(options)?;
         let about = about(options, &udp);
         ensure!(
@@ -127,15 +134,21 @@ impl Daemon {
             }
         );
         let network = network(options, udp, identity)?;
-        let mut executor =
-            takeover_state.executor(Poll::new()?, network, pages, recorder, &mut recovered)?;
+        let mut executor = takeover_state.executor(
+            Poll::new()?,
+            network,
+            pages,
+            recorder,
+            (lending, &mut recovered),
+        )?;
         executor.races.looked_for = options.check_races;
         executor.quota = options.quota;
         executor
             .recorder
             .crash_point
             .clone_from(&options.crash_point);
-        let driver = Driver::go_on(recovered, executor, about, &receive_batch)?;
+        let mut driver = Driver::go_on(recovered, executor, about, &receive_batch)?;
+        driver.budget = Budget::new(options.memory.clone());
         let mut daemon = Self::assemble(options, signals, listener, receive_batch, driver)?;
         // First handle the waiting datagrams: else all others would seem to have been silent.
         for _ in 0..BACKLOG {

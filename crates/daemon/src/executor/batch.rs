@@ -144,6 +144,18 @@ impl<'a> EffectBatch<'a> {
         self.filling = Some(fill);
     }
 
+    /// Begins to fill frames with contents from the disk.
+    pub(super) fn load(&mut self, pages: PageRange) {
+        for at in pages.iter() {
+            match self.executor.lending.load(at) {
+                Ok(bytes) => self.begin_fill(at.into(), Fresh::Merged(bytes)),
+                Err(error) => {
+                    tracing::error!(segment = %at.0, page = %at.1, %error, "a page cannot be read");
+                }
+            }
+        }
+    }
+
     /// Finishes the fill that was begun.
     pub(super) fn finish_fill(&mut self) {
         if let Some(fill) = self.filling.take() {

@@ -49,6 +49,10 @@ impl EffectExecutor for EffectBatch<'_> {
     }
 
     fn fill(&mut self, pages: PageRange, source: Source) -> Done {
+        if source == Source::Disk {
+            self.load(pages);
+            return Ok(());
+        }
         self.begin_fill(pages, Fresh::From(source));
         Ok(())
     }
@@ -132,6 +136,11 @@ impl EffectExecutor for EffectBatch<'_> {
 
     fn diff_work(&mut self, work: DiffWork) -> Done {
         self.execute_diff_work(work)
+    }
+
+    fn store(&mut self, pages: PageRange) -> Done<bool> {
+        self.finish_fill();
+        Ok(self.executor.store(pages))
     }
 
     fn emit(&mut self, event: Event) -> Done {

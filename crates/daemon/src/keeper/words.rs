@@ -4,7 +4,7 @@ use pagemesh_wire::{ClientId, MappingId, SegmentId};
 use serde::{Deserialize, Serialize};
 
 /// Both must speak the same; a keeper is older than the daemon after an upgrade.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// Names a thing that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -33,6 +33,10 @@ pub(crate) enum Tag {
     Twins,
     /// The request slot of a process.
     RequestSlot(ClientId),
+    /// The secret by which lent pages are sealed.
+    PageSecret,
+    /// The file behind a private segment.
+    Backing(SegmentId),
 }
 
 /// Messages of a daemon. `Put` carries a descriptor.

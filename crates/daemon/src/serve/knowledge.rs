@@ -2,7 +2,7 @@
 
 use super::Answer;
 use crate::driver::Driver;
-use pagemesh_core::{Quotas, Time};
+use pagemesh_core::{MemoryReport, Quotas, Time};
 use pagemesh_os::clock;
 use pagemesh_os::memfd;
 use pagemesh_os::udp::headers;
@@ -101,6 +101,7 @@ impl Driver {
         counters.push(("twins".into(), twins as u64));
         counters.push(("diffs".into(), diffs as u64));
         counters.push(("diff_bytes_held".into(), pages.changes.bytes()));
+        counters.extend(memory(&self.node.memory()));
         counters
     }
 
@@ -150,4 +151,20 @@ impl Driver {
         }
         problems
     }
+}
+
+/// Where the pages of private segments are now, and what is kept for others.
+fn memory(report: &MemoryReport) -> impl Iterator<Item = (String, u64)> {
+    let all = [
+        ("memory_local", report.local),
+        ("memory_lent", report.lent),
+        ("memory_on_disk", report.on_disk),
+        ("memory_borrowed", report.borrowed),
+        ("memory_lend", report.lend),
+        ("epoch", report.epoch),
+        ("epoch_min_age_ms", report.min_age.into()),
+        ("epoch_weight", report.weight.into()),
+    ];
+    all.into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
 }

@@ -98,6 +98,34 @@ fn pass_ack_many() -> Message {
     })
 }
 
+fn lent() -> LentPage {
+    LentPage {
+        segment: page().segment(),
+        page: PageIndex(3),
+        version: Version(6),
+    }
+}
+
+fn ages() -> AgeSummary {
+    let mut ages = AgeSummary {
+        free: 300,
+        ..AgeSummary::default()
+    };
+    (ages.local[2], ages.global[AGE_CLASSES - 1]) = (5, 6);
+    ages
+}
+
+fn epoch_plan() -> EpochPlan {
+    EpochPlan {
+        epoch: 4,
+        min_age: 8192,
+        weights: vec![(NodeId(2), 300)],
+        initiator: NodeId(2),
+        duration: 5000,
+        replacements: 300,
+    }
+}
+
 /// A payload of a policy.
 fn payload(bytes: u8) -> Payload {
     Payload::of(&(0..bytes).collect::<Vec<u8>>())
@@ -230,6 +258,19 @@ samples! {
         PolicyPage: Message::PolicyPage(said(3));
         PolicyUndelivered: Message::PolicyUndelivered(said(3));
         PassAckMany: pass_ack_many();
+        Put: Message::Put(Put {
+            lent: lent(), seal: PageSeal([7; 16]), on_disk: true, answer: false, age: 300,
+        });
+        Got: Message::Got(Got { lent: lent(), seal: PageSeal([7; 16]) });
+        DonorReply: Message::DonorReply(DonorReply::Kept(lent())), Message::DonorReply(DonorReply::Refused(lent())),
+            Message::DonorReply(DonorReply::Missing(lent()));
+        Global: Message::Global(Global::Get {
+            segment: page().segment(), pages: vec![(PageIndex(3), Version(6))], forget: true,
+        }), Message::Global(Global::Drop {
+            segment: page().segment(), pages: vec![(PageIndex(3), Version(6))],
+        }), Message::Global(Global::EndEpoch { epoch: 3 }), Message::Global(Global::Summarize { epoch: 4 }),
+            Message::Global(Global::Summary { epoch: 4, ages: Box::new(ages()) }),
+            Message::Global(Global::Begin(epoch_plan()));
     }
 }
 
@@ -332,5 +373,6 @@ samples! {
         Release: Policy::Release { spread: Spread::Eager };
         Numbered: Policy::Numbered(7);
         Views: Policy::Views { prefix: 32 };
+        Private: Policy::Private { local: PageCount(300), backing: Backing::Copies };
     }
 }

@@ -37,6 +37,8 @@ impl Message {
             Self::Policy(said) | Self::PolicyPage(said) | Self::PolicyUndelivered(said) => {
                 Addressee::Segment(said.segment)
             }
+            Self::Got(got) => Addressee::Segment(got.lent.segment),
+            Self::DonorReply(reply) => Addressee::Segment(reply.lent().segment),
             Self::Call { .. }
             | Self::Reply { .. }
             | Self::CancelCall { .. }
@@ -49,6 +51,8 @@ impl Message {
             | Self::HeartbeatAck { .. }
             | Self::Expelled
             | Self::AskMany(_)
+            | Self::Put(_)
+            | Self::Global(_)
             | Self::PassAckMany(_) => Addressee::Node,
         }
     }

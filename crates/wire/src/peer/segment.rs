@@ -1,6 +1,6 @@
 //! Segments and their policies.
 
-use crate::{ByteLen, NodeSet, SegmentId};
+use crate::{ByteLen, NodeSet, PageCount, SegmentId};
 use serde::{Deserialize, Serialize};
 
 /// The caller: the process's credentials as its node's kernel gave them.
@@ -58,6 +58,17 @@ impl Spread {
     }
 }
 
+/// Where the pages of a segment of policy `private` are, beside the memory of donors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Backing {
+    /// Every page that is not in a frame is in a file on the disk of the segment's home (G12).
+    #[default]
+    File,
+    /// A page that is not in a frame is in the memory of two donors; it is in the file only while
+    /// there are no two (GB1).
+    Copies,
+}
+
 /// The policy of a segment, with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Policy {
@@ -83,6 +94,14 @@ pub enum Policy {
         /// Bytes of a short page.
         prefix: u16,
     },
+    /// The memory of one node, the segment's home: in its frames, then in idle memory of other
+    /// nodes, then on its disk.
+    Private {
+        /// Pages in frames at most; zero: as many as the daemon's memory allows.
+        local: PageCount,
+        /// Where the other pages are.
+        backing: Backing,
+    },
 }
 
 impl Policy {
@@ -92,13 +111,37 @@ impl Policy {
 
     /// Bytes of a short page, unless the creator of the segment says otherwise: those of Mether.
     pub const SHORT: u16 = 32;
+    /// The smallest local memory of a private segment: an instruction of a program may touch
+    /// several pages, and each of its threads executes one.
+    pub const LOCAL_LEAST: ByteLen = ByteLen(64 << 10);
+
+    /// The same policy with this much local memory.
+    ///
+    /// # Errors
+    /// If it is not `private`, or the memory is too small.
+    pub fn with_local(self, local: ByteLen) -> Result<Self, String> {
+        let Self::Private { backing, .. } = self else {
+            return Err("only segments of policy private have a local limit".into());
+        };
+        if local < Self::LOCAL_LEAST {
+            let least = Self::LOCAL_LEAST.0;
+            return Err(format!(
+                "a private segment has at least {least} bytes of local memory"
+            ));
+        }
+        let local = local.pages().unwrap_or(PageCount(u32::MAX));
+        Ok(Self::Private { local, backing })
+    }
 
     /// Manager and window of a sequential segment.
     #[must_use]
     pub fn sequential(self) -> Option<(Manager, Window)> {
         match self {
             Self::Sequential { manager, window } => Some((manager, window)),
-            Self::Release { .. } | Self::Numbered(_) | Self::Views { .. } => None,
+            Self::Release { .. }
+            | Self::Numbered(_)
+            | Self::Views { .. }
+            | Self::Private { .. } => None,
         }
     }
 }

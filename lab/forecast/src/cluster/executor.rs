@@ -134,6 +134,10 @@ impl EffectExecutor for Turn<'_, Cluster> {
         Ok(())
     }
 
+    fn store(&mut self, pages: PageRange) -> Result<bool, Stuck> {
+        Err(Stuck(format!("no segment here is private: {pages:?}")))
+    }
+
     fn diff_work(&mut self, work: DiffWork) -> Result<(), Stuck> {
         Err(Stuck(format!("no segment here has diffs: {work:?}")))
     }

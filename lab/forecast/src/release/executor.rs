@@ -191,6 +191,10 @@ impl EffectExecutor for Turn<'_, Cluster> {
         Ok(())
     }
 
+    fn store(&mut self, pages: PageRange) -> Result<bool, Stuck> {
+        Err(Stuck(format!("no segment here is private: {pages:?}")))
+    }
+
     fn diff_work(&mut self, work: DiffWork) -> Result<(), Stuck> {
         self.execute_diff_work(work)
     }

@@ -28,6 +28,7 @@ mod observing;
 mod permissions;
 mod pieces;
 mod policies;
+mod private_memory;
 mod process_deaths;
 mod publishing;
 mod races;

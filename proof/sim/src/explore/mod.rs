@@ -29,7 +29,7 @@ mod site;
 mod stage;
 mod state;
 mod tale;
-mod timeless;
+pub(crate) mod timeless;
 
 pub(crate) use lab::{CLUSTER, address};
 pub(crate) use search::overheard;

@@ -274,7 +274,9 @@ impl fmt::Display for Setting {
                 Spread::Hybrid => " policy=hybrid",
             },
             Policy::Views { .. } => " policy=views",
-            Policy::Numbered(_) => unreachable!("nothing that is read has such a policy"),
+            Policy::Private { .. } | Policy::Numbered(_) => {
+                unreachable!("nothing that is read has such a policy")
+            }
         })?;
         if let Some((_, Window::Nanos(nanos @ 1..))) = self.policy.sequential() {
             write!(f, " window={nanos}")?;

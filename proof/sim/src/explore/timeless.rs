@@ -14,14 +14,14 @@ const NEVER: i64 = 10_000_000_000;
 
 /// Hashes the state of one host. A node's times are the only signed numbers in
 /// it (see [`Time`]): that is how they are told from all others.
-pub(super) struct Timeless {
+pub(crate) struct Timeless {
     inner: SipHasher13,
     now: i64,
 }
 
 impl Timeless {
     /// A hasher for a host whose clock says `now`.
-    pub(super) fn at(now: Time) -> Self {
+    pub(crate) fn at(now: Time) -> Self {
         Self {
             inner: SipHasher13::new(),
             now: now.0 as i64,
@@ -29,7 +29,7 @@ impl Timeless {
     }
 
     /// The hash of everything so far, long enough to stand for it.
-    pub(super) fn digest(&self) -> u128 {
+    pub(crate) fn digest(&self) -> u128 {
         self.inner.finish128().as_u128()
     }
 }

@@ -711,6 +711,10 @@ impl EffectExecutor for Executor<'_> {
         Ok(())
     }
 
+    fn store(&mut self, pages: PageRange) -> Result<bool, String> {
+        Err(format!("no segment here is private: {pages:?}"))
+    }
+
     fn diff_work(&mut self, work: DiffWork) -> Check {
         Err(format!("views make no diffs: {work:?}"))
     }

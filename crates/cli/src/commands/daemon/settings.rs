@@ -1,6 +1,6 @@
 //! The daemon's settings: flags over environment over files over defaults.
 
-use super::Daemon;
+use super::{Daemon, Placement};
 use crate::commands::key::key_file;
 use crate::commands::sandbox::{Compress, Wait};
 use crate::config::Config;
@@ -9,7 +9,7 @@ use crate::global::Global;
 use anyhow::Result;
 use clap::ValueEnum;
 use pagemesh_daemon::keeper::Keeping;
-use pagemesh_daemon::{Admission, Options, Waiting};
+use pagemesh_daemon::{Admission, Amount, MemoryOptions, Options, Waiting};
 use std::net::{
     IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, TcpStream, ToSocketAddrs, UdpSocket,
 };
@@ -77,7 +77,16 @@ fn merge(flags: Daemon, config: &Config, global: &Global) -> Result<Options> {
             .map_err(|error| config.blame("quota", bad(format!("quota: {error}"))))?,
         (None, None) => default.quota,
     };
+    let memory = MemoryOptions {
+        memory: setting!(memory, |text| amount("memory", text)).unwrap_or(default.memory.memory),
+        lend: setting!(lend, |text| amount("lend", text)).unwrap_or(default.memory.lend),
+        placement: flags.placement.map_or(default.memory.placement, Into::into),
+        directory: (flags.private_dir.clone())
+            .or_else(|| config.private_dir.clone())
+            .unwrap_or(default.memory.directory),
+    };
     Ok(Options {
+        memory,
         bind: bind.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)),
         advertise,
         join,
@@ -99,6 +108,8 @@ fn merge(flags: Daemon, config: &Config, global: &Global) -> Result<Options> {
             replace: flags.replace,
         }),
         insecure: flags.insecure || config.insecure.unwrap_or(false),
+        #[cfg(debug_assertions)]
+        tamper: flags.tamper,
         #[cfg(debug_assertions)]
         crash_point: flags.die_after,
         #[cfg(feature = "experiment")]
@@ -198,6 +209,25 @@ fn own_address(other: SocketAddr) -> Option<IpAddr> {
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect(other).ok()?;
     Some(socket.local_addr().ok()?.ip())
+}
+
+/// An amount of memory.
+fn amount(what: &str, text: &str) -> Result<Amount> {
+    text.parse().map_err(|error| {
+        bad(format!(
+            "{what}: {text:?} is neither auto, none nor a size: {error}"
+        ))
+    })
+}
+
+impl From<Placement> for pagemesh_daemon::Placement {
+    fn from(placement: Placement) -> Self {
+        match placement {
+            Placement::Epoch => Self::Epoch,
+            Placement::Random => Self::Random,
+            Placement::None => Self::None,
+        }
+    }
 }
 
 impl From<Wait> for Waiting {

@@ -24,7 +24,8 @@ pub(crate) struct Create {
     #[arg(long, default_value = "600", value_parser = parse_mode)]
     mode: u16,
     /// What loads see: sequential, sequential-fixed; release, eager, hybrid,
-    /// where locks and barriers order accesses; or views, where copies may be old
+    /// where locks and barriers order accesses; views, where copies may be old; or private,
+    /// private-copies: the memory of one node, which may be larger than its frames
     #[arg(long, default_value = "sequential")]
     policy: Policy,
     /// Who keeps the order of requests for a page (sequential)
@@ -34,6 +35,9 @@ pub(crate) struct Create {
     /// (sequential)
     #[arg(long, value_name = "WINDOW", value_parser = parse_window)]
     window: Option<Window>,
+    /// How much of it is in this host's memory at most, for example 2G (private)
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    local: Option<u64>,
     /// Do nothing if it exists already
     #[arg(long)]
     if_missing: bool,
@@ -50,10 +54,15 @@ enum ManagerName {
 
 impl Create {
     pub(super) fn run(self, global: &Global) -> Result<Exit> {
+        let policy = chosen(self.policy, self.manager, self.window)?;
         let spec = SegmentSpec {
             size: ByteLen(self.size),
             mode: self.mode,
-            policy: chosen(self.policy, self.manager, self.window)?,
+            policy: self.local.map_or(Ok(policy), |local| {
+                policy
+                    .with_local(ByteLen(local))
+                    .map_err(anyhow::Error::msg)
+            })?,
         };
         let mut control = crate::commands::connect(global)?;
         let reply = control.ask(Request::Open {
@@ -81,7 +90,7 @@ fn chosen(policy: Policy, name: Option<ManagerName>, how_long: Option<Window>) -
     let Some((manager, window)) = policy.sequential() else {
         anyhow::ensure!(
             name.is_none() && how_long.is_none(),
-            "only pages of policy sequential have a manager and a window; leave out --manager and \
+            "pages of this policy have no manager and no window; leave out --manager and \
              --window, or choose --policy sequential"
         );
         return Ok(policy);

@@ -2,8 +2,8 @@
 
 use crate::output::Table;
 use crate::units::{nanos, size};
-use pagemesh_wire::NodeSet;
-use pagemesh_wire::peer::{Manager, Policy, SegmentInfo, Window};
+use pagemesh_wire::peer::{Backing, Manager, Policy, SegmentInfo, Window};
+use pagemesh_wire::{NodeSet, PageCount};
 use serde_json::{Value, json};
 
 pub(super) fn table(segments: &[SegmentInfo], wide: bool) -> Table {
@@ -91,6 +91,16 @@ fn policy(info: &SegmentInfo) -> String {
         Policy::Sequential { .. } => format!("sequential/{}", manager(info)),
         Policy::Release { spread } => format!("release/{}", spread.name()),
         Policy::Views { prefix } => format!("views/{prefix}"),
+        Policy::Private { local, backing } => {
+            let backing = match backing {
+                Backing::File => "file",
+                Backing::Copies => "copies",
+            };
+            match local {
+                PageCount(0) => format!("private/{backing}"),
+                local => format!("private/{backing}, {} local", size(local.bytes().0)),
+            }
+        }
         Policy::Numbered(number) => format!("policy {number}"),
     }
 }

@@ -147,6 +147,11 @@ impl EffectExecutor for Turn<'_> {
         Ok(())
     }
 
+    fn store(&mut self, pages: PageRange) -> Check<bool> {
+        ensure!(false, Law, "no segment here has policy private: {pages:?}");
+        Ok(true)
+    }
+
     fn diff_work(&mut self, work: DiffWork) -> Check {
         self.execute_diff_work(work)
     }

@@ -140,6 +140,10 @@ impl EffectExecutor for Executor<'_> {
         self.cluster.replied(ticket, reply)
     }
 
+    fn store(&mut self, pages: PageRange) -> Check<bool> {
+        Err(format!("no segment here is private: {pages:?}"))
+    }
+
     fn diff_work(&mut self, work: DiffWork) -> Check {
         self.memory().count();
         self.execute_diff_work(work)

@@ -1,0 +1,31 @@
+//! Global memory (GMS): the cluster's idle memory, for the pages of every policy.
+//!
+//! [`Ages`] is the page frame directory of a policy's segment: frames in the order in which they
+//! were used. [`Donor`] is the part of it that this node keeps for others. [`Epochs`] collects the
+//! ages of all nodes and computes where pages may go; [`Memory`], in the shell, is the outcome that
+//! policies ask. Pages that only one node uses have their directory entry on that node (G17), so
+//! that a fault needs no lookup elsewhere. Contents of lent pages are sealed by the owner's driver:
+//! a donor is storage and need not be trusted (GB3).
+
+mod ages;
+mod donor;
+mod epochs;
+mod memory;
+mod plan;
+
+pub(crate) use ages::Ages;
+pub(crate) use donor::{Donor, Taken};
+pub(crate) use epochs::Epochs;
+pub(crate) use memory::Memory;
+pub use memory::{Budgets, MemoryReport, Placement};
+
+use serde::{Deserialize, Serialize};
+
+/// The service of a node for global memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Global {
+    /// Pages kept for others.
+    pub(crate) donor: Donor,
+    /// The epochs of the cluster.
+    pub(crate) epochs: Epochs,
+}

@@ -1,0 +1,138 @@
+//! Asking for pages before they are touched: from donors together, from the disk in runs.
+
+use super::Private;
+use super::page::Place;
+use crate::event::Event;
+use crate::policies::hooks::Who;
+use crate::prefetch::{Ahead, Burst, Prefetch, WillneedRanges, quiet};
+use crate::shell::Cx;
+use crate::timers::Timer;
+use pagemesh_wire::peer::Access;
+use pagemesh_wire::{MappingId, NodeId, PageIndex, SegmentId};
+use std::collections::BTreeMap;
+
+impl Private {
+    /// A thread faulted at a page that is not here: asks ahead if the process walks.
+    pub(super) fn walk(&mut self, cx: &mut Cx<'_>, who: Who, page: PageIndex, access: Access) {
+        // A burst takes a part of the segment's memory at most.
+        let limit = cx
+            .pace()
+            .ahead
+            .min(self.room(cx) / 2 + self.staged.len() / 2);
+        if limit == 0 {
+            return;
+        }
+        let fare = self.prefetch.flights.fare(limit);
+        let walks = self.prefetch.walks.entry(who.client).or_default();
+        if let Some(burst) = walks.fault(page, access, who.pages, fare) {
+            self.ask_burst(cx, who.mapping, burst);
+        }
+    }
+
+    fn ask_burst(&mut self, cx: &mut Cx<'_>, mapping: MappingId, burst: Burst) {
+        let pages: Vec<_> = burst.pages().collect();
+        self.tend(cx, pages.len() as u32);
+        let mut asked = BTreeMap::new();
+        for (step, page) in pages.into_iter().enumerate() {
+            let mark = step == 0;
+            self.begin_ahead(cx, Ahead { mapping, mark }, page, &mut asked);
+        }
+        self.ask_all(cx, asked);
+    }
+
+    /// Opens a request ahead for a page that a donor has; one that is on the disk is read now.
+    fn begin_ahead(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ahead: Ahead,
+        page: PageIndex,
+        asked: &mut BTreeMap<NodeId, Vec<PageIndex>>,
+    ) {
+        let Some(known) = self.pages.get(&page).copied() else {
+            return;
+        };
+        let is_open = self.fetches.contains_key(&page);
+        if known.place != Place::Out || is_open || self.room(cx) == 0 {
+            return;
+        }
+        let segment = self.segment;
+        if known.donors.is_empty() {
+            if known.on_disk {
+                self.hold(cx);
+                let seen = (ahead.mapping, Access::Read);
+                let waiters = if ahead.mark { &[][..] } else { &[seen][..] };
+                self.load(cx, page, waiters);
+            }
+            return;
+        }
+        self.hold(cx);
+        if let Some(from) = self.open_fetch(cx, page, None, Some(ahead)) {
+            cx.emit(Event::AskedAhead { segment, page });
+            asked.entry(from).or_default().push(page);
+            if let Some(look) = self.prefetch.flights.asked(cx.now, from, page, quiet(cx)) {
+                cx.arm(look, Timer::Ahead(segment));
+            }
+        }
+    }
+
+    fn ask_all(&self, cx: &mut Cx<'_>, asked: BTreeMap<NodeId, Vec<PageIndex>>) {
+        for (from, pages) in asked {
+            self.ask(cx, from, &pages);
+        }
+    }
+
+    /// A page has come: those that it has overtaken are asked for again.
+    pub(super) fn came_ahead(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
+        if let Some(again) = self.prefetch.flights.came(cx.now, page) {
+            self.repair(cx, again);
+            self.run_willneed_ranges(cx);
+        }
+    }
+
+    fn repair(&mut self, cx: &mut Cx<'_>, pages: Vec<PageIndex>) {
+        let segment = self.segment;
+        let mut asked: BTreeMap<NodeId, Vec<PageIndex>> = BTreeMap::new();
+        for page in pages {
+            let known = self
+                .pages
+                .get(&page)
+                .filter(|_| self.fetches.contains_key(&page));
+            if let Some(from) = known.and_then(|known| known.donors.after(None)) {
+                cx.emit(Event::Repaired { segment, page });
+                asked.entry(from).or_default().push(page);
+            }
+        }
+        self.ask_all(cx, asked);
+    }
+
+    /// The check for pages asked for ahead is due.
+    pub(super) fn look_ahead(&mut self, cx: &mut Cx<'_>) {
+        let fetches = &self.fetches;
+        let waits = |page| fetches.contains_key(&page);
+        let (again, next) = self.prefetch.flights.look(cx.now, quiet(cx), waits);
+        if let Some(next) = next {
+            cx.arm(next, Timer::Ahead(self.segment));
+        }
+        self.repair(cx, again);
+        self.run_willneed_ranges(cx);
+    }
+}
+
+impl WillneedRanges for Private {
+    fn segment(&self) -> SegmentId {
+        self.segment
+    }
+
+    fn prefetch(&mut self) -> &mut Prefetch {
+        &mut self.prefetch
+    }
+
+    fn run_willneed_range(&mut self, cx: &mut Cx<'_>, page: PageIndex, ahead: Ahead) {
+        if self.room(cx) == 0 {
+            self.tend(cx, 1);
+        }
+        let mut asked = BTreeMap::new();
+        self.begin_ahead(cx, ahead, page, &mut asked);
+        self.ask_all(cx, asked);
+    }
+}

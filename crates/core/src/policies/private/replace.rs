@@ -1,0 +1,266 @@
+//! Replacement: which pages leave their frames, and which leave the node (G10).
+
+use super::page::Place;
+use super::{Blocked, Private};
+use crate::effect::{Effect, PageRange, Rights};
+use crate::event::Event;
+use crate::limits::DISK_PATIENCE;
+use crate::shell::Cx;
+use pagemesh_wire::PageIndex;
+use pagemesh_wire::peer::{Backing, Refusal};
+
+/// Pages that leave together at most: the kernel takes 64 in a row for the price of a few.
+const RUN: u32 = 64;
+
+/// The part of a segment's memory for staged pages.
+const STAGE: u32 = 8;
+
+/// The part of it that is kept free for the next faults.
+const SLACK: u32 = 64;
+
+/// A segment has so many, whatever the others have: an instruction may touch several pages.
+const LEAST: u32 = 16;
+
+impl Private {
+    /// Pages of the segment in memory at most.
+    fn limit(&self, cx: &Cx<'_>) -> u32 {
+        let memory = &cx.shell.memory;
+        let own = if self.local == 0 {
+            u32::MAX
+        } else {
+            self.local
+        };
+        // The rest of the node's memory, after what other segments have of it.
+        let others = memory.used - self.held;
+        let rest = memory.budgets.memory.0.saturating_sub(others);
+        own.min(rest.max(LEAST))
+    }
+
+    /// How many more pages may come into memory now.
+    pub(super) fn room(&self, cx: &Cx<'_>) -> u32 {
+        self.limit(cx).saturating_sub(self.held)
+    }
+
+    /// Accesses that waited for room go on as far as there is any.
+    pub(super) fn unblock(&mut self, cx: &mut Cx<'_>) {
+        while let Some(Blocked {
+            mapping,
+            page,
+            access,
+            ..
+        }) = self.blocked.front().copied()
+        {
+            let place = self
+                .pages
+                .get(&page)
+                .map_or(Place::Out, |known| known.place);
+            if matches!(place, Place::Storing { .. }) {
+                return;
+            }
+            let is_here = place != Place::Out;
+            if !is_here && !self.fetches.contains_key(&page) && self.room(cx) == 0 {
+                self.tend(cx, 1);
+                if self.room(cx) == 0 {
+                    return;
+                }
+            }
+            self.blocked.pop_front();
+            if !self.serve_here(cx, (mapping, page), access)
+                && !self.wait_too(page, mapping, access)
+            {
+                self.bring(cx, (mapping, page), access);
+            }
+        }
+    }
+
+    /// Makes room for `need` pages, and for some more before they are needed.
+    pub(super) fn tend(&mut self, cx: &mut Cx<'_>, need: u32) {
+        let limit = self.limit(cx);
+        let goal = limit - (limit / SLACK).min(RUN).max(need).min(limit);
+        let held = self.held - self.storing - self.outgoing.sending();
+        if held <= goal {
+            return;
+        }
+        let run = (limit / SLACK).clamp(1, RUN);
+        let excess = (held - goal).max(run).min(held);
+        let stage = limit / STAGE + excess;
+        let before = self.held;
+        while self.staged.len() + (before - self.held) < stage {
+            if !self.stage_oldest(cx) {
+                break;
+            }
+        }
+        // Zeros that were never stored to have left at once.
+        let held = self.held - self.storing - self.outgoing.sending();
+        if held > goal {
+            self.send_out(cx, excess);
+        }
+    }
+
+    /// Takes the oldest page from its frame. False if there is none.
+    fn stage_oldest(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Some((used, page)) = self.mapped.oldest() else {
+            return false;
+        };
+        self.mapped.remove(used, page);
+        let pages = self.range(page);
+        let Some(known) = self.pages.get_mut(&page) else {
+            return true;
+        };
+        let stored_to = matches!(
+            known.place,
+            Place::Frame {
+                rights: Rights::Write,
+                ..
+            }
+        );
+        if known.version.0 == 0 && !stored_to {
+            // Zeros, never stored to.
+            self.pages.remove(&page);
+            cx.push(Effect::Evict { pages, keep: false });
+            self.unhold(cx);
+            return true;
+        }
+        if stored_to {
+            known.version.0 += 1;
+            known.on_disk = false;
+            known.donors.outdate();
+        }
+        known.place = Place::Staged { used };
+        self.staged.insert(used, page);
+        cx.push(Effect::Evict { pages, keep: true });
+        true
+    }
+
+    /// A page that was fetched only to be sent again is in the stash.
+    pub(super) fn stage_again(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
+        let used = cx.now;
+        if let Some(known) = self.pages.get_mut(&page) {
+            known.place = Place::Staged { used };
+            self.staged.insert(used, page);
+        }
+        self.send_out(cx, 1);
+    }
+
+    /// Sends the oldest staged pages out of memory, `count` at most.
+    fn send_out(&mut self, cx: &mut Cx<'_>, count: u32) {
+        let oldest: Vec<_> = self.staged.iter().take(count as usize).collect();
+        let mut to_disk = Vec::new();
+        for (used, page) in oldest {
+            let Some(known) = self.pages.get(&page).copied() else {
+                continue;
+            };
+            match self.backing {
+                Backing::File if known.on_disk => {
+                    if !self.put(cx, page) {
+                        break;
+                    }
+                }
+                Backing::File => to_disk.push((used, page)),
+                Backing::Copies if known.on_disk => self.leave(cx, page),
+                Backing::Copies if self.outgoing.is_full() => break,
+                Backing::Copies => {
+                    if !self.send_copies(cx, page) {
+                        to_disk.push((used, page));
+                    }
+                }
+            }
+        }
+        self.store(cx, to_disk.into_iter().map(|(_, page)| page).collect());
+    }
+
+    /// Has the driver write staged pages to the disk, neighbours together.
+    pub(super) fn store(&mut self, cx: &mut Cx<'_>, mut pages: Vec<PageIndex>) {
+        if self.outgoing.disk_waits(cx.now) {
+            return;
+        }
+        pages.sort_unstable();
+        let mut runs: Vec<PageRange> = Vec::new();
+        for page in pages {
+            let Some(known) = self.pages.get_mut(&page) else {
+                continue;
+            };
+            let Place::Staged { used } = known.place else {
+                continue;
+            };
+            known.place = Place::Storing { used };
+            self.storing += 1;
+            self.staged.remove(used, page);
+            let follows =
+                |run: &&mut PageRange| run.count < RUN && run.first.0 + run.count == page.0;
+            match runs.last_mut().filter(follows) {
+                Some(run) => run.count += 1,
+                None => runs.push((self.segment, page).into()),
+            }
+        }
+        for pages in runs {
+            cx.push(Effect::Store { pages });
+        }
+    }
+
+    /// The driver has written pages to the disk, or could not.
+    pub(super) fn written(&mut self, cx: &mut Cx<'_>, pages: PageRange, done: bool) {
+        let segment = self.segment;
+        for (_, page) in pages.iter() {
+            let Some(known) = self.pages.get_mut(&page) else {
+                continue;
+            };
+            let Place::Storing { used } = known.place else {
+                continue;
+            };
+            self.storing -= 1;
+            known.on_disk = done;
+            known.place = Place::Staged { used };
+            self.staged.insert(used, page);
+            if done {
+                cx.emit(Event::DiskWritten { segment, page });
+                match self.backing {
+                    Backing::File => drop(self.put(cx, page)),
+                    Backing::Copies => self.leave(cx, page),
+                }
+            }
+        }
+        if done {
+            self.full = None;
+            self.outgoing.disk_takes();
+        } else {
+            self.disk_full(cx);
+        }
+    }
+
+    /// The disk takes nothing. Accesses wait for a while, then they fail; no contents are lost.
+    fn disk_full(&mut self, cx: &mut Cx<'_>) {
+        let since = *self.full.get_or_insert(cx.now);
+        cx.emit(Event::DiskFull {});
+        self.outgoing.wait_for_disk(cx, self.segment);
+        if cx.now < since + DISK_PATIENCE {
+            return;
+        }
+        for blocked in core::mem::take(&mut self.blocked) {
+            let why = "the disk of private segments is full, and so is the memory that this \
+                segment may use: free space in the daemon's --private-dir, or raise the segment's \
+                local limit";
+            let why = Refusal::Limit(why.into());
+            self.fail(cx, blocked.mapping, blocked.page, why);
+        }
+    }
+
+    /// A staged page leaves this node's memory: its contents are elsewhere.
+    pub(super) fn leave(&mut self, cx: &mut Cx<'_>, page: PageIndex) {
+        let Some(known) = self.pages.get_mut(&page) else {
+            return;
+        };
+        let Some(used) = known.place.used() else {
+            return;
+        };
+        assert!(
+            known.on_disk || !known.donors.sure().is_empty(),
+            "INV-private-kept: {page} has contents elsewhere"
+        );
+        known.place = Place::Out;
+        self.staged.remove(used, page);
+        self.unhold(cx);
+        let segment = self.segment;
+        cx.push(Effect::DropStash { segment, page });
+    }
+}

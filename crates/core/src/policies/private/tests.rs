@@ -1,0 +1,345 @@
+use super::*;
+use crate::effect::Effects;
+use crate::shell::Shell;
+use core::time::Duration;
+use pagemesh_wire::peer::{EpochPlan, Got, LentPage, PageSeal, Put};
+use pagemesh_wire::{PageCount, Version};
+
+const ME: NodeId = NodeId(1);
+const DONOR: NodeId = NodeId(2);
+const OTHER: NodeId = NodeId(3);
+
+/// A private segment of some pages, of which two fit into memory.
+struct Bench {
+    shell: Shell,
+    policy: Private,
+    now: Time,
+    /// What was done, in few words.
+    done: Vec<String>,
+    disk_takes: bool,
+}
+
+fn segment() -> SegmentId {
+    SegmentId::new(ME, 1)
+}
+
+fn lent(page: u32, version: u64) -> LentPage {
+    LentPage {
+        segment: segment(),
+        page: PageIndex(page),
+        version: Version(version),
+    }
+}
+
+impl Bench {
+    fn new(backing: Backing, donors: &[NodeId]) -> Self {
+        let chosen = Policy::Private {
+            local: PageCount(2),
+            backing,
+        };
+        let mut shell = Shell::of_four(ME);
+        let plan = EpochPlan {
+            epoch: 1,
+            min_age: u32::MAX,
+            weights: donors.iter().map(|node| (*node, 1)).collect(),
+            initiator: DONOR,
+            duration: 5000,
+            replacements: 100,
+        };
+        shell.memory.adopt(&plan, ME, Time(u64::MAX));
+        Self {
+            shell,
+            policy: Private::open(segment(), 9, chosen).unwrap().unwrap(),
+            now: Time(1_000_000),
+            done: Vec::new(),
+            disk_takes: true,
+        }
+    }
+
+    /// Calls the policy and carries out its effects.
+    fn with(&mut self, work: impl Fn(&mut Private, &mut Cx<'_>)) -> Vec<String> {
+        self.act(&work)
+    }
+
+    fn act(&mut self, work: &dyn Fn(&mut Private, &mut Cx<'_>)) -> Vec<String> {
+        self.now = self.now + Duration::from_micros(10);
+        let mut effects = Effects::default();
+        let mut cx = Cx {
+            now: self.now,
+            shell: &mut self.shell,
+            effects: &mut effects,
+        };
+        work(&mut self.policy, &mut cx);
+        let mut stored = Vec::new();
+        for effect in effects.drain() {
+            self.done.extend(word(&effect));
+            if let Effect::Store { pages } = effect {
+                stored.push(pages);
+            }
+        }
+        for pages in stored {
+            let done = self.disk_takes;
+            let rest = self.act(&|policy, cx| policy.stored(cx, pages, done));
+            self.done.extend(rest);
+        }
+        core::mem::take(&mut self.done)
+    }
+
+    fn fault(&mut self, page: u32, access: Access) -> Vec<String> {
+        let who = Who {
+            mapping: MappingId(1),
+            client: ClientId(1),
+            pages: 9,
+        };
+        self.with(|policy, cx| policy.fault(cx, who, PageIndex(page), access))
+    }
+
+    fn hear(&mut self, from: NodeId, message: Message) -> Vec<String> {
+        self.with(|policy, cx| policy.message(cx, from, message.clone()))
+    }
+
+    fn got(&mut self, from: NodeId, page: u32, version: u64) -> Vec<String> {
+        let seal = PageSeal::default();
+        let lent = lent(page, version);
+        self.hear(from, Message::Got(Got { lent, seal }))
+    }
+
+    fn kept(&mut self, from: NodeId, page: u32, version: u64) -> Vec<String> {
+        let reply = DonorReply::Kept(lent(page, version));
+        self.hear(from, Message::DonorReply(reply))
+    }
+
+    /// The timer of a page, again and again.
+    fn wait(&mut self, page: u32, times: usize) -> Vec<String> {
+        let mut done = Vec::new();
+        for _ in 0..times {
+            self.now = self.now + Duration::from_secs(2);
+            done.extend(self.with(|policy, cx| policy.due(cx, Due::Page(PageIndex(page), None))));
+        }
+        done
+    }
+}
+
+fn word(effect: &Effect) -> Option<String> {
+    Some(match effect {
+        Effect::Send {
+            header, message, ..
+        } => match &**message {
+            Message::Put(Put { lent, .. }) => {
+                format!("put {} v{}→{}", lent.page.0, lent.version.0, header.to)
+            }
+            Message::Global(pagemesh_wire::peer::Global::Get { pages, .. }) => {
+                let pages: Vec<_> = pages.iter().map(|(page, _)| page.0).collect();
+                format!("get {pages:?}→{}", header.to)
+            }
+            Message::Global(pagemesh_wire::peer::Global::Drop { .. }) => {
+                format!("drop→{}", header.to)
+            }
+            other => format!("{other:?}"),
+        },
+        Effect::Fill { pages, source } => format!("fill {} {source:?}", pages.first.0),
+        Effect::Map { pages, rights, .. } => format!("map {} {rights:?}", pages.first.0),
+        Effect::Evict { pages, keep } => {
+            let how = if *keep { "stage" } else { "drop" };
+            format!("{how} {}", pages.first.0)
+        }
+        Effect::DropStash { page, .. } => format!("leave {}", page.0),
+        Effect::Store { pages } => {
+            format!("store {}+{}", pages.first.0, pages.count)
+        }
+        Effect::Stow { page, .. } => format!("keep {}", page.0),
+        Effect::Fail { page, .. } => format!("fail {}", page.0),
+        _ => return None,
+    })
+}
+
+#[test]
+fn a_page_that_does_not_fit_goes_to_the_disk_and_to_a_donor_and_comes_back() {
+    let mut bench = Bench::new(Backing::File, &[DONOR]);
+    assert_eq!(
+        bench.fault(0, Access::Write),
+        ["fill 0 Zero", "map 0 Write"]
+    );
+    assert_eq!(
+        bench.fault(1, Access::Write),
+        ["fill 1 Zero", "map 1 Write"]
+    );
+    let third = bench.fault(2, Access::Write);
+    let expected = [
+        "stage 0",
+        "store 0+1",
+        "put 0 v1→n2",
+        "leave 0",
+        "fill 2 Zero",
+        "map 2 Write",
+    ];
+    assert_eq!(third, expected);
+    // It comes back, and something else leaves before.
+    let asked = bench.fault(0, Access::Read);
+    assert_eq!(
+        asked,
+        [
+            "stage 1",
+            "store 1+1",
+            "put 1 v1→n2",
+            "leave 1",
+            "get [0]→n2"
+        ]
+    );
+    assert_eq!(bench.got(DONOR, 0, 1), ["fill 0 Payload", "map 0 Read"]);
+    // It was only read: it goes back without another visit to the disk.
+    bench.fault(3, Access::Write);
+    let again = bench.fault(4, Access::Write);
+    assert!(again.contains(&"put 0 v1→n2".to_owned()), "{again:?}");
+    assert!(
+        !again.iter().any(|word| word.starts_with("store 0")),
+        "{again:?}"
+    );
+}
+
+#[test]
+fn zeros_that_were_only_read_cost_nothing_to_drop() {
+    let mut bench = Bench::new(Backing::File, &[DONOR]);
+    bench.fault(0, Access::Read);
+    bench.fault(1, Access::Read);
+    assert_eq!(
+        bench.fault(2, Access::Read),
+        ["drop 0", "fill 2 Zero", "map 2 Read"]
+    );
+    assert_eq!(
+        bench.fault(0, Access::Read),
+        ["drop 1", "fill 0 Zero", "map 0 Read"]
+    );
+}
+
+#[test]
+fn a_donor_that_has_nothing_says_nothing_or_is_gone_means_the_disk() {
+    for how in 0..3 {
+        let mut bench = Bench::new(Backing::File, &[DONOR]);
+        for page in 0..3 {
+            bench.fault(page, Access::Write);
+        }
+        assert_eq!(bench.fault(0, Access::Write).last().unwrap(), "get [0]→n2");
+        let done = match how {
+            0 => bench.hear(DONOR, Message::DonorReply(DonorReply::Missing(lent(0, 1)))),
+            1 => bench.wait(0, 3),
+            _ => bench.with(|policy, cx| policy.gone(cx, Gone::Member(DONOR))),
+        };
+        let end = &done[done.len() - 2..];
+        assert_eq!(end, ["fill 0 Disk", "map 0 Write"], "{how}: {done:?}");
+        assert_eq!(
+            bench.got(DONOR, 0, 1),
+            [""; 0],
+            "what comes late is not taken"
+        );
+    }
+}
+
+#[test]
+fn an_older_version_is_never_taken() {
+    let mut bench = Bench::new(Backing::File, &[DONOR]);
+    for page in [0, 1, 2, 0] {
+        bench.fault(page, Access::Write);
+    }
+    bench.got(DONOR, 0, 1);
+    // Stored to since: version two.
+    for page in [3, 4, 0] {
+        bench.fault(page, Access::Write);
+    }
+    assert_eq!(bench.got(DONOR, 0, 1), [""; 0]);
+    assert_eq!(bench.got(DONOR, 0, 3), [""; 0], "nor one that never was");
+    assert_eq!(bench.got(DONOR, 0, 2), ["fill 0 Payload", "map 0 Write"]);
+}
+
+#[test]
+fn two_donors_must_say_that_they_keep_a_page_before_it_leaves() {
+    let mut bench = Bench::new(Backing::Copies, &[DONOR, OTHER]);
+    bench.fault(0, Access::Write);
+    bench.fault(1, Access::Write);
+    let sent = bench.fault(2, Access::Write);
+    assert!(sent.contains(&"put 0 v1→n2".into()) && sent.contains(&"put 0 v1→n3".into()));
+    assert!(!sent.contains(&"leave 0".into()) && !sent.contains(&"fill 2 Zero".into()));
+    assert_eq!(bench.kept(DONOR, 0, 1), [""; 0]);
+    assert_eq!(bench.kept(DONOR, 0, 1), [""; 0], "twice is not two");
+    assert_eq!(
+        bench.wait(0, 1),
+        ["put 0 v1→n3"],
+        "only the other is asked again"
+    );
+    let done = bench.kept(OTHER, 0, 1);
+    assert_eq!(
+        done[..3],
+        ["leave 0", "fill 2 Zero", "map 2 Write"],
+        "{done:?}"
+    );
+}
+
+#[test]
+fn a_copy_that_is_lost_with_its_donor_is_made_again() {
+    let mut bench = Bench::new(Backing::Copies, &[DONOR, OTHER, NodeId(4)]);
+    for page in 0..3 {
+        bench.fault(page, Access::Write);
+    }
+    let donors: Vec<_> = bench.policy.pages[&PageIndex(0)]
+        .donors
+        .all()
+        .iter()
+        .collect();
+    for node in &donors {
+        bench.kept(*node, 0, 1);
+    }
+    let (gone, left) = (donors[0], donors[1]);
+    // The repair needs room.
+    bench.policy.local = 3;
+    bench.shell.alive.remove(gone);
+    let asked = bench.with(|policy, cx| policy.gone(cx, Gone::Member(gone)));
+    assert!(asked.contains(&format!("get [0]→{left}")), "{asked:?}");
+    let done = bench.got(left, 0, 1);
+    assert_eq!(done[0], "keep 0", "{done:?}");
+    let third = [DONOR, OTHER, NodeId(4)]
+        .into_iter()
+        .find(|node| !donors.contains(node));
+    let (third, again) = (third.unwrap(), bench.with(|policy, cx| policy.tend(cx, 2)));
+    let put = format!("put 0 v1→{third}");
+    assert!(
+        done.contains(&put) || again.contains(&put),
+        "{done:?} {again:?}"
+    );
+}
+
+#[test]
+fn a_full_disk_keeps_pages_here_until_there_is_room_or_patience_ends() {
+    let mut bench = Bench::new(Backing::File, &[DONOR]);
+    bench.fault(0, Access::Write);
+    bench.fault(1, Access::Write);
+    bench.disk_takes = false;
+    let blocked = bench.fault(2, Access::Write);
+    assert!(
+        !blocked.iter().any(|word| word.starts_with("leave")),
+        "{blocked:?}"
+    );
+    assert_eq!(bench.policy.blocked.len(), 1);
+    let due = |bench: &mut Bench, millis| {
+        bench.now = bench.now + Duration::from_millis(millis);
+        bench.with(|policy, cx| policy.due(cx, Due::Segment))
+    };
+    let tried = due(&mut bench, 300);
+    assert!(tried.contains(&"store 0+1".into()), "{tried:?}");
+    let failed = due(&mut bench, 11_000);
+    assert!(failed.contains(&"fail 2".into()), "{failed:?}");
+    // The page is still here, and the disk takes it when it can.
+    assert_eq!(bench.fault(0, Access::Read)[0], "fill 0 Stash");
+    bench.disk_takes = true;
+    bench.now = bench.now + Duration::from_secs(1);
+    let done = bench.fault(3, Access::Write);
+    assert!(done.contains(&"fill 3 Zero".into()), "{done:?}");
+}
+
+#[test]
+fn only_the_home_may_open_it_and_no_child_inherits_it() {
+    let bench = Bench::new(Backing::File, &[]);
+    assert_eq!(bench.policy.may_open(ME), Ok(()));
+    let why = bench.policy.may_open(DONOR).unwrap_err().to_string();
+    assert!(why.contains("only n1"), "{why}");
+    assert!(!bench.policy.is_inherited());
+}

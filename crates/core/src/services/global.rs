@@ -1,0 +1,109 @@
+//! Global memory: dispatch between policies, the donor and epochs.
+
+use super::Services;
+use crate::event::Event;
+use crate::global::{Budgets, MemoryReport, Taken};
+use crate::shell::Cx;
+use crate::time::Time;
+use pagemesh_wire::NodeId;
+use pagemesh_wire::peer::{AgeSummary, Global, Put};
+
+impl Services {
+    /// The ages of all pages on this node.
+    fn ages(&self, now: Time, budgets: Budgets) -> AgeSummary {
+        let mut ages = AgeSummary::default();
+        for segment in self.segments.values() {
+            segment.policy.summarize(now, &mut ages);
+        }
+        self.global.donor.summarize(now, budgets.lend.0, &mut ages);
+        ages
+    }
+
+    fn begin_epoch(&mut self, cx: &mut Cx<'_>, begin: bool) {
+        if begin {
+            let ages = self.ages(cx.now, cx.shell.memory.budgets);
+            self.global.epochs.begin(cx, ages);
+        }
+    }
+
+    /// A page of another node comes to be kept.
+    pub(crate) fn put(&mut self, cx: &mut Cx<'_>, from: NodeId, put: &Put) {
+        match self.global.donor.put(cx, from, put) {
+            Taken::New => {
+                let begin = self.global.epochs.taken(cx);
+                self.begin_epoch(cx, begin);
+            }
+            Taken::Refused => cx.shell.memory.wants_plan = true,
+            Taken::Known => {}
+        }
+    }
+
+    /// A message of global memory.
+    pub(crate) fn global_message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Global) {
+        match message {
+            Global::Get {
+                segment,
+                pages,
+                forget,
+            } => self.global.donor.get(cx, from, segment, (&pages, forget)),
+            Global::Drop { segment, pages } => {
+                self.global.donor.release(cx, from, segment, &pages);
+            }
+            Global::EndEpoch { epoch } => {
+                let begin = self.global.epochs.end(cx, from, epoch);
+                self.begin_epoch(cx, begin);
+            }
+            Global::Summarize { epoch } => {
+                let ages = self.ages(cx.now, cx.shell.memory.budgets);
+                self.global.epochs.summarize(cx, from, epoch, ages);
+            }
+            Global::Summary { epoch, ages } => self.global.epochs.summary(cx, from, epoch, *ages),
+            Global::Begin(plan) => self.global.epochs.told(cx, plan),
+        }
+    }
+
+    /// The host gives more memory, or less.
+    pub(super) fn budgets(&mut self, cx: &mut Cx<'_>, budgets: Budgets) {
+        cx.shell.memory.budgets = budgets;
+        self.global.donor.shrink(cx);
+        for segment in self.segments.values_mut() {
+            segment.policy.pressed(cx);
+        }
+    }
+
+    /// Asks for a new epoch if a page was to be sent and no plan says where to.
+    pub(super) fn want_plan(&mut self, cx: &mut Cx<'_>) {
+        if core::mem::take(&mut cx.shell.memory.wants_plan) && !self.has_left() {
+            let begin = self.global.epochs.want(cx);
+            self.begin_epoch(cx, begin);
+        }
+    }
+
+    /// The timer of the epoch is due.
+    pub(super) fn epoch_due(&mut self, cx: &mut Cx<'_>) {
+        if self.has_left() {
+            return cx.emit(Event::Stale {});
+        }
+        let begin = self.global.epochs.due(cx);
+        self.begin_epoch(cx, begin);
+    }
+
+    /// Where the pages are that can leave memory.
+    pub(crate) fn memory(&self, budgets: Budgets, me: NodeId) -> MemoryReport {
+        let mut report = MemoryReport {
+            borrowed: self.global.donor.len().into(),
+            lend: budgets.lend.0.into(),
+            epoch: self.global.epochs.number(),
+            ..MemoryReport::default()
+        };
+        if let Some(plan) = self.global.epochs.current() {
+            report.min_age = plan.min_age;
+            let mine = plan.weights.iter().find(|(node, _)| *node == me);
+            report.weight = mine.map_or(0, |(_, weight)| *weight);
+        }
+        for segment in self.segments.values() {
+            segment.policy.memory(&mut report);
+        }
+        report
+    }
+}

@@ -1,0 +1,225 @@
+//! The memory that the host gives to the node: what its private segments may have, and what it
+//! keeps for other nodes.
+
+use crate::driver::Driver;
+use pagemesh_core::{Budgets, Input, Placement};
+use pagemesh_wire::{ByteLen, PAGE_SIZE, PageCount};
+use std::str::FromStr;
+
+/// How much memory may be used for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// As the host has it: looked at once a second.
+    Auto,
+    /// None.
+    None,
+    /// So many bytes.
+    Bytes(ByteLen),
+}
+
+impl FromStr for Amount {
+    type Err = String;
+
+    /// Reads `auto`, `none`, `2G`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "none" => Ok(Self::None),
+            size => size.parse().map(Self::Bytes),
+        }
+    }
+}
+
+/// The settings for memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryOptions {
+    /// What private segments of this node may have together; `Auto`: half of the host's memory.
+    pub memory: Amount,
+    /// What is kept for other nodes at most; `Auto`: half of what the host has above a reserve.
+    pub lend: Amount,
+    /// How a donor is chosen.
+    pub placement: Placement,
+    /// Where files of private segments are made.
+    pub directory: std::path::PathBuf,
+}
+
+impl Default for MemoryOptions {
+    fn default() -> Self {
+        Self {
+            memory: Amount::Auto,
+            lend: Amount::Auto,
+            placement: Placement::default(),
+            directory: std::path::PathBuf::from("/var/tmp"),
+        }
+    }
+}
+
+/// The part of the host's memory that `Auto` leaves to the host.
+const RESERVE: u64 = 8;
+
+/// Time between two looks at the host.
+const LOOK: u64 = 1_000_000_000;
+
+/// Budgets change by no less than this part of them, so that nothing follows every small change.
+const STEP: u32 = 32;
+
+/// Watches the host's memory.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    options: MemoryOptions,
+    current: Budgets,
+    next: u64,
+}
+
+/// Bytes of the host's memory: all, and what programs could get now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Host {
+    total: u64,
+    available: u64,
+}
+
+impl Host {
+    fn ask() -> Option<Self> {
+        Self::read(&std::fs::read_to_string("/proc/meminfo").ok()?)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let field = |name: &str| {
+            let mut lines = text.lines();
+            let rest = lines.find_map(|line| line.strip_prefix(name))?;
+            let kib: u64 = rest
+                .trim_start_matches(':')
+                .split_whitespace()
+                .next()?
+                .parse()
+                .ok()?;
+            kib.checked_mul(1024)
+        };
+        Some(Self {
+            total: field("MemTotal")?,
+            available: field("MemAvailable")?,
+        })
+    }
+}
+
+fn pages(bytes: u64) -> PageCount {
+    PageCount(u32::try_from(bytes / PAGE_SIZE as u64).unwrap_or(u32::MAX))
+}
+
+impl MemoryOptions {
+    /// The budgets on this host, where so many pages are lent already.
+    fn budgets(&self, host: Option<Host>, borrowed: u64) -> Budgets {
+        let memory = match (self.memory, host) {
+            (Amount::Bytes(ByteLen(bytes)), _) => pages(bytes),
+            (Amount::Auto, Some(host)) => pages(host.total / 2),
+            (Amount::Auto, None) => PageCount(u32::MAX),
+            (Amount::None, _) => PageCount(1),
+        };
+        let lend = match (self.lend, host) {
+            (Amount::Bytes(ByteLen(bytes)), _) => pages(bytes),
+            (Amount::Auto, Some(host)) => {
+                // What is lent now counts as available: it can be given back.
+                let ours = borrowed * PAGE_SIZE as u64;
+                let idle = (host.available + ours).saturating_sub(host.total / RESERVE);
+                pages(idle / 2)
+            }
+            (Amount::None, _) | (Amount::Auto, None) => PageCount(0),
+        };
+        let placement = self.placement;
+        Budgets {
+            memory,
+            lend,
+            placement,
+        }
+    }
+
+    fn is_fixed(&self) -> bool {
+        self.memory != Amount::Auto && self.lend != Amount::Auto
+    }
+}
+
+impl Budget {
+    /// Nothing is known of the host yet.
+    pub(crate) fn new(options: MemoryOptions) -> Self {
+        Self {
+            options,
+            current: Budgets::default(),
+            next: 0,
+        }
+    }
+}
+
+impl Driver {
+    /// Looks at the host's memory, if it is time to.
+    pub(crate) fn look_at_memory(&mut self, now: u64) {
+        let budget = &mut self.budget;
+        if now < budget.next {
+            return;
+        }
+        budget.next = if budget.options.is_fixed() {
+            u64::MAX
+        } else {
+            now + LOOK
+        };
+        let borrowed = self.node.pages_borrowed();
+        let host = if budget.options.is_fixed() {
+            None
+        } else {
+            Host::ask()
+        };
+        let budgets = budget.options.budgets(host, borrowed);
+        let near = |new: PageCount, old: PageCount| new.0.abs_diff(old.0) <= old.0 / STEP;
+        let current = budget.current;
+        if near(budgets.lend, current.lend)
+            && near(budgets.memory, current.memory)
+            && budgets.placement == current.placement
+        {
+            return;
+        }
+        budget.current = budgets;
+        self.feed(Input::Budgets(budgets));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: Host = Host {
+        total: 8 << 30,
+        available: 5 << 30,
+    };
+
+    #[test]
+    fn the_host_is_read_from_its_kernel() {
+        let text = "MemTotal:       8388608 kB\nMemFree: 1 kB\nMemAvailable:    5242880 kB\n";
+        assert_eq!(Host::read(text), Some(HOST));
+        assert!(Host::ask().is_some_and(|host| host.available <= host.total));
+    }
+
+    #[test]
+    fn automatic_amounts_follow_the_host_and_given_ones_do_not() {
+        let auto = MemoryOptions::default();
+        let gib = |pages: PageCount| pages.bytes().0 >> 30;
+        let budgets = auto.budgets(Some(HOST), 0);
+        assert_eq!((gib(budgets.memory), gib(budgets.lend)), (4, 2));
+        let low = Host {
+            available: 1 << 29,
+            ..HOST
+        };
+        assert_eq!(auto.budgets(Some(low), 0).lend, PageCount(0));
+        // 2 GiB are lent: they could be given back.
+        assert_eq!(gib(auto.budgets(Some(low), 1 << 19).lend), 0);
+        let given = MemoryOptions {
+            memory: "64M".parse().unwrap(),
+            lend: "none".parse().unwrap(),
+            ..auto
+        };
+        let budgets = given.budgets(None, 7);
+        assert_eq!(
+            (budgets.memory, budgets.lend),
+            (PageCount(1 << 14), PageCount(0))
+        );
+        assert!("much".parse::<Amount>().is_err());
+    }
+}

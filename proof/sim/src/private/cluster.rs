@@ -1,0 +1,637 @@
+//! Hosts, programs and the network between them, in one queue of events.
+
+use super::executor::{Executor, forge, ignores_budget, receiver};
+use super::memory::{Check, Memory};
+use super::{Private, Remote};
+use crate::dice::Dice;
+use crate::network::{Fate, Network, kind, legible};
+use crate::plan::{pace, weather};
+use pagemesh_core::{
+    At, Budgets, Config, EffectExecutor as _, Effects, Input, Node, Pace, Placement, Reply,
+    Request, Start, Time,
+};
+use pagemesh_wire::header::Header;
+use pagemesh_wire::peer::{
+    Access, Backing, Credentials, Got, Message, Policy, Refusal, SegmentSpec,
+};
+use pagemesh_wire::{
+    ByteLen, ClientId, ClusterId, Incarnation, MappingId, PAGE_SIZE, PageCount, PageIndex,
+    PublicKey, SegmentId, Ticket,
+};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::net::SocketAddr;
+
+/// One daemon with its program.
+pub(super) struct Host {
+    pub(super) node: Node,
+    pub(super) memory: Memory,
+    /// Pages of its segment in memory at most, and those it keeps for others.
+    pub(super) local: u32,
+    pub(super) lend: u32,
+    backing: Backing,
+    program: Program,
+    gone: bool,
+    /// It changes what it keeps.
+    hostile: bool,
+    deadline: Option<Time>,
+}
+
+/// A program of one thread, and what it stored.
+struct Program {
+    segment: Option<SegmentId>,
+    mapping: MappingId,
+    pages: u32,
+    stored: BTreeMap<PageIndex, u64>,
+    left: u32,
+    /// Pages to be loaded in the end.
+    rest: VecDeque<PageIndex>,
+    next: Option<(PageIndex, Access)>,
+    faulted: bool,
+    ticket: Ticket,
+}
+
+/// The events, in order of time and then of scheduling.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    Arrival {
+        to: usize,
+        source: SocketAddr,
+        bytes: Vec<u8>,
+    },
+    Deadline(usize),
+    Run(usize),
+    FaultAgain(usize),
+    Crash(usize),
+    Return(usize),
+    Disk(usize, bool),
+}
+
+/// All of it.
+pub(super) struct Cluster {
+    now: Time,
+    queue: BinaryHeap<Reverse<(Time, u64, Happening)>>,
+    sequence: u64,
+    pub(super) hosts: Vec<Host>,
+    network: Network,
+    dice: Dice,
+    options: Private,
+    cluster: ClusterId,
+    pace: Pace,
+    last: u64,
+    log: VecDeque<String>,
+    pub(super) remote: Remote,
+    /// Pages that hostile donors were sent, in order.
+    kept: BTreeMap<(usize, At), Vec<(Got, Vec<u8>)>>,
+    arriving: Option<Got>,
+    /// Two copies may be lost at once.
+    deaths: u32,
+}
+
+/// Steps that are remembered for reports.
+const LINES: usize = 4_000;
+
+/// Versions of a page that a hostile donor writes down.
+const KEPT: usize = 2;
+
+/// Far more than any run needs: nodes send the same again and again.
+const STORM: u64 = 2_000_000;
+
+/// Far longer than any run needs: something hangs.
+const PATIENCE: Time = Time(400_000_000_000);
+
+fn address(host: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, host as u8 + 1], 7300))
+}
+
+pub(super) fn host_at(address: SocketAddr) -> usize {
+    match address {
+        SocketAddr::V4(address) => usize::from(address.ip().octets()[3] - 1),
+        SocketAddr::V6(_) => unreachable!("hosts here have short addresses"),
+    }
+}
+
+impl Cluster {
+    pub(super) fn new(options: Private) -> Self {
+        let mut dice = Dice::stream(options.seed, "private");
+        let weather = weather(&mut dice, options.profile);
+        let hosts = dice.between(2, 5) as usize;
+        let pace = pace(&mut dice);
+        let mut cluster = Self {
+            now: Time(1_000),
+            queue: BinaryHeap::new(),
+            sequence: 0,
+            hosts: Vec::new(),
+            network: Network::new(options.seed, weather, None),
+            cluster: ClusterId(dice.number() | 1),
+            pace,
+            dice,
+            options,
+            last: 0,
+            log: VecDeque::new(),
+            remote: Remote::default(),
+            kept: BTreeMap::new(),
+            arriving: None,
+            deaths: 0,
+        };
+        for host in 0..hosts {
+            let new = cluster.new_host(host);
+            cluster.hosts.push(new);
+            cluster.schedule(Time(1_000 + host as u64), Happening::Deadline(host));
+            let at = cluster.dice.between(10_000_000, 60_000_000);
+            cluster.schedule(Time(at), Happening::Run(host));
+        }
+        cluster.plan_misfortune(hosts);
+        cluster
+    }
+
+    /// Hosts vanish and come back, and disks are full for a while.
+    fn plan_misfortune(&mut self, hosts: usize) {
+        let copies = self
+            .hosts
+            .iter()
+            .any(|host| host.backing == Backing::Copies);
+        let crashes = if copies { 1 } else { 3 };
+        for _ in 0..self.dice.below(crashes + 1) {
+            let host = 1 + self.dice.index(hosts - 1);
+            let at = self.dice.between(20_000_000, 3_000_000_000);
+            self.schedule(Time(at), Happening::Crash(host));
+            if self.dice.chance(700) {
+                let back = at + self.dice.between(1_000_000, 30_000_000_000);
+                self.schedule(Time(back), Happening::Return(host));
+            }
+        }
+        for _ in 0..self.dice.below(3) {
+            let host = self.dice.index(hosts);
+            let at = self.dice.between(20_000_000, 2_000_000_000);
+            let end = at + self.dice.between(1_000_000, 4_000_000_000);
+            self.schedule(Time(at), Happening::Disk(host, true));
+            self.schedule(Time(end), Happening::Disk(host, false));
+        }
+    }
+
+    fn new_host(&mut self, host: usize) -> Host {
+        let config = Config {
+            name: format!("host{host}"),
+            address: address(host),
+            incarnation: Incarnation(self.dice.number() | 1),
+            key: PublicKey::NONE,
+            start: match host {
+                0 => Start::Found(self.cluster),
+                _ => Start::Join(address(0)),
+            },
+            pace: self.pace,
+            check_races: false,
+            quotas: pagemesh_core::Quotas::default(),
+        };
+        let pages = self.dice.between(3, 40) as u32;
+        let local = self.dice.between(1, u64::from(pages)) as u32;
+        let backing = *self
+            .dice
+            .pick(&[Backing::File, Backing::File, Backing::Copies]);
+        Host {
+            node: Node::new(config),
+            memory: Memory::new(self.options.planted),
+            local,
+            lend: *self.dice.pick(&[0, 2, 70, 100]),
+            backing,
+            program: Program {
+                segment: None,
+                mapping: MappingId(self.dice.number()),
+                pages,
+                stored: BTreeMap::new(),
+                left: self.dice.between(50, 400) as u32,
+                rest: (0..pages).map(PageIndex).collect(),
+                next: None,
+                faulted: false,
+                ticket: Ticket(0),
+            },
+            gone: false,
+            hostile: self.dice.chance(300),
+            deadline: None,
+        }
+    }
+
+    fn schedule(&mut self, at: Time, event: Happening) {
+        self.sequence += 1;
+        self.queue.push(Reverse((at, self.sequence, event)));
+    }
+
+    pub(super) fn note(&mut self, host: usize, what: impl FnOnce() -> String) {
+        if self.log.len() == LINES {
+            self.log.pop_front();
+        }
+        let line = format!("{:>12} h{} {}", self.now.0, host + 1, what());
+        self.log.push_back(line);
+    }
+
+    fn is_over(&self) -> bool {
+        let idle = |host: &Host| host.gone || host.program.rest.is_empty();
+        self.hosts.iter().all(idle)
+    }
+
+    pub(super) fn run(mut self) -> Result<Remote, String> {
+        while let Some(Reverse((at, _, event))) = self.queue.pop() {
+            self.now = at;
+            let mut result = self.happen(event);
+            if at > PATIENCE {
+                result = Err("a program hangs".into());
+            }
+            if self.sequence > STORM {
+                result = Err("INV-progress: a storm".into());
+            }
+            if let Err(why) = result {
+                let log: Vec<_> = self.log.into_iter().collect();
+                return Err(format!("{}\n{why}", log.join("\n")));
+            }
+            if self.is_over() {
+                return Ok(self.remote);
+            }
+        }
+        Err("nothing will ever happen again".into())
+    }
+
+    fn happen(&mut self, event: Happening) -> Check {
+        let (Happening::Arrival { to: host, .. }
+        | Happening::Deadline(host)
+        | Happening::Run(host)
+        | Happening::FaultAgain(host)
+        | Happening::Crash(host)
+        | Happening::Return(host)
+        | Happening::Disk(host, _)) = event;
+        if self.hosts[host].gone && !matches!(event, Happening::Return(_)) {
+            return Ok(());
+        }
+        match event {
+            Happening::Arrival { source, bytes, .. } => self.arrive(host, source, bytes),
+            // Another one was scheduled since.
+            Happening::Deadline(_)
+                if self.hosts[host].deadline.is_some_and(|at| at != self.now) =>
+            {
+                Ok(())
+            }
+            Happening::Deadline(_) => {
+                self.hosts[host].deadline = None;
+                self.input(host, Input::Deadline, &[])
+            }
+            Happening::Run(_) => self.step(host),
+            Happening::FaultAgain(_) => {
+                let again = self.hosts[host].program.faulted;
+                if again { self.fault(host) } else { Ok(()) }
+            }
+            Happening::Crash(_) => {
+                self.note(host, || "vanishes".into());
+                self.hosts[host].gone = true;
+                self.remote.crashed += 1;
+                self.deaths += 1;
+                Ok(())
+            }
+            Happening::Return(_) => {
+                if self.hosts[host].gone {
+                    self.note(host, || "is back, without memory".into());
+                    self.hosts[host] = self.new_host(host);
+                    self.schedule(self.now, Happening::Deadline(host));
+                    let soon = Time(self.now.0 + 50_000_000);
+                    self.schedule(soon, Happening::Run(host));
+                }
+                Ok(())
+            }
+            Happening::Disk(_, full) => {
+                self.hosts[host].memory.disk_is_full = full;
+                Ok(())
+            }
+        }
+    }
+
+    /// A datagram arrives: the driver opens a page that comes back.
+    fn arrive(&mut self, host: usize, source: SocketAddr, mut bytes: Vec<u8>) -> Check {
+        let (_, message, behind) = Message::decode(&bytes).map_err(|why| why.to_string())?;
+        let start = bytes.len() - behind.len();
+        self.note(host, || format!("<- {}", legible(&message)));
+        self.arriving = None;
+        match &message {
+            Message::Got(got) => {
+                let memory = &mut self.hosts[host].memory;
+                if !memory.open(got.lent, got.seal, &mut bytes[start..]) {
+                    self.remote.forged += 1;
+                    self.note(host, || "it is not what was sealed".into());
+                    return Ok(());
+                }
+            }
+            Message::Put(put) => {
+                let (lent, seal) = (put.lent, put.seal);
+                self.arriving = Some(Got { lent, seal });
+            }
+            _ => {}
+        }
+        let input = Input::Datagram {
+            source,
+            key: PublicKey::NONE,
+            bytes: &bytes,
+        };
+        self.input(host, input, &bytes[start..])
+    }
+
+    /// A node handles one input and its immediate consequences.
+    fn input(&mut self, host: usize, input: Input<'_>, payload: &[u8]) -> Check {
+        let mut effects = Effects::default();
+        let now = self.now;
+        self.hosts[host].node.handle(now, input, &mut effects);
+        let mut executor = Executor {
+            cluster: self,
+            host,
+            payload,
+            follow: Vec::new(),
+        };
+        executor.execute_all(&mut effects)?;
+        for next in executor.follow {
+            self.input(host, next, &[])?;
+        }
+        if let Some(at) = self.hosts[host].memory.twice() {
+            return Err(format!(
+                "INV-one-authority: {at:?} is in its frame and in the stash"
+            ));
+        }
+        self.budgets_hold(host)?;
+        let state = &mut self.hosts[host];
+        let due = state.node.next_deadline();
+        if let Some(due) = due.filter(|due| state.deadline.is_none_or(|at| *due < at)) {
+            let at = due.max(Time(now.0 + 1));
+            state.deadline = Some(at);
+            self.schedule(at, Happening::Deadline(host));
+        }
+        Ok(())
+    }
+
+    /// INV-budget. A page on its way from the stash to its frame is in both for a moment.
+    fn budgets_hold(&self, host: usize) -> Check {
+        let host = &self.hosts[host];
+        let Some(me) = host.node.id() else {
+            return Ok(());
+        };
+        let (own, others) = host.memory.count(me);
+        let (local, lend) = (host.local as usize, host.lend as usize);
+        if own > local {
+            return Err(format!(
+                "INV-budget: {own} pages in memory, {local} allowed"
+            ));
+        }
+        if others > lend {
+            return Err(format!(
+                "INV-budget: {others} pages kept for others, {lend} lent"
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn send(
+        &mut self,
+        host: usize,
+        (address, header): (SocketAddr, Header),
+        message: &Message,
+        behind: &[u8],
+    ) {
+        let mut bytes = Vec::new();
+        message.encode(header, &mut bytes);
+        bytes.extend_from_slice(behind);
+        self.remote.datagrams += 1;
+        let to = receiver(address);
+        self.note(host, || format!("-> h{} {}", to + 1, legible(message)));
+        let source = self::address(host);
+        let fate = self.network.fate(self.now, host, to, kind(message));
+        if let Fate::Arrives(first, second) = fate {
+            for delay in [Some(first), second].into_iter().flatten() {
+                let bytes = bytes.clone();
+                let at = Time(self.now.0 + delay.max(1));
+                self.schedule(at, Happening::Arrival { to, source, bytes });
+            }
+        }
+    }
+
+    /// A hostile donor writes down what it keeps.
+    pub(super) fn record(&mut self, host: usize, at: At, bytes: &[u8]) {
+        if let Some(got) = self.arriving.filter(|_| self.hosts[host].hostile) {
+            let kept = self.kept.entry((host, at)).or_default();
+            kept.truncate(KEPT);
+            kept.push((got, bytes.to_vec()));
+        }
+    }
+
+    /// A hostile donor changes what it sends back.
+    pub(super) fn tamper(&mut self, host: usize, got: &mut Got, bytes: &mut Vec<u8>) {
+        if self.hosts[host].hostile && self.dice.chance(500) {
+            let at = (got.lent.segment, got.lent.page);
+            let kept = self.kept.get(&(host, at));
+            let older = kept.and_then(|kept| {
+                kept.iter()
+                    .find(|(older, _)| older.lent.version < got.lent.version)
+            });
+            forge(got, bytes, self.dice.below(5), older);
+        }
+    }
+
+    /// A thread may go on.
+    pub(super) fn woken(&mut self, host: usize, page: PageIndex) {
+        let program = &mut self.hosts[host].program;
+        if program.faulted && program.next.is_some_and(|(next, _)| next == page) {
+            program.faulted = false;
+            let at = Time(self.now.0 + 1 + self.dice.below(3_000));
+            self.schedule(at, Happening::Run(host));
+        }
+    }
+
+    /// An access cannot be served. That may be so only if the host is none of the cluster any more,
+    /// or if two donors with the only two copies are gone.
+    pub(super) fn failed(&mut self, host: usize, at: At, why: &Refusal) -> Check {
+        let state = &mut self.hosts[host];
+        let excused = state.node.out().is_some()
+            || *why == Refusal::NotMember
+            || (state.backing == Backing::Copies && self.deaths > 1);
+        state.program.rest.clear();
+        (state.program.left, state.program.faulted) = (0, false);
+        if excused {
+            return Ok(());
+        }
+        Err(format!("INV-private-kept: {at:?} cannot be had: {why}"))
+    }
+
+    pub(super) fn replied(&mut self, host: usize, ticket: Ticket, reply: Reply) -> Check {
+        let program = &mut self.hosts[host].program;
+        if ticket != program.ticket {
+            return Err(format!("{ticket:?} is answered, and was not asked"));
+        }
+        let again = Time(self.now.0 + 20_000_000);
+        match reply {
+            Reply::Segment(info) => program.segment = Some(info.id),
+            // It has not joined yet.
+            Reply::Refused(Refusal::NotYetMember) => {}
+            Reply::Refused(_) if self.hosts[host].node.out().is_some() => {
+                self.hosts[host].program.rest.clear();
+            }
+            other => return Err(format!("the segment is not opened: {other:?}")),
+        }
+        self.schedule(again, Happening::Run(host));
+        Ok(())
+    }
+
+    fn open(&mut self, host: usize) -> Check {
+        self.last += 1;
+        let ticket = Ticket(self.last);
+        let state = &mut self.hosts[host];
+        state.program.ticket = ticket;
+        let (local, backing) = (PageCount(state.local), state.backing);
+        let spec = SegmentSpec {
+            size: ByteLen(u64::from(state.program.pages) * PAGE_SIZE as u64),
+            mode: 0o600,
+            policy: Policy::Private { local, backing },
+        };
+        let name = format!("memory{host}-{}", self.deaths);
+        let request = Request::Open {
+            name,
+            create: Some(spec),
+            exclusive: false,
+            write: true,
+            credentials: Credentials {
+                uid: 0,
+                gid: 0,
+                groups: vec![],
+            },
+        };
+        let client = ClientId(host as u32 + 1);
+        self.input(
+            host,
+            Input::Request {
+                ticket,
+                client,
+                request,
+            },
+            &[],
+        )
+    }
+
+    fn begin(&mut self, host: usize, segment: SegmentId) -> Check {
+        let state = &mut self.hosts[host];
+        let ignored = ignores_budget(self.options.planted);
+        let lend = PageCount(state.lend + u32::from(ignored) * 50);
+        let mapping = state.program.mapping;
+        let budgets = Budgets {
+            memory: PageCount(u32::MAX),
+            lend,
+            placement: *self
+                .dice
+                .pick(&[Placement::Epoch, Placement::Epoch, Placement::Random]),
+        };
+        self.input(host, Input::Budgets(budgets), &[])?;
+        let client = ClientId(host as u32 + 1);
+        self.input(
+            host,
+            Input::Mapped {
+                mapping,
+                segment,
+                client,
+            },
+            &[],
+        )
+    }
+
+    /// A program takes its next step.
+    fn step(&mut self, host: usize) -> Check {
+        let state = &self.hosts[host];
+        if state.program.faulted || state.program.rest.is_empty() {
+            return Ok(());
+        }
+        let Some(segment) = state.program.segment else {
+            return self.open(host);
+        };
+        if state.program.next.is_none() && state.program.stored.is_empty() {
+            self.begin(host, segment)?;
+        }
+        let (page, access) = self.next_access(host);
+        let state = &mut self.hosts[host];
+        state.program.next = Some((page, access));
+        let at = (segment, page);
+        match access {
+            Access::Read => {
+                let Some(value) = state.memory.load(at) else {
+                    return self.fault(host);
+                };
+                self.remote.loads += 1;
+                let wanted = state.program.stored.get(&page).copied().unwrap_or_default();
+                if value != wanted {
+                    return Err(format!(
+                        "INV-private-version: h{} loads {value} at {page}, where {wanted} is",
+                        host + 1
+                    ));
+                }
+            }
+            Access::Write => {
+                let value = self.last + 1;
+                if !state.memory.store(at, value) {
+                    return self.fault(host);
+                }
+                self.last = value;
+                self.remote.stores += 1;
+                state.program.stored.insert(page, value);
+            }
+        }
+        self.done(host);
+        Ok(())
+    }
+
+    fn done(&mut self, host: usize) {
+        let program = &mut self.hosts[host].program;
+        program.next = None;
+        if program.left > 0 {
+            program.left -= 1;
+        } else {
+            program.rest.pop_front();
+        }
+        let think = if self.dice.chance(20) {
+            40_000_000
+        } else {
+            4_000
+        };
+        let at = Time(self.now.0 + 1 + self.dice.below(think));
+        self.schedule(at, Happening::Run(host));
+    }
+
+    /// Some pages are used more than others, and sometimes a program walks.
+    fn next_access(&mut self, host: usize) -> (PageIndex, Access) {
+        let program = &self.hosts[host].program;
+        if let Some(next) = program.next {
+            return next;
+        }
+        if program.left == 0 {
+            return (program.rest[0], Access::Read);
+        }
+        let pages = u64::from(program.pages);
+        let step = u64::from(program.left);
+        let page = match step / 50 % 3 {
+            0 => step % pages,
+            1 => self.dice.below(pages) * self.dice.below(pages) / pages,
+            _ => self.dice.below(pages),
+        };
+        let access = if self.dice.chance(500) {
+            Access::Write
+        } else {
+            Access::Read
+        };
+        (PageIndex(page as u32), access)
+    }
+
+    fn fault(&mut self, host: usize) -> Check {
+        let program = &mut self.hosts[host].program;
+        program.faulted = true;
+        let (mapping, (page, access)) = (program.mapping, program.next.expect("it has a page"));
+        if self.dice.chance(100) {
+            let at = Time(self.now.0 + self.dice.between(100, 100_000));
+            self.schedule(at, Happening::FaultAgain(host));
+        }
+        let input = Input::Fault {
+            mapping,
+            page,
+            access,
+        };
+        self.input(host, input, &[])
+    }
+}
