@@ -73,7 +73,7 @@ test-wheel:
 wheel:
 	@scripts/setup --python
 	rm -f $(TARGET)/wheels/pagemesh-*.whl
-	CARGO_TARGET_DIR=$(TARGET) $(PYTHON) -m pip wheel --no-deps --wheel-dir $(TARGET)/wheels .
+	PAGEMESH_WHEEL_PROFILE=release CARGO_TARGET_DIR=$(TARGET) $(PYTHON) -m pip wheel --no-deps --wheel-dir $(TARGET)/wheels .
 	$(PYTHON) python/build/try_wheel.py $(TARGET)/wheels/pagemesh-*.whl
 
 lint:
