@@ -3,7 +3,7 @@
 use crate::common::{Cluster, MAPPING};
 use core::time::Duration;
 use pagemesh_core::release::Body;
-use pagemesh_core::{Effect, PageRange, Request};
+use pagemesh_core::{DiffWork, Effect, PageRange, Request, Source};
 use pagemesh_wire::local::Advice;
 use pagemesh_wire::peer::{Access, Call, Manager, Message, Policy, Spread, Window};
 use pagemesh_wire::{NodeId, PageCount, PageIndex, RequestId, SegmentId, SyncKey};
@@ -481,4 +481,79 @@ fn a_long_walk_under_release_stops_at_few_pages() {
     // The changes of the first pages were pushed, so they wait to be merged.
     let second = stops(&mut cluster, 1024, Access::Read);
     assert!(second.len() < 24, "{second:?}");
+}
+
+/// Pages that a node stops at when it stores to all pages up to this one.
+fn store_stops(cluster: &mut Cluster, node: NodeId, pages: u32) -> Vec<u32> {
+    let mut stops = Vec::new();
+    cluster.forget();
+    for page in 0..pages {
+        if !mapped(cluster, node).contains(&page) {
+            stops.push(page);
+            cluster.touch(node, page, Access::Write);
+        }
+    }
+    stops
+}
+
+/// A new segment of policy `release`.
+fn fresh(pages: u32) -> (Cluster, SegmentId) {
+    let mut cluster = Cluster::new(2);
+    let spread = Spread::Lazy;
+    let policy = Policy::Release { spread };
+    let segment = cluster.segment_of_pages(policy, pages.into()).id;
+    (cluster, segment)
+}
+
+#[test]
+fn first_stores_on_a_walk_stop_at_few_pages_and_so_do_the_next_ones() {
+    let (mut cluster, segment) = fresh(256);
+    let stops = [0, 1, 2, 3, 7, 15, 31, 63, 127, 255];
+    assert_eq!(store_stops(&mut cluster, N1, 256), stops);
+    let twins = cluster.done.iter().filter_map(|(_, effect)| match effect {
+        Effect::Diffs(DiffWork::Twin { pages, source }) => Some((pages.count, *source)),
+        _ => None,
+    });
+    let twins: Vec<_> = twins.collect();
+    assert!(twins.iter().all(|(_, source)| *source == Source::Zero));
+    assert_eq!(twins.iter().map(|(count, _)| count).sum::<u32>(), 256);
+    meet(&mut cluster, segment);
+    for page in 0..256 {
+        cluster.touch(N2, page, Access::Read);
+    }
+    // Node 2 has the pages, so each of them is protected.
+    assert_eq!(store_stops(&mut cluster, N1, 256).len(), stops.len());
+}
+
+#[test]
+fn pages_that_were_guessed_to_be_stored_to_are_not_named_and_soon_have_no_twin() {
+    let (mut cluster, segment) = fresh(16);
+    for page in 0..4 {
+        cluster.touch(N1, page, Access::Write);
+    }
+    let writable = mapped(&cluster, N1);
+    assert!(writable.contains(&6), "{writable:?}");
+    cluster.forget();
+    meet(&mut cluster, segment);
+    let of = |cluster: &Cluster, drops: bool| -> Vec<u32> {
+        let pages = cluster.done.iter().filter_map(|(_, effect)| match effect {
+            Effect::Protect { pages, .. } if !drops => Some(*pages),
+            Effect::Diffs(DiffWork::DropTwin { segment, page }) if drops => {
+                Some((*segment, *page).into())
+            }
+            _ => None,
+        });
+        let pages = pages.flat_map(PageRange::iter);
+        pages.map(|(_, page)| page.0).collect()
+    };
+    let guessed = of(&cluster, false);
+    assert!(guessed.contains(&6) && !guessed.contains(&3), "{guessed:?}");
+    cluster.forget();
+    // Node 2 has not been told of them: they start from zeros.
+    for page in guessed.iter().copied() {
+        cluster.touch(N2, page, Access::Read);
+    }
+    assert_eq!(kinds(&cluster), []);
+    meet(&mut cluster, segment);
+    assert_eq!(of(&cluster, true), guessed);
 }

@@ -90,7 +90,9 @@ impl Release {
             Copy::None => page.notices.last_lacking().or(page.keeper),
             Copy::Stash if page.was_used => page.notices.only_lacking(),
             // It was asked for ahead, and not mapped.
-            Copy::Frame if page.rights == Rights::None => page.notices.last_merged(),
+            Copy::Frame if page.rights == Rights::None => {
+                page.notices.last_merged().or(page.keeper)
+            }
             Copy::Stash | Copy::Frame => None,
         }
     }

@@ -156,7 +156,7 @@ impl Release {
     pub(super) fn skip_to(&mut self, cx: &mut Cx<'_>, floor: &VectorTime) {
         self.end_interval(cx);
         for index in self.pages.which(|page| page.copy == Copy::Frame) {
-            self.stow(cx, index);
+            self.stow(cx, index, true);
         }
         for index in self.pages.which(|_| true) {
             self.drop_copy(cx, index);

@@ -34,7 +34,7 @@ impl Release {
                 .get(&index)
                 .is_some_and(|page| page.copy == Copy::Frame)
             {
-                self.stow(cx, index);
+                self.stow(cx, index, true);
             }
             self.drop_copy(cx, index);
         }

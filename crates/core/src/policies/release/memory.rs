@@ -7,7 +7,7 @@ use crate::effect::{Afterwards, DiffWork, Effect, Mappings, Rights};
 use crate::event::Event;
 use crate::shell::Cx;
 use pagemesh_wire::peer::{Access, DiffName, Refusal};
-use pagemesh_wire::{MappingId, NodeId, PageIndex};
+use pagemesh_wire::{MappingId, NodeId, PageIndex, VectorTime};
 use std::collections::BTreeSet;
 
 impl Release {
@@ -231,7 +231,8 @@ impl Release {
         }
         let framed = page.copy == Copy::Frame;
         if framed && !self.update(cx, index, by) {
-            self.stow(cx, index);
+            let keep = !self.is_to_be_replaced(cx, index, by.0);
+            self.stow(cx, index, keep);
         } else {
             let (node, interval) = by;
             let page = index;
@@ -277,9 +278,18 @@ impl Release {
         }
     }
 
+    /// Whether the copy of a page that another node wrote is of no use: that node's diffs are large,
+    /// so its copy will be requested.
+    fn is_to_be_replaced(&self, cx: &Cx<'_>, index: PageIndex, writer: NodeId) -> bool {
+        let keeps = |page: &Page| page.keeper == Some(cx.me());
+        self.sizes.prefer_copy(writer, index)
+            && !cx.checks_races()
+            && !self.pages.get(&index).is_some_and(keeps)
+    }
+
     /// Takes a page away from all mappings: makes the diff of its own changes, and keeps the
-    /// contents in the stash.
-    pub(super) fn stow(&mut self, cx: &mut Cx<'_>, index: PageIndex) {
+    /// contents in the stash, or drops them.
+    pub(super) fn stow(&mut self, cx: &mut Cx<'_>, index: PageIndex, keep: bool) {
         let segment = self.segment;
         self.make_diff(cx, index, true);
         let Some(page) = self.pages.get_mut(&index) else {
@@ -289,7 +299,12 @@ impl Release {
             !page.twin,
             "INV-diff-is-final: {index:?} has unnamed changes"
         );
-        page.copy = Copy::Stash;
+        if keep {
+            page.copy = Copy::Stash;
+        } else {
+            page.copy = Copy::None;
+            page.notices.restart(VectorTime::ZERO);
+        }
         page.blank = false;
         page.staying.in_place = false;
         let used = page.rights > Rights::None && !core::mem::take(&mut page.believed);
@@ -300,7 +315,7 @@ impl Release {
         }
         cx.push(Effect::Evict {
             pages: (segment, index).into(),
-            keep: true,
+            keep,
         });
     }
 }
