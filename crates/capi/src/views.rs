@@ -60,7 +60,10 @@ pub unsafe extern "C" fn pagemesh_map_views(
         // SAFETY: the header asks for a place for the result.
         unsafe { put(stride, views.stride())? };
         let base = views.base();
-        VIEWS.lock().get_or_insert_default().insert(base as usize, views);
+        VIEWS
+            .lock()
+            .get_or_insert_default()
+            .insert(base as usize, views);
         Ok(base.cast())
     })
 }
@@ -196,7 +199,12 @@ pub unsafe extern "C" fn pagemesh_board_read(
         let copied = found.bytes.len().min(capacity);
         if copied > 0 {
             // SAFETY: the header asks for room for `capacity` bytes.
-            unsafe { found.bytes.as_ptr().copy_to_nonoverlapping(bytes.cast(), copied) };
+            unsafe {
+                found
+                    .bytes
+                    .as_ptr()
+                    .copy_to_nonoverlapping(bytes.cast(), copied)
+            };
         }
         // SAFETY: the header asks for a place, or NULL.
         if let Some(state) = unsafe { state.as_mut() } {

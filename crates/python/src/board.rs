@@ -20,7 +20,13 @@ type Told<'py> = (u64, Bound<'py, PyBytes>, f64, u64, u32);
 fn tell<'py>(py: Python<'py>, state: &State) -> Told<'py> {
     let bytes = PyBytes::new(py, &state.bytes);
     let writer = u32::from(state.writer.0);
-    (state.number, bytes, state.age().as_secs_f64(), state.missed, writer)
+    (
+        state.number,
+        bytes,
+        state.age().as_secs_f64(),
+        state.missed,
+        writer,
+    )
 }
 
 impl Board {
@@ -85,6 +91,8 @@ impl Board {
     /// The number of the newest state, when there is one newer than that; none if `timeout` passes.
     #[pyo3(signature = (newer_than, timeout=None))]
     fn wait(&self, py: Python<'_>, newer_than: u64, timeout: Option<f64>) -> PyResult<Option<u64>> {
-        patiently(py, limit(timeout)?, |left| self.lock().wait(newer_than, left))
+        patiently(py, limit(timeout)?, |left| {
+            self.lock().wait(newer_than, left)
+        })
     }
 }

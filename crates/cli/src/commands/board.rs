@@ -123,7 +123,10 @@ fn connect(global: &Global) -> Result<Mesh> {
             Err(error) => failure = Some(error),
         }
     }
-    Err(failure.map_or_else(|| anyhow::anyhow!("nowhere to look for a daemon"), Into::into))
+    Err(failure.map_or_else(
+        || anyhow::anyhow!("nowhere to look for a daemon"),
+        Into::into,
+    ))
 }
 
 fn print(state: &State, global: &Global) -> Result<()> {

@@ -33,7 +33,11 @@ fn follow(reader: &mut Board, size: usize, over: &AtomicBool) -> u64 {
         }
         if let Some(found) = reader.read().unwrap() {
             assert!(found.number >= last, "{} after {last}", found.number);
-            assert!(found.bytes == state(found.number, size), "{} is torn", found.number);
+            assert!(
+                found.bytes == state(found.number, size),
+                "{} is torn",
+                found.number
+            );
             seen += u64::from(found.number > last);
             last = found.number;
         }
@@ -68,7 +72,10 @@ fn never_torn(plan: Plan, size: usize, states: u64) {
     });
     for reader in &mut readers {
         eventually("the last state is everywhere", || {
-            reader.read().unwrap().is_some_and(|found| found.number == states)
+            reader
+                .read()
+                .unwrap()
+                .is_some_and(|found| found.number == states)
         });
     }
 }
@@ -122,7 +129,9 @@ fn writers_take_turns() {
         return;
     };
     let size = 5_000;
-    let mut writers: Vec<_> = (0..3).map(|node| board(&cluster, node, "turns", size)).collect();
+    let mut writers: Vec<_> = (0..3)
+        .map(|node| board(&cluster, node, "turns", size))
+        .collect();
     let last = std::thread::scope(|scope| {
         let workers: Vec<_> = writers
             .iter_mut()
@@ -133,11 +142,18 @@ fn writers_take_turns() {
                 })
             })
             .collect();
-        let mut all: Vec<_> = workers.into_iter().flat_map(|w| w.join().unwrap()).collect();
+        let mut all: Vec<_> = workers
+            .into_iter()
+            .flat_map(|w| w.join().unwrap())
+            .collect();
         all.sort_unstable();
         all
     });
-    assert_eq!(last, (1..=60).collect::<Vec<_>>(), "every state has its own number");
+    assert_eq!(
+        last,
+        (1..=60).collect::<Vec<_>>(),
+        "every state has its own number"
+    );
 }
 
 #[test]
@@ -156,7 +172,9 @@ fn a_stopped_reader_delays_no_writer_and_a_killed_daemon_leaves_the_last_state()
     cluster.kill(1).unwrap();
     let found = reader.read().unwrap().unwrap();
     assert!(found.number == 6 && found.bytes == state(6, size));
-    eventually("the writer's death is told", || reader.writer_is_gone(&found).unwrap());
+    eventually("the writer's death is told", || {
+        reader.writer_is_gone(&found).unwrap()
+    });
     let began = Instant::now();
     let mut heir = Board::open(&cluster.mesh(0), "legacy", Access::Writable).unwrap();
     assert_eq!(heir.publish(&state(7, size)).unwrap(), 7);
