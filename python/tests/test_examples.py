@@ -13,6 +13,7 @@ SAYS = {
     "heat": (4, ["heat.png"], "4 processes, 200 steps"),
     "frame": (3, [], "3 scorers, 40000 customers"),
     "board": (3, ["1"], "age: median"),
+    "plot": (2, ["1"], "drew "),
     "training": (3, [], "3 workers found"),
 }
 

@@ -6,3 +6,4 @@ mod common;
 mod keys;
 mod patience;
 mod sequential;
+mod views;

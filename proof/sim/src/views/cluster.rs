@@ -59,6 +59,8 @@ const STEPS: u32 = 60;
 
 /// No access takes so long, whatever gets lost.
 const PATIENCE: u64 = 120_000_000_000;
+/// A thread waits so long for a page to pass.
+const GIVES_UP: u64 = 300_000_000;
 /// From the last step on: longer than a death takes to be noticed, and all reminders.
 const QUIET: u64 = 20_000_000_000;
 
@@ -234,17 +236,25 @@ impl Cluster {
             if end.is_none() && self.hosts.iter().all(done) {
                 end = Some(at.0 + QUIET);
             }
-            for (number, host) in self.hosts.iter().enumerate() {
-                let (false, Some((step, since))) = (host.gone || host.left, host.step) else {
-                    continue;
-                };
-                let passive = matches!(step, Step::Access(_, 3, _));
-                if !passive && at.0 > since.0 + PATIENCE {
-                    return Err(format!("h{} hangs at {step:?} since {since}", number + 1));
-                }
-            }
+            self.look_who_waits(at)?;
         }
         self.is_settled()
+    }
+
+    /// Threads that wait for a page to pass give up after a while; all others must be served.
+    fn look_who_waits(&mut self, now: Time) -> Check {
+        for host in 0..self.hosts.len() {
+            let state = &self.hosts[host];
+            let (false, Some((step, since))) = (state.gone || state.left, state.step) else {
+                continue;
+            };
+            if matches!(step, Step::Access(_, 3, _)) && now.0 > since.0 + GIVES_UP {
+                self.done(host);
+            } else if now.0 > since.0 + PATIENCE {
+                return Err(format!("h{} hangs at {step:?} since {since}", host + 1));
+            }
+        }
+        Ok(())
     }
 
     /// Without deaths, every copy that is still mapped is the last that was published.
@@ -722,7 +732,13 @@ impl EffectExecutor for Executor<'_> {
     fn emit(&mut self, event: Seen) -> Check {
         match event {
             Seen::OwnershipGiven { .. } => self.cluster.seen.moves += 1,
-            Seen::Regained { .. } => self.cluster.seen.regained += 1,
+            Seen::Regained { .. } => {
+                self.cluster.seen.regained += 1;
+                // The newest copy left may be older than what its readers saw of the holder.
+                for host in &mut self.cluster.hosts {
+                    host.seen.clear();
+                }
+            }
             _ => {}
         }
         Ok(())

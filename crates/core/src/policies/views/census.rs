@@ -105,7 +105,9 @@ impl Views {
         let Some(census) = &mut self.page(cx, index).census else {
             return cx.emit(Event::Stale {});
         };
-        if census.round != found.round || !census.missing.remove(from) {
+        let stamps = found.copy.map(|copy| copy.stamp);
+        let possible = stamps.is_none_or(|stamp| stamp.is_possible()) && found.version < 1 << 62;
+        if !possible || census.round != found.round || !census.missing.remove(from) {
             return cx.emit(Event::Stale {});
         }
         census.held |= found.holds;
@@ -167,6 +169,7 @@ impl Views {
                 if best.is_none() {
                     page.valid = Valid::Nothing;
                 }
+                self.drop_runs(cx, index);
                 cx.emit(Event::Regained {
                     segment,
                     page: index,
@@ -186,7 +189,7 @@ impl Views {
     ) {
         let (me, segment) = (cx.me(), self.segment);
         let page = self.page(cx, index);
-        if home != cx.home(segment) || page.holds || page.version >= version {
+        if home != cx.home(segment) || version >= 1 << 62 || page.holds || page.version >= version {
             return cx.emit(Event::Stale {});
         }
         if page.copy().is_none() || page.passing.is_some() {

@@ -4,7 +4,7 @@
 use super::messages::{Body, Pass, Refresh, Run, Stamp, Want, Wish};
 use super::page::{Page, Passing, Valid, Wanted};
 use super::refresh::part;
-use super::{HOLD, HOPS, QUEUE, Views};
+use super::{HOLD, HOPS, QUEUE, RUN, Views};
 use crate::effect::{Effect, Mappings, Rights, Source};
 use crate::event::Event;
 use crate::shell::Cx;
@@ -216,7 +216,7 @@ impl Views {
             Wish::Prefix => self.prefix,
             _ => PAGE_SIZE as u16,
         };
-        for step in 0..want.count.min(self.size) {
+        for step in 0..want.count.min(RUN) {
             let index = PageIndex(want.page.0.saturating_add(step));
             if index.0 >= self.size || !self.page(cx, index).holds {
                 continue;
@@ -367,7 +367,11 @@ impl Views {
                 version,
             },
         );
-        if version <= self.page(cx, index).version || self.page(cx, index).holds {
+        let page = self.page(cx, index);
+        // The home may have heard in a census that it is on its way here.
+        let awaited = page.version == version && page.hint == me;
+        let is_new = page.version < version || awaited;
+        if !pass.stamp.is_possible() || page.holds || !is_new {
             return cx.emit(Event::Stale {});
         }
         self.arrived(cx, index, version);

@@ -50,20 +50,27 @@ impl Views {
         if home == me {
             self.dismiss(cx, me);
         } else {
-            self.say(cx, home, &Body::Deaf);
+            let generation = self.listeners.generation;
+            self.say(cx, home, &Body::Deaf { generation });
         }
     }
 
     /// At the home: a node listens.
     pub(super) fn admit(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        if self.listeners.nodes.contains(node) {
-            if node != cx.me() {
-                self.tell(cx, node);
-            }
+        if self.listeners.nodes.contains(node) && node == cx.me() {
             return;
         }
+        // A new generation even if it listened already: it may have said in between that it does
+        // not, and that may come later.
         self.listeners.nodes.insert(node);
         self.spread(cx);
+    }
+
+    /// At the home: a node says that it does not listen any more.
+    pub(super) fn is_deaf(&mut self, cx: &mut Cx<'_>, node: NodeId, generation: u64) {
+        if generation == self.listeners.generation {
+            self.dismiss(cx, node);
+        }
     }
 
     /// At the home: a node does not listen any more.

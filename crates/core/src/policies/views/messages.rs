@@ -13,6 +13,13 @@ pub(super) struct Stamp {
     pub(super) number: u64,
 }
 
+impl Stamp {
+    /// Whether a node can have counted so far. Others are refused, so that no count overflows.
+    pub(super) fn is_possible(self) -> bool {
+        self.version.max(self.number) < 1 << 62
+    }
+}
+
 /// Pages that were published as one, and the stamp of the first of them. A newer publication of a
 /// run has a greater stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -25,6 +32,13 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn pages(self) -> impl Iterator<Item = PageIndex> {
         (0..self.count).map(move |step| PageIndex(self.first.0 + step))
+    }
+
+    /// Whether it lies in a segment of so many pages.
+    pub(super) fn fits(self, size: u32) -> bool {
+        let end = self.first.0.checked_add(self.count);
+        let inside = end.is_some_and(|end| end <= size);
+        inside && (1..=super::RUN).contains(&self.count) && self.stamp.is_possible()
     }
 
     pub(super) fn contains(self, page: PageIndex) -> bool {
@@ -108,8 +122,8 @@ pub(super) struct Copied {
 pub(super) enum Body {
     /// To the home: refreshes are of use here.
     Listen,
-    /// To the home: they are not.
-    Deaf,
+    /// To the home: they are not; of a node that knew of this generation of listeners.
+    Deaf { generation: u64 },
     /// From the home: who listens.
     Listeners { generation: u64, nodes: NodeSet },
     /// To the home: that has arrived.

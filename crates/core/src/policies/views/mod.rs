@@ -13,8 +13,6 @@ mod listen;
 mod messages;
 mod page;
 mod refresh;
-#[cfg(test)]
-mod tests;
 
 use super::hooks::{Due, Gone, Hooks, Open, ProgramRequest, Who};
 use crate::effect::{Effect, Reply, Rights, Source};
@@ -54,6 +52,9 @@ const REMINDERS: u32 = 6;
 
 /// How long the pages of one publication may be under way before the missing ones are asked for.
 const REPAIR: Duration = Duration::from_millis(4);
+
+/// Pages of one publication, purge or request at most: a state of 16 MiB, and some more.
+pub(super) const RUN: u32 = 8192;
 
 /// Pages that one message asks for at most: their numbers fit into a small datagram, and the pages
 /// into a socket's buffer.
@@ -170,7 +171,7 @@ impl Views {
         let is_home = cx.home(self.segment) == cx.me();
         match body {
             Body::Listen if is_home => self.admit(cx, from),
-            Body::Deaf if is_home => self.dismiss(cx, from),
+            Body::Deaf { generation } if is_home => self.is_deaf(cx, from, generation),
             Body::Heard { generation } if is_home => self.heard(cx, from, generation),
             Body::Found(found) => self.found(cx, from, found),
             Body::NoCopy { page, version } => self.no_copy(cx, from, page, version),
@@ -190,7 +191,7 @@ impl Views {
                 self.counted(cx, from, page, (round, epoch));
             }
             Body::Become { page, version } => self.become_holder(cx, from, page, version),
-            Body::Listen | Body::Deaf | Body::Heard { .. } => cx.emit(Event::Stale {}),
+            Body::Listen | Body::Deaf { .. } | Body::Heard { .. } => cx.emit(Event::Stale {}),
         }
     }
 
@@ -285,7 +286,7 @@ impl Views {
     }
 
     fn advise(&mut self, cx: &mut Cx<'_>, first: PageIndex, count: u32, advice: Advice) {
-        let end = first.0.saturating_add(count).min(self.size);
+        let end = first.0.saturating_add(count.min(RUN)).min(self.size);
         match advice {
             Advice::WillNeed => self.fetch(cx, first, end - first.0),
             // Page-out (E13): the holder's page stays, and is unmapped only.
@@ -422,6 +423,12 @@ impl Hooks for Views {
                 return cx.reply(ticket, Reply::Waiting);
             }
             ProgramRequest::Pin(first, count) => return self.lock(cx, who, first, count.0),
+            ProgramRequest::Publish(_, count, _) | ProgramRequest::Purge(_, count, _)
+                if count.0 > RUN =>
+            {
+                let why = format!("a process purges or publishes {RUN} pages at once at most");
+                return cx.refuse(ticket, Refusal::Limit(why));
+            }
             ProgramRequest::Publish(first, count, short) => {
                 return self.publish(cx, ticket, (first, count.0), short);
             }

@@ -12,7 +12,7 @@ use core::time::Duration;
 use pagemesh_wire::peer::Refusal;
 use pagemesh_wire::{NodeId, PAGE_SIZE, PageIndex, RequestId, Ticket};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// A publication that is arriving; its pages are in the stash.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub(super) struct Arriving {
     bytes: u16,
     from: NodeId,
     /// Pages that are here, with their stamps.
-    came: Vec<(PageIndex, Stamp)>,
+    came: BTreeMap<PageIndex, Stamp>,
     /// When to ask for the others, and how long to wait then.
     due: Time,
     wait: Duration,
@@ -131,31 +131,36 @@ impl Views {
     /// A refresh has come.
     pub(super) fn refreshed(&mut self, cx: &mut Cx<'_>, from: NodeId, refresh: &Refresh) {
         let (index, run) = (refresh.page, refresh.run);
-        let end = run.first.0.checked_add(run.count);
-        let fits = end.is_some_and(|end| end <= self.size) && run.contains(index);
+        let fits = run.fits(self.size) && run.contains(index) && refresh.stamp.is_possible();
         if !fits || refresh.bytes == 0 || usize::from(refresh.bytes) > PAGE_SIZE {
             return cx.emit(Event::Malformed {});
         }
         self.learn_holder(cx, index, refresh.stamp.version, refresh.holder);
+        if self.page(cx, index).holds {
+            return cx.emit(Event::Stale {});
+        }
+        if run.count > 1 {
+            return self.gather(cx, from, refresh);
+        }
         let page = self.page(cx, index);
         let answers = page.want.as_ref().is_some_and(|want| {
             refresh.answers != RequestId::NONE && want.request == refresh.answers
         });
         let is_new = refresh.stamp > page.stamp || (answers && refresh.stamp == page.stamp);
         // What was purged comes again only in answer to a request that followed.
-        let grows = refresh.stamp == page.stamp && !page.purged && page.valid < valid(refresh);
-        if page.holds || !(is_new || grows) {
+        let same = refresh.stamp == page.stamp && !page.purged;
+        if !is_new && !(same && page.valid < valid(refresh)) {
             return cx.emit(Event::Stale {});
         }
         if self.mappings.is_empty() && !answers {
             cx.emit(Event::Stale {});
             return self.deaf(cx);
         }
-        if run.count == 1 {
-            self.drop_runs(cx, index);
-            return self.take(cx, index, refresh, Taken::Payload);
-        }
-        self.gather(cx, from, refresh);
+        cx.push(Effect::Fill {
+            pages: (self.segment, index).into(),
+            source: part(refresh.bytes, Source::Payload),
+        });
+        self.take(cx, index, refresh);
     }
 
     /// The consistent copy has moved, and this node hears where.
@@ -178,15 +183,9 @@ impl Views {
         }
     }
 
-    /// Puts new contents into the frame.
-    fn take(&mut self, cx: &mut Cx<'_>, index: PageIndex, refresh: &Refresh, from: Taken) {
+    /// New contents are in the frame.
+    fn take(&mut self, cx: &mut Cx<'_>, index: PageIndex, refresh: &Refresh) {
         let (segment, now) = (self.segment, cx.now);
-        if from == Taken::Payload {
-            cx.push(Effect::Fill {
-                pages: (segment, index).into(),
-                source: part(refresh.bytes, Source::Payload),
-            });
-        }
         let page = self.page(cx, index);
         let (old, new) = (page.stamp, refresh.stamp);
         if old.number > 0 && new.number > old.number + 1 && old.version == new.version {
@@ -206,6 +205,10 @@ impl Views {
     /// A page of a publication of several: all become visible together.
     fn gather(&mut self, cx: &mut Cx<'_>, from: NodeId, refresh: &Refresh) {
         let (run, segment) = (refresh.run, self.segment);
+        if self.mappings.is_empty() {
+            cx.emit(Event::Stale {});
+            return self.deaf(cx);
+        }
         if !self.expect(cx, from, (run, refresh.bytes)) {
             return cx.emit(Event::Stale {});
         }
@@ -213,40 +216,50 @@ impl Views {
             .arriving
             .get_mut(&run.first)
             .expect("expected just now");
-        if arriving.came.iter().any(|(page, _)| *page == refresh.page) {
+        if arriving.came.insert(refresh.page, refresh.stamp).is_some() {
             return cx.emit(Event::Stale {});
         }
-        arriving.came.push((refresh.page, refresh.stamp));
         let whole = arriving.came.len() as u32 == run.count;
         cx.push(Effect::Stow {
             segment,
             page: refresh.page,
         });
-        if !whole {
+        if whole {
+            self.complete(cx, refresh);
+        }
+    }
+
+    /// All pages of a publication are here, the last of them with this message. Pages that are as
+    /// new already stay: an answer to a request may have brought them.
+    fn complete(&mut self, cx: &mut Cx<'_>, last: &Refresh) {
+        let segment = self.segment;
+        let Some(arrived) = self.arriving.remove(&last.run.first) else {
             return;
+        };
+        let mut fresh = arrived.came.clone();
+        fresh.retain(|page, stamp| *stamp > self.page(cx, *page).stamp);
+        let mut fills: Vec<PageRange> = Vec::new();
+        for index in fresh.keys() {
+            let next = |fill: &PageRange| fill.first.0 + fill.count == index.0 && fill.count < 64;
+            match fills.last_mut().filter(|fill| next(fill)) {
+                Some(fill) => fill.count += 1,
+                None => fills.push((segment, *index).into()),
+            }
         }
-        let arrived = self.arriving.remove(&run.first).expect("there just now");
-        for first in (0..run.count).step_by(64) {
-            let pages = PageRange {
-                segment,
-                first: PageIndex(run.first.0 + first),
-                count: (run.count - first).min(64),
-            };
-            cx.push(Effect::Fill {
-                pages,
-                source: Source::Stash,
-            });
+        for pages in fills {
+            let source = Source::Stash;
+            cx.push(Effect::Fill { pages, source });
         }
-        for (page, stamp) in arrived.came {
+        for page in arrived.came.into_keys() {
             cx.push(Effect::DropStash { segment, page });
+        }
+        for (page, stamp) in fresh {
             let refresh = Refresh {
                 page,
                 stamp,
-                ..*refresh
+                ..*last
             };
-            if stamp > self.page(cx, page).stamp {
-                self.take(cx, page, &refresh, Taken::Stash);
-            }
+            self.take(cx, page, &refresh);
         }
     }
 
@@ -256,6 +269,11 @@ impl Views {
             && (known.run == run || known.run.stamp > run.stamp)
         {
             return known.run == run;
+        }
+        let has = |page: &super::Page| page.stamp.number >= run.stamp.number;
+        let is_old = self.page(cx, run.first).stamp > run.stamp;
+        if is_old || run.pages().all(|page| has(self.page(cx, page))) {
+            return false;
         }
         // A node that has one of the pages, or sends it, has the stash in use for that.
         let busy = |page: &super::Page| page.holds || page.passing.is_some();
@@ -273,7 +291,7 @@ impl Views {
                 run,
                 bytes,
                 from,
-                came: Vec::new(),
+                came: BTreeMap::new(),
                 due,
                 wait: REPAIR,
             },
@@ -295,8 +313,7 @@ impl Views {
 
     /// The holder says what its newest publication is.
     pub(super) fn newest(&mut self, cx: &mut Cx<'_>, from: NodeId, (run, bytes): (Run, u16)) {
-        let end = run.first.0.checked_add(run.count);
-        if !end.is_some_and(|end| end <= self.size) || run.count == 0 {
+        if !run.fits(self.size) {
             return cx.emit(Event::Malformed {});
         }
         if self.mappings.is_empty() {
@@ -319,11 +336,10 @@ impl Views {
         let Some(arriving) = self.arriving.get(&first) else {
             return;
         };
-        let came: BTreeSet<_> = arriving.came.iter().map(|(page, _)| *page).collect();
         let run = arriving.run;
         let pages: Vec<_> = run
             .pages()
-            .filter(|page| !came.contains(page))
+            .filter(|page| !arriving.came.contains_key(page))
             .take(MISSING)
             .collect();
         let from = arriving.from;
@@ -401,15 +417,6 @@ impl Views {
             self.arm(cx, next);
         }
     }
-}
-
-/// Where new contents are.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Taken {
-    /// Behind the message.
-    Payload,
-    /// In the frame already, by way of the stash.
-    Stash,
 }
 
 /// The source of so many bytes of a page; `whole` if that is all of it.

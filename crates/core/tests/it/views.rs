@@ -1,0 +1,200 @@
+//! Policy `views`, one message at a time: what each access costs, and who is served when.
+
+use crate::common::{CLIENT, Cluster};
+use core::time::Duration;
+use pagemesh_core::{Effect, Input, Reply, Request, Rights};
+use pagemesh_wire::local::View;
+use pagemesh_wire::peer::{Access, Policy};
+use pagemesh_wire::{MappingId, NodeId, PageCount, PageIndex, SegmentId};
+
+/// Mappings of each node besides the ordinary, consistent one.
+const OLD: MappingId = MappingId(2);
+const OLD_SHORT: MappingId = MappingId(3);
+const NEXT_SHORT: MappingId = MappingId(4);
+
+const HOME: NodeId = NodeId(1);
+const OTHER: NodeId = NodeId(2);
+const THIRD: NodeId = NodeId(3);
+
+fn cluster() -> (Cluster, SegmentId) {
+    let mut cluster = Cluster::new(3);
+    let segment = cluster.segment_of(Policy::Views { prefix: 32 }).id;
+    for node in [HOME, OTHER, THIRD] {
+        for (mapping, short, data_driven) in [
+            (OLD, false, false),
+            (OLD_SHORT, true, false),
+            (NEXT_SHORT, true, true),
+        ] {
+            let view = View {
+                consistent: false,
+                short,
+                data_driven,
+            };
+            let client = CLIENT;
+            cluster.input(
+                node,
+                Input::MappedView {
+                    mapping,
+                    segment,
+                    client,
+                    view,
+                },
+            );
+        }
+    }
+    cluster.settle();
+    cluster.forget();
+    (cluster, segment)
+}
+
+fn touch(cluster: &mut Cluster, node: NodeId, mapping: MappingId) {
+    let page = PageIndex(0);
+    let access = Access::Read;
+    let fault = Input::Fault {
+        mapping,
+        page,
+        access,
+    };
+    cluster.input(node, fault);
+    cluster.settle();
+}
+
+fn purge(cluster: &mut Cluster, node: NodeId, segment: SegmentId, short: bool) {
+    let (first, count) = (PageIndex(0), PageCount(1));
+    let request = Request::Purge {
+        segment,
+        first,
+        count,
+        short,
+    };
+    let ticket = cluster.ask(node, request);
+    cluster.settle();
+    assert_eq!(cluster.reply(ticket), Some(&Reply::Done));
+}
+
+fn publish(cluster: &mut Cluster, node: NodeId, segment: SegmentId, count: u32) -> Option<Reply> {
+    let (first, count) = (PageIndex(0), PageCount(count));
+    let short = false;
+    let request = Request::Publish {
+        segment,
+        first,
+        count,
+        short,
+    };
+    let ticket = cluster.ask(node, request);
+    cluster.settle();
+    cluster.reply(ticket).cloned()
+}
+
+/// The rights that a mapping of a node was given since the last look.
+fn given(cluster: &Cluster, node: NodeId, mapping: MappingId) -> Vec<Rights> {
+    let done = cluster.done.iter().filter(|(of, _)| *of == node);
+    let rights = done.filter_map(|(_, effect)| match effect {
+        Effect::Map {
+            mappings, rights, ..
+        } if mappings.contains(mapping) => Some(*rights),
+        _ => None,
+    });
+    rights.collect()
+}
+
+#[test]
+fn e8_a_demand_driven_read_takes_two_datagrams() {
+    let (mut cluster, _) = cluster();
+    touch(&mut cluster, OTHER, OLD);
+    assert_eq!((cluster.sent.len(), cluster.pages_sent()), (2, 1));
+    assert_eq!(given(&cluster, OTHER, OLD), [Rights::Read]);
+    cluster.forget();
+    touch(&mut cluster, OTHER, OLD_SHORT);
+    assert_eq!(cluster.sent.len(), 0, "E11: the prefix is part of the page");
+    assert_eq!(given(&cluster, OTHER, OLD_SHORT), [Rights::Read]);
+}
+
+#[test]
+fn e9_a_data_driven_access_sends_nothing_and_wakes_when_the_page_passes() {
+    let (mut cluster, segment) = cluster();
+    touch(&mut cluster, OTHER, NEXT_SHORT);
+    assert_eq!(cluster.sent.len(), 0);
+    assert!(given(&cluster, OTHER, NEXT_SHORT).is_empty());
+    assert_eq!(publish(&mut cluster, HOME, segment, 1), Some(Reply::Done));
+    assert_eq!(cluster.sent.len(), 2, "one to each listener");
+    assert_eq!(given(&cluster, OTHER, NEXT_SHORT), [Rights::Read]);
+}
+
+#[test]
+fn e2_e3_the_consistent_copy_moves_and_the_others_see_it_pass() {
+    let (mut cluster, _) = cluster();
+    touch(&mut cluster, THIRD, OLD);
+    cluster.forget();
+    cluster.touch(OTHER, 0, Access::Write);
+    // The request, the copy, its acknowledgement, and a refresh for the third node.
+    assert_eq!((cluster.sent.len(), cluster.pages_sent()), (4, 2));
+    assert!(cluster.mapped(OTHER));
+    cluster.forget();
+    cluster.touch(OTHER, 0, Access::Write);
+    assert_eq!(cluster.sent.len(), 0, "it is here");
+    touch(&mut cluster, HOME, OLD);
+    assert_eq!(
+        cluster.sent.len(),
+        0,
+        "the giver keeps an inconsistent copy"
+    );
+}
+
+#[test]
+fn e4_e11_a_purge_drops_copies_and_a_short_one_leaves_the_page() {
+    let (mut cluster, segment) = cluster();
+    touch(&mut cluster, OTHER, OLD);
+    purge(&mut cluster, OTHER, segment, true);
+    cluster.forget();
+    touch(&mut cluster, OTHER, OLD);
+    assert_eq!(cluster.sent.len(), 0, "supersets are not affected");
+    touch(&mut cluster, OTHER, OLD_SHORT);
+    assert_eq!(cluster.sent.len(), 2, "the prefix is fetched");
+    purge(&mut cluster, OTHER, segment, false);
+    cluster.forget();
+    touch(&mut cluster, OTHER, OLD);
+    assert_eq!(cluster.sent.len(), 2);
+}
+
+#[test]
+fn e12_a_lock_fails_where_the_copy_is_not_and_marks_it_wanted() {
+    let (mut cluster, segment) = cluster();
+    let pin = |cluster: &mut Cluster| {
+        let (first, count) = (PageIndex(0), PageCount(1));
+        let request = Request::Pin {
+            segment,
+            first,
+            count,
+        };
+        let ticket = cluster.ask(OTHER, request);
+        cluster.settle();
+        cluster.reply(ticket).cloned()
+    };
+    assert!(matches!(pin(&mut cluster), Some(Reply::Refused(_))));
+    assert_eq!(pin(&mut cluster), Some(Reply::Done), "it has come");
+    cluster.forget();
+    cluster.touch(THIRD, 0, Access::Write);
+    assert!(!cluster.mapped(THIRD), "it is locked");
+}
+
+#[test]
+fn a_run_is_published_only_where_all_of_it_is() {
+    let (mut cluster, segment) = cluster();
+    cluster.touch(OTHER, 1, Access::Write);
+    let refused = publish(&mut cluster, HOME, segment, 2);
+    assert!(matches!(refused, Some(Reply::Refused(_))), "{refused:?}");
+    cluster.touch(HOME, 1, Access::Write);
+    // The other node keeps it for a moment, so that its thread can use it.
+    cluster.pass(Duration::from_millis(1));
+    cluster.forget();
+    assert_eq!(publish(&mut cluster, HOME, segment, 2), Some(Reply::Done));
+    assert_eq!(
+        cluster.pages_sent(),
+        4,
+        "two pages to each of two listeners"
+    );
+    cluster.forget();
+    touch(&mut cluster, OTHER, OLD);
+    assert_eq!(cluster.sent.len(), 0, "it came");
+}
