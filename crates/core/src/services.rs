@@ -129,14 +129,13 @@ impl Services {
                 count,
                 done,
             } => {
+                let count = count.0;
                 let pages = PageRange {
                     segment,
                     first,
-                    count: count.0,
+                    count,
                 };
-                if let Some(segment) = self.segments.get_mut(&segment) {
-                    segment.policy.stored(cx, pages, done);
-                }
+                self.stored(cx, pages, done);
             }
             Input::Budgets(budgets) => self.budgets(cx, budgets),
         }

@@ -1,6 +1,7 @@
 //! Global memory: dispatch between policies, the donor and epochs.
 
 use super::Services;
+use crate::effect::PageRange;
 use crate::event::Event;
 use crate::global::{Budgets, MemoryReport, Taken};
 use crate::shell::Cx;
@@ -59,6 +60,13 @@ impl Services {
             }
             Global::Summary { epoch, ages } => self.global.epochs.summary(cx, from, epoch, *ages),
             Global::Begin(plan) => self.global.epochs.told(cx, plan),
+        }
+    }
+
+    /// The driver has written pages to the disk, or could not.
+    pub(super) fn stored(&mut self, cx: &mut Cx<'_>, pages: PageRange, done: bool) {
+        if let Some(segment) = self.segments.get_mut(&pages.segment) {
+            segment.policy.stored(cx, pages, done);
         }
     }
 

@@ -77,14 +77,7 @@ fn merge(flags: Daemon, config: &Config, global: &Global) -> Result<Options> {
             .map_err(|error| config.blame("quota", bad(format!("quota: {error}"))))?,
         (None, None) => default.quota,
     };
-    let memory = MemoryOptions {
-        memory: setting!(memory, |text| amount("memory", text)).unwrap_or(default.memory.memory),
-        lend: setting!(lend, |text| amount("lend", text)).unwrap_or(default.memory.lend),
-        placement: flags.placement.map_or(default.memory.placement, Into::into),
-        directory: (flags.private_dir.clone())
-            .or_else(|| config.private_dir.clone())
-            .unwrap_or(default.memory.directory),
-    };
+    let memory = memory(&flags, config)?;
     Ok(Options {
         memory,
         bind: bind.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)),
@@ -209,6 +202,21 @@ fn own_address(other: SocketAddr) -> Option<IpAddr> {
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect(other).ok()?;
     Some(socket.local_addr().ok()?.ip())
+}
+
+/// Memory for private segments and for other nodes.
+fn memory(flags: &Daemon, config: &Config) -> Result<MemoryOptions> {
+    let default = MemoryOptions::default();
+    let size = |key, flag, set| text(config, key, flag, set, |text| amount(key, text));
+    let directory = flags.private_dir.clone();
+    Ok(MemoryOptions {
+        memory: size("memory", &flags.memory, &config.memory)?.unwrap_or(default.memory),
+        lend: size("lend", &flags.lend, &config.lend)?.unwrap_or(default.lend),
+        placement: flags.placement.map_or(default.placement, Into::into),
+        directory: directory
+            .or_else(|| config.private_dir.clone())
+            .unwrap_or(default.directory),
+    })
 }
 
 /// An amount of memory.

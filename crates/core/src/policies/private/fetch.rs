@@ -241,7 +241,7 @@ impl Private {
         fetch.tries = fetch.tries.saturating_add(1);
         let on_disk = self.pages.get(&page).is_some_and(|known| known.on_disk);
         let ahead = fetch.waiters.is_empty() && fetch.ahead.is_some();
-        if (on_disk && fetch.tries > PATIENCE) || ahead && fetch.tries > PATIENCE {
+        if (on_disk || ahead) && fetch.tries > PATIENCE {
             return self.give_up_waiting(cx, page);
         }
         self.again(cx, page);

@@ -166,10 +166,13 @@ impl Private {
             };
             known.donors.add(node, false);
         }
-        self.pages.insert(page, known);
         if known.donors.all().iter().count() < 2 {
+            let unsure = known.donors.take_unsure();
+            self.pages.insert(page, known);
+            self.release(cx, page, known.version, unsure);
             return false;
         }
+        self.pages.insert(page, known);
         if known.donors.sure() == known.donors.all() {
             // They have this version since it was last sent.
             self.leave(cx, page);

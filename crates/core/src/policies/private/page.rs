@@ -74,6 +74,17 @@ impl Donors {
             .for_each(|(_, kept)| *kept = false);
     }
 
+    /// Removes the donors that have not said that they keep the page.
+    pub(super) fn take_unsure(&mut self) -> Self {
+        let mut unsure = Self::NONE;
+        for (donor, other) in self.0.iter_mut().zip(&mut unsure.0) {
+            if donor.is_some_and(|(_, kept)| !kept) {
+                *other = donor.take();
+            }
+        }
+        unsure
+    }
+
     /// A donor has said that it keeps the page. False if it is none.
     pub(super) fn kept(&mut self, node: NodeId) -> bool {
         let mut donors = self.0.iter_mut().flatten();
