@@ -1,6 +1,7 @@
 /* The floor: plain UDP multicast. A state is cut into pieces below the MTU; with GSO the kernel
  * gets many of them in one call and splits them after the stack. Who watches puts them together;
- * a piece of a newer state drops an unfinished older one. Nothing is repaired. */
+ * a piece of a newer state drops an unfinished older one, and the newest wins. Nothing is
+ * repaired. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -25,6 +26,9 @@
 /* What fits an Ethernet packet of 1500 bytes after the headers of IP and UDP, and of it the state's
  * bytes. As many datagrams go in one call as a packet of 64 KiB holds. */
 enum { DATAGRAM = 1472, PIECE = DATAGRAM - 16, MOST = 44, QUEUE = 8 << 20, PORT = 7990 };
+
+/* Packets that are taken for one answer. */
+enum { DRAINED = 256 };
 
 struct header {
     uint64_t number;
@@ -212,21 +216,32 @@ static int receive(struct board *board, int timeout_ms)
     return 1;
 }
 
+/* Takes in what was received: whether a state became whole. */
+static int unpack(struct board *board, void *state)
+{
+    int whole = 0;
+    while (board->taken < board->length) {
+        size_t left = board->length - board->taken;
+        size_t length = left < board->segment ? left : board->segment;
+        if (take(board, board->buffer + board->taken, length)) {
+            memcpy(state, board->state, board->size);
+            whole = 1;
+        }
+        board->taken += length;
+    }
+    return whole;
+}
+
 int board_wait(struct board *board, void *state, int timeout_ms)
 {
-    for (;;) {
-        while (board->taken < board->length) {
-            size_t left = board->length - board->taken;
-            size_t length = left < board->segment ? left : board->segment;
-            const unsigned char *bytes = board->buffer + board->taken;
-            board->taken += length;
-            if (take(board, bytes, length)) {
-                memcpy(state, board->state, board->size);
-                return 1;
-            }
+    int whole = 0;
+    /* The newest state wins: what has queued up meanwhile is taken too, to a bound, since a
+     * writer may be faster. */
+    for (int received = 0; received < DRAINED; received++) {
+        if (!receive(board, whole ? 0 : timeout_ms)) {
+            break;
         }
-        if (!receive(board, timeout_ms)) {
-            return 0;
-        }
+        whole |= unpack(board, state);
     }
+    return whole;
 }

@@ -160,7 +160,11 @@ fn boards_stand_beside_multicast_or_it_is_said_why_not() {
         // Nobody repeats a state for who comes late.
         assert_eq!(find("floor", "late", size).unwrap()["missing"], 1);
         let ours = find("sequential", "100hz", size).unwrap();
-        assert_eq!((&ours["torn"], &ours["back"]), (&0.into(), &0.into()), "{ours}");
+        assert_eq!(
+            (&ours["torn"], &ours["back"]),
+            (&0.into(), &0.into()),
+            "{ours}"
+        );
         assert!(ours["ratio"].as_f64().unwrap() > 0.0, "{ours}");
         assert_eq!(find("sequential", "late", size).unwrap()["missing"], 0);
     }
@@ -168,7 +172,10 @@ fn boards_stand_beside_multicast_or_it_is_said_why_not() {
     let lossy = find("floor", "loss", 65536).unwrap();
     assert!(lossy["seen_percent"].as_f64().unwrap() < 90.0, "{lossy}");
     let stopped = find("sequential", "stopped", 32).unwrap();
-    assert!(stopped["publish_worst"].as_f64().unwrap() > 0.0, "{stopped}");
+    assert!(
+        stopped["publish_worst"].as_f64().unwrap() > 0.0,
+        "{stopped}"
+    );
     for peer in ["redis_pubsub", "mqtt", "lcm", "zenoh", "cyclonedds"] {
         let why = skipped(&report)
             .into_iter()

@@ -36,7 +36,13 @@ const LOST_PERCENT: u32 = 5;
 const MAIN: &str = include_str!("../../../apps/boards/main.c");
 const HEADER: &str = include_str!("../../../apps/boards/board.h");
 const PAGEMESH_HEADER: &str = include_str!("../../../../crates/capi/include/pagemesh.h");
-const PEERS: &str = include_str!("peers.py");
+
+/// The program of the peers.
+const PEERS: [(&str, &str); 3] = [
+    ("main.py", include_str!("peers/main.py")),
+    ("systems.py", include_str!("peers/systems.py")),
+    ("redis_wire.py", include_str!("peers/redis_wire.py")),
+];
 
 /// The library's names: of the linker, and of the loader.
 const LIBRARY: [&str; 2] = ["libpagemesh.so", "libpagemesh.so.0"];
@@ -68,7 +74,9 @@ impl Stage {
             sandbox.isolated(),
             "nodes have no namespaces of their own here, so that nothing would pass a network: run as root"
         );
-        std::fs::write(sandbox.directory().join("peers.py"), PEERS)?;
+        for (file, text) in PEERS {
+            std::fs::write(sandbox.directory().join(file), text)?;
+        }
         let python = install::python(venv);
         let python = if python.is_file() {
             python
@@ -255,7 +263,7 @@ impl Stage {
             node.command(directory.join(system.name()))
         } else {
             let mut command = node.command(&self.python);
-            command.arg(directory.join("peers.py")).arg(system.name());
+            command.arg(directory.join(PEERS[0].0)).arg(system.name());
             command
         };
         command
