@@ -6,6 +6,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod agent;
+mod boards;
 mod burn;
 mod compress;
 mod copies;
@@ -76,6 +77,8 @@ enum Which {
     Memory(memory::Memory),
     /// What the flight recorder adds to a fault, beside a cluster without one
     Recorder(Effort),
+    /// How old state is that one process writes and many watch, beside UDP multicast and brokers
+    Boards(boards::Boards),
     /// What lost datagrams cost, beside TCP
     Loss(loss::Loss),
     /// Faults, locks and barriers beside MPI's one-sided operations, a Redis and TCP
@@ -93,6 +96,9 @@ enum Which {
     /// A process that only computes
     #[command(hide = true)]
     Burn(burn::Burn),
+    /// A process that takes a tenth of each processor in bursts
+    #[command(hide = true)]
+    Companion(boards::Companion),
     /// One process of a benchmark, told what to do on its standard input
     #[command(hide = true)]
     Agent(agent::Agent),
@@ -182,6 +188,11 @@ impl Which {
             Self::Stream(stream) => stream.measure()?,
             Self::Agent(agent) => return agent.run(),
             Self::Burn(burn) => return burn.run(),
+            Self::Companion(companion) => return companion.run(),
+            Self::Boards(boards) => {
+                boards.measure()?.print(global.output)?;
+                return Ok(Exit::OK);
+            }
             Self::Paper(paper) => return paper.run(global),
             Self::Programs(programs) => return programs.run(global),
         };

@@ -7,6 +7,7 @@ use super::testbed::Testbed;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use pagemesh_cli::sandbox::Plan;
+use std::process::Command;
 use std::time::Duration;
 
 /// What lost datagrams cost, beside a TCP stream that loses as many
@@ -135,7 +136,7 @@ fn lose(testbed: &Testbed, lost: u32) -> Result<()> {
         "nodes have no namespaces of their own here: packets of the whole host would be lost"
     );
     for node in 0..2 {
-        drop_at(testbed, node, lost)?;
+        drop_incoming(lost, || testbed.command(node, "tc"))?;
     }
     Ok(())
 }
@@ -146,9 +147,9 @@ fn filter(lost: u32) -> String {
     format!("5,32 0 0 {RANDOM},148 0 0 1000,53 0 1 {lost},6 0 0 0,6 0 0 2")
 }
 
-/// Makes a node drop incoming packets. Segments of TCP or datagrams of a burst that come together
-/// are one packet and are dropped together.
-fn drop_at(testbed: &Testbed, node: usize, lost: u32) -> Result<()> {
+/// Makes a node drop so many of a thousand packets that come in. Segments of TCP or datagrams of a
+/// burst that come together are one packet and are dropped together. `tc` is the tool on that node.
+pub(super) fn drop_incoming(lost: u32, tc: impl Fn() -> Command) -> Result<()> {
     let filter = filter(lost);
     let steps: [&[&str]; 2] = [
         &["qdisc", "replace", "dev", "mesh0", "clsact"],
@@ -156,12 +157,16 @@ fn drop_at(testbed: &Testbed, node: usize, lost: u32) -> Result<()> {
             "filter", "add", "dev", "mesh0", "ingress", "bpf", "da", "bytecode", &filter,
         ],
     ];
-    for step in steps {
-        let mut tc = testbed.command(node, "tc");
-        let output = tc.args(step).output();
-        let output = output.context("no tc (Debian: iproute2)")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "tc: {}", said.trim());
-    }
+    steps.iter().try_for_each(|step| succeed(tc().args(*step)))
+}
+
+/// Runs a program to its end; what it complains of is the error.
+pub(super) fn succeed(command: &mut Command) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output();
+    let output = output
+        .with_context(|| format!("no {name} (Debian has tc and ip in iproute2, cc in gcc)"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{name}: {}", said.trim());
     Ok(())
 }

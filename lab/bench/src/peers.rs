@@ -1,7 +1,7 @@
 //! `bench peers`: our faults, locks and barriers beside other systems at the same work, between the
 //! same two namespaces, in turn in the same run (TB1).
 
-mod install;
+pub(super) mod install;
 mod mpi;
 mod ours;
 pub(super) mod redis;

@@ -68,6 +68,11 @@ impl Samples {
         self.0.extend(more);
     }
 
+    /// Adds those of another.
+    pub(super) fn merge(&mut self, more: Self) {
+        self.0.extend(more.0);
+    }
+
     /// The median, in nanoseconds; never zero.
     pub(super) fn median(&self) -> f64 {
         self.percentile(50).max(1.0)
@@ -78,7 +83,8 @@ impl Samples {
         self.0.len()
     }
 
-    fn percentile(&self, percent: usize) -> f64 {
+    /// So many of a hundred are not larger; 0 of none.
+    pub(super) fn percentile(&self, percent: usize) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
         let at = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));

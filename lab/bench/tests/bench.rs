@@ -130,3 +130,57 @@ fn a_slow_node_gets_its_turns() {
         unfair.is_empty().then_some(()).ok_or(format!("{unfair:?}"))
     });
 }
+
+/// EB3: what is watched stands beside UDP multicast; nothing is torn, losses are counted.
+#[test]
+fn boards_stand_beside_multicast_or_it_is_said_why_not() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: nodes need namespaces of their own, and those root");
+        return;
+    }
+    let report = measure(
+        "boards --readers 2 --sizes 32,65536 --seconds 0.4 --rounds 1 --load quiet --venv /nowhere \
+         --systems sequential,redis_pubsub,mqtt,lcm,zenoh,cyclonedds",
+    );
+    assert_eq!(report["bench"], "boards");
+    let find = |system: &str, scenario: &str, size: u64| {
+        rows(&report).iter().find(|row| {
+            row["system"] == system && row["scenario"] == scenario && row["size"] == size
+        })
+    };
+    for size in [32, 65536] {
+        let floor = find("floor", "100hz", size).unwrap();
+        assert_eq!(floor["torn"], 0, "{floor}");
+        assert!(floor["p50"].as_f64().unwrap() > 0.0, "{floor}");
+        assert!(floor["cpu_reader"].as_f64().unwrap() > 0.0, "{floor}");
+        // One stream of datagrams, however many watch. The daemons' own weigh more than small states.
+        let sent = floor["sent"].as_f64().unwrap();
+        assert!(sent > 0.9 && (size == 32 || sent < 1.2), "{floor}");
+        assert!(find("floor", "ping", size).unwrap()["n"].as_u64().unwrap() > 0);
+        // Nobody repeats a state for who comes late.
+        assert_eq!(find("floor", "late", size).unwrap()["missing"], 1);
+        let ours = find("sequential", "100hz", size).unwrap();
+        assert_eq!(
+            (&ours["torn"], &ours["back"]),
+            (&0.into(), &0.into()),
+            "{ours}"
+        );
+        assert!(ours["ratio"].as_f64().unwrap() > 0.0, "{ours}");
+        assert_eq!(find("sequential", "late", size).unwrap()["missing"], 0);
+    }
+    // Of 46 datagrams each may be lost, and the state with it.
+    let lossy = find("floor", "loss", 65536).unwrap();
+    assert!(lossy["seen_percent"].as_f64().unwrap() < 90.0, "{lossy}");
+    let stopped = find("sequential", "stopped", 32).unwrap();
+    assert!(
+        stopped["publish_worst"].as_f64().unwrap() > 0.0,
+        "{stopped}"
+    );
+    for peer in ["redis_pubsub", "mqtt", "lcm", "zenoh", "cyclonedds"] {
+        let why = skipped(&report)
+            .into_iter()
+            .find(|(name, _)| *name == format!("{peer}/2"));
+        let measured = find(peer, "100hz", 32).is_some();
+        assert_ne!(measured, why.is_some(), "{peer}: {why:?}");
+    }
+}

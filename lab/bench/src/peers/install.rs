@@ -20,9 +20,17 @@ const PACKAGES: [&str; 8] = [
 /// # Errors
 /// Without apt-get, without the right to install, without a mirror.
 pub(super) fn all() -> Result<()> {
+    packages(&PACKAGES)
+}
+
+/// Installs these packages of Debian.
+///
+/// # Errors
+/// As [`all`].
+pub(crate) fn packages(packages: &[&str]) -> Result<()> {
     let status = Command::new("apt-get")
         .args(["install", "--yes", "--no-install-recommends"])
-        .args(PACKAGES)
+        .args(packages)
         .env("DEBIAN_FRONTEND", "noninteractive")
         .stdin(Stdio::null())
         // Standard output is for results.
@@ -32,13 +40,13 @@ pub(super) fn all() -> Result<()> {
     ensure!(
         status.success(),
         "apt-get could not install {}: see above; as root, after `apt-get update`, it may",
-        PACKAGES.join(", ")
+        packages.join(", ")
     );
     Ok(())
 }
 
 /// Fails if a program is missing that a peer needs.
-pub(super) fn need(programs: &[&str], packages: &str) -> Result<()> {
+pub(crate) fn need(programs: &[&str], packages: &str) -> Result<()> {
     for program in programs {
         if !found(program) {
             bail!("no {program} here; --install would install Debian's {packages}");

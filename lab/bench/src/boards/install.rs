@@ -1,0 +1,89 @@
+//! The peers' programs and packages: where they are, and how they come there.
+
+use super::super::peers::install as debian;
+use anyhow::{Context, Result, bail, ensure};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Debian's packages.
+const PACKAGES: [&str; 6] = [
+    "gcc",
+    "libc6-dev",
+    "iproute2",
+    "mosquitto",
+    "python3-venv",
+    "redis-server",
+];
+
+/// Packages of the Python Package Index.
+const WHEELS: [&str; 5] = ["numpy", "paho-mqtt", "lcm", "eclipse-zenoh", "cyclonedds"];
+
+/// The virtual environment that is used if none is named.
+pub(super) fn home() -> Result<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache =
+        cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
+    let cache =
+        cache.context("neither XDG_CACHE_HOME nor HOME is set; name a place with --venv")?;
+    Ok(cache.join("pagemesh/boards"))
+}
+
+/// Installs every program and package.
+///
+/// # Errors
+/// Without apt-get, Python or a mirror.
+pub(super) fn all(venv: &Path) -> Result<()> {
+    debian::packages(&PACKAGES)?;
+    if !python(venv).is_file() {
+        run(Command::new("python3").args(["-m", "venv"]).arg(venv))?;
+    }
+    let mut pip = Command::new(python(venv));
+    run(pip.args(["-m", "pip", "install", "--quiet"]).args(WHEELS))
+}
+
+/// The Python of a virtual environment.
+pub(super) fn python(venv: &Path) -> PathBuf {
+    venv.join("bin/python3")
+}
+
+/// Fails if a Python cannot execute this import.
+pub(super) fn need_import(python: &Path, import: &str) -> Result<()> {
+    let mut command = Command::new(python);
+    command.args(["-c", import]);
+    let output = command.stdin(Stdio::null()).output();
+    let Ok(output) = output else {
+        bail!("no {}; --install would make it", python.display());
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().last().unwrap_or_default();
+    ensure!(
+        output.status.success(),
+        "{} cannot `{import}` ({last}); --install installs packages of peers, PYTHONPATH finds PageMesh's",
+        python.display()
+    );
+    Ok(())
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    command.stdin(Stdio::null()).stdout(std::io::stderr());
+    let name = command.get_program().to_string_lossy().into_owned();
+    let status = command.status();
+    let status = status.with_context(|| format!("cannot start {name}"))?;
+    ensure!(status.success(), "{name} ended with {status}: see above");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_module_is_named_with_its_cure() {
+        let why = need_import(Path::new("/no/python3"), "import numpy").unwrap_err();
+        let why = why.to_string();
+        assert!(
+            why.contains("/no/python3") && why.contains("--install"),
+            "{why}"
+        );
+    }
+}
