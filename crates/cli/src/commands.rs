@@ -7,12 +7,14 @@ use std::path::PathBuf;
 
 pub(crate) mod app;
 pub(crate) mod bench;
+pub(crate) mod borrow;
 pub(crate) mod completions;
 pub(crate) mod counters;
 pub(crate) mod daemon;
 pub(crate) mod debug;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod export;
 pub(crate) mod ipc;
 pub(crate) mod keeper;
 pub(crate) mod key;
