@@ -16,7 +16,7 @@ VENV := $(TARGET)/venv
 PYTHON_TESTS := pytest numpy pandas numba cloudpickle mypy
 
 # What a user installs. Built by themselves: the laboratory turns features on that it has not.
-PRODUCT := $(addprefix --package pagemesh-,cli capi sysv python)
+PRODUCT := $(addprefix --package pagemesh-,cli capi sysv borrow python)
 
 .PHONY: all build demo test python-env test-python test-wheel wheel lint install uninstall deny clean help
 
@@ -89,9 +89,10 @@ install: build
 	$(TARGET)/release/pagemesh completions bash > $(COMPLETIONS)/pagemesh
 	$(MAKE) -C crates/capi install TARGET=$(TARGET)/release
 	install -D -m 755 $(TARGET)/release/libpagemesh_sysv.so $(DESTDIR)$(PREFIX)/lib/libpagemesh-sysv.so
+	install -D -m 755 $(TARGET)/release/libpagemesh_borrow.so $(DESTDIR)$(PREFIX)/lib/libpagemesh-borrow.so
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/pagemesh $(DESTDIR)$(PREFIX)/bin/pagemesh-bench $(COMPLETIONS)/pagemesh $(DESTDIR)$(PREFIX)/lib/libpagemesh-sysv.so
+	rm -f $(DESTDIR)$(PREFIX)/bin/pagemesh $(DESTDIR)$(PREFIX)/bin/pagemesh-bench $(COMPLETIONS)/pagemesh $(DESTDIR)$(PREFIX)/lib/libpagemesh-sysv.so $(DESTDIR)$(PREFIX)/lib/libpagemesh-borrow.so
 	$(MAKE) -C crates/capi uninstall
 
 deny:

@@ -1,8 +1,8 @@
 //! The command line: every command, and the flags all of them share.
 
 use crate::commands::{
-    app, bench, board, completions, counters, daemon, debug, demo, doctor, ipc, keeper, key, leave,
-    members, probe, run, sandbox, segment, status, version,
+    app, bench, board, borrow, completions, counters, daemon, debug, demo, doctor, export, ipc,
+    keeper, key, leave, members, probe, run, sandbox, segment, status, version,
 };
 use crate::exit::Exit;
 use crate::global::Global;
@@ -54,6 +54,10 @@ pub(crate) enum Command {
     Ipcrm(ipc::Ipcrm),
     /// Run a program on the nodes of the cluster
     Run(run::Run),
+    /// Run a program whose large allocations lie in memory of the cluster
+    Borrow(borrow::Borrow),
+    /// Offer memory of the cluster as a block device, by the NBD protocol
+    Export(export::Export),
     /// Bring up N nodes on this machine, for a program or for a look
     Sandbox(sandbox::SandboxCommand),
     /// Find what keeps PageMesh from working here, and how to cure it
@@ -92,6 +96,8 @@ impl Command {
             Self::Ipcs(command) => command.run(global),
             Self::Ipcrm(command) => command.run(global),
             Self::Run(command) => command.run(global),
+            Self::Borrow(command) => command.run(global),
+            Self::Export(command) => command.run(global),
             Self::Sandbox(command) => command.run(global),
             Self::Doctor(command) => command.run(global),
             Self::Bench(command) => command.run(global),

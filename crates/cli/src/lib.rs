@@ -12,6 +12,7 @@ mod commands;
 mod config;
 pub mod control;
 mod exit;
+mod far;
 mod global;
 mod interrupts;
 mod logging;

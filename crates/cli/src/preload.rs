@@ -1,5 +1,7 @@
-//! `--sysv`: the library that stands in for System V calls, and the programs it
-//! can be loaded before.
+//! The libraries that stand in for calls of the C library, and the programs they can be loaded
+//! before.
+
+mod managers;
 
 use crate::exit::{Exit, Trouble};
 use anyhow::{Result, bail};
@@ -13,56 +15,47 @@ use std::path::{Path, PathBuf};
 /// The variable of the dynamic linker.
 pub(crate) const VARIABLE: &str = "LD_PRELOAD";
 
+/// A library that is loaded before a program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Library {
+    /// What its file is called, after `libpagemesh-`.
+    name: &'static str,
+    /// What it stands in for.
+    calls: &'static str,
+    /// Why it can do nothing for this program, with the cure.
+    useless: fn(&Path) -> Option<String>,
+}
+
+/// For System V calls.
+pub(crate) const SYSV: Library = Library {
+    name: "sysv",
+    calls: "System V calls",
+    useless: |_| None,
+};
+
+/// For large allocations.
+pub(crate) const BORROW: Library = Library {
+    name: "borrow",
+    calls: "allocations",
+    useless: managers::useless,
+};
+
 /// The value of `LD_PRELOAD` for this program.
 ///
 /// # Errors
 /// If the library is not installed, or the program cannot be helped by it; the message gives the
 /// reason and the cure.
-pub(crate) fn preload(command: &OsStr) -> Result<OsString> {
-    let library = library()?;
+pub(crate) fn preload(library: Library, command: &OsStr) -> Result<OsString> {
+    let file = library.file()?;
     if let Some(program) = find(command) {
-        examine(&program, 0)?;
+        library.examine(&program, 0)?;
     }
-    let mut value = library.into_os_string();
+    let mut value = file.into_os_string();
     if let Some(others) = std::env::var_os(VARIABLE).filter(|others| !others.is_empty()) {
         value.push(":");
         value.push(others);
     }
     Ok(value)
-}
-
-/// The library: beside this program, or in the directory of libraries next to it.
-fn library() -> Result<PathBuf> {
-    let program = std::env::current_exe()?;
-    let here = program.parent().unwrap_or(Path::new("/"));
-    let places = [
-        here.join("libpagemesh-sysv.so"),
-        here.join("../lib/libpagemesh-sysv.so"),
-        // Where Cargo puts it.
-        here.join("libpagemesh_sysv.so"),
-    ];
-    for place in &places {
-        if let Ok(library) = place.canonicalize() {
-            if library
-                .as_os_str()
-                .as_bytes()
-                .iter()
-                .any(|byte| b": ".contains(byte))
-            {
-                bail!(
-                    "the dynamic linker cannot load {}: its path has a blank or a colon; install \
-                     PageMesh elsewhere",
-                    library.display()
-                );
-            }
-            return Ok(library);
-        }
-    }
-    bail!(
-        "libpagemesh-sysv.so is neither beside {} nor in ../lib; install PageMesh whole (make \
-         install)",
-        program.display()
-    )
 }
 
 /// The file that would be run.
@@ -78,57 +71,102 @@ fn find(command: &OsStr) -> Option<PathBuf> {
 /// Scripts that are run by scripts that are run by scripts: so many at most.
 const DEPTH: usize = 4;
 
-/// Whether a library can be loaded before the program. A file that is no program is refused by the
-/// code that starts it.
-fn examine(program: &Path, depth: usize) -> Result<()> {
-    let Ok(file) = File::open(program) else {
-        return Ok(());
-    };
-    let refuse = |why: &str| {
-        Err(Trouble::new(Exit::CANNOT_RUN, format!("{}: {why}", program.display())).into())
-    };
-    let mode = file.metadata()?.mode();
-    if mode & 0o6000 != 0 || has_capabilities(program) {
-        return refuse(
-            "runs with rights of its own (setuid, setgid or capabilities), so the dynamic linker \
+impl Library {
+    /// The library: beside this program, or in the directory of libraries next to it.
+    fn file(self) -> Result<PathBuf> {
+        let name = self.name;
+        let program = std::env::current_exe()?;
+        let here = program.parent().unwrap_or(Path::new("/"));
+        let places = [
+            here.join(format!("libpagemesh-{name}.so")),
+            here.join(format!("../lib/libpagemesh-{name}.so")),
+            // Where Cargo puts it.
+            here.join(format!("libpagemesh_{name}.so")),
+        ];
+        for place in &places {
+            if let Ok(library) = place.canonicalize() {
+                if library
+                    .as_os_str()
+                    .as_bytes()
+                    .iter()
+                    .any(|byte| b": ".contains(byte))
+                {
+                    bail!(
+                        "the dynamic linker cannot load {}: its path has a blank or a colon; install \
+                     PageMesh elsewhere",
+                        library.display()
+                    );
+                }
+                return Ok(library);
+            }
+        }
+        bail!(
+            "libpagemesh-{name}.so is neither beside {} nor in ../lib; install PageMesh whole (make \
+         install)",
+            program.display()
+        )
+    }
+
+    /// Whether a library can be loaded before the program. A file that is no program is refused by the
+    /// code that starts it.
+    fn examine(self, program: &Path, depth: usize) -> Result<()> {
+        let Self {
+            name,
+            calls,
+            useless,
+        } = self;
+        let Ok(file) = File::open(program) else {
+            return Ok(());
+        };
+        let refuse = |why: &str| {
+            Err(Trouble::new(Exit::CANNOT_RUN, format!("{}: {why}", program.display())).into())
+        };
+        let mode = file.metadata()?.mode();
+        if mode & 0o6000 != 0 || has_capabilities(program) {
+            return refuse(
+                "runs with rights of its own (setuid, setgid or capabilities), so the dynamic linker \
              loads nothing before it: run it as the user it becomes, from a copy without these \
              rights",
-        );
-    }
-    let mut start = Vec::new();
-    (&file).take(4096).read_to_end(&mut start)?;
-    if let Some(line) = start.strip_prefix(b"#!") {
-        let mut words = line
-            .split(|byte| b" \t\n".contains(byte))
-            .filter(|word| !word.is_empty());
-        let interpreter = words.next().map(OsStr::from_bytes);
-        return match interpreter {
-            Some(interpreter) if depth < DEPTH => {
-                let named = interpreter.as_bytes().ends_with(b"/env");
-                let through = words.next().filter(|_| named).map(OsStr::from_bytes);
-                match through.and_then(find) {
-                    Some(program) => examine(&program, depth + 1),
-                    None => examine(Path::new(interpreter), depth + 1),
+            );
+        }
+        let mut start = Vec::new();
+        (&file).take(4096).read_to_end(&mut start)?;
+        if let Some(line) = start.strip_prefix(b"#!") {
+            let mut words = line
+                .split(|byte| b" \t\n".contains(byte))
+                .filter(|word| !word.is_empty());
+            let interpreter = words.next().map(OsStr::from_bytes);
+            return match interpreter {
+                Some(interpreter) if depth < DEPTH => {
+                    let named = interpreter.as_bytes().ends_with(b"/env");
+                    let through = words.next().filter(|_| named).map(OsStr::from_bytes);
+                    match through.and_then(find) {
+                        Some(program) => self.examine(&program, depth + 1),
+                        None => self.examine(Path::new(interpreter), depth + 1),
+                    }
                 }
-            }
-            _ => Ok(()),
-        };
-    }
-    match linking(&file, &start) {
-        Ok(Some(Linking::Static)) => refuse(
-            "is linked statically, so no library can stand in for its System V calls: link it \
-             dynamically, without -static",
-        ),
-        Ok(Some(Linking::Foreign)) => refuse(
-            "is made for another kind of machine than this program, so its library cannot be \
+                _ => Ok(()),
+            };
+        }
+        if let Some(why) = useless(program) {
+            return refuse(&why);
+        }
+        match linking(&file, &start) {
+            Ok(Some(Linking::Static)) => refuse(&format!(
+                "is linked statically, so no library can stand in for its {calls}: link it \
+             dynamically, without -static"
+            )),
+            Ok(Some(Linking::Foreign)) => refuse(
+                "is made for another kind of machine than this program, so its library cannot be \
              loaded before it: build it for this machine",
-        ),
-        Ok(Some(Linking::Loader(loader))) if is_foreign(&loader) => refuse(&format!(
-            "is linked with another C library (its loader is {loader}), for which \
-             libpagemesh-sysv.so is not built: build it with the GNU C library"
-        )),
-        Ok(_) => Ok(()),
-        Err(error) => bail!("cannot read {}: {error}", program.display()),
+            ),
+            Ok(Some(Linking::Loader(loader))) if is_foreign(&loader) => refuse(&format!(
+                "is linked with another C library (its loader is {loader}), for which \
+             libpagemesh-{name}.so is not built: build it with the GNU C library"
+            )),
+            Ok(_) => Ok(()),
+            Err(error) => bail!("cannot read {}: {error}", program.display()),
+        }
     }
 }
 
@@ -199,7 +237,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     fn why(program: &Path) -> String {
-        examine(program, 0).unwrap_err().to_string()
+        SYSV.examine(program, 0).unwrap_err().to_string()
     }
 
     #[test]
@@ -213,7 +251,7 @@ mod tests {
             path
         };
         let this = fs::read(std::env::current_exe().unwrap()).unwrap();
-        assert!(examine(&file("good", &this), 0).is_ok());
+        assert!(SYSV.examine(&file("good", &this), 0).is_ok());
         let mut elf = vec![0; 64];
         elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
         elf[18..20].copy_from_slice(&this[18..20]);
@@ -225,11 +263,14 @@ mod tests {
             format!("#! {}\n", directory.join("static").display()).as_bytes(),
         );
         assert!(why(&script).contains("static"));
-        assert!(examine(&file("text", b"#!/bin/sh\n"), 0).is_ok());
+        assert!(SYSV.examine(&file("text", b"#!/bin/sh\n"), 0).is_ok());
         let setuid = file("setuid", &this);
         fs::set_permissions(&setuid, fs::Permissions::from_mode(0o4755)).unwrap();
         assert!(why(&setuid).contains("setuid"));
-        assert!(examine(&file("cut", &this[..32]), 0).is_ok(), "no ELF file");
+        assert!(
+            SYSV.examine(&file("cut", &this[..32]), 0).is_ok(),
+            "no ELF file"
+        );
         elf[18] ^= 1;
         // One entry, in a table behind the end.
         (elf[33], elf[56]) = (1, 1);

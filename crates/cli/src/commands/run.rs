@@ -116,7 +116,7 @@ impl Run {
             environment.push((key.into(), value.to_string().into_bytes()));
         }
         if self.sysv {
-            let value = preload::preload(&self.command[0])?;
+            let value = preload::preload(preload::SYSV, &self.command[0])?;
             environment.retain(|(key, _)| key != preload::VARIABLE.as_bytes());
             environment.push((preload::VARIABLE.into(), bytes(&value)));
         }

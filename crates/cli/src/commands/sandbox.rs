@@ -166,7 +166,7 @@ impl SandboxCommand {
     pub(crate) fn run(self, global: &Global) -> Result<Exit> {
         // Before anything is brought up for a program that cannot be run.
         let preloaded = match self.command.first().filter(|_| self.sysv) {
-            Some(command) => Some((preload::VARIABLE, preload::preload(command)?)),
+            Some(command) => Some((preload::VARIABLE, preload::preload(preload::SYSV, command)?)),
             None => None,
         };
         let interrupts = Interrupts::catch()?;

@@ -9,12 +9,14 @@ mod support;
 
 mod barriers;
 mod board_states;
+mod borrowing;
 mod c_examples;
 mod children;
 mod compressing;
 mod conditions;
 mod daemon_deaths;
 mod debuggers;
+mod exports;
 mod histories;
 mod kernels;
 mod leaving;

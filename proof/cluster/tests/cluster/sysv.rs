@@ -28,7 +28,7 @@ impl Stage {
     /// The daemons are this program.
     pub(crate) fn with_program(plan: Plan, program: PathBuf) -> Option<Self> {
         let cluster = Cluster::by(program, plan)?;
-        let library = build_library();
+        let library = build_library("sysv");
         Some(Self { cluster, library })
     }
 
@@ -70,10 +70,11 @@ impl Stage {
     }
 }
 
-fn build_library() -> PathBuf {
+/// The library to be loaded before programs, of the crate of this name.
+pub(crate) fn build_library(name: &str) -> PathBuf {
     let player = Path::new(env!("CARGO_BIN_EXE_pagemesh-player"));
     let directory = player.parent().unwrap();
-    let library = directory.join("libpagemesh_sysv.so");
+    let library = directory.join(format!("libpagemesh_{name}.so"));
     if pagemesh_tests::libraries_are_built() {
         assert!(library.exists(), "PAGEMESH_BUILT, but no {library:?}");
         return library;
@@ -85,7 +86,7 @@ fn build_library() -> PathBuf {
             "build",
             "--quiet",
             "--package",
-            "pagemesh-sysv",
+            &format!("pagemesh-{name}"),
             "--target-dir",
         ])
         .arg(target)
@@ -97,7 +98,7 @@ fn build_library() -> PathBuf {
     library
 }
 
-fn run(command: &mut Command) -> String {
+pub(crate) fn run(command: &mut Command) -> String {
     die_with_parent(command);
     let output = command.output().unwrap();
     let words = String::from_utf8_lossy(&output.stderr);
