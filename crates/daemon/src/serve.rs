@@ -83,7 +83,10 @@ impl Driver {
         let Some(packet) = packet else {
             return self.refuse_session(client, "a malformed packet");
         };
-        let brings = matches!(packet.request, Request::Map { .. } | Request::Fork);
+        let brings = matches!(
+            packet.request,
+            Request::Map { .. } | Request::MapView { .. } | Request::Fork
+        );
         let expected = usize::from(brings);
         if fds.len() < expected && lost {
             let reply = Reply::Refused(crate::listener::no_descriptor());
