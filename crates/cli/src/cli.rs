@@ -29,7 +29,7 @@ pub(crate) struct Cli {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Run the daemon of this node in the foreground
-    Daemon(daemon::Daemon),
+    Daemon(Box<daemon::Daemon>),
     /// Keep what a daemon holds, for the next one
     #[command(hide = true)]
     Keeper(keeper::Keeper),

@@ -67,6 +67,9 @@ enum Happening {
     Disk(usize, bool),
 }
 
+/// What a donor was sent of one page, in order.
+type Sent = Vec<(Got, Vec<u8>)>;
+
 /// All of it.
 pub(super) struct Cluster {
     now: Time,
@@ -82,7 +85,7 @@ pub(super) struct Cluster {
     log: VecDeque<String>,
     pub(super) remote: Remote,
     /// Pages that hostile donors were sent, in order.
-    kept: BTreeMap<(usize, At), Vec<(Got, Vec<u8>)>>,
+    kept: BTreeMap<(usize, At), Sent>,
     arriving: Option<Got>,
     /// Two copies may be lost at once.
     deaths: u32,
