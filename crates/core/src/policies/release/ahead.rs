@@ -55,7 +55,7 @@ impl Release {
         };
         let announced = walks.is_announced();
         let writer = self.writer_of(page);
-        let stores = access == Access::Write;
+        let stores = access == Access::Write && !self.by_locks;
         if !announced && writer.is_none() && !(stores && self.stores_alone(page)) {
             return PagesAhead::default();
         }
@@ -63,7 +63,7 @@ impl Release {
         let belongs = |release: &Self, page| {
             announced || writer.is_some() && release.writer_of(page) == writer
         };
-        let ahead = self.open_burst(cx, who.mapping, burst, belongs);
+        let ahead = self.open_burst(cx, (who.mapping, stores), burst, belongs);
         if !announced && burst.len() < LONG {
             for page in &ahead.requested {
                 self.pages.page(*page).believed = true;
@@ -101,14 +101,15 @@ impl Release {
     fn open_burst(
         &mut self,
         cx: &mut Cx<'_>,
-        mapping: MappingId,
+        (mapping, stores): (MappingId, bool),
         burst: Burst,
         belongs: impl Fn(&Self, PageIndex) -> bool,
     ) -> PagesAhead {
-        let stores = burst.access == Access::Write;
+        // Where only stores may be followed that nobody may guess, each page stops for its twin.
+        let guesses = stores || burst.access == Access::Read;
         let mut found = PagesAhead::default();
         for (at, page) in burst.pages().enumerate() {
-            let mark = at == 0;
+            let mark = at == 0 || !guesses;
             if stores && self.stores_alone(page) {
                 found.alone.extend(Some(page).filter(|_| !mark));
             } else if belongs(self, page) && self.open_ahead(cx, page, Ahead { mapping, mark }) {

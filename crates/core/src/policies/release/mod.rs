@@ -95,6 +95,9 @@ pub(crate) struct Release {
     diffs: DiffStore,
     #[serde(default)]
     sizes: DiffSizes,
+    /// This node released last at a lock, where nobody looks which pages have changed.
+    #[serde(default)]
+    by_locks: bool,
     push: PushCredit,
     collector: Collector,
     round: Leader,
@@ -115,6 +118,7 @@ impl Release {
             pages: Pages::default(),
             diffs: DiffStore::default(),
             sizes: DiffSizes::default(),
+            by_locks: false,
             push: PushCredit::new(spread),
             collector: Collector::new(segment),
             round: Leader::default(),
@@ -134,6 +138,7 @@ impl Release {
         barrier: Option<&[PageIndex]>,
     ) -> News {
         self.heard.knows(to, known);
+        self.by_locks = barrier.is_none();
         if let Some(untouched) = barrier {
             self.settle_guesses(cx, untouched);
         }
