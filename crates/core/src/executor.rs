@@ -10,7 +10,7 @@ use pagemesh_wire::header::Header;
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{DiffName, Message, Refusal, Rule};
 use pagemesh_wire::{
-    ClientId, MappingId, PageCount, PageIndex, RequestId, SegmentId, SyncKey, Ticket, VectorTime,
+    ClientId, MappingId, PageIndex, RequestId, SegmentId, SyncKey, Ticket, VectorTime,
 };
 
 use crate::effect::{
@@ -247,12 +247,7 @@ fn confirm_use<E: EffectExecutor + ?Sized>(
 /// Tells the node whether the disk has pages now.
 fn store<E: EffectExecutor + ?Sized>(executor: &mut E, pages: PageRange) -> Result<(), E::Error> {
     let done = executor.store(pages)?;
-    executor.follow(Input::Stored {
-        segment: pages.segment,
-        first: pages.first,
-        count: PageCount(pages.count),
-        done,
-    });
+    executor.follow(Input::Stored { pages, done });
     Ok(())
 }
 

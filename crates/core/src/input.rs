@@ -1,5 +1,6 @@
 //! Inputs of a node: everything that can happen to it.
 
+use crate::effect::PageRange;
 use core::net::SocketAddr;
 use pagemesh_wire::local::{Advice, View};
 use pagemesh_wire::peer::{Access, Call, Credentials};
@@ -140,12 +141,8 @@ pub enum Input<'a> {
     /// The answer to [`Effect::Store`](crate::Effect::Store). This input comes directly
     /// after the effects of that call.
     Stored {
-        /// The segment.
-        segment: SegmentId,
-        /// The first page.
-        first: PageIndex,
-        /// The number of pages.
-        count: PageCount,
+        /// The pages.
+        pages: PageRange,
         /// Whether the disk has all of them.
         done: bool,
     },
@@ -216,17 +213,7 @@ impl Input<'_> {
                 client,
                 view,
             },
-            Self::Stored {
-                segment,
-                first,
-                count,
-                done,
-            } => Input::Stored {
-                segment,
-                first,
-                count,
-                done,
-            },
+            Self::Stored { pages, done } => Input::Stored { pages, done },
             Self::Budgets(budgets) => Input::Budgets(budgets),
         })
     }

@@ -2,7 +2,7 @@
 //! call. Services never call each other; they meet here.
 
 use crate::calls::Calls;
-use crate::effect::{Effect, PageRange};
+use crate::effect::Effect;
 use crate::global::Global;
 use crate::input::Input;
 use crate::leaving::Leaving;
@@ -123,20 +123,7 @@ impl Services {
                 }
             }
             Input::Deadline => self.deadline(cx),
-            Input::Stored {
-                segment,
-                first,
-                count,
-                done,
-            } => {
-                let count = count.0;
-                let pages = PageRange {
-                    segment,
-                    first,
-                    count,
-                };
-                self.stored(cx, pages, done);
-            }
+            Input::Stored { pages, done } => self.stored(cx, pages, done),
             Input::Budgets(budgets) => self.budgets(cx, budgets),
         }
         self.want_plan(cx);

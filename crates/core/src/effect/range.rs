@@ -3,13 +3,14 @@
 
 use super::{Effect, Effects, Rights, Source};
 use pagemesh_wire::{MappingId, PageIndex, SegmentId};
+use serde::{Deserialize, Serialize};
 
 /// Pages of an effect at most: other effects wait meanwhile, and contents that were copied into the
 /// stash are to be sent before they have left the processor's caches.
 const LONGEST: u32 = 64;
 
 /// Consecutive pages of a segment, at least one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PageRange {
     /// The segment.
     pub segment: SegmentId,

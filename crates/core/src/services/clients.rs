@@ -49,27 +49,6 @@ impl Services {
                     .lock(cx, &mut self.segments, (ticket, client), key);
             }
             Request::Lock { .. } => cx.refuse(ticket, Refusal::NotFound),
-            Request::Watch { segment, page } => {
-                let request = ProgramRequest::Watch(page);
-                self.page_request(cx, (ticket, client), segment, page, request);
-            }
-            Request::Pin {
-                segment,
-                first,
-                count,
-            } => {
-                let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
-                let request = ProgramRequest::Pin(first, count);
-                self.page_request(cx, (ticket, client), segment, last, request);
-            }
-            Request::Unpin {
-                segment,
-                first,
-                count,
-            } => {
-                let request = ProgramRequest::Unpin(first, count);
-                self.page_request(cx, (ticket, client), segment, first, request);
-            }
             Request::Leave => self.leave(cx, ticket),
             Request::Advise {
                 segment,
@@ -78,35 +57,12 @@ impl Services {
                 advice,
             } => self.advise(cx, (ticket, client), segment, (first, count), advice),
             Request::Sysv(ask) => self.sysv(cx, ticket, client, ask),
-            Request::Purge {
-                segment,
-                first,
-                count,
-                short,
-            } => {
-                let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
-                let request = ProgramRequest::Purge(first, count, short);
-                self.page_request(cx, (ticket, client), segment, last, request);
-            }
-            Request::WatchRange {
-                segment,
-                first,
-                count,
-            } => {
-                let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
-                let request = ProgramRequest::WatchRange(first, count);
-                self.page_request(cx, (ticket, client), segment, last, request);
-            }
-            Request::Publish {
-                segment,
-                first,
-                count,
-                short,
-            } => {
-                let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
-                let request = ProgramRequest::Publish(first, count, short);
-                self.page_request(cx, (ticket, client), segment, last, request);
-            }
+            request @ (Request::Watch { .. }
+            | Request::Pin { .. }
+            | Request::Unpin { .. }
+            | Request::Purge { .. }
+            | Request::WatchRange { .. }
+            | Request::Publish { .. }) => self.about_pages(cx, (ticket, client), &request),
         }
     }
 
@@ -120,7 +76,60 @@ impl Services {
         }
     }
 
-    /// A request about pages: the segment's policy answers it. `last` is the last of the pages.
+    /// A request about pages that the segment's policy answers.
+    fn about_pages(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: &Request) {
+        let (segment, first, count, request) = match *request {
+            Request::Watch { segment, page } => {
+                let request = ProgramRequest::Watch(page);
+                (segment, page, PageCount(1), request)
+            }
+            Request::Pin {
+                segment,
+                first,
+                count,
+            } => (segment, first, count, ProgramRequest::Pin(first, count)),
+            Request::Unpin {
+                segment,
+                first,
+                count,
+            } => {
+                // Pages beyond the end have no pins.
+                let request = ProgramRequest::Unpin(first, count);
+                (segment, first, PageCount(1), request)
+            }
+            Request::Purge {
+                segment,
+                first,
+                count,
+                short,
+            } => {
+                let request = ProgramRequest::Purge(first, count, short);
+                (segment, first, count, request)
+            }
+            Request::WatchRange {
+                segment,
+                first,
+                count,
+            } => {
+                let request = ProgramRequest::WatchRange(first, count);
+                (segment, first, count, request)
+            }
+            Request::Publish {
+                segment,
+                first,
+                count,
+                short,
+            } => {
+                let request = ProgramRequest::Publish(first, count, short);
+                (segment, first, count, request)
+            }
+            ref other => unreachable!("no request about pages: {other:?}"),
+        };
+        let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
+        self.page_request(cx, who, segment, last, request);
+    }
+
+    /// Hands a request about pages to the segment's policy. `last` is the last of the pages.
     fn page_request(
         &mut self,
         cx: &mut Cx<'_>,
