@@ -78,36 +78,51 @@ impl Services {
                 advice,
             } => self.advise(cx, (ticket, client), segment, (first, count), advice),
             Request::Sysv(ask) => self.sysv(cx, ticket, client, ask),
+            request @ (Request::Purge { .. }
+            | Request::Publish { .. }
+            | Request::WatchRange { .. }) => self.view_request(cx, (ticket, client), &request),
+        }
+    }
+
+    /// A request that only segments with views serve.
+    fn view_request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: &Request) {
+        let (segment, first, count, request) = match *request {
             Request::Purge {
                 segment,
                 first,
                 count,
                 short,
-            } => {
-                let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
-                let request = ProgramRequest::Purge(first, count, short);
-                self.page_request(cx, (ticket, client), segment, last, request);
-            }
-            Request::WatchRange {
+            } => (
                 segment,
                 first,
                 count,
-            } => {
-                let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
-                let request = ProgramRequest::WatchRange(first, count);
-                self.page_request(cx, (ticket, client), segment, last, request);
-            }
+                ProgramRequest::Purge(first, count, short),
+            ),
             Request::Publish {
                 segment,
                 first,
                 count,
                 short,
-            } => {
-                let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
-                let request = ProgramRequest::Publish(first, count, short);
-                self.page_request(cx, (ticket, client), segment, last, request);
-            }
-        }
+            } => (
+                segment,
+                first,
+                count,
+                ProgramRequest::Publish(first, count, short),
+            ),
+            Request::WatchRange {
+                segment,
+                first,
+                count,
+            } => (
+                segment,
+                first,
+                count,
+                ProgramRequest::WatchRange(first, count),
+            ),
+            _ => return,
+        };
+        let last = PageIndex(first.0.saturating_add(count.0.saturating_sub(1)));
+        self.page_request(cx, who, segment, last, request);
     }
 
     /// The reason why this node serves no requests, if it does not.

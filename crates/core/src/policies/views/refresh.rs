@@ -149,7 +149,8 @@ impl Views {
         let is_new = refresh.stamp > page.stamp || (answers && refresh.stamp == page.stamp);
         // What was purged comes again only in answer to a request that followed.
         let same = refresh.stamp == page.stamp && !page.purged;
-        if !is_new && !(same && page.valid < valid(refresh)) {
+        let grows = same && page.valid < valid(refresh);
+        if !(is_new || grows) {
             return cx.emit(Event::Stale {});
         }
         if self.mappings.is_empty() && !answers {
@@ -305,9 +306,13 @@ impl Views {
             return;
         }
         let segment = self.segment;
-        let over = self.arriving.extract_if(.., |_, a| a.run.contains(index));
-        for (page, _) in over.flat_map(|(_, arriving)| arriving.came) {
-            cx.push(Effect::DropStash { segment, page });
+        let over = |arriving: &Arriving| arriving.run.contains(index);
+        let runs = self.arriving.iter().filter(|(_, arriving)| over(arriving));
+        for first in runs.map(|(first, _)| *first).collect::<Vec<_>>() {
+            let arriving = self.arriving.remove(&first);
+            for page in arriving.into_iter().flat_map(|gone| gone.came.into_keys()) {
+                cx.push(Effect::DropStash { segment, page });
+            }
         }
     }
 
