@@ -12,12 +12,13 @@ use pagemesh_os::seqpacket::Sender;
 use pagemesh_recorder::schema;
 use pagemesh_wire::local::{LOCAL_VERSION, Reply, Request, RequestPacket, StampKind};
 use pagemesh_wire::peer::{Call, Refusal};
-use pagemesh_wire::{ClientId, NodeId, PageCount};
+use pagemesh_wire::{ClientId, NodeId};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 mod knowledge;
 mod memory;
+mod pages;
 
 /// Requests a process may have open at once.
 const OPEN_REQUESTS: usize = 16_384;
@@ -332,88 +333,13 @@ impl Driver {
                 }
                 anybody(Call::Declare { segment, reduction })
             }
-            Request::Watch { segment, page } => {
-                self.check_pages(client, segment, page, PageCount(1), false)?;
-                Ask::Watch { segment, page }
-            }
-            Request::Pin {
-                segment,
-                first,
-                count,
-            } => {
-                self.check_pages(client, segment, first, count, true)?;
-                Ask::Pin {
-                    segment,
-                    first,
-                    count,
-                }
-            }
-            Request::Advise {
-                segment,
-                first,
-                count,
-                advice,
-            } => {
-                self.check_pages(client, segment, first, count, false)?;
-                Ask::Advise {
-                    segment,
-                    first,
-                    count,
-                    advice,
-                }
-            }
-            Request::Purge {
-                segment,
-                first,
-                count,
-                short,
-            } => {
-                self.check_pages(client, segment, first, count, false)?;
-                Ask::Purge {
-                    segment,
-                    first,
-                    count,
-                    short,
-                }
-            }
-            Request::WatchRange {
-                segment,
-                first,
-                count,
-            } => {
-                self.check_pages(client, segment, first, count, false)?;
-                Ask::WatchRange {
-                    segment,
-                    first,
-                    count,
-                }
-            }
-            Request::Publish {
-                segment,
-                first,
-                count,
-                short,
-            } => {
-                self.check_pages(client, segment, first, count, true)?;
-                Ask::Publish {
-                    segment,
-                    first,
-                    count,
-                    short,
-                }
-            }
-            Request::Unpin {
-                segment,
-                first,
-                count,
-            } => {
-                self.check_pages(client, segment, first, count, true)?;
-                Ask::Unpin {
-                    segment,
-                    first,
-                    count,
-                }
-            }
+            about_pages @ (Request::Watch { .. }
+            | Request::Pin { .. }
+            | Request::Unpin { .. }
+            | Request::Advise { .. }
+            | Request::Purge { .. }
+            | Request::WatchRange { .. }
+            | Request::Publish { .. }) => self.translate_pages(client, &about_pages)?,
             Request::Probe { node } => Ask::Call {
                 to: Some(node),
                 call: Call::Probe,

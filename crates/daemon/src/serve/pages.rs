@@ -1,0 +1,119 @@
+//! Requests of processes about pages, in the core's terms.
+
+use crate::driver::Driver;
+use pagemesh_core::Request as Ask;
+use pagemesh_wire::local::Request;
+use pagemesh_wire::peer::Refusal;
+use pagemesh_wire::{ClientId, PageCount, PageIndex, SegmentId};
+
+/// Pages that a request names.
+type Range = (SegmentId, PageIndex, PageCount);
+
+impl Driver {
+    /// A request about pages in the core's terms; refused if the process may not make it.
+    pub(super) fn translate_pages(
+        &self,
+        client: ClientId,
+        request: &Request,
+    ) -> Result<Ask, Refusal> {
+        let (ask, (segment, first, count), write) = of_pages(request);
+        self.check_pages(client, segment, first, count, write)?;
+        Ok(ask)
+    }
+}
+
+/// The request, its pages, and whether only a process that may write may make it.
+fn of_pages(request: &Request) -> (Ask, Range, bool) {
+    match *request {
+        Request::Watch { segment, page } => {
+            let ask = Ask::Watch { segment, page };
+            (ask, (segment, page, PageCount(1)), false)
+        }
+        Request::Pin {
+            segment,
+            first,
+            count,
+        } => {
+            let ask = Ask::Pin {
+                segment,
+                first,
+                count,
+            };
+            (ask, (segment, first, count), true)
+        }
+        Request::Unpin {
+            segment,
+            first,
+            count,
+        } => {
+            let ask = Ask::Unpin {
+                segment,
+                first,
+                count,
+            };
+            (ask, (segment, first, count), true)
+        }
+        Request::Advise {
+            segment,
+            first,
+            count,
+            advice,
+        } => {
+            let ask = Ask::Advise {
+                segment,
+                first,
+                count,
+                advice,
+            };
+            (ask, (segment, first, count), false)
+        }
+        ref views => of_views(views),
+    }
+}
+
+/// The same for the requests that policy `views` answers.
+fn of_views(request: &Request) -> (Ask, Range, bool) {
+    match *request {
+        Request::Purge {
+            segment,
+            first,
+            count,
+            short,
+        } => {
+            let ask = Ask::Purge {
+                segment,
+                first,
+                count,
+                short,
+            };
+            (ask, (segment, first, count), false)
+        }
+        Request::WatchRange {
+            segment,
+            first,
+            count,
+        } => {
+            let ask = Ask::WatchRange {
+                segment,
+                first,
+                count,
+            };
+            (ask, (segment, first, count), false)
+        }
+        Request::Publish {
+            segment,
+            first,
+            count,
+            short,
+        } => {
+            let ask = Ask::Publish {
+                segment,
+                first,
+                count,
+                short,
+            };
+            (ask, (segment, first, count), true)
+        }
+        ref other => unreachable!("no request about pages: {other:?}"),
+    }
+}
