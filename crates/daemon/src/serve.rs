@@ -362,46 +362,9 @@ impl Driver {
                     advice,
                 }
             }
-            Request::Purge {
-                segment,
-                first,
-                count,
-                short,
-            } => {
-                self.check_pages(client, segment, first, count, false)?;
-                Ask::Purge {
-                    segment,
-                    first,
-                    count,
-                    short,
-                }
-            }
-            Request::WatchRange {
-                segment,
-                first,
-                count,
-            } => {
-                self.check_pages(client, segment, first, count, false)?;
-                Ask::WatchRange {
-                    segment,
-                    first,
-                    count,
-                }
-            }
-            Request::Publish {
-                segment,
-                first,
-                count,
-                short,
-            } => {
-                self.check_pages(client, segment, first, count, true)?;
-                Ask::Publish {
-                    segment,
-                    first,
-                    count,
-                    short,
-                }
-            }
+            request @ (Request::Purge { .. }
+            | Request::Publish { .. }
+            | Request::WatchRange { .. }) => self.translate_views(client, &request)?,
             Request::Unpin {
                 segment,
                 first,
@@ -429,6 +392,55 @@ impl Driver {
             _ => return Err(Refusal::Invalid("not a request of this kind".into())),
         };
         Ok((ask, Kind::Plain))
+    }
+
+    /// The same for requests that only segments of policy `views` serve.
+    fn translate_views(&self, client: ClientId, request: &Request) -> Result<Ask, Refusal> {
+        let (segment, first, count, write, ask) = match *request {
+            Request::Purge {
+                segment,
+                first,
+                count,
+                short,
+            } => {
+                let ask = Ask::Purge {
+                    segment,
+                    first,
+                    count,
+                    short,
+                };
+                (segment, first, count, false, ask)
+            }
+            Request::Publish {
+                segment,
+                first,
+                count,
+                short,
+            } => {
+                let ask = Ask::Publish {
+                    segment,
+                    first,
+                    count,
+                    short,
+                };
+                (segment, first, count, true, ask)
+            }
+            Request::WatchRange {
+                segment,
+                first,
+                count,
+            } => {
+                let ask = Ask::WatchRange {
+                    segment,
+                    first,
+                    count,
+                };
+                (segment, first, count, false, ask)
+            }
+            _ => return Err(Refusal::Invalid("not a request of this kind".into())),
+        };
+        self.check_pages(client, segment, first, count, write)?;
+        Ok(ask)
     }
 
     /// Passes a request on to the core, which answers in its own time.

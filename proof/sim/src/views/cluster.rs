@@ -452,8 +452,9 @@ impl Cluster {
             let frame = self.hosts[host].memory.frame(page);
             let frame = frame.ok_or_else(|| format!("{page} is mapped and empty"))?;
             self.note(host, || format!("loads {frame:?} of {page}"));
-            for word in 0..if VIEWS[view].short { 1 } else { 2 } {
-                self.check_load(host, (page, word), frame[word])?;
+            let words = if VIEWS[view].short { 1 } else { 2 };
+            for (word, value) in frame.into_iter().enumerate().take(words) {
+                self.check_load(host, (page, word), value)?;
             }
             self.seen.loads += 1;
         }
