@@ -101,6 +101,8 @@ class Zenoh(Queued):
         config.insert_json5("mode", '"peer"')
         config.insert_json5("listen/endpoints", json.dumps([f"tcp/{place.address}:0"]))
         config.insert_json5("scouting/multicast/interface", '"mesh0"')
+        # The nodes stand for hosts: nothing may pass beside the network.
+        config.insert_json5("transport/shared_memory/enabled", "false")
         self.session = zenoh.open(config)
         if writes:
             self.publisher = self.session.declare_publisher(
