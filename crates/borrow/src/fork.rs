@@ -63,7 +63,7 @@ fn prepare() -> Result<(), String> {
             return Ok(());
         };
         fits(bytes)?;
-        let copy = Memory::new(&pool.mesh, memory.mapping.len());
+        let copy = Memory::for_child(&pool.mesh, memory.mapping.len());
         let copy = copy.map_err(|error| format!("no memory for the child's copy: {error}"))?;
         for (start, pages) in pool.ranges.used() {
             let at = start * PAGE_SIZE;

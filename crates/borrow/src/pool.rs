@@ -2,7 +2,7 @@
 
 use crate::ranges::Ranges;
 use crate::settings::settings;
-use pagemesh::{Error, Mapping, Mesh, Options, PAGE_SIZE, Segment};
+use pagemesh::{ByteLen, Error, Mapping, Mesh, Options, PAGE_SIZE, Policy, Segment};
 use std::cell::Cell;
 use std::fmt::Display;
 use std::io::Write as _;
@@ -82,7 +82,7 @@ impl Pool {
     fn open() -> Result<Self, Error> {
         let mesh = Mesh::connect()?;
         let size = settings().size.next_multiple_of(PAGE_SIZE);
-        let memory = Memory::new(&mesh, size)?;
+        let memory = Memory::private(&mesh, size)?;
         if !memory.mapping.serves_system_calls() {
             return Err(Error::Invalid(
                 "the kernel gives this process no userfaultfd for system calls, so read and write \
@@ -103,12 +103,36 @@ impl Pool {
 }
 
 impl Memory {
+    /// A new private segment, which may be larger than this host's memory.
+    fn private(mesh: &Mesh, size: usize) -> Result<Self, Error> {
+        let invalid = |why| {
+            complain_once(why);
+            Error::Invalid("the settings of `pagemesh borrow` cannot be followed")
+        };
+        let private: Policy = "private".parse().map_err(invalid)?;
+        let policy = match settings().local {
+            Some(local) => private.with_local(ByteLen(local as u64)).map_err(invalid)?,
+            None => private,
+        };
+        let memory = Self::new(mesh, size, policy)?;
+        // A child has its copy in this place.
+        memory.mapping.keep_from_children();
+        Ok(memory)
+    }
+
+    /// A new segment for the copy that a child gets. It is kept in this host's memory: children do
+    /// not inherit private segments.
+    pub fn for_child(mesh: &Mesh, size: usize) -> Result<Self, Error> {
+        Self::new(mesh, size, Policy::default())
+    }
+
     /// A new segment without a name, which goes with this process.
-    pub fn new(mesh: &Mesh, size: usize) -> Result<Self, Error> {
+    fn new(mesh: &Mesh, size: usize, policy: Policy) -> Result<Self, Error> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("borrow.{}.{number}.{:x}", std::process::id(), moment());
         let options = Options {
+            policy,
             exclusive: true,
             ..Options::default()
         };

@@ -12,6 +12,8 @@ pub struct Settings {
     pub threshold: usize,
     /// Bytes of all large allocations together.
     pub size: usize,
+    /// Bytes of them in frames of this host; none: as many as its daemon's memory allows.
+    pub local: Option<usize>,
     /// The most bytes that a fork may copy; none: what memory is available.
     pub fork_limit: Option<usize>,
 }
@@ -24,6 +26,7 @@ pub fn settings() -> &'static Settings {
             .unwrap_or(1 << 20)
             .max(SMALLEST),
         size: number("PAGEMESH_BORROW_SIZE").unwrap_or(16 << 30),
+        local: number("PAGEMESH_BORROW_LOCAL"),
         fork_limit: number("PAGEMESH_BORROW_FORK_LIMIT"),
     })
 }

@@ -2,22 +2,33 @@
 
 use anyhow::{Context as _, Result};
 use pagemesh::{Mesh, Options, Policy, Segment};
+use pagemesh_wire::ByteLen;
 
-/// The policy of such memory.
-fn policy() -> Policy {
-    Policy::default()
+/// The policy of such memory: `private`, of which this host keeps so many bytes in its frames at
+/// most; none: as many as its daemon's memory allows.
+///
+/// # Errors
+/// If these are fewer than a private segment can have.
+pub(crate) fn policy(local: Option<u64>) -> Result<Policy> {
+    let private: Policy = "private".parse().map_err(anyhow::Error::msg)?;
+    let Some(local) = local else {
+        return Ok(private);
+    };
+    private
+        .with_local(ByteLen(local))
+        .map_err(anyhow::Error::msg)
 }
 
-/// A new segment of so many bytes, without a name: it goes with the process that has it open, be
-/// that killed.
+/// A new private segment of so many bytes, without a name: it goes with the process that has it
+/// open, be that killed.
 ///
 /// # Errors
 /// If the daemon does not answer, or refuses so large a segment.
-pub(crate) fn memory(mesh: &Mesh, purpose: &str, size: u64) -> Result<Segment> {
+pub(crate) fn memory(mesh: &Mesh, purpose: &str, size: u64, local: Option<u64>) -> Result<Segment> {
     // Nobody else shall have guessed the name, in the moment for which it is there.
     let name = format!("{purpose}.{:032x}", rand::random::<u128>());
     let options = Options {
-        policy: policy(),
+        policy: policy(local)?,
         exclusive: true,
         ..Options::default()
     };

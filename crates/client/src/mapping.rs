@@ -129,6 +129,11 @@ impl Mapping {
         self.0.held()
     }
 
+    /// Children that are forked from now on have no mapping here: the addresses are free in them.
+    pub fn keep_from_children(&self) {
+        self.0.keep_from_children();
+    }
+
     /// True if `read(2)`, `write(2)` and other system calls can access this memory while its pages
     /// are on other nodes. If false, the daemon can only serve accesses from user space, and such
     /// calls fail with `EFAULT` unless the program has touched every page just before; `pagemesh

@@ -1,6 +1,7 @@
 //! `pagemesh borrow`: a program whose large allocations lie in memory of the cluster.
 
 use crate::exit::Exit;
+use crate::far;
 use crate::global::Global;
 use crate::preload;
 use crate::units::parse_size;
@@ -21,6 +22,10 @@ pub(crate) struct Borrow {
     /// How much can be allocated, for example 16G; nothing is taken before it is used
     #[arg(long, value_parser = parse_size, default_value = "16G")]
     size: u64,
+    /// How much of it this host keeps in its memory at most, for example 2G; the rest is in idle
+    /// memory of other hosts and on this host's disk [default: what the daemon's memory allows]
+    #[arg(long, value_parser = parse_size)]
+    local: Option<u64>,
     /// From which size on an allocation is large; at least 64K
     #[arg(long, value_parser = parse_size, default_value = "1M")]
     threshold: u64,
@@ -47,6 +52,10 @@ impl Borrow {
             .env(pagemesh::SOCKET_VARIABLE, control.path())
             .env("PAGEMESH_BORROW_SIZE", self.size.to_string())
             .env("PAGEMESH_BORROW_THRESHOLD", self.threshold.to_string());
+        if let Some(local) = self.local {
+            far::policy(Some(local))?;
+            command.env("PAGEMESH_BORROW_LOCAL", local.to_string());
+        }
         if let Some(limit) = self.fork_limit {
             command.env("PAGEMESH_BORROW_FORK_LIMIT", limit.to_string());
         }

@@ -29,6 +29,10 @@ pub(crate) struct Export {
     /// How large, for example 64M or 16GiB
     #[arg(long, value_parser = parse_size, required_unless_present = "segment")]
     size: Option<u64>,
+    /// How much of it this host keeps in its memory at most, for example 2G; the rest is in idle
+    /// memory of other hosts and on this host's disk [default: what the daemon's memory allows]
+    #[arg(long, value_parser = parse_size, conflicts_with = "segment")]
+    local: Option<u64>,
     /// An existing segment, instead of new memory
     #[arg(long, value_name = "NAME", conflicts_with = "size")]
     segment: Option<String>,
@@ -86,7 +90,7 @@ impl Export {
         let Some(name) = &self.segment else {
             let size = self.size.unwrap_or_default();
             ensure!(size > 0, "a block device has at least one byte");
-            return far::memory(mesh, "export", size);
+            return far::memory(mesh, "export", size, self.local);
         };
         let access = if self.read_only {
             Access::ReadOnly

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::ptr::{self, NonNull, null_mut};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use pagemesh_os::kept::Mark;
 use pagemesh_os::uffd::{Kind, Uffd};
@@ -31,6 +31,8 @@ pub struct Region {
     served: Option<Served>,
     /// A [`Held`]: how much of it was mapped when this process last forked.
     held: AtomicU8,
+    /// False if forked children are to find nothing here.
+    inherited: AtomicBool,
     _claim: Claim,
 }
 
@@ -82,6 +84,7 @@ impl Region {
             view,
             served: None,
             held: AtomicU8::new(Held::Whole as u8),
+            inherited: AtomicBool::new(true),
             _claim: Claim::new(&(start..start + length.next_multiple_of(PAGE_SIZE))),
         };
         region.served = Some(region.attach()?);
@@ -167,7 +170,7 @@ impl Region {
             return Ok(());
         };
         let held = self.held.load(Ordering::Relaxed);
-        if held == Held::Nothing as u8 {
+        if held == Held::Nothing as u8 || !self.inherited.load(Ordering::Relaxed) {
             self.disown();
             return Ok(());
         }
@@ -203,6 +206,12 @@ impl Region {
         served.number.store(mapping.0, Ordering::Relaxed);
         let supplanted = served.uffd.supplant(uffd);
         supplanted.map_err(|error| Orphan::of("dup3", &error))
+    }
+
+    /// Forked children are to find nothing here: the kernel does not copy the mapping to them, and
+    /// they do not ask for one.
+    pub(super) fn keep_from_children(&self) {
+        self.inherited.store(false, Ordering::Relaxed);
     }
 
     /// In a forked child that cannot inherit the memory: makes the range inaccessible, so that

@@ -61,7 +61,7 @@ impl Lender {
         assert!(plain.status.success(), "{plain:?}");
         let before = self.touched();
         let borrowed = self
-            .borrow(&["--threshold", "64K"], program)
+            .borrow(&["--threshold", "64K", "--local", "4M"], program)
             .output()
             .unwrap();
         assert_eq!(
@@ -156,6 +156,10 @@ fn numpy_computes() {
                   if pid == 0: a += 1; os._exit(int(a[5] != 6))\n\
                   print(os.waitpid(pid, 0)[1], a[5])\n";
     lender.compare(&["/usr/bin/python3", "-c", script], 4000);
+    assert!(
+        lender.cluster.counter(0, "pages_evicted") > 1000,
+        "its arrays do not fit into local memory"
+    );
 }
 
 #[test]
@@ -247,7 +251,7 @@ fn redis_saves_in_the_background() {
         "",
     ];
     let before = lender.touched();
-    let mut server = lender.borrow(&["--threshold", "64K"], &line);
+    let mut server = lender.borrow(&["--threshold", "64K", "--local", "2M"], &line);
     let mut server = server.stdout(Stdio::null()).spawn().unwrap();
     let ask = |words: &[&str]| {
         let output = Command::new("redis-cli")

@@ -12,6 +12,9 @@ use std::time::Instant;
 
 const SIZE: u64 = 24 << 20;
 
+/// A sixth of it.
+const LOCAL: &str = "4M";
+
 /// Whether this program is installed.
 fn has(command: &str) -> bool {
     let there = Command::new(command).arg("--version").output().is_ok();
@@ -99,7 +102,7 @@ fn qemu_io_reads_what_it_wrote() {
         return;
     };
     let size = SIZE.to_string();
-    let export = Running::start(&cluster, "qemu", &["--size", &size]);
+    let export = Running::start(&cluster, "qemu", &["--size", &size, "--local", LOCAL]);
     let said = qemu_io(
         &export.uri,
         &[
@@ -122,6 +125,10 @@ fn qemu_io_reads_what_it_wrote() {
     // Another client sees the same.
     let said = qemu_io(&export.uri, &["read -P 9 5000 100"]);
     assert!(!said.contains("failed"), "{said}");
+    assert!(
+        cluster.counter(0, "pages_evicted") > 4096,
+        "five sixths are not in local memory"
+    );
     export.end();
 }
 
@@ -134,7 +141,7 @@ fn nbdcopy_copies_a_file_there_and_back_over_several_connections() {
         return;
     };
     let size = SIZE.to_string();
-    let export = Running::start(&cluster, "copy", &["--size", &size]);
+    let export = Running::start(&cluster, "copy", &["--size", &size, "--local", LOCAL]);
     let words = (0..SIZE / 8).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
     let [there, back] = ["there", "back"].map(|name| export.folder.join(name));
@@ -166,7 +173,7 @@ fn fio_verifies_what_it_wrote_at_random_places() {
         return;
     };
     let size = SIZE.to_string();
-    let export = Running::start(&cluster, "fio", &["--size", &size]);
+    let export = Running::start(&cluster, "fio", &["--size", &size, "--local", LOCAL]);
     let mut command = Command::new("fio");
     command.current_dir(&export.folder).args([
         "--name=far",
