@@ -5,7 +5,8 @@ A wheel has `bin/pagemesh` (daemon and command line) and the C library with its 
 maturin takes a wheel's data from.
 
 The profile of Cargo is `wheel`, which takes the least processor time. `PAGEMESH_WHEEL_PROFILE`
-names another one: `release` for the fastest program, `dev` for tests; with `PAGEMESH_WHEEL_BUILT=1`, programs and libraries have been built already.
+names another one: `release` for the fastest program, `dev` for tests; with
+`PAGEMESH_WHEEL_BUILT=1`, programs and libraries have been built already.
 """
 
 import io

@@ -295,8 +295,8 @@ def array(name, shape, dtype=float, *, order="C", policy=None, local=None, mode=
     ``shape`` is a number of items or a tuple, ``dtype`` anything but objects, ``order`` ``"C"`` or
     ``"F"``, ``policy`` what the memory promises (:class:`Sequential`, :class:`Release` or
     :class:`Private`; or their names; without one, :class:`Sequential` of any kind), ``local`` how
-    much of a private array is in this host's memory at most, for example ``"2G"``, ``mode`` who may use it, as for a file. All
-    processes may say the same line; one of them makes it.
+    much of a private array is in this host's memory at most, for example ``"2G"``, ``mode`` who may
+    use it, as for a file. All processes may say the same line; one of them makes it.
 
     A private array may have no name (``None``): it lives as long as this process uses it.
 

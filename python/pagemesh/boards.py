@@ -12,9 +12,9 @@ __all__ = ["Board", "State"]
 class State:
     """A state of a board.
 
-    ``value`` is a scalar or array of the board's dtype, or ``bytes``; ``age`` is the time in seconds since it was
-    published, by the clocks of the two hosts; ``missed`` is how many states lie between the one read
-    before and this one; ``writer`` is the node that published it.
+    ``value`` is a scalar or array of the board's dtype, or ``bytes``; ``age`` is the time in seconds
+    since it was published, by the clocks of the two hosts; ``missed`` is how many states lie between
+    the one read before and this one; ``writer`` is the node that published it.
     """
 
     value: Any
@@ -31,8 +31,8 @@ class Board:
     first maker decides on it, on ``mode`` and on ``history``, how many states stay readable. Without
     ``of`` an existing board is opened, and its states are bytes. ``write=False`` opens it to read only.
 
-    :meth:`publish` never waits for a reader. :meth:`read` gives the newest whole state. States are bytes of
-    the publisher's memory, nothing is unpickled.
+    :meth:`publish` never waits for a reader. :meth:`read` gives the newest whole state. States are
+    bytes of the publisher's memory, nothing is unpickled.
     """
 
     def __init__(self, name, of=None, *, shape=(), mode=0o600, history=1, write=True):

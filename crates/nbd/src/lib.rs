@@ -6,7 +6,7 @@
 //! makes no sense gets an error, bytes that are no request end the connection, and however long a
 //! request is, its bytes go through one buffer of [`PIECE`] bytes.
 //!
-//! The specification is `doc/proto.md` of the NetworkBlockDevice project.
+//! The specification is the document of the protocol in the repository of the NBD project.
 
 #![forbid(unsafe_code)]
 

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 /// The ends of a walk through all commands: each with arguments by which it prints something.
 /// `{f}` is a key file, `{n}` a new file.
-const COMMANDS: [(&str, &str); 28] = [
+const COMMANDS: [(&str, &str); 33] = [
     ("daemon", "daemon --no-config --bind 127.0.0.1:0"),
     ("members", "members"),
     ("members forget", "members forget 2"),
@@ -19,6 +19,11 @@ const COMMANDS: [(&str, &str); 28] = [
     ("key rotate", "key rotate {f}"),
     ("key token", "key token {f}"),
     ("key revoke", "key revoke 2"),
+    ("board get", "board get board"),
+    ("board set", "board set board news"),
+    ("board watch", "board watch board --count 1 --timeout 1s"),
+    ("borrow", "borrow -- true"),
+    ("export", "export --segment nothing --listen {n}"),
     ("segment create", "segment create {n} 4096"),
     ("segment ls", "segment ls"),
     ("segment inspect", "segment inspect walked"),

@@ -80,7 +80,7 @@ fn what_costs_more_takes_longer_and_is_done_again_the_same() {
 
 /// More than a node remembers notices of before it wants them collected, in each phase.
 #[test]
-fn pages_that_only_their_writer_uses_stop_it_once_however_many_they_are() {
+fn pages_that_only_their_writer_uses_stop_it_seldom_however_many_they_are() {
     const EACH: u32 = 12_000;
     let band = |rank: u32| {
         let stores = (rank * EACH..(rank + 1) * EACH).map(|page| format!("s {page} 4000"));
@@ -89,8 +89,10 @@ fn pages_that_only_their_writer_uses_stop_it_once_however_many_they_are() {
         Trace::parse(&format!("b 0\nn\n{lines}\nn")).unwrap()
     };
     let took = replay(&costs(), Fit::NONE, Spread::Lazy, &[band(0), band(1)]).unwrap();
-    assert_eq!(took.faults, u64::from(2 * EACH), "{took:?}");
-    assert_eq!(took.diffs, 0, "{took:?}");
+    // A walk of stores gets the right to many pages in one fault. Where one band ends, it was given
+    // the right to pages of the other, too.
+    assert!(took.faults < u64::from(2 * EACH) / 100, "{took:?}");
+    assert!(took.diffs < 100, "{took:?}");
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn writers_take_turns() {
 }
 
 #[test]
-fn a_stopped_reader_delays_no_writer_and_a_killed_daemon_leaves_the_last_state() {
+fn a_killed_daemon_leaves_the_last_state_of_its_board() {
     let Some(cluster) = Cluster::start(3) else {
         return;
     };
