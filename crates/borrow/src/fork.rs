@@ -148,7 +148,7 @@ extern "C" fn in_child() {
     let held = unsafe { &mut *FORKING.0.get() };
     if let Some(pool) = held.as_mut().and_then(Held::pool) {
         let copy = pool.copy.take();
-        // What is the parent's is not the child's: its accesses fault if there is no copy.
+        // The child must not use the parent's mapping: without a copy, its accesses fault.
         let place = pool
             .memory
             .take()

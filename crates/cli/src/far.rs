@@ -25,7 +25,7 @@ pub(crate) fn policy(local: Option<u64>) -> Result<Policy> {
 /// # Errors
 /// If the daemon does not answer, or refuses so large a segment.
 pub(crate) fn memory(mesh: &Mesh, purpose: &str, size: u64, local: Option<u64>) -> Result<Segment> {
-    // Nobody else shall have guessed the name, in the moment for which it is there.
+    // The name exists for a moment, and another process must not guess it.
     let name = format!("{purpose}.{:032x}", rand::random::<u128>());
     let options = Options {
         policy: policy(local)?,

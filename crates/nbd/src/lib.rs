@@ -25,7 +25,7 @@ use std::io;
 /// The most bytes that one request may read or write; larger ones are refused.
 pub const MAX_REQUEST: u32 = 32 << 20;
 
-/// What is exported.
+/// The device that is exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
     /// The name by which clients ask for it; the empty name means it, too.

@@ -38,7 +38,7 @@ fn by_name(program: &Path) -> Option<&'static str> {
     known.map(|(_, manager)| *manager)
 }
 
-/// What is no ELF file is left to the one who starts it.
+/// A file that is not ELF passes: starting it says what is wrong.
 fn by_contents(program: &Path) -> Option<&'static str> {
     let cache = ReadCache::new(File::open(program).ok()?);
     let file = object::File::parse(&cache).ok()?;

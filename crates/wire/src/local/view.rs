@@ -11,7 +11,7 @@ pub struct View {
     pub consistent: bool,
     /// Only the first bytes of each page are valid.
     pub short: bool,
-    /// Whoever touches an absent page sends no request, and sleeps until a copy passes by. Never
+    /// A thread that touches an absent page sends no request, and sleeps until a copy passes by. Never
     /// of a consistent view.
     pub data_driven: bool,
 }

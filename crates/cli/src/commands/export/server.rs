@@ -36,12 +36,12 @@ struct Shared {
     left: Condvar,
 }
 
-/// Those who are connected.
+/// The clients that are connected.
 #[derive(Default)]
 struct Clients {
     next: u64,
     streams: BTreeMap<u64, UnixStream>,
-    /// Nobody is let in any more.
+    /// The server is stopping and accepts no client.
     over: bool,
 }
 

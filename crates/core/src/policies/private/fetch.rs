@@ -24,7 +24,7 @@ pub(super) struct Fetch {
     pub(super) waiters: Vec<(MappingId, Access)>,
     /// The mapping that is expected to touch a page asked for ahead.
     pub(super) ahead: Option<Ahead>,
-    /// Who was asked last.
+    /// The donor that was asked last.
     from: NodeId,
     since: Time,
     backoff: Backoff,
@@ -197,7 +197,7 @@ impl Private {
         let donors = core::mem::take(&mut known.donors);
         self.release(cx, page, version, donors);
         if fetch.waiters.is_empty() {
-            // Nobody waits: it stays where it is.
+            // No thread waits for the page, so it is not read.
             return self.unhold(cx);
         }
         if on_disk {

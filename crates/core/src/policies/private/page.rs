@@ -110,7 +110,7 @@ impl Donors {
         self.0.iter().flatten().map(|(node, _)| *node).collect()
     }
 
-    /// Those that have said that they keep the page.
+    /// The donors that have said that they keep the page.
     pub(super) fn sure(self) -> NodeSet {
         let sure = self.0.iter().flatten().filter(|(_, kept)| *kept);
         sure.map(|(node, _)| *node).collect()

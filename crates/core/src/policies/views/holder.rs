@@ -511,7 +511,7 @@ impl Views {
 }
 
 impl Page {
-    /// Who has the consistent copy, as far as `me` knows.
+    /// The node with the consistent copy, as far as `me` knows.
     fn hint_of(&self, me: NodeId) -> NodeId {
         if self.holds { me } else { self.hint }
     }

@@ -1,5 +1,5 @@
-//! Who gets refreshes: the nodes on which a process maps the segment. The home knows them, and
-//! tells each of them, since any of them may become the holder of a page.
+//! The listeners of a segment: the nodes on which a process maps it; they get refreshes. The home
+//! knows the listeners and tells each of them, since any may become the holder of a page.
 
 use super::Views;
 use super::messages::Body;

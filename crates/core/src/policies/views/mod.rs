@@ -456,7 +456,7 @@ impl Hooks for Views {
                 Some(body) => self.heard_of(cx, from, body, has_page),
                 None => cx.emit(Event::Malformed {}),
             },
-            // Whoever does not know the segment knows nothing of its pages.
+            // A node that does not know the segment knows nothing of its pages.
             Message::PolicyUndelivered(said) => {
                 if let Some(Body::Census { page, round, .. }) = said.body.read()
                     && page.0 < self.size

@@ -80,7 +80,7 @@ pub(super) struct Wanted {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Census {
     pub(super) round: RequestId,
-    /// Who has not answered.
+    /// The nodes that have not answered.
     pub(super) missing: NodeSet,
     pub(super) backoff: Backoff,
     /// Somebody has the consistent copy.
