@@ -181,6 +181,42 @@ impl Directory {
         Ok(self.free_if_unused(id))
     }
 
+    /// Gives a segment whose name was removed a name again. If another segment has it, that one
+    /// loses it if `replace`. Returns that segment if nobody uses it now.
+    pub(crate) fn name(
+        &mut self,
+        id: SegmentId,
+        name: &str,
+        replace: bool,
+        credentials: &Credentials,
+    ) -> Result<Option<SegmentId>, Refusal> {
+        check_name(name)?;
+        let entry = self.segments.get(&id).ok_or(Refusal::NotFound)?;
+        if credentials.uid != 0 && credentials.uid != entry.info.owner.0 {
+            return Err(Refusal::Permission);
+        }
+        if self.names.get(name) == Some(&id) {
+            return Ok(None);
+        }
+        if !entry.info.removed {
+            let why = format!("the segment has a name already, {}", entry.info.name);
+            return Err(Refusal::Invalid(why));
+        }
+        let taken = self.names.contains_key(name);
+        if taken && !replace {
+            return Err(Refusal::Exists);
+        }
+        let unused = match taken {
+            true => self.remove(name, credentials)?,
+            false => None,
+        };
+        let entry = self.segments.get_mut(&id).expect("it was there just now");
+        entry.info.removed = false;
+        name.clone_into(&mut entry.info.name);
+        self.names.insert(name.to_owned(), id);
+        Ok(unused)
+    }
+
     /// A node is gone, with its attachments. Returns segments nobody uses now.
     pub(crate) fn member_gone(&mut self, node: NodeId) -> Vec<SegmentId> {
         for entry in self.segments.values_mut() {

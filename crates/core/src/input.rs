@@ -338,4 +338,14 @@ pub enum Request {
         /// Of their prefixes only.
         short: bool,
     },
+    /// Keep a segment from changing, for a snapshot.
+    Hold {
+        /// The segment.
+        segment: SegmentId,
+    },
+    /// Let a segment change again.
+    EndHold {
+        /// The segment.
+        segment: SegmentId,
+    },
 }

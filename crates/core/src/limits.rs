@@ -50,6 +50,13 @@ pub const PIN_LEASE: Duration = Duration::from_secs(1);
 /// Pages that one pin may name.
 pub const PIN_PAGES: u32 = 4096;
 
+/// The longest time for which a process that saves a segment keeps it from changing. It is as long as
+/// the longest Δ, so that a page which another node keeps for that long arrives in time.
+pub const HOLD_LEASE: Duration = WINDOW_LIMIT;
+
+/// Pages of which one reply tells the state: it fits into a packet of the socket.
+pub const STATES: u32 = 4096;
+
 /// Pages of one segment that are asked for ahead and still under way. Their answers must fit into
 /// the socket's receive buffer, whose size the driver knows; it may lower this for that reason.
 pub const AHEAD: u32 = 512;

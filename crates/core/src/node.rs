@@ -6,12 +6,14 @@ use crate::effect::Effects;
 use crate::global::MemoryReport;
 use crate::input::Input;
 use crate::inspection::Inspection;
+use crate::limits::STATES;
 use crate::membership::Standing;
 use crate::services::Services;
 use crate::shell::{Cx, Shell};
 use crate::time::Time;
 use core::net::SocketAddr;
 use core::time::Duration;
+use pagemesh_wire::local::PageState;
 use pagemesh_wire::peer::{MemberView, Refusal, SegmentInfo};
 use pagemesh_wire::{ClientId, NodeId, PageIndex, PublicKey, SegmentId};
 use serde::{Deserialize, Serialize};
@@ -163,6 +165,16 @@ impl Node {
     pub fn is_inherited(&self, id: SegmentId) -> bool {
         let segment = self.services.segments.get(&id);
         segment.is_none_or(|segment| segment.policy.is_inherited())
+    }
+
+    /// What this node knows of pages from `first` on, at most [`limits::STATES`](crate::limits) of
+    /// them, for a process that saves the segment.
+    #[must_use]
+    pub fn states(&self, id: SegmentId, first: PageIndex) -> Option<Vec<PageState>> {
+        let segment = self.services.segments.get(&id)?;
+        let end = segment.info.spec.size.pages()?.0;
+        let count = end.saturating_sub(first.0).min(STATES);
+        Some(segment.policy.states(self.shell.me, first, count))
     }
 
     /// The state of some pages of a segment on this node.

@@ -238,6 +238,11 @@ impl Driver {
             Request::Unmap { mapping } => self.unmap(Asked { client, number }, mapping),
             Request::Close { segment } => self.close(Asked { client, number }, segment),
             Request::Inspect { name, first, limit } => self.inspect(&name, first, limit),
+            Request::States { segment, first } => {
+                self.opening(client, segment)?;
+                let states = self.node.states(segment, first).ok_or(Refusal::NotFound)?;
+                Ok(Some(Reply::States(states)))
+            }
             Request::Members => {
                 let view = self.node.view();
                 Ok(Some(Reply::Members {
@@ -317,6 +322,19 @@ impl Driver {
                 name,
                 credentials: self.credentials(client)?,
             }),
+            Request::Name {
+                segment,
+                name,
+                replace,
+            } => {
+                self.opening(client, segment)?;
+                anybody(Call::Name {
+                    segment,
+                    name,
+                    replace,
+                    credentials: self.credentials(client)?,
+                })
+            }
             Request::Stat { name } => anybody(Call::Stat { name }),
             Request::List { after } => anybody(Call::List { after }),
             Request::Lock { key } => {
@@ -339,7 +357,9 @@ impl Driver {
             | Request::Advise { .. }
             | Request::Purge { .. }
             | Request::WatchRange { .. }
-            | Request::Publish { .. }) => self.translate_pages(client, &about_pages)?,
+            | Request::Publish { .. }
+            | Request::Hold { .. }
+            | Request::EndHold { .. }) => self.translate_pages(client, &about_pages)?,
             Request::Probe { node } => Ask::Call {
                 to: Some(node),
                 call: Call::Probe,

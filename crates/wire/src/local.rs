@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::peer::Refusal;
 pub use report::{
-    Label, NodeStatus, PageLine, PageReport, PathInfo, RaceLine, RaceReport, SharingLine,
+    Label, NodeStatus, PageLine, PageReport, PageState, PathInfo, RaceLine, RaceReport, SharingLine,
     SharingReport, Stamp, StampKind, WrittenRange,
 };
 pub use view::View;
@@ -343,6 +343,34 @@ pub enum Request {
         /// How many.
         count: PageCount,
     },
+    /// Keep the pages of a segment of policy `sequential` that are here, and those that arrive,
+    /// from changing anywhere, until [`Request::EndHold`]. Loads go on. → [`Reply::Done`].
+    Hold {
+        /// Which segment.
+        segment: SegmentId,
+    },
+    /// Let them change again. → [`Reply::Done`], or a refusal if the hold had ended before.
+    EndHold {
+        /// Which segment.
+        segment: SegmentId,
+    },
+    /// The state of pages on this node. → [`Reply::States`].
+    States {
+        /// Of which segment.
+        segment: SegmentId,
+        /// From which page.
+        first: PageIndex,
+    },
+    /// Give a segment that this process has open, and whose name was removed, a name again.
+    /// → [`Reply::Done`].
+    Name {
+        /// Which segment.
+        segment: SegmentId,
+        /// Its name.
+        name: String,
+        /// If another segment has the name, remove it from that one.
+        replace: bool,
+    },
 }
 
 impl Request {
@@ -470,6 +498,9 @@ pub enum Reply {
     /// A System V call that came through the request slot was not made: this daemon does not know yet in
     /// whose name. It is to come through the socket, where the kernel says that.
     Unproven,
+    /// The state of the pages from the asked one on; fewer than asked for only at the segment's
+    /// end. Empty under policies that keep none.
+    States(Vec<PageState>),
 }
 
 /// The process at the other end of a socket, as the kernel names it.

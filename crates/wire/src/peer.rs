@@ -166,6 +166,17 @@ pub enum Call {
         /// Which.
         node: NodeId,
     },
+    /// To the coordinator: a segment whose name was removed gets a name again.
+    Name {
+        /// Which.
+        segment: SegmentId,
+        /// Its name.
+        name: String,
+        /// If another segment has the name, remove it from that one.
+        replace: bool,
+        /// The user who asks.
+        credentials: Credentials,
+    },
 }
 
 impl Call {

@@ -259,6 +259,7 @@ fn call(call: &Call) -> String {
         Call::Leave => "Leave".into(),
         Call::Revoke { node } => format!("Revoke {node}"),
         Call::ForgetMember { node } => format!("ForgetMember {node}"),
+        Call::Name { name, .. } => format!("Name {name}"),
         Call::Inherit(piece) => inherit(piece),
         Call::Sysv(ask) => format!("System V {:?} of {}", ask.op, ask.who.client),
         Call::SysvNews(news) => format!("System V {news:?}"),

@@ -13,7 +13,7 @@ use crate::inspection::Inspection;
 use crate::shell::Cx;
 use crate::time::Time;
 use core::time::Duration;
-use pagemesh_wire::local::{Advice, View};
+use pagemesh_wire::local::{Advice, PageState, View};
 use pagemesh_wire::peer::{Access, AgeSummary, Message, Payload, Reduction, Refusal, Reply};
 use pagemesh_wire::{
     ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, Ticket, Version,
@@ -46,12 +46,19 @@ pub(crate) enum ProgramRequest {
     WatchRange(PageIndex, PageCount),
     /// Send copies of pages to all nodes that use them (E5), of prefixes only, if so.
     Publish(PageIndex, PageCount, bool),
+    /// Keep the whole segment from changing, for a snapshot.
+    Hold,
+    /// End of that.
+    EndHold,
 }
 
 impl ProgramRequest {
     /// Why other policies refuse to purge and to publish.
     pub(crate) const NO_VIEWS: &str = "only segments of policy views are purged, published and watched as a range; \
         create the segment with `--policy views`";
+
+    /// Why other policies refuse to hold a segment.
+    pub(crate) const NO_HOLD: &str = "only segments of policy sequential are kept from changing";
 }
 
 /// The kinds of timers of a policy.
@@ -131,6 +138,12 @@ pub(crate) trait Hooks {
 
     /// The state of pages, for people.
     fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection;
+
+    /// What this node knows of `count` pages from `first` on, for a process that saves the segment;
+    /// nothing under policies whose segments cannot be held.
+    fn states(&self, _me: NodeId, _first: PageIndex, _count: u32) -> Vec<PageState> {
+        Vec::new()
+    }
 
     /// The policy's hooks for locks and barriers; none by default.
     fn sync(&mut self) -> Option<&mut dyn SyncHooks> {

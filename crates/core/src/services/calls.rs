@@ -112,7 +112,8 @@ impl Services {
             | Call::Close { .. }
             | Call::Remove { .. }
             | Call::Stat { .. }
-            | Call::List { .. } => self.look_up(cx, caller, call),
+            | Call::List { .. }
+            | Call::Name { .. } => self.look_up(cx, caller, call),
         };
         self.answer(cx, caller, reply);
     }
@@ -158,6 +159,17 @@ impl Services {
                     peer::Reply::Done
                 })
             }
+            Call::Name {
+                segment,
+                name,
+                replace,
+                credentials,
+            } => directory
+                .name(segment, &name, replace, &credentials)
+                .map(|segment| {
+                    unused = segment;
+                    peer::Reply::Done
+                }),
             Call::Stat { name } => directory.stat(&name).map(segment),
             Call::List { after } => Ok(peer::Reply::Segments(directory.list(&after, LIST_PAGE))),
             other => Err(Refusal::Invalid(format!(
@@ -293,7 +305,11 @@ impl Services {
     pub(crate) fn take_part(&mut self, info: &SegmentInfo) -> Result<&mut Segment, Refusal> {
         use std::collections::btree_map::Entry;
         Ok(match self.segments.entry(info.id) {
-            Entry::Occupied(known) => known.into_mut(),
+            Entry::Occupied(known) => {
+                let known = known.into_mut();
+                known.info.name.clone_from(&info.name);
+                known
+            }
             Entry::Vacant(place) => place.insert(Segment::new(info.clone())?),
         })
     }

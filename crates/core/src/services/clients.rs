@@ -62,7 +62,9 @@ impl Services {
             | Request::Unpin { .. }
             | Request::Purge { .. }
             | Request::WatchRange { .. }
-            | Request::Publish { .. }) => self.about_pages(cx, (ticket, client), &request),
+            | Request::Publish { .. }
+            | Request::Hold { .. }
+            | Request::EndHold { .. }) => self.about_pages(cx, (ticket, client), &request),
         }
     }
 
@@ -122,6 +124,10 @@ impl Services {
             } => {
                 let request = ProgramRequest::Publish(first, count, short);
                 (segment, first, count, request)
+            }
+            Request::Hold { segment } => (segment, PageIndex(0), PageCount(1), ProgramRequest::Hold),
+            Request::EndHold { segment } => {
+                (segment, PageIndex(0), PageCount(1), ProgramRequest::EndHold)
             }
             ref other => unreachable!("no request about pages: {other:?}"),
         };
@@ -358,7 +364,11 @@ fn home_of(cx: &Cx<'_>, call: &Call) -> Option<NodeId> {
     }
     let names = matches!(
         call,
-        Call::Remove { .. } | Call::Stat { .. } | Call::List { .. } | Call::Declare { .. }
+        Call::Remove { .. }
+            | Call::Stat { .. }
+            | Call::List { .. }
+            | Call::Name { .. }
+            | Call::Declare { .. }
     );
     names.then_some(NodeId::COORDINATOR)
 }
@@ -370,7 +380,11 @@ fn unfit(request: &Request) -> Option<Refusal> {
             name, credentials, ..
         }
         | Request::Call {
-            call: Call::Remove { name, credentials },
+            call:
+                Call::Remove { name, credentials }
+                | Call::Name {
+                    name, credentials, ..
+                },
             ..
         } => (name.as_str(), credentials.groups.len()),
         Request::Call {

@@ -71,7 +71,7 @@ fn of_pages(request: &Request) -> (Ask, Range, bool) {
     }
 }
 
-/// The same for the requests that policy `views` answers.
+/// The same for the requests that policy `views` answers, and for holds.
 fn of_views(request: &Request) -> (Ask, Range, bool) {
     match *request {
         Request::Purge {
@@ -113,6 +113,14 @@ fn of_views(request: &Request) -> (Ask, Range, bool) {
                 short,
             };
             (ask, (segment, first, count), true)
+        }
+        Request::Hold { segment } => {
+            let ask = Ask::Hold { segment };
+            (ask, (segment, PageIndex(0), PageCount(1)), true)
+        }
+        Request::EndHold { segment } => {
+            let ask = Ask::EndHold { segment };
+            (ask, (segment, PageIndex(0), PageCount(1)), true)
         }
         ref other => unreachable!("no request about pages: {other:?}"),
     }

@@ -156,6 +156,10 @@ samples! {
         Purge: Request::Purge { segment: page().segment(), first: PageIndex(3), count: PageCount(300), short: true };
         Publish: Request::Publish { segment: page().segment(), first: PageIndex(3), count: PageCount(300), short: false };
         WatchRange: Request::WatchRange { segment: page().segment(), first: PageIndex(3), count: PageCount(300) };
+        Hold: Request::Hold { segment: page().segment() };
+        EndHold: Request::EndHold { segment: page().segment() };
+        States: Request::States { segment: page().segment(), first: PageIndex(3) };
+        Name: Request::Name { segment: page().segment(), name: "grid".into(), replace: true };
     }
 }
 
@@ -185,6 +189,7 @@ samples! {
         Paths: Reply::Paths(vec![PathInfo { node: NodeId(2), mtu: 1500, found: true }]);
         RequestSlot: Reply::RequestSlot;
         Unproven: Reply::Unproven;
+        States: Reply::States(vec![PageState::Unsure, PageState::Zero, PageState::Version(Version(300))]);
     }
 }
 

@@ -309,6 +309,7 @@ samples! {
         SysvLend: Call::SysvLend { buckets: [bucket()].into_iter().collect() };
         SysvRecall: Call::SysvRecall { bucket: bucket(), after: Some((sysv::Family::Sem, -300)) };
         ForgetMember: Call::ForgetMember { node: NodeId(2) };
+        Name: Call::Name { segment: page().segment(), name: "grid".into(), replace: true, credentials: credentials() };
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reports of a daemon about itself, its pages and its neighbours.
 
 use crate::peer::SegmentInfo;
-use crate::{NodeId, PageIndex, SegmentId};
+use crate::{NodeId, PageIndex, SegmentId, Version};
 use serde::{Deserialize, Serialize};
 
 /// One time stamp of a node (M22).
@@ -53,6 +53,18 @@ pub struct PageLine {
     pub copies: crate::NodeSet,
     /// Requests waiting here.
     pub queued: u32,
+}
+
+/// What a node knows of a page's contents, for a process that saves a segment. While a hold lasts,
+/// a page in any state but [`PageState::Unsure`] does not change anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum PageState {
+    /// The page is not here, or processes of this node store to it.
+    Unsure,
+    /// It is zero: it was never stored to.
+    Zero,
+    /// It is readable here. Equal versions mean equal contents.
+    Version(Version),
 }
 
 /// How a node stands to a segment.

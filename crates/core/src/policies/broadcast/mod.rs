@@ -367,6 +367,9 @@ impl Hooks for Broadcast {
                 let why = ProgramRequest::NO_VIEWS;
                 cx.refuse(who.0, Refusal::Invalid(why.into()));
             }
+            ProgramRequest::Hold | ProgramRequest::EndHold => {
+                cx.refuse(who.0, Refusal::Invalid(ProgramRequest::NO_HOLD.into()));
+            }
             ProgramRequest::Watch(_) | ProgramRequest::Pin(..) => {
                 let why = "pages of policy broadcast change at barriers, and are never taken away";
                 cx.refuse(who.0, Refusal::Invalid(why.into()));

@@ -299,6 +299,9 @@ impl Hooks for Private {
                 cx.reply(who.0, Reply::Done);
             }
             ProgramRequest::Unpin(..) => cx.reply(who.0, Reply::Done),
+            ProgramRequest::Hold | ProgramRequest::EndHold => {
+                cx.refuse(who.0, Refusal::Invalid(ProgramRequest::NO_HOLD.into()));
+            }
             ProgramRequest::Watch(_) | ProgramRequest::Pin(..) => {
                 let why = "no other node changes pages of policy private, or takes them away";
                 cx.refuse(who.0, Refusal::Invalid(why.into()));

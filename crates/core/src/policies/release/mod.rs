@@ -302,6 +302,7 @@ impl Hooks for Release {
             ProgramRequest::Purge(..)
             | ProgramRequest::Publish(..)
             | ProgramRequest::WatchRange(..) => ProgramRequest::NO_VIEWS,
+            ProgramRequest::Hold | ProgramRequest::EndHold => ProgramRequest::NO_HOLD,
             ProgramRequest::Advise(first, count, advice, mapping) => {
                 self.advise(cx, (client, mapping), (first, count), advice);
                 return cx.reply(ticket, Reply::Done);

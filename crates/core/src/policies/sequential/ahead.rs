@@ -100,6 +100,10 @@ impl WillneedRanges for Sequential {
 
     /// Drops the copies of pages that other nodes own.
     fn do_without(&mut self, cx: &mut Cx<'_>, first: PageIndex, end: PageIndex) {
+        if self.held_until() > cx.now {
+            // The process that saves relies on the copies.
+            return;
+        }
         let me = cx.me();
         let known = self.pages.from(first);
         let known = known.take_while(|(page, _)| *page < end);

@@ -6,6 +6,7 @@ use crate::effect::{Effect, Mappings, Reply, Rights};
 use crate::event::Event;
 use crate::ownership::Busy;
 use crate::shell::Cx;
+use crate::time::Time;
 use crate::timers::Timer;
 use pagemesh_wire::peer::{Access, Ask, Message, Subject, Waiter};
 use pagemesh_wire::{MappingId, NodeId, PageIndex, RequestId, Ticket, Version};
@@ -16,6 +17,8 @@ pub(super) struct PageContext<'a, 'b> {
     pub(super) rules: &'a Rules,
     pub(super) index: PageIndex,
     pub(super) page: &'a mut Page,
+    /// When the segment's hold ends.
+    pub(super) held_until: Time,
     pub(super) after: Deferred,
 }
 

@@ -4,12 +4,13 @@
 //! [`page`] is what a node knows of one page; a [`context::PageContext`] opens it for the length of one
 //! input. [`owner`] serves the queue, [`copies`] handles what arrives, [`window`] decides how long
 //! a page stays, [`library`] keeps the order where the manager is fixed, [`pins`] holds ranges for
-//! explicit write locks, [`ahead`] asks for pages before they are touched, [`predictor`] is the
+//! explicit write locks, [`hold`] keeps a whole segment from changing, [`ahead`] asks for pages before they are touched, [`predictor`] is the
 //! read-modify-write predictor.
 
 mod ahead;
 mod context;
 mod copies;
+mod hold;
 mod library;
 mod loss;
 mod owner;
@@ -30,9 +31,10 @@ use crate::prefetch::{Prefetch, WillneedRanges as _};
 use crate::shell::Cx;
 use crate::timers::Timer;
 use context::{Deferred, PageContext};
+use hold::Hold;
 use library::Library;
 use page::Page;
-use pagemesh_wire::local::PageLine;
+use pagemesh_wire::local::{PageLine, PageState};
 use pagemesh_wire::peer::{
     Access, Addressee, Manager, Message, Policy, Reduction, Refusal, Subject, Window,
 };
@@ -71,6 +73,9 @@ pub(crate) struct Sequential {
     #[serde(skip)]
     pins_due: VecDeque<Ticket>,
     prefetch: Prefetch,
+    /// The snapshot that is being taken.
+    #[serde(default)]
+    hold: Option<Hold>,
 }
 
 impl Open for Sequential {
@@ -93,6 +98,7 @@ impl Open for Sequential {
             pin_jobs: BTreeMap::new(),
             pins_due: VecDeque::new(),
             prefetch: Prefetch::default(),
+            hold: None,
         }))
     }
 }
@@ -107,12 +113,14 @@ impl Sequential {
     ) -> T {
         let rules = self.rules;
         let home = rules.segment.home();
+        let held_until = self.held_until();
         let page = self.pages.page(index, || Page::new(home));
         let mut context = PageContext {
             cx,
             rules: &rules,
             index,
             page,
+            held_until,
             after: Deferred::default(),
         };
         let result = work(&mut context);
@@ -162,6 +170,7 @@ impl Sequential {
     fn client_gone(&mut self, cx: &mut Cx<'_>, client: ClientId) {
         self.pin_jobs.retain(|_, job| job.client != client);
         self.prefetch.client_gone(client);
+        self.end_hold(cx, client);
         let pinned = self.pages_where(|page| {
             page.own
                 .busy()
@@ -182,6 +191,7 @@ impl Sequential {
     /// This node is no member any more: its pages are invalid.
     fn expelled(&mut self, cx: &mut Cx<'_>) {
         self.libraries.clear();
+        self.hold = None;
         self.prefetch = Prefetch::default();
         for page in self.pages_where(|_| true) {
             self.at(cx, page, |context| context.expelled());
@@ -228,6 +238,8 @@ impl Hooks for Sequential {
             }
             ProgramRequest::Pin(first, count) => return self.pin(cx, who, first, count),
             ProgramRequest::Unpin(first, count) => self.unpin(cx, client, first, count),
+            ProgramRequest::Hold => return self.hold(cx, who),
+            ProgramRequest::EndHold => return self.stop_holding(cx, who),
             ProgramRequest::Advise(first, count, advice, mapping) => {
                 self.advise(cx, (client, mapping), (first, count), advice);
             }
@@ -310,6 +322,9 @@ impl Hooks for Sequential {
     fn hand_over(&mut self, cx: &mut Cx<'_>, to: NodeId, burst: usize) -> usize {
         let me = cx.me();
         self.time_out_pins(cx);
+        if let Some(client) = self.hold.map(|hold| hold.client()) {
+            self.end_hold(cx, client);
+        }
         self.prefetch.willneed_ranges.clear();
         // After this node has left, it cannot acknowledge invalidations: it drops its copies first.
         for page in self.pages_where(|page| page.own.hint != me && page.rights > Rights::None) {
@@ -342,6 +357,10 @@ impl Hooks for Sequential {
 
     fn learn(&mut self, cx: &mut Cx<'_>, page: PageIndex, owner: NodeId, version: Version) {
         self.at(cx, page, |context| context.learn_clock(owner, version));
+    }
+
+    fn states(&self, me: NodeId, first: PageIndex, count: u32) -> Vec<PageState> {
+        Self::states(self, me, first, count)
     }
 
     fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {

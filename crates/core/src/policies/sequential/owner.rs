@@ -71,6 +71,10 @@ impl PageContext<'_, '_> {
             return true;
         }
         if self.page.rights < Rights::Write {
+            if self.is_held() {
+                self.grant_loads_only();
+                return false;
+            }
             self.page.own.version = self.page.own.version.next();
             let copies = core::mem::take(&mut self.page.copies);
             self.gather(copies);
@@ -83,7 +87,7 @@ impl PageContext<'_, '_> {
 
     /// An owner whose frame is empty owns zeros: all other pages it owned arrived with contents,
     /// which leave only with ownership.
-    fn fill_if_empty(&mut self) {
+    pub(super) fn fill_if_empty(&mut self) {
         if !self.page.filled {
             assert!(
                 self.page.pristine,
@@ -129,7 +133,7 @@ impl PageContext<'_, '_> {
     /// Serves a writer elsewhere: ownership and the rest of the queue go there. Returns false if
     /// the page may not leave yet.
     fn serve_writer(&mut self, waiter: Waiter) -> bool {
-        if self.page.rights > Rights::None && !self.may_leave() {
+        if self.is_held() || self.page.rights > Rights::None && !self.may_leave() {
             return false;
         }
         self.pop();
@@ -275,12 +279,15 @@ impl PageContext<'_, '_> {
     /// No copy is left elsewhere: this node may write.
     pub(super) fn become_writer(&mut self) {
         let me = self.cx.me();
-        let wanted = self
-            .page
-            .own
-            .want()
-            .is_some_and(|want| want.waiter.access == Access::Write);
-        if wanted {
+        let wanted = self.page.own.want().map(|want| want.waiter);
+        let stores = wanted.filter(|waiter| waiter.access == Access::Write);
+        if let Some(waiter) = stores
+            && self.is_held()
+        {
+            self.store_later(waiter);
+            return;
+        }
+        if stores.is_some() {
             self.fill_if_empty();
             self.wake_watchers();
             self.page.rights = Rights::Write;

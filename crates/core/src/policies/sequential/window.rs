@@ -40,6 +40,7 @@ impl PageContext<'_, '_> {
     pub(super) fn may_leave(&mut self) -> bool {
         let (segment, page, now) = (self.rules.segment, self.index, self.cx.now);
         let held = self.page.held_until().max(self.pinned_until());
+        let held = held.max(self.held_until);
         if held > now {
             self.cx.emit(Event::Delayed { segment, page });
             let timer = self.timer();

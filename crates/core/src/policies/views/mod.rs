@@ -445,6 +445,9 @@ impl Hooks for Views {
             ProgramRequest::Advise(first, count, advice, _) => {
                 self.advise(cx, first, count.0, advice);
             }
+            ProgramRequest::Hold | ProgramRequest::EndHold => {
+                return cx.refuse(ticket, Refusal::Invalid(ProgramRequest::NO_HOLD.into()));
+            }
         }
         cx.reply(ticket, Reply::Done);
     }
