@@ -1,8 +1,10 @@
 //! One module a command.
 
 use crate::control::Control;
+use crate::exit::{Exit, Trouble};
 use crate::global::Global;
 use anyhow::Result;
+use pagemesh::Mesh;
 use std::path::PathBuf;
 
 pub(crate) mod app;
@@ -35,6 +37,20 @@ fn sockets(global: &Global) -> Vec<PathBuf> {
         .socket
         .clone()
         .map_or_else(pagemesh::socket_paths, |path| vec![path])
+}
+
+/// This process as a program of the cluster.
+fn mesh(global: &Global) -> Result<Mesh> {
+    let mesh = match &global.socket {
+        Some(socket) => Mesh::connect_to(socket),
+        None => Mesh::connect(),
+    };
+    mesh.map_err(|error| match error {
+        pagemesh::Error::NoDaemon { .. } => {
+            Trouble::new(Exit::NO_DAEMON, error.to_string()).into()
+        }
+        error => error.into(),
+    })
 }
 
 /// A conversation with this node's daemon.

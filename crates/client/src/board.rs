@@ -393,6 +393,52 @@ impl Board {
         Ok(states)
     }
 
+    /// The board in this segment, if it is one, for reading.
+    pub(crate) fn of(segment: &Segment) -> Option<Self> {
+        let board = || Self::over(segment.clone(), None).ok();
+        segment.has_views().then(board).flatten()
+    }
+
+    /// The memory of the board with the states that are whole, each with its place.
+    pub(crate) fn image(&self) -> Result<Vec<(usize, Vec<u8>)>> {
+        let mut image = vec![(0, self.layout.encode().to_vec())];
+        for _ in 0..TRIES {
+            image.truncate(1);
+            let numbers = self.numbers()?;
+            for number in &numbers {
+                if let Some(slot) = self.slot(*number)? {
+                    image.push((self.layout.at(*number), slot));
+                }
+            }
+            // While the newest state is overwritten the others are old: a newer one follows soon.
+            if numbers.is_empty() || image.len() > 1 {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        image.sort_unstable_by_key(|(at, _)| *at);
+        Ok(image)
+    }
+
+    /// The memory of a slot, if it is whole: its head, and its state.
+    fn slot(&self, number: u64) -> Result<Option<Vec<u8>>> {
+        let Some(state) = self.state(number)? else {
+            return Ok(None);
+        };
+        let nanos = state.published.duration_since(UNIX_EPOCH);
+        let head = Head {
+            number,
+            nanos: nanos.map_or(0, |since| since.as_nanos() as u64),
+            length: state.bytes.len() as u32,
+            writer: state.writer.0,
+            sum: 0,
+        };
+        let sum = head.sum_of(&state.bytes);
+        let mut slot = Head { sum, ..head }.encode().to_vec();
+        slot.extend(state.bytes);
+        Ok(Some(slot))
+    }
+
     /// Numbers of the states in the slots, the newest first.
     fn numbers(&self) -> Result<Vec<u64>> {
         let slots = 0..self.layout.slots;

@@ -62,6 +62,7 @@ mod mesh;
 mod path;
 mod ranges;
 mod segment;
+pub mod snapshot;
 mod sysv;
 #[cfg(test)]
 mod tests;

@@ -174,6 +174,12 @@ impl Segment {
         publish(self, short, &bytes)
     }
 
+    /// True if the segment is a [`Board`](crate::Board).
+    #[must_use]
+    pub fn is_board(&self) -> bool {
+        crate::Board::of(self).is_some()
+    }
+
     pub(crate) fn has_views(&self) -> bool {
         matches!(self.info().spec.policy, Policy::Views { .. })
     }

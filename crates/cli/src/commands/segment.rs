@@ -1,7 +1,10 @@
-//! `pagemesh segment`: create, list, look into and remove segments.
+//! `pagemesh segment`: create, list, look into, save, load and remove segments.
 
+mod bar;
 mod create;
 mod inspect;
+mod load;
+mod save;
 mod sharing;
 mod show;
 
@@ -23,8 +26,12 @@ pub(crate) enum Segment {
     Ls(Ls),
     /// Show what this node knows of a segment's pages
     Inspect(inspect::Inspect),
+    /// Make a segment from a file that `save` wrote
+    Load(load::Load),
     /// Remove a segment's name; its memory goes when the last process lets go
     Rm(Rm),
+    /// Save a segment to a file, while programs go on
+    Save(save::Save),
     /// Show one segment
     Stat(Stat),
 }
@@ -35,6 +42,8 @@ impl Segment {
             Self::Create(command) => command.run(global),
             Self::Ls(command) => command.run(global),
             Self::Inspect(command) => command.run(global),
+            Self::Load(command) => command.run(global),
+            Self::Save(command) => command.run(global),
             Self::Rm(command) => command.run(global),
             Self::Stat(command) => command.run(global),
         }

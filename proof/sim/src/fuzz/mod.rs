@@ -8,6 +8,7 @@ mod mutate;
 mod node_inputs;
 mod packets;
 mod seeds;
+mod snapshots;
 
 use crate::check::{Check, ensure};
 use crate::dice::Dice;
@@ -44,11 +45,13 @@ pub enum Target {
     NodeInputs,
     /// Transcripts and settings of explorations.
     Scripts,
+    /// Files of saved segments.
+    SnapshotRead,
 }
 
 impl Target {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::PeerDecode,
         Self::LocalDecode,
         Self::DiffApply,
@@ -57,6 +60,7 @@ impl Target {
         Self::PathPackets,
         Self::NodeInputs,
         Self::Scripts,
+        Self::SnapshotRead,
     ];
 
     fn name(self) -> &'static str {
@@ -69,6 +73,7 @@ impl Target {
             Self::PathPackets => "path_packets",
             Self::NodeInputs => "node_inputs",
             Self::Scripts => "scripts",
+            Self::SnapshotRead => "snapshot_read",
         }
     }
 
@@ -191,6 +196,7 @@ impl Fuzz {
             Target::MulticastBatchDecode => multicast_batch_decode(input),
             Target::PathPackets => packets::path_packets(input),
             Target::NodeInputs => self.victims.suffer(input).map(|_| ()),
+            Target::SnapshotRead => snapshots::snapshot_read(input).map(drop),
             Target::Scripts => {
                 scripts(&String::from_utf8_lossy(input));
                 Ok(())

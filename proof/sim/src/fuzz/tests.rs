@@ -54,6 +54,11 @@ fn hostile_multicast_batches_are_refused_or_mean_one_thing() {
 }
 
 #[test]
+fn hostile_snapshots_are_refused_or_whole() {
+    fuzzed(Target::SnapshotRead);
+}
+
+#[test]
 fn hostile_packets_are_refused_or_mean_one_thing() {
     fuzzed(Target::PathPackets);
 }
