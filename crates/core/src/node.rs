@@ -177,6 +177,13 @@ impl Node {
         Some(segment.policy.states(self.shell.me, first, count))
     }
 
+    /// Whether a process of this node keeps the segment from changing.
+    #[must_use]
+    pub fn is_held(&self, id: SegmentId, now: Time) -> bool {
+        let segment = self.services.segments.get(&id);
+        segment.is_some_and(|segment| segment.policy.is_held(now))
+    }
+
     /// The state of some pages of a segment on this node.
     #[must_use]
     pub fn inspect(&self, id: SegmentId, first: PageIndex, limit: usize) -> Option<Inspection> {

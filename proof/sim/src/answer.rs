@@ -142,6 +142,7 @@ impl World {
             }
             (Step::AwaitWatch | Step::WatchBriefly(..), Reply::Changed)
             | (Step::Unpin { .. } | Step::Probe(_) | Step::Remove(_), Reply::Done) => {}
+            (Step::Hold(_) | Step::EndHold(_), Reply::Done) => {}
             (Step::Pin { seg, first, count }, Reply::Done) => self.pinned(id, seg, first, count),
             (Step::Stat(name), Reply::Segment(info)) => self.check_info(name, &info)?,
             (Step::List, Reply::Segments(infos)) => {
@@ -197,6 +198,8 @@ impl World {
                 Refusal::Exists,
             )
             | (Step::Stat(_) | Step::Remove(_), Refusal::NotFound) => true,
+            // Another process of the host holds the segment; or the hold has ended.
+            (Step::Hold(_) | Step::EndHold(_), Refusal::Limit(_)) => true,
             // The probed host may be a member that the asking node has not heard of yet.
             (Step::Probe(_), Refusal::NodeGone(_)) => true,
             (_, Refusal::NodeGone(_)) => {

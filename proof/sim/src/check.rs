@@ -52,6 +52,8 @@ invariants! {
         "A thread that was woken for a page finds it there, if not at once then before long.",
     Pinned = "INV-pinned":
         "A pinned page stays here until it is unpinned or its lease ends.",
+    HeldUnchanged = "INV-held-unchanged":
+        "A page that is readable on a node which holds its segment does not change anywhere.",
     WatchFirst = "INV-watch-first":
         "No store happens to a watched page before its watcher was told.",
     MutualExclusion = "INV-mutual-exclusion":

@@ -7,8 +7,9 @@ use crate::kernel::{PageKey, ThreadId};
 use crate::log::Mark;
 use crate::process::{Opened, State, Watch};
 use crate::step::{Place, Seg, Step};
-use crate::world::{Happening, Life, World};
+use crate::world::{Happening, Host, Life, World};
 use pagemesh_core::{Input, Request};
+use pagemesh_wire::local::PageState;
 use pagemesh_wire::peer::{Access, Call, Credentials};
 use pagemesh_wire::{PageCount, PageIndex};
 
@@ -77,6 +78,7 @@ impl World {
             | Step::AwaitWatch
             | Step::WatchBriefly(..) => self.perform_on_watch(id, step)?,
             Step::Pin { .. } | Step::Unpin { .. } => self.perform_on_pin(id, step),
+            Step::Hold(seg) | Step::EndHold(seg) => self.perform_on_hold(id, seg, step),
             Step::Probe(_) | Step::Stat(_) | Step::List | Step::Remove(_) | Step::Leave => {
                 self.inquire(id, step);
             }
@@ -144,6 +146,7 @@ impl World {
             [id.0 as u64, key.segment.0, value],
             || format!("t{} {key}.{} becomes {value:#x}", id.0, place.word),
         );
+        self.check_holds(host, key)?;
         self.checkers.golden.store(host, key, place.word, value)?;
         let span = self.processes.span(id, self.now);
         self.checkers.witness((key, place.word), value, true, span);
@@ -344,6 +347,42 @@ impl World {
                 _ => self.done(id),
             },
             _ => unreachable!("only steps on watches come here"),
+        }
+        Ok(())
+    }
+
+    fn perform_on_hold(&mut self, id: ThreadId, seg: usize, step: Step) {
+        let opened = self.processes.opened(id, Seg::Main(seg));
+        let Some(segment) = opened.map(|opened| opened.segment) else {
+            return self.done(id);
+        };
+        let request = match step {
+            Step::Hold(_) => Request::Hold { segment },
+            _ => Request::EndHold { segment },
+        };
+        self.ask(id, request, step);
+    }
+
+    /// A store may not happen to a page that a process which saves relies on.
+    fn check_holds(&self, host: usize, key: PageKey) -> Check {
+        let counts = |host: &&Host| host.life == Life::Up && !host.buried;
+        if !counts(&&self.hosts[host]) {
+            return Ok(());
+        }
+        for saver in self.hosts.iter().filter(counts) {
+            let node = &saver.node;
+            if !node.is_held(key.segment, saver.clock(self.now)) {
+                continue;
+            }
+            let states = node.states(key.segment, key.page).unwrap_or_default();
+            let state = states.first().copied().unwrap_or(PageState::Unsure);
+            ensure!(
+                state == PageState::Unsure,
+                HeldUnchanged,
+                "h{} stores to {key}, which {:?} holds as {state:?}",
+                host + 1,
+                saver.id
+            );
         }
         Ok(())
     }

@@ -101,6 +101,8 @@ pub(crate) struct Features {
     pub(crate) abrupt_leaves: bool,
     /// Threads walk through segments of many pages.
     pub(crate) strolls: bool,
+    /// Processes save segments.
+    pub(crate) holds: bool,
 }
 
 impl Features {
@@ -128,6 +130,7 @@ impl Features {
             burials: sometimes(300),
             abrupt_leaves: sometimes(300),
             strolls: Dice::stream(seed, "strolls").chance(400),
+            holds: Dice::stream(seed, "holds").chance(300),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! read nX NAME:PAGE[.WORD] [expect V]  write nX NAME:PAGE[.WORD] V     start read|write ...
 //! lock nX NAME/K                       unlock nX NAME/K                start lock ...
 //! barrier nX,nY,... NAME/K             watch nX NAME:PAGE              pin|unpin nX NAME:PAGE
+//! hold|endhold nX NAME
 //! drop|hold|twice nX->nY KIND [times=N]   release                      cut nX->nY 5ms
 //! run 5ms      stabilize      crash nX      leave nX      rights NAME:PAGE
 //! expect datagrams N [KIND]    expect rights nX NAME:PAGE read|write|none    expect waiting N
@@ -291,6 +292,8 @@ impl Stage {
                 first: word.page,
                 count: 1,
             },
+            Operation::Hold(name) => Step::Hold(self.number(name)?),
+            Operation::EndHold(name) => Step::EndHold(self.number(name)?),
             Operation::Unpin(word) => Step::Unpin {
                 seg: self.number(&word.segment)?,
                 first: word.page,

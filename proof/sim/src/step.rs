@@ -91,6 +91,10 @@ pub(crate) enum Step {
     Pin { seg: usize, first: u32, count: u32 },
     /// Unpin them.
     Unpin { seg: usize, first: u32, count: u32 },
+    /// Keep a segment from changing.
+    Hold(usize),
+    /// Let it change again.
+    EndHold(usize),
     /// Round trip to a host.
     Probe(usize),
     /// Ask for the segment of this name.

@@ -39,6 +39,8 @@ struct Workload<'a> {
     dice: &'a mut Dice,
     /// For walks, so that the rest of a seed stays as it is without them.
     strolls: Dice,
+    /// The same for holds.
+    holds: Dice,
     features: Features,
     setting: &'a mut Setting,
     mains: usize,
@@ -57,6 +59,7 @@ pub(crate) fn draw(
     let mut workload = Workload {
         dice,
         strolls: Dice::stream(setting.seed, "steps"),
+        holds: Dice::stream(setting.seed, "saves"),
         features,
         setting,
         mains,
@@ -281,6 +284,9 @@ impl Workload<'_> {
             if self.features.strolls && self.strolls.chance(500) {
                 self.stroll(&mut steps);
             }
+            if self.features.holds && self.holds.chance(300) {
+                self.save(&mut steps);
+            }
             if let Some(barrier) = barrier {
                 let seg = self.setting.barriers[barrier].sync.seg;
                 let mark = Place {
@@ -396,6 +402,22 @@ impl Workload<'_> {
             steps.push(Step::Store(place, None));
         }
         steps.push(Step::Unpin { seg, first, count });
+    }
+
+    /// Holds a segment, and copies it.
+    fn save(&mut self, steps: &mut Vec<Step>) {
+        let seg = self.holds.index(self.mains);
+        steps.push(Step::Hold(seg));
+        for page in 0..self.setting.segments[seg].pages {
+            steps.push(Step::Load(Place {
+                seg: Seg::Main(seg),
+                mapping: 0,
+                page,
+                word: self.holds.index(FREE_WORDS),
+            }));
+        }
+        steps.push(Step::Think(self.holds.below(300_000)));
+        steps.push(Step::EndHold(seg));
     }
 
     fn inquiry(&mut self) -> Step {

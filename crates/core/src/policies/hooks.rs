@@ -145,6 +145,11 @@ pub(crate) trait Hooks {
         Vec::new()
     }
 
+    /// Whether a process of this node keeps the segment from changing.
+    fn is_held(&self, _now: Time) -> bool {
+        false
+    }
+
     /// The policy's hooks for locks and barriers; none by default.
     fn sync(&mut self) -> Option<&mut dyn SyncHooks> {
         None

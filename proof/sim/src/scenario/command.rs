@@ -29,6 +29,8 @@ pub(crate) enum Operation {
     Watch(Word),
     Pin(Word),
     Unpin(Word),
+    Hold(String),
+    EndHold(String),
 }
 
 /// A condition that must hold.
@@ -84,7 +86,12 @@ impl Command {
                 let hosts: Parsed<Vec<usize>> = hosts.split(',').map(host).collect();
                 Self::Barrier(hosts?, lockable(barrier)?)
             }
-            [how @ ("drop" | "hold" | "twice"), path, kind, options @ ..] => {
+            [
+                how @ ("drop" | "hold" | "twice"),
+                path,
+                kind,
+                options @ ..,
+            ] if path.contains("->") => {
                 meddle(how, path, kind, options)?
             }
             ["release"] => Self::Release,
@@ -135,6 +142,8 @@ fn operation(words: &[&str]) -> Parsed<(usize, Operation)> {
         ["lock", host, lock] => (self::host(host)?, Operation::Lock(lockable(lock)?)),
         ["watch", host, page] => (self::host(host)?, Operation::Watch(word(page)?)),
         ["pin", host, page] => (self::host(host)?, Operation::Pin(word(page)?)),
+        ["hold", host, name] => (self::host(host)?, Operation::Hold((*name).to_owned())),
+        ["endhold", host, name] => (self::host(host)?, Operation::EndHold((*name).to_owned())),
         ["unpin", host, page] => (self::host(host)?, Operation::Unpin(word(page)?)),
         _ => return Err(format!("no such command: {}", words.join(" "))),
     })

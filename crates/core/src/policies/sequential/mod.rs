@@ -29,6 +29,7 @@ use crate::inspection::Inspection;
 use crate::limits::WINDOW_LIMIT;
 use crate::prefetch::{Prefetch, WillneedRanges as _};
 use crate::shell::Cx;
+use crate::time::Time;
 use crate::timers::Timer;
 use context::{Deferred, PageContext};
 use hold::Hold;
@@ -361,6 +362,10 @@ impl Hooks for Sequential {
 
     fn states(&self, me: NodeId, first: PageIndex, count: u32) -> Vec<PageState> {
         Self::states(self, me, first, count)
+    }
+
+    fn is_held(&self, now: Time) -> bool {
+        self.held_until() > now
     }
 
     fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {

@@ -157,7 +157,11 @@ impl Words<'_> {
                 Step::Put(self.byte(word)?, value)
             }
             Operation::Lock(lock) => Step::Lock(self.lock(lock)?),
-            Operation::Watch(_) | Operation::Pin(_) | Operation::Unpin(_) => {
+            Operation::Watch(_)
+            | Operation::Pin(_)
+            | Operation::Unpin(_)
+            | Operation::Hold(_)
+            | Operation::EndHold(_) => {
                 return Err("policy release refuses this".into());
             }
         })
