@@ -46,6 +46,7 @@ mod sharing;
 mod sharing_kinds;
 mod signals;
 mod single_sites;
+mod snapshots;
 mod stress;
 mod system_calls;
 mod sysv;
