@@ -29,6 +29,7 @@ mod multicast;
 mod observing;
 mod permissions;
 mod pieces;
+mod pipes;
 mod policies;
 mod private_memory;
 mod process_deaths;
