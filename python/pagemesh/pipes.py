@@ -100,8 +100,8 @@ class Group(_Closes):
         self._group.close()
 
     def unlink(self):
-        """Removes the names of the group's pipes, in the whole cluster."""
-        mesh().remove_group(self.name, self.count)
+        """Removes the names of the group's pipes, in the whole cluster; before :meth:`close`."""
+        self._group.remove()
 
 
 def _bytes(message):

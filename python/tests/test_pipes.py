@@ -100,6 +100,7 @@ def test_a_group_sends_by_kind(cluster):
     assert (first.kind, first.sender, first.value) == (2, 1, b"two")
     with pytest.raises(TimeoutError):
         groups[0].crecv(8, timeout=0.05)
+    groups[0].unlink()
     for group in groups:
         group.close()
-    groups[0].unlink()
+    assert not [s["name"] for s in pagemesh.segments() if s["name"].startswith("hypercube.")]

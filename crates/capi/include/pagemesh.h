@@ -348,8 +348,9 @@ pagemesh_group_t *pagemesh_group_join(pagemesh_t *mesh, const char *name, unsign
 /* Leaves the group: closes the pipes. */
 int pagemesh_group_leave(pagemesh_group_t *group);
 
-/* Removes the names of a group's pipes. */
-int pagemesh_group_remove(pagemesh_t *mesh, const char *name, unsigned count);
+/* Removes the names of the group's pipes; one process does so, when no other one will send or
+ * receive for the first time any more. */
+int pagemesh_group_remove(pagemesh_group_t *group);
 
 /* The number of this process, and how many there are; 0 for NULL. */
 unsigned pagemesh_group_number(const pagemesh_group_t *group);

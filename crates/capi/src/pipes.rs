@@ -270,17 +270,12 @@ pub unsafe extern "C" fn pagemesh_group_leave(group: *mut Group) -> c_int {
     })
 }
 
-/// Removes the pipes of a group.
+/// Removes the names of a group's pipes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pagemesh_group_remove(
-    mesh: *mut Mesh,
-    name: *const c_char,
-    count: u32,
-) -> c_int {
+pub unsafe extern "C" fn pagemesh_group_remove(group: *const Group) -> c_int {
     call(-1, || {
-        // SAFETY: the header asks for a handle and a string.
-        let (mesh, name) = unsafe { (borrow(mesh)?, text(name)?) };
-        Group::remove(mesh, name, count)?;
+        // SAFETY: the header asks for a handle.
+        unsafe { borrow(group)? }.remove()?;
         Ok(0)
     })
 }

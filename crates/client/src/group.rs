@@ -263,25 +263,28 @@ impl Group {
         if let Some(pipe) = place.get() {
             return Ok(pipe);
         }
-        let name = format!("{}.{low}-{high}", self.name);
-        let pipe = Pipe::create(&self.mesh, &name, options)?;
+        let pipe = Pipe::create(&self.mesh, &self.pipe_name(low, high), options)?;
         Ok(place.get_or_init(|| pipe))
     }
 
-    /// Removes the pipes of the group by their names; processes that have them open keep them. A
-    /// group of a job is best left to its last process: a barrier, then this.
+    /// Removes the names of all pipes of the group; processes that have them open keep them. One
+    /// process does so when no other one will open a pipe any more.
     ///
     /// # Errors
     /// As [`Mesh::remove`]; a pipe that was never used is no error.
-    pub fn remove(mesh: &Mesh, name: &str, count: u32) -> Result<()> {
-        for high in 1..count.min(LARGEST) {
+    pub fn remove(&self) -> Result<()> {
+        for high in 1..self.count() {
             for low in 0..high {
-                match mesh.remove(&format!("{name}.{low}-{high}")) {
+                match self.mesh.remove(&self.pipe_name(low, high)) {
                     Err(error) if !error.is_not_found() => return Err(error),
                     _ => {}
                 }
             }
         }
         Ok(())
+    }
+
+    fn pipe_name(&self, low: u32, high: u32) -> String {
+        format!("{}.{low}-{high}", self.name)
     }
 }

@@ -125,12 +125,6 @@ impl Mesh {
         Group::join(&self.0, name, (number, count), (size, mode))
     }
 
-    /// Removes the names of a group's pipes.
-    fn remove_group(&self, py: Python<'_>, name: &str, count: u32) -> PyResult<()> {
-        let removed = py.detach(|| pagemesh::Group::remove(&self.0, name, count));
-        removed.map_err(|error| raise_about(&error, Some(name)))
-    }
-
     /// Removes a segment's name.
     fn remove(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let removed = py.detach(|| self.0.remove(name));

@@ -167,6 +167,12 @@ impl Group {
         Ok((came.kind, came.from, PyBytes::new(py, &came.bytes)))
     }
 
+    /// Removes the names of the pipes.
+    fn remove(&self, py: Python<'_>) -> PyResult<()> {
+        let group = self.0.get()?;
+        py.detach(|| group.remove()).map_err(|error| raise(&error))
+    }
+
     /// Closes the pipes.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.0.close());

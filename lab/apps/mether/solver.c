@@ -244,6 +244,7 @@ int main(int argc, char **argv)
     if (group != NULL) {
         /* What was sent last has been received, so that nobody finds a pipe closed. */
         sum(0);
+        check(rank != 0 || pagemesh_group_remove(group) == 0, "remove");
         check(pagemesh_group_leave(group) == 0, "leave");
     }
     free(x);

@@ -23,6 +23,7 @@ mod leaving;
 mod litmus;
 mod locks;
 mod mappings;
+mod mether;
 mod mirage;
 mod mortality;
 mod multicast;
