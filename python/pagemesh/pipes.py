@@ -21,7 +21,7 @@ class Pipe(_Closes):
     """One end of a pipe of the cluster; two processes open the same name.
 
     ``size`` is the longest message in bytes, up to 16 MiB; the first maker decides on it and on
-    ``mode``. With ``create=False`` an existing pipe is opened. ``end`` is ``"first"`` or ``"second"``, or
+    ``mode``. With ``create=False`` an existing pipe is opened. ``end`` is ``"first"``, ``"second"``, or
     ``"free"`` for one that is not open.
 
     Messages are bytes, and arrive whole and in order. Both ends may send and receive, from several
@@ -72,8 +72,8 @@ class Group(_Closes):
     """This process in a group of numbered processes that send each other messages.
 
     ``number`` and ``count`` are those of the process in its job (:func:`pagemesh.rank`,
-    :func:`pagemesh.size`), unless they are given. ``size`` is the longest message in bytes, ``mode`` as of a
-    file; all processes give the same.
+    :func:`pagemesh.size`), unless they are given. ``size`` is the longest message in bytes, ``mode`` as
+    of a file; all processes give the same.
     """
 
     def __init__(self, name, number=None, count=None, *, size=4032, mode=0o600):

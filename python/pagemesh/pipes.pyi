@@ -1,7 +1,7 @@
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
-from typing_extensions import Buffer, Self
+from typing_extensions import Buffer
 
 __all__ = ["Group", "Message", "Pipe"]
 
@@ -47,9 +47,7 @@ class Group(_Closes):
         size: int = 4032,
         mode: int = 0o600,
     ) -> None: ...
-    def csend(
-        self, kind: int, message: Buffer, to: int, timeout: float | None = None
-    ) -> None: ...
+    def csend(self, kind: int, message: Buffer, to: int, timeout: float | None = None) -> None: ...
     def crecv(
         self, kind: int | None = None, sender: int | None = None, timeout: float | None = None
     ) -> Message: ...
