@@ -262,6 +262,10 @@ int64_t pagemesh_board_publish(pagemesh_board_t *board, const void *state, size_
 ssize_t pagemesh_board_read(pagemesh_board_t *board, void *bytes, size_t capacity,
                             pagemesh_state_t *state);
 
+/* 1 if the process that published the state that was read last died, or closed the board; else
+ * 0, or -1. Its last state stays. */
+int pagemesh_board_writer_is_gone(pagemesh_board_t *board);
+
 /* Sleeps until there is a state with a greater number, and returns the newest one's, or -1. */
 int64_t pagemesh_board_wait(pagemesh_board_t *board, uint64_t newer_than, int64_t timeout_ns);
 
