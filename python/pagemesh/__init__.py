@@ -9,6 +9,7 @@
   :class:`Executor`: :mod:`concurrent.futures` on the nodes.
 - :class:`Queue` and :class:`Dict`, as :class:`queue.Queue` and ``dict``, for the whole cluster.
 - :class:`Board`: state that one process publishes and many watch, whole and always the newest.
+- :class:`Pipe`: messages between two processes; :class:`Group`: ``csend`` and ``crecv`` between many.
 - :mod:`pagemesh.errors`: what goes wrong.
 
 A daemon runs on each host (``pagemesh daemon``); ``pagemesh sandbox 3`` brings up three on one.
@@ -21,6 +22,7 @@ from .boards import Board, State
 from .dicts import Dict
 from .executor import Executor
 from .jobs import Workers, barrier, nodes, rank, size, spawn
+from .pipes import Group, Message, Pipe
 from .queues import Queue
 from .sync import (
     Barrier,
@@ -44,7 +46,10 @@ __all__ = [
     "Dict",
     "Event",
     "Executor",
+    "Group",
     "Lock",
+    "Message",
+    "Pipe",
     "Private",
     "Queue",
     "RLock",

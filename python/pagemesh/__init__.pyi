@@ -18,6 +18,9 @@ from .jobs import nodes as nodes
 from .jobs import rank as rank
 from .jobs import size as size
 from .jobs import spawn as spawn
+from .pipes import Group as Group
+from .pipes import Message as Message
+from .pipes import Pipe as Pipe
 from .queues import Queue as Queue
 from .sync import Barrier as Barrier
 from .sync import BoundedSemaphore as BoundedSemaphore

@@ -91,6 +91,13 @@ class Board:
         """
         return self._board.wait(newer_than, timeout)
 
+    def writer_is_gone(self):
+        """Whether the process that published the state that was read last died, or closed the board.
+
+        Its last state stays. ``False`` if nothing was read yet.
+        """
+        return self._board.writer_is_gone()
+
     def _state(self, told):
         if told is None:
             return None

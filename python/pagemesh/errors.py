@@ -23,6 +23,8 @@ __all__ = [
     "CorruptHeaderError",
     "LostPageError",
     "ClosedError",
+    "PipeClosedError",
+    "PeerDiedError",
     "BrokenExecutorError",
 ]
 
@@ -77,6 +79,14 @@ class CorruptHeaderError(Error, ValueError):
 
 class BrokenExecutorError(Error, BrokenExecutor):
     """A worker of a :class:`pagemesh.Executor` died, or its node. What was submitted is not done."""
+
+
+class PipeClosedError(Error, EOFError, BrokenPipeError):
+    """The process at the other end of a pipe has closed it, and what it sent has been received."""
+
+
+class PeerDiedError(Error, EOFError, ConnectionResetError):
+    """The process at the other end of a pipe died, or its node; what it sent has been received."""
 
 
 class LostPageError(Error, OSError):
@@ -147,6 +157,8 @@ _KINDS = {
     "daemon-gone": (DaemonGoneError, errno.ECONNRESET),
     "daemon-silent": (DaemonGoneError, errno.ETIMEDOUT),
     "forked": (DaemonGoneError, errno.ESTALE),
+    "pipe-closed": (PipeClosedError, errno.EPIPE),
+    "peer-died": (PeerDiedError, errno.EOWNERDEAD),
     "not-found": (SegmentNotFoundError, errno.ENOENT),
     "exists": (SegmentExistsError, errno.EEXIST),
     "permission": (SegmentPermissionError, errno.EACCES),

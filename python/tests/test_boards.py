@@ -1,6 +1,7 @@
 """Boards: the newest state, whole, for everybody."""
 
 import threading
+import time
 
 import numpy
 import pytest
@@ -36,3 +37,26 @@ def test_a_state_of_numbers_wakes_who_waits(cluster):
     assert state["time"] == 1.5
     assert list(state["position"]) == [1, 2, 3]
     pagemesh.unlink("robot")
+
+
+def test_the_death_of_a_writer_is_told(cluster):
+    code = """
+        import pagemesh, time
+        pagemesh.Board("mortal", 100).publish(b"last words")
+        print("published", flush=True)
+        time.sleep(60)
+    """
+    writer = cluster.start(1, code)
+    assert writer.stdout.readline() == "published\n"
+    reader = pagemesh.Board("mortal", write=False)
+    assert not reader.writer_is_gone()
+    assert reader.wait(0, timeout=30) == 1
+    assert reader.read().value == b"last words"
+    assert not reader.writer_is_gone()
+    writer.kill()
+    writer.communicate()
+    until = time.monotonic() + 30
+    while not reader.writer_is_gone():
+        assert time.monotonic() < until
+    assert reader.read().value == b"last words"
+    pagemesh.unlink("mortal")

@@ -22,6 +22,9 @@ BEFORE = {
     "tasks = pagemesh.Queue(": "import pagemesh\n",
     "def work(": "import pagemesh\n",
     "def total(": "import pagemesh\n",
+    "robot = numpy.dtype(": "import pagemesh\n",
+    "pagemesh.Pipe(": "import pagemesh\n",
+    "pagemesh.Group(": "import pagemesh\n",
 }
 AFTER = {
     'SharedMemory("board", create': "board.buf[0] = 7",
@@ -35,6 +38,9 @@ AFTER = {
         'if __name__ == "__main__":\n    cells = pagemesh.attach("cells")\n'
         "    assert cells[-1, -1] == 7\n    cells.unlink()"
     ),
+    "robot = numpy.dtype(": 'assert state is not None and state.number == 1\npagemesh.unlink("robot")',
+    "pagemesh.Pipe(": 'pagemesh.unlink("questions")',
+    "pagemesh.Group(": 'pagemesh.unlink("ring.0-1")',
     "def total(": ('if __name__ == "__main__":\n    assert totals == [0.0] * 100\n    rows.unlink()'),
 }
 
@@ -132,4 +138,5 @@ def test_a_snippet_runs(cluster, number, tmp_path):
 
 def test_snippets_leave_nothing(cluster):
     names = {"board", "grid", "counts", "cells", "rows", "queue.tasks", "dict.found"}
+    names |= {"robot", "questions", "ring.0-1"}
     assert not names & {segment["name"] for segment in pagemesh.segments()}

@@ -14,6 +14,8 @@ SAYS = {
     "frame": (3, [], "3 scorers, 40000 customers"),
     "board": (3, ["1"], "age: median"),
     "plot": (2, ["1"], "drew "),
+    "dashboards": (4, ["1"], "dashboard 9: "),
+    "pipe": (2, ["200"], "200 questions"),
     "training": (3, [], "3 workers found"),
 }
 

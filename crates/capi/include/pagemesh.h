@@ -84,7 +84,9 @@ enum pagemesh_error_number {
     PAGEMESH_E_ADDRESS_TAKEN = 21,  /* EEXIST        something is mapped at the wished address */
     PAGEMESH_E_ENVIRONMENT = 22,    /* EINVAL        a variable of the environment is unusable */
     PAGEMESH_E_SYSTEM = 23,         /* as it was     the system failed unexpectedly */
-    PAGEMESH_E_INTERNAL = 24        /* ENOTRECOVERABLE  a bug in the library */
+    PAGEMESH_E_INTERNAL = 24,       /* ENOTRECOVERABLE  a bug in the library */
+    PAGEMESH_E_CLOSED = 25,         /* EPIPE         the other end of the pipe is closed */
+    PAGEMESH_E_PEER_DIED = 26       /* EOWNERDEAD    the process at the other end of the pipe died */
 };
 
 /* Why the last call of this thread that failed did so. */
@@ -161,11 +163,12 @@ typedef struct pagemesh_options {
     uint32_t manager;     /* PAGEMESH_DYNAMIC or PAGEMESH_FIXED */
     int64_t window_ns;    /* how long a node keeps a page it was granted */
     uint64_t local;       /* PAGEMESH_PRIVATE: bytes in this host's memory at most; or 0 */
-    uint64_t reserved[3]; /* 0 */
+    uint64_t prefix;      /* PAGEMESH_VIEWS: bytes of a short page, a multiple of 8; 0: 32 */
+    uint64_t reserved[2]; /* 0 */
 } pagemesh_options_t;
 
 #define PAGEMESH_OPTIONS_INIT \
-    { 0600, 0, PAGEMESH_SEQUENTIAL, PAGEMESH_DYNAMIC, PAGEMESH_WINDOW_AUTO, 0, { 0, 0, 0 } }
+    { 0600, 0, PAGEMESH_SEQUENTIAL, PAGEMESH_DYNAMIC, PAGEMESH_WINDOW_AUTO, 0, 0, { 0, 0 } }
 
 /* Creates a segment of size bytes, or opens it for writing if it exists, which
  * then keeps its size and options. options may be NULL. Pages are zero and cost
@@ -259,8 +262,112 @@ int64_t pagemesh_board_publish(pagemesh_board_t *board, const void *state, size_
 ssize_t pagemesh_board_read(pagemesh_board_t *board, void *bytes, size_t capacity,
                             pagemesh_state_t *state);
 
+/* 1 if the process that published the state that was read last died, or closed the board; else
+ * 0, or -1. Its last state stays. */
+int pagemesh_board_writer_is_gone(pagemesh_board_t *board);
+
 /* Sleeps until there is a state with a greater number, and returns the newest one's, or -1. */
 int64_t pagemesh_board_wait(pagemesh_board_t *board, uint64_t newer_than, int64_t timeout_ns);
+
+/* ---- Pipes: messages between two processes ---- */
+
+/* One end of a pipe. Threads may use it at once. */
+typedef struct pagemesh_pipe pagemesh_pipe_t;
+
+/* Which end: one that is not open, or a certain one. */
+#define PAGEMESH_PIPE_FREE 0
+#define PAGEMESH_PIPE_FIRST 1
+#define PAGEMESH_PIPE_SECOND 2
+
+/* What pagemesh_pipe_peer returns. */
+#define PAGEMESH_PEER_ABSENT 0 /* no process has opened the other end yet */
+#define PAGEMESH_PEER_OPEN 1
+#define PAGEMESH_PEER_CLOSED 2
+#define PAGEMESH_PEER_DEAD 3 /* its process died, or its node */
+
+/* The longest message of a pipe of two pages. */
+#define PAGEMESH_PIPE_SIZE 4032
+
+/* Creates a pipe for messages of at most size bytes, up to 16 MiB, or opens the one of this
+ * name, and takes an end of it. An end is open in one process at a time. */
+pagemesh_pipe_t *pagemesh_pipe_create(pagemesh_t *mesh, const char *name, size_t size, int end,
+                                      uint32_t mode);
+
+/* Opens an existing pipe. */
+pagemesh_pipe_t *pagemesh_pipe_open(pagemesh_t *mesh, const char *name, int end);
+
+/* Closes the end, and tells the other one. A message that was not read stays for the next
+ * process that opens the other end. Never removes the pipe: see pagemesh_remove. */
+int pagemesh_pipe_close(pagemesh_pipe_t *pipe);
+
+/* Bytes of the longest message; 0 for NULL. */
+size_t pagemesh_pipe_size(const pagemesh_pipe_t *pipe);
+
+/* What is known of the other end: PAGEMESH_PEER_OPEN and so on, or -1. A death is found out by
+ * a thread that waits, within some seconds. */
+int pagemesh_pipe_peer(const pagemesh_pipe_t *pipe);
+
+/* Sends a message; waits, for timeout_ns at most (without limit if negative), until the one
+ * before has been read. It arrives whole or not at all. */
+int pagemesh_pipe_send(pagemesh_pipe_t *pipe, const void *message, size_t length,
+                       int64_t timeout_ns);
+
+/* Receives the next message and returns its length, or -1. One that is longer than capacity
+ * is refused with EINVAL, and stays. When there is none left: EPIPE if the other end is closed,
+ * EOWNERDEAD if its process died. */
+ssize_t pagemesh_pipe_receive(pagemesh_pipe_t *pipe, void *message, size_t capacity,
+                              int64_t timeout_ns);
+
+/* The two pointers of a pipe: to the data of the message from the other end, and to the place
+ * for the next message of this end. Each has room for pagemesh_pipe_size bytes. */
+int pagemesh_pipe_pointers(const pagemesh_pipe_t *pipe, const void **read, void **write);
+
+/* Waits until a message can be stored at the write pointer; then sends so many bytes of it. */
+int pagemesh_pipe_wait_writable(pagemesh_pipe_t *pipe, int64_t timeout_ns);
+int pagemesh_pipe_write_done(pagemesh_pipe_t *pipe, size_t length);
+
+/* Waits until there is a message at the read pointer, and returns its length, or -1; then says
+ * that it has been read and may be replaced. */
+ssize_t pagemesh_pipe_wait_readable(pagemesh_pipe_t *pipe, int64_t timeout_ns);
+int pagemesh_pipe_read_done(pagemesh_pipe_t *pipe);
+
+/* ---- Groups: csend and crecv ---- */
+
+/* A process in a group of numbered processes, which has a pipe to each other one. */
+typedef struct pagemesh_group pagemesh_group_t;
+
+/* What is known of a message. */
+typedef struct pagemesh_received {
+    int64_t kind;
+    uint64_t length;   /* in bytes */
+    uint32_t from;     /* who sent it */
+    uint32_t reserved; /* 0 */
+} pagemesh_received_t;
+
+/* Joins a group as process number of count (at most 64), for messages of at most size bytes. If
+ * name is NULL, this is the group of the process's job, and number and count mean nothing. */
+pagemesh_group_t *pagemesh_group_join(pagemesh_t *mesh, const char *name, unsigned number,
+                                      unsigned count, size_t size, uint32_t mode);
+
+/* Leaves the group: closes the pipes. */
+int pagemesh_group_leave(pagemesh_group_t *group);
+
+/* Removes the names of the group's pipes; one process does so, when no other one will send or
+ * receive for the first time any more. */
+int pagemesh_group_remove(pagemesh_group_t *group);
+
+/* The number of this process, and how many there are; 0 for NULL. */
+unsigned pagemesh_group_number(const pagemesh_group_t *group);
+unsigned pagemesh_group_count(const pagemesh_group_t *group);
+
+/* Sends a message of a kind, 0 or more, to another process: as pagemesh_pipe_send. */
+int pagemesh_csend(pagemesh_group_t *group, int64_t kind, const void *message, size_t length,
+                   unsigned to, int64_t timeout_ns);
+
+/* Receives the next message of a kind (any, if negative) from a process (any, if negative):
+ * as pagemesh_pipe_receive. Messages of other kinds wait. received may be NULL. */
+ssize_t pagemesh_crecv(pagemesh_group_t *group, int64_t kind, int64_t from, void *message,
+                       size_t capacity, pagemesh_received_t *received, int64_t timeout_ns);
 
 /* Removes a name, at once; who has the segment open keeps it, and it is gone
  * when the last one closes it. */

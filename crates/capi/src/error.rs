@@ -37,10 +37,12 @@ pub enum Number {
     Environment = 22,
     System = 23,
     Internal = 24,
+    Closed = 25,
+    PeerDied = 26,
 }
 
 /// All of them, in order.
-const ALL: [(Number, c_int, &CStr); 25] = {
+const ALL: [(Number, c_int, &CStr); 27] = {
     use Number as N;
     [
         (N::Ok, 0, c"no error"),
@@ -128,6 +130,16 @@ const ALL: [(Number, c_int, &CStr); 25] = {
         ),
         (N::System, libc::EIO, c"the system failed unexpectedly"),
         (N::Internal, libc::ENOTRECOVERABLE, c"a bug in the library"),
+        (
+            N::Closed,
+            libc::EPIPE,
+            c"the other end of the pipe is closed",
+        ),
+        (
+            N::PeerDied,
+            libc::EOWNERDEAD,
+            c"the process at the other end of the pipe died",
+        ),
     ]
 };
 
@@ -195,6 +207,8 @@ impl From<Error> for Failure {
             Error::AddressTaken(_) => Number::AddressTaken,
             Error::Invalid(_) => Number::Invalid,
             Error::Environment { .. } => Number::Environment,
+            Error::PipeClosed => Number::Closed,
+            Error::PeerDied => Number::PeerDied,
             Error::Heap(HeapError::Full(_)) => Number::Limit,
             Error::Heap(HeapError::NoAddress) => Number::AddressTaken,
             Error::Heap(_) => Number::Invalid,

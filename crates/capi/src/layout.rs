@@ -6,6 +6,7 @@ use std::mem::offset_of;
 use std::process::{Command, Stdio};
 
 use crate::error::tests::numbers;
+use crate::pipes::CReceived;
 use crate::report::{CCounter, CMember, CStamp, CStat};
 use crate::segment::COptions;
 
@@ -66,6 +67,7 @@ fn the_header_agrees() {
         manager,
         window_ns,
         local,
+        prefix,
         reserved
     );
     offsets!(
@@ -96,6 +98,15 @@ fn the_header_agrees() {
         tag,
         what,
         unused
+    );
+    offsets!(
+        c,
+        CReceived,
+        "pagemesh_received_t",
+        kind,
+        length,
+        from,
+        reserved
     );
     for (name, number) in numbers() {
         c.that(&format!("{name} == {number}"));

@@ -14,6 +14,7 @@ mod job;
 #[cfg(test)]
 mod layout;
 mod mesh;
+mod pipes;
 mod report;
 mod segment;
 mod sync;

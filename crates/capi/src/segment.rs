@@ -42,7 +42,8 @@ pub struct COptions {
     pub manager: u32,
     pub window_ns: i64,
     pub local: u64,
-    pub reserved: [u64; 3],
+    pub prefix: u64,
+    pub reserved: [u64; 2],
 }
 
 /// Mappings by address; C identifies a mapping by its address.
@@ -63,7 +64,7 @@ impl COptions {
     pub fn read(self) -> Outcome<Options> {
         let mode = u16::try_from(self.mode).ok().filter(|mode| *mode <= 0o777);
         let mode = mode.ok_or_else(|| Failure::invalid("mode has bits beyond 0777"))?;
-        if self.reserved != [0; 3] {
+        if self.reserved != [0; 2] {
             return Err(Failure::invalid("a reserved option is not 0"));
         }
         let manager = match self.manager {
@@ -85,11 +86,25 @@ impl COptions {
                 Failure::invalid("local is for PAGEMESH_PRIVATE, and 65536 at least")
             })?,
         };
+        let policy = match self.prefix {
+            0 => policy,
+            prefix => with_prefix(policy, prefix)?,
+        };
         Ok(Options {
             mode,
             policy,
             exclusive: self.exclusive != 0,
         })
+    }
+}
+
+/// The same policy with short pages of so many bytes; the daemon says which are possible.
+fn with_prefix(policy: Policy, bytes: u64) -> Outcome<Policy> {
+    match (policy, u16::try_from(bytes)) {
+        (Policy::Views { .. }, Ok(prefix)) => Ok(Policy::Views { prefix }),
+        _ => Err(Failure::invalid(
+            "prefix is for PAGEMESH_VIEWS, and 4096 at most",
+        )),
     }
 }
 

@@ -221,6 +221,16 @@ pub unsafe extern "C" fn pagemesh_board_read(
     })
 }
 
+/// Whether the process that published the state that was read last is gone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pagemesh_board_writer_is_gone(board: *mut BoardHandle) -> c_int {
+    call(-1, || {
+        // SAFETY: the header asks for a handle.
+        let board = unsafe { borrow(board)? };
+        Ok(board.0.lock().last_writer_is_gone()?.into())
+    })
+}
+
 /// Sleeps until there is a newer state.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagemesh_board_wait(

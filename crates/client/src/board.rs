@@ -14,7 +14,7 @@ use crate::bell::after;
 use crate::mapping::{INCONSISTENT, Mapping};
 use crate::segment::{Access, Options};
 use crate::views::publish;
-use crate::{Error, Mesh, Policy, Result, Segment};
+use crate::{Error, LockGuard, Mesh, Policy, Result, Segment};
 
 /// How the first page of a board begins.
 const MAGIC: u64 = 0x3164_7261_6f42_4d50; // "PMBoard1"
@@ -30,6 +30,12 @@ const HISTORY: u32 = 1024;
 
 /// The lock that writers take.
 const WRITERS: u64 = 0;
+
+/// Locks by which readers see whether the process of a writer is alive: each writer holds one.
+const PRESENCE: std::ops::RangeInclusive<u32> = 1..=16;
+
+/// How long a reader looks whether such a lock is free.
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// Slots besides those of the history: a reader has time to copy a state while others are written.
 const SPARE: u64 = 3;
@@ -69,6 +75,8 @@ pub struct State {
     pub published: SystemTime,
     /// States that this reader has not read between the last one it read and this one.
     pub missed: u64,
+    /// The lock that its writer holds; 0 if there was none left.
+    presence: u32,
 }
 
 impl State {
@@ -89,6 +97,10 @@ pub struct Board {
     /// The number of the state read last, and of the one that this writer published last.
     read: u64,
     written: u64,
+    /// What was read last, without its bytes.
+    shown: Option<State>,
+    /// The lock that shows that this writer is alive, from its first publication on.
+    presence: Option<(u32, LockGuard)>,
 }
 
 /// Where the slots are.
@@ -108,6 +120,7 @@ struct Head {
     length: u32,
     writer: u16,
     sum: u32,
+    presence: u32,
 }
 
 impl Head {
@@ -118,6 +131,7 @@ impl Head {
         bytes[16..20].copy_from_slice(&self.length.to_le_bytes());
         bytes[20..22].copy_from_slice(&self.writer.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.sum.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.presence.to_le_bytes());
         bytes
     }
 
@@ -130,6 +144,7 @@ impl Head {
             length: short(16),
             writer: short(20) as u16,
             sum: short(24),
+            presence: short(28),
         }
     }
 
@@ -282,6 +297,8 @@ impl Board {
             layout,
             read: 0,
             written: 0,
+            shown: None,
+            presence: None,
         })
     }
 
@@ -303,9 +320,9 @@ impl Board {
     /// # Errors
     /// [`Error::Invalid`] for states larger than the board's, and for boards opened read-only.
     pub fn publish(&mut self, state: &[u8]) -> Result<u64> {
-        let Some(memory) = &self.writer else {
+        if self.writer.is_none() {
             return Err(Error::Invalid("the board was opened read-only"));
-        };
+        }
         if state.len() > self.layout.size {
             return Err(Error::Invalid(
                 "the state is larger than the board's states",
@@ -313,6 +330,10 @@ impl Board {
         }
         let lock = self.segment.lock(WRITERS);
         let _turn = lock.lock()?;
+        let presence = self.show()?;
+        let Some(memory) = &self.writer else {
+            return Err(Error::Invalid("the board was opened read-only"));
+        };
         let number = self.next(memory)?;
         let head = Head {
             number,
@@ -320,6 +341,7 @@ impl Board {
             length: state.len() as u32,
             writer: self.segment.mesh().node().0,
             sum: 0,
+            presence,
         };
         let sum = head.sum_of(state);
         let at = self.layout.at(number);
@@ -329,6 +351,26 @@ impl Board {
         publish(&self.segment, self.layout.short(), &bytes)?;
         self.written = number;
         Ok(number)
+    }
+
+    /// Takes a lock that no other writer holds, for as long as the board is open; returns its number.
+    fn show(&mut self) -> Result<u32> {
+        let held = self.presence.as_ref().filter(|(_, guard)| guard.is_held());
+        if let Some((number, _)) = held {
+            return Ok(*number);
+        }
+        for number in PRESENCE {
+            match self.segment.lock(number.into()).try_lock() {
+                Ok(Some(guard)) => {
+                    self.presence = Some((number, guard));
+                    return Ok(number);
+                }
+                // Held, or the node with the lock is being given up.
+                Ok(None) | Err(Error::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(0)
     }
 
     /// The number of the next state. If this writer has published the last one, the slot after it
@@ -365,6 +407,14 @@ impl Board {
                         ..state
                     };
                     self.read = self.read.max(state.number);
+                    self.shown = Some(State {
+                        bytes: Vec::new(),
+                        number: state.number,
+                        writer: state.writer,
+                        published: state.published,
+                        missed: state.missed,
+                        presence: state.presence,
+                    });
                     return Ok(Some(state));
                 }
             }
@@ -467,6 +517,7 @@ impl Board {
             writer: NodeId(head.writer),
             published: UNIX_EPOCH + Duration::from_nanos(head.nanos),
             missed: 0,
+            presence: head.presence,
         }))
     }
 
@@ -506,7 +557,19 @@ impl Board {
         Ok(())
     }
 
-    /// Whether the node that published a state is not alive any more. Its last state stays.
+    /// [`Board::writer_is_gone`] of the state that was read last; false if none was read yet.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn last_writer_is_gone(&self) -> Result<bool> {
+        let shown = self.shown.as_ref();
+        shown.map_or(Ok(false), |state| self.writer_is_gone(state))
+    }
+
+    /// Whether the process that published a state is gone: it died, or its node did, or it has
+    /// closed the board. Its last state stays. Of more than 16 writers at once only the deaths of
+    /// nodes are seen of some; and while a new writer has not published yet, it may stand for the
+    /// one before.
     ///
     /// # Errors
     /// If the daemon does not answer.
@@ -516,7 +579,18 @@ impl Board {
         let alive = alive.any(|member| {
             member.id == state.writer && member.health == pagemesh_wire::peer::Health::Alive
         });
-        Ok(!alive)
+        if !alive || !PRESENCE.contains(&state.presence) {
+            return Ok(!alive);
+        }
+        match self
+            .segment
+            .lock(state.presence.into())
+            .lock_timeout(GLANCE)
+        {
+            Ok(_) => Ok(true),
+            Err(Error::TimedOut) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -538,6 +612,7 @@ mod tests {
             length: 3,
             writer: 2,
             sum: 0,
+            presence: 1,
         };
         let sum = head.sum_of(b"abc");
         assert_ne!(sum, head.sum_of(b"abd"));

@@ -64,6 +64,17 @@ pub enum Error {
     /// An argument is invalid.
     #[error("{0}")]
     Invalid(&'static str),
+    /// The other end of a pipe was closed.
+    #[error(
+        "the process at the other end of the pipe has closed it; open the pipe anew for the next one"
+    )]
+    PipeClosed,
+    /// The process at the other end of a pipe died, or its node.
+    #[error(
+        "the process at the other end of the pipe died, or its node did; what it sent before has \
+         been read; start it again, and open the pipe anew"
+    )]
+    PeerDied,
     /// The shared heap could not do it.
     #[error(transparent)]
     Heap(#[from] HeapError),

@@ -54,12 +54,14 @@ mod condition;
 mod connection;
 mod error;
 mod fork;
+mod group;
 mod heap;
 mod job;
 mod lock;
 mod mapping;
 mod mesh;
 mod path;
+mod pipe;
 mod ranges;
 mod segment;
 pub mod snapshot;
@@ -78,6 +80,7 @@ pub use error::{Error, Result};
 pub use fork::Guarded;
 #[doc(hidden)]
 pub use fork::watch_forks;
+pub use group::{Group, GroupOptions, Received};
 #[doc(hidden)]
 pub use heap::undisturbed;
 pub use heap::{Heap, HeapError, HeapOptions};
@@ -86,6 +89,7 @@ pub use lock::{Lock, LockGuard};
 pub use mapping::Mapping;
 pub use mesh::{Members, Mesh};
 pub use path::{SOCKET_VARIABLE, socket_paths};
+pub use pipe::{End, Peer, Pipe, PipeOptions};
 #[doc(hidden)]
 pub use ranges::mapped_within;
 pub use segment::{Access, Options, Segment};

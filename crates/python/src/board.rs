@@ -88,6 +88,12 @@ impl Board {
         Ok(states.iter().map(|state| tell(py, state)).collect())
     }
 
+    /// Whether the process that published the state that was read last is gone.
+    fn writer_is_gone(&self, py: Python<'_>) -> PyResult<bool> {
+        let gone = py.detach(|| self.lock().last_writer_is_gone());
+        gone.map_err(|error| raise(&error))
+    }
+
     /// The number of the newest state, when there is one newer than that; none if `timeout` passes.
     #[pyo3(signature = (newer_than, timeout=None))]
     fn wait(&self, py: Python<'_>, newer_than: u64, timeout: Option<f64>) -> PyResult<Option<u64>> {

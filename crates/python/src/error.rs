@@ -32,6 +32,8 @@ fn kind(error: &Error) -> &'static str {
         Error::TimedOut => "timed-out",
         Error::Interrupted => "interrupted",
         Error::Forked => "forked",
+        Error::PipeClosed => "pipe-closed",
+        Error::PeerDied => "peer-died",
         Error::NoUserfaultfd(_) => "no-userfaultfd",
         Error::Map(_) | Error::AddressTaken(_) => "map",
         Error::Invalid(_) | Error::Environment { .. } => "invalid",

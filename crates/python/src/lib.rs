@@ -11,6 +11,7 @@ mod memory;
 mod mesh;
 mod others;
 mod pending;
+mod pipe;
 mod rescue;
 mod segment;
 mod signal_stack;
@@ -31,6 +32,8 @@ fn _pagemesh(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<sync::Condition>()?;
     module.add_class::<sync::Barrier>()?;
     module.add_class::<board::Board>()?;
+    module.add_class::<pipe::Pipe>()?;
+    module.add_class::<pipe::Group>()?;
     module.add_class::<job::Job>()?;
     module.add_function(wrap_pyfunction!(rescue::raise_in_threads, module)?)?;
     module.add_function(wrap_pyfunction!(rescue::take_faults, module)?)?;

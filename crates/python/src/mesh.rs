@@ -13,6 +13,7 @@ use pyo3::types::PyDict;
 use crate::board::Board;
 use crate::error::{raise, raise_about};
 use crate::job::Job;
+use crate::pipe::{Group, Pipe};
 use crate::segment::Segment;
 
 /// A connection to the daemon of this host.
@@ -96,6 +97,32 @@ impl Mesh {
     #[pyo3(signature = (name, *, write=true))]
     fn open_board(&self, py: Python<'_>, name: &str, write: bool) -> PyResult<Board> {
         Board::open(py, &self.0, name, write)
+    }
+
+    /// Opens an end of a pipe, which is created if `size` is given and it does not exist.
+    #[pyo3(signature = (name, size, *, mode=0o600, end="free"))]
+    fn open_pipe(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        size: Option<usize>,
+        mode: u16,
+        end: &str,
+    ) -> PyResult<Pipe> {
+        Pipe::open(py, &self.0, name, (size, mode, end))
+    }
+
+    /// Joins a group.
+    #[pyo3(signature = (name, number, count, *, size, mode=0o600))]
+    fn join_group(
+        &self,
+        name: &str,
+        number: u32,
+        count: u32,
+        size: usize,
+        mode: u16,
+    ) -> PyResult<Group> {
+        Group::join(&self.0, name, (number, count), (size, mode))
     }
 
     /// Removes a segment's name.

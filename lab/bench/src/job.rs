@@ -170,7 +170,7 @@ fn told(output: &Output) -> Result<Told> {
 }
 
 /// Seconds of a process, as user and as system.
-fn processor_seconds(process: u32) -> Result<[f64; 2]> {
+pub(super) fn processor_seconds(process: u32) -> Result<[f64; 2]> {
     let path = format!("/proc/{process}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
     // The name, in parentheses, may contain anything.

@@ -1,5 +1,6 @@
 //! `bench paper`: what a paper measured, measured here, beside its figures.
 
+mod mether;
 mod mirage;
 mod treadmarks;
 
@@ -21,6 +22,8 @@ enum Which {
     Treadmarks(Box<treadmarks::Treadmarks>),
     /// MIRAGE+, 1994: faults by every switch, compression, Battleship, matrix multiply
     Mirage(mirage::Mirage),
+    /// Mether, 1993: two processes count by five protocols, and a sparse solver
+    Mether(mether::Mether),
 }
 
 impl Paper {
@@ -28,6 +31,7 @@ impl Paper {
         match self.which {
             Which::Treadmarks(command) => command.run(global),
             Which::Mirage(command) => command.run(global),
+            Which::Mether(command) => command.run(global),
         }
     }
 }

@@ -14,3 +14,15 @@ pub mod stress;
 pub fn libraries_are_built() -> bool {
     std::env::var_os("PAGEMESH_BUILT").is_some()
 }
+
+/// A message that shows its number in its first eight bytes, and everywhere else what lies there.
+#[must_use]
+pub fn message(number: u64, length: usize) -> Vec<u8> {
+    let words = (0..length.div_ceil(8) as u64).map(|at| match at {
+        0 => number,
+        at => number.wrapping_add(at).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+    });
+    let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+    bytes.truncate(length);
+    bytes
+}

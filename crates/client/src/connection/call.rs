@@ -8,6 +8,7 @@ use pagemesh_os::signals::aside;
 use pagemesh_wire::local::{Refusal, Reply, Request, RequestPacket};
 
 use super::request_slot::Way;
+use super::router::ReplyRouter;
 use super::{Answer, Connection, room, this_thread};
 use crate::bell::{Bell, after};
 use crate::{Error, Result};
@@ -76,6 +77,17 @@ impl Connection {
         fds: &[BorrowedFd<'_>],
         undo: Option<Request>,
     ) -> Result<Call<'_>> {
+        self.start_on(Arc::default(), request, fds, undo)
+    }
+
+    /// As [`Connection::start`]; calls on one bell can be awaited together ([`Connection::first`]).
+    pub fn start_on(
+        &self,
+        bell: Arc<Bell>,
+        request: Request,
+        fds: &[BorrowedFd<'_>],
+        undo: Option<Request>,
+    ) -> Result<Call<'_>> {
         if !self.is_ours() {
             return Err(Error::Forked);
         }
@@ -86,7 +98,7 @@ impl Connection {
         }
         let mut router = self.router.lock();
         let unheard = router.unheard();
-        let (number, bell) = router.open(undo)?;
+        let number = router.open(undo, &bell)?;
         drop(router);
         let mut call = Call::new(self, number, bell);
         let packet = RequestPacket { number, request };
@@ -179,9 +191,46 @@ impl Connection {
             }
             stop?;
         }
+        let (_, answer) = self.next_of(&[call.number()], call.bell(), until)?;
+        Ok(answer)
+    }
+
+    /// Waits until one of these calls on one bell has its last reply. At the deadline or on a
+    /// signal nothing is withdrawn: dropping the calls does that.
+    pub fn first(&self, calls: &mut [Call<'_>], until: Option<Instant>) -> Result<Answer> {
+        let numbers: Vec<_> = calls.iter().map(Call::number).collect();
+        let Some(bell) = calls.first().map(|call| Arc::clone(&call.bell)) else {
+            return Err(Error::Invalid("no call to wait for"));
+        };
+        loop {
+            let (place, answer) = self.next_of(&numbers, &bell, until)?;
+            // A successor of the daemon repeats this reply.
+            if !matches!(answer.reply, Reply::Waiting) {
+                return calls[place].last(answer);
+            }
+        }
+    }
+
+    /// Waits for the next reply to one of these calls, whose threads sleep on this bell; returns
+    /// which call it answers.
+    fn next_of(
+        &self,
+        numbers: &[u64],
+        bell: &Bell,
+        until: Option<Instant>,
+    ) -> Result<(usize, Answer)> {
+        let take = |router: &mut ReplyRouter| {
+            let mut answers = numbers.iter().enumerate();
+            answers.find_map(|(place, number)| Some((place, router.take(*number)?)))
+        };
+        let sleeps = |router: &mut ReplyRouter, asleep| {
+            for number in numbers {
+                router.sleeps(*number, asleep);
+            }
+        };
         let mut router = self.router.lock();
         let outcome = loop {
-            if let Some(answer) = router.take(call.number()) {
+            if let Some(answer) = take(&mut router) {
                 break Ok(answer);
             }
             if let Some(gone) = router.gone {
@@ -191,12 +240,12 @@ impl Connection {
             // A signal handler may run here while the call that it interrupts is the reader.
             let outer = router.reader;
             if outer.is_some_and(|reader| reader != this_thread()) {
-                let rings = call.bell().rings();
-                router.sleeps(call.number(), true);
+                let rings = bell.rings();
+                sleeps(&mut router, true);
                 drop(router);
-                result = aside(|| call.bell().wait(rings, until));
+                result = aside(|| bell.wait(rings, until));
                 router = self.router.lock();
-                router.sleeps(call.number(), false);
+                sleeps(&mut router, false);
             } else {
                 router.reader = Some(this_thread());
                 let mut buffer = router.buffer.take().unwrap_or_else(room);
@@ -208,7 +257,7 @@ impl Connection {
                 result = packet.map(|packet| self.deliver(&mut router, packet));
             }
             if let Err(stop) = result {
-                break router.take(call.number()).ok_or(stop);
+                break take(&mut router).ok_or(stop);
             }
         };
         router.appoint_reader();

@@ -81,23 +81,22 @@ impl ReplyRouter {
         self.last
     }
 
-    /// Opens a call.
-    pub fn open(&mut self, undo: Option<Request>) -> Result<(u64, Arc<Bell>)> {
+    /// Opens a call whose thread sleeps on this bell.
+    pub fn open(&mut self, undo: Option<Request>, bell: &Arc<Bell>) -> Result<u64> {
         if let Some(gone) = self.gone {
             return Err(gone.into());
         }
         let number = self.number();
-        let bell = Arc::new(Bell::default());
         let entry = Entry {
             inbox: VecDeque::new(),
-            bell: Arc::clone(&bell),
+            bell: Arc::clone(bell),
             asleep: false,
             undo,
             orphan: false,
             behind: Some(self.told),
         };
         self.open.insert(number, entry);
-        Ok((number, bell))
+        Ok(number)
     }
 
     /// Counts a sent request whose reply is not awaited.

@@ -157,6 +157,33 @@ fn writers_take_turns() {
 }
 
 #[test]
+fn the_end_of_a_writers_process_is_told() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let mut reader = board(&cluster, 0, "end", 32);
+    // Writers in this process stand for processes: each has a connection of its own.
+    let mut writers = [0, 1, 1].map(|node| board(&cluster, node, "end", 32));
+    for round in 0..3 {
+        for (place, writer) in writers.iter_mut().enumerate() {
+            let number = writer.publish(&[place as u8; 32]).unwrap();
+            reader
+                .wait(number - 1, Some(Duration::from_secs(20)))
+                .unwrap();
+            let found = reader.read().unwrap().unwrap();
+            assert_eq!(found.number, number);
+            assert!(!reader.last_writer_is_gone().unwrap(), "round {round}");
+        }
+    }
+    let [_, _, last] = writers;
+    drop(last);
+    eventually("the writer's end is told", || {
+        reader.last_writer_is_gone().unwrap()
+    });
+    assert_eq!(reader.read().unwrap().unwrap().bytes, [2; 32], "it stays");
+}
+
+#[test]
 fn a_killed_daemon_leaves_the_last_state_of_its_board() {
     let Some(cluster) = Cluster::start(3) else {
         return;

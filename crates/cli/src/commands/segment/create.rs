@@ -38,6 +38,9 @@ pub(crate) struct Create {
     /// How much of it is in this host's memory at most, for example 2G (private)
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     local: Option<u64>,
+    /// Bytes of a short page, a multiple of 8 up to 4096; 32 unless it is given (views)
+    #[arg(long, value_name = "BYTES")]
+    prefix: Option<u16>,
     /// Do nothing if it exists already
     #[arg(long)]
     if_missing: bool,
@@ -55,6 +58,7 @@ enum ManagerName {
 impl Create {
     pub(super) fn run(self, global: &Global) -> Result<Exit> {
         let policy = chosen(self.policy, self.manager, self.window)?;
+        let policy = with_prefix(policy, self.prefix)?;
         let spec = SegmentSpec {
             size: ByteLen(self.size),
             mode: self.mode,
@@ -103,6 +107,17 @@ fn chosen(policy: Policy, name: Option<ManagerName>, how_long: Option<Window>) -
     Ok(Policy::Sequential { manager, window })
 }
 
+/// The policy, with short pages of so many bytes; the daemon says which are possible.
+fn with_prefix(policy: Policy, prefix: Option<u16>) -> Result<Policy> {
+    match (policy, prefix) {
+        (policy, None) => Ok(policy),
+        (Policy::Views { .. }, Some(prefix)) => Ok(Policy::Views { prefix }),
+        _ => anyhow::bail!(
+            "only segments of policy views have short pages; leave out --prefix, or choose --policy views"
+        ),
+    }
+}
+
 fn parse_mode(text: &str) -> Result<u16, String> {
     u16::from_str_radix(text.trim_start_matches("0o"), 8)
         .ok()
@@ -132,6 +147,16 @@ mod tests {
         let manager = Manager::Fixed;
         let expected = Policy::Sequential { manager, window };
         assert_eq!(chosen(fixed, None, Some(window)).unwrap(), expected);
+    }
+
+    #[test]
+    fn eb2_the_length_of_short_pages_is_for_views() {
+        let views: Policy = "views".parse().unwrap();
+        let longer = with_prefix(views, Some(256)).unwrap();
+        assert_eq!(longer, Policy::Views { prefix: 256 });
+        assert_eq!(with_prefix(views, None).unwrap(), views);
+        let why = with_prefix(Policy::default(), Some(256)).unwrap_err();
+        assert!(why.to_string().contains("--policy views"), "{why}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod family;
 mod labelled;
 mod litmus;
 mod phases;
+mod pipe;
 mod queue;
 mod record;
 mod rounds;
@@ -34,6 +35,8 @@ enum Role {
     Produce(queue::Produce),
     /// Take numbers out of a queue
     Consume(queue::Consume),
+    /// Have one end of a pipe
+    PipeEnd(pipe::PipeEnd),
     /// Use everything but plain memory, with another one
     Rounds(rounds::Rounds),
     /// Everything at random
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Role::Phases(phases) => phases.play(),
         Role::Produce(produce) => produce.play(),
         Role::Consume(consume) => consume.play(),
+        Role::PipeEnd(pipe) => pipe.play(),
         Role::Rounds(rounds) => rounds.play(),
         Role::Stress(stress) => stress.play(),
         Role::Record(record) => record.play(),

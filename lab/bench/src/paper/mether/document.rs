@@ -1,0 +1,143 @@
+//! What was measured.
+
+use super::super::super::report::Machine;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::SystemTime;
+
+/// One run of the whole benchmark, or several put together.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Document {
+    pub(super) bench: String,
+    pub(super) machine: String,
+    pub(super) processors: usize,
+    /// When it was measured last, in UTC.
+    pub(super) date: String,
+    /// Processes that were ready to run in the minute before, on the whole machine.
+    pub(super) load: f64,
+    pub(super) to: u32,
+    pub(super) bound: u32,
+    pub(super) rounds: u32,
+    /// In the order of [`PROTOCOLS`](super::protocol::PROTOCOLS).
+    pub(super) counts: Vec<Count>,
+    pub(super) grid: u32,
+    pub(super) iterations: u32,
+    /// Seconds of the solver as one process without messages.
+    pub(super) solver_alone: Option<f64>,
+    pub(super) solver: Vec<Solved>,
+}
+
+/// A run of the counting program: the median by wall-clock time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Count {
+    pub(super) name: String,
+    /// Where the counter was at the end.
+    pub(super) value: u64,
+    pub(super) seconds: f64,
+    /// Seconds of the programs, mean of both.
+    pub(super) user: f64,
+    pub(super) system: f64,
+    /// Seconds of the daemons, mean of both.
+    pub(super) daemon_user: f64,
+    pub(super) daemon_system: f64,
+    /// Context switches of both programs and both daemons.
+    pub(super) switches: u64,
+    pub(super) losses: u64,
+    pub(super) wins: u64,
+    /// Microseconds from the own addition to the sight of the other one's.
+    pub(super) latency: f64,
+    pub(super) bytes: u64,
+    pub(super) packets: u64,
+}
+
+/// A run of the solver.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Solved {
+    pub(super) nodes: usize,
+    pub(super) seconds: f64,
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    pub(super) packets: u64,
+    pub(super) residual: f64,
+}
+
+impl Document {
+    fn new() -> Self {
+        let machine = Machine::this();
+        Self {
+            bench: "paper mether".to_owned(),
+            machine: format!(
+                "{} ({} processors, Linux {})",
+                machine.processor(),
+                machine.cores(),
+                machine.kernel()
+            ),
+            processors: machine.cores(),
+            date: String::new(),
+            load: 0.0,
+            to: 0,
+            bound: 0,
+            rounds: 0,
+            counts: Vec::new(),
+            grid: 0,
+            iterations: 0,
+            solver_alone: None,
+            solver: Vec::new(),
+        }
+    }
+
+    /// The kept document, if it is of this machine.
+    pub(super) fn kept(path: Option<&Path>) -> Result<Self> {
+        let Some(path) = path.filter(|path| path.exists()) else {
+            return Ok(Self::new());
+        };
+        let text = std::fs::read_to_string(path)?;
+        let kept: Self = serde_json::from_str(&text)
+            .with_context(|| format!("{} is no file that --keep wrote", path.display()))?;
+        let new = Self::new();
+        Ok(if kept.machine == new.machine {
+            kept
+        } else {
+            new
+        })
+    }
+
+    /// Notes when, and what else the machine did.
+    pub(super) fn measured_now(&mut self) {
+        self.date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let load = load
+            .split_whitespace()
+            .next()
+            .and_then(|one| one.parse().ok());
+        self.load = load.unwrap_or(0.0);
+    }
+}
+
+impl Count {
+    /// Per addition.
+    pub(super) fn each(&self, number: f64) -> f64 {
+        number / self.value.max(1) as f64
+    }
+
+    /// Whether it came to the end.
+    pub(super) fn is_whole(&self, to: u32) -> bool {
+        self.value >= u64::from(to)
+    }
+
+    /// Losses for a win.
+    pub(super) fn losses_for_a_win(&self) -> f64 {
+        self.losses as f64 / self.wins.max(1) as f64
+    }
+
+    /// Thousand bytes a second.
+    pub(super) fn load(&self) -> f64 {
+        self.bytes as f64 / self.seconds / 1000.0
+    }
+
+    /// Seconds of processor of a host: program and daemon.
+    pub(super) fn host(&self) -> f64 {
+        self.user + self.system + self.daemon_user + self.daemon_system
+    }
+}

@@ -1,0 +1,445 @@
+//! The report: tables, and sentences whose figures are those of the run.
+
+use super::document::{Count, Document};
+use super::literature::{self, Paper};
+use super::protocol::{DATA, DISJOINT, FINAL, FULL, PROTOCOLS, Protocol, SHORT};
+use std::fmt::Write as _;
+
+type Table = Vec<Vec<String>>;
+
+/// For people, without Markdown.
+pub(super) fn plain(document: &Document) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (title, table) in tables(document) {
+        lines.push(title);
+        lines.extend(table.iter().map(|row| format!("  {}", row.join(" | "))));
+    }
+    lines.extend(claims(document));
+    lines
+}
+
+pub(super) fn markdown(document: &Document) -> String {
+    let mut text = format!(
+        "{HEAD}\nMeasured {} on {}, at a load of {:.1}; medians of {} rounds.\n",
+        document.date, document.machine, document.load, document.rounds
+    );
+    for (title, table) in tables(document) {
+        let _ = write!(text, "\n## {title}\n\n");
+        for (number, row) in table.iter().enumerate() {
+            let _ = writeln!(text, "| {} |", row.join(" | "));
+            if number == 0 {
+                let _ = writeln!(text, "|{}", "---|".repeat(row.len()));
+            }
+        }
+    }
+    text.push_str("\n## What reproduces, and what does not\n\n");
+    for claim in claims(document) {
+        let _ = writeln!(text, "- {claim}");
+    }
+    text.push_str(TAIL);
+    text
+}
+
+fn tables(document: &Document) -> Vec<(String, Table)> {
+    let mut all = Vec::new();
+    if !document.counts.is_empty() {
+        let title = format!("ER0 to ER5: two processes count to {}", document.to);
+        all.push((title, counts(document)));
+        let title = "The same, ours to the paper's (ratios), per addition".to_owned();
+        all.push((title, ratios(document)));
+        let title = "ER7: what each step saves (factor; the paper's in parentheses)".to_owned();
+        all.push((title, steps(document)));
+    }
+    if !document.solver.is_empty() {
+        let title = format!(
+            "ER6: the sparse solver, {0} x {0} points, {1} steps",
+            document.grid, document.iterations
+        );
+        all.push((title, solver(document)));
+    }
+    all
+}
+
+/// The protocols that were measured, each with its run.
+fn measured(document: &Document) -> impl Iterator<Item = (&'static Protocol, &Count)> {
+    PROTOCOLS.iter().zip(&document.counts)
+}
+
+/// Ours, and the paper's in parentheses.
+fn beside(ours: f64, paper: Option<f64>) -> String {
+    match paper {
+        Some(paper) => format!("{} ({})", number(ours), number(paper)),
+        None => number(ours),
+    }
+}
+
+fn counts(document: &Document) -> Table {
+    let head = [
+        "",
+        "PROTOCOL",
+        "REACHED",
+        "WALL s",
+        "USER s",
+        "SYSTEM s",
+        "DAEMON s",
+        "LOAD kB/s",
+        "SWITCHES EACH",
+        "PAGES",
+        "LATENCY ms",
+        "LOSSES/WIN",
+        "BYTES EACH",
+        "PACKETS EACH",
+    ];
+    let mut table = vec![head.map(str::to_owned).to_vec()];
+    for (protocol, count) in measured(document) {
+        let paper = &protocol.paper;
+        let additions = 1024.0;
+        table.push(vec![
+            protocol.code.to_owned(),
+            protocol.name.to_owned(),
+            count.value.to_string(),
+            beside(count.seconds, paper.wall),
+            beside(count.user, paper.user),
+            beside(count.system, paper.system),
+            number(count.daemon_user + count.daemon_system),
+            beside(count.load(), paper.load),
+            beside(count.each(count.switches as f64), paper.switches),
+            protocol.pages.to_string(),
+            beside(count.latency / 1000.0, paper.latency),
+            beside(count.losses_for_a_win(), paper.losses),
+            beside(
+                count.each(count.bytes as f64),
+                paper.bytes.map(|bytes| bytes / additions),
+            ),
+            number(count.each(count.packets as f64)),
+        ]);
+    }
+    table
+}
+
+fn ratios(document: &Document) -> Table {
+    let head = [
+        "PROTOCOL",
+        "WALL",
+        "PROCESSOR",
+        "LOAD",
+        "SWITCHES",
+        "LATENCY",
+        "LOSSES/WIN",
+        "BYTES",
+    ];
+    let mut table = vec![head.map(str::to_owned).to_vec()];
+    let ratio = |ours: f64, paper: Option<f64>| match paper {
+        Some(paper) => scientific(ours / paper),
+        None => "–".to_owned(),
+    };
+    for (protocol, count) in measured(document) {
+        let paper = &protocol.paper;
+        let each = |all: Option<f64>| all.map(|all| all / 1024.0);
+        table.push(vec![
+            protocol.name.to_owned(),
+            ratio(count.each(count.seconds), each(paper.wall)),
+            ratio(count.each(count.host()), each(host(paper))),
+            ratio(count.load(), paper.load),
+            ratio(count.each(count.switches as f64), paper.switches),
+            ratio(count.latency / 1000.0, paper.latency),
+            ratio(count.losses_for_a_win(), paper.losses),
+            ratio(count.each(count.bytes as f64), each(paper.bytes)),
+        ]);
+    }
+    table
+}
+
+/// Seconds of processor that the paper gives for a host.
+fn host(paper: &Paper) -> Option<f64> {
+    Some(paper.user? + paper.system?)
+}
+
+/// The steps from the first protocol to the last one.
+const STEPS: [(&str, usize, usize); 3] = [
+    ("page size: full page to short page", FULL, SHORT),
+    ("data-driven views of one page", SHORT, DATA),
+    ("two pages, sleep instead of spinning", DATA, FINAL),
+];
+
+fn steps(document: &Document) -> Table {
+    let head = [
+        "STEP",
+        "BYTES EACH",
+        "LOAD kB/s",
+        "PROCESSOR EACH",
+        "LATENCY",
+        "WALL",
+    ];
+    let mut table = vec![head.map(str::to_owned).to_vec()];
+    let all = [("all steps", FULL, FINAL)];
+    for (name, from, to) in STEPS.into_iter().chain(all) {
+        let (Some(before), Some(after)) = (document.counts.get(from), document.counts.get(to))
+        else {
+            continue;
+        };
+        let (old, new) = (&PROTOCOLS[from].paper, &PROTOCOLS[to].paper);
+        let cell = |ours: f64, paper: Option<f64>| match paper {
+            Some(paper) => format!("{} ({})", number(ours), number(paper)),
+            None => number(ours),
+        };
+        let paper = |pick: fn(&Paper) -> Option<f64>| Some(pick(old)? / pick(new)?);
+        let factor = |pick: &dyn Fn(&Count) -> f64| pick(before) / pick(after);
+        table.push(vec![
+            name.to_owned(),
+            cell(factor(&|c| c.each(c.bytes as f64)), paper(|p| p.bytes)),
+            cell(factor(&Count::load), paper(|p| p.load)),
+            cell(factor(&|c| c.each(c.host())), paper(host)),
+            cell(factor(&|c| c.latency), paper(|p| p.latency)),
+            cell(factor(&|c| c.each(c.seconds)), paper(|p| p.wall)),
+        ]);
+    }
+    table
+}
+
+fn solver(document: &Document) -> Table {
+    let head = [
+        "NODES", "SECONDS", "SPEEDUP", "MESSAGES", "kB", "PACKETS", "RESIDUAL",
+    ];
+    let mut table = vec![head.map(str::to_owned).to_vec()];
+    for solved in &document.solver {
+        let speedup = document
+            .solver_alone
+            .map_or(0.0, |alone| alone / solved.seconds);
+        table.push(vec![
+            solved.nodes.to_string(),
+            number(solved.seconds),
+            number(speedup),
+            solved.messages.to_string(),
+            number(solved.bytes as f64 / 1000.0),
+            solved.packets.to_string(),
+            format!("{:.3e}", solved.residual),
+        ]);
+    }
+    table
+}
+
+/// What the run shows of what the paper says.
+fn claims(document: &Document) -> Vec<String> {
+    let mut all = Vec::new();
+    if document.counts.len() == PROTOCOLS.len() {
+        of_counting(document, &mut all);
+    }
+    of_solving(document, &mut all);
+    all
+}
+
+fn of_counting(document: &Document, all: &mut Vec<String>) {
+    let count = |place: usize| &document.counts[place];
+    let bytes = |place: usize| count(place).each(count(place).bytes as f64);
+    let packets = |place: usize| count(place).each(count(place).packets as f64);
+    let (full, short, last) = (bytes(FULL), bytes(SHORT), bytes(FINAL));
+    all.push(format!(
+        "*Short pages* (ER2): an addition moves {full:.0} bytes on a full page and {short:.0} on a short one, a factor of \
+         {:.1}; the paper's is {:.0}. {}",
+        full / short,
+        8e6 / 146e3,
+        match full / short > 4.0 {
+            true => "It reproduces.",
+            false => "It does not reproduce: here the consistent copy always moves as a whole, and only \
+                      copies for reading are short.",
+        }
+    ));
+    let never = count(DISJOINT);
+    all.push(match never.is_whole(document.to) {
+        false => format!(
+            "*The protocol that never finishes* (ER3) was stopped after {} s at {} of {}, with {:.0} losses for a win: it \
+             reproduces (the paper has 10,000).",
+            document.bound, never.value, document.to, never.losses_for_a_win()
+        ),
+        true => format!(
+            "*The protocol that never finishes* (ER3) finishes here, in {:.2} s, with {:.0} losses for a win (the paper \
+             has 10,000) and {:.1} packets for an addition: it does not reproduce. A purge and the fetch after it are one \
+             round trip, which takes some ten microseconds here and took tens of milliseconds there, and they \
+             do not keep the writer's daemon from its work.",
+            never.seconds,
+            never.losses_for_a_win(),
+            packets(DISJOINT)
+        ),
+    });
+    let (hundred, thousands) = (count(DISJOINT + 1), count(DISJOINT + 2));
+    all.push(format!(
+        "*Hysteresis* (E20): with a purge after 100 losses it takes {:.2} s and {:.1} packets for an addition, after 10,000 \
+         losses {:.2} s and {:.1}.",
+        hundred.seconds,
+        packets(DISJOINT + 1),
+        thousands.seconds,
+        packets(DISJOINT + 2)
+    ));
+    all.push(format!(
+        "*The final protocol* (ER5) moves {last:.0} bytes in {:.2} packets for an addition, and looks in vain {:.2} times for \
+         a win. The paper has one packet, its purge, and 3 losses.",
+        packets(FINAL),
+        count(FINAL).losses_for_a_win()
+    ));
+    best(document, all);
+}
+
+/// ER8: which protocol is the best one.
+fn best(document: &Document, all: &mut Vec<String>) {
+    let rows = || {
+        measured(document)
+            .skip(FULL)
+            .filter(|(_, count)| count.is_whole(document.to))
+    };
+    let least = |what: &str, pick: &dyn Fn(&Count) -> f64| {
+        let best = rows().min_by(|one, other| pick(one.1).total_cmp(&pick(other.1)));
+        best.map(|(protocol, _)| format!("{what}: {}", protocol.name))
+    };
+    let bests: Vec<_> = [
+        least("least bytes", &|c| c.bytes as f64),
+        least("fewest packets", &|c| c.packets as f64),
+        least("least processor time", &Count::host),
+        least("lowest latency", &|c| c.latency),
+        least("shortest", &|c| c.seconds),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let name = PROTOCOLS[FINAL].name;
+    let wins = bests.iter().filter(|best| best.ends_with(name)).count();
+    all.push(format!(
+        "*The best protocol* (ER8): {}. The paper's last one, which is also MemNet's best, has {wins} of {} of these here; in the \
+         paper it has all. MemNet, which was hardware, is not measured.",
+        bests.join("; "),
+        bests.len()
+    ));
+}
+
+fn of_solving(document: &Document, all: &mut Vec<String>) {
+    let Some(alone) = document.solver_alone else {
+        return;
+    };
+    let speedups: Vec<_> = document
+        .solver
+        .iter()
+        .map(|solved| (solved.nodes, alone / solved.seconds))
+        .collect();
+    let words: Vec<_> = speedups
+        .iter()
+        .map(|(nodes, speedup)| format!("{speedup:.2} on {nodes}"))
+        .collect();
+    let linear = speedups
+        .iter()
+        .all(|(nodes, speedup)| *speedup > 0.8 * *nodes as f64);
+    let most = speedups.iter().map(|(nodes, _)| *nodes).max().unwrap_or(0);
+    all.push(format!(
+        "*The solver* (ER6) has speedups of {}; the paper's is linear up to {}. {}",
+        words.join(", "),
+        literature::SOLVER,
+        match linear {
+            true => "It reproduces.".to_owned(),
+            false => format!(
+                "It does not reproduce here: {} nodes share {} processors with their daemons and with whatever else runs.",
+                most, document.processors
+            ),
+        }
+    ));
+}
+
+/// A number of three digits or so.
+fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 || size == 0.0 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+/// A ratio, which may be very small.
+fn scientific(value: f64) -> String {
+    if value != 0.0 && value.abs() < 0.001 {
+        format!("{value:.1e}")
+    } else {
+        number(value)
+    }
+}
+
+const HEAD: &str = "# Mether, measured here
+
+`pagemesh-bench paper mether --report FILE` writes this file: what Minnich and Farber measured in 1993 (Sun 3/50s under SunOS 4.0, Ethernet, pages
+of 8192 bytes), measured with the programs of `lab/apps/mether` on pages of 4096 bytes under policy `views`. The paper's figures are in parentheses.
+Two processes count together, each on a node of its own unless the line says otherwise. User and system time are those of a process, the mean of
+both; a daemon's time is beside them, because Mether's server ran on the same processor. Latency is the mean time from an addition of a process
+to its sight of the other one's. Context switches, bytes and packets are those of both nodes, for an addition.
+What was measured is kept in `mether.json` (`--keep`).
+";
+
+const TAIL: &str = "
+Losses for a win cannot be compared in numbers: a look takes nanoseconds here, and took fractions of a millisecond there, while a process that
+waits for a page does not look at all. The order of the protocols can be.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document() -> Document {
+        let mut document = Document::kept(None).unwrap();
+        document.to = 1024;
+        document.bound = 10;
+        for (place, protocol) in PROTOCOLS.iter().enumerate() {
+            document.counts.push(Count {
+                name: protocol.name.to_owned(),
+                value: if place == DISJOINT { 37 } else { 1024 },
+                seconds: 1.0,
+                user: 0.5,
+                system: 0.25,
+                daemon_user: 0.5,
+                daemon_system: 0.25,
+                switches: 2048,
+                losses: 4096,
+                wins: 1024,
+                latency: 100.0,
+                bytes: if place == FULL { 8_192_000 } else { 102_400 },
+                packets: if place == FINAL { 1024 } else { 4096 },
+            });
+        }
+        document
+    }
+
+    #[test]
+    fn a_report_has_all_rows_and_computes_its_sentences() {
+        let mut document = document();
+        let text = markdown(&document);
+        assert!(
+            text.contains("| ER5 | 5: two pages, one data-driven | 1024 | 1.00 (57.0) |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("was stopped after 10 s at 37 of 1024"),
+            "{text}"
+        );
+        assert!(
+            text.contains("a factor of 80.0; the paper's is 55. It reproduces."),
+            "{text}"
+        );
+        assert!(
+            text.contains("fewest packets: 5: two pages, one data-driven"),
+            "{text}"
+        );
+        document.counts[DISJOINT].value = 1024;
+        document.counts[FULL].bytes = 102_400;
+        let text = markdown(&document);
+        assert!(text.contains("finishes here, in 1.00 s"), "{text}");
+        assert!(
+            text.contains("It does not reproduce: here the consistent copy"),
+            "{text}"
+        );
+        let lines = plain(&document).len();
+        assert!(lines > PROTOCOLS.len() * 2, "{lines}");
+    }
+
+    #[test]
+    fn a_kept_document_is_read_again() {
+        let text = serde_json::to_string(&document()).unwrap();
+        let again: Document = serde_json::from_str(&text).unwrap();
+        assert_eq!(markdown(&again), markdown(&document()));
+    }
+}
