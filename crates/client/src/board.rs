@@ -482,6 +482,8 @@ impl Board {
             length: state.bytes.len() as u32,
             writer: state.writer.0,
             sum: 0,
+            // In another cluster, its writer holds no lock.
+            presence: 0,
         };
         let sum = head.sum_of(&state.bytes);
         let mut slot = Head { sum, ..head }.encode().to_vec();

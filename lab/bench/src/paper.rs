@@ -1,7 +1,9 @@
 //! `bench paper`: what a paper measured, measured here, beside its figures.
 
 mod mether;
+mod claims;
 mod mirage;
+mod origin;
 mod treadmarks;
 
 use anyhow::Result;
@@ -33,5 +35,28 @@ impl Paper {
             Which::Mirage(command) => command.run(global),
             Which::Mether(command) => command.run(global),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    /// Where the reports are.
+    pub(super) fn papers() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/papers")
+    }
+
+    /// A report in `docs/papers` is what the command makes of the figures kept beside it, which
+    /// `UPDATE_REPORTS=1` writes.
+    pub(super) fn is_shipped(file: &str, made: &str) {
+        let path = papers().join(file);
+        if std::env::var_os("UPDATE_REPORTS").is_some() {
+            std::fs::write(&path, made).unwrap();
+        }
+        assert!(
+            std::fs::read_to_string(&path).unwrap() == made,
+            "docs/papers/{file} differs from what is made of its JSON: UPDATE_REPORTS=1 cargo test -p pagemesh-bench --lib paper"
+        );
     }
 }

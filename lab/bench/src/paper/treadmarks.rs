@@ -2,6 +2,7 @@
 //! measured, beside those of Keleher, Cox, Dwarkadas and Zwaenepoel, 1994.
 
 mod basics;
+mod claims;
 mod document;
 mod forecast;
 mod literature;
@@ -14,7 +15,7 @@ use super::super::job::Stand;
 use super::super::quota::Quota;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
-use document::{Document, Forecast, Run};
+use document::{Alone, Document, Forecast, Run};
 use pagemesh::Policy;
 use pagemesh_cli::Exit;
 use pagemesh_cli::output;
@@ -81,6 +82,9 @@ pub(super) struct Treadmarks {
     /// Write a report in Markdown
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Measure nothing: tables and report are of this file, which --keep wrote on any machine
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["keep", "parts"])]
+    from: Option<PathBuf>,
 }
 
 /// What is measured together.
@@ -113,6 +117,25 @@ impl Part {
 
 impl Treadmarks {
     pub(super) fn run(self, global: &Global) -> Result<Exit> {
+        let document = match &self.from {
+            Some(path) => Document::read(path)?,
+            None => self.measure()?,
+        };
+        if let Some(path) = &self.keep {
+            write(path, &serde_json::to_string_pretty(&document)?)?;
+        }
+        if let Some(path) = &self.report {
+            write(path, &tables::markdown(&document))?;
+        }
+        match global.output {
+            Format::Json => output::json(serde_json::to_value(&document)?)?,
+            Format::Table | Format::Wide => output::lines(tables::plain(&document))?,
+        }
+        Ok(Exit::OK)
+    }
+
+    /// What was kept, and all parts measured.
+    fn measure(&self) -> Result<Document> {
         let measures =
             self.parts != [Part::Forecast] || self.forecast.contains(&forecast::MEASURED);
         ensure!(
@@ -133,17 +156,8 @@ impl Treadmarks {
         }
         let place = |name: &str| PROGRAMS.iter().position(|program| program.name == name);
         document.sort(|name| place(name).unwrap_or(PROGRAMS.len()));
-        if let Some(path) = &self.keep {
-            write(path, &serde_json::to_string_pretty(&document)?)?;
-        }
-        if let Some(path) = &self.report {
-            write(path, &tables::markdown(&document))?;
-        }
-        match global.output {
-            Format::Json => output::json(serde_json::to_value(&document)?)?,
-            Format::Table | Format::Wide => output::lines(tables::plain(&document))?,
-        }
-        Ok(Exit::OK)
+        document.end();
+        Ok(document)
     }
 
     /// The policies that this version has.
@@ -183,11 +197,35 @@ impl Treadmarks {
     /// TR2, TR3, TR4, TR8: nodes with a processor each.
     fn full_speed(&self, policies: &[String], document: &mut Document) -> Result<()> {
         for program in self.programs() {
-            let alone = self.median(|| self.place().alone(program, None))?;
-            document.add_alone(program.name, self.size().is_large(), alone);
+            self.alone(program, None, document)?;
             for nodes in &self.nodes {
-                self.on_nodes(program, (*nodes, alone), policies, document)?;
+                self.on_nodes(program, *nodes, policies, document)?;
             }
+        }
+        Ok(())
+    }
+
+    /// The sequential program, and the same search in another order if there is one.
+    fn alone(
+        &self,
+        program: &'static Program,
+        quota: Option<&Quota>,
+        document: &mut Document,
+    ) -> Result<()> {
+        let other = program.other_order;
+        for (order, more) in std::iter::once((None, None))
+            .chain(other.map(|(order, more)| (Some(order.to_owned()), Some(more))))
+        {
+            let place = self.place();
+            let seconds = self.median(|| place.alone_by(program, quota, more))?;
+            document.add_alone(Alone {
+                program: program.name.to_owned(),
+                large: self.size().is_large(),
+                slow: quota.is_some(),
+                order,
+                seconds,
+                measured: String::new(),
+            });
         }
         Ok(())
     }
@@ -197,7 +235,7 @@ impl Treadmarks {
     fn on_nodes(
         &self,
         program: &'static Program,
-        (nodes, alone): (usize, f64),
+        nodes: usize,
         policies: &[String],
         document: &mut Document,
     ) -> Result<()> {
@@ -210,18 +248,18 @@ impl Treadmarks {
                 crowds.push(self.place().crowd(program, nodes)?);
             }
             for (policy, runs) in policies.iter().zip(&mut runs) {
-                runs.push(self.place().together(&stand, program, policy, alone)?);
+                runs.push(self.place().together(&stand, program, policy)?);
             }
         }
         crowds.sort_by(f64::total_cmp);
         let crowd_seconds = crowds.get(crowds.len() / 2).copied();
         for mut runs in runs {
-            runs.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
-            let run = runs.swap_remove(runs.len() / 2);
-            document.add(Run {
-                crowd_seconds,
-                ..run
-            });
+            if let Some(run) = median_run(&mut runs) {
+                document.add(Run {
+                    crowd_seconds,
+                    ..run
+                });
+            }
         }
         Ok(())
     }
@@ -241,7 +279,7 @@ impl Treadmarks {
                         return Ok(());
                     }
                 };
-                let run = self.place().together(&stand, program, policy, 0.0)?;
+                let run = self.place().together(&stand, program, policy)?;
                 match samples.divide(&stand.daemons(), &run) {
                     Ok(divided) => document.add_divided(divided),
                     Err(error) => {
@@ -277,8 +315,11 @@ impl Treadmarks {
         ] {
             let stand = Stand::start(&plan, None)?;
             for policy in policies {
-                let run = self.place().together(&stand, water, policy, 0.0)?;
-                document.add_substrate(name, run);
+                let runs = (0..self.rounds).map(|_| self.place().together(&stand, water, policy));
+                let mut runs = runs.collect::<Result<Vec<_>>>()?;
+                if let Some(run) = median_run(&mut runs) {
+                    document.add_substrate(name, run);
+                }
             }
         }
         Ok(())
@@ -308,14 +349,18 @@ impl Treadmarks {
             ceilings.push(one / self.median(|| quota.burn(*nodes))?);
         }
         for program in self.programs().filter(|program| program.speedup.is_some()) {
-            let alone = self.place().alone(program, Some(&quota))?;
+            self.alone(program, Some(&quota), document)?;
             for (nodes, ceiling) in counts.iter().zip(&ceilings) {
                 let mut plan = Plan::new(*nodes);
                 plan.waiting = Some("block".to_owned());
                 let stand = Stand::start(&plan, Some(&quota))?;
                 for policy in policies {
-                    let run = self.place().together(&stand, program, policy, alone)?;
-                    document.add_limited(run, *ceiling);
+                    let runs =
+                        (0..self.rounds).map(|_| self.place().together(&stand, program, policy));
+                    let mut runs = runs.collect::<Result<Vec<_>>>()?;
+                    if let Some(run) = median_run(&mut runs) {
+                        document.add_limited(run, *ceiling);
+                    }
                 }
             }
         }
@@ -371,7 +416,7 @@ impl Treadmarks {
             alone = alone.min(self.place().alone(program, None)?);
             crowd = crowd.min(self.place().crowd(program, nodes)?);
             let stand = Stand::start(&Plan::new(nodes), None)?;
-            runs.push(self.place().together(&stand, program, "release", 0.0)?);
+            runs.push(self.place().together(&stand, program, "release")?);
         }
         let run = runs
             .into_iter()
@@ -394,6 +439,17 @@ impl Treadmarks {
         all.sort_by(f64::total_cmp);
         Ok(all[all.len() / 2])
     }
+}
+
+/// The run that took neither longest nor shortest, with the number of those that it stands for.
+fn median_run(runs: &mut Vec<Run>) -> Option<Run> {
+    runs.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
+    let rounds = runs.len() as u32;
+    let middle = runs.len() / 2;
+    (middle < runs.len()).then(|| Run {
+        rounds,
+        ..runs.swap_remove(middle)
+    })
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

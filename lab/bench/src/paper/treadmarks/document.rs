@@ -1,8 +1,11 @@
 //! All that was measured, as JSON has it, and as it is kept from one round to the next.
 
 use super::super::super::report::Machine;
+use super::super::origin::{Note, Origin};
+use super::program::base_of;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -13,8 +16,11 @@ pub(super) struct Document {
     pub(super) machine: Machine,
     /// When it was measured last, in UTC.
     pub(super) date: String,
+    /// The origin of what was measured at each date.
+    #[serde(default)]
+    pub(super) sessions: BTreeMap<String, Origin>,
     pub(super) basics: Vec<Basic>,
-    /// Seconds of each program alone, without shared memory.
+    /// Seconds of each sequential program, without shared memory: the bases of speedups.
     pub(super) alone: Vec<Alone>,
     pub(super) runs: Vec<Run>,
     #[serde(default)]
@@ -25,6 +31,9 @@ pub(super) struct Document {
     pub(super) forecasts: Vec<Forecast>,
     /// The parts that could not be measured, and why.
     pub(super) missing: Vec<String>,
+    /// What a person wrote into the file.
+    #[serde(default)]
+    pub(super) notes: Vec<Note>,
 }
 
 /// An operation, in microseconds.
@@ -35,13 +44,23 @@ pub(super) struct Basic {
     pub(super) paper: f64,
 }
 
-/// A program without shared memory.
-#[derive(Serialize, Deserialize)]
+/// A sequential program, without shared memory.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Alone {
+    /// The paper's program: its variants are the same program alone.
     pub(super) program: String,
     /// A larger problem than the paper's.
     pub(super) large: bool,
+    /// With a fifth of a processor.
+    #[serde(default)]
+    pub(super) slow: bool,
+    /// The order of its search, if that is not the parallel program's: shown, and no base.
+    #[serde(default)]
+    pub(super) order: Option<String>,
     pub(super) seconds: f64,
+    /// The date of its session.
+    #[serde(default)]
+    pub(super) measured: String,
 }
 
 /// One program on some nodes.
@@ -54,8 +73,12 @@ pub(super) struct Run {
     pub(super) nodes: usize,
     /// Of the parallel part.
     pub(super) seconds: f64,
-    /// Alone to together.
-    pub(super) speedup: f64,
+    /// How many runs these are the median of: all figures are those of the run in the middle.
+    #[serde(default = "once")]
+    pub(super) rounds: u32,
+    /// The date of its session.
+    #[serde(default)]
+    pub(super) measured: String,
     /// Of as many copies of the sequential version at a time, one on each processor, each solving
     /// the whole problem: shows by how much the processors slow each other down.
     #[serde(default)]
@@ -140,8 +163,10 @@ pub(super) struct Limited {
     pub(super) run: Run,
     /// The speedup of as many processes that share nothing.
     pub(super) ceiling: f64,
-    /// The speedup as part of that.
-    pub(super) relative: f64,
+}
+
+fn once() -> u32 {
+    1
 }
 
 /// The forecast of a program's time, from its own traces and measured costs.
@@ -155,8 +180,12 @@ pub(super) struct Forecast {
     pub(super) nodes: usize,
     /// Of the parallel part.
     pub(super) seconds: f64,
-    /// Alone to that.
-    pub(super) speedup: f64,
+    /// Of the sequential program, measured in the same minutes.
+    #[serde(default)]
+    pub(super) alone: Option<f64>,
+    /// The date of its session.
+    #[serde(default)]
+    pub(super) measured_at: String,
     /// Microseconds in a loop: a round trip, a lock, a fault.
     #[serde(default)]
     pub(super) costs: [f64; 3],
@@ -185,6 +214,7 @@ impl Document {
             bench: "paper treadmarks".to_owned(),
             machine: Machine::this(),
             date: now.to_string(),
+            sessions: BTreeMap::from([(now.to_string(), Origin::now())]),
             basics: Vec::new(),
             alone: Vec::new(),
             runs: Vec::new(),
@@ -193,7 +223,16 @@ impl Document {
             limited: Vec::new(),
             forecasts: Vec::new(),
             missing: Vec::new(),
+            notes: Vec::new(),
         }
+    }
+
+    /// A file that `--keep` wrote.
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        serde_json::from_str(&text)
+            .with_context(|| format!("{} is no file that --keep wrote", path.display()))
     }
 
     /// The kept document, if it is of this machine.
@@ -205,34 +244,101 @@ impl Document {
         let Some(path) = path.filter(|path| path.exists()) else {
             return Ok(new);
         };
-        let text = std::fs::read_to_string(path)?;
-        let kept: Self = serde_json::from_str(&text)
-            .with_context(|| format!("{} is no file that --keep wrote", path.display()))?;
+        let kept = Self::read(path)?;
         if kept.machine != new.machine {
             return Ok(new);
         }
+        let mut sessions = kept.sessions;
+        sessions.extend(new.sessions);
         Ok(Self {
             date: new.date,
+            sessions,
             missing: Vec::new(),
             ..kept
         })
     }
 
-    /// Adds the time of a program alone, in place of an earlier measurement.
-    pub(super) fn add_alone(&mut self, program: &str, large: bool, seconds: f64) {
-        let same = |one: &Alone| one.program == program && one.large == large;
-        self.alone.retain(|one| !same(one));
-        self.alone.push(Alone {
-            program: program.to_owned(),
-            large,
-            seconds,
-        });
+    /// The measurements have ended.
+    pub(super) fn end(&mut self) {
+        if let Some(origin) = self.sessions.get_mut(&self.date) {
+            origin.end();
+        }
+        let used: Vec<String> = (self.alone.iter().map(|one| &one.measured))
+            .chain(self.all_runs().map(|run| &run.measured))
+            .chain(self.forecasts.iter().map(|one| &one.measured_at))
+            .cloned()
+            .collect();
+        let date = &self.date;
+        self.sessions
+            .retain(|session, _| session == date || used.contains(session));
+    }
+
+    fn all_runs(&self) -> impl Iterator<Item = &Run> {
+        let limited = self.limited.iter().map(|one| &one.run);
+        let substrates = self.substrates.iter().map(|one| &one.run);
+        self.runs.iter().chain(limited).chain(substrates)
+    }
+
+    /// Adds the time of a program alone, in the place of an earlier measurement. A sequential
+    /// program that is measured for two programs counts with its shorter time.
+    pub(super) fn add_alone(&mut self, one: Alone) {
+        let one = Alone {
+            program: base_of(&one.program).to_owned(),
+            measured: self.date.clone(),
+            ..one
+        };
+        let what = |one: &Alone| (one.program.clone(), one.large, one.slow, one.order.clone());
+        let (same, others): (Vec<_>, Vec<_>) = self
+            .alone
+            .drain(..)
+            .partition(|other| what(other) == what(&one));
+        self.alone = others;
+        let shorter = same
+            .into_iter()
+            .find(|other| other.measured == one.measured && other.seconds < one.seconds);
+        self.alone.push(shorter.unwrap_or(one));
+    }
+
+    /// Seconds of the sequential program that a program's speedups are against.
+    pub(super) fn base(&self, program: &str, large: bool, slow: bool) -> Option<f64> {
+        let program = base_of(program);
+        let same = |one: &&Alone| {
+            (&*one.program, one.large, one.slow) == (program, large, slow) && one.order.is_none()
+        };
+        self.alone.iter().find(same).map(|one| one.seconds)
+    }
+
+    /// Alone to together, of nodes with a processor each.
+    pub(super) fn speedup(&self, run: &Run) -> Option<f64> {
+        Some(self.base(&run.program, run.large, false)? / run.seconds)
+    }
+
+    /// Speedup for each node.
+    pub(super) fn efficiency(&self, run: &Run) -> Option<f64> {
+        Some(self.speedup(run)? / run.nodes as f64)
+    }
+
+    /// The efficiency that processors which share nothing have here, at the same time: they slow
+    /// each other down without shared memory.
+    pub(super) fn ceiling(&self, run: &Run) -> Option<f64> {
+        Some(self.base(&run.program, run.large, false)? / run.crowd_seconds?)
+    }
+
+    /// Alone to together, of nodes with a fifth of a processor each.
+    pub(super) fn slow_speedup(&self, one: &Limited) -> Option<f64> {
+        Some(self.base(&one.run.program, one.run.large, true)? / one.run.seconds)
     }
 
     /// Adds a run, in the place of the same measured before.
     pub(super) fn add(&mut self, run: Run) {
+        let run = self.dated(run);
         self.runs.retain(|other| !other.is_like(&run));
         self.runs.push(run);
+    }
+
+    fn dated(&self, run: Run) -> Run {
+        let measured = self.date.clone();
+        Run { measured, ..run }
     }
 
     /// Adds how the time of a run divides, in the place of the same measured before.
@@ -247,6 +353,7 @@ impl Document {
 
     /// Adds a run on a network, in the place of the same measured before.
     pub(super) fn add_substrate(&mut self, name: &str, run: Run) {
+        let run = self.dated(run);
         let same = |other: &Substrate| other.name == name && other.run.is_like(&run);
         self.substrates.retain(|other| !same(other));
         let name = name.to_owned();
@@ -255,19 +362,19 @@ impl Document {
 
     /// Adds a run on slow nodes, in the place of the same measured before.
     pub(super) fn add_limited(&mut self, run: Run, ceiling: f64) {
+        let run = self.dated(run);
         self.limited.retain(|other| !other.run.is_like(&run));
-        self.limited.push(Limited {
-            relative: run.speedup / ceiling,
-            run,
-            ceiling,
-        });
+        self.limited.push(Limited { run, ceiling });
     }
 
     /// Adds a forecast, in the place of the same made before.
     pub(super) fn add_forecast(&mut self, one: Forecast) {
         let what = |one: &Forecast| (one.program.clone(), (one.large, one.huge), one.nodes);
         self.forecasts.retain(|other| what(other) != what(&one));
-        self.forecasts.push(one);
+        self.forecasts.push(Forecast {
+            measured_at: self.date.clone(),
+            ..one
+        });
     }
 
     /// The forecast of a program on so many nodes that was kept, not of a problem for 64.
@@ -284,7 +391,8 @@ impl Document {
             let policy = run.policy.clone();
             (run.large, place(&run.program), run.nodes, policy)
         };
-        self.alone.sort_by_key(|one| place(&one.program));
+        self.alone
+            .sort_by_key(|one| (one.slow, one.large, place(&one.program), one.order.clone()));
         self.runs.sort_by_key(key);
         self.divided
             .sort_by_key(|one| (one.large, place(&one.program), one.policy.clone()));
@@ -302,17 +410,12 @@ impl Run {
         };
         what(self) == what(other)
     }
+}
 
-    /// Speedup for each node.
-    pub(super) fn efficiency(&self) -> f64 {
-        self.speedup / self.nodes as f64
-    }
-
-    /// The efficiency that processors which share nothing have here, at the same time: they slow
-    /// each other down without shared memory.
-    pub(super) fn ceiling(&self) -> Option<f64> {
-        let alone = self.speedup * self.seconds;
-        self.crowd_seconds.map(|crowd| alone / crowd)
+impl Forecast {
+    /// Alone to the forecast.
+    pub(super) fn speedup(&self) -> Option<f64> {
+        Some(self.alone? / self.seconds)
     }
 }
 
@@ -328,7 +431,8 @@ pub(super) mod tests {
             policy: "release".to_owned(),
             nodes,
             seconds,
-            speedup: 1.0,
+            rounds: 1,
+            measured: String::new(),
             crowd_seconds: None,
             paper_speedup: None,
             whole_seconds: seconds,
@@ -350,19 +454,59 @@ pub(super) mod tests {
         }
     }
 
+    /// A sequential program of the paper's size.
+    pub(in super::super) fn alone(program: &str, seconds: f64) -> Alone {
+        Alone {
+            program: program.to_owned(),
+            large: false,
+            slow: false,
+            order: None,
+            seconds,
+            measured: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_speedup_has_the_best_sequential_program_of_its_order_as_base() {
+        let mut document = Document::new();
+        document.add_alone(alone("jacobi", 6.0));
+        document.add_alone(alone("jacobi-each", 4.0));
+        document.add_alone(alone("jacobi", 5.0));
+        let variant = run("jacobi", 2, 2.0);
+        assert_eq!(document.speedup(&variant), Some(2.0));
+        assert_eq!(document.efficiency(&run("jacobi-each", 2, 2.0)), Some(1.0));
+        document.add_alone(Alone {
+            order: Some("depth first".to_owned()),
+            ..alone("tsp", 9.0)
+        });
+        assert_eq!(document.speedup(&run("tsp", 2, 1.0)), None, "another order");
+        document.add_alone(Alone {
+            slow: true,
+            ..alone("tsp", 8.0)
+        });
+        assert_eq!(document.speedup(&run("tsp", 2, 1.0)), None, "a slow node");
+        document.add_limited(run("tsp", 4, 2.0), 4.0);
+        assert_eq!(document.slow_speedup(&document.limited[0]), Some(4.0));
+        // What is measured later replaces what was measured before, even if it is longer.
+        document.date = "2030-01-01T00:00:00Z".to_owned();
+        document.add_alone(alone("jacobi", 8.0));
+        assert_eq!(document.base("jacobi", false, false), Some(8.0));
+    }
+
     #[test]
     fn what_is_measured_again_replaces_what_was_kept() {
         let mut document = Document::new();
         document.add(run("tsp", 2, 1.0));
         document.add(run("jacobi", 2, 2.0));
         document.add_limited(run("tsp", 8, 5.0), 7.0);
-        document.add_alone("tsp", false, 3.0);
+        document.add_alone(alone("tsp", 3.0));
         let path = std::env::temp_dir().join(format!("pagemesh-kept-{}", std::process::id()));
         std::fs::write(&path, serde_json::to_string(&document).unwrap()).unwrap();
         let mut again = Document::kept(Some(&path)).unwrap();
         again.add(run("tsp", 2, 4.0));
         again.add_limited(run("tsp", 8, 6.0), 7.0);
-        again.add_alone("tsp", false, 4.0);
+        again.date = "2030-01-01T00:00:00Z".to_owned();
+        again.add_alone(alone("tsp", 4.0));
         again.sort(|name| usize::from(name == "tsp"));
         let seconds: Vec<_> = again.runs.iter().map(|run| run.seconds).collect();
         assert_eq!(seconds, [2.0, 4.0]);

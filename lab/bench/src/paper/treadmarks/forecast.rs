@@ -107,7 +107,9 @@ pub(super) fn from_kept(
 ) -> Result<Vec<Forecast>> {
     let alone = match place.size {
         Size::Huge => place.alone(program, None)?,
-        _ => kept.speedup * kept.seconds,
+        _ => kept
+            .alone
+            .context("the kept forecast has no sequential program beside it")?,
     };
     let basis = Basis {
         alone,
@@ -135,7 +137,8 @@ impl Basis {
             huge: place.size == Size::Huge,
             nodes,
             seconds,
-            speedup: self.alone / seconds,
+            alone: Some(self.alone),
+            measured_at: String::new(),
             costs: self.costs,
             slower: self.fit.all,
             cold: self.fit.cold,

@@ -17,3 +17,17 @@ pub(super) const WATER_SECONDS: [(&str, f64); 3] = [
     ("UDP on ATM", 17.5),
     ("UDP on Ethernet", 27.5),
 ];
+
+/// TR7: of these, seconds of idle time.
+pub(super) const WATER_IDLE: [f64; 3] = [3.9, 5.0, 14.4];
+
+/// TR3, of Water: bytes of a message.
+pub(super) const WATER_BYTES: f64 = 356.0;
+
+/// TR4: the largest part of TreadMarks' own code, of Water, in percent; the kernel's part is at
+/// least so many times TreadMarks'.
+pub(super) const MOST_TREADMARKS: f64 = 2.9;
+pub(super) const KERNEL_TO_TREADMARKS: f64 = 3.0;
+
+/// TR5: the least part of communication in the kernel's time, in percent.
+pub(super) const COMMUNICATION: f64 = 80.0;

@@ -12,6 +12,13 @@ pub(super) struct Program {
     pub(super) large: &'static str,
     /// For one that keeps each of 64 busy as long as each of 8 is by the former.
     pub(super) huge: Option<&'static str>,
+    /// The program of the paper that it is a variant of: their sequential version is the same.
+    pub(super) variant_of: Option<&'static str>,
+    /// What it changes of the paper's program, in the paper's size and in the larger one.
+    pub(super) changes: [Option<&'static str>; 2],
+    /// Another order of the same search alone: how it is called, and the argument for it. It is
+    /// shown beside the base of speedups, which searches in the order of the parallel program.
+    pub(super) other_order: Option<(&'static str, &'static str)>,
     /// The paper's speedups with 8 processors: ATM and Ethernet.
     pub(super) speedup: Option<(f64, f64)>,
 }
@@ -31,99 +38,105 @@ impl Size {
     }
 }
 
-/// Those of the paper first, in its order.
+/// Those of the paper first, in its order, and behind each its variants.
 pub(super) const PROGRAMS: [Program; 11] = [
-    Program {
-        name: "jacobi",
-        file: None,
-        paper: "",
-        large: "--halo=13 --rows=12000 --columns=6000 --iterations=25",
-        huge: Some("--halo=5 --rows=20000 --columns=10000 --iterations=10"),
-        speedup: Some((7.4, 5.5)),
-    },
-    // With a barrier in each iteration, as in the paper.
     Program {
         name: "jacobi-each",
         file: Some("jacobi"),
         paper: "--halo=1",
         large: "--halo=1 --rows=12000 --columns=6000 --iterations=25",
-        huge: None,
         speedup: Some((7.4, 5.5)),
+        ..PLAIN
+    },
+    Program {
+        name: "jacobi",
+        large: "--halo=13 --rows=12000 --columns=6000 --iterations=25",
+        huge: Some("--halo=5 --rows=20000 --columns=10000 --iterations=10"),
+        variant_of: Some("jacobi-each"),
+        changes: [
+            Some("a halo of 8 rows, a barrier in 8 iterations"),
+            Some("a halo of 13 rows, a barrier in 13 iterations"),
+        ],
+        speedup: Some((7.4, 5.5)),
+        ..PLAIN
     },
     Program {
         name: "tsp",
-        file: None,
         paper: "--file=DATA/cities.txt",
         large: "--file=DATA/cities.txt --cities=21 --alone-below=19",
         huge: Some("--file=DATA/cities.txt --cities=22 --alone-below=19"),
+        other_order: Some(("depth first", "--depth-first=1")),
         speedup: Some((7.2, 6.5)),
+        ..PLAIN
     },
     Program {
         name: "quicksort",
-        file: None,
-        paper: "",
         large: "--count=1048576 --bubble-below=4096 --alone-below=4096",
         huge: Some("--count=8388608 --bubble-below=4096 --alone-below=32768"),
         speedup: Some((6.3, 4.2)),
+        ..PLAIN
     },
     Program {
         name: "ilink",
-        file: None,
         paper: "--loci=DATA/families.dat --pedigrees=DATA/families.ped",
         large: "--loci=DATA/families.large.dat --pedigrees=DATA/families.ped --root=9",
         huge: Some("--loci=DATA/families.huge.dat --pedigrees=DATA/families.ped --root=9"),
         speedup: Some((5.7, 5.1)),
+        ..PLAIN
     },
-    Program {
-        name: "water",
-        file: None,
-        paper: "",
-        large: "--molecules=6859",
-        huge: Some("--molecules=19683"),
-        speedup: Some((4.0, 2.1)),
-    },
-    // Likewise, and the only one of the two that can be compared with its counts.
     Program {
         name: "water-locks",
         file: Some("water"),
         paper: "--per-lock=1",
         large: "--molecules=6859 --per-lock=49",
         huge: Some("--molecules=19683 --per-lock=49"),
+        changes: [None, Some("49 molecules to a lock")],
         speedup: Some((4.0, 2.1)),
+        ..PLAIN
+    },
+    Program {
+        name: "water",
+        large: "--molecules=6859",
+        huge: Some("--molecules=19683"),
+        variant_of: Some("water-locks"),
+        changes: [Some("forces are sums, no locks"); 2],
+        speedup: Some((4.0, 2.1)),
+        ..PLAIN
     },
     Program {
         name: "is",
-        file: None,
-        paper: "",
         large: "--count=16777216",
-        huge: None,
-        speedup: None,
+        ..PLAIN
     },
     Program {
         name: "fft",
-        file: None,
-        paper: "",
         large: "--edge=128 --iterations=8",
-        huge: None,
-        speedup: None,
+        ..PLAIN
     },
     Program {
         name: "lu",
-        file: None,
-        paper: "",
         large: "--size=2048",
-        huge: None,
-        speedup: None,
+        ..PLAIN
     },
     Program {
         name: "barnes",
-        file: None,
-        paper: "",
         large: "--bodies=32768",
-        huge: None,
-        speedup: None,
+        ..PLAIN
     },
 ];
+
+/// What most programs have: their own file, and the paper's size by default.
+const PLAIN: Program = Program {
+    name: "",
+    file: None,
+    paper: "",
+    large: "",
+    huge: None,
+    variant_of: None,
+    changes: [None; 2],
+    other_order: None,
+    speedup: None,
+};
 
 impl Program {
     /// Where it is, beside the others.
@@ -143,8 +156,47 @@ impl Program {
     }
 }
 
+/// The program with this name.
+pub(super) fn named(name: &str) -> Option<&'static Program> {
+    PROGRAMS.iter().find(|program| program.name == name)
+}
+
 /// The file of the program with this name.
 pub(super) fn file_of(name: &str) -> Option<&'static str> {
-    let program = PROGRAMS.iter().find(|program| program.name == name);
-    program.map(Program::file)
+    named(name).map(Program::file)
+}
+
+/// The program whose sequential version is that of the program with this name.
+pub(super) fn base_of(name: &str) -> &str {
+    let variant_of = named(name).and_then(|program| program.variant_of);
+    variant_of.unwrap_or(name)
+}
+
+/// How tables call it, with what it changes of the paper's program.
+pub(super) fn label(name: &str, large: bool) -> String {
+    let changes = named(name).and_then(|program| program.changes[usize::from(large)]);
+    let changes = changes.map(|changes| format!(" ({changes})"));
+    let size = if large { ", larger" } else { "" };
+    format!("{name}{size}{}", changes.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variants_follow_the_program_that_they_change() {
+        for (place, program) in PROGRAMS.iter().enumerate() {
+            let Some(other) = program.variant_of else {
+                assert_eq!(base_of(program.name), program.name);
+                continue;
+            };
+            assert_eq!(PROGRAMS[place - 1].name, other);
+            assert_eq!(PROGRAMS[place - 1].file(), program.file());
+            assert_eq!(base_of(program.name), other);
+            assert!(program.changes.iter().all(Option::is_some));
+            assert!(label(program.name, true).ends_with(')'));
+        }
+        assert_eq!(label("tsp", true), "tsp, larger");
+    }
 }

@@ -18,11 +18,22 @@ pub(super) struct Place<'p> {
 }
 
 impl Place<'_> {
-    /// Seconds of a program alone.
+    /// Seconds of a program alone, in the order of the parallel one.
     pub(super) fn alone(&self, program: &Program, quota: Option<&Quota>) -> Result<f64> {
+        self.alone_by(program, quota, None)
+    }
+
+    /// Seconds of a program alone, with an argument more.
+    pub(super) fn alone_by(
+        &self,
+        program: &Program,
+        quota: Option<&Quota>,
+        more: Option<&str>,
+    ) -> Result<f64> {
         let path = self.programs.join(program.file());
         let mut command = copies::command(None, quota.map(|quota| (quota, 0)), &path);
         command.args(self.arguments(program)).arg("--sequential");
+        command.args(more);
         let copy = copies::start(&mut command, &path)?;
         if quota.is_none() {
             // As the first node's will be.
@@ -54,11 +65,10 @@ impl Place<'_> {
         stand: &Stand<'_>,
         program: &'static Program,
         policy: &str,
-        alone: f64,
     ) -> Result<Run> {
         let path = self.programs.join(program.file());
         let outcome = stand.run(&path, &self.arguments(program), policy)?;
-        let run = put_together(program, policy, alone, &outcome);
+        let run = put_together(program, policy, &outcome);
         Ok(Run {
             large: self.size.is_large(),
             ..run
@@ -70,7 +80,7 @@ impl Place<'_> {
     }
 }
 
-fn put_together(program: &Program, policy: &str, alone: f64, outcome: &Outcome) -> Run {
+fn put_together(program: &Program, policy: &str, outcome: &Outcome) -> Run {
     let Outcome {
         seconds,
         ref told,
@@ -90,7 +100,8 @@ fn put_together(program: &Program, policy: &str, alone: f64, outcome: &Outcome) 
         policy: policy.to_owned(),
         nodes: told.len(),
         seconds,
-        speedup: alone / seconds,
+        rounds: 1,
+        measured: String::new(),
         crowd_seconds: None,
         paper_speedup: program.speedup,
         whole_seconds: whole,
@@ -152,8 +163,8 @@ mod tests {
             before: Counted::default(),
             after,
         };
-        let run = put_together(&PROGRAMS[0], "release", 3.0, &outcome);
-        assert_eq!((run.speedup, run.barriers, run.locks), (2.0, 5, 14));
+        let run = put_together(&PROGRAMS[0], "release", &outcome);
+        assert_eq!((run.seconds, run.barriers, run.locks), (1.5, 5, 14));
         assert_eq!(run.diffs, 3);
         let typical = |micros, count| Some(Typical { micros, count });
         let locks = (22.0 * 20.0 + 14.0 * 90.0) / 36.0;
