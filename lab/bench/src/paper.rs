@@ -1,7 +1,7 @@
 //! `bench paper`: what a paper measured, measured here, beside its figures.
 
-mod mether;
 mod claims;
+mod mether;
 mod mirage;
 mod origin;
 mod treadmarks;
