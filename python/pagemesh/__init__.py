@@ -57,6 +57,7 @@ __all__ = [
     "Semaphore",
     "Sequential",
     "State",
+    "Views",
     "Workers",
     "__version__",
     "array",
@@ -73,7 +74,7 @@ __all__ = [
 ]
 
 # They need numpy, which not everybody has.
-_WITH_NUMPY = ("Array", "Private", "Release", "Sequential", "array", "attach")
+_WITH_NUMPY = ("Array", "Private", "Release", "Sequential", "Views", "array", "attach")
 
 
 def __getattr__(name):

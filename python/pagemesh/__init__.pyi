@@ -6,6 +6,7 @@ from .arrays import Array as Array
 from .arrays import Private as Private
 from .arrays import Release as Release
 from .arrays import Sequential as Sequential
+from .arrays import Views as Views
 from .arrays import array as array
 from .arrays import attach as attach
 from .boards import Board as Board

@@ -54,6 +54,21 @@ class Private:
         return {"policy": "private-copies" if self.copies else "private", "local": self.local}
 
 
+@dataclass(frozen=True)
+class Views:
+    """Copies for reading may be old; :meth:`Array.publish` and :meth:`Array.purge` make them newer.
+
+    Through an array that can be stored to, a process sees and changes the one consistent copy of each
+    page, which moves to its node. ``attach(name, readonly=True)`` sees copies, as they were when they
+    were sent last. A short page has ``prefix`` bytes.
+    """
+
+    prefix: int = 32
+
+    def _keywords(self):
+        return {"policy": "views", "prefix": self.prefix}
+
+
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -79,10 +94,12 @@ def policy_of(policy, local=None):
         return Sequential()
     if policy == "release":
         return Release()
-    if not isinstance(policy, (Sequential, Release, Private)):
+    if policy == "views":
+        return Views()
+    if not isinstance(policy, (Sequential, Release, Private, Views)):
         raise ValueError(
-            f"unknown policy {policy!r}; there are pagemesh.Sequential(...), pagemesh.Release() and "
-            "pagemesh.Private(...)"
+            f"unknown policy {policy!r}; there are pagemesh.Sequential(...), pagemesh.Release(), "
+            "pagemesh.Views(...) and pagemesh.Private(...)"
         )
     return policy
 
@@ -94,4 +111,6 @@ def known_policy(name):
         return Sequential(known["manager"], known["window"])
     if known["policy"] == "private":
         return Private(known["local"], known["copies"])
+    if known["policy"] == "views":
+        return Views(known["prefix"])
     return Release()

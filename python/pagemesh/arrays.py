@@ -14,10 +14,10 @@ from . import _layout, errors
 from ._layout import bare
 from ._mesh import retrying
 from ._pagemesh import PAGE_SIZE
-from ._policies import Private, Release, Sequential, known_policy, policy_of
+from ._policies import Private, Release, Sequential, Views, known_policy, policy_of
 from .sync import OwnLock
 
-__all__ = ["Array", "Private", "Release", "Sequential", "array", "attach"]
+__all__ = ["Array", "Private", "Release", "Sequential", "Views", "array", "attach"]
 
 # So long is waited, in seconds, for the process that has made a segment to describe it, and so long
 # between two looks.
@@ -117,7 +117,7 @@ class Array(numpy.ndarray):
 
     @property
     def policy(self):
-        """What the memory promises: a :class:`Sequential`, :class:`Release` or :class:`Private`."""
+        """What the memory promises: an object of one of the policies' classes, as :class:`Release`."""
         return self._known().policy
 
     def unlink(self):
@@ -138,6 +138,27 @@ class Array(numpy.ndarray):
         if self.size:
             low, high = byte_bounds(self)
             home.memory.advise(low - home.address, high - home.address, advice)
+
+    def publish(self):
+        """Sends copies of the array, or of the part that a view is, to all nodes that use it.
+
+        For :class:`Views`. Returns when they are sent, and waits for no reader. Pages that were stored
+        to on another node since cannot be published here: ``ValueError`` says so.
+        """
+        home = self._known()
+        if self.size:
+            low, high = byte_bounds(self)
+            home.memory.publish(low - home.address, high - home.address)
+
+    def purge(self):
+        """Drops this node's copies of the array, or of the part that a view is.
+
+        For :class:`Views`, attached to with ``readonly``: the next load sees newer contents.
+        """
+        home = self._known()
+        if self.size:
+            low, high = byte_bounds(self)
+            home.memory.purge(low - home.address, high - home.address)
 
     def reduce(self, merge):
         """Declares that nodes accumulate in the array, or the part of it that a view is, without a lock.
@@ -293,8 +314,8 @@ def array(name, shape, dtype=float, *, order="C", policy=None, local=None, mode=
     """The array of that name: made, full of zeros, if there is none, else attached to.
 
     ``shape`` is a number of items or a tuple, ``dtype`` anything but objects, ``order`` ``"C"`` or
-    ``"F"``, ``policy`` what the memory promises (:class:`Sequential`, :class:`Release` or
-    :class:`Private`; or their names; without one, :class:`Sequential` of any kind), ``local`` how
+    ``"F"``, ``policy`` what the memory promises (:class:`Sequential`, :class:`Release`, :class:`Views`
+    or :class:`Private`; or their names; without one, :class:`Sequential` of any kind), ``local`` how
     much of a private array is in this host's memory at most, for example ``"2G"``, ``mode`` who may
     use it, as for a file. All processes may say the same line; one of them makes it.
 

@@ -8,7 +8,7 @@ from typing_extensions import TypeVar
 
 from .sync import OwnLock
 
-__all__ = ["Array", "Private", "Release", "Sequential", "array", "attach"]
+__all__ = ["Array", "Private", "Release", "Sequential", "Views", "array", "attach"]
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 _DType_co = TypeVar("_DType_co", bound=np.dtype[Any], default=np.dtype[Any], covariant=True)
@@ -30,13 +30,19 @@ class Private:
     local: int | str | None = None
     copies: Literal[0, 2] = 0
 
-_Policy = Sequential | Release | Private | Literal["sequential", "release", "private"] | None
+@dataclass(frozen=True)
+class Views:
+    prefix: int = 32
+
+_Policy = (
+    Sequential | Release | Private | Views | Literal["sequential", "release", "private", "views"] | None
+)
 
 class Array(np.ndarray[tuple[Any, ...], _DType_co]):
     @property
     def name(self) -> str: ...
     @property
-    def policy(self) -> Sequential | Release | Private | None: ...
+    def policy(self) -> Sequential | Release | Private | Views | None: ...
     @property
     def T(self) -> Array[_DType_co]: ...
     @overload  # type: ignore[override]
@@ -47,6 +53,8 @@ class Array(np.ndarray[tuple[Any, ...], _DType_co]):
     def advise(
         self, advice: Literal["normal", "sequential", "random", "willneed", "dontneed"]
     ) -> None: ...
+    def publish(self) -> None: ...
+    def purge(self) -> None: ...
     def reduce(self, merge: _Merge) -> None: ...
     def accumulate(self, values: ArrayLike, merge: _Merge = "sum") -> None: ...
     def lock(self, number: int = 1) -> OwnLock: ...

@@ -33,8 +33,8 @@ int main(void)
     const void *from;
     void *to;
     check(pagemesh_pipe_pointers(pipe, &from, &to) == 0, "pointers");
-    const uint64_t *read = from;
-    uint64_t *write = to;
+    const uint64_t *read = (const uint64_t *)from;
+    uint64_t *write = (uint64_t *)to;
     for (uint64_t round = 0; round < 2 * ROUNDS; round++) {
         if ((round % 2 == 0) == asks) {
             check(pagemesh_pipe_wait_writable(pipe, PAGEMESH_FOREVER) == 0, "wait");

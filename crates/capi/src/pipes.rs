@@ -169,9 +169,14 @@ pub unsafe extern "C" fn pagemesh_pipe_receive(
     call(-1, || {
         // SAFETY: the header asks for a handle.
         let pipe = unsafe { borrow(pipe)? };
-        check_room(place, pipe.wait_readable(limit(timeout_ns))?, capacity)?;
-        let message = pipe.receive(limit(timeout_ns))?;
-        check_room(place, message.len(), capacity)?;
+        let room = if place.is_null() { 0 } else { capacity };
+        let message = match pipe.receive_within(room, limit(timeout_ns))? {
+            Ok(message) => message,
+            Err(length) => {
+                check_room(place, length, capacity)?;
+                return Err(Failure::invalid("the place for the message is NULL"));
+            }
+        };
         // SAFETY: the header asks for room for `capacity` bytes.
         Ok(unsafe { copy(&message, place) })
     })

@@ -68,6 +68,7 @@ pub mod snapshot;
 mod sysv;
 #[cfg(test)]
 mod tests;
+mod typed_board;
 mod views;
 mod watch;
 mod write_lock;
@@ -95,6 +96,7 @@ pub use ranges::mapped_within;
 pub use segment::{Access, Options, Segment};
 #[doc(hidden)]
 pub use sysv::Attached;
+pub use typed_board::TypedBoard;
 pub use views::{Views, view_pointer};
 pub use write_lock::WriteLock;
 

@@ -322,12 +322,27 @@ impl Pipe {
     /// [`Error::TimedOut`] after `timeout`, [`Error::Interrupted`]; when there is no message left:
     /// [`Error::PipeClosed`] and [`Error::PeerDied`] if the other end is not open any more.
     pub fn receive(&self, timeout: Option<Duration>) -> Result<Vec<u8>> {
+        let received = self.receive_within(usize::MAX, timeout)?;
+        received.map_err(|_| TOO_LONG)
+    }
+
+    /// Receives the next message if it has at most `room` bytes; otherwise it stays, and this
+    /// returns its length.
+    #[doc(hidden)]
+    pub fn receive_within(
+        &self,
+        room: usize,
+        timeout: Option<Duration>,
+    ) -> Result<std::result::Result<Vec<u8>, usize>> {
         let until = timeout.and_then(after);
         self.receiving.enter(until)?;
         let _leave = Leave(&self.receiving);
         let (head, message) = self.wait_for_message(until)?;
+        if message.len() > room {
+            return Ok(Err(message.len()));
+        }
         self.took(head)?;
-        Ok(message)
+        Ok(Ok(message))
     }
 
     /// The next message and its kind, if there is one.

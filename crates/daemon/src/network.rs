@@ -195,11 +195,17 @@ impl Network {
         let mut datagram = std::mem::take(&mut self.datagram);
         datagram.clear();
         message.encode(header, &mut datagram);
+        let may_be_short = matches!(message, Message::PolicyPage(_));
         let message = datagram.len();
         let whole = finish(&mut datagram);
         if whole {
             let link = (header.to, self.has_company(to));
-            let probe = self.packing.pack(link, &mut datagram, message, counters);
+            let packing = &mut self.packing;
+            let is_packed = may_be_short && packing.pack_short(&mut datagram, message, counters);
+            let probe = match is_packed {
+                true => None,
+                false => packing.pack(link, &mut datagram, message, counters),
+            };
             let plain = self.sealing.is_none() && self.is_direct();
             let whole = plain && self.goes_whole(to, datagram.len());
             if !whole || !self.outbox.begins(to, &mut datagram) {

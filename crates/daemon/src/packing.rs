@@ -29,6 +29,20 @@ pub(crate) struct Packing {
     epoch: u64,
 }
 
+/// Notes in the header how the page behind the first `at` bytes was packed, and counts it.
+fn mark(form: Form, datagram: &mut [u8], at: usize, counters: &mut Counters) {
+    match form {
+        Form::Plain => counters.add(Count::PagesGivenUp, 1),
+        Form::Zero => counters.add(Count::PagesElided, 1),
+        Form::Runs | Form::Lz4 => counters.add(Count::PagesPacked, 1),
+    }
+    if form != Form::Plain {
+        header::set_form(datagram, form.mark());
+        counters.add(Count::PackedFrom, PAGE as u64);
+        counters.add(Count::PackedTo, (datagram.len() - at) as u64);
+    }
+}
+
 /// The way to one node.
 #[derive(Debug, Default)]
 struct Link {
@@ -40,6 +54,9 @@ struct Link {
 
 /// See [`Link::company`].
 const WALKS: u8 = 8;
+
+/// A page of which only so many bytes are not zero counts as a short one.
+const SHORT: usize = PAGE / 4;
 
 /// The result of handling a datagram of another form.
 #[derive(Debug, PartialEq, Eq)]
@@ -99,18 +116,31 @@ impl Packing {
                 form
             }
         };
-        match form {
-            Form::Plain if self.compress == Compress::Auto => return probe,
-            Form::Plain => counters.add(Count::PagesGivenUp, 1),
-            Form::Zero => counters.add(Count::PagesElided, 1),
-            Form::Runs | Form::Lz4 => counters.add(Count::PagesPacked, 1),
-        }
-        if form != Form::Plain {
-            header::set_form(datagram, form.mark());
-            counters.add(Count::PackedFrom, PAGE as u64);
-            counters.add(Count::PackedTo, (datagram.len() - at) as u64);
+        if form != Form::Plain || self.compress != Compress::Auto {
+            mark(form, datagram, at, counters);
         }
         probe
+    }
+
+    /// Packs a page if it is a short one: its rest is zeros. A datagram that is a small part of a
+    /// whole one costs less on every link, and may share a multicast batch, so neither the link nor
+    /// the page is judged. False if the page is not short, or packing is off.
+    pub(crate) fn pack_short(
+        &self,
+        datagram: &mut Vec<u8>,
+        at: usize,
+        counters: &mut Counters,
+    ) -> bool {
+        if self.compress == Compress::Off || datagram.len() != at + PAGE {
+            return false;
+        }
+        let (prefix, rest) = datagram[at..].split_at(SHORT);
+        if rest.iter().any(|byte| *byte != 0) || prefix.iter().all(|byte| *byte == 0) {
+            return false;
+        }
+        let form = pack_tail(Some(Codec::Runs), datagram, at);
+        mark(form, datagram, at, counters);
+        true
     }
 
     /// Makes a datagram whole that came in a form of its own; it begins at the front

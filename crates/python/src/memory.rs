@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pagemesh::{Advice, Kind, Mapping, Merge};
+use pagemesh::{Advice, Kind, Mapping, Merge, View};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -135,6 +135,25 @@ impl Memory {
         let advice: Advice = advice.parse().map_err(PyValueError::new_err)?;
         let mapping = self.mapping()?;
         py.detach(|| mapping.segment().advise(start..end, advice))
+            .map_err(|error| raise(&error))
+    }
+
+    /// Sends copies of the pages of these bytes to all nodes that map the segment.
+    fn publish(&self, py: Python<'_>, start: u64, end: u64) -> PyResult<()> {
+        let mapping = self.mapping()?;
+        py.detach(|| mapping.segment().publish(false, start..end))
+            .map_err(|error| raise(&error))
+    }
+
+    /// Drops this node's old copies of the pages of these bytes.
+    fn purge(&self, py: Python<'_>, start: u64, end: u64) -> PyResult<()> {
+        let old = View {
+            consistent: false,
+            short: false,
+            data_driven: false,
+        };
+        let mapping = self.mapping()?;
+        py.detach(|| mapping.segment().purge(old, start..end))
             .map_err(|error| raise(&error))
     }
 

@@ -35,7 +35,7 @@ impl Mesh {
     }
 
     /// Creates a segment of `size` bytes; opens it if it exists, unless `exclusive`.
-    #[pyo3(signature = (name, size, *, mode=0o600, exclusive=true, policy="sequential", manager="dynamic", window=None, local=None))]
+    #[pyo3(signature = (name, size, *, mode=0o600, exclusive=true, policy="sequential", manager="dynamic", window=None, local=None, prefix=None))]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn create(
         &self,
@@ -48,8 +48,12 @@ impl Mesh {
         manager: &str,
         window: Option<f64>,
         local: Option<u64>,
+        prefix: Option<u16>,
     ) -> PyResult<Segment> {
         let mut chosen = parse(policy, manager, window)?;
+        if let (Policy::Views { .. }, Some(prefix)) = (chosen, prefix) {
+            chosen = Policy::Views { prefix };
+        }
         if let Some(bytes) = local {
             chosen = chosen
                 .with_local(ByteLen(bytes))
@@ -239,7 +243,10 @@ fn policy(py: Python<'_>, policy: Policy) -> PyResult<Bound<'_, PyDict>> {
             };
             all.set_item("policy", name)?;
         }
-        Policy::Views { .. } => all.set_item("policy", "views")?,
+        Policy::Views { prefix } => {
+            all.set_item("policy", "views")?;
+            all.set_item("prefix", prefix)?;
+        }
         Policy::Private { local, backing } => {
             all.set_item("policy", "private")?;
             let bytes = (local.0 > 0).then_some(local.bytes().0);

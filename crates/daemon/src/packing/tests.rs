@@ -125,6 +125,36 @@ fn zeros_amid_whole_pages_stay_whole_but_on_slow_links() {
     assert!(is_elided(&mut packing, true), "bytes matter there");
 }
 
+/// A short page is a small datagram, whatever is known of the link.
+#[test]
+fn e7_short_pages_leave_small_and_others_are_judged() {
+    let mut short = [0; PAGE];
+    for (at, byte) in short[..SHORT].iter_mut().enumerate() {
+        *byte = at as u8 | 1;
+    }
+    let mut longer = short;
+    longer[PAGE - 1] = 1;
+    let mut counters = Counters::default();
+    for compress in [Compress::Auto, Compress::Runs, Compress::Lz4] {
+        let packing = Packing::new(compress);
+        let (whole, at) = datagram(&short);
+        let mut bytes = whole.clone();
+        assert!(packing.pack_short(&mut bytes, at, &mut counters));
+        assert!(bytes.len() < at + SHORT + 64, "{}", bytes.len());
+        let (got, room) = received(&bytes, &mut counters);
+        assert_eq!(got, Unpacked::Whole(whole.len()));
+        assert_eq!(room[..whole.len()], whole);
+        for page in [longer, [0; PAGE]] {
+            let (mut other, at) = datagram(&page);
+            let before = other.clone();
+            assert!(!packing.pack_short(&mut other, at, &mut counters));
+            assert_eq!(other, before, "it is left to the judge");
+        }
+    }
+    let (mut off, at) = datagram(&short);
+    assert!(!Packing::new(Compress::Off).pack_short(&mut off, at, &mut counters));
+}
+
 #[test]
 fn hostile_pages_are_refused_and_counted() {
     let (mut good, at) = datagram(&sparse());

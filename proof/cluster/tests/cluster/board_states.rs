@@ -1,7 +1,7 @@
 //! Boards with real daemons: whole states, the newest ones, whatever gets lost or dies.
 
 use crate::support::{Cluster, eventually};
-use pagemesh::{Access, Board, BoardOptions, Error};
+use pagemesh::{Access, Board, BoardOptions, Error, TypedBoard};
 use pagemesh_cli::sandbox::Plan;
 use pagemesh_os::impair::Impairment;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -154,6 +154,28 @@ fn writers_take_turns() {
         (1..=60).collect::<Vec<_>>(),
         "every state has its own number"
     );
+}
+
+#[test]
+fn a_board_of_a_type_has_values_of_that_type() {
+    let Some(cluster) = Cluster::start(2) else {
+        return;
+    };
+    let options = BoardOptions::default();
+    let mut writer = TypedBoard::<[f64; 3]>::create(&cluster.mesh(0), "typed", options).unwrap();
+    let mut reader =
+        TypedBoard::<[f64; 3]>::open(&cluster.mesh(1), "typed", Access::ReadOnly).unwrap();
+    assert!(reader.read().unwrap().is_none());
+    writer.publish(&[1.5, -2.0, 1e300]).unwrap();
+    reader.wait(0, Some(Duration::from_secs(20))).unwrap();
+    let (value, state) = reader.read().unwrap().unwrap();
+    assert_eq!((value, state.number), ([1.5, -2.0, 1e300], 1));
+    let larger = TypedBoard::<[f64; 4000]>::open(&cluster.mesh(1), "typed", Access::ReadOnly);
+    assert!(matches!(larger, Err(Error::Invalid(_))));
+    let mut other = Board::open(&cluster.mesh(1), "typed", Access::Writable).unwrap();
+    other.publish(b"short").unwrap();
+    reader.wait(1, Some(Duration::from_secs(20))).unwrap();
+    assert!(matches!(reader.read(), Err(Error::Invalid(_))));
 }
 
 #[test]
