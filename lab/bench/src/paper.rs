@@ -40,6 +40,8 @@ impl Paper {
 
 #[cfg(test)]
 mod tests {
+    use super::claims::{Claim, Verdict};
+    use std::collections::BTreeMap;
     use std::path::{Path, PathBuf};
 
     /// Where the reports are.
@@ -58,5 +60,40 @@ mod tests {
             std::fs::read_to_string(&path).unwrap() == made,
             "docs/papers/{file} differs from what is made of its JSON: UPDATE_REPORTS=1 cargo test -p pagemesh-bench --lib paper"
         );
+    }
+
+    /// The word for all claims of one code together.
+    fn together(verdicts: &[Verdict]) -> &'static str {
+        let all = |verdict| verdicts.iter().all(|one| *one == verdict);
+        match () {
+            () if all(Verdict::Reproduced) => "reproduced",
+            () if all(Verdict::Not) => "not reproduced",
+            () if all(Verdict::NotShown) => "not shown here",
+            () => "in part",
+        }
+    }
+
+    /// The page on all papers says of each code what the claims of the shipped figures say.
+    #[test]
+    fn the_page_of_the_papers_says_what_their_reports_say() {
+        let page = std::fs::read_to_string(papers().join("README.md")).unwrap();
+        let mut claims: Vec<Claim> = super::mirage::shipped_claims();
+        claims.extend(super::treadmarks::shipped_claims());
+        let mut codes: BTreeMap<&str, Vec<Verdict>> = BTreeMap::new();
+        for claim in &claims {
+            codes.entry(claim.code).or_default().push(claim.verdict);
+        }
+        assert!(codes.len() > 15, "{codes:?}");
+        for (code, verdicts) in codes {
+            let begin = format!("| {code} |");
+            let row = page.lines().find(|line| line.starts_with(&begin));
+            let row = row.unwrap_or_else(|| panic!("docs/papers/README.md has no row for {code}"));
+            let says = row.split('|').nth(3).unwrap().trim();
+            let word = together(&verdicts);
+            assert!(
+                says.starts_with(word),
+                "{code} is \"{word}\", and the page says \"{says}\""
+            );
+        }
     }
 }

@@ -43,6 +43,13 @@ impl Repository {
         fs::read_to_string(self.root.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
     }
 
+    /// Whether there is a file of this name, or with this end of its path.
+    fn has_source(&self, name: &str) -> bool {
+        let end = format!("/{name}");
+        let mut files = self.files.iter();
+        files.any(|file| file == name || file.ends_with(&end))
+    }
+
     fn faults(&self) -> Vec<String> {
         let document = self.read("docs/checklist.md");
         let codes = self.read("docs/checklist-codes.txt");

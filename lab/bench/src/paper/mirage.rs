@@ -3,12 +3,14 @@
 
 mod basics;
 mod battleship;
+mod claims;
 mod codec;
 mod document;
 mod faults;
 mod forecast;
 mod literature;
 mod matrix;
+mod parts;
 mod plot;
 mod programs;
 mod summary;
@@ -48,6 +50,9 @@ pub(super) struct Mirage {
     /// Write a report in Markdown, and its figures beside it
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Measure nothing: tables and report are of this file, which --keep wrote on any machine
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["keep", "parts"])]
+    from: Option<PathBuf>,
 }
 
 /// Parts of the measurements.
@@ -77,21 +82,10 @@ impl Part {
 
 impl Mirage {
     pub(super) fn run(self, global: &Global) -> Result<Exit> {
-        let mut document = self.before()?;
-        for part in &self.parts {
-            match part {
-                Part::Faults => basics::measure(&mut document)?,
-                Part::Codec => codec::measure(&mut document)?,
-                Part::Battleship => {
-                    battleship::measure(&self.programs, self.rounds, &mut document)?;
-                }
-                Part::Matrix => matrix::measure(&self.programs, &mut document)?,
-                Part::Forecast => {
-                    forecast::measure(&self.programs, self.rounds, &mut document)?;
-                }
-            }
-        }
-        summary::add(&mut document);
+        let document = match &self.from {
+            Some(path) => kept(path)?,
+            None => self.measure()?,
+        };
         if let Some(path) = &self.keep {
             let text = serde_json::to_string_pretty(&document)?;
             std::fs::write(path, text).with_context(|| cannot_write(path))?;
@@ -106,14 +100,33 @@ impl Mirage {
         Ok(Exit::OK)
     }
 
+    /// What was kept, and all parts measured.
+    fn measure(&self) -> Result<Document> {
+        let mut document = self.before()?;
+        for part in &self.parts {
+            match part {
+                Part::Faults => basics::measure(&mut document)?,
+                Part::Codec => codec::measure(&mut document)?,
+                Part::Battleship => {
+                    battleship::measure(&self.programs, self.rounds, &mut document)?;
+                }
+                Part::Matrix => matrix::measure(&self.programs, &mut document)?,
+                Part::Forecast => {
+                    forecast::measure(&self.programs, self.rounds, &mut document)?;
+                }
+            }
+        }
+        document.end();
+        derive(&mut document);
+        Ok(document)
+    }
+
     /// The kept document, if it is of this machine.
     fn before(&self) -> Result<Document> {
         let Some(path) = self.keep.as_ref().filter(|path| path.exists()) else {
             return Ok(Document::new());
         };
-        let text = std::fs::read_to_string(path)?;
-        let kept: Document = serde_json::from_str(&text)
-            .with_context(|| format!("{} is no file that --keep wrote", path.display()))?;
+        let kept = kept(path)?;
         let new = Document::new();
         Ok(if kept.machine == new.machine {
             kept.renewed()
@@ -121,6 +134,31 @@ impl Mirage {
             new
         })
     }
+}
+
+/// A file that `--keep` wrote, and the sections that are made of its figures.
+fn kept(path: &std::path::Path) -> Result<Document> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut document = serde_json::from_str(&text)
+        .with_context(|| format!("{} is no file that --keep wrote", path.display()))?;
+    derive(&mut document);
+    Ok(document)
+}
+
+/// The sections that are made of figures of others.
+fn derive(document: &mut Document) {
+    parts::add(document);
+    matrix::add(document);
+    codec::add_notes(document);
+    summary::add(document);
+}
+
+/// The claims beside the shipped figures.
+#[cfg(test)]
+pub(super) fn shipped_claims() -> Vec<super::claims::Claim> {
+    let path = super::tests::papers().join("mirage.json");
+    claims::claims(&kept(&path).unwrap())
 }
 
 fn cannot_write(path: &std::path::Path) -> String {

@@ -452,6 +452,13 @@ fn median_run(runs: &mut Vec<Run>) -> Option<Run> {
     })
 }
 
+/// The claims beside the shipped figures.
+#[cfg(test)]
+pub(super) fn shipped_claims() -> Vec<super::claims::Claim> {
+    let path = super::tests::papers().join("treadmarks.json");
+    claims::claims(&Document::read(&path).unwrap())
+}
+
 fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -102,6 +102,36 @@ fn seeds_that_broke_something_hold() {
 #[test]
 #[ignore = "takes minutes: cargo test -p pagemesh-sim --lib days_of -- --ignored"]
 fn days_of_locks_alone_stay_under_the_bound() {
+    let sighted = locks_alone(3 * 24 * 60 * 60 / 10, NOTICES);
+    assert!(
+        sighted.stores > 20_000 && sighted.merged > 1000,
+        "{sighted:?}"
+    );
+    assert!(sighted.most < LOCKS_HOLD, "{} diffs at once", sighted.most);
+}
+
+/// The same for two hours, and a control: without the bound as many turns keep more diffs than the
+/// bound allows.
+#[test]
+fn hours_of_locks_alone_stay_under_the_bound_and_pass_it_if_it_is_off() {
+    let bounded = locks_alone(720, NOTICES);
+    assert!(bounded.merged > 300, "{bounded:?}");
+    assert!(bounded.most < LOCKS_HOLD, "{} diffs at once", bounded.most);
+    let unbounded = locks_alone(720, u32::MAX);
+    assert!(
+        unbounded.most > 2 * LOCKS_HOLD,
+        "{} diffs at once would not show that the bound is off",
+        unbounded.most
+    );
+}
+
+/// The bound of notices, and diffs that a host may hold at once: those are made while notices are
+/// collected, too.
+const NOTICES: u32 = 100;
+const LOCKS_HOLD: u64 = 150;
+
+/// Two hosts that take a lock this many times each, under a bound of notices.
+fn locks_alone(turns: u64, notices: u32) -> Sighted {
     use super::cluster::{Cluster, Plan};
     let options = Labelled {
         seed: 7,
@@ -109,13 +139,8 @@ fn days_of_locks_alone_stay_under_the_bound() {
         planted: None,
     };
     let mut dice = crate::dice::Dice::stream(options.seed, "days");
-    let plan = Plan::of_locks(&mut dice, 3);
-    let sighted = Cluster::of(plan, dice, options).run().unwrap();
-    assert!(
-        sighted.stores > 20_000 && sighted.merged > 1000,
-        "{sighted:?}"
-    );
-    assert!(sighted.most < 150, "{} diffs at once", sighted.most);
+    let plan = Plan::of_locks(&mut dice, turns, notices);
+    Cluster::of(plan, dice, options).run().unwrap()
 }
 
 fn phases(seed: u64, profile: Profile, planted: Option<Planted>) -> Result<Sighted, String> {

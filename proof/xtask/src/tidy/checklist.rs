@@ -1,5 +1,5 @@
-//! docs/checklist.md: every code has a row, every test that is named exists, and a row that says
-//! "yes" names one.
+//! docs/checklist.md: every code has one row, every test and source file that is named exists, and a
+//! row that says "yes" names a test.
 
 use super::Repository;
 use std::collections::BTreeSet;
@@ -14,6 +14,7 @@ pub fn faults(document: &str, codes: &str, repository: &Repository) -> Vec<Strin
         .flat_map(|line| each(&line.replace('-', " to ")))
         .collect();
     let mut missing = codes.clone();
+    let mut seen = BTreeSet::new();
     let mut faults = Vec::new();
     for (number, line) in document.lines().enumerate() {
         let mut say =
@@ -25,6 +26,9 @@ pub fn faults(document: &str, codes: &str, repository: &Repository) -> Vec<Strin
         {
             say(format!("there is no test {name}"));
         }
+        for file in sources_named(line).filter(|file| !repository.has_source(file)) {
+            say(format!("there is no {file}"));
+        }
         let [code, _, state, ..] = cells(line)[..] else {
             continue;
         };
@@ -33,6 +37,9 @@ pub fn faults(document: &str, codes: &str, repository: &Repository) -> Vec<Strin
         }
         for code in each(code) {
             missing.remove(&code);
+            if !seen.insert(code.clone()) {
+                say(format!("{code} has a second row"));
+            }
             if !codes.contains(&code) {
                 say(format!("{code} is no code of docs/checklist-codes.txt"));
             }
@@ -82,6 +89,15 @@ fn each(cell: &str) -> Vec<String> {
     codes
 }
 
+/// Names of source files in a line: words in backquotes that end like one.
+fn sources_named(line: &str) -> impl Iterator<Item = &str> {
+    let quoted = line.split('`').skip(1).step_by(2);
+    quoted.filter(|word| {
+        let is_path = |c: char| c.is_ascii_alphanumeric() || "/_-.".contains(c);
+        [".rs", ".py", ".c"].iter().any(|end| word.ends_with(end)) && word.chars().all(is_path)
+    })
+}
+
 /// Names of tests in a line: words of several parts in backquotes.
 fn tests_named(line: &str) -> Vec<&str> {
     let quoted = line.split('`').skip(1).step_by(2);
@@ -110,7 +126,7 @@ mod tests {
     fn judged(rows: &str) -> Vec<String> {
         let repository = Repository {
             root: ".".into(),
-            files: BTreeSet::new(),
+            files: ["proof/it/tests/real.rs".to_owned()].into(),
             tests: ["a_test".to_owned(), "another_one".to_owned()].into(),
         };
         let document = format!("| Code | What | State | Covered by |\n|---|---|---|---|\n{rows}");
@@ -144,6 +160,14 @@ mod tests {
         assert_eq!(
             one("| M1, M4 | it | not yet | |"),
             ["M4 is no code of docs/checklist-codes.txt"]
+        );
+        assert_eq!(
+            one("| M1 | it | yes | `a_test`, `real.rs`, `tests/unreal.rs` |"),
+            ["there is no tests/unreal.rs"]
+        );
+        assert_eq!(
+            one("| M1 | it | yes | `a_test` |\n| M1 | it | not yet | |"),
+            ["M1 has a second row"]
         );
         let state =
             "\"done\" is none of [\"yes\", \"partly\", \"not yet\", \"otherwise\", \"refused\"]";

@@ -3,7 +3,7 @@
 use super::super::super::report::{Report, Samples};
 use super::super::super::testbed::Testbed;
 use super::super::super::{ETHERNET_JUMBO, Effort, Waiting, fault, raw};
-use super::document::{Document, Section, number, percent, ratio};
+use super::document::{Document, Section, number, ratio};
 use super::faults::{INTERRUPT_BLAST, PLAIN, Pair, Parts, SERVER_BLAST, SERVER_HANDSHAKE, Setting};
 use super::literature;
 use anyhow::{Context, Result, ensure};
@@ -22,34 +22,18 @@ pub(super) fn measure(document: &mut Document) -> Result<()> {
     let blast = parts(SERVER_BLAST)?;
     let inline = parts(INTERRUPT_BLAST)?;
     let plain = parts(PLAIN)?;
-    document.value("fault S+H", handshake.total);
-    document.value("fault S+B", blast.total);
-    document.value("fault I+B", inline.total);
-    document.value("fault plain", plain.total);
-    trace(document, &plain);
-    components(
-        document,
-        3,
-        "Table 1, a fault by handshake (S+H)",
-        &handshake,
-        literature::HANDSHAKE_PARTS,
-    );
-    components(
-        document,
-        4,
-        "Table 2, a fault by blasting (S+B)",
-        &blast,
-        literature::BLAST_PARTS,
-    );
-    if let Some(section) = document.sections.get_mut(&4) {
-        let paper = percent(literature::SERVER_HANDSHAKE, literature::SERVER_BLAST);
-        let ours = percent(handshake.total, blast.total);
-        section.note(format!(
-            "Against the handshake: {ours}; the paper: {paper}."
-        ));
+    document.dated(2..=6);
+    for (name, parts) in [
+        ("S+H", &handshake),
+        ("S+B", &blast),
+        ("I+B", &inline),
+        ("plain", &plain),
+    ] {
+        document.value(format!("fault {name}"), parts.total);
+        document.value(format!("trap {name}"), parts.trap);
+        document.value(format!("request {name}"), parts.request);
+        document.value(format!("transfer {name}"), parts.transfer);
     }
-    compared(document, &handshake, &blast);
-    levels(document, &blast, &inline, &plain);
     invalidations(document)?;
     disk(document, plain.total);
     Ok(())
@@ -119,121 +103,8 @@ fn messages(document: &mut Document) -> Result<()> {
     );
     document.put(1, section);
     document.value("round trip", short);
+    document.value("round trip of 1 KiB", long);
     Ok(())
-}
-
-/// Fig. 1, by the time stamps of both daemons.
-fn trace(document: &mut Document, parts: &Parts) {
-    let head = ["STEP", "WHERE", "MICROSECONDS"];
-    let mut section = Section::new("Fig. 1, the steps of a fault, in line, no packets", &head);
-    for (step, place, took) in [
-        ("fault noticed, request leaves", "user site", parts.trap),
-        (
-            "request travels, is processed, page leaves",
-            "library site",
-            parts.request,
-        ),
-        ("page travels", "between", parts.transfer),
-        (
-            "page is installed, thread goes on",
-            "user site",
-            parts.install,
-        ),
-        ("as the thread sees it", "user site", parts.total),
-    ] {
-        section.row([step.to_owned(), place.to_owned(), number(took)]);
-    }
-    section.note(
-        "Medians of each step, by time stamps of both daemons, whose clocks are one here. What the kernel needs to \
-         stop the thread, to wake the daemon and to run the thread again is in the last line only.",
-    );
-    document.put(2, section);
-}
-
-fn components(document: &mut Document, code: u8, title: &str, parts: &Parts, paper: [f64; 3]) {
-    let mut section = Section::new(
-        title,
-        &["STEP", "OURS us", "SHARE", "PAPER ms", "SHARE", "RATIO"],
-    );
-    let ours = [
-        parts.trap + parts.request,
-        parts.transfer,
-        parts.total - parts.trap - parts.request - parts.transfer,
-    ];
-    let all: f64 = paper.iter().sum();
-    let names = [
-        "request and its processing",
-        "transfer of the page in four packets",
-        "installation",
-    ];
-    let share = |part: f64, whole: f64| format!("{:.0} %", 100.0 * part / whole);
-    for ((name, ours), paper) in names.into_iter().zip(ours).zip(paper) {
-        section.row([
-            name.to_owned(),
-            number(ours),
-            share(ours, parts.total),
-            number(paper),
-            share(paper, all),
-            ratio(ours, paper),
-        ]);
-    }
-    section.row([
-        "all".to_owned(),
-        number(parts.total),
-        String::new(),
-        number(all),
-        String::new(),
-        ratio(parts.total, all),
-    ]);
-    document.put(code, section);
-}
-
-fn compared(document: &mut Document, handshake: &Parts, blast: &Parts) {
-    let mut section = Section::new(
-        "Table 3, against Mirage",
-        &["", "OURS us", "PAPER ms", "RATIO"],
-    );
-    section.row([
-        "Mirage, VAX 11/750, pages of 512 bytes".to_owned(),
-        "-".to_owned(),
-        number(literature::MIRAGE),
-        String::new(),
-    ]);
-    for (name, ours, paper) in [
-        ("handshake", handshake, literature::SERVER_HANDSHAKE),
-        ("blasting", blast, literature::SERVER_BLAST),
-    ] {
-        let (user, library) = (ours.trap + ours.install, ours.request);
-        let name = format!(
-            "{name}: user {} + library and request {}",
-            number(user),
-            number(library)
-        );
-        section.row([
-            name,
-            number(ours.total),
-            number(paper),
-            ratio(ours.total, paper),
-        ]);
-    }
-    document.put(5, section);
-}
-
-fn levels(document: &mut Document, blast: &Parts, inline: &Parts, plain: &Parts) {
-    let mut section = Section::new("Interrupt level", &["", "OURS us", "PAPER ms", "RATIO"]);
-    for (name, ours, paper) in [
-        ("S+B", blast.total, Some(literature::SERVER_BLAST)),
-        ("I+B", inline.total, Some(literature::INTERRUPT_BLAST)),
-        ("I, the page in one datagram", plain.total, None),
-    ] {
-        let theirs = paper.map_or_else(|| "-".to_owned(), number);
-        let ratio = paper.map(|paper| ratio(ours, paper)).unwrap_or_default();
-        section.row([name.to_owned(), number(ours), theirs, ratio]);
-    }
-    let paper = percent(literature::SERVER_BLAST, literature::INTERRUPT_BLAST);
-    let ours = percent(blast.total, inline.total);
-    section.note(format!("I against S: {ours}; the paper: {paper}."));
-    document.put(6, section);
 }
 
 fn invalidations(document: &mut Document) -> Result<()> {

@@ -126,6 +126,79 @@ fn table4(document: &mut Document) -> Result<()> {
     Ok(())
 }
 
+/// Adds what follows from the figures of MR9 and MR10.
+pub(super) fn add_notes(document: &mut Document) {
+    let mut notes = vec![(9, plain_faults(document)), (10, break_even(document))];
+    notes.retain(|(_, note)| !note.is_empty());
+    for (code, note) in notes {
+        if let Some(section) = document.sections.get_mut(&code)
+            && !section.notes.contains(&note)
+        {
+            section.note(note);
+        }
+    }
+}
+
+/// MR9: without compression the contents do not matter, so that how far those faults differ is
+/// chance.
+fn plain_faults(document: &Document) -> String {
+    let mut words = Vec::new();
+    for (link, ..) in [LINKS[0], LINKS[3]] {
+        let class = |name: &str| {
+            let cells = (1..=4).map(|class| document.cell(9, &[link, &class.to_string()], name));
+            cells.collect::<Option<Vec<f64>>>()
+        };
+        let (Some(off), Some(runs)) = (class("OFF us"), class("RUNS us")) else {
+            continue;
+        };
+        let mut sorted = off;
+        sorted.sort_by(f64::total_cmp);
+        let middle = f64::midpoint(sorted[1], sorted[2]);
+        let gains = runs.iter().map(|packed| percent(middle, *packed));
+        words.push(format!(
+            "{link}: {} to {} us, and against their median the gains are {}",
+            number(sorted[0]),
+            number(sorted[3]),
+            gains.collect::<Vec<_>>().join(", ")
+        ));
+    }
+    match words.is_empty() {
+        true => String::new(),
+        false => format!(
+            "Without compression the contents of a page do not matter: how much OFF differs between rows is chance, by which \
+             GAIN is wrong. {}.",
+            words.join("; ")
+        ),
+    }
+}
+
+/// MR10: up to which link compression gains.
+fn break_even(document: &Document) -> String {
+    let all = document.rows(10).iter();
+    let links: Vec<&str> = all
+        .filter_map(|row| row.first().map(String::as_str))
+        .collect();
+    let class = |packets: &str| {
+        let loses = links.iter().filter(|link| {
+            let figure = |column| document.cell(10, &[**link], column);
+            matches!((figure("OFF us"), figure(packets)), (Some(off), Some(packed)) if packed >= off)
+        });
+        let loses: Vec<&str> = loses.copied().collect();
+        match loses[..] {
+            [] => format!("{packets}: on none"),
+            _ => format!("{packets}: {}", loses.join(", ")),
+        }
+    };
+    if links.is_empty() {
+        return String::new();
+    }
+    let all = ["1 PACKET", "2 PACKETS", "3 PACKETS", "4 PACKETS"].map(class);
+    format!(
+        "Our break-even is a rate: links on which compression does not gain. {}.",
+        all.join("; ")
+    )
+}
+
 /// MR10: the paper varies its network's latency; ours varies the link's rate, for a blasted page is
 /// one flight, at any latency.
 fn figure2(document: &mut Document) -> Result<()> {

@@ -1,7 +1,10 @@
 //! The measurements: a section for each table or figure of the paper.
 
 use super::super::super::report::Machine;
+use super::super::claims;
+use super::super::origin::{Note, Origin, by_hand};
 use super::cannot_write;
+use super::claims::claims;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,10 +19,16 @@ pub(super) struct Document {
     pub(super) machine: String,
     /// When it was measured last, in UTC.
     pub(super) date: String,
+    /// The origin of what was measured at each date.
+    #[serde(default)]
+    pub(super) sessions: BTreeMap<String, Origin>,
     /// By the number of their code, MR1 and following.
     pub(super) sections: BTreeMap<u8, Section>,
     /// Figures that other sections need: microseconds, unless the name says else.
     pub(super) values: BTreeMap<String, f64>,
+    /// What a person wrote into the file.
+    #[serde(default)]
+    pub(super) notes: Vec<Note>,
 }
 
 /// A table of the paper, ours beside theirs.
@@ -32,7 +41,7 @@ pub(super) struct Section {
     #[serde(default)]
     measured: String,
     /// Notes for the reader; also the parts that could not be measured, and why.
-    notes: Vec<String>,
+    pub(super) notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     plots: Vec<Plot>,
 }
@@ -48,6 +57,7 @@ impl Document {
     /// Nothing yet.
     pub(super) fn new() -> Self {
         let machine = Machine::this();
+        let date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         Self {
             bench: "paper mirage".to_owned(),
             machine: format!(
@@ -56,9 +66,11 @@ impl Document {
                 machine.cores(),
                 machine.kernel()
             ),
-            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            sessions: BTreeMap::from([(date.clone(), Origin::now())]),
+            date,
             sections: BTreeMap::new(),
             values: BTreeMap::new(),
+            notes: Vec::new(),
         }
     }
 
@@ -80,8 +92,65 @@ impl Document {
         for section in sections.filter(|section| section.measured.is_empty()) {
             section.measured.clone_from(&self.date);
         }
-        let date = Self::new().date;
-        Self { date, ..self }
+        let new = Self::new();
+        self.sessions.extend(new.sessions);
+        Self {
+            date: new.date,
+            ..self
+        }
+    }
+
+    /// The measurements have ended.
+    pub(super) fn end(&mut self) {
+        if let Some(origin) = self.sessions.get_mut(&self.date) {
+            origin.end();
+        }
+        let used: Vec<_> = (self.sections.values().map(|section| &section.measured))
+            .chain([&self.date])
+            .cloned()
+            .collect();
+        self.sessions.retain(|date, _| used.contains(date));
+    }
+
+    /// A section that is made of figures which were measured before: it is as old as they are.
+    pub(super) fn derive(&mut self, code: u8, section: Section) {
+        let former = self.sections.remove(&code);
+        let measured = former.map(|former| former.measured).unwrap_or_default();
+        self.sections.insert(
+            code,
+            Section {
+                measured,
+                ..section
+            },
+        );
+    }
+
+    /// The figures of these sections were measured now.
+    pub(super) fn dated(&mut self, codes: impl IntoIterator<Item = u8>) {
+        for code in codes {
+            self.put(code, Section::default());
+        }
+    }
+
+    /// A figure that was noted for other sections.
+    pub(super) fn known(&self, name: &str) -> Option<f64> {
+        self.values.get(name).copied()
+    }
+
+    /// The number at the beginning of a cell: of the first row that begins with these cells, in the
+    /// first column of this name.
+    pub(super) fn cell(&self, code: u8, row: &[&str], column: &str) -> Option<f64> {
+        let section = self.sections.get(&code)?;
+        let place = section.head.iter().position(|name| name == column)?;
+        let is_it = |cells: &&Vec<String>| row.iter().zip(*cells).all(|(one, cell)| one == cell);
+        number_in(section.rows.iter().find(is_it)?.get(place)?)
+    }
+
+    /// All rows of a section.
+    pub(super) fn rows(&self, code: u8) -> &[Vec<String>] {
+        self.sections
+            .get(&code)
+            .map_or(&[], |section| &section.rows)
     }
 
     /// Notes a figure for other sections, and returns it.
@@ -110,22 +179,34 @@ impl Document {
     /// Writes the report, and figures beside it.
     pub(super) fn write(&self, path: &Path) -> Result<()> {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        let mut text = format!(
-            "{HEAD}\nMeasured {} on {}, but for what says so.\n",
-            self.date, self.machine
-        );
+        for (name, svg) in self.figures(&stem) {
+            let file = path.with_file_name(name);
+            std::fs::write(&file, svg).with_context(|| cannot_write(&file))?;
+        }
+        std::fs::write(path, self.markdown(&stem)).with_context(|| cannot_write(path))
+    }
+
+    /// The figures, by the names of their files.
+    pub(super) fn figures(&self, stem: &str) -> Vec<(String, &str)> {
+        let plots = self.sections.values().flat_map(|section| &section.plots);
+        plots.map(|plot| (plot.file(stem), &*plot.svg)).collect()
+    }
+
+    /// The report.
+    pub(super) fn markdown(&self, stem: &str) -> String {
+        let mut text = format!("{HEAD}\nMachine: {}.\n\n", self.machine);
+        for (date, origin) in &self.sessions {
+            let _ = writeln!(text, "- Measured {date}: {}.", origin.words());
+        }
+        text += &claims::section(claims(self));
         for (code, section) in &self.sections {
-            section.markdown(*code, &stem, &mut text);
+            section.markdown(*code, stem, &mut text);
             if section.measured != self.date && !section.measured.is_empty() {
                 let _ = write!(text, "\nMeasured {}.\n", section.measured);
             }
-            for plot in &section.plots {
-                let file = path.with_file_name(plot.file(&stem));
-                std::fs::write(&file, &plot.svg).with_context(|| cannot_write(&file))?;
-            }
         }
-        text.push_str(TAIL);
-        std::fs::write(path, text).with_context(|| cannot_write(path))
+        text += &by_hand(&self.notes);
+        text
     }
 }
 
@@ -203,6 +284,12 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
+/// The number at the beginning of a cell.
+fn number_in(cell: &str) -> Option<f64> {
+    let end = cell.find(|c: char| !(c.is_ascii_digit() || "+-.".contains(c)));
+    cell[..end.unwrap_or(cell.len())].parse().ok()
+}
+
 /// Ours in microseconds to theirs in milliseconds.
 pub(super) fn ratio(ours: f64, paper: f64) -> String {
     format!("{:.4}", ours / 1000.0 / paper)
@@ -217,47 +304,10 @@ const HEAD: &str = "# MIRAGE+, measured here
 
 `pagemesh bench paper mirage --report FILE` writes this file: what Fleisch, Hyde and Juul measured in 1994 (i486 at 25 MHz, 10 Mbit/s
 Ethernet, packets of 1 KiB), measured with the same switches ([decision 0022](../decisions/0022-switches-sit-at-the-edge.md)) and the
-programs of `lab/apps/mirage`. S: what comes in is handed to another thread; I: it is handled by whoever received it. H: each packet of 1 KiB is
+programs of `lab/apps/mirage`. S: what comes in is handed to another thread; I: the thread that received it handles it. H: each packet of 1 KiB is
 acknowledged; B: packets are blasted, one acknowledgement for the page. C: compression. Ratios are ours to theirs.
-What was measured is kept in `mirage.json` (`--keep`), so that parts can be measured again without the others (`--parts`).
-";
-
-const TAIL: &str = "
-## What reproduces, and what does not
-
-- *Handshake against blasting* (MR3, MR4) reproduces, and nearly by the paper's share: what an acknowledgement costs is a round trip through
-  the same layers that the page goes through.
-- *Server against interrupt level* (MR6) reproduces, and more so: the change of a thread has become cheap more slowly than everything else.
-  A page in one datagram, which is what PageMesh does, saves as much again.
-- *Invalidation* (MR7) is linear in the readers, as theirs is: both send one after the other and then collect.
-- *Network against disk* (MR8): a page from another host's memory comes sooner than one from disk.
-- *Compression* (MR9 to MR11) reproduces to the byte where it is a matter of bytes: EachN first packs at N = 11, UptoN below 3 KiB, RandN up to 600
-  to 700 writes. On the paper's wire it gains more than theirs, since the codec now takes a thousandth of what it took and the wire is
-  the same. Between unshaped nodes it still gains where packets are saved, since packets cost processor time; pages that go in one datagram
-  have nothing to save there but zeros, and `auto` leaves them alone.
-- *Battleship* (MR12 to MR14): the pattern is theirs, a read fault, a page and an upgrade for each turn. With Δ = 20 ms a turn takes two
-  windows: 41.3 ms. Where windows end at clock ticks, here every 10 ms, it takes 30.0 ms if who sleeps is woken early, and 50.1 ms with a strict minimum; theirs took
-  51 where 64.6 were expected, woken early, and more than expected with a strict minimum. The clocks of two sites do not tick together: what their two windows lack, or
-  have too much, is one tick together. `auto` takes a hundredth of that, and less than Δ = 0 in the median, pinned and not pinned (below MR13). Single games overlap: what a turn
-  takes at Δ = 0 differs by a factor of six with how the scheduler lets programs and daemons take turns. In sandboxes of their own for each game, not pinned, in turn, 15 games of
-  each, it was 0.129 s with `auto` (0.083 to 0.261) and 0.249 s at 0 (0.176 to 0.812). It took three things: a window that is half of what the page
-  took to come, so that two do not teach each other to hold on ever longer; that who loads from this page stores to it next, so that the right
-  to store is asked for with the page ([decision 0024](../decisions/0024-auto-learns-that-stores-follow.md)); and windows as short as they are asked to be:
-  daemons that sleep rounded theirs up to milliseconds until 22 November, 13:20, so that Δ = 300 µs took as long as 1 ms. Fewer invalidations are counted than turns because a node that gives ownership
-  away needs no message to drop its copy. Compression saves fewer packets than theirs (requests and acknowledgements are counted and our
-  page packs into two packets), and no time on a link as fast as memory. What `auto` costs there is finding out how fast the
-  link is, once for each link of a daemon's life: some 30 pairs of probes in the first game. In eight sandboxes of their own, in turn, a first game took 0.358 s with `auto` and 0.323 s
-  without compression (245 packets more to 7,116 of a node); five games in a row took 0.356 s each with `auto`, and 0.359 s without.
-- *Matrix multiply* (MR15, MR16) does not reproduce in its speedups: a processor is some thousand times faster than theirs, a fault some
-  hundred times, so there is less to compute for each page that moves, and 60 x 60 is slower on any number of sites than on one. 480 x 480
-  speeds up, far below the ceiling; single runs differ by a factor of two, for an interrupted share of a processor stalls everybody who waits
-  for it. Δ costs nothing there: `auto` is no slower than 0 (below MR13). Padding did not pay here: padded rows are powers of two, so more pages
-  move and columns of B share cache sets, which costs more than the one page that two neighbours share.
-
-Not shown: Δ = 0 without the guard (it cannot be turned off), MR5's split of
-Mirage's VAX figures. Nodes with a processor each, three and more of them, cannot be had here: nodes with a part of a processor stand in
-(MR15, MR16), and forecasts (the last two tables), whose error is known from two: a quarter at most for matrix multiply, where it changes from run to run with
-what the machine does beside. For Battleship they are worth nothing: they know no scheduler, on which a turn depends more than on anything else.
+`--keep docs/papers/mirage.json` keeps what was measured, so that parts can be measured again without the others (`--parts`);
+`--from docs/papers/mirage.json` in its place writes the report again from the kept figures, on any machine.
 ";
 
 #[cfg(test)]
@@ -283,6 +333,30 @@ mod tests {
         let again: Document =
             serde_json::from_value(serde_json::to_value(&document).unwrap()).unwrap();
         assert_eq!(again.lines(), document.lines());
+    }
+
+    #[test]
+    fn numbers_are_found_in_cells() {
+        assert_eq!(number_in("-86.2 %"), Some(-86.2));
+        assert_eq!(number_in("0.0680 (0.5 ms)"), Some(0.068));
+        assert_eq!(number_in("-"), None);
+        let mut document = Document::new();
+        let mut section = Section::new("", &["A", "B", "C"]);
+        section.row(["x".to_owned(), "2".to_owned(), "30".to_owned()]);
+        document.put(9, section);
+        assert_eq!(document.cell(9, &["x", "2"], "C"), Some(30.0));
+        assert_eq!(document.cell(9, &["x", "3"], "C"), None);
+    }
+
+    /// The shipped report and its figures are what the command makes of the shipped JSON.
+    #[test]
+    fn the_report_of_mirage_is_made_of_its_json() {
+        use crate::paper::tests::{is_shipped, papers};
+        let document = super::super::kept(&papers().join("mirage.json")).unwrap();
+        is_shipped("mirage.md", &document.markdown("mirage"));
+        for (file, svg) in document.figures("mirage") {
+            is_shipped(&file, svg);
+        }
     }
 
     #[test]

@@ -36,10 +36,9 @@ pub(super) struct Parts {
     pub(super) trap: f64,
     /// Until the owner has given the page away.
     pub(super) request: f64,
-    /// Until it is there.
+    /// Until it is there. What is left of the whole has no stamps: the node decides to map the page
+    /// in the step in which it arrives.
     pub(super) transfer: f64,
-    /// Until the thread goes on.
-    pub(super) install: f64,
     pub(super) total: f64,
 }
 
@@ -130,7 +129,6 @@ impl Pair {
             last(&here, StampKind::Asked),
             last(&there, StampKind::Given),
             last(&here, StampKind::Arrived),
-            last(&here, StampKind::Mapped),
         ];
         let median = |from: usize, to: usize| {
             let mut samples = Samples::default();
@@ -145,7 +143,6 @@ impl Pair {
             trap: median(0, 1),
             request: median(1, 2),
             transfer: median(2, 3),
-            install: median(3, 4),
             total: samples.median() / 1000.0,
         })
     }

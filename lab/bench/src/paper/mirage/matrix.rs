@@ -3,6 +3,7 @@
 use super::super::super::quota::Quota;
 use super::super::super::switch;
 use super::document::{Document, Section, number};
+use super::faults::{INTERRUPT_BLAST, SERVER_BLAST};
 use super::literature;
 use super::plot::{Figure, svg};
 use super::programs::{Place, alone, together, words};
@@ -18,9 +19,6 @@ const SHARE: f64 = 0.2;
 /// Rows of the comparison without padding.
 const UNPADDED: u32 = 300;
 
-/// Seconds by sites, from two on.
-type Row = Vec<f64>;
-
 pub(super) fn measure(programs: &Path, document: &mut Document) -> Result<()> {
     let quota = match Quota::new(*SITES.end(), SHARE) {
         Ok(quota) => quota,
@@ -33,65 +31,108 @@ pub(super) fn measure(programs: &Path, document: &mut Document) -> Result<()> {
             return Ok(());
         }
     };
-    let matrix = programs.join("matrix-mesh");
+    document.dated([15, 16]);
     let sequential = programs.join("matrix");
-    let mut base = Vec::new();
     for (n, ..) in literature::MATRIX {
-        base.push(alone(
-            Some(&quota),
-            &sequential,
-            &words(&format!("--n={n} --sequential")),
-        )?);
+        for padding in ["padded", "unpadded"] {
+            let pad = u32::from(padding == "padded");
+            let arguments = words(&format!("--n={n} --padding={pad} --sequential"));
+            let seconds = alone(Some(&quota), &sequential, &arguments)?;
+            document.value(format!("matrix {n} alone {padding} s"), seconds);
+        }
     }
     let one = quota.burn(1)?;
-    let mut ceilings = Vec::new();
     for sites in SITES {
-        ceilings.push(one / quota.burn(sites - 1)?);
+        let ceiling = one / quota.burn(sites - 1)?;
+        document.value(format!("matrix ceiling on {sites}"), ceiling);
     }
-    let (mut off, mut runs) = (vec![Row::new(); base.len()], vec![Row::new(); base.len()]);
-    let mut unpadded = Row::new();
+    let matrix = Matrix {
+        program: &programs.join("matrix-mesh"),
+        quota: &quota,
+    };
     for sites in SITES {
-        for (compress, table) in [("off", &mut off), ("runs", &mut runs)] {
-            let mut plan = Plan::new(sites);
-            plan.waiting = Some("block".to_owned());
-            plan.compress = Some(compress.to_owned());
-            switch(&mut plan, "packet=1024,receive=worker")?;
-            let sandbox = Sandbox::start(&plan)?;
-            let run = |arguments: String| {
-                let environment = [("PAGEMESH_WINDOW", "0")];
-                together(
-                    &sandbox,
-                    Place::Part(&quota),
-                    &matrix,
-                    &words(&arguments),
-                    &environment,
-                )
-            };
-            for ((n, ..), row) in literature::MATRIX.iter().zip(table) {
-                let times = if *n < 200 { 5 } else { 1 };
-                row.push(run(format!("--n={n} --times={times}"))?);
+        for (compress, switches) in [("off", "S+B"), ("runs", "S+B+C")] {
+            let sandbox = plan(sites, compress, SERVER_BLAST)?;
+            for (n, ..) in literature::MATRIX {
+                let times = if n < 200 { 5 } else { 1 };
+                let seconds = matrix.run(&sandbox, &format!("--n={n} --times={times}"))?;
+                document.value(format!("matrix {n} {switches} on {sites} s"), seconds);
             }
             if compress == "off" {
-                unpadded.push(run(format!("--n={UNPADDED} --padding=0"))?);
+                let seconds = matrix.run(&sandbox, &format!("--n={UNPADDED} --padding=0"))?;
+                document.value(format!("matrix {UNPADDED} unpadded on {sites} s"), seconds);
             }
         }
     }
-    table6(document, &off, &runs);
-    speedups(document, &base, &off, &runs, &ceilings, &unpadded);
+    for (compress, switches) in [("off", "I+B"), ("runs", "I+B+C")] {
+        let sandbox = plan(2, compress, INTERRUPT_BLAST)?;
+        let seconds = matrix.run(&sandbox, "--n=60 --times=5")?;
+        document.value(format!("matrix 60 {switches} s"), seconds);
+    }
     Ok(())
 }
 
-fn table6(document: &mut Document, off: &[Row], runs: &[Row]) {
-    let head = [
-        "MATRIX", "C", "2", "3", "4", "5", "6", "7 SITES", "PAPER: 2", "7",
-    ];
+fn plan(sites: usize, compress: &str, experiment: &str) -> Result<Sandbox> {
+    let mut plan = Plan::new(sites);
+    plan.waiting = Some("block".to_owned());
+    plan.compress = Some(compress.to_owned());
+    switch(&mut plan, experiment)?;
+    Sandbox::start(&plan)
+}
+
+/// The program on sites with a part of a processor each.
+struct Matrix<'a> {
+    program: &'a Path,
+    quota: &'a Quota,
+}
+
+impl Matrix<'_> {
+    fn run(&self, sandbox: &Sandbox, arguments: &str) -> Result<f64> {
+        let environment = [("PAGEMESH_WINDOW", "0")];
+        let place = Place::Part(self.quota);
+        together(
+            sandbox,
+            place,
+            self.program,
+            &words(arguments),
+            &environment,
+        )
+    }
+}
+
+/// Figures of all sites, by a name with `SITES` in it; none if one is missing.
+fn row(document: &Document, name: &str) -> Option<Vec<f64>> {
+    SITES
+        .map(|sites| document.known(&name.replace("SITES", &sites.to_string())))
+        .collect()
+}
+
+/// Adds MR15 and MR16, if their figures are there.
+pub(super) fn add(document: &mut Document) {
+    for switches in ["S+B", "S+B+C"] {
+        if let Some(row) = row(document, &format!("matrix 60 {switches} on SITES s")) {
+            document.value(format!("matrix 60 {switches} s"), row[0]);
+        }
+    }
+    table6(document);
+    speedups(document);
+}
+
+fn table6(document: &mut Document) {
+    let head = ["MATRIX", "C", "WHOSE", "2", "3", "4", "5", "6", "7 SITES"];
     let mut section = Section::new("Table 6, matrix multiply, in seconds (S+B, Δ = 0)", &head);
-    for ((n, paper, packed), (off, runs)) in literature::MATRIX.iter().zip(off.iter().zip(runs)) {
-        for (name, ours, paper) in [("off", off, paper), ("runs", runs, packed)] {
-            let mut row = vec![format!("{n} x {n}"), name.to_owned()];
-            row.extend(ours.iter().map(|seconds| number(*seconds)));
-            row.extend([number(paper[0]), number(paper[5])]);
-            section.cells(row);
+    for (n, off, runs) in literature::MATRIX {
+        for (switches, name, paper) in [("S+B", "off", off), ("S+B+C", "runs", runs)] {
+            let Some(ours) = row(document, &format!("matrix {n} {switches} on SITES s")) else {
+                return;
+            };
+            let mut add = |whose: &str, seconds: &[f64]| {
+                let names = [format!("{n} x {n}"), name.to_owned(), whose.to_owned()];
+                let seconds = seconds.iter().map(|seconds| number(*seconds));
+                section.cells(names.into_iter().chain(seconds).collect());
+            };
+            add("ours", &ours);
+            add("paper", &paper);
         }
     }
     section.note(format!(
@@ -99,23 +140,17 @@ fn table6(document: &mut Document, off: &[Row], runs: &[Row]) {
          loads and collects, the others multiply. Single runs from 240 on, medians of five below. \
          What sites would do that have a processor each cannot be seen here: there are forecasts below."
     ));
-    document.value("matrix 60 off s", off[0][0]);
-    document.value("matrix 60 runs s", runs[0][0]);
-    document.put(15, section);
+    document.derive(15, section);
 }
 
-fn speedups(
-    document: &mut Document,
-    base: &[f64],
-    off: &[Row],
-    runs: &[Row],
-    ceilings: &[f64],
-    unpadded: &[f64],
-) {
+fn speedups(document: &mut Document) {
+    let Some(ceilings) = row(document, "matrix ceiling on SITES") else {
+        return;
+    };
     let head = ["", "2", "3", "4", "5", "6", "7 SITES"];
     let mut section = Section::new("Fig. 7, speedup of matrix multiply", &head);
     let mut lines = Vec::new();
-    let mut add = |name: &str, values: Vec<f64>| {
+    let mut add = |name: &str, values: &[f64]| {
         let mut row = vec![name.to_owned()];
         row.extend(values.iter().map(|value| number(*value)));
         section.cells(row);
@@ -125,33 +160,38 @@ fn speedups(
             .map(|(value, sites)| (sites as f64, *value));
         lines.push((name.to_owned(), points.collect::<Vec<_>>()));
     };
-    add("ceiling: no shared memory", ceilings.to_vec());
-    let last = base.len() - 1;
-    for (at, name) in [(0, "60"), (last, "480")] {
-        let of = |table: &[Row]| table[at].iter().map(|seconds| base[at] / seconds).collect();
-        add(name, of(off));
-        add(&format!("{name}, compressed"), of(runs));
-        let paper = literature::MATRIX[at];
+    add("ceiling: no shared memory", &ceilings);
+    let mut without = Vec::new();
+    for (n, paper, _) in [literature::MATRIX[0], literature::MATRIX[7]] {
+        for (switches, name) in [("S+B", ""), ("S+B+C", ", compressed")] {
+            let ours = row(document, &format!("matrix {n} {switches} on SITES s"));
+            match (ours, base(document, n)) {
+                (Some(ours), Some(base)) => {
+                    let speedups: Vec<f64> = ours.iter().map(|seconds| base / seconds).collect();
+                    add(&format!("{n}{name}"), &speedups);
+                }
+                _ => without.push(format!("{n}{name}")),
+            }
+        }
         // Its base is its two sites, of which one multiplies.
-        add(
-            &format!("{name}, paper"),
-            paper.1.iter().map(|seconds| paper.1[0] / seconds).collect(),
-        );
+        let paper = paper.map(|seconds| paper[0] / seconds);
+        add(&format!("{n}, paper, against its two sites"), &paper);
+        if let Some(ours) = row(document, &format!("matrix {n} S+B on SITES s")) {
+            let ours: Vec<f64> = ours.iter().map(|seconds| ours[0] / seconds).collect();
+            add(&format!("{n}, ours, against our two sites"), &ours);
+        }
     }
-    let padded = literature::MATRIX
-        .iter()
-        .position(|row| row.0 == UNPADDED)
-        .unwrap_or(last);
-    let to = |row: &[f64]| row.iter().map(|seconds| base[padded] / seconds).collect();
-    add("300, padded", to(&off[padded]));
-    add("300, not padded", to(unpadded));
-    let relative = base[last] / off[last][5] / ceilings[5];
-    section.note(format!(
-        "Ours against the program alone in one site's part of a processor; the ceiling is as many processes that \
-         share nothing, on as many such parts. 480 on seven sites reaches {:.0} % of it. The paper's speedups \
-         here are against its own two sites.",
-        100.0 * relative
-    ));
+    section.note(
+        "Ours against the quicker of the two sequential programs, with rows that are padded and not, in one site's part of a \
+         processor; the ceiling is as many processes that share nothing, on as many such parts.",
+    );
+    if !without.is_empty() {
+        section.note(format!(
+            "Not shown: {}. Its sequential program was not measured both with padded rows and without.",
+            without.join("; ")
+        ));
+    }
+    padding(document, &mut section);
     let figure = Figure {
         title: "Speedup of matrix multiply",
         x: "sites",
@@ -160,5 +200,38 @@ fn speedups(
         lines,
     };
     section.plot("mr16", svg(&figure));
-    document.put(16, section);
+    document.derive(16, section);
+}
+
+/// The best sequential program. Rows are padded only above 120 x 120.
+fn base(document: &Document, n: u32) -> Option<f64> {
+    let of = |padding: &str| document.known(&format!("matrix {n} alone {padding} s"));
+    let (padded, unpadded) = (of("padded"), of("unpadded"));
+    match n {
+        0..=120 => padded.or(unpadded),
+        _ => Some(padded?.min(unpadded?)),
+    }
+}
+
+/// Padded rows beside rows that are not.
+fn padding(document: &Document, section: &mut Section) {
+    let padded = row(document, &format!("matrix {UNPADDED} S+B on SITES s"));
+    let unpadded = row(document, &format!("matrix {UNPADDED} unpadded on SITES s"));
+    let (Some(padded), Some(unpadded)) = (padded, unpadded) else {
+        return;
+    };
+    let pairs = padded.iter().zip(&unpadded).zip(SITES);
+    let pairs = pairs.map(|((padded, unpadded), sites)| {
+        format!("{} and {} s on {sites}", number(*padded), number(*unpadded))
+    });
+    let slower = padded
+        .iter()
+        .zip(&unpadded)
+        .filter(|(one, other)| one > other);
+    section.note(format!(
+        "{UNPADDED} x {UNPADDED} with padded rows and without: {}. Padded rows are slower on {} of {} numbers of sites.",
+        pairs.collect::<Vec<_>>().join(", "),
+        slower.count(),
+        padded.len()
+    ));
 }

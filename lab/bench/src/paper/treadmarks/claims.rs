@@ -235,7 +235,7 @@ fn diffs(document: &Document) -> Claim {
     )
 }
 
-/// TR8: who is quicker, by the text of the paper.
+/// TR8: the quicker policy of each program, by the text of the paper.
 fn lazy_and_eager(document: &Document) -> Vec<Claim> {
     [
         (

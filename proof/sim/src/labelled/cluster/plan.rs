@@ -155,17 +155,16 @@ impl Plan {
     /// Two hosts that take turns with a lock every few seconds, for so many days, and
     /// never reach a barrier.
     #[cfg(test)]
-    pub(in crate::labelled) fn of_locks(dice: &mut Dice, days: u64) -> Self {
+    pub(in crate::labelled) fn of_locks(dice: &mut Dice, turns: u64, notices: u32) -> Self {
         let mut plan = Self::drawn(dice, Profile::Calm);
         plan.policy = LAZY;
         plan.threads = vec![0, 1];
         plan.shape = Shape::new(dice, 2);
         plan.shape.locks = 1;
-        plan.pace.notices = 100;
+        plan.pace.notices = notices;
         plan.pace.heartbeat = Duration::from_secs(20);
         plan.pace.dead_after = Duration::from_secs(200);
         plan.home = 1;
-        let turns = days * 24 * 60 * 60 / 10;
         let shape = &plan.shape;
         let mut programs = Vec::new();
         for _ in &plan.threads {

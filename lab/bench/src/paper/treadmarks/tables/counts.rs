@@ -235,7 +235,7 @@ pub(super) fn substrates(document: &Document) -> Sheet {
                 run.nodes.to_string(),
                 run.rounds.to_string(),
                 thousandths(Some(run.seconds)),
-                thousandths(counted.then(|| shares.idle * run.whole_seconds)),
+                thousandths(counted.then_some(shares.idle * run.whole_seconds)),
             ]
         })
         .collect();
