@@ -133,6 +133,7 @@ impl World {
             pace: self.setting.pace,
             check_races: false,
             quotas: pagemesh_core::Quotas::default(),
+            standby: self.setting.standby,
         };
         let starts_at = Time(plan.starts_at.max(self.now.0));
         let node = Node::new(config);

@@ -60,6 +60,14 @@ fn status() -> NodeStatus {
         problems: vec!["why, and the cure".into()],
         keeper: 300,
         takeovers: 1,
+        control: ControlStatus {
+            coordinator: NodeId(1),
+            term: 2,
+            standby: NodeId(3),
+            copying: NodeId::NONE,
+            behind: 300,
+            silent: 0.5,
+        },
     }
 }
 
@@ -156,6 +164,7 @@ samples! {
         Purge: Request::Purge { segment: page().segment(), first: PageIndex(3), count: PageCount(300), short: true };
         Publish: Request::Publish { segment: page().segment(), first: PageIndex(3), count: PageCount(300), short: false };
         WatchRange: Request::WatchRange { segment: page().segment(), first: PageIndex(3), count: PageCount(300) };
+        Promote: Request::Promote;
     }
 }
 

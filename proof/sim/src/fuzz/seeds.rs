@@ -184,6 +184,7 @@ fn about_keys() -> Vec<Vec<u8>> {
         to: NodeId(2),
         incarnation: Incarnation(3),
         body: 0,
+        term: pagemesh_wire::Term::NONE,
     };
     let encoded = calls.chain(replies).map(|message| {
         let mut bytes = Vec::new();
