@@ -177,6 +177,7 @@ impl Plan {
             recorded: Dice::stream(seed, "recorded").chance(250),
             replace: false,
             turns: Dice::stream(seed, "turns").chance(500),
+            standby: false,
             carried: crate::ways::carried(seed),
             sealed: Dice::stream(seed, "sealed").chance(125),
             seed,

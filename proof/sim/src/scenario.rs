@@ -123,6 +123,7 @@ impl Stage {
             recorded: true,
             replace: false,
             turns: false,
+            standby: false,
             carried: None,
             sealed: false,
             seed: 0,

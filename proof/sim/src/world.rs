@@ -63,6 +63,8 @@ pub(crate) struct Setting {
     pub(crate) replace: bool,
     /// Datagrams that wait together are heard together, and receipts wait for each other.
     pub(crate) turns: bool,
+    /// The coordinator names a standby.
+    pub(crate) standby: bool,
 }
 
 /// The simulated cluster.

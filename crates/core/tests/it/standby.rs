@@ -226,7 +226,9 @@ fn memory_of_the_living_goes_on_all_the_time() {
     let window = Window::Nanos(0);
     let manager = Manager::Dynamic;
     cluster.segment(manager, window);
-    cluster.touch(N2, 0, Access::Write);
+    for node in [N2, N3, N2] {
+        cluster.touch(node, 0, Access::Write);
+    }
     cluster.stop(N1);
     for (round, node) in [N3, N2, N3].into_iter().enumerate() {
         cluster.forget();
@@ -252,42 +254,43 @@ fn work(cluster: &mut Cluster) -> Vec<Ticket> {
     ]
 }
 
-/// Nothing that was done is done twice, and nothing that was answered is lost.
-fn check(cluster: &mut Cluster, tickets: &[Ticket], what: &str) {
+/// Nothing that was done is done twice, and nothing that was answered is lost. Requests may also be
+/// refused because the coordinator was silent for too long. Returns how many were not.
+fn check(cluster: &mut Cluster, tickets: &[Ticket], what: &str) -> usize {
+    let mut done = Vec::new();
     for (number, ticket) in tickets.iter().enumerate() {
         let replies = cluster.replies.iter().filter(|(_, of, _)| of == ticket);
         let replies: Vec<_> = replies.map(|(_, _, reply)| reply).collect();
-        let good = |reply: &Reply| {
-            matches!(
-                reply,
-                Reply::Segment(_) | Reply::Done | Reply::Sysv(Outcome::Number(_))
-            )
-        };
-        assert!(
-            replies.len() == 1 && good(replies[0]),
-            "{what}: request {number} is answered {replies:?}"
-        );
-    }
-    for name in ["a", "b"] {
-        for node in [N2, N3] {
-            let reply = answer(cluster, node, stat(name));
-            assert!(
-                matches!(reply, Reply::Segment(_)),
-                "{what}: {name} {reply:?}"
-            );
+        match replies[..] {
+            [Reply::Segment(_) | Reply::Done | Reply::Sysv(Outcome::Number(_))] => {
+                done.push(number);
+            }
+            [Reply::Refused(Refusal::NodeGone(N1))] => {}
+            _ => panic!("{what}: request {number} is answered {replies:?}"),
         }
     }
-    let old = answer(cluster, N2, stat("old"));
-    assert_eq!(old, Reply::Refused(Refusal::NotFound), "{what}");
-    for key in [7, 8] {
-        let ids = [N2, N3].map(|node| ends(cluster, node, get(key, 0)));
-        assert!(ids[0].is_ok() && ids[0] == ids[1], "{what}: {key} {ids:?}");
+    for (number, name, lives) in [(0, "a", true), (1, "b", true), (2, "old", false)] {
+        let stats = [N2, N3].map(|node| answer(cluster, node, stat(name)));
+        let found = stats
+            .each_ref()
+            .map(|reply| matches!(reply, Reply::Segment(_)));
+        assert_eq!(found[0], found[1], "{what}: {stats:?}");
+        let right = found[0] == lives || !done.contains(&number);
+        assert!(right, "{what}: {name} {stats:?}");
     }
+    for (number, key) in [(3, 7), (4, 8)] {
+        let ids = [N2, N3].map(|node| ends(cluster, node, get(key, 0)));
+        assert_eq!(ids[0], ids[1], "{what}: key {key}");
+        let right = ids[0].is_ok() || !done.contains(&number);
+        assert!(right, "{what}: key {key} {ids:?}");
+    }
+    done.len()
 }
 
 /// The coordinator dies after each number of datagrams.
 #[test]
 fn the_coordinator_may_die_at_every_step() {
+    let mut done = 0;
     for step in 0.. {
         let mut cluster = Cluster::with_standby(3);
         answer(&mut cluster, N3, create("old"));
@@ -297,13 +300,13 @@ fn the_coordinator_may_die_at_every_step() {
         cluster.settle();
         if !cluster.is_dead(N1) {
             assert!(step > 20, "all was over after {step} datagrams");
+            assert!(done > step * 3, "of {step} runs {done} requests were done");
             break;
         }
-        cluster.pass(SILENCE);
         let ticket = cluster.ask(N2, Request::Promote);
         cluster.pass(PROMOTION);
         assert_eq!(cluster.reply(ticket), Some(&Reply::Done), "step {step}");
-        check(&mut cluster, &tickets, &format!("n1 died at step {step}"));
+        done += check(&mut cluster, &tickets, &format!("n1 died at step {step}"));
     }
 }
 
@@ -337,9 +340,8 @@ fn a_takeover_bears_loss_and_duplicates() {
         if !cluster.is_dead(N1) {
             cluster.stop(N1);
         }
-        lossy(&mut cluster, 6_000);
         let ticket = cluster.ask(N2, Request::Promote);
-        lossy(&mut cluster, 4_000);
+        lossy(&mut cluster, 10_000);
         cluster.pass(PROMOTION);
         assert_eq!(cluster.reply(ticket), Some(&Reply::Done), "seed {seed}");
         check(&mut cluster, &tickets, &format!("seed {seed}"));
