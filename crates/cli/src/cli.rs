@@ -2,7 +2,7 @@
 
 use crate::commands::{
     app, bench, board, borrow, completions, counters, daemon, debug, demo, doctor, export, ipc,
-    keeper, key, leave, members, probe, run, sandbox, segment, status, version,
+    keeper, key, leave, members, probe, promote, run, sandbox, segment, status, version,
 };
 use crate::exit::Exit;
 use crate::global::Global;

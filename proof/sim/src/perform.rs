@@ -77,7 +77,12 @@ impl World {
             | Step::AwaitWatch
             | Step::WatchBriefly(..) => self.perform_on_watch(id, step)?,
             Step::Pin { .. } | Step::Unpin { .. } => self.perform_on_pin(id, step),
-            Step::Probe(_) | Step::Stat(_) | Step::List | Step::Remove(_) | Step::Leave => {
+            Step::Probe(_)
+            | Step::Stat(_)
+            | Step::List
+            | Step::Remove(_)
+            | Step::Leave
+            | Step::Promote => {
                 self.inquire(id, step);
             }
         }
@@ -279,6 +284,7 @@ impl World {
                 self.hosts[at].kernel.unpin_all();
                 Request::Leave
             }
+            Step::Promote => Request::Promote,
             _ => unreachable!("only inquiries come here"),
         };
         self.ask(id, request, step);

@@ -10,12 +10,13 @@ use pagemesh_wire::header::PROTOCOL_VERSION;
 use pagemesh_wire::local::{NodeStatus, PageReport, PathInfo, Reply};
 use pagemesh_wire::peer::{Health, Refusal};
 use pagemesh_wire::{ByteLen, ClientId, NodeId, PageIndex};
+use std::time::Duration;
 
 /// Pages in one report: as many as surely fit in a packet.
 const REPORTED: usize = 1000;
 
 /// Silence of the coordinator worth telling.
-const SILENCE: std::time::Duration = std::time::Duration::from_secs(3);
+const SILENCE: Duration = Duration::from_secs(3);
 
 impl Driver {
     /// Hands out the flight recorder, which shows the actions of all users.
