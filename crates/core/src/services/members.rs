@@ -227,6 +227,7 @@ impl Services {
                 self.carry_on(cx, cx.me(), then, peer::Reply::Refused(why));
             }
         }
+        self.end_promotion(cx, Err(Refusal::NotMember.to_string()));
         self.locks.expelled(cx);
         self.global.donor.expelled(cx);
         for segment in self.segments.values_mut() {

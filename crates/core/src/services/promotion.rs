@@ -140,7 +140,7 @@ impl Services {
         self.take_over_if_known(cx);
     }
 
-    fn end_promotion(&mut self, cx: &mut Cx<'_>, result: Result<(), String>) {
+    pub(super) fn end_promotion(&mut self, cx: &mut Cx<'_>, result: Result<(), String>) {
         let promotion = self.promotion.take();
         let Some(ticket) = promotion.and_then(|promotion| promotion.ticket) else {
             return;
@@ -247,6 +247,7 @@ impl Services {
         let coordinated = self.coordinator.is_some();
         self.expelled(cx);
         if coordinated && matches!(self.membership.standing, Standing::Out(_)) {
+            self.coordinator = None;
             let by = term.coordinator();
             self.membership.standing = Standing::Out(Refusal::Superseded { by });
             cx.emit(Event::Superseded { node: by });
