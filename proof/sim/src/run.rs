@@ -81,6 +81,12 @@ fn phases(world: &mut World, plan: Plan) -> Check {
         world.spawn_client(client);
     }
     run_until(world, plan.heal_at)?;
+    if world.setting.standby {
+        // Programs may have ended before the standby is promoted.
+        while world.next_time().is_some_and(|next| next <= plan.heal_at) {
+            world.step()?;
+        }
+    }
     world.heal();
     finish(world)?;
     read_out(world, plan.mains)?;

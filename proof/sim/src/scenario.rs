@@ -11,6 +11,7 @@
 //! barrier nX,nY,... NAME/K             watch nX NAME:PAGE              pin|unpin nX NAME:PAGE
 //! drop|hold|twice nX->nY KIND [times=N]   release                      cut nX->nY 5ms
 //! run 5ms      stabilize      crash nX      leave nX      rights NAME:PAGE
+//! standby (before nodes)      promote nX
 //! expect datagrams N [KIND]    expect rights nX NAME:PAGE read|write|none    expect waiting N
 //! ```
 //!
@@ -178,6 +179,18 @@ impl Stage {
             Command::Leave(host) => {
                 self.spawn(host, vec![Step::Leave]);
                 self.run_until(|world| world.hosts[host].life != crate::world::Life::Up)?;
+            }
+            Command::Standby => self.world.setting.standby = true,
+            Command::Promote(host) => {
+                let thread = self.spawn(host, vec![Step::Promote]);
+                self.run_until(|world| world.processes.threads[thread.0].state == State::Ended)?;
+                ensure!(
+                    self.world.stats.promotions > 0,
+                    Scenario,
+                    "n{} is not promoted",
+                    host + 1
+                );
+                self.run(SETTLE)?;
             }
             Command::Rights(page) => self.tell_rights(&page)?,
         }
