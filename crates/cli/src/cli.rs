@@ -2,7 +2,7 @@
 
 use crate::commands::{
     app, bench, board, borrow, completions, counters, daemon, debug, demo, doctor, export, ipc,
-    keeper, key, leave, members, probe, run, sandbox, segment, status, version,
+    keeper, key, leave, members, probe, promote, run, sandbox, segment, status, version,
 };
 use crate::exit::Exit;
 use crate::global::Global;
@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Leave(leave::Leave),
     /// List the nodes of the cluster
     Members(members::Members),
+    /// Make this node the coordinator in the place of one that is dead
+    Promote(promote::Promote),
     /// Say whether all is well, and what to do if not
     Status(status::Status),
     /// Make, show and rotate the keys by which nodes know each other
@@ -89,6 +91,7 @@ impl Command {
             Self::Keeper(command) => command.run(),
             Self::Leave(command) => command.run(global),
             Self::Members(command) => command.run(global),
+            Self::Promote(command) => command.run(global),
             Self::Status(command) => command.run(global),
             Self::Key(command) => command.run(global),
             Self::Segment(command) => command.run(global),

@@ -24,6 +24,7 @@ pub(crate) mod key;
 pub(crate) mod leave;
 pub(crate) mod members;
 pub(crate) mod probe;
+pub(crate) mod promote;
 mod races;
 pub(crate) mod run;
 pub(crate) mod sandbox;

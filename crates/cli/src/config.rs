@@ -45,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) private_dir: Option<PathBuf>,
     /// Record the node's inputs.
     pub(crate) recorder: Option<bool>,
+    /// Stream decisions to a standby.
+    pub(crate) standby: Option<bool>,
     /// How long programs wait for another daemon, such as `30s`.
     pub(crate) grace: Option<String>,
     /// How long to ask for admission, such as `60s`.
@@ -114,6 +116,7 @@ impl Config {
             lend: self.lend.or(other.lend),
             private_dir: self.private_dir.or(other.private_dir),
             recorder: self.recorder.or(other.recorder),
+            standby: self.standby.or(other.standby),
             grace: self.grace.or(other.grace),
             join_timeout: self.join_timeout.or(other.join_timeout),
             insecure: self.insecure.or(other.insecure),

@@ -256,7 +256,10 @@ fn refused(path: &Path, error: &io::Error) -> anyhow::Error {
 fn refusal(why: &Refusal) -> anyhow::Error {
     let exit = match why {
         Refusal::Permission => Exit::NO_PERMISSION,
-        Refusal::NotMember | Refusal::NotYetMember | Refusal::NodeGone(_) => Exit::DEGRADED,
+        Refusal::NotMember
+        | Refusal::NotYetMember
+        | Refusal::Superseded { .. }
+        | Refusal::NodeGone(_) => Exit::DEGRADED,
         _ => Exit::FAILURE,
     };
     Trouble::new(exit, why.to_string()).into()

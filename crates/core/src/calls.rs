@@ -49,6 +49,17 @@ impl Calls {
         served.is_some_and(|served| served.reply.is_none())
     }
 
+    /// Whether a call is about names.
+    pub(crate) fn is_about_names(&self, me: NodeId, caller: Caller) -> bool {
+        if caller.node == me {
+            let open = self.outgoing.get(&caller.call);
+            return open.is_some_and(|open| open.body.is_about_names());
+        }
+        let memory = self.served.get(&caller.node);
+        let served = memory.and_then(|memory| memory.calls.get(&caller.call));
+        served.is_some_and(|served| served.for_names)
+    }
+
     /// This node is no member any more, so no call will be answered. Returns how to go on with each
     /// open call.
     pub(crate) fn expelled(&mut self) -> Vec<OnReply> {
@@ -59,19 +70,19 @@ impl Calls {
             .collect()
     }
 
-    /// Sends open calls to a home that has left to its successor, under their old numbers, so that
-    /// no call is executed twice. Returns those that this node must serve itself because it is the
-    /// successor.
+    /// Sends open calls of some kind to a node that is gone to its successor, under their old
+    /// numbers, so that no call is executed twice. Returns those that this node must serve itself
+    /// because it is the successor.
     pub(crate) fn redirect(
         &mut self,
         cx: &mut Cx<'_>,
-        home: NodeId,
+        (home, kind): (NodeId, fn(&Call) -> bool),
         successor: NodeId,
     ) -> Vec<Redirected> {
         let (me, floor) = (cx.me(), self.floor());
         let mut here = Vec::new();
         for (call, outgoing) in &mut self.outgoing {
-            if outgoing.to != home || outgoing.body.key().is_none() {
+            if outgoing.to != home || !kind(&outgoing.body) {
                 continue;
             }
             outgoing.to = successor;

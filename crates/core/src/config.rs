@@ -25,6 +25,8 @@ pub struct Config {
     pub check_races: bool,
     /// Quotas of one user; only the first node's count.
     pub quotas: Quotas,
+    /// Whether this node, when it coordinates, names a standby and streams its decisions to it.
+    pub standby: bool,
 }
 
 /// Quotas of one user in the whole cluster. The superuser has none.

@@ -5,7 +5,7 @@
 
 use crate::config::Quotas;
 use crate::policies;
-use pagemesh_wire::peer::{Credentials, Reduction, Refusal, SegmentInfo, SegmentSpec};
+use pagemesh_wire::peer::{Credentials, Decision, Reduction, Refusal, SegmentInfo, SegmentSpec};
 use pagemesh_wire::{ByteLen, CallId, NodeId, NodeSet, SegmentId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +16,8 @@ pub(crate) struct Directory {
     names: BTreeMap<String, SegmentId>,
     segments: BTreeMap<SegmentId, Entry>,
     serial: u64,
+    /// Segments that were changed by the present input.
+    touched: BTreeSet<SegmentId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -26,6 +28,20 @@ struct Entry {
     changed: BTreeMap<NodeId, CallId>,
     /// Ranges declared for reductions.
     reductions: Vec<Reduction>,
+}
+
+impl Entry {
+    fn decision(&self) -> Decision {
+        Decision::Segment {
+            info: self.info.clone(),
+            changed: self
+                .changed
+                .iter()
+                .map(|(node, call)| (*node, *call))
+                .collect(),
+            reductions: self.reductions.clone(),
+        }
+    }
 }
 
 /// The resources that a user has.
@@ -73,6 +89,7 @@ impl Directory {
         entry.info.attached.insert(opening.node);
         let changed = entry.changed.entry(opening.node).or_default();
         *changed = (*changed).max(opening.call);
+        self.touched.insert(id);
         Ok(entry.info.clone())
     }
 
@@ -159,6 +176,7 @@ impl Directory {
         }
         entry.changed.insert(node, call);
         entry.info.attached.remove(node);
+        self.touched.insert(id);
         self.free_if_unused(id)
     }
 
@@ -178,6 +196,7 @@ impl Directory {
         }
         entry.info.removed = true;
         self.names.remove(name);
+        self.touched.insert(id);
         Ok(self.free_if_unused(id))
     }
 
@@ -219,8 +238,11 @@ impl Directory {
 
     /// A node is gone, with its attachments. Returns segments nobody uses now.
     pub(crate) fn member_gone(&mut self, node: NodeId) -> Vec<SegmentId> {
-        for entry in self.segments.values_mut() {
-            entry.info.attached.remove(node);
+        for (id, entry) in &mut self.segments {
+            if entry.info.attached.contains(node) {
+                entry.info.attached.remove(node);
+                self.touched.insert(*id);
+            }
         }
         let all: Vec<_> = self.segments.keys().copied().collect();
         all.into_iter()
@@ -266,7 +288,75 @@ impl Directory {
             ));
         }
         entry.reductions.push(reduction);
+        self.touched.insert(id);
         Ok(entry.reductions.clone())
+    }
+
+    /// Takes out the decisions of the present input.
+    pub(crate) fn decisions(&mut self) -> Vec<Decision> {
+        let touched = core::mem::take(&mut self.touched);
+        let serial = (!touched.is_empty()).then_some(Decision::Serial(self.serial));
+        let decisions = touched.into_iter().map(|id| match self.segments.get(&id) {
+            Some(entry) => entry.decision(),
+            None => Decision::Gone(id),
+        });
+        serial.into_iter().chain(decisions).collect()
+    }
+
+    /// Everything, for a copy.
+    pub(crate) fn copy(&self) -> Vec<Decision> {
+        let serial = core::iter::once(Decision::Serial(self.serial));
+        serial
+            .chain(self.segments.values().map(Entry::decision))
+            .collect()
+    }
+
+    /// The segments with declared ranges, each with these.
+    pub(crate) fn declared(&self) -> impl Iterator<Item = (SegmentId, Vec<Reduction>)> {
+        let segments = self.segments.iter();
+        let declared = segments.filter(|(_, entry)| !entry.reductions.is_empty());
+        declared.map(|(id, entry)| (*id, entry.reductions.clone()))
+    }
+
+    /// In a copy: the number of the newest segment.
+    pub(crate) fn restore_serial(&mut self, serial: u64) {
+        self.serial = self.serial.max(serial);
+    }
+
+    /// In a copy: a segment is like this now.
+    pub(crate) fn restore(
+        &mut self,
+        info: SegmentInfo,
+        changed: Vec<(NodeId, CallId)>,
+        reductions: Vec<Reduction>,
+    ) {
+        let id = info.id;
+        self.drop_name(id);
+        if !info.removed {
+            self.names.insert(info.name.clone(), id);
+        }
+        let changed = changed.into_iter().collect();
+        let entry = Entry {
+            info,
+            changed,
+            reductions,
+        };
+        self.segments.insert(id, entry);
+    }
+
+    /// In a copy: a segment has ended.
+    pub(crate) fn drop_segment(&mut self, id: SegmentId) {
+        self.drop_name(id);
+        self.segments.remove(&id);
+    }
+
+    fn drop_name(&mut self, id: SegmentId) {
+        let name = self.segments.get(&id).map(|entry| &entry.info.name);
+        if let Some(name) = name
+            && self.names.get(name) == Some(&id)
+        {
+            self.names.remove(name);
+        }
     }
 
     pub(crate) fn get(&self, id: SegmentId) -> Option<&SegmentInfo> {
@@ -405,6 +495,46 @@ mod tests {
             directory.close(NodeId(2), CallId(5), info.id),
             Some(info.id)
         );
+    }
+
+    #[test]
+    fn a_copy_made_of_decisions_is_the_directory() {
+        let mut directory = Directory::default();
+        let mut copy = Directory::default();
+        let who = user(0);
+        let spec = spec(0o600);
+        let apply = |copy: &mut Directory, decisions: Vec<Decision>| {
+            for decision in decisions {
+                match decision {
+                    Decision::Serial(serial) => copy.restore_serial(serial),
+                    Decision::Segment {
+                        info,
+                        changed,
+                        reductions,
+                    } => copy.restore(info, changed, reductions),
+                    Decision::Gone(id) => copy.drop_segment(id),
+                    other => panic!("{other:?}"),
+                }
+            }
+        };
+        let info = directory.open(&opening("a", Some(&spec), &who)).unwrap();
+        directory.open(&opening("b", Some(&spec), &who)).unwrap();
+        apply(&mut copy, directory.decisions());
+        assert_eq!(copy, directory);
+        directory.remove("a", &who).unwrap();
+        directory.open(&opening("a", Some(&spec), &who)).unwrap();
+        apply(&mut copy, directory.decisions());
+        assert_eq!(copy, directory, "a name that was removed is given again");
+        directory.close(NodeId(2), CallId(5), info.id);
+        apply(&mut copy, directory.decisions());
+        assert_eq!(copy, directory, "a segment has ended");
+        directory.member_gone(NodeId(2));
+        apply(&mut copy, directory.decisions());
+        assert_eq!(copy, directory);
+        let mut late = Directory::default();
+        apply(&mut late, directory.copy());
+        assert_eq!(late, directory);
+        assert_eq!(directory.decisions(), []);
     }
 
     #[test]

@@ -149,6 +149,16 @@ events! {
     PutRefused {} => "puts_refused",
     /// This node began an epoch of global memory.
     EpochBegan {} => "epochs",
+    /// Another node is the coordinator, or this one is now.
+    CoordinatorChanged { node: NodeId } => "coordinator_changes",
+    /// This node has become the coordinator.
+    Promoted {} => "promotions",
+    /// This node, the coordinator, has named its standby.
+    StandbyNamed { node: NodeId } => "standbys_named",
+    /// This node was the coordinator, and another one is.
+    Superseded { node: NodeId } => "superseded",
+    /// A datagram of a coordinator of an older term was dropped.
+    OldCoordinator { node: NodeId } => "old_coordinators",
 }
 
 #[cfg(test)]

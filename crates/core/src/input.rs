@@ -294,6 +294,8 @@ pub enum Request {
     },
     /// Hand over all pages and leave the cluster.
     Leave,
+    /// Become the coordinator in the place of one that is silent.
+    Promote,
     /// Announce how the process will use pages of a segment.
     Advise {
         /// The segment.

@@ -44,7 +44,8 @@ impl Services {
     /// A client asks this node to leave.
     pub(crate) fn leave(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
         if self.membership.coordinator_silent(cx) {
-            let why = "the first node does not answer; let this node leave when it does, or end it";
+            let why =
+                "the coordinator does not answer; let this node leave when it does, or end it";
             cx.refuse(ticket, Refusal::CannotLeave(why.into()));
         } else if self.coordinator.is_none() {
             self.sysv_leave(cx);
@@ -65,7 +66,7 @@ impl Services {
         if self.membership.coordinator_silent(cx)
             && let Some(ticket) = self.leaving.asked.take()
         {
-            let why = "the first node has stopped answering; this node leaves as soon as it does";
+            let why = "the coordinator has stopped answering; this node leaves as soon as it does";
             cx.refuse(ticket, Refusal::CannotLeave(why.into()));
         }
     }
@@ -124,7 +125,7 @@ impl Services {
             Some(piece) => (Call::Inherit(piece), OnReply::HandedOver),
             None => (Call::Leave, OnReply::Left),
         };
-        self.call(cx, NodeId::COORDINATOR, call, then);
+        self.call(cx, cx.coordinator(), call, then);
     }
 
     /// The coordinator takes over a piece of a leaving home's state.
@@ -202,14 +203,16 @@ impl Services {
 
     /// The home of segments has left: sends open calls to it to its successor.
     pub(crate) fn ask_successor(&mut self, cx: &mut Cx<'_>, home: NodeId) {
-        for call in self.calls.redirect(cx, home, NodeId::COORDINATOR) {
+        let about_segments = |call: &Call| call.key().is_some();
+        let coordinator = cx.coordinator();
+        for call in self.calls.redirect(cx, (home, about_segments), coordinator) {
             self.serve_own(cx, call);
         }
         self.calls.forget_own(cx.me());
     }
 
     /// Serves a call of this node that went to the home before.
-    fn serve_own(&mut self, cx: &mut Cx<'_>, redirected: Redirected) {
+    pub(crate) fn serve_own(&mut self, cx: &mut Cx<'_>, redirected: Redirected) {
         let Redirected {
             caller,
             body,

@@ -12,6 +12,7 @@ mod caller;
 mod calls;
 mod config;
 mod continuation;
+mod control;
 mod directory;
 mod effect;
 pub mod event;

@@ -135,6 +135,18 @@ pub const DISK_RETRY: Duration = Duration::from_millis(200);
 /// Accesses that wait for room on a full disk fail after this time.
 pub const DISK_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Bytes of a coordinator's log in one call to its standby. Two of the largest decisions fit, and
+/// the call fits into a datagram.
+pub const LOG_BYTES: usize = 8 << 10;
+
+/// Entries of a log whose receiver is still given a copy, at most: then a new copy is begun, which
+/// is shorter.
+pub const LOG_KEPT: usize = 1 << 16;
+
+/// Segments that ended lately, as a standby remembers them, at most: many more than are under way
+/// when a coordinator dies.
+pub const GONE_KEPT: usize = 1024;
+
 /// Page ownerships under way at once when a node leaves.
 pub const LEAVE_BURST: usize = 64;
 

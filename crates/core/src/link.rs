@@ -10,7 +10,7 @@ use core::net::SocketAddr;
 use pagemesh_wire::header::{Header, HeaderError};
 use pagemesh_wire::notice::Notice;
 use pagemesh_wire::peer::{
-    Addressee, AskMany, DecodeError, Grant, Health, Located, Message, PassAck, PassAckMany,
+    Addressee, AskMany, Call, DecodeError, Grant, Health, Located, Message, PassAck, PassAckMany,
     Refusal, Spare, Subject,
 };
 use pagemesh_wire::{NodeId, PageIndex, PublicKey, SegmentId, SyncKey, Version};
@@ -77,8 +77,10 @@ impl Services {
                     self.membership.redirected(cx, to);
                 }
             }
-            message if self.is_member(cx, from, &header) => {
-                self.message(cx, header.from, message);
+            message if self.is_member(cx, from, &header, &message) => {
+                if !comes_too_early(cx, &header, &message) {
+                    self.message(cx, header.from, message);
+                }
             }
             _ => cx.emit(Event::Stranger {}),
         }
@@ -86,7 +88,13 @@ impl Services {
 
     /// Whether the sender is a living member that addresses this node in this cluster. A member
     /// that was declared dead is told so, because it must not go on alone.
-    fn is_member(&mut self, cx: &mut Cx<'_>, (source, key): Sender, header: &Header) -> bool {
+    fn is_member(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (source, key): Sender,
+        header: &Header,
+        message: &Message,
+    ) -> bool {
         if self.membership.standing != Standing::Member
             || header.cluster != cx.shell.cluster
             || header.to != cx.me()
@@ -104,7 +112,18 @@ impl Services {
                     == (header.from, header.incarnation, key)
             })
             .map(|member| member.health);
-        if health.is_some_and(|health| health != Health::Alive) {
+        // A host that an earlier coordinator admitted without anybody else hearing of it.
+        let unheard = health.is_none() && header.term < cx.shell.view.term;
+        let alive = health == Some(Health::Alive);
+        if !alive && (health.is_some() || unheard) {
+            if health.is_some() && header.term > self.membership.fence(cx) {
+                self.superseded(cx, header.term);
+                return false;
+            }
+            if *message == Message::Expelled {
+                // It is answered by nothing, or two nodes would say so to each other for ever.
+                return false;
+            }
             let header = cx.header(header.from);
             let message = Box::new(Message::Expelled);
             cx.push(Effect::Send {
@@ -114,7 +133,22 @@ impl Services {
                 page: None,
             });
         }
-        health == Some(Health::Alive)
+        alive && self.is_of_present_term(cx, header)
+    }
+
+    /// *INV-fenced*: a datagram of a coordinator of an older term than this node believes in counts
+    /// for nothing; and a coordinator that meets a newer term is none any more.
+    fn is_of_present_term(&mut self, cx: &mut Cx<'_>, header: &Header) -> bool {
+        if self.coordinator.is_some() && header.term > cx.shell.view.term {
+            self.superseded(cx, header.term);
+            return false;
+        }
+        let old = header.term < self.membership.fence(cx);
+        if old && header.from == header.term.coordinator() {
+            cx.emit(Event::OldCoordinator { node: header.from });
+            return false;
+        }
+        true
     }
 
     fn message(&mut self, cx: &mut Cx<'_>, from: NodeId, message: Message) {
@@ -186,7 +220,7 @@ impl Services {
                 let epoch = cx.shell.view.epoch;
                 cx.send(from, Message::HeartbeatAck { epoch });
             }
-            Message::HeartbeatAck { .. } => self.membership.heard(cx.now, from),
+            Message::HeartbeatAck { .. } => self.membership.heard(cx, from),
             Message::Expelled => self.expelled(cx),
             other => unreachable!("handled before: {other:?}"),
         }
@@ -242,6 +276,15 @@ impl Services {
             message => answer_unknown(cx, from, message),
         }
     }
+}
+
+/// Whether a new coordinator calls, of which this node has not heard yet: it will repeat the call.
+fn comes_too_early(cx: &Cx<'_>, header: &Header, message: &Message) -> bool {
+    let Message::Call { body, .. } = message else {
+        return false;
+    };
+    let introduces = matches!(body, Call::Members(_) | Call::TakeOver { .. });
+    header.term > cx.shell.view.term && header.from == header.term.coordinator() && !introduces
 }
 
 /// A node answers a search even if it does not know the segment. A message from a policy is

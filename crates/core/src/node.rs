@@ -1,6 +1,7 @@
 //! A node: all services of the core behind one entry point.
 
 use crate::config::Config;
+use crate::control::DecisionLog;
 use crate::directory::Usage;
 use crate::effect::Effects;
 use crate::global::MemoryReport;
@@ -13,7 +14,7 @@ use crate::shell::{Cx, Shell};
 use crate::time::Time;
 use core::net::SocketAddr;
 use core::time::Duration;
-use pagemesh_wire::local::PageState;
+use pagemesh_wire::local::{ControlStatus, PageState};
 use pagemesh_wire::peer::{MemberView, Refusal, SegmentInfo};
 use pagemesh_wire::{ClientId, NodeId, PageIndex, PublicKey, SegmentId};
 use serde::{Deserialize, Serialize};
@@ -113,6 +114,23 @@ impl Node {
             return Duration::ZERO;
         }
         now - self.services.membership.coordinator_heard
+    }
+
+    /// Who coordinates, and who could.
+    #[must_use]
+    pub fn control(&self, now: Time) -> ControlStatus {
+        let view = &self.shell.view;
+        let coordinator = self.services.coordinator.as_ref();
+        let log = coordinator.and_then(|coordinator| coordinator.log.as_ref());
+        let copying = log.filter(|log| !log.named).map(|log| log.node);
+        ControlStatus {
+            coordinator: view.term.coordinator(),
+            term: view.term.count(),
+            standby: view.standby,
+            copying: copying.unwrap_or(NodeId::NONE),
+            behind: log.map_or(0, DecisionLog::behind),
+            silent: self.coordinator_silent(now).as_secs_f64(),
+        }
     }
 
     /// Users who have used most of their quotas, each with the usage; only the coordinator knows.

@@ -3,7 +3,7 @@
 use crate::caller::Caller;
 use crate::sysv::get::Get;
 use pagemesh_wire::sysv::keys::{Bucket, Buckets, Name};
-use pagemesh_wire::{ClientId, SegmentId, SyncKey, Ticket};
+use pagemesh_wire::{ClientId, SegmentId, SyncKey, Term, Ticket};
 use serde::{Deserialize, Serialize};
 
 /// How to go on with the reply to a call.
@@ -45,6 +45,14 @@ pub(crate) enum OnReply {
     Returned(Bucket),
     /// A process asks for the totals of all nodes.
     Survey(Ticket, ClientId),
+    /// The receiver of the log has entries.
+    Logged,
+    /// A member knows the member view of this epoch.
+    KnowsView(u64),
+    /// A member believes no coordinator of a term before this one.
+    Promised(Term),
+    /// A home has told keys of its System V objects.
+    Gathered,
 }
 
 impl OnReply {

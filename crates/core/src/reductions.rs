@@ -23,6 +23,11 @@ impl Reductions {
         self.known.get(&segment).map_or(&[], Vec::as_slice)
     }
 
+    /// At a new coordinator: these ranges are declared.
+    pub(crate) fn restore(&mut self, segment: SegmentId, reductions: Vec<Reduction>) {
+        self.known.insert(segment, reductions);
+    }
+
     pub(crate) fn forget(&mut self, segment: SegmentId) {
         self.known.remove(&segment);
     }
@@ -70,11 +75,17 @@ impl Services {
     }
 
     /// The coordinator tells which ranges of a segment are declared.
-    pub(crate) fn reduce(&mut self, from: NodeId, segment: SegmentId, reductions: Vec<Reduction>) {
+    pub(crate) fn reduce(
+        &mut self,
+        cx: &Cx<'_>,
+        from: NodeId,
+        segment: SegmentId,
+        reductions: Vec<Reduction>,
+    ) {
         let sound = |reduction: &Reduction| reduction.check(u64::MAX).is_ok();
         let fits = reductions.len() <= Reduction::LIMIT && reductions.iter().all(sound);
         let news = reductions.len() > self.reductions.of(segment).len();
-        if from == NodeId::COORDINATOR && fits && news {
+        if from == cx.coordinator() && fits && news {
             self.reductions.known.insert(segment, reductions);
             self.inform_of_reductions(segment);
         }

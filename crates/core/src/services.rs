@@ -2,6 +2,7 @@
 //! call. Services never call each other; they meet here.
 
 use crate::calls::Calls;
+use crate::control::{DecisionCopy, Promotion};
 use crate::effect::Effect;
 use crate::global::Global;
 use crate::input::Input;
@@ -24,14 +25,20 @@ use std::collections::BTreeMap;
 
 mod calls;
 mod clients;
+mod control;
 mod global;
 mod members;
+mod promotion;
 
 /// All services of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Services {
     pub(crate) membership: Membership,
     pub(crate) coordinator: Option<Coordinator>,
+    /// What the coordinator has decided, if this node is its standby or is to be it.
+    pub(crate) copy: DecisionCopy,
+    /// This node is about to become the coordinator.
+    pub(crate) promotion: Option<Promotion>,
     pub(crate) calls: Calls,
     pub(crate) segments: BTreeMap<SegmentId, Segment>,
     pub(crate) mappings: BTreeMap<MappingId, (SegmentId, ClientId)>,
@@ -52,6 +59,8 @@ impl Services {
         Self {
             membership: Membership::new(),
             coordinator: None,
+            copy: DecisionCopy::default(),
+            promotion: None,
             calls: Calls::default(),
             segments: BTreeMap::new(),
             mappings: BTreeMap::new(),
@@ -129,6 +138,7 @@ impl Services {
         self.want_plan(cx);
         self.go_on(cx);
         self.go_on_leaving(cx);
+        self.stream_decisions(cx);
     }
 
     fn deadline(&mut self, cx: &mut Cx<'_>) {
@@ -141,6 +151,7 @@ impl Services {
                 Timer::Heartbeat => {
                     self.membership.heartbeat(cx);
                     self.despair_of_leaving(cx);
+                    self.promotion_due(cx);
                 }
                 Timer::Suspect(node) => self.suspect(cx, node),
                 Timer::Call(call) => self.call_due(cx, call),

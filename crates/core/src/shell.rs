@@ -37,6 +37,9 @@ pub(crate) struct Shell {
     /// Continuations to run before the present input is finished; empty between inputs.
     #[serde(skip)]
     pub(crate) ready: VecDeque<Continuation>,
+    /// While the services learn that another node coordinates: the coordinator before.
+    #[serde(skip)]
+    pub(crate) former_coordinator: Option<NodeId>,
 }
 
 impl Shell {
@@ -53,6 +56,7 @@ impl Shell {
             last_request: RequestId::NONE,
             patience: Patience::default(),
             ready: VecDeque::new(),
+            former_coordinator: None,
         }
     }
 
@@ -85,6 +89,11 @@ impl Cx<'_> {
         self.shell.me
     }
 
+    /// The coordinator, as far as this node knows.
+    pub(crate) fn coordinator(&self) -> NodeId {
+        self.shell.view.term.coordinator()
+    }
+
     pub(crate) fn pace(&self) -> &Pace {
         &self.shell.config.pace
     }
@@ -110,7 +119,7 @@ impl Cx<'_> {
     pub(crate) fn home(&self, segment: SegmentId) -> NodeId {
         let home = segment.home();
         if self.is_gone(home) {
-            NodeId::COORDINATOR
+            self.coordinator()
         } else {
             home
         }
@@ -121,10 +130,16 @@ impl Cx<'_> {
     pub(crate) fn successor(&self, segment: SegmentId) -> NodeId {
         let home = self.home(segment);
         if home == self.me() {
-            NodeId::COORDINATOR
+            self.coordinator()
         } else {
             home
         }
+    }
+
+    /// Whether a node that is gone was the acting home of a segment until now.
+    pub(crate) fn was_home(&self, node: NodeId, segment: SegmentId) -> bool {
+        let home = segment.home();
+        node == home || self.shell.former_coordinator == Some(node) && self.is_gone(home)
     }
 
     /// Whether any member was declared dead or revoked.
@@ -267,6 +282,7 @@ impl Cx<'_> {
             to,
             incarnation: self.shell.config.incarnation,
             body: 0,
+            term: self.shell.view.term,
         }
     }
 }
@@ -289,6 +305,7 @@ impl Shell {
             pace: Pace::default(),
             check_races: false,
             quotas: crate::Quotas::default(),
+            standby: false,
         });
         shell.me = me;
         let members = (1..=4).map(|id| Member {
@@ -302,6 +319,8 @@ impl Shell {
         shell.set_view(MemberView {
             epoch: 1,
             members: members.collect(),
+            term: pagemesh_wire::Term::FIRST,
+            standby: NodeId::NONE,
         });
         shell
     }

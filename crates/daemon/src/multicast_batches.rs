@@ -304,6 +304,8 @@ mod tests {
         MemberView {
             epoch,
             members: (1..=nodes).map(member).collect(),
+            term: pagemesh_wire::Term::FIRST,
+            standby: NodeId::NONE,
         }
     }
 

@@ -49,6 +49,8 @@ pub struct Options {
     pub memory: MemoryOptions,
     /// Record the node's inputs, to find the cause of a failure later.
     pub recorder: bool,
+    /// Name a standby, and stream to it what this node decides, when it coordinates.
+    pub standby: bool,
     /// Look for bytes that two nodes write without synchronizing.
     pub check_races: bool,
     /// Lose stores: take pages away without stopping those who store to them. By
@@ -129,6 +131,7 @@ impl Default for Options {
             quota: Quota::default(),
             memory: MemoryOptions::default(),
             recorder: true,
+            standby: true,
             check_races: false,
             unprotected: false,
             tamper: false,

@@ -126,6 +126,7 @@ mod tests {
             to: NodeId(1),
             incarnation: Incarnation(3),
             body: 0,
+            term: pagemesh_wire::Term::NONE,
         }
     }
 

@@ -78,6 +78,7 @@ mod tests {
             to: NodeId(2),
             incarnation: Incarnation(1),
             body: 0,
+            term: pagemesh_wire::Term::NONE,
         };
         let to = ([127, 0, 0, 1], port).into();
         receipts.push(to, header, Box::new(message));

@@ -240,6 +240,7 @@ mod tests {
             pace: Pace::default(),
             check_races: false,
             quotas: pagemesh_core::Quotas::default(),
+            standby: false,
         })
     }
 

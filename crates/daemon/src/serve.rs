@@ -366,7 +366,11 @@ impl Driver {
             },
             Request::Revoke { .. } | Request::ForgetMember { .. } => {
                 self.check_master(client)?;
-                about_member(&request)?
+                about_member(&request, self.node.view().term.coordinator())?
+            }
+            Request::Promote => {
+                self.check_master(client)?;
+                Ask::Promote
             }
             Request::Leave => {
                 self.check_master(client)?;
@@ -474,12 +478,12 @@ impl Driver {
 }
 
 /// The request to the coordinator about a member.
-fn about_member(request: &Request) -> Result<Ask, Refusal> {
+fn about_member(request: &Request, coordinator: NodeId) -> Result<Ask, Refusal> {
     let call = match *request {
         Request::Revoke { node } => Call::Revoke { node },
         Request::ForgetMember { node } => Call::ForgetMember { node },
         _ => return Err(Refusal::Invalid("not about a member".into())),
     };
-    let to = Some(NodeId::COORDINATOR);
+    let to = Some(coordinator);
     Ok(Ask::Call { to, call })
 }

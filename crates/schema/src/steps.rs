@@ -6,7 +6,7 @@ use rmpv::Value;
 pub type Step = fn(&mut Value) -> Result<(), String>;
 
 /// The first step leads from [`OLDEST`](super::OLDEST) to the version after it.
-pub(super) const STEPS: &[Step] = &[add_global_memory];
+pub(super) const STEPS: &[Step] = &[add_global_memory, add_terms];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
 fn add_global_memory(node: &mut Value) -> Result<(), String> {
@@ -40,6 +40,98 @@ fn add_global_memory(node: &mut Value) -> Result<(), String> {
         "global",
         map([("donor", donor), ("epochs", epochs)]),
     )
+}
+
+/// Version 3 has terms of coordinators and a standby: the first node coordinates, no standby is
+/// named, nothing is streamed, nothing is promised.
+fn add_terms(node: &mut Value) -> Result<(), String> {
+    const FIRST_TERM: u32 = 1 << 16 | 1;
+    let none = || Value::Array(Vec::new());
+    let directory = map([
+        ("names", map([])),
+        ("segments", map([])),
+        ("serial", 0.into()),
+    ]);
+    let copy = map([
+        ("next", 0.into()),
+        ("directory", directory),
+        ("answered", map([])),
+        ("gone", none()),
+    ]);
+    insert(node, "services", "copy", copy)?;
+    insert(node, "services", "promotion", Value::Nil)?;
+    insert_wherever(
+        node,
+        &["epoch", "members"],
+        &[("term", FIRST_TERM.into()), ("standby", 0.into())],
+    );
+    insert_wherever(
+        node,
+        &["check_races", "quotas", "pace"],
+        &[("standby", true.into())],
+    );
+    let promised = Value::Array(vec![0.into(), 0.into()]);
+    insert_wherever(
+        node,
+        &["standing", "coordinator_heard"],
+        &[("promised", promised), ("knocked", 0.into())],
+    );
+    insert_wherever(
+        node,
+        &["directory", "heard"],
+        &[
+            ("log", Value::Nil),
+            ("answered", none()),
+            ("held", none()),
+            ("welcomes", none()),
+        ],
+    );
+    insert_wherever(
+        node,
+        &["names", "segments", "serial"],
+        &[("touched", none())],
+    );
+    insert_wherever(
+        node,
+        &["reply", "waits", "for_home"],
+        &[
+            ("for_coordinator", false.into()),
+            ("for_names", false.into()),
+        ],
+    );
+    let no_nodes = Value::Array(vec![0.into(), 0.into()]);
+    insert_wherever(
+        node,
+        &["names", "away", "waiting"],
+        &[("me", 1.into()), ("missing", no_nodes)],
+    );
+    Ok(())
+}
+
+/// Adds fields to every structure, however deep, that has all fields named in `known`.
+fn insert_wherever(value: &mut Value, known: &[&str], fields: &[(&str, Value)]) {
+    match value {
+        Value::Array(values) => {
+            for value in values {
+                insert_wherever(value, known, fields);
+            }
+        }
+        Value::Map(entries) => {
+            for (_, value) in entries.iter_mut() {
+                insert_wherever(value, known, fields);
+            }
+            let has = |wanted: &&str| {
+                entries
+                    .iter()
+                    .any(|(name, _)| name.as_str() == Some(wanted))
+            };
+            if known.iter().all(has) {
+                let new = fields.iter();
+                entries.extend(new.map(|(name, value)| ((*name).into(), value.clone())));
+            }
+        }
+        _ => {}
+    }
 }
 
 fn map<const N: usize>(fields: [(&str, Value); N]) -> Value {

@@ -1,12 +1,12 @@
 //! The fixed header in front of every datagram between daemons.
 
-use crate::{ClusterId, Incarnation, NodeId};
+use crate::{ClusterId, Incarnation, NodeId, Term};
 
 /// Bytes of a header.
 pub const HEADER_SIZE: usize = 32;
 
 /// Spoken here. Another number is refused with a clear error; see `docs/protocol.md`.
-pub const PROTOCOL_VERSION: u8 = 2;
+pub const PROTOCOL_VERSION: u8 = 3;
 
 /// Largest datagram ever sent: header, body and one page.
 pub const MAX_DATAGRAM: usize = 16 * 1024;
@@ -48,6 +48,9 @@ pub struct Header {
     pub incarnation: Incarnation,
     /// Bytes of the encoded message; page contents follow it.
     pub body: u16,
+    /// The newest term that the sender knows. It fences: a datagram of a coordinator of an older
+    /// term counts for nothing any more, and a newer term tells a coordinator that it is none.
+    pub term: Term,
 }
 
 /// Why a datagram is no datagram of ours.
@@ -90,6 +93,7 @@ impl Header {
         bytes[8..16].copy_from_slice(&self.cluster.0.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.incarnation.0.to_le_bytes());
         bytes[24..26].copy_from_slice(&self.body.to_le_bytes());
+        bytes[26..30].copy_from_slice(&self.term.0.to_le_bytes());
         bytes
     }
 
@@ -120,9 +124,14 @@ impl Header {
             cluster: ClusterId(long(8)),
             incarnation: Incarnation(long(16)),
             body: word(24),
+            term: Term(u32::from(word(28)) << 16 | u32::from(word(26))),
         };
-        let reserved_zero = head[FORM] == 0 && head[26..].iter().all(|byte| *byte == 0);
-        if !reserved_zero || header.from.0 >= NodeId::LIMIT || header.to.0 >= NodeId::LIMIT {
+        let reserved_zero = head[FORM] == 0 && head[30..].iter().all(|byte| *byte == 0);
+        let coordinator = header.term.coordinator();
+        let out_of_range = [header.from, header.to, coordinator]
+            .iter()
+            .any(|node| node.0 >= NodeId::LIMIT);
+        if !reserved_zero || out_of_range {
             return Err(HeaderError::Malformed);
         }
         if usize::from(header.body) > rest.len() {
@@ -144,6 +153,7 @@ mod tests {
             to: NodeId(4),
             incarnation: Incarnation(9),
             body: 2,
+            term: Term(2 << 16 | 5),
         }
     }
 
@@ -157,7 +167,7 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let golden = "504d020003000400887766554433221109000000000000000200000000000000";
+        let golden = "504d030003000400887766554433221109000000000000000200050002000000";
         let hex: String = sample()
             .encode()
             .iter()
@@ -198,6 +208,7 @@ mod tests {
         assert_eq!(Header::split(&with(2, 9)), Err(HeaderError::Version(9)));
         assert_eq!(Header::split(&with(3, 1)), Err(HeaderError::Malformed));
         assert_eq!(Header::split(&with(5, 0xff)), Err(HeaderError::Malformed));
+        assert_eq!(Header::split(&with(27, 1)), Err(HeaderError::Malformed));
         assert_eq!(Header::split(&with(31, 1)), Err(HeaderError::Malformed));
     }
 }

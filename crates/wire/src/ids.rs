@@ -51,8 +51,8 @@ impl RequestId {
 impl NodeId {
     /// A host that has not been admitted yet.
     pub const NONE: Self = Self(0);
-    /// The first node of every cluster, which keeps names and membership.
-    pub const COORDINATOR: Self = Self(1);
+    /// The first node of every cluster, and its first coordinator.
+    pub const FIRST: Self = Self(1);
     /// One more than the largest number a node may have.
     pub const LIMIT: u16 = 128;
 
@@ -60,6 +60,41 @@ impl NodeId {
     #[must_use]
     pub fn is_valid(self) -> bool {
         self.0 > 0 && self.0 < Self::LIMIT
+    }
+}
+
+id! {
+    /// The epoch of a coordinator: how many coordinators the cluster has had, in the upper 16
+    /// bits, and the number of this one in the lower 16. So terms of two coordinators are never
+    /// equal, and a term names its coordinator.
+    Term(u32), "term-"
+}
+
+impl Term {
+    /// Of a host that knows no coordinator yet.
+    pub const NONE: Self = Self(0);
+
+    /// The term of the first node.
+    pub const FIRST: Self = Self(1 << 16 | NodeId::FIRST.0 as u32);
+
+    /// The term of `coordinator` if it takes over after this one. There is none after the last.
+    #[must_use]
+    pub fn next(self, coordinator: NodeId) -> Option<Self> {
+        let count = u32::from(self.count()).checked_add(1)?;
+        let count = u16::try_from(count).ok()?;
+        Some(Self(u32::from(count) << 16 | u32::from(coordinator.0)))
+    }
+
+    /// How many coordinators the cluster has had, this one included.
+    #[must_use]
+    pub fn count(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// The node that coordinates in this term.
+    #[must_use]
+    pub fn coordinator(self) -> NodeId {
+        NodeId((self.0 & 0xffff) as u16)
     }
 }
 
@@ -152,6 +187,17 @@ impl fmt::Display for SyncKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_term_names_its_coordinator_and_is_larger_than_those_before() {
+        let first = Term::FIRST;
+        assert_eq!((first.count(), first.coordinator()), (1, NodeId::FIRST));
+        let second = first.next(NodeId(3)).unwrap();
+        assert_eq!((second.count(), second.coordinator()), (2, NodeId(3)));
+        assert!(second > first && second.next(NodeId(2)).unwrap() > second);
+        assert_ne!(first.next(NodeId(2)), first.next(NodeId(3)));
+        assert_eq!(Term(u32::MAX).next(NodeId(2)), None);
+    }
 
     #[test]
     fn a_segment_names_its_home() {

@@ -25,7 +25,7 @@ mod vector_time;
 
 pub use ids::{
     CallId, ClientId, ClusterId, Incarnation, MappingId, NodeId, RequestId, SegmentId, SyncKey,
-    Ticket, Version,
+    Term, Ticket, Version,
 };
 pub use node_set::NodeSet;
 pub use public_key::PublicKey;

@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::peer::Refusal;
 pub use report::{
-    Label, NodeStatus, PageLine, PageReport, PageState, PathInfo, RaceLine, RaceReport,
-    SharingLine, SharingReport, Stamp, StampKind, WrittenRange,
+    ControlStatus, Label, NodeStatus, PageLine, PageReport, PageState, PathInfo, RaceLine,
+    RaceReport, SharingLine, SharingReport, Stamp, StampKind, WrittenRange,
 };
 pub use view::View;
 
@@ -32,7 +32,7 @@ pub const MAX_PACKET: usize = 64 * 1024;
 pub const MAX_FDS: usize = 4;
 
 /// Spoken on the Unix socket; both sides must agree.
-pub const LOCAL_VERSION: u32 = 3;
+pub const LOCAL_VERSION: u32 = 4;
 
 /// One packet from a process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -371,6 +371,9 @@ pub enum Request {
         /// If another segment has the name, remove it from that one.
         replace: bool,
     },
+    /// Become the coordinator in the place of one that is silent. → [`Reply::Done`] when this node
+    /// coordinates.
+    Promote,
 }
 
 impl Request {

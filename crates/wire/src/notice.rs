@@ -71,6 +71,7 @@ mod tests {
             to: NodeId::NONE,
             incarnation: Incarnation(0x1122_3344_5566_7788),
             body: 0,
+            term: crate::Term::NONE,
         };
         let mut bytes = header.encode();
         bytes[2] = 9;

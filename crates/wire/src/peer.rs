@@ -7,11 +7,12 @@
 
 use crate::header::{HEADER_SIZE, Header, HeaderError, MAX_DATAGRAM};
 use crate::sysv::{self, keys};
-use crate::{CallId, Incarnation, NodeId, PAGE_SIZE, SegmentId, SyncKey};
+use crate::{CallId, Incarnation, NodeId, PAGE_SIZE, SegmentId, SyncKey, Term};
 use core::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 mod addressee;
+mod decision;
 mod diffs;
 mod global;
 mod inheritance;
@@ -24,6 +25,7 @@ mod segment;
 mod token;
 
 pub use addressee::Addressee;
+pub use decision::{Decision, Decisions};
 pub use diffs::{DiffName, Diffs};
 pub use global::{
     AGE_CLASSES, AgeSummary, DonorReply, EpochPlan, Global, Got, LentPage, PageSeal, Put,
@@ -177,9 +179,47 @@ pub enum Call {
         /// The user who asks.
         credentials: Credentials,
     },
+    /// From the coordinator to its standby: what it has decided.
+    Log(Decisions),
+    /// From the standby: it takes over as coordinator in this term. The receiver believes no
+    /// coordinator of an older term from now on, and answers with the members it knows.
+    TakeOver {
+        /// The term of the new coordinator.
+        term: Term,
+    },
+    /// From a new coordinator: do not decide upon any System V key any more, and say which of your
+    /// objects have keys.
+    SysvGather {
+        /// Those in order after this one.
+        after: Option<keys::Name>,
+    },
 }
 
 impl Call {
+    /// Whether the coordinator answers the call, whichever node that is.
+    #[must_use]
+    pub fn is_for_coordinator(&self) -> bool {
+        let others = matches!(
+            self,
+            Self::SysvKey { .. } | Self::Revoke { .. } | Self::ForgetMember { .. }
+        );
+        others || self.is_about_names()
+    }
+
+    /// Whether the directory of names answers the call.
+    #[must_use]
+    pub fn is_about_names(&self) -> bool {
+        matches!(
+            self,
+            Self::Open { .. }
+                | Self::Close { .. }
+                | Self::Remove { .. }
+                | Self::Stat { .. }
+                | Self::List { .. }
+                | Self::Declare { .. }
+        )
+    }
+
     /// A process reaches a barrier. Its node adds the payload of the segment's policy.
     #[must_use]
     pub fn barrier(key: SyncKey, parties: u32) -> Self {
@@ -236,6 +276,8 @@ pub enum Reply {
         /// There are more.
         more: bool,
     },
+    /// The members that the node knows; it has promised to believe no older coordinator.
+    Members(MemberView),
 }
 
 /// All messages between daemons.

@@ -40,6 +40,7 @@ pub(crate) fn node(host: usize) -> Node {
         pace: Pace::default(),
         check_races: false,
         quotas: pagemesh_core::Quotas::default(),
+        standby: false,
     })
 }
 

@@ -4,8 +4,8 @@ use crate::check::{Check, ensure};
 use crate::kernel::{PageKey, ThreadId};
 use crate::log::Mark;
 use crate::process::{Asked, Opened, State};
-use crate::step::{Seg, Step};
-use crate::world::{Life, World};
+use crate::step::{Fault, Seg, Step};
+use crate::world::{Happening, Life, World};
 use pagemesh_core::limits::PIN_LEASE;
 use pagemesh_core::{Reply, Time};
 use pagemesh_wire::peer::{Refusal, SegmentInfo};
@@ -153,6 +153,7 @@ impl World {
                     "a list of segments is not in order: {infos:?}"
                 );
             }
+            (Step::Promote, Reply::Done) => self.stats.promotions += 1,
             (Step::Leave, Reply::Done) => {
                 self.left(id);
                 return Ok(());
@@ -200,6 +201,17 @@ impl World {
             | (Step::Stat(_) | Step::Remove(_), Refusal::NotFound) => true,
             // Another process of the host holds the segment; or the hold has ended.
             (Step::Hold(_) | Step::EndHold(_), Refusal::Limit(_)) => true,
+            // The coordinator was heard after all, or was silent for too long.
+            (Step::Promote, Refusal::Invalid(_)) => {
+                self.after(100_000_000, Happening::Misfortune(Fault::Promote));
+                true
+            }
+            (Step::Open { .. }, Refusal::NodeGone(_)) if self.setting.standby => {
+                let steps = &mut self.processes.threads[id.0].steps;
+                steps.push_front(step.clone());
+                steps.push_front(Step::Think(100_000_000));
+                true
+            }
             // The probed host may be a member that the asking node has not heard of yet.
             (Step::Probe(_), Refusal::NodeGone(_)) => true,
             (_, Refusal::NodeGone(_)) => {

@@ -26,6 +26,8 @@ pub struct Campaign {
     pub canary: Option<Canary>,
     /// Kill daemons again and again, and replace them from their journals.
     pub replace: bool,
+    /// The first host's daemon dies or stands still, and the standby is promoted.
+    pub takeover: bool,
     /// End at the first failure instead of running all.
     pub stop_at_failure: bool,
 }
@@ -88,6 +90,7 @@ impl Campaign {
                 profile: self.profile,
                 canary: self.canary,
                 replace: self.replace,
+                takeover: self.takeover,
                 log: false,
             };
             let outcome = run(options);
@@ -125,6 +128,7 @@ impl Stats {
         self.faults += other.faults;
         self.replaced += other.replaced;
         self.buried_alive += other.buried_alive;
+        self.promotions += other.promotions;
         self.happenings += other.happenings;
         self.stolen += other.stolen;
         self.most_stops = self.most_stops.max(other.most_stops);
@@ -164,6 +168,9 @@ fn replay_line(options: Options) -> String {
     }
     if options.replace {
         line.push_str(" --replace");
+    }
+    if options.takeover {
+        line.push_str(" --takeover");
     }
     if let Some(canary) = options.canary {
         let _ = write!(line, " --canary {canary}");

@@ -386,6 +386,8 @@ impl World {
                 self.checkers.lines.gone(node);
                 Ok(())
             }
+            // A node that does not count any more declares nobody dead.
+            Event::Died { .. } if self.hosts[at].buried => Ok(()),
             Event::Died { node } => {
                 self.declared_dead(node);
                 Ok(())

@@ -5,7 +5,7 @@ use crate::golden::Words;
 use crate::kernel::{Kernel, PageKey};
 use crate::log::Mark;
 use crate::step::{ClientPlan, Fault, Step};
-use crate::world::{Host, Life, Pending, World};
+use crate::world::{Happening, Host, Life, Pending, World};
 use pagemesh_core::{Input, Time};
 use pagemesh_wire::{ClientId, NodeId, SyncKey};
 
@@ -47,8 +47,27 @@ impl World {
                 });
             }
             Fault::Leave { .. } => {}
+            Fault::Promote => self.promote(),
         }
         Ok(())
+    }
+
+    /// A person promotes the standby, if there is one already.
+    fn promote(&mut self) {
+        let standby = self.up().find(|at| {
+            let host = &self.hosts[*at];
+            host.id.is_some() && Some(host.node.view().standby) == host.id
+        });
+        let Some(host) = standby else {
+            return self.after(100_000_000, Happening::Misfortune(Fault::Promote));
+        };
+        // Until a new coordinator is there, requests that need one are refused.
+        self.losses.crashed = true;
+        self.spawn_client(ClientPlan {
+            host,
+            programs: vec![vec![Step::Begin, Step::Promote]],
+            farewell: Vec::new(),
+        });
     }
 
     /// The coordinator declared a host dead. If its daemon still runs, its processes end now and

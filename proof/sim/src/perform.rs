@@ -79,7 +79,12 @@ impl World {
             | Step::WatchBriefly(..) => self.perform_on_watch(id, step)?,
             Step::Pin { .. } | Step::Unpin { .. } => self.perform_on_pin(id, step),
             Step::Hold(seg) | Step::EndHold(seg) => self.perform_on_hold(id, seg, step),
-            Step::Probe(_) | Step::Stat(_) | Step::List | Step::Remove(_) | Step::Leave => {
+            Step::Probe(_)
+            | Step::Stat(_)
+            | Step::List
+            | Step::Remove(_)
+            | Step::Leave
+            | Step::Promote => {
                 self.inquire(id, step);
             }
         }
@@ -282,6 +287,7 @@ impl World {
                 self.hosts[at].kernel.unpin_all();
                 Request::Leave
             }
+            Step::Promote => Request::Promote,
             _ => unreachable!("only inquiries come here"),
         };
         self.ask(id, request, step);

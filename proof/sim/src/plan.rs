@@ -3,9 +3,9 @@
 //! Every seed draws the features that it has, so that some runs have nothing but locks and others
 //! all features at once.
 
-use crate::canary::Canary;
 use crate::dice::Dice;
 use crate::network::Weather;
+use crate::run::Options;
 use crate::step::{BarrierPlan, ClientPlan, Fault, HostPlan, QueuePlan, SegmentPlan};
 use crate::workload;
 use crate::world::Setting;
@@ -135,13 +135,36 @@ impl Features {
     }
 }
 
+impl Features {
+    /// A takeover is hard enough: no other host dies, joins late or leaves meanwhile.
+    fn only_the_first_host_dies(&mut self) {
+        self.crashes = false;
+        self.late_hosts = false;
+        self.leaves = false;
+        self.burials = false;
+        self.abrupt_leaves = false;
+        self.races = false;
+    }
+}
+
 impl Plan {
     /// The plan of one seed.
-    pub(crate) fn draw(seed: u64, profile: Profile, canary: Option<Canary>, log: bool) -> Self {
+    pub(crate) fn draw(options: &Options) -> Self {
+        let Options {
+            seed,
+            profile,
+            canary,
+            log,
+            takeover,
+            ..
+        } = *options;
         let mut dice = Dice::stream(seed, "plan");
-        let features = Features::draw(seed, &mut dice, profile);
+        let mut features = Features::draw(seed, &mut dice, profile);
+        if takeover {
+            features.only_the_first_host_dies();
+        }
         let most = if profile.is_harsh() { 6 } else { 5 };
-        let count = dice.between(2, most) as usize;
+        let count = dice.between(if takeover { 3 } else { 2 }, most) as usize;
         let mut hosts: Vec<HostPlan> = (0..count)
             .map(|at| host(&mut dice, at, profile, features))
             .collect();
@@ -166,6 +189,7 @@ impl Plan {
             .then(|| other_host(&mut dice, count, &crashing))
             .flatten();
         let mut doomed = crashing.clone();
+        doomed.extend(takeover.then_some(0));
         doomed.extend(buried);
         let hasty = features
             .abrupt_leaves
@@ -180,6 +204,7 @@ impl Plan {
             recorded: Dice::stream(seed, "recorded").chance(250),
             replace: false,
             turns: Dice::stream(seed, "turns").chance(500),
+            standby: false,
             carried: crate::ways::carried(seed),
             sealed: Dice::stream(seed, "sealed").chance(125),
             seed,
@@ -214,6 +239,10 @@ impl Plan {
         setting
             .faults
             .extend(hasty.map(|host| (soon, Fault::Leave { host })));
+        if takeover {
+            setting.standby = true;
+            heal_at = without_the_first(seed, &mut setting);
+        }
         Self {
             setting,
             clients,
@@ -223,6 +252,24 @@ impl Plan {
             leavers,
         }
     }
+}
+
+/// The first host's daemon dies or stands still until another one coordinates. Returns when all is
+/// well again.
+fn without_the_first(seed: u64, setting: &mut Setting) -> Time {
+    let mut dice = Dice::stream(seed, "takeover");
+    let at = Time(dice.between(MILLI, 60 * MILLI));
+    let (host, length) = (0, 30_000 * MILLI);
+    let fault = if dice.chance(500) {
+        Fault::Crash { host }
+    } else {
+        Fault::Pause { host, length }
+    };
+    setting.faults.push((at, fault));
+    // Nothing else may stand still for so long that it counts as dead.
+    let promote = Time(at.0 + dice.between(0, 4_000 * MILLI));
+    setting.faults.push((promote, Fault::Promote));
+    Time(promote.0 + 12_000 * MILLI)
 }
 
 fn host(dice: &mut Dice, at: usize, profile: Profile, features: Features) -> HostPlan {

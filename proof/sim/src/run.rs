@@ -32,6 +32,8 @@ pub struct Options {
     pub canary: Option<Canary>,
     /// Kill daemons again and again, and replace them from their journals.
     pub replace: bool,
+    /// The first host's daemon dies or stands still, and the standby is promoted.
+    pub takeover: bool,
     /// Keep the text of the log.
     pub log: bool,
 }
@@ -54,7 +56,7 @@ pub struct Outcome {
 /// Runs one seed.
 #[must_use]
 pub fn run(options: Options) -> Outcome {
-    let plan = Plan::draw(options.seed, options.profile, options.canary, options.log);
+    let plan = Plan::draw(&options);
     let mut setting = plan.setting.clone();
     setting.replace = options.replace || options.canary == Some(Canary::RedoBlind);
     setting.recorded |= setting.replace;
@@ -79,6 +81,12 @@ fn phases(world: &mut World, plan: Plan) -> Check {
         world.spawn_client(client);
     }
     run_until(world, plan.heal_at)?;
+    if world.setting.standby {
+        // Programs may have ended before the standby is promoted.
+        while world.next_time().is_some_and(|next| next <= plan.heal_at) {
+            world.step()?;
+        }
+    }
     world.heal();
     finish(world)?;
     read_out(world, plan.mains)?;
@@ -132,6 +140,7 @@ fn describe(world: &World) -> String {
 
 /// Every word of every main segment is read on every host.
 fn read_out(world: &mut World, mains: usize) -> Check {
+    let first = world.up().next();
     for host in world.up().collect::<Vec<_>>() {
         let mut steps = vec![Step::Begin];
         for name in 0..mains {
@@ -139,7 +148,7 @@ fn read_out(world: &mut World, mains: usize) -> Check {
             steps.push(Step::Open {
                 seg,
                 name,
-                create: host == 0,
+                create: Some(host) == first,
                 exclusive: false,
                 write: false,
             });
@@ -171,8 +180,9 @@ fn read_out(world: &mut World, mains: usize) -> Check {
 fn close_down(world: &mut World) -> Check {
     let mut steps = vec![Step::Begin];
     steps.extend((0..world.setting.segments.len()).map(Step::Remove));
+    let host = world.up().next().unwrap_or(0);
     world.spawn_client(ClientPlan {
-        host: 0,
+        host,
         programs: vec![steps],
         farewell: Vec::new(),
     });
@@ -184,6 +194,7 @@ fn close_down(world: &mut World) -> Check {
         world.step()?;
     }
     check_ghosts(world)?;
+    check_coordinator(world)?;
     world.check_journals()?;
     ensure!(
         world.traffic.last_message <= settled,
@@ -220,6 +231,33 @@ fn check_ghosts(world: &World) -> Check {
             world.setting.segments[*name].name
         );
     }
+    Ok(())
+}
+
+/// All living nodes agree who coordinates; it is one of them, and the one that was promoted.
+fn check_coordinator(world: &World) -> Check {
+    if !world.setting.standby {
+        return Ok(());
+    }
+    let known: Vec<_> = world
+        .up()
+        .map(|host| {
+            let control = world.hosts[host]
+                .node
+                .control(world.hosts[host].clock(world.now));
+            (control.coordinator, control.term)
+        })
+        .collect();
+    let first = known.first().copied();
+    let coordinator = first.map(|(node, _)| node);
+    let lives = world.up().any(|host| world.hosts[host].id == coordinator);
+    let agreed = known.iter().all(|one| Some(*one) == first);
+    ensure!(
+        agreed && lives && world.stats.promotions == 1,
+        Progress,
+        "after {} promotions the living nodes know these coordinators and terms: {known:?}",
+        world.stats.promotions
+    );
     Ok(())
 }
 

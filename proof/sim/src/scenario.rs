@@ -12,6 +12,7 @@
 //! hold|endhold nX NAME
 //! drop|hold|twice nX->nY KIND [times=N]   release                      cut nX->nY 5ms
 //! run 5ms      stabilize      crash nX      leave nX      rights NAME:PAGE
+//! standby (before nodes)      promote nX
 //! expect datagrams N [KIND]    expect rights nX NAME:PAGE read|write|none    expect waiting N
 //! ```
 //!
@@ -124,6 +125,7 @@ impl Stage {
             recorded: true,
             replace: false,
             turns: false,
+            standby: false,
             carried: None,
             sealed: false,
             seed: 0,
@@ -178,6 +180,18 @@ impl Stage {
             Command::Leave(host) => {
                 self.spawn(host, vec![Step::Leave]);
                 self.run_until(|world| world.hosts[host].life != crate::world::Life::Up)?;
+            }
+            Command::Standby => self.world.setting.standby = true,
+            Command::Promote(host) => {
+                let thread = self.spawn(host, vec![Step::Promote]);
+                self.run_until(|world| world.processes.threads[thread.0].state == State::Ended)?;
+                ensure!(
+                    self.world.stats.promotions > 0,
+                    Scenario,
+                    "n{} is not promoted",
+                    host + 1
+                );
+                self.run(SETTLE)?;
             }
             Command::Rights(page) => self.tell_rights(&page)?,
         }

@@ -105,6 +105,8 @@ pub(crate) enum Step {
     Remove(usize),
     /// This host leaves the cluster.
     Leave,
+    /// This host is to coordinate.
+    Promote,
 }
 
 impl Step {
@@ -203,4 +205,6 @@ pub(crate) enum Fault {
     Crash { host: usize },
     /// A host is told to leave, whatever its processes are doing.
     Leave { host: usize },
+    /// A person promotes the standby, and tries again until that succeeds.
+    Promote,
 }

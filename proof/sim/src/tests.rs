@@ -12,6 +12,7 @@ fn sweep_with(profile: Profile, from: u64, count: u64, replace: bool) {
         profile,
         canary: None,
         replace,
+        takeover: false,
         stop_at_failure: true,
     };
     let summary = campaign.run(|_| {});
@@ -111,6 +112,37 @@ fn daemons_are_killed_and_replaced_from_their_journals() {
     sweep_with(Profile::Harsh, 10_000, 150, true);
 }
 
+/// The first host's daemon dies or stands still, early and late, and the standby takes over.
+#[test]
+fn standbys_take_over() {
+    for (profile, from, count) in [
+        (Profile::Calm, 0, 60),
+        (Profile::Mild, 10_000, 150),
+        (Profile::Harsh, 20_000, 150),
+    ] {
+        let campaign = Campaign {
+            from,
+            count,
+            profile,
+            canary: None,
+            replace: false,
+            takeover: true,
+            stop_at_failure: true,
+        };
+        let summary = campaign.run(|_| {});
+        if let Some(failure) = summary.failures.first() {
+            let options = Options {
+                seed: failure.seed,
+                profile,
+                takeover: true,
+                ..Options::default()
+            };
+            panic!("{}", failure_report(options, 60).unwrap_or_default());
+        }
+        assert_eq!(summary.stats.promotions, count);
+    }
+}
+
 /// Seeds that found a bug, with the bug.
 #[test]
 fn seeds_that_broke_something_hold() {
@@ -182,6 +214,7 @@ fn every_canary_is_found() {
             profile: Profile::Mild,
             canary: Some(*canary),
             replace: false,
+            takeover: false,
             stop_at_failure: true,
         };
         let summary = campaign.run(|_| {});

@@ -258,6 +258,9 @@ fn call(call: &Call) -> String {
         Call::Forget { .. } => "Forget".into(),
         Call::Leave => "Leave".into(),
         Call::Revoke { node } => format!("Revoke {node}"),
+        Call::Log(decisions) => format!("Log {} entries", decisions.entries.len()),
+        Call::TakeOver { term } => format!("TakeOver {}", term.coordinator()),
+        Call::SysvGather { after } => format!("System V gather after {after:?}"),
         Call::ForgetMember { node } => format!("ForgetMember {node}"),
         Call::Name { name, .. } => format!("Name {name}"),
         Call::Inherit(piece) => inherit(piece),
@@ -320,6 +323,7 @@ fn reply(reply: &Reply) -> String {
         Reply::SysvEntries { entries, more } => {
             format!("System V {} keys, more: {more}", entries.len())
         }
+        Reply::Members(view) => format!("Members, epoch {}", view.epoch),
         Reply::Reducing(info, _) => format!("Segment {} and its ranges", info.name),
         Reply::Depart(said) => match said.body.read::<News>() {
             Some(news) => format!("Depart{}", told(&news)),

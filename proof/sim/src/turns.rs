@@ -89,6 +89,7 @@ impl Contest {
             recorded: false,
             replace: false,
             turns: false,
+            standby: false,
             carried: None,
             sealed: false,
             seed: self.seed,

@@ -63,6 +63,8 @@ pub(crate) struct Setting {
     pub(crate) replace: bool,
     /// Datagrams that wait together are heard together, and receipts wait for each other.
     pub(crate) turns: bool,
+    /// The coordinator names a standby.
+    pub(crate) standby: bool,
 }
 
 /// The simulated cluster.
@@ -133,6 +135,7 @@ impl World {
             pace: self.setting.pace,
             check_races: false,
             quotas: pagemesh_core::Quotas::default(),
+            standby: self.setting.standby,
         };
         let starts_at = Time(plan.starts_at.max(self.now.0));
         let node = Node::new(config);

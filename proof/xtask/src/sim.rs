@@ -29,6 +29,9 @@ pub(crate) struct Arguments {
     /// Kill daemons again and again, and replace them from their journals.
     #[arg(long)]
     replace: bool,
+    /// The first host's daemon dies or stands still, and the standby is promoted.
+    #[arg(long)]
+    takeover: bool,
     /// With --seed: print the whole log, even if nothing broke.
     #[arg(long, requires = "seed")]
     log: bool,
@@ -36,7 +39,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 100)]
     lines: usize,
     /// Run properly labelled programs in a segment of policy `release` instead.
-    #[arg(long, conflicts_with_all = ["canary", "replace", "log"])]
+    #[arg(long, conflicts_with_all = ["canary", "replace", "takeover", "log"])]
     labelled: bool,
     /// Run all seeds even if one fails, and count what broke.
     #[arg(long)]
@@ -92,6 +95,7 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
         profile,
         canary,
         replace,
+        takeover,
         log,
         ..
     } = *arguments;
@@ -100,6 +104,7 @@ fn run_one(arguments: &Arguments, seed: u64) -> anyhow::Result<()> {
         profile,
         canary,
         replace,
+        takeover,
         log,
     };
     let outcome = pagemesh_sim::run(options);
@@ -132,6 +137,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         profile,
         canary,
         replace,
+        takeover,
         keep_going,
         ..
     } = *arguments;
@@ -141,6 +147,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         profile,
         canary,
         replace,
+        takeover,
         stop_at_failure: !keep_going,
     };
     let start = Instant::now();
@@ -171,6 +178,7 @@ fn run_many(arguments: &Arguments) -> anyhow::Result<()> {
         profile,
         canary,
         replace,
+        takeover,
         log: false,
     };
     print!(

@@ -132,6 +132,7 @@ impl Soak {
                 profile,
                 canary: None,
                 replace,
+                takeover: false,
                 stop_at_failure: false,
             };
             let done = campaign.run(|_| {});

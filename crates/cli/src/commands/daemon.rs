@@ -33,7 +33,7 @@ pub(crate) enum Placement {
 #[command(
     after_help = "Flags beat PAGEMESH_* variables, these beat $XDG_CONFIG_HOME/pagemesh/config.toml, \
                   and that beats /etc/pagemesh/config.toml; --config reads another file in place of both (keys: bind, advertise, join, node_name, \
-                  socket, wait, latency, cpu, compress, multicast, impair, grace, join_timeout, quota, memory, lend, private_dir, recorder, insecure, key, \
+                  socket, wait, latency, cpu, compress, multicast, impair, grace, join_timeout, quota, memory, lend, private_dir, recorder, standby, insecure, key, \
                   join_token)."
 )]
 pub(crate) struct Daemon {
@@ -114,6 +114,9 @@ pub(crate) struct Daemon {
     /// Record what the node does, for `pagemesh debug dump` [default: on]
     #[arg(long, value_name = "on|off", env = "PAGEMESH_RECORDER", value_parser = parse_switch)]
     recorder: Option<bool>,
+    /// When this node coordinates, stream its decisions to a standby that can take over [default: on]
+    #[arg(long, value_name = "on|off", env = "PAGEMESH_STANDBY", value_parser = parse_switch)]
+    standby: Option<bool>,
     /// Look, in segments of policy `release`, for bytes that two nodes write without
     /// synchronizing; all daemons of a cluster should, or none
     #[arg(long, env = "PAGEMESH_CHECK_RACES", value_parser = BoolishValueParser::new())]

@@ -6,6 +6,7 @@ use crate::output;
 use crate::units::nanos;
 use anyhow::Result;
 use clap::Args;
+use pagemesh_wire::NodeId;
 use pagemesh_wire::local::NodeStatus;
 use pagemesh_wire::peer::Health::{Alive, Dead};
 use pagemesh_wire::peer::Member;
@@ -42,7 +43,7 @@ enum Health {
     Healthy,
     /// Nothing is lost, but this node could do better.
     Hampered,
-    /// A member died.
+    /// A member died, or the coordinator is silent.
     Degraded,
     /// This node is no member: nothing works here.
     Out,
@@ -52,7 +53,7 @@ impl Health {
     fn of(status: &NodeStatus, members: &[Member], problems: &[String]) -> Self {
         if status.alive == 0 {
             Self::Out
-        } else if missing(members).next().is_some() {
+        } else if missing(members).next().is_some() || is_headless(status) {
             Self::Degraded
         } else if problems.is_empty() {
             Self::Healthy
@@ -76,6 +77,12 @@ impl Health {
             Self::Degraded | Self::Out => Exit::DEGRADED,
         }
     }
+}
+
+/// Whether the coordinator has been silent for so long that any other member would be declared
+/// dead.
+fn is_headless(status: &NodeStatus) -> bool {
+    status.control.silent > 5.0
 }
 
 /// The dead members that were not replaced. A host may have any name, but a daemon that listens
@@ -138,6 +145,9 @@ fn lines(
             status.clients, status.segments, status.pages
         ),
     ];
+    if health != Health::Out {
+        lines.push(control(status));
+    }
     lines.push(match (status.keeper, status.takeovers) {
         (0, _) => "keeper: none; programs would not survive this daemon".to_owned(),
         (process, 0) => format!("keeper: process {process}"),
@@ -152,6 +162,39 @@ fn lines(
     }
     lines.extend(problems.iter().map(|problem| format!("problem: {problem}")));
     lines
+}
+
+/// Who coordinates, and who could.
+fn control(status: &NodeStatus) -> String {
+    let control = &status.control;
+    let (node, term) = (control.coordinator, control.term);
+    let coordinator = format!("coordinator: {node} (term {term})");
+    let behind = match control.behind {
+        0 => "knows all that it knows".to_owned(),
+        entries => format!("is {entries} entries behind"),
+    };
+    match (control.standby, control.copying) {
+        (NodeId::NONE, NodeId::NONE) => format!("{coordinator}; no standby"),
+        (NodeId::NONE, next) => format!("{coordinator}; {next} will be the standby, and {behind}"),
+        (standby, _) if node == status.node => {
+            format!("{coordinator}; standby: {standby}, which {behind}")
+        }
+        (standby, _) => format!("{coordinator}; standby: {standby}"),
+    }
+}
+
+fn control_document(status: &NodeStatus) -> serde_json::Value {
+    let control = &status.control;
+    let some = |node: NodeId| (node != NodeId::NONE).then_some(node.0);
+    let coordinates = control.coordinator == status.node;
+    json!({
+        "coordinator": some(control.coordinator),
+        "term": control.term,
+        "standby": some(control.standby),
+        "copying": some(control.copying),
+        "behind": coordinates.then_some(control.behind),
+        "silent_seconds": control.silent,
+    })
 }
 
 fn document(
@@ -179,14 +222,16 @@ fn document(
         "problems": problems,
         "keeper": status.keeper,
         "takeovers": status.takeovers,
+        "control": control_document(status),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagemesh_wire::local::ControlStatus;
     use pagemesh_wire::peer::Health as Of;
-    use pagemesh_wire::{Incarnation, NodeId, PublicKey};
+    use pagemesh_wire::{Incarnation, PublicKey};
 
     fn member(id: u16, name: &str, host: u8, health: Of) -> Member {
         Member {
@@ -215,6 +260,14 @@ mod tests {
             problems: problems.iter().map(ToString::to_string).collect(),
             keeper: 0,
             takeovers: 0,
+            control: ControlStatus {
+                coordinator: NodeId(1),
+                term: 1,
+                standby: NodeId(2),
+                copying: NodeId::NONE,
+                behind: 0,
+                silent: 0.0,
+            },
         }
     }
 
@@ -244,6 +297,28 @@ mod tests {
         assert_eq!(judge(&members), (Health::Degraded, 2), "n2 and n4");
         members.push(member(5, "host", 2, Of::Alive));
         assert_eq!(judge(&members), (Health::Healthy, 0), "n5 for both");
+    }
+
+    #[test]
+    fn it_says_who_coordinates_and_who_could() {
+        let mut status = status(3, &[]);
+        let said = |status: &NodeStatus| control(status);
+        let all = "coordinator: n1 (term 1); standby: n2, which knows all that it knows";
+        assert_eq!(said(&status), all);
+        status.control.behind = 7;
+        assert!(said(&status).ends_with("n2, which is 7 entries behind"));
+        status.node = NodeId(3);
+        assert!(said(&status).ends_with("standby: n2"), "only n1 knows more");
+        status.control.standby = NodeId::NONE;
+        assert!(said(&status).ends_with("; no standby"));
+        status.control.copying = NodeId(3);
+        assert!(said(&status).contains("n3 will be the standby, and is 7"));
+        assert_eq!(
+            control_document(&status)["standby"],
+            serde_json::Value::Null
+        );
+        status.control.silent = 6.0;
+        assert_eq!(Health::of(&status, &[], &[]), Health::Degraded);
     }
 
     #[test]

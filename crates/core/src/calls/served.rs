@@ -1,10 +1,11 @@
 //! Calls of other nodes to this one: executed once, and answered as often as they are repeated.
 
 use super::{Caller, Calls};
+use crate::control::Answered;
 use crate::limits::CALLS_KEPT;
 use crate::shell::Cx;
-use pagemesh_wire::CallId;
-use pagemesh_wire::peer::{Call, Message, Refusal, Reply, Service};
+use pagemesh_wire::peer::{Call, Decision, Message, Refusal, Reply, Service};
+use pagemesh_wire::{CallId, NodeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -25,6 +26,12 @@ pub(super) struct Served {
     waits: bool,
     /// The call came to this node as the home of a segment; a successor must know of it.
     for_home: bool,
+    /// The call came to this node as the coordinator. Its caller is not told that it waits, so that
+    /// its floor does not pass the call: another coordinator must take the call for a new one
+    /// unless it knows the reply.
+    for_coordinator: bool,
+    /// The call is about names.
+    pub(super) for_names: bool,
 }
 
 impl Calls {
@@ -48,11 +55,14 @@ impl Calls {
             None => {
                 let served = Served {
                     for_home: body.key().is_some(),
+                    for_coordinator: body.is_for_coordinator(),
+                    for_names: body.is_about_names(),
                     ..Served::default()
                 };
                 memory.calls.insert(caller.call, served);
                 return true;
             }
+            Some(served) if served.for_coordinator && served.reply.is_none() => {}
             Some(served) => {
                 served.waits |= served.reply.is_none();
                 let body = served.reply.clone().unwrap_or(Reply::Waiting);
@@ -145,6 +155,41 @@ impl Calls {
         served.collect()
     }
 
+    /// The calls about names that this node has answered, for a standby.
+    pub(crate) fn answered_about_names(&self) -> impl Iterator<Item = Decision> {
+        self.served.iter().flat_map(|(node, memory)| {
+            let named = memory.calls.iter().filter(|(_, served)| served.for_names);
+            let answered = named.filter_map(|(call, served)| Some((*call, served.reply.clone()?)));
+            answered.map(|(call, reply)| Decision::Answered {
+                node: *node,
+                call,
+                floor: memory.floor,
+                reply,
+            })
+        })
+    }
+
+    /// The number below which a node waits for no call.
+    pub(crate) fn floor_of(&self, node: NodeId) -> CallId {
+        let memory = self.served.get(&node);
+        memory.map_or(CallId(0), |memory| memory.floor)
+    }
+
+    /// A new coordinator knows which calls of a node its predecessor has answered.
+    pub(crate) fn restore(&mut self, node: NodeId, answered: Answered) {
+        let memory = self.served.entry(node).or_default();
+        memory.floor = memory.floor.max(answered.floor);
+        for (call, reply) in answered.replies {
+            let served = Served {
+                reply: Some(reply),
+                for_coordinator: true,
+                for_names: true,
+                ..Served::default()
+            };
+            memory.calls.entry(call).or_insert(served);
+        }
+    }
+
     /// Takes over the memory of a call that a leaving home has executed.
     pub(crate) fn inherit(&mut self, service: Service) {
         let memory = self.served.entry(service.node).or_default();
@@ -154,6 +199,7 @@ impl Calls {
                 reply: service.reply,
                 waits: service.waits,
                 for_home: true,
+                ..Served::default()
             },
         );
     }

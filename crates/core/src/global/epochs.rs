@@ -65,7 +65,7 @@ impl Epochs {
         // If the initiator was silent the last time, the coordinator stands in for it.
         let lapsed = cx.now >= self.began + self.holds();
         let initiator = initiator.filter(|node| cx.is_alive(*node) && !lapsed);
-        let initiator = initiator.unwrap_or(NodeId::COORDINATOR);
+        let initiator = initiator.unwrap_or(cx.coordinator());
         if initiator == cx.me() {
             return self.may_begin(cx);
         }

@@ -1,5 +1,6 @@
 //! The coordinator's side of membership: admission, heartbeats, declaring members dead.
 
+use crate::control::{HeldAnswer, StandbyLog};
 use crate::directory::Directory;
 use crate::effect::Effect;
 use crate::event::Event;
@@ -7,17 +8,42 @@ use crate::shell::Cx;
 use crate::time::Time;
 use crate::timers::Timer;
 use core::net::SocketAddr;
-use pagemesh_wire::peer::{Health, Join, Member, MemberView, Message, Refusal, Welcome};
-use pagemesh_wire::{NodeId, PAGE_SIZE, PublicKey};
+use pagemesh_wire::peer::{Decision, Health, Join, Member, MemberView, Message, Refusal, Welcome};
+use pagemesh_wire::{Incarnation, NodeId, PAGE_SIZE, PublicKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// State that only the first node has.
+/// State that only the coordinator has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Coordinator {
     pub(crate) directory: Directory,
     /// When each member was last heard.
     heard: BTreeMap<NodeId, Time>,
+    /// The log that is streamed to the standby, or to the node that is to be it.
+    pub(crate) log: Option<StandbyLog>,
+    /// Calls that the present input has answered.
+    pub(crate) answered: Vec<Decision>,
+    /// Answers of the present input that wait for the standby.
+    pub(crate) held: Vec<HeldAnswer>,
+    /// Admissions that wait until the standby knows of them.
+    pub(crate) welcomes: Vec<HeldWelcome>,
+}
+
+/// An admission of which the host has not been told.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct HeldWelcome {
+    address: SocketAddr,
+    incarnation: Incarnation,
+    node: NodeId,
+    epoch: u64,
+}
+
+impl HeldWelcome {
+    /// Tells the host.
+    pub(crate) fn send(self, cx: &mut Cx<'_>) {
+        let view = cx.shell.view.clone();
+        welcome(cx, self.address, self.incarnation, self.node, view);
+    }
 }
 
 /// The result of a request to join.
@@ -29,6 +55,27 @@ pub(crate) enum Verdict {
 }
 
 impl Coordinator {
+    /// A new coordinator, with the directory of its predecessor.
+    pub(crate) fn of(directory: Directory) -> Self {
+        Self {
+            directory,
+            ..Self::default()
+        }
+    }
+
+    /// A member is gone: nothing has to be told to it.
+    pub(crate) fn member_gone(&mut self, node: NodeId) {
+        self.welcomes.retain(|one| one.node != node);
+    }
+
+    /// Takes out the admissions up to this epoch.
+    pub(crate) fn welcomes_until(&mut self, epoch: u64) -> Vec<HeldWelcome> {
+        let welcomes = core::mem::take(&mut self.welcomes);
+        let (known, unknown) = welcomes.into_iter().partition(|one| one.epoch <= epoch);
+        self.welcomes = unknown;
+        known
+    }
+
     /// A host asks for admission, perhaps not for the first time.
     pub(crate) fn join(
         &mut self,
@@ -52,7 +99,11 @@ impl Coordinator {
             .map(|member| (member.id, member.health));
         match known {
             Some((node, Health::Alive)) => {
-                welcome(cx, source, join, node, cx.shell.view.clone());
+                let waits = self.welcomes.iter().any(|one| one.node == node);
+                if !waits {
+                    let view = cx.shell.view.clone();
+                    welcome(cx, source, join.incarnation, node, view);
+                }
                 return Verdict::Same;
             }
             Some(_) => {
@@ -97,11 +148,21 @@ impl Coordinator {
             health: Health::Alive,
         });
         self.watch(cx, node);
-        welcome(cx, source, join, node, view.clone());
+        if view.standby == NodeId::NONE {
+            welcome(cx, source, join.incarnation, node, view.clone());
+        } else {
+            self.welcomes.push(HeldWelcome {
+                address: source,
+                incarnation: join.incarnation,
+                node,
+                epoch: view.epoch,
+            });
+        }
         Verdict::Changed(view)
     }
 
-    fn watch(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+    /// Watches whether a member is alive.
+    pub(crate) fn watch(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.heard.insert(node, cx.now);
         let suspect = cx.now + cx.pace().dead_after;
         cx.arm(suspect, Timer::Suspect(node));
@@ -133,6 +194,9 @@ impl Coordinator {
         self.heard.remove(&node);
         let mut view = cx.shell.view.clone();
         view.epoch += 1;
+        if view.standby == node {
+            view.standby = NodeId::NONE;
+        }
         for member in &mut view.members {
             if member.id == node {
                 member.health = health;
@@ -152,10 +216,16 @@ fn shorten(name: &str) -> String {
     name[..end.unwrap_or(0)].to_owned()
 }
 
-fn welcome(cx: &mut Cx<'_>, address: SocketAddr, join: &Join, node: NodeId, view: MemberView) {
+fn welcome(
+    cx: &mut Cx<'_>,
+    address: SocketAddr,
+    incarnation: Incarnation,
+    node: NodeId,
+    view: MemberView,
+) {
     let cluster = cx.shell.cluster;
     let welcome = Welcome {
-        incarnation: join.incarnation,
+        incarnation,
         node,
         cluster,
         view,

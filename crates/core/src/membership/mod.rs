@@ -1,5 +1,6 @@
-//! Membership of the cluster. The first node is the coordinator: it admits members, watches them,
-//! declares them dead, and tells all others; the data path never waits for it (decision 9).
+//! Membership of the cluster. The coordinator, which is the first node until another one takes over,
+//! admits members, watches them, declares them dead, and tells all others; the data path never
+//! waits for it (decisions 9 and 33).
 
 mod coordinator;
 
@@ -16,7 +17,7 @@ use crate::timers::Timer;
 use core::net::SocketAddr;
 use core::time::Duration;
 use pagemesh_wire::peer::{Health, Join, Member, MemberView, Message, Refusal, Welcome};
-use pagemesh_wire::{NodeId, NodeSet, PAGE_SIZE};
+use pagemesh_wire::{NodeId, NodeSet, PAGE_SIZE, Term};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -52,6 +53,11 @@ pub(crate) struct Membership {
     echoes: BTreeMap<NodeId, Time>,
     /// The address to ask for admission, if not the one that was configured.
     ask: Option<SocketAddr>,
+    /// The newest term in which this node has promised to believe no older coordinator, and until
+    /// when: a standby that has not taken over by then never will.
+    promised: (Term, Time),
+    /// When this node last looked for members that count as dead.
+    knocked: Time,
 }
 
 impl Membership {
@@ -61,6 +67,8 @@ impl Membership {
             coordinator_heard: Time::ZERO,
             echoes: BTreeMap::new(),
             ask: None,
+            promised: (Term::NONE, Time::ZERO),
+            knocked: Time::ZERO,
         }
     }
 
@@ -71,7 +79,7 @@ impl Membership {
         }
         match cx.shell.config.start {
             Start::Found(cluster) => {
-                let me = NodeId::COORDINATOR;
+                let me = NodeId::FIRST;
                 let founder = Member {
                     id: me,
                     name: cx.shell.config.name.clone(),
@@ -83,6 +91,8 @@ impl Membership {
                 let view = MemberView {
                     epoch: 1,
                     members: vec![founder],
+                    term: Term::FIRST,
+                    standby: NodeId::NONE,
                 };
                 let incarnation = cx.shell.config.incarnation;
                 self.admitted(
@@ -136,7 +146,7 @@ impl Membership {
         cx.shell.cluster = welcome.cluster;
         cx.shell.set_view(welcome.view);
         cx.emit(Event::Admitted { node: welcome.node });
-        if welcome.node != NodeId::COORDINATOR {
+        if welcome.node != cx.coordinator() || cx.shell.config.standby {
             cx.arm(cx.now, Timer::Heartbeat);
         }
     }
@@ -150,7 +160,7 @@ impl Membership {
     /// Whether the coordinator has been silent for so long that any other member would be declared
     /// dead. The coordinator never is, because it may come back.
     pub(crate) fn coordinator_silent(&self, cx: &Cx<'_>) -> bool {
-        cx.me() != NodeId::COORDINATOR && cx.now - self.coordinator_heard > cx.pace().dead_after
+        cx.me() != cx.coordinator() && cx.now - self.coordinator_heard > cx.pace().dead_after
     }
 
     /// How long an operation may wait for other nodes, if the coordinator has been silent for as
@@ -160,7 +170,7 @@ impl Membership {
         let silence = cx.now - self.coordinator_heard;
         let silent = self.silent(cx);
         let overdue = CoordinatorSilent { patience, silent };
-        (cx.me() != NodeId::COORDINATOR && silence > patience).then_some(overdue)
+        (cx.me() != cx.coordinator() && silence > patience).then_some(overdue)
     }
 
     /// The nodes that would be declared dead if the coordinator were not silent itself. They are
@@ -170,7 +180,7 @@ impl Membership {
             return NodeSet::EMPTY;
         }
         let patience = patience(cx);
-        let mut silent = NodeSet::only(NodeId::COORDINATOR);
+        let mut silent = NodeSet::only(cx.coordinator());
         for (node, heard) in &self.echoes {
             if cx.is_alive(*node) && cx.now - *heard > patience {
                 silent.insert(*node);
@@ -180,13 +190,34 @@ impl Membership {
     }
 
     /// A heartbeat of another node was answered.
-    pub(crate) fn heard(&mut self, now: Time, from: NodeId) {
-        if from == NodeId::COORDINATOR {
-            self.coordinator_heard = now;
-            self.echoes.clear();
+    pub(crate) fn heard(&mut self, cx: &Cx<'_>, from: NodeId) {
+        if from == cx.coordinator() {
+            self.follow(cx.now);
         } else if let Some(heard) = self.echoes.get_mut(&from) {
-            *heard = now;
+            *heard = cx.now;
         }
+    }
+
+    /// The coordinator was heard, or is a new one.
+    pub(crate) fn follow(&mut self, now: Time) {
+        self.coordinator_heard = now;
+        self.echoes.clear();
+    }
+
+    /// This node believes no coordinator of a term before this one.
+    pub(crate) fn fence(&self, cx: &Cx<'_>) -> Term {
+        let (promised, until) = self.promised;
+        let known = cx.shell.view.term;
+        if cx.now < until {
+            known.max(promised)
+        } else {
+            known
+        }
+    }
+
+    /// This node promises to believe no coordinator of a term before this one.
+    pub(crate) fn promise(&mut self, cx: &Cx<'_>, term: Term) {
+        self.promised = (term, cx.now + patience(cx));
     }
 
     /// Sends a heartbeat.
@@ -194,21 +225,52 @@ impl Membership {
         if self.standing != Standing::Member {
             return;
         }
-        let epoch = cx.shell.view.epoch;
-        cx.send(NodeId::COORDINATOR, Message::Heartbeat { epoch });
-        if self.coordinator_silent(cx) {
-            for node in cx
-                .shell
-                .peers()
-                .without(NodeSet::only(NodeId::COORDINATOR))
-                .iter()
-            {
+        let (epoch, coordinator) = (cx.shell.view.epoch, cx.coordinator());
+        let coordinates = coordinator == cx.me();
+        if !coordinates {
+            cx.send(coordinator, Message::Heartbeat { epoch });
+        }
+        let silent = self.coordinator_silent(cx);
+        if silent {
+            let others = cx.shell.peers().without(NodeSet::only(coordinator));
+            for node in others.iter() {
                 self.echoes.entry(node).or_insert(cx.now);
                 cx.send(node, Message::Heartbeat { epoch });
             }
         }
+        if (silent || coordinates) && cx.shell.config.standby {
+            self.knock(cx);
+        }
         let next = cx.now + cx.pace().heartbeat;
         cx.arm(next, Timer::Heartbeat);
+    }
+}
+
+impl Membership {
+    /// Sends a heartbeat to members that count as dead. If they are alive, this node may be the one
+    /// that was cut off: they answer that it is no member, in the term of their coordinator.
+    fn knock(&mut self, cx: &mut Cx<'_>) {
+        if cx.now - self.knocked < cx.pace().dead_after {
+            return;
+        }
+        self.knocked = cx.now;
+        let view = &cx.shell.view;
+        let taken: Vec<_> = view.living().map(|member| member.address).collect();
+        let dead = view
+            .members
+            .iter()
+            .filter(|member| member.health == Health::Dead && !taken.contains(&member.address));
+        let dead: Vec<_> = dead.map(|member| (member.id, member.address)).collect();
+        let epoch = view.epoch;
+        for (node, address) in dead {
+            let header = cx.header(node);
+            cx.push(Effect::Send {
+                address,
+                header,
+                message: Box::new(Message::Heartbeat { epoch }),
+                page: None,
+            });
+        }
     }
 }
 

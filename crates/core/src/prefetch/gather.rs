@@ -117,6 +117,7 @@ mod tests {
                 to: NodeId(to),
                 incarnation: Incarnation(1),
                 body: 0,
+                term: pagemesh_wire::Term::NONE,
             },
             message: Box::new(Message::Ask(Ask {
                 subject,

@@ -27,7 +27,7 @@ impl Services {
     /// coordinator is silent: then no node would declare the server dead.
     pub(super) fn call_due(&mut self, cx: &mut Cx<'_>, call: CallId) {
         let silent = self.membership.silent(cx);
-        if silent.contains(NodeId::COORDINATOR) {
+        if silent.contains(cx.coordinator()) {
             self.sysv_despair(cx);
         }
         if let Some((server, then)) = self.calls.give_up(cx, call, silent) {
@@ -39,6 +39,14 @@ impl Services {
 
     /// Answers a call of this node or of another.
     pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, caller: Caller, reply: peer::Reply) {
+        if self.coordinator.is_some() && self.calls.is_about_names(cx.me(), caller) {
+            self.answer_held(cx, caller, reply);
+        } else {
+            self.answer_now(cx, caller, reply);
+        }
+    }
+
+    pub(super) fn answer_now(&mut self, cx: &mut Cx<'_>, caller: Caller, reply: peer::Reply) {
         if caller.node == cx.me() {
             self.replied(cx, caller.node, caller.call, reply);
         } else {
@@ -62,7 +70,7 @@ impl Services {
                 segment,
                 reductions,
             } => {
-                self.reduce(caller.node, segment, reductions);
+                self.reduce(cx, caller.node, segment, reductions);
                 peer::Reply::Done
             }
             Call::Policy(call) => return self.policy_called(cx, caller, &call),
@@ -79,7 +87,7 @@ impl Services {
                 peer::Reply::Woken(count)
             }
             Call::Members(view) => {
-                if caller.node == NodeId::COORDINATOR {
+                if caller.node == view.term.coordinator() {
                     self.members_changed(cx, view);
                 }
                 peer::Reply::Done
@@ -88,9 +96,12 @@ impl Services {
             | Call::SysvNews(_)
             | Call::SysvKey { .. }
             | Call::SysvLend { .. }
+            | Call::SysvGather { .. }
             | Call::SysvRecall { .. } => return self.sysv_call(cx, caller, call),
+            Call::Log(decisions) => self.log_arrived(cx, caller.node, decisions),
+            Call::TakeOver { term } => self.asked_to_promise(cx, caller.node, term),
             Call::Forget { segment } => {
-                if self.keeps(caller.node, segment) {
+                if self.keeps(cx, caller.node, segment) {
                     self.forget(cx, segment);
                 }
                 peer::Reply::Done
@@ -255,6 +266,10 @@ impl Services {
             OnReply::Returned(bucket) => self.sysv_returned(cx, (from, bucket), &reply),
             OnReply::Survey(ticket, _) => self.sysv_surveyed(cx, ticket, &reply),
             OnReply::Left => self.expelled(cx),
+            OnReply::Logged => self.logged(cx, from, &reply),
+            OnReply::KnowsView(epoch) => self.view_known(cx, from, epoch),
+            OnReply::Promised(term) => self.promised(cx, (from, term), reply),
+            OnReply::Gathered => self.gathered(cx, from, &reply),
             OnReply::HandedOver => self.send_handover(cx),
             OnReply::Open { client, name } => self.opened(cx, client, &name, reply),
         }
@@ -269,7 +284,7 @@ impl Services {
     ) {
         let reply = match reply {
             peer::Reply::Reducing(info, reductions) => {
-                self.reduce(NodeId::COORDINATOR, info.id, reductions);
+                self.reduce(cx, cx.coordinator(), info.id, reductions);
                 peer::Reply::Segment(info)
             }
             other => other,
@@ -342,7 +357,8 @@ fn to_local(reply: peer::Reply) -> Reply {
         | peer::Reply::Policy(_)
         | peer::Reply::SysvKey(_)
         | peer::Reply::SysvLent(_)
-        | peer::Reply::SysvEntries { .. } => Reply::Done,
+        | peer::Reply::SysvEntries { .. }
+        | peer::Reply::Members(_) => Reply::Done,
         peer::Reply::Refused(why) => Reply::Refused(why),
         peer::Reply::Sysv(outcome) => Reply::Sysv(outcome),
     }

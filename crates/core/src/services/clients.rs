@@ -50,6 +50,7 @@ impl Services {
             }
             Request::Lock { .. } => cx.refuse(ticket, Refusal::NotFound),
             Request::Leave => self.leave(cx, ticket),
+            Request::Promote => self.promote(cx, ticket),
             Request::Advise {
                 segment,
                 first,
@@ -160,7 +161,7 @@ impl Services {
             client: Some(client),
             name: name.clone(),
         };
-        self.call(cx, NodeId::COORDINATOR, call, then);
+        self.call(cx, cx.coordinator(), call, then);
     }
 
     fn advise(
@@ -259,6 +260,7 @@ impl Services {
         }
         had |= self.locks.cancel(ticket);
         had |= self.sysv.withdraw(ticket);
+        had |= self.withdraw_promotion(ticket);
         for segment in self.segments.values_mut() {
             had |= segment.policy.cancel(ticket);
         }
@@ -296,7 +298,7 @@ impl Services {
         if named && !segment.is_open() && !self.calls.opening(&segment.info.name) {
             self.call(
                 cx,
-                NodeId::COORDINATOR,
+                cx.coordinator(),
                 Call::Close { segment: id },
                 OnReply::Nothing,
             );
@@ -372,7 +374,7 @@ fn home_of(cx: &Cx<'_>, call: &Call) -> Option<NodeId> {
             | Call::Name { .. }
             | Call::Declare { .. }
     );
-    names.then_some(NodeId::COORDINATOR)
+    names.then_some(cx.coordinator())
 }
 
 /// The reason why a request cannot be sent: all that travels has bounded size.

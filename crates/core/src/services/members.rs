@@ -23,10 +23,7 @@ impl Services {
 
     /// This node does not admit hosts: it tells the host the coordinator's address.
     fn redirect(&mut self, cx: &mut Cx<'_>, source: core::net::SocketAddr, join: &peer::Join) {
-        let members = &cx.shell.view.members;
-        let coordinator = members
-            .iter()
-            .find(|member| member.id == NodeId::COORDINATOR);
+        let coordinator = cx.shell.view.member(cx.coordinator());
         let Some(to) = coordinator.map(|member| member.address) else {
             return;
         };
@@ -65,9 +62,10 @@ impl Services {
         match known.map(|member| member.health) {
             _ if self.coordinator.is_none() => no("only the coordinator can put a node out"),
             None => no("there never was a node of this number"),
-            Some(_) if node == NodeId::COORDINATOR => {
-                no("the coordinator cannot be put out; stop its daemon, and the cluster ends")
-            }
+            Some(_) if node == cx.me() => no(
+                "the coordinator cannot be put out; stop its daemon, and promote the standby \
+                 (`pagemesh promote` there)",
+            ),
             Some(Health::Revoked) => peer::Reply::Done,
             Some(_) => {
                 cx.send(node, peer::Message::Expelled);
@@ -105,17 +103,28 @@ impl Services {
         self.spread_view(cx, view);
     }
 
-    fn spread_view(&mut self, cx: &mut Cx<'_>, view: MemberView) {
-        self.members_changed(cx, view.clone());
+    pub(super) fn spread_view(&mut self, cx: &mut Cx<'_>, view: MemberView) {
+        self.members_changed(cx, view);
+        // It may have changed more: a standby that is gone is named no longer.
+        let view = cx.shell.view.clone();
         for node in cx.shell.peers().iter() {
-            self.call(cx, node, Call::Members(view.clone()), OnReply::Nothing);
+            let then = OnReply::KnowsView(view.epoch);
+            self.call(cx, node, Call::Members(view.clone()), then);
         }
     }
 
     pub(super) fn members_changed(&mut self, cx: &mut Cx<'_>, view: MemberView) {
-        if view.epoch <= cx.shell.view.epoch {
+        let known = &cx.shell.view;
+        if view.age() <= known.age() || view.term < self.membership.fence(cx) {
             return;
         }
+        let revives = view.living().any(|member| cx.is_gone(member.id));
+        if revives {
+            // This node went on with a coordinator that another one has replaced, and with deaths
+            // that the new one knows nothing of.
+            return self.superseded(cx, view.term);
+        }
+        let former = cx.coordinator();
         // This includes nodes of which this node had never heard: other nodes have, and grants name
         // them.
         let gone: Vec<_> = view
@@ -139,9 +148,14 @@ impl Services {
             cx.emit(Event::Joined { node: member.id });
         }
         cx.shell.set_view(view);
+        if cx.coordinator() != former {
+            cx.shell.former_coordinator = Some(former);
+            self.coordinator_changed(cx, former);
+        }
         for node in gone {
             self.member_gone(cx, node);
         }
+        cx.shell.former_coordinator = None;
     }
 
     fn member_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
@@ -182,11 +196,14 @@ impl Services {
         for segment in self.segments.values_mut() {
             segment.policy.gone(cx, Gone::Member(node));
         }
+        self.copy.member_gone(node);
         if let Some(coordinator) = &mut self.coordinator {
+            coordinator.member_gone(node);
             for segment in coordinator.directory.member_gone(node) {
                 self.spread_forget(cx, segment);
             }
         }
+        self.standby_gone(cx, node);
     }
 
     /// This node is no member any more. If it was leaving, that answers its leave request. Its
@@ -210,6 +227,7 @@ impl Services {
                 self.carry_on(cx, cx.me(), then, peer::Reply::Refused(why));
             }
         }
+        self.end_promotion(cx, Err(Refusal::NotMember.to_string()));
         self.locks.expelled(cx);
         self.global.donor.expelled(cx);
         for segment in self.segments.values_mut() {

@@ -124,7 +124,7 @@ impl Services {
         };
         self.sysv.keys.busy.insert(name);
         let then = OnReply::Register(Box::new(get));
-        self.call(cx, NodeId::COORDINATOR, call, then);
+        self.call(cx, cx.coordinator(), call, then);
     }
 
     /// The register has answered.
@@ -209,7 +209,7 @@ impl Services {
             key: name.1,
             request: KeyRequest::Drop { id },
         };
-        self.call(cx, NodeId::COORDINATOR, call, OnReply::Struck(name));
+        self.call(cx, cx.coordinator(), call, OnReply::Struck(name));
     }
 
     /// The negotiation about a key has ended: gets that waited for that go on.
@@ -233,9 +233,9 @@ impl Services {
         }
     }
 
-    /// The first node has been silent for too long: refuses gets that wait for its answer.
+    /// The coordinator has been silent for too long: refuses gets that wait for its answer.
     pub(crate) fn sysv_despair(&mut self, cx: &mut Cx<'_>) {
-        let why = Refusal::NodeGone(NodeId::COORDINATOR);
+        let why = Refusal::NodeGone(cx.coordinator());
         for Waiting { of, .. } in core::mem::take(&mut self.sysv.keys.waiting) {
             match of {
                 Of::Process(ticket, _) => cx.refuse(ticket, why.clone()),
@@ -304,6 +304,22 @@ impl Services {
         self.sysv_step(cx, steps);
     }
 
+    /// At a new coordinator: a home has told keys. Returns after which key it must go on.
+    pub(crate) fn sysv_gathered(
+        &mut self,
+        cx: &mut Cx<'_>,
+        node: NodeId,
+        reply: &Reply,
+    ) -> Option<Name> {
+        let said = match reply {
+            Reply::SysvEntries { entries, more } => (&entries[..], *more),
+            _ => (&[][..], false),
+        };
+        let (steps, after) = self.sysv.register.gathered(node, said);
+        self.sysv_step(cx, steps);
+        after
+    }
+
     /// The coordinator lends buckets to this node. Buckets with busy keys are not taken: the
     /// register must go on deciding about those.
     pub(super) fn sysv_take(&mut self, buckets: Buckets) -> Reply {
@@ -317,10 +333,23 @@ impl Services {
 
     /// The coordinator wants a bucket back.
     pub(super) fn sysv_give_back(&mut self, bucket: Bucket, after: Option<Name>) -> Reply {
-        self.sysv.keys.lent.remove(bucket);
+        let one = [bucket].into_iter().collect();
+        self.sysv_keys_of(one, after)
+    }
+
+    /// A new coordinator gathers all keys.
+    pub(super) fn sysv_tell_keys(&mut self, after: Option<Name>) -> Reply {
+        self.sysv_keys_of(Buckets::ALL, after)
+    }
+
+    /// Ends the loan of some buckets. Returns the keys of objects here that are in them.
+    fn sysv_keys_of(&mut self, buckets: Buckets, after: Option<Name>) -> Reply {
+        buckets
+            .iter()
+            .for_each(|bucket| self.sysv.keys.lent.remove(bucket));
         let families = [Family::Shm, Family::Sem, Family::Msg].into_iter();
         let entries = families.flat_map(|family| {
-            let keys = self.sysv.table(family).keys(bucket).into_iter();
+            let keys = self.sysv.table(family).keys(buckets).into_iter();
             keys.map(move |(key, id)| Entry { family, key, id })
         });
         let next = |entry: &Entry| after.is_none_or(|after| (entry.family, entry.key) > after);

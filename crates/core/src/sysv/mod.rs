@@ -439,6 +439,11 @@ impl Sysv {
         answers
     }
 
+    /// This node is a new coordinator: it decides upon keys when these homes have told theirs.
+    pub(crate) fn gather(&mut self, me: NodeId, homes: NodeSet) {
+        self.register.gather(me, homes);
+    }
+
     /// Strikes all keys of a node that is gone out of the register, before anything else is done.
     pub(crate) fn strike_all_of(&mut self, node: NodeId) {
         self.register.member_gone(node);

@@ -10,10 +10,10 @@
 //! objects have its keys. Questions about the bucket in between wait.
 
 use crate::caller::Caller;
-use pagemesh_wire::NodeId;
 use pagemesh_wire::peer::{Refusal, Reply};
 use pagemesh_wire::sysv::keys::{Bucket, Buckets, Entry, KeyRequest, Name, Word};
 use pagemesh_wire::sysv::{IPC_PRIVATE, Id, OBJECTS};
+use pagemesh_wire::{NodeId, NodeSet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 const KEYS: usize = 3 * OBJECTS as usize;
 
 /// Which object has which key, and which node decides about which bucket.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Register {
     /// Keys in buckets about which the register decides.
     names: BTreeMap<Name, Id>,
@@ -29,6 +29,22 @@ pub(super) struct Register {
     away: BTreeMap<Bucket, Away>,
     /// Questions about buckets that are being lent or returned, in the order of arrival.
     waiting: Vec<Waiting>,
+    /// The coordinator, which needs no loan.
+    me: NodeId,
+    /// At a new coordinator: homes that have not told the keys of their objects.
+    missing: NodeSet,
+}
+
+impl Default for Register {
+    fn default() -> Self {
+        Self {
+            names: BTreeMap::new(),
+            away: BTreeMap::new(),
+            waiting: Vec::new(),
+            me: NodeId::FIRST,
+            missing: NodeSet::EMPTY,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -71,6 +87,9 @@ impl Register {
 
     fn take(&mut self, one: Waiting, steps: &mut Steps) {
         let bucket = Bucket::of(one.name.1);
+        if !self.missing.is_empty() {
+            return self.waiting.push(one);
+        }
         match self.away.get(&bucket) {
             None => {
                 let reply = self.decide(&one);
@@ -125,7 +144,7 @@ impl Register {
     /// A node has got a key. Lends it the whole bucket if no other node has a key in it, and all
     /// buckets if no other node has any key.
     fn lend(&mut self, node: NodeId, bucket: Bucket, steps: &mut Steps) {
-        if node == NodeId::COORDINATOR {
+        if node == self.me {
             return;
         }
         let others = |id: &Id| id.home() != Some(node);
@@ -190,6 +209,37 @@ impl Register {
         }
         self.away.remove(&bucket);
         self.go_on()
+    }
+
+    /// This node is a new coordinator: it knows no key until these homes have told theirs.
+    pub(super) fn gather(&mut self, me: NodeId, homes: NodeSet) {
+        *self = Self {
+            me,
+            missing: homes,
+            ..Self::default()
+        };
+    }
+
+    /// A home has told keys of its objects; none if it is gone.
+    pub(super) fn gathered(
+        &mut self,
+        node: NodeId,
+        (entries, more): (&[Entry], bool),
+    ) -> (Steps, Option<Name>) {
+        if !self.missing.contains(node) {
+            return (Steps::default(), None);
+        }
+        for entry in entries {
+            if entry.key != IPC_PRIVATE && entry.id.home() == Some(node) {
+                let name = (entry.family, entry.key);
+                self.names.entry(name).or_insert(entry.id);
+            }
+        }
+        if let Some(last) = entries.last().filter(|_| more) {
+            return (Steps::default(), Some((last.family, last.key)));
+        }
+        self.missing.remove(node);
+        (self.go_on(), None)
     }
 
     /// Some buckets have been lent or returned: answers the questions that waited for that.

@@ -90,7 +90,7 @@ impl Services {
 
     /// A call about System V objects, of another node or of this one.
     pub(crate) fn sysv_call(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) {
-        let lends = caller.node == NodeId::COORDINATOR;
+        let lends = caller.node == cx.coordinator();
         let reply = match call {
             Call::Sysv(ask) => return self.sysv_serve(cx, caller, &ask),
             Call::SysvKey {
@@ -106,8 +106,9 @@ impl Services {
             }
             Call::SysvLend { buckets } if lends => self.sysv_take(buckets),
             Call::SysvRecall { bucket, after } if lends => self.sysv_give_back(bucket, after),
+            Call::SysvGather { after } if lends => self.sysv_tell_keys(after),
             _ => {
-                let why = "only the first node lends keys and wants them back";
+                let why = "only the coordinator lends keys and wants them back";
                 peer::Reply::Refused(Refusal::Invalid(why.into()))
             }
         };
@@ -219,8 +220,8 @@ impl Services {
     }
 
     /// Whether this node decides about the end of a segment.
-    pub(crate) fn keeps(&self, node: NodeId, segment: SegmentId) -> bool {
-        node == sysv::keeper(segment).unwrap_or(NodeId::COORDINATOR)
+    pub(crate) fn keeps(&self, cx: &Cx<'_>, node: NodeId, segment: SegmentId) -> bool {
+        node == sysv::keeper(segment).unwrap_or(cx.coordinator())
     }
 
     /// Takes part in the segment of a new object, because this node answers for its pages whether

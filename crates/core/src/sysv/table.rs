@@ -3,7 +3,7 @@
 use super::Asker;
 use pagemesh_wire::NodeId;
 use pagemesh_wire::peer::Credentials;
-use pagemesh_wire::sysv::keys::Bucket;
+use pagemesh_wire::sysv::keys::{Bucket, Buckets};
 use pagemesh_wire::sysv::{
     Change, Errno, IPC_CREAT, IPC_EXCL, IPC_PRIVATE, Id, OBJECTS, Perm, Pick,
 };
@@ -233,8 +233,8 @@ pub(super) trait Keyed {
     fn has(&self, key: i32) -> bool;
     /// The key of an object; `IPC_PRIVATE` if it has none.
     fn key_of(&self, id: Id) -> i32;
-    /// The keys of objects here that fall into this bucket, in order.
-    fn keys(&self, bucket: Bucket) -> Vec<(i32, Id)>;
+    /// The keys of objects here that fall into these buckets, in order.
+    fn keys(&self, buckets: Buckets) -> Vec<(i32, Id)>;
     /// Publishes an offered object.
     fn show(&mut self, id: Id);
     /// Discards an offered object.
@@ -250,9 +250,9 @@ impl<T: Body> Keyed for Table<T> {
         self.get(id).map_or(IPC_PRIVATE, |object| object.perm.key)
     }
 
-    fn keys(&self, bucket: Bucket) -> Vec<(i32, Id)> {
+    fn keys(&self, buckets: Buckets) -> Vec<(i32, Id)> {
         let keys = self.keys.iter();
-        let here = keys.filter(|(key, _)| Bucket::of(**key) == bucket);
+        let here = keys.filter(|(key, _)| buckets.contains(Bucket::of(**key)));
         here.map(|(key, slot)| (*key, self.slots[slot].id))
             .collect()
     }

@@ -7,7 +7,7 @@ use pagemesh_wire::sysv::{
 };
 use pagemesh_wire::{CallId, PAGE_SIZE};
 
-const HOME: NodeId = NodeId::COORDINATOR;
+const HOME: NodeId = NodeId::FIRST;
 const NODE: NodeId = NodeId(2);
 
 /// One home, called by processes of two nodes.

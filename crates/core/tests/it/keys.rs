@@ -13,7 +13,7 @@ const N1: NodeId = NodeId(1);
 const N2: NodeId = NodeId(2);
 const N3: NodeId = NodeId(3);
 
-fn call(cluster: &mut Cluster, node: NodeId, op: Op) -> Ticket {
+pub fn call(cluster: &mut Cluster, node: NodeId, op: Op) -> Ticket {
     let credentials = Credentials {
         uid: 0,
         gid: 0,
@@ -32,7 +32,7 @@ fn call(cluster: &mut Cluster, node: NodeId, op: Op) -> Ticket {
     cluster.ask(node, Request::Sysv(Box::new(ask)))
 }
 
-fn get(key: i32, flags: i32) -> Op {
+pub fn get(key: i32, flags: i32) -> Op {
     Op::SemGet {
         key,
         count: 1,
@@ -41,7 +41,7 @@ fn get(key: i32, flags: i32) -> Op {
 }
 
 /// The result of the call, without loss.
-fn ends(cluster: &mut Cluster, node: NodeId, op: Op) -> Result<i32, Errno> {
+pub fn ends(cluster: &mut Cluster, node: NodeId, op: Op) -> Result<i32, Errno> {
     let ticket = call(cluster, node, op);
     cluster.settle();
     match cluster.reply(ticket) {

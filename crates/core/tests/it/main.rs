@@ -6,4 +6,5 @@ mod common;
 mod keys;
 mod patience;
 mod sequential;
+mod standby;
 mod views;

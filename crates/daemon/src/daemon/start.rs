@@ -369,6 +369,7 @@ fn config(options: &Options, about: &About, key: PublicKey) -> Result<Config> {
         quotas: options.quota.cluster,
         pace: Pace::default(),
         check_races: options.check_races,
+        standby: options.standby,
     })
 }
 

@@ -38,8 +38,9 @@ fn turned_away(by: SocketAddr, why: Refused) -> String {
 
 fn no_first_node(join: SocketAddr, first: SocketAddr) -> String {
     format!(
-        "{join} answers that {first}, the first node, admits hosts, and that one does not answer; \
-         start its daemon again on its host if it has ended, and see that UDP port {} is open \
+        "{join} answers that {first}, the coordinator, admits hosts, and that one does not answer; \
+         start its daemon again on its host if it has ended, or promote the standby (`pagemesh \
+         status` there names it), and see that UDP port {} is open \
          between it and this host",
         first.port()
     )

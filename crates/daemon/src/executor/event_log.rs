@@ -4,7 +4,6 @@ use crate::counters::Counters;
 use crate::stamps::Stamps;
 use pagemesh_core::{At, Event};
 use pagemesh_os::clock;
-use pagemesh_wire::NodeId;
 use pagemesh_wire::header::PROTOCOL_VERSION;
 use pagemesh_wire::peer::Refusal;
 use std::collections::{BTreeSet, HashSet};
@@ -69,6 +68,16 @@ impl EventLog {
             Event::Joined { node } => tracing::info!(%node, "joined"),
             Event::Left { node } => tracing::info!(%node, "left"),
             Event::Died { node } => tracing::warn!(%node, "does not answer; declared dead"),
+            Event::StandbyNamed { node } => tracing::info!(%node, "is the standby"),
+            Event::CoordinatorChanged { node } => {
+                tracing::warn!(%node, "coordinates the cluster now")
+            }
+            Event::Promoted {} => tracing::warn!("this node coordinates the cluster now"),
+            Event::Superseded { node } => tracing::error!(
+                %node,
+                "another node coordinates the cluster, and this node, which did, is no member any \
+                 more: end its programs and restart its daemon with --join",
+            ),
             Event::Expelled {} if left => tracing::info!("not a member any more"),
             Event::Expelled {} => tracing::error!("not a member of the cluster (any more)"),
             other => tracing::trace!(?other),
@@ -96,10 +105,10 @@ impl EventLog {
             return;
         }
         let cure = match why {
-            Refusal::NodeGone(NodeId::COORDINATOR) => {
-                "let the first node's daemon go on, or end all daemons and start anew"
+            Refusal::NodeGone(_) => {
+                "the page is lost: go on without it, or make a new segment; if that node is the \
+                 coordinator and only stopped, let its daemon go on"
             }
-            Refusal::NodeGone(_) => "the page is lost: go on without it, or make a new segment",
             _ => "restart this node's daemon",
         };
         tracing::error!(

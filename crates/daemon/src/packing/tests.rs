@@ -13,6 +13,7 @@ fn head() -> Header {
         to: NodeId(2),
         incarnation: Incarnation(9),
         body: 0,
+        term: pagemesh_wire::Term::NONE,
     }
 }
 

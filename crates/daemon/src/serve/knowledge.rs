@@ -10,12 +10,13 @@ use pagemesh_wire::header::PROTOCOL_VERSION;
 use pagemesh_wire::local::{NodeStatus, PageReport, PathInfo, Reply};
 use pagemesh_wire::peer::{Health, Refusal};
 use pagemesh_wire::{ByteLen, ClientId, NodeId, PageIndex};
+use std::time::Duration;
 
 /// Pages in one report: as many as surely fit in a packet.
 const REPORTED: usize = 1000;
 
 /// Silence of the coordinator worth telling.
-const SILENCE: std::time::Duration = std::time::Duration::from_secs(3);
+const SILENCE: Duration = Duration::from_secs(3);
 
 impl Driver {
     /// Hands out the flight recorder, which shows the actions of all users.
@@ -77,6 +78,7 @@ impl Driver {
             problems: self.problems(Time(now)),
             keeper: keeper.and_then(|id| u32::try_from(id).ok()).unwrap_or(0),
             takeovers: self.executor.life.takeovers,
+            control: self.node.control(Time(now)),
         }
     }
 
@@ -119,13 +121,39 @@ impl Driver {
         }
     }
 
-    /// Users whose segments are about to be refused; the first node knows.
+    /// The coordinator has been silent for so long: who can replace it, and how.
+    fn coordinator_is_silent(&self, silent: Duration) -> String {
+        let view = self.node.view();
+        let named = |node: NodeId| {
+            let member = view.member(node);
+            member.map_or_else(
+                || node.to_string(),
+                |member| format!("{node} ({}, {})", member.name, member.address),
+            )
+        };
+        let cure = if view.standby == NodeId::NONE {
+            "there is no standby: let its daemon go on, or end all daemons and start anew"
+                .to_owned()
+        } else if self.node.id() == Some(view.standby) {
+            "if its host is dead, run `pagemesh promote` here: this node is the standby".to_owned()
+        } else {
+            let standby = named(view.standby);
+            format!(
+                "if its host is dead, run `pagemesh promote` on the host of the standby, {standby}"
+            )
+        };
+        let coordinator = named(view.term.coordinator());
+        let seconds = silent.as_secs();
+        format!("{coordinator}, the coordinator, has been silent for {seconds} s; {cure}")
+    }
+
+    /// Users whose segments are about to be refused; the coordinator knows.
     fn near_quotas(&self) -> impl Iterator<Item = String> {
         let Quotas { segments, bytes } = self.executor.quota.cluster;
         self.node.near_quota().into_iter().map(move |(uid, usage)| {
             format!(
                 "user {uid} has {} segments of {} bytes, and its quota is {segments} of {}: \
-                 remove some, or raise the first node's --quota",
+                 remove some, or raise the coordinator's --quota",
                 usage.segments, usage.bytes, bytes.0
             )
         })
@@ -140,8 +168,7 @@ impl Driver {
         problems.extend(self.near_quotas());
         let silent = self.node.coordinator_silent(now);
         if !is_out && silent > SILENCE {
-            let seconds = silent.as_secs();
-            problems.push(format!("the first node has been silent for {seconds} s"));
+            problems.push(self.coordinator_is_silent(silent));
         }
         for host in self.executor.events.foreigners() {
             problems.push(format!(

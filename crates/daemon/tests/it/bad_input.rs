@@ -40,6 +40,7 @@ impl Peer {
                 to: NodeId::NONE,
                 incarnation: STRANGER,
                 body: 0,
+                term: pagemesh_wire::Term::NONE,
             },
         }
     }
@@ -96,7 +97,7 @@ impl Peer {
             panic!("not welcome");
         };
         self.header.from = node;
-        self.header.to = NodeId::COORDINATOR;
+        self.header.to = NodeId::FIRST;
         self.header.cluster = cluster;
     }
 }
@@ -157,6 +158,7 @@ fn a_daemon_refused_by_its_cluster_ends_with_the_reason() {
             to: NodeId::NONE,
             incarnation: Incarnation(1),
             body: 0,
+            term: pagemesh_wire::Term::NONE,
         };
         let mut bytes = Vec::new();
         Message::Unwelcome { incarnation, why }.encode(header, &mut bytes);

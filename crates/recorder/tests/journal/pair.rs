@@ -86,6 +86,7 @@ fn side(index: usize) -> Side {
         pace: Pace::default(),
         check_races: false,
         quotas: pagemesh_core::Quotas::default(),
+        standby: false,
     });
     Side {
         journal: Journal::begin(memory(), LOG, &node, b"registry").expect("it fits"),

@@ -60,6 +60,14 @@ fn status() -> NodeStatus {
         problems: vec!["why, and the cure".into()],
         keeper: 300,
         takeovers: 1,
+        control: ControlStatus {
+            coordinator: NodeId(1),
+            term: 2,
+            standby: NodeId(3),
+            copying: NodeId::NONE,
+            behind: 300,
+            silent: 0.5,
+        },
     }
 }
 
@@ -160,6 +168,7 @@ samples! {
         EndHold: Request::EndHold { segment: page().segment() };
         States: Request::States { segment: page().segment(), first: PageIndex(3) };
         Name: Request::Name { segment: page().segment(), name: "grid".into(), replace: true };
+        Promote: Request::Promote;
     }
 }
 

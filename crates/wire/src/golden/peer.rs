@@ -13,6 +13,7 @@ pub(super) fn all() -> String {
         + &lines("Refusal", refusals())
         + &lines("Inheritance", inheritances())
         + &lines("Policy", policies())
+        + &lines("Decision", decisions())
 }
 
 pub(crate) fn page() -> Subject {
@@ -189,6 +190,8 @@ fn view() -> MemberView {
     MemberView {
         epoch: 300,
         members: vec![member()],
+        term: Term(2 << 16 | 3),
+        standby: NodeId(4),
     }
 }
 
@@ -310,6 +313,9 @@ samples! {
         SysvRecall: Call::SysvRecall { bucket: bucket(), after: Some((sysv::Family::Sem, -300)) };
         ForgetMember: Call::ForgetMember { node: NodeId(2) };
         Name: Call::Name { segment: page().segment(), name: "grid".into(), replace: true, credentials: credentials() };
+        Log: Call::Log(Decisions { first: 300, entries: vec![vec![Decision::Anew], vec![]] });
+        TakeOver: Call::TakeOver { term: Term(2 << 16 | 3) };
+        SysvGather: Call::SysvGather { after: Some((sysv::Family::Sem, -300)) };
     }
 }
 
@@ -331,6 +337,21 @@ samples! {
             entries: vec![keys::Entry { family: sysv::Family::Sem, key: -300, id: object() }],
             more: true,
         };
+        Members: Reply::Members(view());
+    }
+}
+
+samples! {
+    fn decisions() -> Decision {
+        Anew: Decision::Anew;
+        Serial: Decision::Serial(300);
+        Segment: Decision::Segment {
+            info: info(), changed: vec![(NodeId(2), CallId(9))], reductions: vec![reduction()],
+        };
+        Gone: Decision::Gone(page().segment());
+        Answered: Decision::Answered {
+            node: NodeId(2), call: CallId(9), floor: CallId(8), reply: Reply::Done,
+        };
     }
 }
 
@@ -351,6 +372,7 @@ samples! {
         Limit: Refusal::Limit("why".into());
         Version: Refusal::Version { theirs: 2 };
         NotYetMember: Refusal::NotYetMember;
+        Superseded: Refusal::Superseded { by: NodeId(2) };
     }
 }
 

@@ -183,6 +183,24 @@ pub struct PathInfo {
     pub found: bool,
 }
 
+/// Who coordinates the cluster, and who could, as a node knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ControlStatus {
+    /// The coordinator.
+    pub coordinator: NodeId,
+    /// How many coordinators the cluster has had, this one included.
+    pub term: u16,
+    /// The node that may take over; [`NodeId::NONE`] if there is none.
+    pub standby: NodeId,
+    /// At the coordinator: the node that is given a copy and will be the standby then.
+    pub copying: NodeId,
+    /// At the coordinator: entries of its log that the standby, or the node that is given a copy,
+    /// has not acknowledged.
+    pub behind: u64,
+    /// On other nodes: seconds since the coordinator was heard.
+    pub silent: f64,
+}
+
 /// How a node is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
@@ -215,4 +233,6 @@ pub struct NodeStatus {
     pub keeper: u32,
     /// How often a daemon has gone on in the place of another.
     pub takeovers: u32,
+    /// Who coordinates.
+    pub control: ControlStatus,
 }

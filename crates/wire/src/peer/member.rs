@@ -1,6 +1,6 @@
 //! The members of a cluster.
 
-use crate::{ClusterId, Incarnation, NodeId, PublicKey};
+use crate::{ClusterId, Incarnation, NodeId, PublicKey, Term};
 use core::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
@@ -36,13 +36,38 @@ pub enum Health {
     Forgotten,
 }
 
-/// All members, as the coordinator knows them; a larger epoch wins.
+/// All members, as a coordinator knows them. A larger term wins, and within a term a larger epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MemberView {
     /// Rises with every change.
     pub epoch: u64,
     /// Everyone who ever joined, by number.
     pub members: Vec<Member>,
+    /// The term of the coordinator that made the view.
+    pub term: Term,
+    /// The node that knows all that the coordinator knows, and may take over;
+    /// [`NodeId::NONE`] if there is none.
+    pub standby: NodeId,
+}
+
+impl MemberView {
+    /// A member, alive or not.
+    #[must_use]
+    pub fn member(&self, node: NodeId) -> Option<&Member> {
+        self.members.iter().find(|member| member.id == node)
+    }
+
+    /// The living members.
+    pub fn living(&self) -> impl Iterator<Item = &Member> {
+        let members = self.members.iter();
+        members.filter(|member| member.health == Health::Alive)
+    }
+
+    /// Which of two views is newer.
+    #[must_use]
+    pub fn age(&self) -> (Term, u64) {
+        (self.term, self.epoch)
+    }
 }
 
 /// A host asks to be admitted.

@@ -66,4 +66,13 @@ pub enum Refusal {
          (`pagemesh status` says whom it asks)"
     )]
     NotYetMember,
+    /// This node was the coordinator, and another node is now.
+    #[error(
+        "{by} coordinates the cluster now, and this node, which did before, is no member any more: \
+         end its programs and restart its daemon with `--join` naming a member"
+    )]
+    Superseded {
+        /// The coordinator.
+        by: NodeId,
+    },
 }

@@ -11,6 +11,7 @@ fn header() -> Header {
         to: NodeId(2),
         incarnation: Incarnation(3),
         body: 0,
+        term: crate::Term::NONE,
     }
 }
 

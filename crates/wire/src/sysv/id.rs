@@ -13,7 +13,7 @@ impl Id {
     /// An object at `home`.
     #[must_use]
     pub fn new(home: NodeId, slot: u16, count: u16) -> Self {
-        let (index, above) = if home == NodeId::COORDINATOR {
+        let (index, above) = if home == NodeId::FIRST {
             (slot << 1, count)
         } else {
             (slot << 1 | 1, home.0 << 9 | count & 0x1ff)
@@ -28,10 +28,10 @@ impl Id {
             return None;
         }
         if self.0 & 1 == 0 {
-            return Some(NodeId::COORDINATOR);
+            return Some(NodeId::FIRST);
         }
         let home = NodeId((self.0 >> 24) as u16);
-        (home.is_valid() && home != NodeId::COORDINATOR).then_some(home)
+        (home.is_valid() && home != NodeId::FIRST).then_some(home)
     }
 
     /// Where in the table of its home.

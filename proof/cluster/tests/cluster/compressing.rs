@@ -129,6 +129,7 @@ fn what_is_no_packed_page_is_refused_and_counted() {
         to: NodeId(2),
         incarnation: Incarnation(1),
         body: 0,
+        term: pagemesh_wire::Term::FIRST,
     }
     .encode()
     .to_vec();

@@ -14,6 +14,7 @@ mod c_examples;
 mod children;
 mod compressing;
 mod conditions;
+mod coordinators;
 mod daemon_deaths;
 mod debuggers;
 mod exports;

@@ -173,7 +173,7 @@ fn who_admits_hosts_is_named_when_it_is_dead() {
     let joiner = Joiner::through(&cluster, 1, "late", &["--key", text(&file)]);
     let (asked, first) = (cluster.node(1).address(), cluster.node(0).address());
     eventually("the first node is blamed", || {
-        joiner.says(&format!("{asked} answers that {first}, the first node"))
+        joiner.says(&format!("{asked} answers that {first}, the coordinator"))
     });
     cluster.signal(0, Signal::CONT).unwrap();
     eventually("it admits later", || joiner.is_member());

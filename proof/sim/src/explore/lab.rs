@@ -100,6 +100,7 @@ impl Lab {
             },
             check_races: false,
             quotas: pagemesh_core::Quotas::default(),
+            standby: false,
             key: PublicKey::NONE,
         };
         let site = Site::new(config, self.setting.canary);

@@ -10,12 +10,15 @@ use pagemesh_diff::{PAGE, encode};
 use pagemesh_wire::header::{HEADER_SIZE, Header};
 use pagemesh_wire::local::{self, RequestPacket};
 use pagemesh_wire::multicast_batch::{self, MulticastBatch, SHORTEST_TRIAL};
-use pagemesh_wire::peer::{Access, Call, Credentials, Message, Reply};
+use pagemesh_wire::peer::{
+    Access, Call, Credentials, Decision, Decisions, MemberView, Message, Policy, Reply,
+    SegmentInfo, SegmentSpec,
+};
 use pagemesh_wire::sysv::keys::{Bucket, Buckets, Entry, KeyRequest, Word};
 use pagemesh_wire::sysv::{Ask, Family, IPC_CREAT, Id, Limits, Op, Who};
 use pagemesh_wire::{
-    CallId, ClientId, ClusterId, Incarnation, MappingId, NodeId, PageCount, PageIndex, SegmentId,
-    SyncKey, Ticket,
+    ByteLen, CallId, ClientId, ClusterId, Incarnation, MappingId, NodeId, NodeSet, PageCount,
+    PageIndex, SegmentId, SyncKey, Term, Ticket,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -138,7 +141,54 @@ fn events() -> Vec<Vec<u8>> {
     said.chain(locals).chain([vec![1, TICK, 0]]).collect()
 }
 
-/// Messages between nodes and the first one about keys of System V objects.
+/// What a coordinator has decided.
+fn log() -> Decisions {
+    let info = SegmentInfo {
+        id: segment(),
+        name: "a".into(),
+        spec: SegmentSpec {
+            size: ByteLen(4096),
+            mode: 0o600,
+            policy: Policy::default(),
+        },
+        owner: (0, 0),
+        removed: false,
+        attached: NodeSet::only(NodeId(2)),
+    };
+    let decisions = vec![
+        Decision::Anew,
+        Decision::Serial(3),
+        Decision::Segment {
+            info: info.clone(),
+            changed: vec![(NodeId(2), CallId(3))],
+            reductions: vec![],
+        },
+        Decision::Gone(SegmentId::new(NodeId(1), 2)),
+        Decision::Answered {
+            node: NodeId(2),
+            call: CallId(3),
+            floor: CallId(2),
+            reply: Reply::Segment(info),
+        },
+    ];
+    Decisions {
+        first: 0,
+        entries: vec![decisions],
+    }
+}
+
+/// The members after the first node was replaced.
+fn takeover() -> MemberView {
+    MemberView {
+        epoch: 9,
+        members: Vec::new(),
+        term: Term::FIRST.next(NodeId(2)).expect("there was one before"),
+        standby: NodeId::NONE,
+    }
+}
+
+/// Messages between nodes and the coordinator about keys of System V objects, and between it and
+/// its standby.
 fn about_keys() -> Vec<Vec<u8>> {
     let (family, key, id) = (Family::Sem, 7, Id::new(NodeId(2), 0, 1));
     let bucket = Bucket::of(key);
@@ -160,9 +210,18 @@ fn about_keys() -> Vec<Vec<u8>> {
             bucket,
             after: Some((family, key)),
         },
+        Call::SysvGather {
+            after: Some((family, key)),
+        },
+        Call::Log(log()),
+        Call::TakeOver {
+            term: Term::FIRST.next(NodeId(2)).expect("there was one before"),
+        },
+        Call::Members(takeover()),
         Call::Sysv(Box::new(semget())),
     ];
     let replies = [
+        Reply::Members(takeover()),
         Reply::SysvKey(Word::Theirs(id)),
         Reply::SysvLent(Buckets::ALL),
         Reply::SysvEntries {
@@ -185,6 +244,7 @@ fn about_keys() -> Vec<Vec<u8>> {
         to: NodeId(2),
         incarnation: Incarnation(3),
         body: 0,
+        term: pagemesh_wire::Term::NONE,
     };
     let encoded = calls.chain(replies).map(|message| {
         let mut bytes = Vec::new();
@@ -309,6 +369,7 @@ fn requests() -> Vec<Request> {
         },
         Request::Sysv(Box::new(semget())),
         Request::Leave,
+        Request::Promote,
     ]
 }
 

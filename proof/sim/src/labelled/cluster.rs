@@ -181,6 +181,7 @@ impl Cluster {
             // None of these programs has one.
             check_races: options.seed.is_multiple_of(2),
             quotas: pagemesh_core::Quotas::default(),
+            standby: false,
         };
         self.hosts.push(Host {
             number: host,

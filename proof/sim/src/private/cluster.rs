@@ -186,6 +186,7 @@ impl Cluster {
             pace: self.pace,
             check_races: false,
             quotas: pagemesh_core::Quotas::default(),
+            standby: false,
         };
         let pages = self.dice.between(3, 40) as u32;
         let local = self.dice.between(1, u64::from(pages)) as u32;

@@ -246,6 +246,7 @@ impl World {
                 pace,
                 check_races: false,
                 quotas: pagemesh_core::Quotas::default(),
+                standby: false,
             })
         };
         let none = Misfortune {

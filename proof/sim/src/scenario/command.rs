@@ -47,6 +47,9 @@ pub(crate) enum Expectation {
 #[derive(Debug)]
 pub(crate) enum Command {
     Nodes(usize),
+    /// The coordinator names a standby; before `nodes`.
+    Standby,
+    Promote(usize),
     Segment {
         plan: SegmentPlan,
         home: usize,
@@ -99,6 +102,8 @@ impl Command {
             ["run", length] => Self::Run(nanos(length)?),
             ["stabilize"] => Self::Stabilize,
             ["crash", host] => Self::Crash(self::host(host)?),
+            ["standby"] => Self::Standby,
+            ["promote", host] => Self::Promote(self::host(host)?),
             ["leave", host] => Self::Leave(self::host(host)?),
             ["rights", page] => Self::Rights(word(page)?),
             ["expect", rest @ ..] => Self::Expect(expectation(rest)?),

@@ -135,6 +135,7 @@ impl Cluster {
                     pace,
                     check_races: false,
                     quotas: pagemesh_core::Quotas::default(),
+                    standby: false,
                 }),
                 gone: false,
                 deadline: None,

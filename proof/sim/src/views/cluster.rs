@@ -165,6 +165,7 @@ impl Cluster {
                 pace,
                 check_races: false,
                 quotas: Quotas::default(),
+                standby: false,
             });
             let memory = Memory {
                 mistake: options.planted,

@@ -93,6 +93,7 @@ fn merge(flags: Daemon, config: &Config, global: &Global) -> Result<Options> {
         cpu: flags.cpu.or(config.cpu),
         quota,
         recorder: flags.recorder.or(config.recorder).unwrap_or(true),
+        standby: flags.standby.or(config.standby).unwrap_or(true),
         check_races: flags.check_races,
         keeping: Some(Keeping {
             // Also if its file was replaced since.

@@ -48,6 +48,7 @@ fn send(page: Option<(u32, Source)>) -> Effect {
             to: NodeId(2),
             incarnation: Incarnation(1),
             body: 0,
+            term: pagemesh_wire::Term::NONE,
         },
         message: Box::new(Message::Expelled),
         page: page.map(|(page, source)| (SEGMENT, PageIndex(page), source)),

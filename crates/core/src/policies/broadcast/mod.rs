@@ -402,7 +402,7 @@ impl Hooks for Broadcast {
             // No thread ever waits, and no process keeps anything.
             Gone::Mapping(_) | Gone::Client(_) => {}
             Gone::Member(node) => {
-                if node == self.segment.home() {
+                if cx.was_home(node, self.segment) {
                     // No other node knows which phases there were.
                     self.wait_no_more(cx);
                 }

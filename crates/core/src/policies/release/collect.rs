@@ -65,7 +65,7 @@ impl Release {
     /// A node is gone. If it was the home, no node will say what is to be dropped, unless some node
     /// has dropped it already.
     pub(super) fn leader_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        if node == self.segment.home() && self.collector.leader_gone() {
+        if cx.was_home(node, self.segment) && self.collector.leader_gone() {
             self.mind_the_bound(cx);
         }
     }

@@ -207,7 +207,7 @@ impl Release {
             return;
         };
         for (mapping, _) in core::mem::take(&mut miss.faults) {
-            fail(cx, mapping, (segment, index), NodeId::COORDINATOR);
+            fail(cx, mapping, (segment, index), cx.coordinator());
         }
     }
 

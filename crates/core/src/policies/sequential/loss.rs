@@ -41,7 +41,7 @@ impl PageContext<'_, '_> {
         if self.cx.now - want.since < patience {
             return;
         }
-        let with = NodeId::COORDINATOR;
+        let with = self.cx.coordinator();
         let more = self.more();
         let faults = core::mem::take(&mut more.faults);
         let pinning = core::mem::take(&mut more.pinning);

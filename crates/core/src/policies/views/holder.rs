@@ -461,7 +461,7 @@ impl Views {
             .as_ref()
             .is_some_and(|want| now - want.since >= patience)
         {
-            self.fail(cx, index, &Refusal::NodeGone(NodeId::COORDINATOR));
+            self.fail(cx, index, &Refusal::NodeGone(cx.coordinator()));
         }
     }
 

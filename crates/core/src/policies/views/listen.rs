@@ -139,7 +139,7 @@ impl Views {
     pub(super) fn listener_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         self.listeners.unheard.remove(node);
         let home = cx.home(self.segment);
-        if node == self.segment.home() {
+        if cx.was_home(node, self.segment) {
             // The new home counts from the beginning, and must hear of every listener.
             self.listeners.generation = 0;
             let me = NodeSet::only(cx.me());

@@ -31,11 +31,11 @@ fn neighbour(key: i32) -> i32 {
 fn a_key_has_one_object() {
     let mut register = Register::default();
     let name = (Family::Sem, 7);
-    let [mine, yours] = [1, 2].map(|count| Id::new(NodeId::COORDINATOR, 0, count));
-    let first = register.ask(caller(NodeId::COORDINATOR, 1), name, find(Some(mine)));
+    let [mine, yours] = [1, 2].map(|count| Id::new(NodeId::FIRST, 0, count));
+    let first = register.ask(caller(NodeId::FIRST, 1), name, find(Some(mine)));
     assert_eq!(word(&first), Word::Yours);
     assert!(first.lend.is_empty(), "it is here anyway");
-    let second = register.ask(caller(NodeId::COORDINATOR, 2), name, find(Some(yours)));
+    let second = register.ask(caller(NodeId::FIRST, 2), name, find(Some(yours)));
     assert_eq!(word(&second), Word::Theirs(mine));
     let other = register.ask(caller(TWO, 1), (Family::Shm, 7), find(None));
     assert_eq!(
@@ -52,7 +52,7 @@ fn a_key_has_one_object() {
         "only its home strikes it out"
     );
     register.ask(
-        caller(NodeId::COORDINATOR, 3),
+        caller(NodeId::FIRST, 3),
         name,
         KeyRequest::Drop { id: mine },
     );

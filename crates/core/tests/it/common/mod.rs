@@ -43,6 +43,14 @@ pub struct Cluster {
     silent: Vec<NodeId>,
     /// Nodes whose deadlines are not looked at.
     stopped: Vec<NodeId>,
+    /// Datagrams that were lost, for a test that delivers them late.
+    pub lost: Vec<(NodeId, SocketAddr, Vec<u8>)>,
+    /// So many datagrams are delivered before this node dies.
+    dies: Option<(usize, NodeId)>,
+    pace: Pace,
+    standby: bool,
+    /// Pairs of nodes between which nothing gets through.
+    pub cut: Option<fn(NodeId, NodeId) -> bool>,
 }
 
 /// *INV-send-before-reply*
@@ -88,6 +96,15 @@ impl Cluster {
 
     /// The same, at this pace.
     pub fn paced(count: usize, pace: Pace) -> Self {
+        Self::of(count, pace, false)
+    }
+
+    /// The same, whose coordinator names a standby.
+    pub fn with_standby(count: usize) -> Self {
+        Self::of(count, Pace::default(), true)
+    }
+
+    fn of(count: usize, pace: Pace, standby: bool) -> Self {
         let mut cluster = Self {
             nodes: Vec::new(),
             now: Time(1_000_000),
@@ -101,27 +118,80 @@ impl Cluster {
             stored: BTreeSet::new(),
             silent: Vec::new(),
             stopped: Vec::new(),
+            lost: Vec::new(),
+            dies: None,
+            pace,
+            standby,
+            cut: None,
         };
-        for index in 0..count {
-            cluster.nodes.push(Node::new(Config {
-                name: format!("host{index}"),
-                address: address(index),
-                incarnation: Incarnation(index as u64 + 100),
-                key: PublicKey::NONE,
-                start: if index == 0 {
-                    Start::Found(ClusterId(77))
-                } else {
-                    Start::Join(address(0))
-                },
-                pace,
-                check_races: false,
-                quotas: pagemesh_core::Quotas::default(),
-            }));
-            cluster.input(NodeId(index as u16 + 1), Input::Deadline);
-            cluster.settle();
+        for _ in 0..count {
+            cluster.add_node(0);
         }
         cluster.forget();
         cluster
+    }
+
+    /// One more host, which asks the host of this index for admission.
+    pub fn add_node(&mut self, asks: usize) -> NodeId {
+        let index = self.nodes.len();
+        self.nodes.push(Node::new(Config {
+            name: format!("host{index}"),
+            address: address(index),
+            incarnation: Incarnation(index as u64 + 100),
+            key: PublicKey::NONE,
+            start: if index == 0 {
+                Start::Found(ClusterId(77))
+            } else {
+                Start::Join(address(asks))
+            },
+            pace: self.pace,
+            check_races: false,
+            quotas: pagemesh_core::Quotas::default(),
+            standby: self.standby,
+        }));
+        let node = NodeId(index as u16 + 1);
+        self.input(node, Input::Deadline);
+        self.settle();
+        node
+    }
+
+    /// The node of a host.
+    pub fn node(&self, node: NodeId) -> &Node {
+        &self.nodes[usize::from(node.0) - 1]
+    }
+
+    /// Delivers a datagram that was lost.
+    pub fn deliver_late(&mut self, (to, from, datagram): &(NodeId, SocketAddr, Vec<u8>)) {
+        self.input(
+            *to,
+            Input::Datagram {
+                source: *from,
+                key: PublicKey::NONE,
+                bytes: datagram,
+            },
+        );
+    }
+
+    /// A node dies when so many more datagrams have been delivered.
+    pub fn dies_after(&mut self, datagrams: usize, node: NodeId) {
+        self.dies = Some((datagrams, node));
+        self.count_down(0);
+    }
+
+    /// Whether a node that was to die has died.
+    pub fn is_dead(&self, node: NodeId) -> bool {
+        self.stopped.contains(&node)
+    }
+
+    fn count_down(&mut self, delivered: usize) {
+        if let Some((left, node)) = &mut self.dies {
+            *left -= delivered.min(*left);
+            if *left == 0 {
+                let node = *node;
+                self.dies = None;
+                self.stop(node);
+            }
+        }
     }
 
     /// Feeds one input and carries out the effects.
@@ -214,16 +284,13 @@ impl Cluster {
             let (_, message, _) = Message::decode(&datagram).expect("our own datagrams");
             self.now = self.now + Duration::from_micros(10);
             let from_node = NodeId(from.port() - 999);
-            let silent = self.silent.contains(&to) || self.silent.contains(&from_node);
+            let cut = self.cut.is_some_and(|cut| cut(from_node, to));
+            let silent = cut || self.silent.contains(&to) || self.silent.contains(&from_node);
             if !silent && keep(to, &message) {
-                self.input(
-                    to,
-                    Input::Datagram {
-                        source: from,
-                        key: PublicKey::NONE,
-                        bytes: &datagram,
-                    },
-                );
+                self.deliver_late(&(to, from, datagram));
+                self.count_down(1);
+            } else {
+                self.lost.push((to, from, datagram));
             }
         }
     }
@@ -235,6 +302,11 @@ impl Cluster {
 
     /// Lets time pass; every node sees its deadlines, and everything is delivered.
     pub fn pass(&mut self, length: Duration) {
+        self.pass_with(length, |_, _| true);
+    }
+
+    /// The same; `false` from `keep` loses a datagram.
+    pub fn pass_with(&mut self, length: Duration, mut keep: impl FnMut(NodeId, &Message) -> bool) {
         let end = self.now + length;
         while self.now < end {
             self.now = (self.now + Duration::from_micros(50)).min(end);
@@ -248,7 +320,15 @@ impl Cluster {
                     self.input(NodeId(index as u16 + 1), Input::Deadline);
                 }
             }
-            self.settle();
+            self.deliver(&mut keep);
+        }
+    }
+
+    /// Delivers a datagram that was lost, if its receiver and its sender live.
+    pub fn deliver_late_to_living(&mut self, late: &(NodeId, SocketAddr, Vec<u8>)) {
+        let sender = NodeId(late.1.port() - 999);
+        if !self.is_dead(late.0) && !self.is_dead(sender) {
+            self.deliver_late(late);
         }
     }
 

@@ -125,6 +125,7 @@ impl Turn<'_> {
             to: NodeId::NONE,
             incarnation: Incarnation(0),
             body: 0,
+            term: pagemesh_wire::Term::FIRST,
         }
     }
 

@@ -1,0 +1,122 @@
+//! The standby's copy of what the coordinator has decided.
+
+use crate::directory::Directory;
+use crate::limits::GONE_KEPT;
+use pagemesh_wire::peer::{Decision, Decisions, Reply};
+use pagemesh_wire::{CallId, NodeId, SegmentId};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+
+/// The calls of one node that the coordinator has answered and that it may repeat.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Answered {
+    pub(crate) floor: CallId,
+    pub(crate) replies: BTreeMap<CallId, Reply>,
+}
+
+/// What a coordinator has decided, as far as it was heard.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct DecisionCopy {
+    /// The number of the next entry.
+    next: u64,
+    pub(crate) directory: Directory,
+    pub(crate) answered: BTreeMap<NodeId, Answered>,
+    /// Segments that ended lately: the coordinator may not have told all nodes.
+    pub(crate) gone: VecDeque<SegmentId>,
+}
+
+impl DecisionCopy {
+    /// Takes the next entries. Returns false if entries before them are missing.
+    pub(crate) fn take(&mut self, decisions: Decisions) -> bool {
+        let Decisions { first, entries } = decisions;
+        let anew = first == 0;
+        if !anew && first != self.next {
+            return false;
+        }
+        self.next = first + entries.len() as u64;
+        for decision in entries.into_iter().flatten() {
+            self.apply(decision);
+        }
+        true
+    }
+
+    fn apply(&mut self, decision: Decision) {
+        match decision {
+            Decision::Anew => {
+                let next = self.next;
+                *self = Self {
+                    next,
+                    ..Self::default()
+                };
+            }
+            Decision::Serial(serial) => self.directory.restore_serial(serial),
+            Decision::Segment {
+                info,
+                changed,
+                reductions,
+            } => self.directory.restore(info, changed, reductions),
+            Decision::Gone(id) => {
+                self.directory.drop_segment(id);
+                if self.gone.len() >= GONE_KEPT {
+                    self.gone.pop_front();
+                }
+                self.gone.push_back(id);
+            }
+            Decision::Answered {
+                node,
+                call,
+                floor,
+                reply,
+            } => {
+                let answered = self.answered.entry(node).or_default();
+                answered.floor = answered.floor.max(floor);
+                answered.replies.insert(call, reply);
+                answered.replies = answered.replies.split_off(&answered.floor);
+            }
+        }
+    }
+
+    /// A member is gone, and repeats no call.
+    pub(crate) fn member_gone(&mut self, node: NodeId) {
+        self.answered.remove(&node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(call: u64, floor: u64) -> Decision {
+        Decision::Answered {
+            node: NodeId(3),
+            call: CallId(call),
+            floor: CallId(floor),
+            reply: Reply::Done,
+        }
+    }
+
+    #[test]
+    fn entries_come_in_order_or_not_at_all() {
+        let mut copy = DecisionCopy::default();
+        let said = |first, decisions| Decisions {
+            first,
+            entries: vec![decisions],
+        };
+        assert!(copy.take(said(0, vec![Decision::Anew, Decision::Serial(4)])));
+        assert!(
+            !copy.take(said(2, vec![Decision::Serial(9)])),
+            "one is missing"
+        );
+        assert!(copy.take(said(1, vec![answered(7, 5), answered(8, 8)])));
+        let replies = &copy.answered[&NodeId(3)].replies;
+        let calls: Vec<_> = replies.keys().copied().collect();
+        assert_eq!(calls, [CallId(8)], "the caller has the earlier answer");
+        copy.take(said(2, vec![Decision::Gone(SegmentId(4))]));
+        assert_eq!(copy.gone, [SegmentId(4)]);
+        assert!(
+            copy.take(said(0, vec![Decision::Anew])),
+            "another coordinator"
+        );
+        assert!(copy.gone.is_empty() && copy.answered.is_empty());
+    }
+}

@@ -1,0 +1,44 @@
+//! The control plane: what the coordinator decides, and how that outlives it.
+//!
+//! The coordinator decides by itself and at once; a back end of the control plane keeps its
+//! decisions where another node finds them when the coordinator is gone. The core has one back end,
+//! [`StandbyLog`]: the coordinator streams its decisions to a standby, another node, which takes
+//! over when a person says so ([`Promotion`]). No other node hears of a decision before it is safe
+//! (*INV-standby-knows*).
+//!
+//! Members are not in the log: every node knows the member view, and a standby that takes over asks
+//! all living members for theirs. Keys of System V objects are not in it either, because the homes
+//! of the objects know them.
+
+mod copy;
+mod promotion;
+mod standby_log;
+
+pub(crate) use copy::{Answered, DecisionCopy};
+pub(crate) use promotion::{Asking, Promotion};
+pub(crate) use standby_log::StandbyLog;
+
+use crate::caller::Caller;
+use pagemesh_wire::peer::{Decision, Reply};
+use serde::{Deserialize, Serialize};
+
+/// An answer that must not leave before the decisions it tells of are safe.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct HeldAnswer {
+    pub(crate) caller: Caller,
+    pub(crate) reply: Reply,
+}
+
+/// A back end of the control plane, as the coordinator uses it. Calls in this order: `decide` at
+/// the end of each input, `safe` whenever something may have become safe.
+pub(crate) trait DecisionLog {
+    /// Adds the decisions of one input. The answers leave when these and all earlier decisions are
+    /// safe.
+    fn decide(&mut self, decisions: Vec<Decision>, answers: Vec<HeldAnswer>);
+
+    /// Takes out the answers that may leave now, in their order.
+    fn safe(&mut self) -> Vec<HeldAnswer>;
+
+    /// The number of entries that are not safe yet.
+    fn behind(&self) -> u64;
+}

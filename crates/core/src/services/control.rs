@@ -1,0 +1,201 @@
+//! The coordinator's decisions: they are streamed to a standby, and answers wait until it has them.
+
+use super::Services;
+use crate::caller::Caller;
+use crate::control::{DecisionLog, HeldAnswer, StandbyLog};
+use crate::event::Event;
+use crate::membership::Coordinator;
+use crate::on_reply::OnReply;
+use crate::shell::Cx;
+use pagemesh_wire::NodeId;
+use pagemesh_wire::peer::{self, Call, Decision, Decisions, Member, MemberView, Refusal};
+
+impl Services {
+    /// Answers a call about names. The answer waits until the standby has what it tells of.
+    pub(super) fn answer_held(&mut self, cx: &mut Cx<'_>, caller: Caller, reply: peer::Reply) {
+        let (me, floor) = (cx.me(), self.calls.floor_of(caller.node));
+        let Some(coordinator) = &mut self.coordinator else {
+            return self.answer_now(cx, caller, reply);
+        };
+        let Some(log) = &coordinator.log else {
+            return self.answer_now(cx, caller, reply);
+        };
+        if caller.node != me && changes_names(&reply) {
+            coordinator.answered.push(Decision::Answered {
+                node: caller.node,
+                call: caller.call,
+                floor,
+                reply: reply.clone(),
+            });
+        }
+        if log.named {
+            coordinator.held.push(HeldAnswer { caller, reply });
+        } else {
+            self.answer_now(cx, caller, reply);
+        }
+    }
+
+    /// Ends an input of the coordinator: streams its decisions, and gives the answers that may
+    /// leave. These may lead to more decisions of this node.
+    pub(super) fn stream_decisions(&mut self, cx: &mut Cx<'_>) {
+        loop {
+            let Some(coordinator) = &mut self.coordinator else {
+                return;
+            };
+            let safe = coordinator.settle();
+            if safe.is_empty() {
+                break;
+            }
+            for HeldAnswer { caller, reply } in safe {
+                self.answer_now(cx, caller, reply);
+            }
+        }
+        self.choose_standby(cx);
+        self.send_decisions(cx);
+    }
+
+    /// Sends the next entries of the log, if none are under way.
+    fn send_decisions(&mut self, cx: &mut Cx<'_>) {
+        let coordinator = self.coordinator.as_mut();
+        let Some(log) = coordinator.and_then(|coordinator| coordinator.log.as_mut()) else {
+            return;
+        };
+        if let Some(decisions) = log.send() {
+            let node = log.node;
+            self.call(cx, node, Call::Log(decisions), OnReply::Logged);
+        }
+    }
+
+    /// Gives a copy to the node that is to be the standby, if there is no standby.
+    fn choose_standby(&mut self, cx: &Cx<'_>) {
+        let Some(coordinator) = &mut self.coordinator else {
+            return;
+        };
+        let log = coordinator.log.as_ref();
+        if !cx.shell.config.standby || log.is_some_and(|log| !log.is_too_long()) {
+            return;
+        }
+        let Some(node) = candidate(&cx.shell.view, cx.me()) else {
+            return;
+        };
+        let mut copy = coordinator.directory.copy();
+        copy.extend(self.calls.answered_about_names());
+        coordinator.log = Some(StandbyLog::begin(node, copy));
+    }
+
+    /// The receiver of the log has acknowledged entries, or is gone. Once it has the whole copy, it
+    /// is named as the standby.
+    pub(super) fn logged(&mut self, cx: &mut Cx<'_>, from: NodeId, reply: &peer::Reply) {
+        let Some(coordinator) = &mut self.coordinator else {
+            return;
+        };
+        let Some(log) = coordinator.log.as_mut().filter(|log| log.node == from) else {
+            return;
+        };
+        if *reply != peer::Reply::Done {
+            // It lacks earlier entries, which only a faulty node does: it is given a new copy.
+            return self.give_up_standby(cx);
+        }
+        log.acknowledged();
+        if log.is_complete() && !log.named {
+            log.named = true;
+            let mut view = cx.shell.view.clone();
+            view.epoch += 1;
+            view.standby = from;
+            cx.emit(Event::StandbyNamed { node: from });
+            self.spread_view(cx, view);
+        }
+    }
+
+    /// The standby is no standby any more: no answer waits for it.
+    fn give_up_standby(&mut self, cx: &mut Cx<'_>) {
+        let Some(coordinator) = &mut self.coordinator else {
+            return;
+        };
+        let log = coordinator.log.take();
+        let held = log.map(StandbyLog::give_up);
+        let welcomes = core::mem::take(&mut coordinator.welcomes);
+        for HeldAnswer { caller, reply } in held.into_iter().flatten() {
+            self.answer_now(cx, caller, reply);
+        }
+        for welcome in welcomes {
+            welcome.send(cx);
+        }
+        if cx.shell.view.standby != NodeId::NONE {
+            let mut view = cx.shell.view.clone();
+            view.epoch += 1;
+            view.standby = NodeId::NONE;
+            self.spread_view(cx, view);
+        }
+    }
+
+    /// At the coordinator: a member is gone. If it was the standby, another one is chosen.
+    pub(super) fn standby_gone(&mut self, cx: &mut Cx<'_>, node: NodeId) {
+        let coordinator = self.coordinator.as_ref();
+        let log = coordinator.and_then(|coordinator| coordinator.log.as_ref());
+        if log.is_some_and(|log| log.node == node) {
+            self.give_up_standby(cx);
+        }
+    }
+
+    /// At the coordinator: the standby knows the members of this epoch, so hosts that were admitted
+    /// by then may hear of it.
+    pub(super) fn view_known(&mut self, cx: &mut Cx<'_>, from: NodeId, epoch: u64) {
+        let Some(coordinator) = &mut self.coordinator else {
+            return;
+        };
+        if cx.shell.view.standby != from {
+            return;
+        }
+        for welcome in coordinator.welcomes_until(epoch) {
+            welcome.send(cx);
+        }
+    }
+
+    /// At the standby: the coordinator has decided.
+    pub(super) fn log_arrived(
+        &mut self,
+        cx: &Cx<'_>,
+        from: NodeId,
+        decisions: Decisions,
+    ) -> peer::Reply {
+        if from == cx.coordinator() && self.copy.take(decisions) {
+            peer::Reply::Done
+        } else {
+            let why = "entries of the log before these are missing";
+            peer::Reply::Refused(Refusal::Invalid(why.into()))
+        }
+    }
+}
+
+/// Whether a repeated call with this answer would do something twice.
+fn changes_names(reply: &peer::Reply) -> bool {
+    !matches!(reply, peer::Reply::Segments(_))
+}
+
+/// The member that is to be the standby: one on another host, if there is one, else any.
+fn candidate(view: &MemberView, me: NodeId) -> Option<NodeId> {
+    let here = view.member(me)?.address.ip();
+    let living = view.living().filter(|member| member.id != me);
+    let nearness = |member: &&Member| (member.address.ip() == here, member.id);
+    living.min_by_key(nearness).map(|member| member.id)
+}
+
+impl Coordinator {
+    /// Moves the decisions and answers of the present input into the log. Returns the answers that
+    /// may leave.
+    fn settle(&mut self) -> Vec<HeldAnswer> {
+        let mut decisions = self.directory.decisions();
+        decisions.append(&mut self.answered);
+        let held = core::mem::take(&mut self.held);
+        match &mut self.log {
+            Some(log) => {
+                if !decisions.is_empty() || !held.is_empty() {
+                    log.decide(decisions, held);
+                }
+                log.safe()
+            }
+            None => held,
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! A standby takes over from a coordinator that is silent. A person says so: only a person can know
+//! that the coordinator is dead and not only out of reach.
+
+use super::Services;
+use crate::control::{Asking, DecisionCopy, Promotion};
+use crate::effect::Reply;
+use crate::event::Event;
+use crate::membership::{Coordinator, Standing};
+use crate::on_reply::OnReply;
+use crate::shell::Cx;
+use core::time::Duration;
+use pagemesh_wire::peer::{self, Call, Health, MemberView, Refusal};
+use pagemesh_wire::{NodeId, NodeSet, Term, Ticket};
+
+impl Services {
+    /// A person asks this node to coordinate.
+    pub(super) fn promote(&mut self, cx: &mut Cx<'_>, ticket: Ticket) {
+        if self.coordinator.is_some() {
+            return cx.reply(ticket, Reply::Done);
+        }
+        if cx.shell.view.standby != cx.me() {
+            return cx.refuse(ticket, Refusal::Invalid(not_standby(&cx.shell.view)));
+        }
+        if let Some(under_way) = &mut self.promotion {
+            if under_way.ticket.is_some() {
+                let why = "this node is being promoted already";
+                return cx.refuse(ticket, Refusal::Invalid(why.into()));
+            }
+            under_way.ticket = Some(ticket);
+            return;
+        }
+        self.promotion = Some(Promotion {
+            ticket: Some(ticket),
+            since: cx.now,
+            asking: None,
+        });
+        self.promotion_due(cx);
+    }
+
+    /// The person has withdrawn the request. Members that were asked already are not told; the
+    /// promotion goes on.
+    pub(super) fn withdraw_promotion(&mut self, ticket: Ticket) -> bool {
+        let asked = |promotion: &&mut Promotion| promotion.ticket == Some(ticket);
+        let Some(promotion) = self.promotion.as_mut().filter(asked) else {
+            return false;
+        };
+        promotion.ticket = None;
+        self.promotion
+            .take_if(|promotion| promotion.asking.is_none());
+        true
+    }
+
+    /// Goes on with a promotion; called with each heartbeat.
+    pub(super) fn promotion_due(&mut self, cx: &mut Cx<'_>) {
+        let Some(promotion) = &mut self.promotion else {
+            return;
+        };
+        let heard = self.membership.coordinator_heard;
+        match &mut promotion.asking {
+            None if heard > promotion.since => {
+                let why = refuse_living(&cx.shell.view, cx.now - heard);
+                self.end_promotion(cx, Err(why));
+            }
+            None if self.membership.coordinator_silent(cx) => self.ask_members(cx),
+            None => {}
+            Some(asking) => {
+                if cx.now - asking.since > cx.pace().dead_after {
+                    asking.give_up();
+                }
+                self.take_over_if_known(cx);
+            }
+        }
+    }
+
+    /// Asks all members but the silent coordinator to believe no older coordinator any more.
+    fn ask_members(&mut self, cx: &mut Cx<'_>) {
+        let me = cx.me();
+        let Some(term) = self.membership.fence(cx).next(me) else {
+            let why = "the cluster has had all coordinators that it can have: start a new one";
+            return self.end_promotion(cx, Err(why.into()));
+        };
+        let mut missing = cx.shell.peers();
+        missing.remove(cx.coordinator());
+        self.membership.promise(cx, term);
+        if let Some(promotion) = &mut self.promotion {
+            promotion.asking = Some(Asking {
+                term,
+                since: cx.now,
+                missing,
+                silent: NodeSet::EMPTY,
+                view: cx.shell.view.clone(),
+            });
+        }
+        for node in missing.iter() {
+            self.call(cx, node, Call::TakeOver { term }, OnReply::Promised(term));
+        }
+        self.take_over_if_known(cx);
+    }
+
+    /// The standby asks this node to believe no older coordinator.
+    pub(super) fn asked_to_promise(
+        &mut self,
+        cx: &Cx<'_>,
+        from: NodeId,
+        term: Term,
+    ) -> peer::Reply {
+        let view = &cx.shell.view;
+        let no = |why: String| peer::Reply::Refused(Refusal::Invalid(why));
+        if self.coordinator.is_some() {
+            return no(format!("{} coordinates, and is alive", cx.me()));
+        }
+        if term.coordinator() != from || term <= self.membership.fence(cx) {
+            return no("another node has been asked to coordinate meanwhile".into());
+        }
+        if view.standby != from && view.standby != NodeId::NONE {
+            return no(not_standby(view));
+        }
+        self.membership.promise(cx, term);
+        peer::Reply::Members(view.clone())
+    }
+
+    /// A member has answered, or is gone.
+    pub(super) fn promised(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (from, term): (NodeId, Term),
+        reply: peer::Reply,
+    ) {
+        let asking = self.promotion.as_mut();
+        let asking = asking.and_then(|promotion| promotion.asking.as_mut());
+        let Some(asking) = asking.filter(|asking| asking.term == term) else {
+            return;
+        };
+        match reply {
+            peer::Reply::Members(view) => asking.answered(from, view),
+            peer::Reply::Refused(Refusal::NodeGone(_)) => {}
+            peer::Reply::Refused(why) => return self.end_promotion(cx, Err(why.to_string())),
+            _ => {}
+        }
+        self.take_over_if_known(cx);
+    }
+
+    pub(super) fn end_promotion(&mut self, cx: &mut Cx<'_>, result: Result<(), String>) {
+        let promotion = self.promotion.take();
+        let Some(ticket) = promotion.and_then(|promotion| promotion.ticket) else {
+            return;
+        };
+        match result {
+            Ok(()) => cx.reply(ticket, Reply::Done),
+            Err(why) => cx.refuse(ticket, Refusal::Invalid(why)),
+        }
+    }
+
+    /// Takes over if all members have answered.
+    fn take_over_if_known(&mut self, cx: &mut Cx<'_>) {
+        let asking = self.promotion.as_ref();
+        let asking = asking.and_then(|promotion| promotion.asking.as_ref());
+        let Some(asking) = asking.filter(|asking| asking.missing.is_empty()) else {
+            return;
+        };
+        let (term, silent) = (asking.term, asking.silent);
+        let view = asking.view.clone();
+        if view.living().all(|member| member.id != cx.me()) {
+            // The others know that this node was declared dead.
+            self.end_promotion(cx, Err(Refusal::NotMember.to_string()));
+            return self.expelled(cx);
+        }
+        self.take_over(cx, view, term, silent);
+        self.end_promotion(cx, Ok(()));
+    }
+}
+
+impl Services {
+    /// This node is the coordinator from now on.
+    fn take_over(&mut self, cx: &mut Cx<'_>, view: MemberView, term: Term, silent: NodeSet) {
+        let former = cx.coordinator();
+        let copy = core::mem::take(&mut self.copy);
+        let mut dead = silent;
+        dead.insert(former);
+        let view = succeeding(view, term, dead);
+        let mut coordinator = Coordinator::of(copy.directory);
+        let me = cx.me();
+        for member in view.living().filter(|member| member.id != me) {
+            coordinator.watch(cx, member.id);
+        }
+        let mut unused: Vec<_> = copy.gone.into();
+        for member in &view.members {
+            if member.health != Health::Alive {
+                unused.extend(coordinator.directory.member_gone(member.id));
+            }
+        }
+        for (segment, reductions) in coordinator.directory.declared() {
+            self.reductions.restore(segment, reductions);
+        }
+        for (node, answered) in copy.answered {
+            if !dead.contains(node) {
+                self.calls.restore(node, answered);
+            }
+        }
+        self.coordinator = Some(coordinator);
+        cx.emit(Event::Promoted {});
+        self.spread_view(cx, view);
+        for segment in unused {
+            self.spread_forget(cx, segment);
+        }
+        self.gather_keys(cx);
+    }
+
+    /// A new coordinator asks the homes of System V objects for their keys.
+    fn gather_keys(&mut self, cx: &mut Cx<'_>) {
+        let nodes = cx.shell.alive;
+        self.sysv.gather(cx.me(), nodes);
+        for node in nodes.iter() {
+            let call = Call::SysvGather { after: None };
+            self.call(cx, node, call, OnReply::Gathered);
+        }
+    }
+
+    /// A home has told keys of its objects.
+    pub(super) fn gathered(&mut self, cx: &mut Cx<'_>, from: NodeId, reply: &peer::Reply) {
+        let Some(after) = self.sysv_gathered(cx, from, reply) else {
+            return;
+        };
+        let call = Call::SysvGather { after: Some(after) };
+        self.call(cx, from, call, OnReply::Gathered);
+    }
+
+    /// Another node coordinates now: calls to the former coordinator that are still open go to the
+    /// new one, under their old numbers.
+    pub(super) fn coordinator_changed(&mut self, cx: &mut Cx<'_>, former: NodeId) {
+        let coordinator = cx.coordinator();
+        self.membership.follow(cx.now);
+        cx.emit(Event::CoordinatorChanged { node: coordinator });
+        if coordinator != cx.me() {
+            self.copy = DecisionCopy::default();
+            self.promotion = None;
+        }
+        let to_coordinator = Call::is_for_coordinator;
+        let open = (former, to_coordinator as fn(&Call) -> bool);
+        for call in self.calls.redirect(cx, open, coordinator) {
+            self.serve_own(cx, call);
+        }
+    }
+
+    /// A datagram shows that a newer coordinator does not count this node among the members.
+    pub(crate) fn superseded(&mut self, cx: &mut Cx<'_>, term: Term) {
+        let coordinated = self.coordinator.is_some();
+        self.expelled(cx);
+        if coordinated && matches!(self.membership.standing, Standing::Out(_)) {
+            self.coordinator = None;
+            let by = term.coordinator();
+            self.membership.standing = Standing::Out(Refusal::Superseded { by });
+            cx.emit(Event::Superseded { node: by });
+        }
+    }
+}
+
+/// The view with which a new coordinator begins: nodes in `silent` are dead. What nodes that left
+/// had handed over was known to the former coordinator alone, so they count as dead, too, and as
+/// forgotten, because no operator has to care for them.
+fn succeeding(mut view: MemberView, term: Term, silent: NodeSet) -> MemberView {
+    view.epoch += 1;
+    view.term = term;
+    view.standby = NodeId::NONE;
+    for member in &mut view.members {
+        match member.health {
+            Health::Alive if silent.contains(member.id) => member.health = Health::Dead,
+            Health::Left => member.health = Health::Forgotten,
+            _ => {}
+        }
+    }
+    view
+}
+
+fn not_standby(view: &MemberView) -> String {
+    match view.member(view.standby) {
+        Some(standby) => format!(
+            "this node is not the standby: {} is; run `pagemesh promote` on its host, {} ({})",
+            standby.id, standby.name, standby.address
+        ),
+        None => "the cluster has no standby: no node has a whole copy of what the coordinator \
+                 knows; let the coordinator go on, or end all daemons and start anew"
+            .into(),
+    }
+}
+
+fn refuse_living(view: &MemberView, ago: Duration) -> String {
+    let coordinator = view.term.coordinator();
+    let address = view.member(coordinator).map(|member| member.address);
+    let at = address.map_or_else(String::new, |address| format!(" at {address}"));
+    format!(
+        "{coordinator}{at} coordinates and was heard {ago:.1?} ago; only a coordinator that is \
+         silent can be replaced: end its daemon first"
+    )
+}
