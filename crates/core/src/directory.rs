@@ -233,6 +233,7 @@ impl Directory {
         entry.info.removed = false;
         name.clone_into(&mut entry.info.name);
         self.names.insert(name.to_owned(), id);
+        self.touched.insert(id);
         Ok(unused)
     }
 
@@ -525,6 +526,11 @@ mod tests {
         directory.open(&opening("a", Some(&spec), &who)).unwrap();
         apply(&mut copy, directory.decisions());
         assert_eq!(copy, directory, "a name that was removed is given again");
+        directory.name(info.id, "b", true, &who).unwrap();
+        apply(&mut copy, directory.decisions());
+        assert_eq!(copy, directory, "a segment has taken the name of another");
+        directory.remove("b", &who).unwrap();
+        apply(&mut copy, directory.decisions());
         directory.close(NodeId(2), CallId(5), info.id);
         apply(&mut copy, directory.decisions());
         assert_eq!(copy, directory, "a segment has ended");

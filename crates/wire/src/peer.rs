@@ -217,6 +217,7 @@ impl Call {
                 | Self::Stat { .. }
                 | Self::List { .. }
                 | Self::Declare { .. }
+                | Self::Name { .. }
         )
     }
 
