@@ -47,18 +47,27 @@ impl World {
                 });
             }
             Fault::Leave { .. } => {}
+            Fault::FirstFails { crash } => match (self.standby(), crash) {
+                (None, _) => self.after(1_000_000, Happening::Misfortune(fault)),
+                (Some(_), true) => self.crash(0, "crashes")?,
+                (Some(_), false) => self.pause(0, 30_000_000_000),
+            },
             Fault::Promote => self.promote(),
         }
         Ok(())
     }
 
-    /// A person promotes the standby, if there is one already.
-    fn promote(&mut self) {
-        let standby = self.up().find(|at| {
+    /// The host that may take over, once it knows that.
+    fn standby(&self) -> Option<usize> {
+        self.up().find(|at| {
             let host = &self.hosts[*at];
             host.id.is_some() && Some(host.node.view().standby) == host.id
-        });
-        let Some(host) = standby else {
+        })
+    }
+
+    /// A person promotes the standby, if there is one already.
+    fn promote(&mut self) {
+        let Some(host) = self.standby() else {
             return self.after(100_000_000, Happening::Misfortune(Fault::Promote));
         };
         // Until a new coordinator is there, requests that need one are refused.

@@ -259,13 +259,8 @@ impl Plan {
 fn without_the_first(seed: u64, setting: &mut Setting) -> Time {
     let mut dice = Dice::stream(seed, "takeover");
     let at = Time(dice.between(MILLI, 60 * MILLI));
-    let (host, length) = (0, 30_000 * MILLI);
-    let fault = if dice.chance(500) {
-        Fault::Crash { host }
-    } else {
-        Fault::Pause { host, length }
-    };
-    setting.faults.push((at, fault));
+    let crash = dice.chance(500);
+    setting.faults.push((at, Fault::FirstFails { crash }));
     // Nothing else may stand still for so long that it counts as dead.
     let promote = Time(at.0 + dice.between(0, 4_000 * MILLI));
     setting.faults.push((promote, Fault::Promote));
