@@ -6,7 +6,7 @@ use super::report::Samples;
 use super::{Effort, Waiting, raw};
 use anyhow::{Context, Result, bail};
 use pagemesh_cli::control::unexpected;
-use pagemesh_cli::sandbox::{Plan, Sandbox};
+use pagemesh_cli::sandbox::{Node, Plan, Sandbox};
 use pagemesh_wire::local::{Reply, Request, Stamp};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Write};
@@ -263,16 +263,7 @@ impl Testbed {
 
     /// All time stamps that a node's daemon still has.
     pub(super) fn stamps(&self, node: usize) -> Result<Vec<Stamp>> {
-        let mut control = self.sandbox.node(node).control()?;
-        let mut all: Vec<Stamp> = Vec::new();
-        loop {
-            let from = all.last().map_or(0, |last| last.number + 1);
-            match control.ask(Request::Stamps { from })? {
-                Reply::Stamps(some) if some.is_empty() => return Ok(all),
-                Reply::Stamps(some) => all.extend(some),
-                other => return unexpected(&other),
-            }
-        }
+        stamps_of(self.sandbox.node(node))
     }
 
     /// Round trips from this process through node 0 to node 1, through all layers.
@@ -449,4 +440,18 @@ impl Drop for Agent {
 /// The number at the beginning.
 fn kilobytes(line: Option<&str>) -> Option<u64> {
     line?.split_whitespace().next()?.parse().ok()
+}
+
+/// The time stamps that a node's daemon still has, in their order.
+pub(super) fn stamps_of(node: &Node) -> Result<Vec<Stamp>> {
+    let mut control = node.control()?;
+    let mut all: Vec<Stamp> = Vec::new();
+    loop {
+        let from = all.last().map_or(0, |last| last.number + 1);
+        match control.ask(Request::Stamps { from })? {
+            Reply::Stamps(some) if some.is_empty() => return Ok(all),
+            Reply::Stamps(some) => all.extend(some),
+            other => return unexpected(&other),
+        }
+    }
 }

@@ -14,6 +14,7 @@ mod parts;
 mod plot;
 mod programs;
 mod summary;
+mod trace;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};

@@ -200,6 +200,10 @@ fn pattern(sandbox: &Sandbox, game: &Path, document: &mut Document) -> Result<()
         section.row([words.to_owned(), number(ours), paper]);
     }
     section.note("789 turns of each player, 1578 together, as in the paper; here of three games.");
+    let trace = super::trace::of(sandbox)?;
+    if !trace.is_empty() {
+        section.note(trace);
+    }
     document.put(12, section);
     Ok(())
 }

@@ -210,8 +210,7 @@ pub(super) fn eight_nodes(document: &Document) -> Sheet {
         ],
         rows,
         note: "Slow nodes have a fifth of a processor each, in periods of 10 ms: only phases that are much longer than that say \
-               anything, and those of the paper's sizes take 0.1 to 1 ms on a processor of today. CEILING is the speedup of as \
-               many processes that share nothing."
+               anything, and those of the paper's sizes are shorter. CEILING is the speedup of as many processes that share nothing."
             .to_owned(),
     }
 }
