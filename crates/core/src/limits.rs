@@ -128,6 +128,17 @@ pub const DISK_RETRY: Duration = Duration::from_millis(200);
 /// Accesses that wait for room on a full disk fail after this time.
 pub const DISK_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Chunks of files of which one node remembers who caches them: with one holder each some 100 MB,
+/// for 256 GiB of cached files. More are not remembered, and are read from the files.
+pub const SHARED_CHUNKS: usize = 1 << 20;
+
+/// Chunks of files that are told at once to the nodes that have the directory now, and the time
+/// between two such bursts: a cache of 16 GiB is told within half a minute, and no receiver is
+/// flooded.
+pub const SHARED_ANNOUNCED: usize = 64;
+/// See [`SHARED_ANNOUNCED`].
+pub const SHARED_PAUSE: Duration = Duration::from_millis(5);
+
 /// Page ownerships under way at once when a node leaves.
 pub const LEAVE_BURST: usize = 64;
 

@@ -126,5 +126,6 @@ fn to_local(reply: Reply) -> local::Reply {
         Reply::Changed => local::Reply::Changed,
         Reply::Refused(why) => local::Reply::Refused(why),
         Reply::Sysv(outcome) => local::Reply::Sysv(outcome),
+        Reply::FilePages(frames) => local::Reply::FilePages(frames),
     }
 }

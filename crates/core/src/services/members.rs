@@ -212,6 +212,7 @@ impl Services {
         }
         self.locks.expelled(cx);
         self.global.donor.expelled(cx);
+        self.global.shared.expelled(cx);
         for segment in self.segments.values_mut() {
             segment.policy.gone(cx, Gone::Membership);
         }

@@ -1,6 +1,6 @@
 //! Messages between a program and the daemon of its node.
 
-use super::peer::{info, member, page, spec};
+use super::peer::{info, member, page, part, spec};
 use super::{lines, samples};
 use crate::local::*;
 use crate::peer::{Kind, Merge, Reduction};
@@ -156,6 +156,10 @@ samples! {
         Purge: Request::Purge { segment: page().segment(), first: PageIndex(3), count: PageCount(300), short: true };
         Publish: Request::Publish { segment: page().segment(), first: PageIndex(3), count: PageCount(300), short: false };
         WatchRange: Request::WatchRange { segment: page().segment(), first: PageIndex(3), count: PageCount(300) };
+        FilePages: Request::FilePages { segment: page().segment(), part: part() };
+        FilePagesDone: Request::FilePagesDone {
+            segment: page().segment(), part: part(), filled: 0b1000, frames: vec![PageIndex(7), PageIndex(300)],
+        };
     }
 }
 
@@ -185,6 +189,9 @@ samples! {
         Paths: Reply::Paths(vec![PathInfo { node: NodeId(2), mtu: 1500, found: true }]);
         RequestSlot: Reply::RequestSlot;
         Unproven: Reply::Unproven;
+        FilePages: Reply::FilePages(FileFrames {
+            here: 1, came: 0, missing: 8, frames: vec![PageIndex(7), PageIndex(300)],
+        });
     }
 }
 
