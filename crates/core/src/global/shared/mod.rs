@@ -117,21 +117,15 @@ impl SharedPages {
     /// A frame for a page, perhaps that of an older one.
     fn reserve(&mut self, cx: &mut Cx<'_>, of: Frames, name: pool::Name) -> Option<u32> {
         let pool = self.pools.get_mut(&of.segment)?;
+        let before = pool.len();
         let budget = cx.shell.memory.budgets.memory.0;
+        let most = of.count.min(before + budget.saturating_sub(cx.shell.memory.used));
+        let mut frame = pool.reserve(name, most, cx.now);
         let mut dropped = Vec::new();
-        while pool.len() >= of.count || cx.shell.memory.used >= budget {
-            let before = pool.len();
-            if !pool.drop_oldest(cx.now, &mut dropped) {
-                break;
-            }
-            cx.shell.memory.used -= before - pool.len();
+        if frame.is_none() && pool.drop_oldest(cx.now, &mut dropped) {
+            frame = pool.reserve(name, most, cx.now);
         }
-        let mut frame = None;
-        if cx.shell.memory.used < budget {
-            frame = pool.reserve(name, of.count, cx.now);
-        }
-        cx.shell.memory.used += u32::from(frame.is_some());
-        let dropped = dropped.into_iter().map(|(name, _)| name).collect();
+        cx.shell.memory.used += pool.len() - before;
         self.tell_gone(cx, dropped);
         frame
     }
@@ -418,7 +412,6 @@ impl SharedPages {
         let Some(pool) = self.pools.get_mut(&segment) else {
             return;
         };
-        let before = pool.len();
         let mut named = 0;
         for (page, frame) in part.each().zip(frames) {
             let bit = 1 << bit_of(page);
@@ -427,7 +420,7 @@ impl SharedPages {
                 cx.emit(Event::FilePageRead {});
             }
         }
-        cx.shell.memory.used -= before - pool.len();
+        self.pressed(cx);
         if named != 0 {
             let part = part.with(named);
             let copied = false;
@@ -468,13 +461,11 @@ impl SharedPages {
         let lookup = self.lookups.remove(&request)?;
         cx.end(&lookup.backoff, Timer::Lookup(request));
         if let Some(pool) = self.pools.get_mut(&lookup.segment) {
-            let before = pool.len();
             for (bit, frame) in &lookup.frames {
                 let page = PageIndex(lookup.part.chunk * FilePart::PAGES + bit);
                 pool.missed(*frame);
                 pool.done(*frame, (lookup.part.file, page), false);
             }
-            cx.shell.memory.used -= before - pool.len();
         }
         Some(lookup.ticket)
     }
@@ -530,28 +521,23 @@ impl SharedPages {
         self.go_on_announcing(cx);
     }
 
-    /// The node's memory has become less.
+    /// The node's memory may have become less, or frames may have been given back that it was too
+    /// small for.
     pub(crate) fn pressed(&mut self, cx: &mut Cx<'_>) {
         let budget = cx.shell.memory.budgets.memory.0;
-        let ids: Vec<_> = self.pools.keys().copied().collect();
-        for segment in ids {
-            let mut dropped = Vec::new();
-            while cx.shell.memory.used > budget
-                && let Some(pool) = self.pools.get_mut(&segment)
-            {
-                let before = pool.len();
-                if !pool.drop_oldest(cx.now, &mut dropped) {
+        let mut dropped = Vec::new();
+        for (segment, pool) in &mut self.pools {
+            while cx.shell.memory.used > budget {
+                if let Some(frame) = pool.shrink() {
+                    let pages = (*segment, PageIndex(frame)).into();
+                    cx.push(Effect::Evict { pages, keep: false });
+                    cx.shell.memory.used -= 1;
+                } else if !pool.drop_oldest(cx.now, &mut dropped) {
                     break;
                 }
-                cx.shell.memory.used -= before - pool.len();
             }
-            for (_, frame) in &dropped {
-                let pages = (segment, PageIndex(*frame)).into();
-                cx.push(Effect::Evict { pages, keep: false });
-            }
-            let dropped = dropped.into_iter().map(|(name, _)| name).collect();
-            self.tell_gone(cx, dropped);
         }
+        self.tell_gone(cx, dropped);
     }
 
     /// A segment with frames is not used any more.

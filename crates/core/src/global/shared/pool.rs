@@ -27,8 +27,10 @@ pub(super) struct Pool {
     /// Frames in use.
     frames: BTreeMap<u32, Frame>,
     names: BTreeMap<Name, u32>,
-    /// Frames without use below `fresh`.
+    /// Frames without use that still occupy memory.
     free: BTreeSet<u32>,
+    /// Frames without use and memory below `fresh`.
+    empty: BTreeSet<u32>,
     /// Frames from this one on have never been used.
     fresh: u32,
     /// Frames that can be taken for other pages: of pages that only this node has, and of others.
@@ -59,9 +61,9 @@ enum State {
 }
 
 impl Pool {
-    /// The frames in use.
+    /// The frames that occupy memory.
     pub(super) fn len(&self) -> u32 {
-        self.frames.len() as u32
+        self.frames.len() as u32 + self.free.len() as u32
     }
 
     /// The frame that is named after a page, pinned from now on.
@@ -100,15 +102,17 @@ impl Pool {
         self.age(slot);
     }
 
-    /// A frame for a page that other nodes are asked for, if one is free; pinned.
-    pub(super) fn reserve(&mut self, name: Name, size: u32, now: Time) -> Option<u32> {
+    /// A frame for a page that other nodes are asked for, if one is free; pinned. It may be one that
+    /// occupies no memory yet if there are fewer than `most`.
+    pub(super) fn reserve(&mut self, name: Name, most: u32, now: Time) -> Option<u32> {
+        let may_grow = self.len() < most;
         let slot = match self.free.pop_first() {
             Some(slot) => slot,
-            None if self.fresh < size => {
+            None if !may_grow => return None,
+            None => self.empty.pop_first().unwrap_or_else(|| {
                 self.fresh += 1;
                 self.fresh - 1
-            }
-            None => return None,
+            }),
         };
         let frame = Frame {
             name,
@@ -171,17 +175,16 @@ impl Pool {
         is_new
     }
 
-    /// Nothing will come for a frame, and no process waits for it.
-    pub(super) fn abandon(&mut self, slot: u32) {
-        let frame = self.frames.get(&slot);
-        if frame.is_some_and(|frame| frame.state == State::Asked) {
-            self.release(slot);
-        }
+    /// A frame that is to occupy no memory any more, if one has no use.
+    pub(super) fn shrink(&mut self) -> Option<u32> {
+        let slot = self.free.pop_last()?;
+        self.empty.insert(slot);
+        Some(slot)
     }
 
-    /// Drops the page that is to go next, and neighbours of about its age. Adds their names and
-    /// frames; false if all frames are pinned.
-    pub(super) fn drop_oldest(&mut self, now: Time, dropped: &mut Vec<(Name, u32)>) -> bool {
+    /// Drops the page that is to go next, and neighbours of about its age. Adds their names;
+    /// false if all frames are pinned. The frames keep their memory.
+    pub(super) fn drop_oldest(&mut self, now: Time, dropped: &mut Vec<Name>) -> bool {
         let (single, copy) = (self.singles.oldest(), self.copies.oldest());
         let age = |(used, _): &(Time, u32)| (now - *used).as_nanos() as u64;
         let weight = copy
@@ -208,19 +211,14 @@ impl Pool {
             })
             .map(|(name, slot)| (*name, *slot))
             .collect();
-        for (_, slot) in &run {
-            self.release(*slot);
+        for (name, slot) in run {
+            self.release(slot);
+            dropped.push(name);
         }
-        dropped.extend(run);
         true
     }
 
-    /// Whether a page that goes next is one of which another node has a copy.
-    pub(super) fn has_copies(&self) -> bool {
-        self.copies.len() > 0
-    }
-
-    /// All named pages of a file from a page on, in order.
+    /// All named pages, in order.
     pub(super) fn named(&self) -> impl Iterator<Item = Name> {
         self.names.keys().copied()
     }
@@ -278,7 +276,7 @@ mod tests {
     fn dropped(pool: &mut Pool, now: u64) -> Vec<u32> {
         let mut dropped = Vec::new();
         pool.drop_oldest(Time(now), &mut dropped);
-        dropped.iter().map(|((_, page), _)| page.0).collect()
+        dropped.iter().map(|(_, page)| page.0).collect()
     }
 
     #[test]
@@ -303,8 +301,11 @@ mod tests {
         pool.missed(slot);
         assert!(!pool.done(slot, name(1), false));
         assert_eq!((pool.len(), pool.reserve(name(2), 1, Time(1))), (1, Some(0)));
-        pool.abandon(0);
-        assert_eq!(pool.len(), 0);
+        pool.missed(0);
+        pool.done(0, name(2), false);
+        assert_eq!((pool.len(), pool.shrink(), pool.shrink()), (1, Some(0), None));
+        assert_eq!(pool.reserve(name(2), 0, Time(1)), None);
+        assert_eq!(pool.reserve(name(2), 1, Time(1)), Some(0));
     }
 
     #[test]
@@ -313,7 +314,8 @@ mod tests {
         let slots = [0, 0].map(|_| pool.reserve(name(1), 4, Time(1)).unwrap());
         assert!(pool.arrived(slots[0]) && !pool.arrived(slots[1]));
         assert!(!pool.done(slots[1], name(1), false));
-        assert_eq!((pool.len(), pool.look(name(1), false)), (1, Some(slots[0])));
+        assert_eq!((pool.len(), pool.look(name(1), false)), (2, Some(slots[0])));
+        assert_eq!(pool.shrink(), Some(slots[1]));
     }
 
     #[test]
@@ -322,7 +324,6 @@ mod tests {
         read(&mut pool, 10, 100);
         read(&mut pool, 200, 200);
         pool.set_copy(name(200), true);
-        assert!(pool.has_copies());
         assert_eq!(dropped(&mut pool, 1000), [200], "a copy");
         read(&mut pool, 300, 990);
         pool.set_copy(name(300), true);
@@ -331,7 +332,7 @@ mod tests {
         assert!(dropped(&mut pool, 9000).is_empty());
         pool.done(pool.names[&name(300)], name(300), false);
         assert_eq!(dropped(&mut pool, 9000), [300]);
-        assert_eq!(pool.len(), 0);
+        assert!(pool.named().next().is_none());
     }
 
     #[test]
