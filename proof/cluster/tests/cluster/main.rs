@@ -17,6 +17,7 @@ mod conditions;
 mod daemon_deaths;
 mod debuggers;
 mod exports;
+mod file_caches;
 mod histories;
 mod kernels;
 mod leaving;
