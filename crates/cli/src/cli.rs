@@ -1,8 +1,8 @@
 //! The command line: every command, and the flags all of them share.
 
 use crate::commands::{
-    app, bench, board, borrow, cache, completions, counters, daemon, debug, demo, doctor, export, ipc,
-    keeper, key, leave, members, probe, run, sandbox, segment, status, version,
+    app, bench, board, borrow, cache, completions, counters, daemon, debug, demo, doctor, export,
+    ipc, keeper, key, leave, members, probe, run, sandbox, segment, status, version,
 };
 use crate::exit::Exit;
 use crate::global::Global;

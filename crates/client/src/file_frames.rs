@@ -1,11 +1,13 @@
 //! Frames for pages of files, which the nodes of the cluster cache for each other.
 
 use std::io;
+use std::time::Duration;
 
 use pagemesh_wire::local::{FileFrames, Reply, Request};
 use pagemesh_wire::peer::{FilePart, Policy};
 use pagemesh_wire::{PAGE_SIZE, PageIndex};
 
+use crate::bell::after;
 use crate::connection::unexpected;
 use crate::{Error, Mesh, Options, Result, Segment};
 
@@ -38,11 +40,13 @@ impl FilePool {
     /// Frames for pages. The daemon sets the user.
     ///
     /// # Errors
-    /// If the daemon does not answer, or is no member of a cluster any more.
-    pub fn get(&self, part: FilePart) -> Result<FileFrames> {
+    /// If the daemon does not answer within `patience`, or is no member of a cluster any more. Frames
+    /// that it gives later stay in use.
+    pub fn get(&self, part: FilePart, patience: Duration) -> Result<FileFrames> {
         let segment = self.segment.id();
         let request = Request::FilePages { segment, part };
-        let answer = self.segment.mesh().connection().ask(request, None)?;
+        let connection = self.segment.mesh().connection();
+        let answer = connection.ask(request, after(patience))?;
         let Reply::FilePages(frames) = answer.reply else {
             return Err(unexpected(&answer.reply));
         };
@@ -60,12 +64,15 @@ impl FilePool {
     /// Gives frames back, in the order of the pages. Those of `filled` pages have their contents.
     pub fn done(&self, part: FilePart, filled: u64, frames: Vec<PageIndex>) {
         let segment = self.segment.id();
-        self.segment.mesh().connection().tell(Request::FilePagesDone {
-            segment,
-            part,
-            filled,
-            frames,
-        });
+        self.segment
+            .mesh()
+            .connection()
+            .tell(Request::FilePagesDone {
+                segment,
+                part,
+                filled,
+                frames,
+            });
     }
 
     /// Copies bytes of a frame.

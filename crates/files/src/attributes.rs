@@ -54,7 +54,13 @@ mod tests {
 
     #[test]
     fn times_before_1970_are_times() {
-        assert_eq!(time(-2, 500), UNIX_EPOCH - Duration::from_nanos(1_999_999_500));
-        assert_eq!(time(2, 500), UNIX_EPOCH + Duration::from_nanos(2_000_000_500));
+        assert_eq!(
+            time(-2, 500),
+            UNIX_EPOCH - Duration::from_nanos(1_999_999_500)
+        );
+        assert_eq!(
+            time(2, 500),
+            UNIX_EPOCH + Duration::from_nanos(2_000_000_500)
+        );
     }
 }

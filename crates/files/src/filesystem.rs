@@ -5,10 +5,9 @@ use crate::attributes::{attributes, kind};
 use crate::open_files::{Entry, OpenFile};
 use crate::tree::Node;
 use fuser::{
-    FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{self, AtFlags, CWD, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
 use std::ffi::OsStr;
@@ -167,7 +166,10 @@ impl View {
             fs::chmod(&path, Mode::from_raw_mode(mode))?;
         }
         if changed.uid.is_some() || changed.gid.is_some() {
-            let (uid, gid) = (changed.uid.map(Uid::from_raw), changed.gid.map(Gid::from_raw));
+            let (uid, gid) = (
+                changed.uid.map(Uid::from_raw),
+                changed.gid.map(Gid::from_raw),
+            );
             fs::chownat(&*place, "", uid, gid, AtFlags::EMPTY_PATH)?;
         }
         if let Some(size) = changed.size {
@@ -338,9 +340,13 @@ impl Filesystem for View {
             let place = node.place();
             Ok(fs::readlinkat(&*place, "", Vec::new())?)
         });
-        answer!(reply, target, |reply: ReplyData, target: std::ffi::CString| {
-            reply.data(target.as_bytes());
-        });
+        answer!(
+            reply,
+            target,
+            |reply: ReplyData, target: std::ffi::CString| {
+                reply.data(target.as_bytes());
+            }
+        );
     }
 
     fn mknod(
@@ -408,14 +414,7 @@ impl Filesystem for View {
         answer!(reply, self.renamed((parent, name), (to, new), flags), done);
     }
 
-    fn link(
-        &self,
-        _: &Request,
-        number: INodeNo,
-        parent: INodeNo,
-        name: &OsStr,
-        reply: ReplyEntry,
-    ) {
+    fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let linked = self.tree.node(number).and_then(|node| {
             let from = node.place();
             self.make(parent, name, |place| {
@@ -446,7 +445,8 @@ impl Filesystem for View {
     ) {
         let open = self.open.file(handle);
         let bytes = open.and_then(|open| View::read(self, &open, offset, size as usize));
-        answer!(reply, bytes, |reply: ReplyData, bytes: Vec<u8>| reply.data(&bytes));
+        answer!(reply, bytes, |reply: ReplyData, bytes: Vec<u8>| reply
+            .data(&bytes));
     }
 
     fn write(
@@ -462,17 +462,11 @@ impl Filesystem for View {
         reply: ReplyWrite,
     ) {
         let written = self.write_file(handle, offset, data);
-        answer!(reply, written, |reply: ReplyWrite, written| reply.written(written));
+        answer!(reply, written, |reply: ReplyWrite, written| reply
+            .written(written));
     }
 
-    fn flush(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        _: LockOwner,
-        reply: ReplyEmpty,
-    ) {
+    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         answer!(reply, self.flush_file(handle), done);
     }
 
@@ -536,14 +530,7 @@ impl Filesystem for View {
         reply.ok();
     }
 
-    fn fsyncdir(
-        &self,
-        _: &Request,
-        number: INodeNo,
-        _: FileHandle,
-        _: bool,
-        reply: ReplyEmpty,
-    ) {
+    fn fsyncdir(&self, _: &Request, number: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         let synchronized = self.tree.node(number).and_then(|node| {
             let directory = node.open(OFlags::RDONLY | OFlags::DIRECTORY)?;
             Ok(fs::fsync(&directory)?)
@@ -588,14 +575,7 @@ impl Filesystem for View {
         answer!(reply, set, done);
     }
 
-    fn getxattr(
-        &self,
-        _: &Request,
-        number: INodeNo,
-        name: &OsStr,
-        size: u32,
-        reply: ReplyXattr,
-    ) {
+    fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let value = self.attribute(number, size, |path, into| fs::getxattr(path, name, into));
         xattr(reply, size, value);
     }
@@ -625,10 +605,20 @@ impl Filesystem for View {
     ) {
         let bits = Mode::from_raw_mode(mode & !umask);
         let made = self.create_file(parent, name, bits, flags);
-        answer!(reply, made, |reply: ReplyCreate, (handle, node, stat): (_, Arc<Node>, Stat)| {
-            let attributes = attributes(&stat, node.number);
-            reply.created(&FRESH, &attributes, Generation(0), handle, FopenFlags::empty());
-        });
+        answer!(
+            reply,
+            made,
+            |reply: ReplyCreate, (handle, node, stat): (_, Arc<Node>, Stat)| {
+                let attributes = attributes(&stat, node.number);
+                reply.created(
+                    &FRESH,
+                    &attributes,
+                    Generation(0),
+                    handle,
+                    FopenFlags::empty(),
+                );
+            }
+        );
     }
 
     fn fallocate(

@@ -144,7 +144,10 @@ mod tests {
         let one = Identity::of(Path::new("/")).unwrap();
         assert!(matches!(one.scope(), Scope::Host(_)));
         assert_eq!(one, Identity::of(Path::new("/")).unwrap());
-        assert_ne!(one.bytes(), Identity::of(Path::new("/proc")).unwrap().bytes());
+        assert_ne!(
+            one.bytes(),
+            Identity::of(Path::new("/proc")).unwrap().bytes()
+        );
         assert!(Identity::of(Path::new("/there/is/none")).is_err());
         assert_ne!(hash(&["ab", "c"]), hash(&["a", "bc"]));
     }

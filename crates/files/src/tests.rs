@@ -179,7 +179,11 @@ fn files_are_made_renamed_linked_and_removed() {
     assert!(fs::read_dir(view.below("a")).is_err());
     // Appended, cut, and with other times.
     let path = view.seen("log");
-    let mut log = File::options().create(true).append(true).open(&path).unwrap();
+    let mut log = File::options()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .unwrap();
     log.write_all(b"0123456789").unwrap();
     log.set_len(4).unwrap();
     log.write_all(b"x").unwrap();
@@ -187,7 +191,13 @@ fn files_are_made_renamed_linked_and_removed() {
     log.set_modified(time).unwrap();
     drop(log);
     assert_eq!(fs::read(&path).unwrap(), b"0123x");
-    assert_eq!(fs::metadata(view.below("log")).unwrap().modified().unwrap(), time);
+    assert_eq!(
+        fs::metadata(view.below("log")).unwrap().modified().unwrap(),
+        time
+    );
     assert!(fs::File::create_new(&path).is_err());
-    assert_eq!(fs::metadata(view.seen("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    assert_eq!(
+        fs::metadata(view.seen("none")).unwrap_err().kind(),
+        io::ErrorKind::NotFound
+    );
 }

@@ -67,7 +67,9 @@ impl Tree {
             last: OTHERS,
             ..Known::default()
         };
-        known.numbers.insert((stat.st_dev, stat.st_ino), INodeNo::ROOT.0);
+        known
+            .numbers
+            .insert((stat.st_dev, stat.st_ino), INodeNo::ROOT.0);
         known.nodes.insert(INodeNo::ROOT.0, (root, 1));
         Ok(Self {
             known: Mutex::new(known),

@@ -45,7 +45,10 @@ fn add_global_memory(node: &mut Value) -> Result<(), String> {
 /// Version 3 caches pages of files: none is known.
 fn add_shared_pages(node: &mut Value) -> Result<(), String> {
     let shared = map([
-        ("pod", map([("members", Value::Array(vec![0.into(), 0.into()]))])),
+        (
+            "pod",
+            map([("members", Value::Array(vec![0.into(), 0.into()]))]),
+        ),
         ("directory", map([("chunks", map([]))])),
         ("pools", map([])),
         ("lookups", map([])),

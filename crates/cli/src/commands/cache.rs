@@ -175,9 +175,7 @@ fn connect(global: &Global) -> Result<Mesh> {
         None => Mesh::connect(),
     };
     mesh.map_err(|error| match error {
-        pagemesh::Error::NoDaemon { .. } => {
-            Trouble::new(Exit::NO_DAEMON, error.to_string()).into()
-        }
+        pagemesh::Error::NoDaemon { .. } => Trouble::new(Exit::NO_DAEMON, error.to_string()).into(),
         error => error.into(),
     })
 }

@@ -19,8 +19,8 @@ pub(crate) use ages::Ages;
 pub(crate) use donor::{Donor, Taken};
 pub(crate) use epochs::Epochs;
 pub(crate) use memory::Memory;
-pub(crate) use shared::{Frames, SharedPages};
 pub use memory::{Budgets, MemoryReport, Placement};
+pub(crate) use shared::{Frames, SharedPages};
 
 use serde::{Deserialize, Serialize};
 

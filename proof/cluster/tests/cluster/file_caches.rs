@@ -26,7 +26,9 @@ fn cluster(nodes: usize) -> Option<Cluster> {
         return None;
     }
     let mut plan = Plan::new(nodes);
-    plan.daemon_args = ["--memory", "1G", "--lend", "16M"].map(str::to_owned).to_vec();
+    plan.daemon_args = ["--memory", "1G", "--lend", "16M"]
+        .map(str::to_owned)
+        .to_vec();
     Cluster::of(plan)
 }
 
@@ -93,7 +95,10 @@ impl Cached {
         let mut out = self.child.stdout.take().unwrap();
         out.read_to_string(&mut text).unwrap();
         assert!(self.child.wait().unwrap().success(), "{text}");
-        assert!(fs::read_dir(&self.place).unwrap().next().is_none(), "unmounted");
+        assert!(
+            fs::read_dir(&self.place).unwrap().next().is_none(),
+            "unmounted"
+        );
         serde_json::from_str(&text).expect(&text)
     }
 }
@@ -144,7 +149,10 @@ fn make_tree(dir: &Path, lengths: impl IntoIterator<Item = usize>) -> Vec<String
 fn check_tree(cached: &Cached, names: &[String]) {
     for (number, name) in names.iter().enumerate() {
         let read = fs::read(cached.path(name)).unwrap();
-        assert!(read == contents(number as u64, read.len()) && !read.is_empty(), "{name}");
+        assert!(
+            read == contents(number as u64, read.len()) && !read.is_empty(),
+            "{name}"
+        );
     }
 }
 
@@ -169,10 +177,18 @@ fn g18_a_node_reads_what_its_neighbour_has_read_and_leaves_the_directory_alone()
     let pages = 64 * ((1 << 20) / PAGE + 1);
     assert!(number(&first, "pages_from_directory") >= pages, "{first}");
     for counted in [second, third] {
-        assert!(number(&counted, "pages_from_nodes") >= pages * 9 / 10, "{counted}");
-        assert!(number(&counted, "bytes_from_directory") <= (64 << 20) / 10, "{counted}");
+        assert!(
+            number(&counted, "pages_from_nodes") >= pages * 9 / 10,
+            "{counted}"
+        );
+        assert!(
+            number(&counted, "bytes_from_directory") <= (64 << 20) / 10,
+            "{counted}"
+        );
     }
-    let out: u64 = (0..3).map(|node| cluster.counter(node, "file_pages_out")).sum();
+    let out: u64 = (0..3)
+        .map(|node| cluster.counter(node, "file_pages_out"))
+        .sum();
     assert!(out >= 2 * pages * 9 / 10, "{out}");
 }
 
@@ -191,7 +207,10 @@ fn g13_a_file_that_is_changed_on_one_node_is_seen_on_another_when_it_is_opened_n
         }
         // The same length: only the times tell.
         let writer = &all[round as usize % 3];
-        let file = File::options().write(true).open(writer.path("file")).unwrap();
+        let file = File::options()
+            .write(true)
+            .open(writer.path("file"))
+            .unwrap();
         file.write_all_at(&contents(round + 1, length), 0).unwrap();
         drop(file);
         if round % 4 == 3 {
@@ -232,7 +251,10 @@ fn g20_a_killed_node_takes_no_page_with_it_and_the_directory_moves() {
     let before = cluster.counter(0, "file_pages_in");
     check_tree(&one, &names[2..]);
     let came = cluster.counter(0, "file_pages_in") - before;
-    assert!(came >= pages * 14 / 16 * 9 / 10, "{came} of {pages} from the node that is left");
+    assert!(
+        came >= pages * 14 / 16 * 9 / 10,
+        "{came} of {pages} from the node that is left"
+    );
     drop((one.end(), two.end(), three.end()));
 }
 
@@ -251,7 +273,10 @@ fn g19_a_node_that_joins_takes_over_a_part_of_the_directory() {
     check_tree(&two, &names);
     drop(one.end());
     let counted = two.end();
-    assert!(number(&counted, "pages_from_nodes") >= pages * 9 / 10, "{counted}");
+    assert!(
+        number(&counted, "pages_from_nodes") >= pages * 9 / 10,
+        "{counted}"
+    );
 }
 
 /// Runs it in a folder, and returns what it printed.
@@ -262,7 +287,11 @@ fn run(place: &Path, program: &str, arguments: &[&str]) -> String {
         command.env(format!("GIT_AUTHOR_{name}"), value);
         command.env(format!("GIT_COMMITTER_{name}"), value);
     }
-    let Output { status, stdout, stderr } = command.output().unwrap();
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
     let text = String::from_utf8_lossy(&stdout).into_owned();
     let errors = String::from_utf8_lossy(&stderr);
     assert!(status.success(), "{command:?}: {text}{errors}");
@@ -276,7 +305,11 @@ fn programs_work_in_a_cached_directory() {
     let cached = Cached::start(&cluster, 0, &folder, &[]);
     let other = Cached::start(&cluster, 1, &folder, &[]);
     let place = cached.place.clone();
-    fs::write(cached.path("hello.c"), "#include <stdio.h>\nint main(void) { puts(\"hello\"); }\n").unwrap();
+    fs::write(
+        cached.path("hello.c"),
+        "#include <stdio.h>\nint main(void) { puts(\"hello\"); }\n",
+    )
+    .unwrap();
     if has("cc") {
         run(&place, "cc", &["-o", "hello", "hello.c"]);
         assert_eq!(run(&place, "./hello", &[]), "hello\n");
@@ -293,19 +326,31 @@ fn programs_work_in_a_cached_directory() {
         run(&repository, "git", &["gc", "-q"]);
         assert_eq!(run(&repository, "git", &["status", "--short"]), "");
         run(&other.place, "git", &["clone", "-q", "repository", "copy"]);
-        assert_eq!(fs::read(other.path("copy/file")).unwrap(), contents(1, 100_000));
+        assert_eq!(
+            fs::read(other.path("copy/file")).unwrap(),
+            contents(1, 100_000)
+        );
     }
     if has("sqlite3") {
         let make = "create table t (a integer primary key, b text); with recursive n(i) as \
                     (select 1 union all select i + 1 from n where i < 5000) \
                     insert into t select i, hex(randomblob(50)) from n;";
         run(&place, "sqlite3", &["data.db", make]);
-        for mode in ["pragma mmap_size = 100000000;", "pragma journal_mode = wal;"] {
-            let look = format!("{mode} update t set b = b || 'x' where a % 7 = 0; pragma integrity_check; select count(*) from t;");
+        for mode in [
+            "pragma mmap_size = 100000000;",
+            "pragma journal_mode = wal;",
+        ] {
+            let look = format!(
+                "{mode} update t set b = b || 'x' where a % 7 = 0; pragma integrity_check; select count(*) from t;"
+            );
             let said = run(&place, "sqlite3", &["data.db", &look]);
             assert!(said.ends_with("ok\n5000\n"), "{said}");
         }
-        let said = run(&other.place, "sqlite3", &["data.db", "select count(*) from t where b like '%x';"]);
+        let said = run(
+            &other.place,
+            "sqlite3",
+            &["data.db", "select count(*) from t where b like '%x';"],
+        );
         assert_eq!(said, "714\n");
     }
     if has("python3") {
@@ -347,7 +392,11 @@ fn trees_are_the_same_everywhere_after_concurrent_writers() {
                     for file in (writer..FILES).step_by(3) {
                         write(place.join(format!("f{file}")), version, file);
                     }
-                    thread::sleep(Duration::from_millis(if version % 13 == 0 { 3_300 } else { 20 }));
+                    thread::sleep(Duration::from_millis(if version % 13 == 0 {
+                        3_300
+                    } else {
+                        20
+                    }));
                 }
             });
         }
@@ -391,7 +440,10 @@ fn trees_are_the_same_everywhere_after_concurrent_writers() {
             assert!(fs::read(cached.path(&name)).unwrap() == wanted, "{name}");
         }
     }
-    let came: u64 = all.into_iter().map(|cached| number(&cached.end(), "pages_from_nodes")).sum();
+    let came: u64 = all
+        .into_iter()
+        .map(|cached| number(&cached.end(), "pages_from_nodes"))
+        .sum();
     assert!(came > 0, "the nodes did cache for each other");
 }
 
@@ -409,7 +461,12 @@ fn a_cache_that_cannot_be_says_why() {
     };
     let dir = folder.dir();
     refused(&dir, &place, 2, "not empty");
-    refused(&dir.join("none"), &place.join("full"), 2, "name a directory");
+    refused(
+        &dir.join("none"),
+        &place.join("full"),
+        2,
+        "name a directory",
+    );
     refused(&dir, &place.join("none"), 2, "mkdir -p");
     refused(&folder.0, &place.join("full"), 2, "lie in each other");
     let mut command = command(&cluster, 0, &dir, &place.join("full"));

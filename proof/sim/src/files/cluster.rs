@@ -366,7 +366,9 @@ impl Cluster {
         let program = &state.program;
         let full = state.frames.len();
         let got = program.got.iter().map(|(_, frames)| frames.frames.len());
-        let asked = program.asked.map_or(0, |asked| asked.part.pages.count_ones());
+        let asked = program
+            .asked
+            .map_or(0, |asked| asked.part.pages.count_ones());
         let pinned = got.sum::<usize>() + asked as usize;
         let most = pinned.max(state.budget as usize);
         if full > most.min(program.frames as usize) {
@@ -460,7 +462,10 @@ impl Cluster {
         }
         let took = self.now.0 - asked.at.0;
         if took > PATIENCE {
-            return Err(format!("INV-progress: a lookup took {took} ns on h{}", host + 1));
+            return Err(format!(
+                "INV-progress: a lookup took {took} ns on h{}",
+                host + 1
+            ));
         }
         let bits = |set: u64| u64::from(set.count_ones());
         self.seen.reads += bits(asked.part.pages);

@@ -7,6 +7,11 @@ use pagemesh_wire::PageIndex;
 use pagemesh_wire::local::FileFrames;
 use pagemesh_wire::peer::FilePart;
 use std::io;
+use std::time::Duration;
+
+/// How long the daemon may take. It answers within a tenth of a second, but for a host without
+/// processor time; a daemon that is gone may have a successor within this time.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Frames of the daemon of this host.
 pub(super) struct PoolFrames(FilePool);
@@ -19,7 +24,7 @@ impl PoolFrames {
 
 impl Frames for PoolFrames {
     fn get(&self, part: FilePart) -> Option<FileFrames> {
-        match self.0.get(part) {
+        match self.0.get(part, PATIENCE) {
             Ok(frames) => Some(frames),
             Err(error) => {
                 output::note(format_args!(

@@ -119,7 +119,9 @@ impl SharedPages {
         let pool = self.pools.get_mut(&of.segment)?;
         let before = pool.len();
         let budget = cx.shell.memory.budgets.memory.0;
-        let most = of.count.min(before + budget.saturating_sub(cx.shell.memory.used));
+        let most = of
+            .count
+            .min(before + budget.saturating_sub(cx.shell.memory.used));
         let mut frame = pool.reserve(name, most, cx.now);
         let mut dropped = Vec::new();
         if frame.is_none() && pool.drop_oldest(cx.now, &mut dropped) {

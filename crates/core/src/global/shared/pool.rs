@@ -199,7 +199,11 @@ impl Pool {
         };
         let victim = self.frames[&slot];
         let (file, page) = victim.name;
-        let all = (file, page)..=(file, PageIndex(page.0 | (pagemesh_wire::peer::FilePart::PAGES - 1)));
+        let all = (file, page)
+            ..=(
+                file,
+                PageIndex(page.0 | (pagemesh_wire::peer::FilePart::PAGES - 1)),
+            );
         let run: Vec<_> = self
             .names
             .range(all)
@@ -244,7 +248,11 @@ impl Pool {
             && frame.pins == 0
             && let State::Named { copy } = frame.state
         {
-            let ages = if copy { &mut self.copies } else { &mut self.singles };
+            let ages = if copy {
+                &mut self.copies
+            } else {
+                &mut self.singles
+            };
             ages.insert(frame.used, slot);
         }
     }
@@ -300,10 +308,16 @@ mod tests {
         assert_eq!(pool.reserve(name(2), 1, Time(1)), None, "no frame is free");
         pool.missed(slot);
         assert!(!pool.done(slot, name(1), false));
-        assert_eq!((pool.len(), pool.reserve(name(2), 1, Time(1))), (1, Some(0)));
+        assert_eq!(
+            (pool.len(), pool.reserve(name(2), 1, Time(1))),
+            (1, Some(0))
+        );
         pool.missed(0);
         pool.done(0, name(2), false);
-        assert_eq!((pool.len(), pool.shrink(), pool.shrink()), (1, Some(0), None));
+        assert_eq!(
+            (pool.len(), pool.shrink(), pool.shrink()),
+            (1, Some(0), None)
+        );
         assert_eq!(pool.reserve(name(2), 0, Time(1)), None);
         assert_eq!(pool.reserve(name(2), 1, Time(1)), Some(0));
     }

@@ -207,7 +207,10 @@ fn what_was_not_asked_for_changes_no_frame() {
         // This node has the directory, and knows that no node has the pages.
         return;
     };
-    assert!(sent(&mut cluster, request.0, 7).filled.is_empty(), "not asked for");
+    assert!(
+        sent(&mut cluster, request.0, 7).filled.is_empty(),
+        "not asked for"
+    );
     assert_eq!(sent(&mut cluster, request.0, 0).filled.len(), 1);
     assert!(sent(&mut cluster, request.0, 0).filled.is_empty(), "twice");
     for page in [1, 1] {
@@ -269,9 +272,22 @@ fn impossible_pages_are_refused() {
         shared.message(cx, NodeId(2), Global::Hold { part, copied });
         let (asker, request) = (NodeId(1), RequestId(1));
         let part = self::part(1);
-        shared.message(cx, NodeId(2), Global::Fetch { asker, request, part });
+        shared.message(
+            cx,
+            NodeId(2),
+            Global::Fetch {
+                asker,
+                request,
+                part,
+            },
+        );
         let part = self::part(u64::MAX);
-        shared.done(cx, SegmentId::new(NodeId(1), 1), part, (u64::MAX, &[PageIndex(9); 64]));
+        shared.done(
+            cx,
+            SegmentId::new(NodeId(1), 1),
+            part,
+            (u64::MAX, &[PageIndex(9); 64]),
+        );
     });
     assert_eq!(done.sent, 0);
     assert_eq!(cluster.hosts[0].shared.directory, Directory::default());
