@@ -46,9 +46,9 @@ impl Identity {
     pub fn of(directory: &Path) -> io::Result<Self> {
         let device = stat(directory)?.st_dev;
         let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-        let known = mounts.lines().filter_map(Line::read);
+        let mut known = mounts.lines().filter_map(Line::read);
         let numbers = format!("{}:{}", major(device), minor(device));
-        let line = known.filter(|line| line.device == numbers).last();
+        let line = known.rfind(|line| line.device == numbers);
         if let Some(line) = &line
             && NETWORK.contains(&line.kind)
         {

@@ -17,7 +17,10 @@ type Name = (FileKey, PageIndex);
 
 /// Frames as a daemon would have them, without bound.
 #[derive(Clone, Default)]
-struct Pool(Arc<Mutex<(HashMap<Name, u32>, Vec<Vec<u8>>)>>);
+struct Pool(Arc<Mutex<Inner>>);
+
+/// Frames by name, and their contents.
+type Inner = (HashMap<Name, u32>, Vec<Vec<u8>>);
 
 impl Frames for Pool {
     fn get(&self, part: FilePart) -> Option<FileFrames> {

@@ -44,6 +44,8 @@ struct Program {
     /// What it got and reads from, the oldest first.
     got: VecDeque<(Asked, FileFrames)>,
     leaves: bool,
+    /// Versions of files as they were opened.
+    opened: BTreeMap<usize, u64>,
 }
 
 /// A part of a file that was asked for.
@@ -212,6 +214,7 @@ impl Cluster {
                 asked: None,
                 got: VecDeque::new(),
                 leaves: false,
+                opened: BTreeMap::new(),
             },
             budget: u32::MAX,
             gone: false,
@@ -555,7 +558,12 @@ impl Cluster {
             return self.ask(host, Request::Leave, true);
         }
         let file = self.dice.index(self.files.len());
-        let version = self.files[file];
+        let newest = self.files[file];
+        let opens = self.dice.chance(300);
+        let opened = &mut self.hosts[host].program.opened;
+        let version = *opened.entry(file).or_insert(newest);
+        let version = if opens { newest } else { version };
+        opened.insert(file, version);
         let named = if self.plants(FilesMistake::VersionNotNamed) {
             0
         } else {
