@@ -74,6 +74,7 @@ impl From<&SegmentInfo> for CStat {
                 Policy::Release { spread } => 1 + spread as u32,
                 Policy::Views { .. } => 4,
                 Policy::Private { backing, .. } => 5 + backing as u32,
+                Policy::Files => 7,
                 Policy::Numbered(number) => 256 + u32::from(number),
             },
             manager: match manager {

@@ -1,8 +1,8 @@
 //! The command line: every command, and the flags all of them share.
 
 use crate::commands::{
-    app, bench, board, borrow, completions, counters, daemon, debug, demo, doctor, export, ipc,
-    keeper, key, leave, members, probe, promote, run, sandbox, segment, status, version,
+    app, bench, board, borrow, cache, completions, counters, daemon, debug, demo, doctor, export,
+    ipc, keeper, key, leave, members, probe, promote, run, sandbox, segment, status, version,
 };
 use crate::exit::Exit;
 use crate::global::Global;
@@ -60,6 +60,8 @@ pub(crate) enum Command {
     Borrow(borrow::Borrow),
     /// Offer memory of the cluster as a block device, by the NBD protocol
     Export(export::Export),
+    /// Mount a view of a directory whose files all nodes cache for each other
+    Cache(cache::Cache),
     /// Bring up N nodes on this machine, for a program or for a look
     Sandbox(sandbox::SandboxCommand),
     /// Find what keeps PageMesh from working here, and how to cure it
@@ -101,6 +103,7 @@ impl Command {
             Self::Run(command) => command.run(global),
             Self::Borrow(command) => command.run(global),
             Self::Export(command) => command.run(global),
+            Self::Cache(command) => command.run(global),
             Self::Sandbox(command) => command.run(global),
             Self::Doctor(command) => command.run(global),
             Self::Bench(command) => command.run(global),

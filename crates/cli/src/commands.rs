@@ -11,6 +11,7 @@ pub(crate) mod app;
 pub(crate) mod bench;
 pub(crate) mod board;
 pub(crate) mod borrow;
+pub(crate) mod cache;
 pub(crate) mod completions;
 pub(crate) mod counters;
 pub(crate) mod daemon;

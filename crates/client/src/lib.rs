@@ -53,6 +53,7 @@ mod board;
 mod condition;
 mod connection;
 mod error;
+mod file_frames;
 mod fork;
 mod group;
 mod heap;
@@ -77,6 +78,8 @@ pub use barrier::Barrier;
 pub use board::{Board, BoardOptions, State};
 pub use condition::Condition;
 pub use error::{Error, Result};
+#[doc(hidden)]
+pub use file_frames::FilePool;
 #[doc(hidden)]
 pub use fork::Guarded;
 #[doc(hidden)]

@@ -286,6 +286,8 @@ pub enum Reply {
     Refused(Refusal),
     /// The outcome of a System V call.
     Sysv(pagemesh_wire::sysv::Outcome),
+    /// Frames for pages of a file.
+    FilePages(pagemesh_wire::local::FileFrames),
 }
 
 /// The effects of one call, in order. Drivers reuse it, to save allocations.

@@ -159,6 +159,18 @@ events! {
     Superseded { node: NodeId } => "superseded",
     /// A datagram of a coordinator of an older term was dropped.
     OldCoordinator { node: NodeId } => "old_coordinators",
+    /// A page of a file was read that this node caches.
+    FilePageHere {} => "file_pages_here",
+    /// A page of a file came from another node that caches it.
+    FilePageCame {} => "file_pages_in",
+    /// A page of a file was sent to another node.
+    FilePageSent {} => "file_pages_out",
+    /// A page was read from its file.
+    FilePageRead {} => "file_pages_read",
+    /// A page of a file left this node's cache.
+    FilePageDropped {} => "file_pages_dropped",
+    /// The directory said that this node caches pages of a file that it did not.
+    FilePageMissed {} => "file_pages_missed",
 }
 
 #[cfg(test)]

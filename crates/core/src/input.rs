@@ -350,4 +350,22 @@ pub enum Request {
         /// The segment.
         segment: SegmentId,
     },
+    /// Frames for pages of a file.
+    FilePages {
+        /// The segment with the frames.
+        segment: SegmentId,
+        /// The pages.
+        part: pagemesh_wire::peer::FilePart,
+    },
+    /// The process is done with frames that it got.
+    FilePagesDone {
+        /// The segment with the frames.
+        segment: SegmentId,
+        /// The pages.
+        part: pagemesh_wire::peer::FilePart,
+        /// Those whose frames the process has filled from the file.
+        filled: u64,
+        /// The frames, in the order of the pages.
+        frames: Vec<PageIndex>,
+    },
 }

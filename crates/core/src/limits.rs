@@ -146,6 +146,16 @@ pub const LOG_KEPT: usize = 1 << 16;
 /// Segments that ended lately, as a standby remembers them, at most: many more than are under way
 /// when a coordinator dies.
 pub const GONE_KEPT: usize = 1024;
+/// Chunks of files of which one node remembers who caches them: with one holder each some 100 MB,
+/// for 256 GiB of cached files. More are not remembered, and are read from the files.
+pub const SHARED_CHUNKS: usize = 1 << 20;
+
+/// Chunks of files that are told at once to the nodes that have the directory now, and the time
+/// between two such bursts: a cache of 16 GiB is told within half a minute, and no receiver is
+/// flooded.
+pub const SHARED_ANNOUNCED: usize = 64;
+/// See [`SHARED_ANNOUNCED`].
+pub const SHARED_PAUSE: Duration = Duration::from_millis(5);
 
 /// Page ownerships under way at once when a node leaves.
 pub const LEAVE_BURST: usize = 64;

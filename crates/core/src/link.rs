@@ -200,6 +200,7 @@ impl Services {
             Message::AskMany(many) => self.asked_for_many(cx, from, &many),
             Message::Put(put) => self.put(cx, from, &put),
             Message::Global(message) => self.global_message(cx, from, message),
+            Message::SharedPage(page) => self.global.shared.came(cx, page),
             Message::PassAckMany(many) => self.passed_many(cx, from, &many),
             Message::Call { call, floor, body } => {
                 let caller = Caller { node: from, call };

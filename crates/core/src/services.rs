@@ -136,6 +136,7 @@ impl Services {
             Input::Budgets(budgets) => self.budgets(cx, budgets),
         }
         self.want_plan(cx);
+        self.global.shared.follow_members(cx);
         self.go_on(cx);
         self.go_on_leaving(cx);
         self.stream_decisions(cx);
@@ -159,6 +160,8 @@ impl Services {
                 Timer::Segment(segment) => self.segment_due(cx, segment, Due::Segment),
                 Timer::Ahead(segment) => self.segment_due(cx, segment, Due::Ahead),
                 Timer::Epoch => self.epoch_due(cx),
+                Timer::Lookup(request) => self.global.shared.lookup_due(cx, request),
+                Timer::SharedPages => self.global.shared.announce_due(cx),
             }
         }
     }

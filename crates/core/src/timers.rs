@@ -2,7 +2,7 @@
 
 use crate::time::Time;
 use pagemesh_wire::peer::Subject;
-use pagemesh_wire::{CallId, NodeId, SegmentId};
+use pagemesh_wire::{CallId, NodeId, RequestId, SegmentId};
 use serde::{Deserialize, Serialize};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -27,6 +27,10 @@ pub(crate) enum Timer {
     Segment(SegmentId),
     /// When an epoch of global memory is over, or summaries have been waited for long enough.
     Epoch,
+    /// When a lookup of shared pages is to be repeated or given up.
+    Lookup(RequestId),
+    /// When more shared pages are to be told to the nodes with their directory.
+    SharedPages,
 }
 
 /// All timers of a node, each with the number of times it was armed.

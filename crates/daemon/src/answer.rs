@@ -6,7 +6,7 @@ use crate::tickets::{Kind, Pending};
 use anyhow::Context as _;
 use pagemesh_core::{Input, Reply};
 use pagemesh_os::clock;
-use pagemesh_wire::local::{self, MAX_PACKET};
+use pagemesh_wire::local::{self, FileFrames, MAX_PACKET};
 use pagemesh_wire::peer::{Refusal, SegmentInfo};
 use pagemesh_wire::{ByteLen, ClientId, Ticket};
 use std::os::fd::OwnedFd;
@@ -35,11 +35,26 @@ impl DaemonExecutor {
         let Some(client) = pending.client else {
             return;
         };
+        if let Reply::FilePages(frames) = &reply
+            && self.has_unplaced(client, frames)
+        {
+            tracing::error!(%client, "no memory for pages of files; their cache ends");
+            return self.sessions.doom(client);
+        }
         let (reply, fds) = match (pending.kind, reply) {
             (Kind::Open { write }, Reply::Segment(info)) => self.opened(client, info, write),
             (_, reply) => (to_local(reply), Vec::new()),
         };
         self.tell(client, pending, reply, fds);
+    }
+
+    /// Whether the kernel had no memory for one of the frames. The process would read other contents
+    /// there.
+    fn has_unplaced(&self, client: ClientId, frames: &FileFrames) -> bool {
+        let session = self.sessions.get(client);
+        let open = session.into_iter().flat_map(|session| session.open.keys());
+        let mut all = open.flat_map(|segment| frames.frames.iter().map(|frame| (*segment, *frame)));
+        !self.pages.waiting.is_empty() && all.any(|at| self.pages.waiting.get(at).is_some())
     }
 
     fn tell(&mut self, client: ClientId, to: Pending, reply: local::Reply, fds: Vec<OwnedFd>) {
@@ -126,5 +141,6 @@ fn to_local(reply: Reply) -> local::Reply {
         Reply::Changed => local::Reply::Changed,
         Reply::Refused(why) => local::Reply::Refused(why),
         Reply::Sysv(outcome) => local::Reply::Sysv(outcome),
+        Reply::FilePages(frames) => local::Reply::FilePages(frames),
     }
 }

@@ -126,7 +126,9 @@ impl Pages {
         if matches!(fresh, Fresh::From(Source::Frame)) {
             return;
         }
-        if self.again && self.has(at) {
+        // Only a process that maps the segment can have stored since. Frames for pages of files, which
+        // none maps, may still have the contents of another page.
+        if self.again && self.has(at) && !self.ids_of(at.0).is_empty() {
             return;
         }
         if let Fresh::From(Source::Prefix(bytes)) = fresh {

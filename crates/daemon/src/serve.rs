@@ -11,7 +11,7 @@ use pagemesh_os::clock;
 use pagemesh_os::seqpacket::Sender;
 use pagemesh_recorder::schema;
 use pagemesh_wire::local::{LOCAL_VERSION, Reply, Request, RequestPacket, StampKind};
-use pagemesh_wire::peer::{Call, Refusal};
+use pagemesh_wire::peer::{Call, FilePart, Refusal};
 use pagemesh_wire::{ClientId, NodeId};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -360,6 +360,21 @@ impl Driver {
             | Request::Publish { .. }
             | Request::Hold { .. }
             | Request::EndHold { .. }) => self.translate_pages(client, &about_pages)?,
+            Request::FilePages { segment, part } => Ask::FilePages {
+                segment,
+                part: self.of_user(client, part)?,
+            },
+            Request::FilePagesDone {
+                segment,
+                part,
+                filled,
+                frames,
+            } => Ask::FilePagesDone {
+                segment,
+                part: self.of_user(client, part)?,
+                filled,
+                frames,
+            },
             Request::Probe { node } => Ask::Call {
                 to: Some(node),
                 call: Call::Probe,
@@ -379,6 +394,12 @@ impl Driver {
             _ => return Err(Refusal::Invalid("not a request of this kind".into())),
         };
         Ok((ask, Kind::Plain))
+    }
+
+    /// Pages of files are shared among the mounts of one user.
+    fn of_user(&self, client: ClientId, mut part: FilePart) -> Result<FilePart, Refusal> {
+        part.file.user = self.credentials(client)?.uid;
+        Ok(part)
     }
 
     /// Passes a request on to the core, which answers in its own time.

@@ -253,6 +253,7 @@ fn policy(py: Python<'_>, policy: Policy) -> PyResult<Bound<'_, PyDict>> {
             all.set_item("local", bytes)?;
             all.set_item("copies", if backing == Backing::Copies { 2 } else { 0 })?;
         }
+        Policy::Files => all.set_item("policy", "files")?,
         Policy::Numbered(number) => all.set_item("policy", format!("policy {number}"))?,
     }
     Ok(all)

@@ -6,7 +6,7 @@ use rmpv::Value;
 pub type Step = fn(&mut Value) -> Result<(), String>;
 
 /// The first step leads from [`OLDEST`](super::OLDEST) to the version after it.
-pub(super) const STEPS: &[Step] = &[add_global_memory, add_terms];
+pub(super) const STEPS: &[Step] = &[add_global_memory, add_terms, add_shared_pages];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
 fn add_global_memory(node: &mut Value) -> Result<(), String> {
@@ -132,6 +132,31 @@ fn insert_wherever(value: &mut Value, known: &[&str], fields: &[(&str, Value)]) 
         }
         _ => {}
     }
+}
+
+/// Version 4 caches pages of files: none is known.
+fn add_shared_pages(node: &mut Value) -> Result<(), String> {
+    let shared = map([
+        (
+            "pod",
+            map([("members", Value::Array(vec![0.into(), 0.into()]))]),
+        ),
+        ("directory", map([("chunks", map([]))])),
+        ("pools", map([])),
+        ("lookups", map([])),
+        ("announce", Value::Array(Vec::new())),
+        ("announcing", false.into()),
+    ]);
+    let Value::Map(parts) = node else {
+        return Err("the node has no parts".into());
+    };
+    let services = parts
+        .iter_mut()
+        .find(|(name, _)| name.as_str() == Some("services"));
+    let Some((_, services)) = services else {
+        return Err("the node has no services".into());
+    };
+    insert(services, "global", "shared", shared)
 }
 
 fn map<const N: usize>(fields: [(&str, Value); N]) -> Value {

@@ -8,10 +8,11 @@
 //! as the same packets. A request that was sent through the socket and answered was handled
 //! earlier; one that is sent there afterwards is handled later.
 
+mod file_frames;
 mod report;
 mod view;
 
-use crate::peer::{Credentials, Member, Reduction, SegmentInfo, SegmentSpec};
+use crate::peer::{Credentials, FilePart, Member, Reduction, SegmentInfo, SegmentSpec};
 use crate::sysv;
 use crate::{
     ByteLen, ByteOffset, ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, SyncKey,
@@ -19,6 +20,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 
 pub use crate::peer::Refusal;
+pub use file_frames::FileFrames;
 pub use report::{
     ControlStatus, Label, NodeStatus, PageLine, PageReport, PageState, PathInfo, RaceLine,
     RaceReport, SharingLine, SharingReport, Stamp, StampKind, WrittenRange,
@@ -374,6 +376,26 @@ pub enum Request {
     /// Become the coordinator in the place of one that is silent. → [`Reply::Done`] when this node
     /// coordinates.
     Promote,
+    /// Frames for pages of a file, filled as far as this node or another one caches them.
+    /// → [`Reply::FilePages`]. The frames keep their contents until [`Request::FilePagesDone`].
+    FilePages {
+        /// The segment of policy `files` with the frames.
+        segment: SegmentId,
+        /// The pages. The daemon sets the user.
+        part: FilePart,
+    },
+    /// The process does not read from frames any more that it got. → [`Reply::Done`].
+    FilePagesDone {
+        /// The segment.
+        segment: SegmentId,
+        /// The pages.
+        part: FilePart,
+        /// Those of them that the process has read from the file into their frames, and that it
+        /// knows to be of this version.
+        filled: u64,
+        /// The frames, in the order of the pages.
+        frames: Vec<PageIndex>,
+    },
 }
 
 impl Request {
@@ -504,6 +526,8 @@ pub enum Reply {
     /// The state of the pages from the asked one on; fewer than asked for only at the segment's
     /// end. Empty under policies that keep none.
     States(Vec<PageState>),
+    /// Frames for pages of a file.
+    FilePages(FileFrames),
 }
 
 /// The process at the other end of a socket, as the kernel names it.

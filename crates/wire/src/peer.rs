@@ -22,6 +22,7 @@ mod payload;
 mod reduction;
 mod refusal;
 mod segment;
+mod shared;
 mod token;
 
 pub use addressee::Addressee;
@@ -42,6 +43,7 @@ pub use refusal::Refusal;
 pub use segment::{
     Backing, Credentials, Manager, Policy, SegmentInfo, SegmentSpec, Spread, Window,
 };
+pub use shared::{FileKey, FilePart, SharedPage};
 pub use token::{Acquire, Grant};
 
 /// A call that some node answers once, however often it arrives.
@@ -388,6 +390,8 @@ pub enum Message {
     DonorReply(DonorReply),
     /// See [`Global`].
     Global(Global),
+    /// See [`SharedPage`].
+    SharedPage(SharedPage),
 }
 
 /// Why a datagram's body was not understood.
@@ -425,6 +429,7 @@ impl Message {
             }) | Self::PolicyPage(_)
                 | Self::Put(_)
                 | Self::Got(_)
+                | Self::SharedPage(_)
         )
     }
 

@@ -213,6 +213,7 @@ pub(crate) fn kind(message: &Message) -> &'static str {
         Message::Got(_) => "Got",
         Message::DonorReply(_) => "DonorReply",
         Message::Global(_) => "Global",
+        Message::SharedPage(_) => "SharedPage",
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 /// The ends of a walk through all commands: each with arguments by which it prints something.
 /// `{f}` is a key file, `{n}` a new file.
-const COMMANDS: [(&str, &str); 33] = [
+const COMMANDS: [(&str, &str); 34] = [
     ("daemon", "daemon --no-config --bind 127.0.0.1:0"),
     ("members", "members"),
     ("members forget", "members forget 2"),
@@ -24,6 +24,7 @@ const COMMANDS: [(&str, &str); 33] = [
     ("board watch", "board watch board --count 1 --timeout 1s"),
     ("borrow", "borrow -- true"),
     ("export", "export --segment nothing --listen {n}"),
+    ("cache", "cache / {n}"),
     ("segment create", "segment create {n} 4096"),
     ("segment ls", "segment ls"),
     ("segment inspect", "segment inspect walked"),

@@ -53,6 +53,8 @@ pub struct MemoryReport {
     pub lent: u64,
     /// Pages of private segments that are on the disk alone.
     pub on_disk: u64,
+    /// Pages of files in memory here.
+    pub files: u64,
     /// Pages kept for others.
     pub borrowed: u64,
     /// Pages that may be kept for others.

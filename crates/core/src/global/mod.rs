@@ -5,19 +5,22 @@
 //! ages of all nodes and computes where pages may go; [`Memory`], in the shell, is the outcome that
 //! policies ask. Pages that only one node uses have their directory entry on that node (G17), so
 //! that a fault needs no lookup elsewhere. Contents of lent pages are sealed by the owner's driver:
-//! a donor is storage and need not be trusted (GB3).
+//! a donor is storage and need not be trusted (GB3). [`SharedPages`] are pages of files, which several
+//! nodes cache; their directory is spread over the members.
 
 mod ages;
 mod donor;
 mod epochs;
 mod memory;
 mod plan;
+mod shared;
 
 pub(crate) use ages::Ages;
 pub(crate) use donor::{Donor, Taken};
 pub(crate) use epochs::Epochs;
 pub(crate) use memory::Memory;
 pub use memory::{Budgets, MemoryReport, Placement};
+pub(crate) use shared::{Frames, SharedPages};
 
 use serde::{Deserialize, Serialize};
 
@@ -28,4 +31,6 @@ pub(crate) struct Global {
     pub(crate) donor: Donor,
     /// The epochs of the cluster.
     pub(crate) epochs: Epochs,
+    /// Pages of files, cached for each other.
+    pub(crate) shared: SharedPages,
 }

@@ -3,6 +3,7 @@
 
 #[cfg(any(test, feature = "example-policies"))]
 mod broadcast;
+mod files;
 mod hooks;
 mod private;
 mod release;
@@ -75,6 +76,7 @@ policies! {
     Release(release::Release),
     Views(views::Views),
     Private(private::Private),
+    Files(files::Files),
     #[cfg(any(test, feature = "example-policies"))]
     Broadcast(broadcast::Broadcast),
 }

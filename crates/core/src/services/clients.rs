@@ -58,6 +58,9 @@ impl Services {
                 advice,
             } => self.advise(cx, (ticket, client), segment, (first, count), advice),
             Request::Sysv(ask) => self.sysv(cx, ticket, client, ask),
+            request @ (Request::FilePages { .. } | Request::FilePagesDone { .. }) => {
+                self.about_files(cx, (ticket, client), &request);
+            }
             request @ (Request::Watch { .. }
             | Request::Pin { .. }
             | Request::Unpin { .. }
@@ -261,6 +264,7 @@ impl Services {
         had |= self.locks.cancel(ticket);
         had |= self.sysv.withdraw(ticket);
         had |= self.withdraw_promotion(ticket);
+        had |= self.global.shared.cancel(cx, ticket);
         for segment in self.segments.values_mut() {
             had |= segment.policy.cancel(ticket);
         }

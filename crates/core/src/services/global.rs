@@ -1,13 +1,14 @@
 //! Global memory: dispatch between policies, the donor and epochs.
 
 use super::Services;
-use crate::effect::PageRange;
+use crate::effect::{PageRange, Reply};
 use crate::event::Event;
-use crate::global::{Budgets, MemoryReport, Taken};
+use crate::global::{Budgets, Frames, MemoryReport, Taken};
+use crate::input::Request;
 use crate::shell::Cx;
 use crate::time::Time;
-use pagemesh_wire::NodeId;
-use pagemesh_wire::peer::{AgeSummary, Global, Put};
+use pagemesh_wire::peer::{AgeSummary, Global, Policy, Put, Refusal};
+use pagemesh_wire::{ClientId, NodeId, Ticket};
 
 impl Services {
     /// The ages of all pages on this node.
@@ -16,6 +17,7 @@ impl Services {
         for segment in self.segments.values() {
             segment.policy.summarize(now, &mut ages);
         }
+        self.global.shared.summarize(now, &mut ages.local);
         self.global.donor.summarize(now, budgets.lend.0, &mut ages);
         ages
     }
@@ -60,6 +62,12 @@ impl Services {
             }
             Global::Summary { epoch, ages } => self.global.epochs.summary(cx, from, epoch, *ages),
             Global::Begin(plan) => self.global.epochs.told(cx, plan),
+            about_files @ (Global::Find { .. }
+            | Global::Fetch { .. }
+            | Global::NotCached { .. }
+            | Global::Hold { .. }
+            | Global::Gone { .. }
+            | Global::Copies { .. }) => self.global.shared.message(cx, from, about_files),
         }
     }
 
@@ -76,6 +84,46 @@ impl Services {
         self.global.donor.shrink(cx);
         for segment in self.segments.values_mut() {
             segment.policy.pressed(cx);
+        }
+        self.global.shared.pressed(cx);
+    }
+
+    /// A request about pages of files.
+    pub(super) fn about_files(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (ticket, client): (Ticket, ClientId),
+        request: &Request,
+    ) {
+        let (Request::FilePages { segment, .. } | Request::FilePagesDone { segment, .. }) = request
+        else {
+            return;
+        };
+        let (segment, known) = (*segment, self.segments.get(segment));
+        let known = known.filter(|segment| segment.is_open_by(client));
+        let Some(spec) = known.map(|segment| &segment.info.spec) else {
+            return cx.refuse(ticket, Refusal::NotFound);
+        };
+        if spec.policy != Policy::Files {
+            let why = "the segment has no frames for pages of files";
+            return cx.refuse(ticket, Refusal::Invalid(why.into()));
+        }
+        let count = spec.size.pages().map_or(0, |pages| pages.0);
+        let shared = &mut self.global.shared;
+        match request {
+            Request::FilePages { part, .. } => {
+                shared.ask(cx, ticket, Frames { segment, count }, *part);
+            }
+            Request::FilePagesDone {
+                part,
+                filled,
+                frames,
+                ..
+            } => {
+                shared.done(cx, segment, *part, (*filled, frames));
+                cx.reply(ticket, Reply::Done);
+            }
+            _ => {}
         }
     }
 
@@ -112,6 +160,7 @@ impl Services {
         for segment in self.segments.values() {
             segment.policy.memory(&mut report);
         }
+        report.files = self.global.shared.frames();
         report
     }
 }

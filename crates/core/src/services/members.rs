@@ -230,6 +230,7 @@ impl Services {
         self.end_promotion(cx, Err(Refusal::NotMember.to_string()));
         self.locks.expelled(cx);
         self.global.donor.expelled(cx);
+        self.global.shared.expelled(cx);
         for segment in self.segments.values_mut() {
             segment.policy.gone(cx, Gone::Membership);
         }

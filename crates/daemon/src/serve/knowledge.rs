@@ -186,6 +186,7 @@ fn memory(report: &MemoryReport) -> impl Iterator<Item = (String, u64)> {
         ("memory_local", report.local),
         ("memory_lent", report.lent),
         ("memory_on_disk", report.on_disk),
+        ("memory_files", report.files),
         ("memory_borrowed", report.borrowed),
         ("memory_lend", report.lend),
         ("epoch", report.epoch),

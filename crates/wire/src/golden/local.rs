@@ -1,6 +1,6 @@
 //! Messages between a program and the daemon of its node.
 
-use super::peer::{info, member, page, spec};
+use super::peer::{info, member, page, part, spec};
 use super::{lines, samples};
 use crate::local::*;
 use crate::peer::{Kind, Merge, Reduction};
@@ -169,6 +169,10 @@ samples! {
         States: Request::States { segment: page().segment(), first: PageIndex(3) };
         Name: Request::Name { segment: page().segment(), name: "grid".into(), replace: true };
         Promote: Request::Promote;
+        FilePages: Request::FilePages { segment: page().segment(), part: part() };
+        FilePagesDone: Request::FilePagesDone {
+            segment: page().segment(), part: part(), filled: 0b1000, frames: vec![PageIndex(7), PageIndex(300)],
+        };
     }
 }
 
@@ -199,6 +203,9 @@ samples! {
         RequestSlot: Reply::RequestSlot;
         Unproven: Reply::Unproven;
         States: Reply::States(vec![PageState::Unsure, PageState::Zero, PageState::Version(Version(300))]);
+        FilePages: Reply::FilePages(FileFrames {
+            here: 1, came: 0, missing: 8, frames: vec![PageIndex(7), PageIndex(300)],
+        });
     }
 }
 

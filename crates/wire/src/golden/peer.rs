@@ -23,6 +23,17 @@ pub(crate) fn page() -> Subject {
     }
 }
 
+pub(super) fn part() -> FilePart {
+    FilePart {
+        file: FileKey {
+            user: 1000,
+            hash: [300, 0x0102_0304_0506_0708],
+        },
+        chunk: 2,
+        pages: 0b1001,
+    }
+}
+
 fn waiter() -> Waiter {
     Waiter {
         node: NodeId(2),
@@ -273,7 +284,14 @@ samples! {
             segment: page().segment(), pages: vec![(PageIndex(3), Version(6))],
         }), Message::Global(Global::EndEpoch { epoch: 3 }), Message::Global(Global::Summarize { epoch: 4 }),
             Message::Global(Global::Summary { epoch: 4, ages: Box::new(ages()) }),
-            Message::Global(Global::Begin(epoch_plan()));
+            Message::Global(Global::Begin(epoch_plan())),
+            Message::Global(Global::Find { request: RequestId(300), again: true, part: part() }),
+            Message::Global(Global::Fetch { asker: NodeId(2), request: RequestId(300), part: part() }),
+            Message::Global(Global::NotCached { request: RequestId(300), part: part() }),
+            Message::Global(Global::Hold { part: part(), copied: true }),
+            Message::Global(Global::Gone { part: part() }),
+            Message::Global(Global::Copies { part: part(), alone: true });
+        SharedPage: Message::SharedPage(SharedPage { request: RequestId(300), file: part().file, page: PageIndex(131) });
     }
 }
 
@@ -397,5 +415,6 @@ samples! {
         Numbered: Policy::Numbered(7);
         Views: Policy::Views { prefix: 32 };
         Private: Policy::Private { local: PageCount(300), backing: Backing::Copies };
+        Files: Policy::Files;
     }
 }

@@ -53,6 +53,7 @@ impl Message {
             | Self::AskMany(_)
             | Self::Put(_)
             | Self::Global(_)
+            | Self::SharedPage(_)
             | Self::PassAckMany(_) => Addressee::Node,
         }
     }

@@ -1,6 +1,7 @@
 //! Messages of global memory: pages that a node, their donor, keeps for their owner, and epochs.
 
-use crate::{NodeId, PageIndex, SegmentId, Version};
+use super::FilePart;
+use crate::{NodeId, PageIndex, RequestId, SegmentId, Version};
 use serde::{Deserialize, Serialize};
 
 /// Contents of a page in a donor's memory. The segment's home owns it.
@@ -140,6 +141,51 @@ pub enum Global {
     },
     /// From the initiator: a new epoch begins.
     Begin(EpochPlan),
+    /// To the node with this part of the global cache directory (GCD, G18): which nodes cache these
+    /// pages? It has them answer the sender.
+    Find {
+        /// The sender's request.
+        request: RequestId,
+        /// An earlier request was not answered: ask other nodes, if there are any.
+        again: bool,
+        /// The pages.
+        part: FilePart,
+    },
+    /// From the directory: send these pages to the asker.
+    Fetch {
+        /// The node that asks.
+        asker: NodeId,
+        /// Its request.
+        request: RequestId,
+        /// The pages.
+        part: FilePart,
+    },
+    /// To the asker: these pages are not where they were looked for. It reads them from the file.
+    NotCached {
+        /// Its request.
+        request: RequestId,
+        /// The pages.
+        part: FilePart,
+    },
+    /// To the directory: the sender caches these pages.
+    Hold {
+        /// The pages.
+        part: FilePart,
+        /// They came from another node's memory, which knows.
+        copied: bool,
+    },
+    /// To the directory: the sender does not cache these pages any more.
+    Gone {
+        /// The pages.
+        part: FilePart,
+    },
+    /// From the directory: the receiver is the only node that caches these pages, or is not.
+    Copies {
+        /// The pages.
+        part: FilePart,
+        /// It is the only one.
+        alone: bool,
+    },
 }
 
 impl Global {

@@ -105,6 +105,8 @@ pub enum Policy {
         /// Where the other pages are.
         backing: Backing,
     },
+    /// Frames for pages of files that a `pagemesh cache` process reads. No process maps them.
+    Files,
 }
 
 impl Policy {
@@ -144,7 +146,8 @@ impl Policy {
             Self::Release { .. }
             | Self::Numbered(_)
             | Self::Views { .. }
-            | Self::Private { .. } => None,
+            | Self::Private { .. }
+            | Self::Files => None,
         }
     }
 }

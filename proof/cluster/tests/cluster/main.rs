@@ -18,6 +18,7 @@ mod coordinators;
 mod daemon_deaths;
 mod debuggers;
 mod exports;
+mod file_caches;
 mod histories;
 mod kernels;
 mod leaving;

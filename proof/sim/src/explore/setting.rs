@@ -276,7 +276,7 @@ impl fmt::Display for Setting {
                 Spread::Invalidate => " policy=invalidate",
             },
             Policy::Views { .. } => " policy=views",
-            Policy::Private { .. } | Policy::Numbered(_) => {
+            Policy::Private { .. } | Policy::Files | Policy::Numbered(_) => {
                 unreachable!("nothing that is read has such a policy")
             }
         })?;

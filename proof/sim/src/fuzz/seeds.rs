@@ -11,8 +11,8 @@ use pagemesh_wire::header::{HEADER_SIZE, Header};
 use pagemesh_wire::local::{self, RequestPacket};
 use pagemesh_wire::multicast_batch::{self, MulticastBatch, SHORTEST_TRIAL};
 use pagemesh_wire::peer::{
-    Access, Call, Credentials, Decision, Decisions, MemberView, Message, Policy, Reply,
-    SegmentInfo, SegmentSpec,
+    Access, Call, Credentials, Decision, Decisions, FileKey, FilePart, MemberView, Message, Policy,
+    Reply, SegmentInfo, SegmentSpec,
 };
 use pagemesh_wire::sysv::keys::{Bucket, Buckets, Entry, KeyRequest, Word};
 use pagemesh_wire::sysv::{Ask, Family, IPC_CREAT, Id, Limits, Op, Who};
@@ -370,7 +370,28 @@ fn requests() -> Vec<Request> {
         Request::Sysv(Box::new(semget())),
         Request::Leave,
         Request::Promote,
+        Request::FilePages {
+            segment,
+            part: part(),
+        },
+        Request::FilePagesDone {
+            segment,
+            part: part(),
+            filled: 8,
+            frames: vec![page, PageIndex(1)],
+        },
     ]
+}
+
+fn part() -> FilePart {
+    FilePart {
+        file: FileKey {
+            user: 1000,
+            hash: [1, 2],
+        },
+        chunk: 2,
+        pages: 0b1001,
+    }
 }
 
 /// Packets of local programs: the first requests of every session.
@@ -384,6 +405,16 @@ fn packets() -> Vec<Vec<u8>> {
             page: PageIndex(0),
         },
         local::Request::Leave,
+        local::Request::FilePages {
+            segment,
+            part: part(),
+        },
+        local::Request::FilePagesDone {
+            segment,
+            part: part(),
+            filled: 8,
+            frames: vec![PageIndex(0), PageIndex(1)],
+        },
     ];
     let packets = requests.into_iter().enumerate();
     packets

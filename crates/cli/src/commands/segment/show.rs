@@ -101,6 +101,7 @@ fn policy(info: &SegmentInfo) -> String {
                 local => format!("private/{backing}, {} local", size(local.bytes().0)),
             }
         }
+        Policy::Files => "files".to_owned(),
         Policy::Numbered(number) => format!("policy {number}"),
     }
 }

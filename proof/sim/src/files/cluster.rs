@@ -1,0 +1,629 @@
+//! Hosts, programs, files and the network between them, in one queue of events.
+
+use super::executor::Executor;
+use super::{Files, FilesMistake, FilesSeen};
+use crate::dice::Dice;
+use crate::network::{Fate, Network, kind, legible};
+use crate::plan::{pace, weather};
+use pagemesh_core::{
+    Budgets, Config, EffectExecutor as _, Effects, Input, Node, Pace, Reply, Request, Start, Time,
+};
+use pagemesh_wire::header::Header;
+use pagemesh_wire::local::FileFrames;
+use pagemesh_wire::peer::{Credentials, FileKey, FilePart, Message, Policy, Refusal, SegmentSpec};
+use pagemesh_wire::{
+    ByteLen, ClientId, ClusterId, Incarnation, PAGE_SIZE, PageCount, PageIndex, PublicKey,
+    SegmentId, Ticket,
+};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::net::SocketAddr;
+
+/// Something broke the driver's law or an invariant.
+pub(super) type Check<T = ()> = Result<T, String>;
+
+/// One daemon with its program.
+struct Host {
+    node: Node,
+    frames: BTreeMap<(SegmentId, u32), u64>,
+    program: Program,
+    budget: u32,
+    gone: bool,
+    deadline: Option<Time>,
+}
+
+/// A program that has up to one request open.
+struct Program {
+    segment: Option<SegmentId>,
+    /// Frames of its segment.
+    frames: u32,
+    /// Parts still to be read.
+    left: u32,
+    ticket: Ticket,
+    asked: Option<Asked>,
+    /// What it got and reads from, the oldest first.
+    got: VecDeque<(Asked, FileFrames)>,
+    leaves: bool,
+    /// Versions of files as they were opened.
+    opened: BTreeMap<usize, u64>,
+}
+
+/// A part of a file that was asked for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    file: usize,
+    /// The version of the file when it was opened.
+    version: u64,
+    part: FilePart,
+    at: Time,
+}
+
+/// The events, in order of time and then of scheduling.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    Arrival {
+        to: usize,
+        source: SocketAddr,
+        bytes: Vec<u8>,
+    },
+    Deadline(usize),
+    /// The program goes on.
+    Run(usize),
+    Crash(usize),
+    Return(usize),
+    Leave(usize),
+    Budget(usize, u32),
+    Change(usize),
+}
+
+/// All of it.
+pub(super) struct Cluster {
+    now: Time,
+    queue: BinaryHeap<Reverse<(Time, u64, Happening)>>,
+    sequence: u64,
+    hosts: Vec<Host>,
+    /// The versions of files.
+    files: Vec<u64>,
+    network: Network,
+    dice: Dice,
+    options: Files,
+    cluster: ClusterId,
+    pace: Pace,
+    last: u64,
+    log: VecDeque<String>,
+    pub(super) seen: FilesSeen,
+}
+
+/// Steps that are remembered for reports.
+const LINES: usize = 4_000;
+
+/// Far more than any run needs: nodes send the same again and again.
+const STORM: u64 = 2_000_000;
+
+/// Far longer than a lookup may take.
+const PATIENCE: u64 = 20_000_000_000;
+
+/// Far longer than any run needs: something hangs.
+const END: Time = Time(900_000_000_000);
+
+fn address(host: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, host as u8 + 1], 7300))
+}
+
+fn host_at(address: SocketAddr) -> usize {
+    match address {
+        SocketAddr::V4(address) => usize::from(address.ip().octets()[3] - 1),
+        SocketAddr::V6(_) => unreachable!("hosts here have short addresses"),
+    }
+}
+
+/// The contents of a page: no two pages and no two versions have the same.
+fn contents(file: usize, version: u64, page: PageIndex) -> u64 {
+    (file as u64) << 56 | version << 32 | u64::from(page.0)
+}
+
+impl Cluster {
+    pub(super) fn new(options: Files) -> Self {
+        let mut dice = Dice::stream(options.seed, "files");
+        let weather = weather(&mut dice, options.profile);
+        let hosts = dice.between(2, 5) as usize;
+        let files = dice.between(1, 4) as usize;
+        let pace = pace(&mut dice);
+        let mut cluster = Self {
+            now: Time(1_000),
+            queue: BinaryHeap::new(),
+            sequence: 0,
+            hosts: Vec::new(),
+            files: vec![1; files],
+            network: Network::new(options.seed, weather, None),
+            cluster: ClusterId(dice.number() | 1),
+            pace,
+            dice,
+            options,
+            last: 0,
+            log: VecDeque::new(),
+            seen: FilesSeen::default(),
+        };
+        for host in 0..hosts {
+            let new = cluster.new_host(host);
+            cluster.hosts.push(new);
+            let late = host > 0 && cluster.dice.chance(300);
+            let joins = if late {
+                cluster.dice.between(1_000_000, 900_000_000)
+            } else {
+                1_000 + host as u64
+            };
+            cluster.schedule(Time(joins), Happening::Deadline(host));
+            let at = joins + cluster.dice.between(10_000_000, 60_000_000);
+            cluster.schedule(Time(at), Happening::Run(host));
+        }
+        cluster.plan_misfortune(hosts);
+        cluster
+    }
+
+    /// Hosts vanish, come back and leave, budgets shrink and grow, files are changed.
+    fn plan_misfortune(&mut self, hosts: usize) {
+        for _ in 0..self.dice.below(3) {
+            let host = 1 + self.dice.index(hosts - 1);
+            let at = self.dice.between(20_000_000, 1_500_000_000);
+            if self.dice.chance(300) {
+                self.schedule(Time(at), Happening::Leave(host));
+                continue;
+            }
+            self.schedule(Time(at), Happening::Crash(host));
+            if self.dice.chance(700) {
+                let back = at + self.dice.between(1_000_000, 9_000_000_000);
+                self.schedule(Time(back), Happening::Return(host));
+            }
+        }
+        for _ in 0..self.dice.below(6) {
+            let host = self.dice.index(hosts);
+            let at = self.dice.between(20_000_000, 2_000_000_000);
+            let budget = *self.dice.pick(&[0, 3, 20, u32::MAX]);
+            self.schedule(Time(at), Happening::Budget(host, budget));
+        }
+        for _ in 0..self.dice.below(30) {
+            let file = self.dice.index(self.files.len());
+            let at = self.dice.between(20_000_000, 2_000_000_000);
+            self.schedule(Time(at), Happening::Change(file));
+        }
+    }
+
+    fn new_host(&mut self, host: usize) -> Host {
+        let config = Config {
+            name: format!("host{host}"),
+            address: address(host),
+            incarnation: Incarnation(self.dice.number() | 1),
+            key: PublicKey::NONE,
+            start: match host {
+                0 => Start::Found(self.cluster),
+                _ => Start::Join(address(0)),
+            },
+            pace: self.pace,
+            check_races: false,
+            quotas: pagemesh_core::Quotas::default(),
+            standby: false,
+        };
+        Host {
+            node: Node::new(config),
+            frames: BTreeMap::new(),
+            program: Program {
+                segment: None,
+                frames: *self.dice.pick(&[2, 9, 30, 200]),
+                left: self.dice.between(30, 200) as u32,
+                ticket: Ticket(0),
+                asked: None,
+                got: VecDeque::new(),
+                leaves: false,
+                opened: BTreeMap::new(),
+            },
+            budget: u32::MAX,
+            gone: false,
+            deadline: None,
+        }
+    }
+
+    fn schedule(&mut self, at: Time, event: Happening) {
+        self.sequence += 1;
+        self.queue.push(Reverse((at, self.sequence, event)));
+    }
+
+    pub(super) fn note(&mut self, host: usize, what: impl FnOnce() -> String) {
+        if self.log.len() == LINES {
+            self.log.pop_front();
+        }
+        let line = format!("{:>12} h{} {}", self.now.0, host + 1, what());
+        self.log.push_back(line);
+    }
+
+    pub(super) fn plants(&self, mistake: FilesMistake) -> bool {
+        self.options.planted == Some(mistake)
+    }
+
+    pub(super) fn run(mut self) -> Result<FilesSeen, String> {
+        while let Some(Reverse((at, _, event))) = self.queue.pop() {
+            self.now = at;
+            let mut result = self.happen(event);
+            if self.sequence > STORM {
+                result = Err("INV-progress: a storm".into());
+            }
+            if at > END {
+                result = Err("INV-progress: a program hangs".into());
+            }
+            if let Err(why) = result {
+                let log: Vec<_> = self.log.into_iter().collect();
+                return Err(format!("{}\n{why}", log.join("\n")));
+            }
+            let idle = |host: &Host| host.gone || host.program.left == 0;
+            if self.hosts.iter().all(idle) {
+                return Ok(self.seen);
+            }
+        }
+        Err("nothing will ever happen again".into())
+    }
+
+    fn happen(&mut self, event: Happening) -> Check {
+        let host = match &event {
+            Happening::Arrival { to: host, .. }
+            | Happening::Deadline(host)
+            | Happening::Run(host)
+            | Happening::Crash(host)
+            | Happening::Return(host)
+            | Happening::Leave(host)
+            | Happening::Budget(host, _) => *host,
+            Happening::Change(file) => {
+                self.files[*file] += 1;
+                self.seen.changed += 1;
+                return Ok(());
+            }
+        };
+        if self.hosts[host].gone && !matches!(event, Happening::Return(_)) {
+            return Ok(());
+        }
+        match event {
+            Happening::Arrival { source, bytes, .. } => self.arrive(host, source, &bytes),
+            // Another one was scheduled since.
+            Happening::Deadline(_)
+                if self.hosts[host].deadline.is_some_and(|at| at != self.now) =>
+            {
+                Ok(())
+            }
+            Happening::Deadline(_) => {
+                self.hosts[host].deadline = None;
+                self.input(host, Input::Deadline, &[])
+            }
+            Happening::Run(_) => self.step(host),
+            Happening::Crash(_) => {
+                self.note(host, || "vanishes".into());
+                self.hosts[host].gone = true;
+                self.seen.crashed += 1;
+                Ok(())
+            }
+            Happening::Return(_) => {
+                if self.hosts[host].gone {
+                    self.note(host, || "is back, without memory".into());
+                    self.hosts[host] = self.new_host(host);
+                    self.schedule(self.now, Happening::Deadline(host));
+                    let soon = Time(self.now.0 + 50_000_000);
+                    self.schedule(soon, Happening::Run(host));
+                }
+                Ok(())
+            }
+            Happening::Leave(_) => {
+                self.hosts[host].program.leaves = true;
+                Ok(())
+            }
+            Happening::Budget(_, budget) => {
+                self.note(host, || format!("has {budget} pages of memory"));
+                self.hosts[host].budget = budget;
+                let budgets = Budgets {
+                    memory: PageCount(budget),
+                    ..Budgets::default()
+                };
+                self.input(host, Input::Budgets(budgets), &[])
+            }
+            Happening::Change(_) => Ok(()),
+        }
+    }
+
+    fn arrive(&mut self, host: usize, source: SocketAddr, bytes: &[u8]) -> Check {
+        let (_, message, behind) = Message::decode(bytes).map_err(|why| why.to_string())?;
+        self.note(host, || format!("<- {}", legible(&message)));
+        let input = Input::Datagram {
+            source,
+            key: PublicKey::NONE,
+            bytes,
+        };
+        self.input(host, input, behind)
+    }
+
+    /// A node handles one input and its immediate consequences.
+    fn input(&mut self, host: usize, input: Input<'_>, payload: &[u8]) -> Check {
+        let mut effects = Effects::default();
+        let now = self.now;
+        self.hosts[host].node.handle(now, input, &mut effects);
+        let mut executor = Executor {
+            cluster: self,
+            host,
+            payload,
+            follow: Vec::new(),
+        };
+        executor.execute_all(&mut effects)?;
+        for next in executor.follow {
+            self.input(host, next, &[])?;
+        }
+        self.budget_holds(host)?;
+        let state = &mut self.hosts[host];
+        let due = state.node.next_deadline();
+        if let Some(due) = due.filter(|due| state.deadline.is_none_or(|at| *due < at)) {
+            let at = due.max(Time(now.0 + 1));
+            state.deadline = Some(at);
+            self.schedule(at, Happening::Deadline(host));
+        }
+        Ok(())
+    }
+
+    /// INV-budget: no more frames have contents than the segment has frames, and no more than the
+    /// host has memory for, but for frames that the program reads from or waits for.
+    fn budget_holds(&self, host: usize) -> Check {
+        let state = &self.hosts[host];
+        let program = &state.program;
+        let full = state.frames.len();
+        let got = program.got.iter().map(|(_, frames)| frames.frames.len());
+        let asked = program
+            .asked
+            .map_or(0, |asked| asked.part.pages.count_ones());
+        let pinned = got.sum::<usize>() + asked as usize;
+        let most = pinned.max(state.budget as usize);
+        if full > most.min(program.frames as usize) {
+            return Err(format!(
+                "INV-budget: {full} frames have contents, {} there are, {most} are allowed",
+                program.frames
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn send(
+        &mut self,
+        host: usize,
+        (address, header): (SocketAddr, Header),
+        message: &Message,
+        behind: &[u8],
+    ) {
+        let mut bytes = Vec::new();
+        message.encode(header, &mut bytes);
+        bytes.extend_from_slice(behind);
+        self.seen.datagrams += 1;
+        let to = host_at(address);
+        self.note(host, || format!("-> h{} {}", to + 1, legible(message)));
+        let source = self::address(host);
+        let fate = self.network.fate(self.now, host, to, kind(message));
+        if let Fate::Arrives(first, second) = fate {
+            for delay in [Some(first), second].into_iter().flatten() {
+                let bytes = bytes.clone();
+                let at = Time(self.now.0 + delay.max(1));
+                self.schedule(at, Happening::Arrival { to, source, bytes });
+            }
+        }
+    }
+
+    pub(super) fn frame(&self, host: usize, segment: SegmentId, frame: u32) -> Option<u64> {
+        self.hosts[host].frames.get(&(segment, frame)).copied()
+    }
+
+    pub(super) fn fill(&mut self, host: usize, segment: SegmentId, frame: u32, value: u64) {
+        self.hosts[host].frames.insert((segment, frame), value);
+    }
+
+    pub(super) fn empty(&mut self, host: usize, segment: SegmentId, frame: u32) {
+        self.hosts[host].frames.remove(&(segment, frame));
+    }
+
+    pub(super) fn forget(&mut self, host: usize, segment: SegmentId) {
+        self.hosts[host].frames.retain(|(of, _), _| *of != segment);
+    }
+
+    pub(super) fn replied(&mut self, host: usize, ticket: Ticket, reply: Reply) -> Check {
+        let again = Time(self.now.0 + 1 + self.dice.below(3_000_000));
+        let is_out = self.hosts[host].node.out().is_some();
+        let program = &mut self.hosts[host].program;
+        if ticket != program.ticket {
+            // Of giving frames back.
+            return Ok(());
+        }
+        match reply {
+            Reply::Segment(info) => program.segment = Some(info.id),
+            Reply::Refused(Refusal::NotYetMember) => {}
+            Reply::Refused(_) if is_out => program.left = 0,
+            Reply::Refused(Refusal::NotMember) | Reply::Done => {
+                program.left = 0;
+                self.seen.left += 1;
+            }
+            Reply::FilePages(frames) => {
+                let asked = program.asked.take().ok_or("nothing was asked for")?;
+                self.check_reply(host, &asked, &frames)?;
+                self.hosts[host].program.got.push_back((asked, frames));
+                self.check_contents(host)?;
+            }
+            other => return Err(format!("an answer without sense: {other:?}")),
+        }
+        self.schedule(again, Happening::Run(host));
+        Ok(())
+    }
+
+    /// An answer names a frame for each page, no frame twice, and comes in time.
+    fn check_reply(&mut self, host: usize, asked: &Asked, frames: &FileFrames) -> Check {
+        let all = frames.all();
+        let sets = [frames.here, frames.came, frames.missing];
+        let ones: u32 = sets.iter().map(|set| set.count_ones()).sum();
+        let mut numbers = frames.frames.clone();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let count = all.count_ones();
+        if ones != count || all & !asked.part.pages != 0 || numbers.len() != count as usize {
+            return Err(format!("INV-shared-frames: {frames:?} answers {asked:?}"));
+        }
+        let took = self.now.0 - asked.at.0;
+        if took > PATIENCE {
+            return Err(format!(
+                "INV-progress: a lookup took {took} ns on h{}",
+                host + 1
+            ));
+        }
+        let bits = |set: u64| u64::from(set.count_ones());
+        self.seen.reads += bits(asked.part.pages);
+        self.seen.here += bits(frames.here);
+        self.seen.came += bits(frames.came);
+        self.seen.missing += bits(frames.missing);
+        self.seen.frameless += bits(asked.part.pages & !all);
+        Ok(())
+    }
+
+    /// INV-shared-version: frames that a program reads from have the contents of the version that
+    /// it opened.
+    fn check_contents(&self, host: usize) -> Check {
+        let program = &self.hosts[host].program;
+        let Some(segment) = program.segment else {
+            return Ok(());
+        };
+        for (asked, frames) in &program.got {
+            for page in asked.part.with(frames.here | frames.came).each() {
+                let frame = frames.frame(page.0 % FilePart::PAGES).ok_or("no frame")?;
+                let value = self.frame(host, segment, frame.0);
+                let wanted = contents(asked.file, asked.version, page);
+                if value != Some(wanted) {
+                    return Err(format!(
+                        "INV-shared-version: h{} reads {value:x?} of {page} from {frame}, where \
+                         {wanted:x} is",
+                        host + 1
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, host: usize, request: Request, waits: bool) -> Check {
+        self.last += 1;
+        let ticket = Ticket(self.last);
+        if waits {
+            self.hosts[host].program.ticket = ticket;
+        }
+        let client = ClientId(host as u32 + 1);
+        let input = Input::Request {
+            ticket,
+            client,
+            request,
+        };
+        self.input(host, input, &[])
+    }
+
+    fn open(&mut self, host: usize) -> Check {
+        let frames = self.hosts[host].program.frames;
+        let spec = SegmentSpec {
+            size: ByteLen(u64::from(frames) * PAGE_SIZE as u64),
+            mode: 0o600,
+            policy: Policy::Files,
+        };
+        let name = format!("cache{host}-{}", self.last);
+        let request = Request::Open {
+            name,
+            create: Some(spec),
+            exclusive: false,
+            write: true,
+            credentials: Credentials {
+                uid: 0,
+                gid: 0,
+                groups: vec![],
+            },
+        };
+        self.ask(host, request, true)
+    }
+
+    /// A program takes its next step: it reads from what it has got, or asks for more.
+    fn step(&mut self, host: usize) -> Check {
+        let program = &self.hosts[host].program;
+        if program.asked.is_some() || program.left == 0 {
+            return Ok(());
+        }
+        let Some(segment) = program.segment else {
+            return self.open(host);
+        };
+        let (has, leaves) = (program.got.len(), program.leaves);
+        if has == 2 || (has == 1 && self.dice.chance(600)) {
+            return self.finish(host, segment);
+        }
+        if leaves {
+            self.hosts[host].program.leaves = false;
+            return self.ask(host, Request::Leave, true);
+        }
+        let file = self.dice.index(self.files.len());
+        let newest = self.files[file];
+        let opens = self.dice.chance(300);
+        let opened = &mut self.hosts[host].program.opened;
+        let version = *opened.entry(file).or_insert(newest);
+        let version = if opens { newest } else { version };
+        opened.insert(file, version);
+        let named = if self.plants(FilesMistake::VersionNotNamed) {
+            0
+        } else {
+            version
+        };
+        let pages = self.dice.number() | self.dice.number();
+        let width = self.dice.below(20);
+        let part = FilePart {
+            file: FileKey {
+                user: 7,
+                hash: [file as u64, named],
+            },
+            chunk: self.dice.below(3) as u32,
+            pages: (pages & ((2 << width) - 1)) | 1,
+        };
+        let program = &mut self.hosts[host].program;
+        program.left -= 1;
+        program.asked = Some(Asked {
+            file,
+            version,
+            part,
+            at: self.now,
+        });
+        self.note(host, || format!("asks for {part:x?}"));
+        self.ask(host, Request::FilePages { segment, part }, true)
+    }
+
+    /// A program has read from its frames, fills those that were missing, and gives all back.
+    fn finish(&mut self, host: usize, segment: SegmentId) -> Check {
+        self.check_contents(host)?;
+        let Some((asked, frames)) = self.hosts[host].program.got.front().cloned() else {
+            return Ok(());
+        };
+        let version = self.files[asked.file];
+        for page in asked.part.with(frames.missing).each() {
+            let frame = frames.frame(page.0 % FilePart::PAGES).ok_or("no frame")?;
+            let value = contents(asked.file, version, page);
+            self.fill(host, segment, frame.0, value);
+        }
+        let unseen = self.plants(FilesMistake::ChangeUnseen);
+        let filled = if version == asked.version || unseen {
+            frames.missing
+        } else {
+            0
+        };
+        let again = self.dice.chance(500) && self.plants(FilesMistake::ReadAfterDone);
+        if !again {
+            self.hosts[host].program.got.pop_front();
+        }
+        let part = asked.part.with(frames.all());
+        let done = Request::FilePagesDone {
+            segment,
+            part,
+            filled,
+            frames: frames.frames,
+        };
+        self.ask(host, done, false)?;
+        let at = Time(self.now.0 + 1 + self.dice.below(20_000_000));
+        self.schedule(at, Happening::Run(host));
+        Ok(())
+    }
+}
