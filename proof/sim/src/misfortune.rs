@@ -47,11 +47,15 @@ impl World {
                 });
             }
             Fault::Leave { .. } => {}
-            Fault::FirstFails { crash } => match (self.standby(), crash) {
-                (None, _) => self.after(1_000_000, Happening::Misfortune(fault)),
-                (Some(_), true) => self.crash(0, "crashes")?,
-                (Some(_), false) => self.pause(0, 30_000_000_000),
-            },
+            Fault::FirstFails { crash } => {
+                // Hosts ask the first one alone for admission.
+                let admitted = self.hosts.iter().all(|host| host.id.is_some());
+                match (admitted && self.standby().is_some(), crash) {
+                    (false, _) => self.after(1_000_000, Happening::Misfortune(fault)),
+                    (true, true) => self.crash(0, "crashes")?,
+                    (true, false) => self.pause(0, 30_000_000_000),
+                }
+            }
             Fault::Promote => self.promote(),
         }
         Ok(())

@@ -136,14 +136,22 @@ impl Features {
 }
 
 impl Features {
-    /// A takeover is hard enough: no other host dies, joins late or leaves meanwhile.
-    fn only_the_first_host_dies(&mut self) {
-        self.crashes = false;
-        self.late_hosts = false;
-        self.leaves = false;
-        self.burials = false;
-        self.abrupt_leaves = false;
-        self.races = false;
+    /// The features of a run. A takeover is hard enough: no other host dies, joins late or leaves
+    /// meanwhile.
+    fn drawn(options: &Options, dice: &mut Dice) -> Self {
+        let drawn = Self::draw(options.seed, dice, options.profile);
+        if !options.takeover {
+            return drawn;
+        }
+        Self {
+            crashes: false,
+            late_hosts: false,
+            leaves: false,
+            burials: false,
+            abrupt_leaves: false,
+            races: false,
+            ..drawn
+        }
     }
 }
 
@@ -159,10 +167,7 @@ impl Plan {
             ..
         } = *options;
         let mut dice = Dice::stream(seed, "plan");
-        let mut features = Features::draw(seed, &mut dice, profile);
-        if takeover {
-            features.only_the_first_host_dies();
-        }
+        let features = Features::drawn(options, &mut dice);
         let most = if profile.is_harsh() { 6 } else { 5 };
         let count = dice.between(if takeover { 3 } else { 2 }, most) as usize;
         let mut hosts: Vec<HostPlan> = (0..count)

@@ -205,8 +205,8 @@ pub(crate) enum Fault {
     Crash { host: usize },
     /// A host is told to leave, whatever its processes are doing.
     Leave { host: usize },
-    /// The first host vanishes, or its daemon stops handling for a long time, as soon as there is a
-    /// standby.
+    /// The first host vanishes, or its daemon stops handling for a long time, as soon as all hosts
+    /// are members and there is a standby.
     FirstFails { crash: bool },
     /// A person promotes the standby, and tries again until that succeeds.
     Promote,

@@ -136,7 +136,18 @@ impl Coordinator {
             unwelcome(cx, source, join, Refusal::ClusterFull);
             return Verdict::Same;
         }
-        let node = NodeId(next);
+        Verdict::Changed(self.admit(cx, (source, key), join, NodeId(next)))
+    }
+
+    /// Admits a host as this node. It hears of that when the standby knows it. Returns the view
+    /// with the new member.
+    fn admit(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (source, key): (SocketAddr, PublicKey),
+        join: &Join,
+        node: NodeId,
+    ) -> MemberView {
         let mut view = cx.shell.view.clone();
         view.epoch += 1;
         view.members.push(Member {
@@ -158,7 +169,7 @@ impl Coordinator {
                 epoch: view.epoch,
             });
         }
-        Verdict::Changed(view)
+        view
     }
 
     /// Watches whether a member is alive.

@@ -98,8 +98,7 @@ impl Services {
             | Call::SysvLend { .. }
             | Call::SysvGather { .. }
             | Call::SysvRecall { .. } => return self.sysv_call(cx, caller, call),
-            Call::Log(decisions) => self.log_arrived(cx, caller.node, decisions),
-            Call::TakeOver { term } => self.asked_to_promise(cx, caller.node, term),
+            Call::Log(_) | Call::TakeOver { .. } => self.about_standby(cx, caller.node, call),
             Call::Forget { segment } => {
                 if self.keeps(cx, caller.node, segment) {
                     self.forget(cx, segment);

@@ -152,13 +152,17 @@ impl Services {
         }
     }
 
+    /// The coordinator calls its standby, or the standby takes over.
+    pub(super) fn about_standby(&mut self, cx: &Cx<'_>, from: NodeId, call: Call) -> peer::Reply {
+        match call {
+            Call::Log(decisions) => self.log_arrived(cx, from, decisions),
+            Call::TakeOver { term } => self.asked_to_promise(cx, from, term),
+            other => unreachable!("not about the standby: {other:?}"),
+        }
+    }
+
     /// At the standby: the coordinator has decided.
-    pub(super) fn log_arrived(
-        &mut self,
-        cx: &Cx<'_>,
-        from: NodeId,
-        decisions: Decisions,
-    ) -> peer::Reply {
+    fn log_arrived(&mut self, cx: &Cx<'_>, from: NodeId, decisions: Decisions) -> peer::Reply {
         if from == cx.coordinator() && self.copy.take(decisions) {
             peer::Reply::Done
         } else {
