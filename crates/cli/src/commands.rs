@@ -46,9 +46,7 @@ fn mesh(global: &Global) -> Result<Mesh> {
         None => Mesh::connect(),
     };
     mesh.map_err(|error| match error {
-        pagemesh::Error::NoDaemon { .. } => {
-            Trouble::new(Exit::NO_DAEMON, error.to_string()).into()
-        }
+        pagemesh::Error::NoDaemon { .. } => Trouble::new(Exit::NO_DAEMON, error.to_string()).into(),
         error => error.into(),
     })
 }

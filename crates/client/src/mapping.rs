@@ -201,9 +201,7 @@ impl Mapping {
         }
         match std::io::Error::last_os_error().raw_os_error() {
             // A filter of system calls forbids it.
-            Some(libc::EPERM | libc::ENOSYS) if copied < 0 => {
-                self.read(at, bytes).map(|()| true)
-            }
+            Some(libc::EPERM | libc::ENOSYS) if copied < 0 => self.read(at, bytes).map(|()| true),
             _ => Ok(false),
         }
     }

@@ -145,11 +145,7 @@ impl Segment {
     ///
     /// # Errors
     /// [`SnapshotError`]; no new file is there then.
-    pub fn save(
-        &self,
-        path: impl AsRef<Path>,
-        options: SaveOptions<'_>,
-    ) -> SnapshotResult<Saved> {
+    pub fn save(&self, path: impl AsRef<Path>, options: SaveOptions<'_>) -> SnapshotResult<Saved> {
         save::save(self, path.as_ref(), options)
     }
 }

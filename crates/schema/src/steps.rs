@@ -6,7 +6,12 @@ use rmpv::Value;
 pub type Step = fn(&mut Value) -> Result<(), String>;
 
 /// The first step leads from [`OLDEST`](super::OLDEST) to the version after it.
-pub(super) const STEPS: &[Step] = &[add_global_memory];
+pub(super) const STEPS: &[Step] = &[add_global_memory, add_holds];
+
+/// Version 3 has segments that are held: if nothing is there, none is.
+fn add_holds(_: &mut Value) -> Result<(), String> {
+    Ok(())
+}
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
 fn add_global_memory(node: &mut Value) -> Result<(), String> {

@@ -65,8 +65,7 @@ fn pages_come_back_and_the_last_of_one_index_counts() {
 #[test]
 fn packed_pages_take_less_room() {
     let indices: Vec<u32> = (0..64).collect();
-    let [plain, packed] =
-        [Form::Plain, Form::Lz4].map(|form| written(form, 64, &indices).len());
+    let [plain, packed] = [Form::Plain, Form::Lz4].map(|form| written(form, 64, &indices).len());
     assert!(packed * 4 < plain * 3, "{packed} of {plain}");
 }
 

@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::peer::Refusal;
 pub use report::{
-    Label, NodeStatus, PageLine, PageReport, PageState, PathInfo, RaceLine, RaceReport, SharingLine,
-    SharingReport, Stamp, StampKind, WrittenRange,
+    Label, NodeStatus, PageLine, PageReport, PageState, PathInfo, RaceLine, RaceReport,
+    SharingLine, SharingReport, Stamp, StampKind, WrittenRange,
 };
 pub use view::View;
 

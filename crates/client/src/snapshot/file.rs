@@ -22,7 +22,8 @@ pub struct NewFile {
 
 impl NewFile {
     pub fn create(path: &Path) -> SnapshotResult<Self> {
-        let beside = beside(path).ok_or_else(|| failed(path, io::ErrorKind::IsADirectory.into()))?;
+        let beside =
+            beside(path).ok_or_else(|| failed(path, io::ErrorKind::IsADirectory.into()))?;
         // The contents are memory of this user: nobody else may read them.
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
@@ -115,7 +116,11 @@ mod tests {
         whole.finish().unwrap();
         drop(whole);
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "and nothing else");
+        assert_eq!(
+            fs::read_dir(&folder).unwrap().count(),
+            1,
+            "and nothing else"
+        );
         fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -125,7 +125,9 @@ impl Services {
                 let request = ProgramRequest::Publish(first, count, short);
                 (segment, first, count, request)
             }
-            Request::Hold { segment } => (segment, PageIndex(0), PageCount(1), ProgramRequest::Hold),
+            Request::Hold { segment } => {
+                (segment, PageIndex(0), PageCount(1), ProgramRequest::Hold)
+            }
             Request::EndHold { segment } => {
                 (segment, PageIndex(0), PageCount(1), ProgramRequest::EndHold)
             }

@@ -86,12 +86,9 @@ impl Command {
                 let hosts: Parsed<Vec<usize>> = hosts.split(',').map(host).collect();
                 Self::Barrier(hosts?, lockable(barrier)?)
             }
-            [
-                how @ ("drop" | "hold" | "twice"),
-                path,
-                kind,
-                options @ ..,
-            ] if path.contains("->") => {
+            [how @ ("drop" | "hold" | "twice"), path, kind, options @ ..]
+                if path.contains("->") =>
+            {
                 meddle(how, path, kind, options)?
             }
             ["release"] => Self::Release,

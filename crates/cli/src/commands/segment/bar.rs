@@ -4,10 +4,10 @@ use crate::interrupts::Interrupts;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use pagemesh::snapshot::{Progress, Step};
+use std::cell::Cell;
 use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::cell::Cell;
 use std::time::Instant;
 
 pub(super) struct Bar {

@@ -100,7 +100,11 @@ impl Save {
         };
         let mut observer = bar.observer();
         let options = SaveOptions {
-            form: if self.compress { Form::Lz4 } else { Form::Plain },
+            form: if self.compress {
+                Form::Lz4
+            } else {
+                Form::Plain
+            },
             ordered: Some(ordered),
             observer: Some(&mut observer),
         };
