@@ -238,11 +238,7 @@ impl Driver {
             Request::Unmap { mapping } => self.unmap(Asked { client, number }, mapping),
             Request::Close { segment } => self.close(Asked { client, number }, segment),
             Request::Inspect { name, first, limit } => self.inspect(&name, first, limit),
-            Request::States { segment, first } => {
-                self.opening(client, segment)?;
-                let states = self.node.states(segment, first).ok_or(Refusal::NotFound)?;
-                Ok(Some(Reply::States(states)))
-            }
+            Request::States { segment, first } => self.states(client, segment, first),
             Request::Members => {
                 let view = self.node.view();
                 Ok(Some(Reply::Members {

@@ -6,7 +6,7 @@ use rmpv::Value;
 pub type Step = fn(&mut Value) -> Result<(), String>;
 
 /// The first step leads from [`OLDEST`](super::OLDEST) to the version after it.
-pub(super) const STEPS: &[Step] = &[add_global_memory, add_terms, add_shared_pages];
+pub(super) const STEPS: &[Step] = &[add_global_memory, add_terms, add_shared_pages, add_holds];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
 fn add_global_memory(node: &mut Value) -> Result<(), String> {
@@ -157,6 +157,11 @@ fn add_shared_pages(node: &mut Value) -> Result<(), String> {
         return Err("the node has no services".into());
     };
     insert(services, "global", "shared", shared)
+}
+
+/// Version 5 has segments that are held: if nothing is there, none is.
+fn add_holds(_: &mut Value) -> Result<(), String> {
+    Ok(())
 }
 
 fn map<const N: usize>(fields: [(&str, Value); N]) -> Value {

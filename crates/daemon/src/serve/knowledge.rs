@@ -9,7 +9,7 @@ use pagemesh_os::udp::headers;
 use pagemesh_wire::header::PROTOCOL_VERSION;
 use pagemesh_wire::local::{NodeStatus, PageReport, PathInfo, Reply};
 use pagemesh_wire::peer::{Health, Refusal};
-use pagemesh_wire::{ByteLen, ClientId, NodeId, PageIndex};
+use pagemesh_wire::{ByteLen, ClientId, NodeId, PageIndex, SegmentId};
 use std::time::Duration;
 
 /// Pages in one report: as many as surely fit in a packet.
@@ -49,6 +49,13 @@ impl Driver {
             owned: seen.owned,
             pages: seen.pages,
         })))
+    }
+
+    /// What this node knows of pages, for a process that saves the segment.
+    pub(super) fn states(&self, client: ClientId, id: SegmentId, first: PageIndex) -> Answer {
+        self.opening(client, id)?;
+        let states = self.node.states(id, first).ok_or(Refusal::NotFound)?;
+        Ok(Some(Reply::States(states)))
     }
 
     pub(super) fn status(&self) -> NodeStatus {
