@@ -88,7 +88,6 @@ samples! {
         Lazy: Spread::Lazy;
         Eager: Spread::Eager;
         Hybrid: Spread::Hybrid;
-        Invalidate: Spread::Invalidate;
     }
 }
 

@@ -44,8 +44,6 @@ pub enum Spread {
     Eager,
     /// Small ones together with the notice that there are any (TB4).
     Hybrid,
-    /// When a thread touches the page, and never before a node asks: TreadMarks' own protocol (TR8).
-    Invalidate,
 }
 
 impl Spread {
@@ -56,7 +54,6 @@ impl Spread {
             Self::Lazy => "lazy",
             Self::Eager => "eager",
             Self::Hybrid => "hybrid",
-            Self::Invalidate => "invalidate",
         }
     }
 }
