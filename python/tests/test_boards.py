@@ -42,7 +42,8 @@ def test_a_state_of_numbers_wakes_who_waits(cluster):
 def test_the_death_of_a_writer_is_told(cluster):
     code = """
         import pagemesh, time
-        pagemesh.Board("mortal", 100).publish(b"last words")
+        board = pagemesh.Board("mortal", 100)
+        board.publish(b"last words")
         print("published", flush=True)
         time.sleep(60)
     """

@@ -201,6 +201,8 @@ impl Network {
         if whole {
             let link = (header.to, self.has_company(to));
             let packing = &mut self.packing;
+            // Amid whole pages that leave by one call a small one would end the call.
+            let may_be_short = may_be_short && !link.1;
             let is_packed = may_be_short && packing.pack_short(&mut datagram, message, counters);
             let probe = match is_packed {
                 true => None,

@@ -255,11 +255,12 @@ fn of_counting(document: &Document, all: &mut Vec<String>) {
         true => format!(
             "*The protocol that never finishes* (ER3) finishes here, in {:.2} s, with {:.0} losses for a win (the paper \
              has 10,000) and {:.1} packets for an addition: it does not reproduce. A purge and the fetch after it are one \
-             round trip, which takes some ten microseconds here and took tens of milliseconds there, and they \
-             do not keep the writer's daemon from its work.",
+             round trip, and do not keep the writer's daemon from its work: an addition is seen after {:.0} µs, with all the \
+             vain round trips in it, while the paper's fetches alone took tens of milliseconds.",
             never.seconds,
             never.losses_for_a_win(),
-            packets(DISJOINT)
+            packets(DISJOINT),
+            never.latency
         ),
     });
     let (hundred, thousands) = (count(DISJOINT + 1), count(DISJOINT + 2));
@@ -366,7 +367,7 @@ const HEAD: &str = "# Mether, measured here
 `pagemesh-bench paper mether --report FILE` writes this file: what Minnich and Farber measured in 1993 (Sun 3/50s under SunOS 4.0, Ethernet, pages
 of 8192 bytes), measured with the programs of `lab/apps/mether` on pages of 4096 bytes under policy `views`. The paper's figures are in parentheses.
 Two processes count together, each on a node of its own unless the line says otherwise. User and system time are those of a process, the mean of
-both; a daemon's time is beside them, because Mether's server ran on the same processor. Latency is the mean time from an addition of a process
+both; a daemon's time is beside them (the kernel counts it in ticks, so short runs have coarse figures), because Mether's server ran on the same processor. Latency is the mean time from an addition of a process
 to its sight of the other one's. Context switches, bytes and packets are those of both nodes, for an addition.
 What was measured is kept in `mether.json` (`--keep`).
 ";
