@@ -343,6 +343,11 @@ pub enum Request {
         /// How many.
         count: PageCount,
     },
+    /// Keep the daemon's memory out of swap space from now on, or do not any more. → [`Reply::Done`].
+    LockMemory {
+        /// From now on.
+        on: bool,
+    },
 }
 
 impl Request {

@@ -156,6 +156,7 @@ samples! {
         Purge: Request::Purge { segment: page().segment(), first: PageIndex(3), count: PageCount(300), short: true };
         Publish: Request::Publish { segment: page().segment(), first: PageIndex(3), count: PageCount(300), short: false };
         WatchRange: Request::WatchRange { segment: page().segment(), first: PageIndex(3), count: PageCount(300) };
+        LockMemory: Request::LockMemory { on: true };
     }
 }
 
