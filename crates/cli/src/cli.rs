@@ -2,7 +2,7 @@
 
 use crate::commands::{
     app, bench, board, borrow, completions, counters, daemon, debug, demo, doctor, export, ipc,
-    keeper, key, leave, members, probe, run, sandbox, segment, status, version,
+    keeper, key, leave, members, probe, run, sandbox, segment, status, swap, version,
 };
 use crate::exit::Exit;
 use crate::global::Global;
@@ -58,6 +58,8 @@ pub(crate) enum Command {
     Borrow(borrow::Borrow),
     /// Offer memory of the cluster as a block device, by the NBD protocol
     Export(export::Export),
+    /// Use memory of the cluster as swap space of this host
+    Swap(swap::Swap),
     /// Bring up N nodes on this machine, for a program or for a look
     Sandbox(sandbox::SandboxCommand),
     /// Find what keeps PageMesh from working here, and how to cure it
@@ -98,6 +100,7 @@ impl Command {
             Self::Run(command) => command.run(global),
             Self::Borrow(command) => command.run(global),
             Self::Export(command) => command.run(global),
+            Self::Swap(command) => command.run(global),
             Self::Sandbox(command) => command.run(global),
             Self::Doctor(command) => command.run(global),
             Self::Bench(command) => command.run(global),

@@ -27,6 +27,7 @@ pub(crate) mod run;
 pub(crate) mod sandbox;
 pub(crate) mod segment;
 pub(crate) mod status;
+pub(crate) mod swap;
 pub(crate) mod version;
 
 /// Where the daemon may listen, the likeliest place first.

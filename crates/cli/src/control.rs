@@ -108,6 +108,13 @@ impl Control {
         }
     }
 
+    /// The process at the other end, as the kernel says.
+    #[must_use]
+    pub fn process(&self) -> Option<u32> {
+        let peer = rustix::net::sockopt::socket_peercred(&self.socket).ok()?;
+        u32::try_from(peer.pid.as_raw_pid()).ok()
+    }
+
     /// The daemon's socket.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -51,16 +51,7 @@ impl Export {
     pub(crate) fn run(self, global: &Global) -> Result<Exit> {
         let interrupts = Interrupts::catch()?;
         let path = self.place()?;
-        let mesh = match &global.socket {
-            Some(socket) => Mesh::connect_to(socket),
-            None => Mesh::connect(),
-        };
-        let mesh = mesh.map_err(|error| match error {
-            pagemesh::Error::NoDaemon { .. } => {
-                anyhow::Error::from(Trouble::new(Exit::NO_DAEMON, error.to_string()))
-            }
-            error => error.into(),
-        })?;
+        let mesh = far::connect(global)?;
         let segment = self.segment(&mesh)?;
         let device = Device {
             name: self.name,
