@@ -47,6 +47,7 @@ mod sharing_kinds;
 mod signals;
 mod single_sites;
 mod stress;
+mod swapping;
 mod system_calls;
 mod sysv;
 mod sysv_callers;
