@@ -286,6 +286,8 @@ pub enum Reply {
     Refused(Refusal),
     /// The outcome of a System V call.
     Sysv(pagemesh_wire::sysv::Outcome),
+    /// The memory of a node.
+    Memory(pagemesh_wire::peer::MemoryReport),
 }
 
 /// The effects of one call, in order. Drivers reuse it, to save allocations.

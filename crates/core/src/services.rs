@@ -148,6 +148,7 @@ impl Services {
                 Timer::Segment(segment) => self.segment_due(cx, segment, Due::Segment),
                 Timer::Ahead(segment) => self.segment_due(cx, segment, Due::Ahead),
                 Timer::Epoch => self.epoch_due(cx),
+                Timer::HandBack => self.hand_back(cx),
             }
         }
     }

@@ -27,6 +27,8 @@ pub(crate) enum Timer {
     Segment(SegmentId),
     /// When an epoch of global memory is over, or summaries have been waited for long enough.
     Epoch,
+    /// When to ask again, while this node leaves, that owners take back their pages.
+    HandBack,
 }
 
 /// All timers of a node, each with the number of times it was armed.

@@ -126,5 +126,6 @@ fn to_local(reply: Reply) -> local::Reply {
         Reply::Changed => local::Reply::Changed,
         Reply::Refused(why) => local::Reply::Refused(why),
         Reply::Sysv(outcome) => local::Reply::Sysv(outcome),
+        Reply::Memory(report) => local::Reply::Memory(report),
     }
 }

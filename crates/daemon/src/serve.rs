@@ -341,6 +341,10 @@ impl Driver {
             | Request::Purge { .. }
             | Request::WatchRange { .. }
             | Request::Publish { .. }) => self.translate_pages(client, &about_pages)?,
+            Request::Memory { node } => Ask::Call {
+                to: Some(node),
+                call: Call::Memory,
+            },
             Request::Probe { node } => Ask::Call {
                 to: Some(node),
                 call: Call::Probe,

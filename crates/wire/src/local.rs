@@ -11,7 +11,7 @@
 mod report;
 mod view;
 
-use crate::peer::{Credentials, Member, Reduction, SegmentInfo, SegmentSpec};
+use crate::peer::{Credentials, Member, MemoryReport, Reduction, SegmentInfo, SegmentSpec};
 use crate::sysv;
 use crate::{
     ByteLen, ByteOffset, ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, SyncKey,
@@ -348,6 +348,11 @@ pub enum Request {
         /// From now on.
         on: bool,
     },
+    /// The memory of a node: what is lent, borrowed, and may be. → [`Reply::Memory`].
+    Memory {
+        /// Which.
+        node: NodeId,
+    },
 }
 
 impl Request {
@@ -475,6 +480,8 @@ pub enum Reply {
     /// A System V call that came through the request slot was not made: this daemon does not know yet in
     /// whose name. It is to come through the socket, where the kernel says that.
     Unproven,
+    /// The memory of a node.
+    Memory(MemoryReport),
 }
 
 /// The process at the other end of a socket, as the kernel names it.

@@ -26,7 +26,8 @@ mod token;
 pub use addressee::Addressee;
 pub use diffs::{DiffName, Diffs};
 pub use global::{
-    AGE_CLASSES, AgeSummary, DonorReply, EpochPlan, Global, Got, LentPage, PageSeal, Put,
+    AGE_CLASSES, AgeSummary, DonorReply, EpochPlan, Global, Got, LentPage, MemoryReport, PageSeal,
+    Placement, Put,
 };
 pub use inheritance::{Arrival, Inheritance, Owner, Service};
 pub use member::{Health, Join, Member, MemberView, Welcome};
@@ -166,6 +167,8 @@ pub enum Call {
         /// Which.
         node: NodeId,
     },
+    /// The memory of the node that is asked, as people see it.
+    Memory,
 }
 
 impl Call {
@@ -225,6 +228,8 @@ pub enum Reply {
         /// There are more.
         more: bool,
     },
+    /// The answer to [`Call::Memory`].
+    Memory(MemoryReport),
 }
 
 /// All messages between daemons.

@@ -16,8 +16,9 @@ mod plan;
 pub(crate) use ages::Ages;
 pub(crate) use donor::{Donor, Taken};
 pub(crate) use epochs::Epochs;
+pub use memory::Budgets;
 pub(crate) use memory::Memory;
-pub use memory::{Budgets, MemoryReport, Placement};
+pub use pagemesh_wire::peer::{MemoryReport, Placement};
 
 use serde::{Deserialize, Serialize};
 

@@ -50,6 +50,10 @@ impl Services {
     pub(crate) fn execute(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) {
         let reply = match call {
             Call::Probe => peer::Reply::Done,
+            Call::Memory => {
+                let budgets = cx.shell.memory.budgets;
+                peer::Reply::Memory(self.memory(budgets, cx.me()))
+            }
             Call::Barrier {
                 key,
                 parties,
@@ -329,5 +333,6 @@ fn to_local(reply: peer::Reply) -> Reply {
         | peer::Reply::SysvEntries { .. } => Reply::Done,
         peer::Reply::Refused(why) => Reply::Refused(why),
         peer::Reply::Sysv(outcome) => Reply::Sysv(outcome),
+        peer::Reply::Memory(report) => Reply::Memory(report),
     }
 }

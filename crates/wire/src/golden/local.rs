@@ -157,6 +157,7 @@ samples! {
         Publish: Request::Publish { segment: page().segment(), first: PageIndex(3), count: PageCount(300), short: false };
         WatchRange: Request::WatchRange { segment: page().segment(), first: PageIndex(3), count: PageCount(300) };
         LockMemory: Request::LockMemory { on: true };
+        Memory: Request::Memory { node: NodeId(2) };
     }
 }
 
@@ -186,6 +187,7 @@ samples! {
         Paths: Reply::Paths(vec![PathInfo { node: NodeId(2), mtu: 1500, found: true }]);
         RequestSlot: Reply::RequestSlot;
         Unproven: Reply::Unproven;
+        Memory: Reply::Memory(super::peer::memory());
     }
 }
 

@@ -106,6 +106,21 @@ fn lent() -> LentPage {
     }
 }
 
+pub(super) fn memory() -> MemoryReport {
+    MemoryReport {
+        budget: 4096,
+        placement: Placement::Random,
+        local: 300,
+        lent: 5000,
+        on_disk: 7,
+        borrowed: 9,
+        lend: 1024,
+        epoch: 3,
+        min_age: 8192,
+        weight: 1015,
+    }
+}
+
 fn ages() -> AgeSummary {
     let mut ages = AgeSummary {
         free: 300,
@@ -270,7 +285,9 @@ samples! {
             segment: page().segment(), pages: vec![(PageIndex(3), Version(6))],
         }), Message::Global(Global::EndEpoch { epoch: 3 }), Message::Global(Global::Summarize { epoch: 4 }),
             Message::Global(Global::Summary { epoch: 4, ages: Box::new(ages()) }),
-            Message::Global(Global::Begin(epoch_plan()));
+            Message::Global(Global::Begin(epoch_plan())), Message::Global(Global::TakeBack {
+            segment: page().segment(), pages: vec![(PageIndex(3), Version(7))],
+        });
     }
 }
 
@@ -309,6 +326,7 @@ samples! {
         SysvLend: Call::SysvLend { buckets: [bucket()].into_iter().collect() };
         SysvRecall: Call::SysvRecall { bucket: bucket(), after: Some((sysv::Family::Sem, -300)) };
         ForgetMember: Call::ForgetMember { node: NodeId(2) };
+        Memory: Call::Memory;
     }
 }
 
@@ -330,6 +348,7 @@ samples! {
             entries: vec![keys::Entry { family: sysv::Family::Sem, key: -300, id: object() }],
             more: true,
         };
+        Memory: Reply::Memory(memory());
     }
 }
 
