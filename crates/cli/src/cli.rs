@@ -2,7 +2,7 @@
 
 use crate::commands::{
     app, bench, board, borrow, completions, counters, daemon, debug, demo, doctor, export, ipc,
-    keeper, key, leave, members, probe, run, sandbox, segment, status, swap, version,
+    keeper, key, leave, members, memory, probe, run, sandbox, segment, status, swap, version,
 };
 use crate::exit::Exit;
 use crate::global::Global;
@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Leave(leave::Leave),
     /// List the nodes of the cluster
     Members(members::Members),
+    /// Show the memory of each node: its budget, what is lent, what is borrowed
+    Memory(memory::Memory),
     /// Say whether all is well, and what to do if not
     Status(status::Status),
     /// Make, show and rotate the keys by which nodes know each other
@@ -91,6 +93,7 @@ impl Command {
             Self::Keeper(command) => command.run(),
             Self::Leave(command) => command.run(global),
             Self::Members(command) => command.run(global),
+            Self::Memory(command) => command.run(global),
             Self::Status(command) => command.run(global),
             Self::Key(command) => command.run(global),
             Self::Segment(command) => command.run(global),

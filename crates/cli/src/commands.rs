@@ -21,6 +21,7 @@ pub(crate) mod keeper;
 pub(crate) mod key;
 pub(crate) mod leave;
 pub(crate) mod members;
+pub(crate) mod memory;
 pub(crate) mod probe;
 mod races;
 pub(crate) mod run;
