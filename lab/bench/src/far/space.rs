@@ -23,7 +23,7 @@ pub(super) enum Space {
 pub(super) enum Used {
     File(PathBuf),
     /// The command that ends it.
-    Cluster(Command),
+    Cluster(Box<Command>),
     /// The number of the device.
     Zram(String),
 }
@@ -80,7 +80,7 @@ impl Space {
                 };
                 let mut on = order("on");
                 done(on.args(["--size", &size, "--local", "8M"]))?;
-                Ok(Used::Cluster(order("off")))
+                Ok(Used::Cluster(Box::new(order("off"))))
             }
             Self::Zram => {
                 let hot = Path::new(ZRAM).join("hot_add");
