@@ -2,7 +2,8 @@
 
 use crate::commands::{
     app, bench, board, borrow, cache, completions, counters, daemon, debug, demo, doctor, export,
-    ipc, keeper, key, leave, members, probe, promote, run, sandbox, segment, status, version,
+    ipc, keeper, key, leave, members, memory, probe, promote, run, sandbox, segment, status, swap,
+    version,
 };
 use crate::exit::Exit;
 use crate::global::Global;
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Members(members::Members),
     /// Make this node the coordinator in the place of one that is dead
     Promote(promote::Promote),
+    /// Show the memory of each node: its budget, what is lent, what is borrowed
+    Memory(memory::Memory),
     /// Say whether all is well, and what to do if not
     Status(status::Status),
     /// Make, show and rotate the keys by which nodes know each other
@@ -62,6 +65,8 @@ pub(crate) enum Command {
     Export(export::Export),
     /// Mount a view of a directory whose files all nodes cache for each other
     Cache(cache::Cache),
+    /// Use memory of the cluster as swap space of this host
+    Swap(swap::Swap),
     /// Bring up N nodes on this machine, for a program or for a look
     Sandbox(sandbox::SandboxCommand),
     /// Find what keeps PageMesh from working here, and how to cure it
@@ -94,6 +99,7 @@ impl Command {
             Self::Leave(command) => command.run(global),
             Self::Members(command) => command.run(global),
             Self::Promote(command) => command.run(global),
+            Self::Memory(command) => command.run(global),
             Self::Status(command) => command.run(global),
             Self::Key(command) => command.run(global),
             Self::Segment(command) => command.run(global),
@@ -104,6 +110,7 @@ impl Command {
             Self::Borrow(command) => command.run(global),
             Self::Export(command) => command.run(global),
             Self::Cache(command) => command.run(global),
+            Self::Swap(command) => command.run(global),
             Self::Sandbox(command) => command.run(global),
             Self::Doctor(command) => command.run(global),
             Self::Bench(command) => command.run(global),

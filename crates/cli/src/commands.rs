@@ -24,6 +24,7 @@ pub(crate) mod keeper;
 pub(crate) mod key;
 pub(crate) mod leave;
 pub(crate) mod members;
+pub(crate) mod memory;
 pub(crate) mod probe;
 pub(crate) mod promote;
 mod races;
@@ -31,6 +32,7 @@ pub(crate) mod run;
 pub(crate) mod sandbox;
 pub(crate) mod segment;
 pub(crate) mod status;
+pub(crate) mod swap;
 pub(crate) mod version;
 
 /// Where the daemon may listen, the likeliest place first.

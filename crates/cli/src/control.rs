@@ -10,7 +10,7 @@ use pagemesh_wire::local::{
     LOCAL_VERSION, MAX_PACKET, NodeStatus, PathInfo, Refusal, Reply, ReplyPacket, Request,
     RequestPacket,
 };
-use pagemesh_wire::peer::{Health, Member, SegmentInfo};
+use pagemesh_wire::peer::{Health, Member, MemoryReport, SegmentInfo};
 use pagemesh_wire::{ClientId, NodeId};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::io::{self, ErrorKind};
@@ -108,6 +108,13 @@ impl Control {
         }
     }
 
+    /// The process at the other end, as the kernel says.
+    #[must_use]
+    pub fn process(&self) -> Option<u32> {
+        let peer = rustix::net::sockopt::socket_peercred(&self.socket).ok()?;
+        u32::try_from(peer.pid.as_raw_pid()).ok()
+    }
+
     /// The daemon's socket.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -161,6 +168,17 @@ impl Control {
     pub fn paths(&mut self) -> Result<Vec<PathInfo>> {
         match self.ask(Request::Paths)? {
             Reply::Paths(paths) => Ok(paths),
+            other => unexpected(&other),
+        }
+    }
+
+    /// The memory of any node.
+    ///
+    /// # Errors
+    /// As [`Control::ask`].
+    pub fn memory(&mut self, node: NodeId) -> Result<MemoryReport> {
+        match self.ask(Request::Memory { node })? {
+            Reply::Memory(report) => Ok(report),
             other => unexpected(&other),
         }
     }

@@ -288,6 +288,8 @@ pub enum Reply {
     Sysv(pagemesh_wire::sysv::Outcome),
     /// Frames for pages of a file.
     FilePages(pagemesh_wire::local::FileFrames),
+    /// The memory of a node.
+    Memory(pagemesh_wire::peer::MemoryReport),
 }
 
 /// The effects of one call, in order. Drivers reuse it, to save allocations.

@@ -50,6 +50,7 @@ impl Services {
         } else if self.coordinator.is_none() {
             self.sysv_leave(cx);
             self.leaving.begin(ticket);
+            self.hand_back(cx);
         } else if cx.shell.peers().is_empty() {
             self.leaving.begin(ticket);
             self.leaving.empty = true;
@@ -77,6 +78,7 @@ impl Services {
             return;
         }
         let mut left = self.locks.hand_over(cx, &mut self.segments);
+        left += self.global.donor.only_copies() as usize;
         for segment in self.segments.values_mut() {
             let successor = cx.successor(segment.info.id);
             left += segment.policy.hand_over(cx, successor, LEAVE_BURST);

@@ -162,6 +162,7 @@ impl Services {
                 Timer::Epoch => self.epoch_due(cx),
                 Timer::Lookup(request) => self.global.shared.lookup_due(cx, request),
                 Timer::SharedPages => self.global.shared.announce_due(cx),
+                Timer::HandBack => self.hand_back(cx),
             }
         }
     }

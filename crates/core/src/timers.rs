@@ -31,6 +31,8 @@ pub(crate) enum Timer {
     Lookup(RequestId),
     /// When more shared pages are to be told to the nodes with their directory.
     SharedPages,
+    /// When to ask again, while this node leaves, that owners take back their pages.
+    HandBack,
 }
 
 /// All timers of a node, each with the number of times it was armed.

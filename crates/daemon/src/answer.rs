@@ -142,5 +142,6 @@ fn to_local(reply: Reply) -> local::Reply {
         Reply::Refused(why) => local::Reply::Refused(why),
         Reply::Sysv(outcome) => local::Reply::Sysv(outcome),
         Reply::FilePages(frames) => local::Reply::FilePages(frames),
+        Reply::Memory(report) => local::Reply::Memory(report),
     }
 }

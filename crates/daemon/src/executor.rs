@@ -18,6 +18,7 @@ use crate::sharing::Sharing;
 use crate::tickets::Tickets;
 use pagemesh_core::{At, Input, PageRange, Reclaimed, Source};
 use pagemesh_os::poll::Poll;
+use pagemesh_os::residency::Residency;
 use pagemesh_wire::header::Header;
 use pagemesh_wire::peer::{Message, Put, Refusal};
 use pagemesh_wire::{ClientId, MappingId, SegmentId, SyncKey};
@@ -67,6 +68,8 @@ pub(crate) struct DaemonExecutor {
     pub(crate) receipts: Receipts,
     /// Pages lent to other nodes, and files of private segments.
     pub(crate) lending: Lending,
+    /// Whether this daemon's memory is kept out of swap space.
+    pub(crate) residency: Residency,
     /// Limits of each user.
     pub(crate) quota: Quota,
     /// Log lines that each user has caused.
@@ -110,6 +113,7 @@ impl DaemonExecutor {
             life: Life::default(),
             priority: SchedulingPriority::default(),
             receipts: Receipts::default(),
+            residency: Residency::default(),
             quota: Quota::default(),
             log: LogLines::default(),
         }

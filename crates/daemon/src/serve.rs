@@ -281,6 +281,7 @@ impl Driver {
                 }
                 Ok(Some(Reply::Done))
             }
+            Request::LockMemory { on } => self.lock_memory(client, on),
             Request::Handover { oldest, newest } => self.hand_over(client, oldest..=newest),
             Request::Cancel { number } => {
                 if let Some(ticket) = self.executor.tickets.find(client, number) {
@@ -370,6 +371,10 @@ impl Driver {
                 part: self.of_user(client, part)?,
                 filled,
                 frames,
+            },
+            Request::Memory { node } => Ask::Call {
+                to: Some(node),
+                call: Call::Memory,
             },
             Request::Probe { node } => Ask::Call {
                 to: Some(node),
@@ -468,6 +473,19 @@ impl Driver {
         } else {
             Err(Refusal::Permission)
         }
+    }
+
+    /// Keeps this daemon's memory out of swap space, because it serves a swap device.
+    fn lock_memory(&mut self, client: ClientId, on: bool) -> Answer {
+        self.check_master(client)?;
+        let residency = &mut self.executor.residency;
+        let done = if on {
+            residency.lock()
+        } else {
+            residency.unlock()
+        };
+        done.map_err(|error| Refusal::Invalid(format!("the daemon: {error}")))?;
+        Ok(Some(Reply::Done))
     }
 
     /// Makes room for another daemon, which goes on with the journal's node.

@@ -19,6 +19,7 @@ pub mod polling;
 pub mod process;
 pub mod region;
 pub mod request_slot;
+pub mod residency;
 pub mod seqpacket;
 pub mod signals;
 pub mod threadstat;

@@ -12,7 +12,9 @@ mod file_frames;
 mod report;
 mod view;
 
-use crate::peer::{Credentials, FilePart, Member, Reduction, SegmentInfo, SegmentSpec};
+use crate::peer::{
+    Credentials, FilePart, Member, MemoryReport, Reduction, SegmentInfo, SegmentSpec,
+};
 use crate::sysv;
 use crate::{
     ByteLen, ByteOffset, ClientId, MappingId, NodeId, PageCount, PageIndex, SegmentId, SyncKey,
@@ -396,6 +398,16 @@ pub enum Request {
         /// The frames, in the order of the pages.
         frames: Vec<PageIndex>,
     },
+    /// Keep the daemon's memory out of swap space from now on, or do not any more. → [`Reply::Done`].
+    LockMemory {
+        /// From now on.
+        on: bool,
+    },
+    /// The memory of a node: what is lent, borrowed, and may be. → [`Reply::Memory`].
+    Memory {
+        /// Which.
+        node: NodeId,
+    },
 }
 
 impl Request {
@@ -528,6 +540,8 @@ pub enum Reply {
     States(Vec<PageState>),
     /// Frames for pages of a file.
     FilePages(FileFrames),
+    /// The memory of a node.
+    Memory(MemoryReport),
 }
 
 /// The process at the other end of a socket, as the kernel names it.

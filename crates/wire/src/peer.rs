@@ -29,7 +29,8 @@ pub use addressee::Addressee;
 pub use decision::{Decision, Decisions};
 pub use diffs::{DiffName, Diffs};
 pub use global::{
-    AGE_CLASSES, AgeSummary, DonorReply, EpochPlan, Global, Got, LentPage, PageSeal, Put,
+    AGE_CLASSES, AgeSummary, DonorReply, EpochPlan, Global, Got, LentPage, MemoryReport, PageSeal,
+    Placement, Put,
 };
 pub use inheritance::{Arrival, Inheritance, Owner, Service};
 pub use member::{Health, Join, Member, MemberView, Welcome};
@@ -195,6 +196,8 @@ pub enum Call {
         /// Those in order after this one.
         after: Option<keys::Name>,
     },
+    /// The memory of the node that is asked, as people see it.
+    Memory,
 }
 
 impl Call {
@@ -281,6 +284,8 @@ pub enum Reply {
     },
     /// The members that the node knows; it has promised to believe no older coordinator.
     Members(MemberView),
+    /// The answer to [`Call::Memory`].
+    Memory(MemoryReport),
 }
 
 /// All messages between daemons.

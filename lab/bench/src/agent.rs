@@ -5,7 +5,7 @@ use super::peers::redis;
 use super::{compress, forged, raw, tcp, walk};
 use anyhow::{Context, Result};
 use clap::Args;
-use pagemesh::{Access, Advice, Mapping, Mesh, Options, Policy, Segment};
+use pagemesh::{Access, Advice, ByteLen, Mapping, Mesh, Options, Policy, Segment};
 use pagemesh_cli::Exit;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
@@ -37,6 +37,16 @@ pub(super) enum Order {
         pages: u32,
         policy: String,
     },
+    /// Create and map a private segment, of which so many pages may be in memory here.
+    OpenPrivate {
+        name: String,
+        pages: u32,
+        local: u32,
+    },
+    /// Take so many pages of this process's own memory.
+    Own { pages: u32 },
+    /// As [`Order::Touch`], of this process's own memory.
+    TouchOwn { pages: Vec<u32>, write: bool },
     /// Load or store one word of each page, in this order; answers with times.
     Touch { pages: Vec<u32>, write: bool },
     /// Fill as many pages with the contents that `bench compress` calls by this name.
@@ -148,6 +158,9 @@ pub(super) const COUNTED: &[&str] = &[
     "resent",
     "ownerships_arrived",
     "tokens_in",
+    "pages_in",
+    "pages_from_disk",
+    "pages_returned",
 ];
 
 /// Answers of an agent.
@@ -182,7 +195,12 @@ impl Agent {
 #[derive(Default)]
 struct Actor {
     testbed: Option<(Segment, Mapping)>,
+    /// Memory that no segment has.
+    own: Vec<AtomicU64>,
 }
+
+/// Words of a page.
+const WORDS: usize = 512;
 
 impl Actor {
     fn obey(&mut self, order: &Order) -> Result<Vec<u64>> {
@@ -206,6 +224,18 @@ impl Actor {
                 let policy = policy.parse().map_err(anyhow::Error::msg)?;
                 self.open(name, *pages, Some(policy))
             }
+            Order::OpenPrivate { name, pages, local } => {
+                let policy: Policy = "private".parse().map_err(anyhow::Error::msg)?;
+                let local = ByteLen(u64::from(*local) * 4096);
+                let policy = policy.with_local(local).map_err(anyhow::Error::msg)?;
+                self.open(name, *pages, Some(policy))
+            }
+            Order::Own { pages } => {
+                let words = u64::from(*pages) * WORDS as u64;
+                self.own = (0..words).map(AtomicU64::new).collect();
+                Ok(Vec::new())
+            }
+            Order::TouchOwn { pages, write } => Ok(self.touch_own(pages, *write)),
             Order::Change { number, pages } => self.change(*number, *pages),
             Order::Touch { pages, write } => self.touch(pages, *write),
             Order::Fill { pages, kind } => self.fill(*pages, kind),
@@ -317,6 +347,21 @@ impl Actor {
             mapping.write(page * 4096, bytes)?;
         }
         Ok(Vec::new())
+    }
+
+    fn touch_own(&self, pages: &[u32], write: bool) -> Vec<u64> {
+        let mut times = Vec::with_capacity(pages.len());
+        for page in pages {
+            let start = Instant::now();
+            if let Some(word) = self.own.get(*page as usize * WORDS) {
+                match write {
+                    true => word.store(u64::from(*page), Relaxed),
+                    false => drop(std::hint::black_box(word.load(Relaxed))),
+                }
+            }
+            times.push(start.elapsed().as_nanos() as u64);
+        }
+        times
     }
 
     fn change(&self, number: u64, pages: u32) -> Result<Vec<u64>> {

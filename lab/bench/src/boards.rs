@@ -9,7 +9,7 @@ mod stage;
 mod systems;
 mod table;
 
-pub(super) use companion::Companion;
+pub(super) use companion::{Companion, Running};
 
 use super::Waiting;
 use anyhow::{Result, ensure};

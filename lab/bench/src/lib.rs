@@ -13,6 +13,7 @@ mod copies;
 mod cpu_slots;
 mod detect;
 mod diff;
+mod far;
 mod fault;
 mod forged;
 mod job;
@@ -71,6 +72,8 @@ enum Which {
     Compress(Effort),
     /// What it costs to find, encode and apply the changes of a page
     Diff(Effort),
+    /// What a page costs that does not fit into memory: from a donor, and by the kernel's swapping
+    Far(far::Far),
     /// How many forged datagrams a second leave good faults under twice their latency
     Forged(Effort),
     /// What a daemon needs to remember of a page
@@ -182,6 +185,7 @@ impl Which {
             Self::Compress(effort) => compress::measure(&effort)?,
             Self::Diff(effort) => diff::measure(&effort),
             Self::Memory(memory) => memory.measure()?,
+            Self::Far(far) => far.measure()?,
             Self::Loss(loss) => loss.measure()?,
             Self::Peers(peers) => peers.measure()?,
             Self::Turns(turns) => turns.measure()?,

@@ -146,6 +146,32 @@ impl Testbed {
         }
     }
 
+    /// The program `pagemesh` of its daemons.
+    pub(super) fn program(&self) -> &std::path::Path {
+        self.sandbox.program()
+    }
+
+    /// Processor time that a node's daemon has used so far, in nanoseconds.
+    pub(super) fn time_of(&self, node: usize) -> Result<u64> {
+        processor_time(self.daemon(node))
+    }
+
+    /// The process of an agent.
+    pub(super) fn agent(&self, agent: usize) -> u32 {
+        self.agents[agent].child.id()
+    }
+
+    /// One more agent, started by this command, which ends in `agent`. Returns its number.
+    pub(super) fn add(&mut self, command: std::process::Command) -> Result<usize> {
+        self.agents.push(Agent::start(command)?);
+        Ok(self.agents.len() - 1)
+    }
+
+    /// Ends the agent that was added last.
+    pub(super) fn take_away(&mut self) {
+        self.agents.pop();
+    }
+
     /// Bytes of private memory of a node's daemon: its state. Pages of segments,
     /// the stash and the flight recorder are shared memory and not among them.
     pub(super) fn daemon_memory(&self, node: usize) -> Result<u64> {

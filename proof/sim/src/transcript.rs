@@ -249,6 +249,7 @@ fn list(nodes: impl Iterator<Item = NodeId>) -> String {
 fn call(call: &Call) -> String {
     match call {
         Call::Probe => "Probe".into(),
+        Call::Memory => "Memory".into(),
         Call::Open { name, .. } => format!("Open {name}"),
         Call::Close { .. } => "Close".into(),
         Call::Remove { name, .. } => format!("Remove {name}"),

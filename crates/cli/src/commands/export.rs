@@ -51,7 +51,7 @@ impl Export {
     pub(crate) fn run(self, global: &Global) -> Result<Exit> {
         let interrupts = Interrupts::catch()?;
         let path = self.place()?;
-        let mesh = super::mesh(global)?;
+        let mesh = far::connect(global)?;
         let segment = self.segment(&mesh)?;
         let device = Device {
             name: self.name,

@@ -3,6 +3,7 @@
 use super::Ages;
 use crate::effect::{Effect, Source};
 use crate::event::Event;
+use crate::limits::LEAVE_BURST;
 use crate::shell::Cx;
 use crate::time::Time;
 use core::time::Duration;
@@ -68,8 +69,7 @@ impl Donor {
         let age = Duration::from_millis(put.age.into());
         let used = Time(cx.now.0.saturating_sub(age.as_nanos() as u64));
         if known.is_none() && self.len() >= room && !(room > 0 && self.drop_oldest(cx, used)) {
-            cx.emit(Event::PutRefused {});
-            cx.send(from, Message::DonorReply(DonorReply::Refused(put.lent)));
+            Self::refuse(cx, from, put);
             return Taken::Refused;
         }
         let (segment, page) = name;
@@ -144,6 +144,35 @@ impl Donor {
                 self.drop_page(cx, (segment, *page));
             }
         }
+    }
+
+    /// The node leaves: asks the owners to take back what they do not have on their disks, some pages
+    /// at a time.
+    pub(crate) fn hand_back(&self, cx: &mut Cx<'_>) {
+        let only = self.pages.iter().filter(|(_, held)| !held.on_disk);
+        let mut asked: BTreeMap<SegmentId, Vec<_>> = BTreeMap::new();
+        for ((segment, page), held) in only.take(LEAVE_BURST) {
+            let pages = asked.entry(*segment).or_default();
+            pages.push((*page, held.version));
+        }
+        for (segment, pages) in asked {
+            for pages in pages.chunks(Global::PAGES) {
+                let pages = pages.to_vec();
+                let message = Global::TakeBack { segment, pages };
+                cx.send(segment.home(), Message::Global(message));
+            }
+        }
+    }
+
+    /// The number of pages that their owners do not have on their disks.
+    pub(crate) fn only_copies(&self) -> u32 {
+        self.len() - self.droppable.len()
+    }
+
+    /// Refuses a page that comes to be kept.
+    pub(crate) fn refuse(cx: &mut Cx<'_>, from: NodeId, put: &Put) {
+        cx.emit(Event::PutRefused {});
+        cx.send(from, Message::DonorReply(DonorReply::Refused(put.lent)));
     }
 
     /// The host wants memory back: the oldest pages go, as far as their owners have them.

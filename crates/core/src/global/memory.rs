@@ -2,7 +2,7 @@
 
 use crate::time::Time;
 use core::time::Duration;
-use pagemesh_wire::peer::EpochPlan;
+use pagemesh_wire::peer::{EpochPlan, Placement};
 use pagemesh_wire::{Incarnation, NodeId, NodeSet, PageCount};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -10,17 +10,8 @@ use std::collections::BTreeMap;
 /// A node that had no room for a page is not asked again for so long.
 const REFUSES: Duration = Duration::from_millis(100);
 
-/// How the node for a page that is sent away is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub enum Placement {
-    /// By the weights of the epoch (GMS).
-    #[default]
-    Epoch,
-    /// Any other member, each as likely as the others.
-    Random,
-    /// No node: pages go to the disk.
-    None,
-}
+/// The end of the time for which a node that leaves is not asked.
+const NEVER: Time = Time(u64::MAX);
 
 /// What the host gives to the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -42,29 +33,6 @@ impl Default for Budgets {
             placement: Placement::default(),
         }
     }
-}
-
-/// The state of memory on a node, as people see it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryReport {
-    /// Pages of private segments in memory here.
-    pub local: u64,
-    /// Pages of private segments in the memory of donors.
-    pub lent: u64,
-    /// Pages of private segments that are on the disk alone.
-    pub on_disk: u64,
-    /// Pages of files in memory here.
-    pub files: u64,
-    /// Pages kept for others.
-    pub borrowed: u64,
-    /// Pages that may be kept for others.
-    pub lend: u64,
-    /// The number of the epoch.
-    pub epoch: u64,
-    /// Its MinAge, in milliseconds.
-    pub min_age: u32,
-    /// The weight of this node in it.
-    pub weight: u32,
 }
 
 /// Budgets and the plan of the epoch, as policies use them.
@@ -114,7 +82,18 @@ impl Memory {
     /// A node had no room for a page: the plan is not true any more.
     pub(crate) fn refused(&mut self, now: Time, node: NodeId) {
         self.wants_plan = true;
-        self.refusing.insert(node, now + REFUSES);
+        let until = self.refusing.entry(node).or_default();
+        *until = (*until).max(now + REFUSES);
+    }
+
+    /// A node is about to leave: it is not asked again.
+    pub(crate) fn leaves(&mut self, node: NodeId) {
+        self.refusing.insert(node, NEVER);
+    }
+
+    /// Whether a node is about to leave.
+    pub(crate) fn is_leaving(&self, node: NodeId) -> bool {
+        self.refusing.get(&node) == Some(&NEVER)
     }
 
     /// The donor for a page of this age, except those in `without`; none if it is to be dropped, or

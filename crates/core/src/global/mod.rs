@@ -18,8 +18,9 @@ mod shared;
 pub(crate) use ages::Ages;
 pub(crate) use donor::{Donor, Taken};
 pub(crate) use epochs::Epochs;
+pub use memory::Budgets;
 pub(crate) use memory::Memory;
-pub use memory::{Budgets, MemoryReport, Placement};
+pub use pagemesh_wire::peer::{MemoryReport, Placement};
 pub(crate) use shared::{Frames, SharedPages};
 
 use serde::{Deserialize, Serialize};

@@ -220,6 +220,10 @@ pub(crate) trait Hooks {
     /// The node's memory for pages that can leave it has become less; the policy sends some away.
     fn pressed(&mut self, _: &mut Cx<'_>) {}
 
+    /// A donor leaves the cluster and has these pages, which are not on this node's disk: others are
+    /// to keep them, and then the donor is told to drop them.
+    fn take_back(&mut self, _: &mut Cx<'_>, _donor: NodeId, _: &[(PageIndex, Version)]) {}
+
     /// Adds where the pages are that can leave the node's memory.
     fn memory(&self, _: &mut MemoryReport) {}
 

@@ -58,6 +58,10 @@ impl Services {
     pub(crate) fn execute(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) {
         let reply = match call {
             Call::Probe => peer::Reply::Done,
+            Call::Memory => {
+                let budgets = cx.shell.memory.budgets;
+                peer::Reply::Memory(self.memory(budgets, cx.me()))
+            }
             Call::Barrier {
                 key,
                 parties,
@@ -361,5 +365,6 @@ fn to_local(reply: peer::Reply) -> Reply {
         | peer::Reply::Members(_) => Reply::Done,
         peer::Reply::Refused(why) => Reply::Refused(why),
         peer::Reply::Sysv(outcome) => Reply::Sysv(outcome),
+        peer::Reply::Memory(report) => Reply::Memory(report),
     }
 }

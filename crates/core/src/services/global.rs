@@ -3,12 +3,13 @@
 use super::Services;
 use crate::effect::{PageRange, Reply};
 use crate::event::Event;
-use crate::global::{Budgets, Frames, MemoryReport, Taken};
+use crate::global::{Budgets, Donor, Frames, MemoryReport, Taken};
 use crate::input::Request;
 use crate::shell::Cx;
 use crate::time::Time;
-use pagemesh_wire::peer::{AgeSummary, Global, Policy, Put, Refusal};
-use pagemesh_wire::{ClientId, NodeId, Ticket};
+use crate::timers::Timer;
+use pagemesh_wire::peer::{AgeSummary, Global, Message, Policy, Put, Refusal};
+use pagemesh_wire::{ClientId, NodeId, PageIndex, SegmentId, Ticket, Version};
 
 impl Services {
     /// The ages of all pages on this node.
@@ -18,7 +19,11 @@ impl Services {
             segment.policy.summarize(now, &mut ages);
         }
         self.global.shared.summarize(now, &mut ages.local);
-        self.global.donor.summarize(now, budgets.lend.0, &mut ages);
+        let lend = match self.leaving.has_begun() {
+            true => 0,
+            false => budgets.lend.0,
+        };
+        self.global.donor.summarize(now, lend, &mut ages);
         ages
     }
 
@@ -31,6 +36,9 @@ impl Services {
 
     /// A page of another node comes to be kept.
     pub(crate) fn put(&mut self, cx: &mut Cx<'_>, from: NodeId, put: &Put) {
+        if self.leaving.has_begun() {
+            return Donor::refuse(cx, from, put);
+        }
         match self.global.donor.put(cx, from, put) {
             Taken::New => {
                 let begin = self.global.epochs.taken(cx);
@@ -68,6 +76,36 @@ impl Services {
             | Global::Hold { .. }
             | Global::Gone { .. }
             | Global::Copies { .. }) => self.global.shared.message(cx, from, about_files),
+            Global::TakeBack { segment, pages } => self.take_back(cx, from, segment, pages),
+        }
+    }
+
+    /// A donor leaves and gives back pages.
+    fn take_back(
+        &mut self,
+        cx: &mut Cx<'_>,
+        donor: NodeId,
+        segment: SegmentId,
+        pages: Vec<(PageIndex, Version)>,
+    ) {
+        if segment.home() != cx.me() || pages.len() > Global::PAGES {
+            return cx.emit(Event::Malformed {});
+        }
+        cx.shell.memory.leaves(donor);
+        match self.segments.get_mut(&segment) {
+            Some(known) => known.policy.take_back(cx, donor, &pages),
+            // The segment ended, and the message that said so was lost.
+            None => cx.send(donor, Message::Global(Global::Drop { segment, pages })),
+        }
+    }
+
+    /// This node leaves: asks the owners of pages that are nowhere else to take them back, again and
+    /// again, since messages get lost.
+    pub(crate) fn hand_back(&mut self, cx: &mut Cx<'_>) {
+        if self.leaving.has_begun() && self.global.donor.only_copies() > 0 {
+            self.global.donor.hand_back(cx);
+            let again = cx.now + cx.pace().resend_first;
+            cx.arm(again, Timer::HandBack);
         }
     }
 
@@ -149,6 +187,8 @@ impl Services {
         let mut report = MemoryReport {
             borrowed: self.global.donor.len().into(),
             lend: budgets.lend.0.into(),
+            budget: budgets.memory.0,
+            placement: budgets.placement,
             epoch: self.global.epochs.number(),
             ..MemoryReport::default()
         };

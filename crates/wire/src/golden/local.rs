@@ -173,6 +173,8 @@ samples! {
         FilePagesDone: Request::FilePagesDone {
             segment: page().segment(), part: part(), filled: 0b1000, frames: vec![PageIndex(7), PageIndex(300)],
         };
+        LockMemory: Request::LockMemory { on: true };
+        Memory: Request::Memory { node: NodeId(2) };
     }
 }
 
@@ -206,6 +208,7 @@ samples! {
         FilePages: Reply::FilePages(FileFrames {
             here: 1, came: 0, missing: 8, frames: vec![PageIndex(7), PageIndex(300)],
         });
+        Memory: Reply::Memory(super::peer::memory());
     }
 }
 

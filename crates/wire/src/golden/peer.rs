@@ -118,6 +118,22 @@ fn lent() -> LentPage {
     }
 }
 
+pub(super) fn memory() -> MemoryReport {
+    MemoryReport {
+        budget: 4096,
+        placement: Placement::Random,
+        local: 300,
+        lent: 5000,
+        on_disk: 7,
+        files: 5,
+        borrowed: 9,
+        lend: 1024,
+        epoch: 3,
+        min_age: 8192,
+        weight: 1015,
+    }
+}
+
 fn ages() -> AgeSummary {
     let mut ages = AgeSummary {
         free: 300,
@@ -290,7 +306,8 @@ samples! {
             Message::Global(Global::NotCached { request: RequestId(300), part: part() }),
             Message::Global(Global::Hold { part: part(), copied: true }),
             Message::Global(Global::Gone { part: part() }),
-            Message::Global(Global::Copies { part: part(), alone: true });
+            Message::Global(Global::Copies { part: part(), alone: true }),
+            Message::Global(Global::TakeBack { segment: page().segment(), pages: vec![(PageIndex(3), Version(7))] });
         SharedPage: Message::SharedPage(SharedPage { request: RequestId(300), file: part().file, page: PageIndex(131) });
     }
 }
@@ -334,6 +351,7 @@ samples! {
         Log: Call::Log(Decisions { first: 300, entries: vec![vec![Decision::Anew], vec![]] });
         TakeOver: Call::TakeOver { term: Term(2 << 16 | 3) };
         SysvGather: Call::SysvGather { after: Some((sysv::Family::Sem, -300)) };
+        Memory: Call::Memory;
     }
 }
 
@@ -356,6 +374,7 @@ samples! {
             more: true,
         };
         Members: Reply::Members(view());
+        Memory: Reply::Memory(memory());
     }
 }
 

@@ -186,9 +186,56 @@ pub enum Global {
         /// It is the only one.
         alone: bool,
     },
+    /// The sender leaves the cluster and has these pages of a segment, which are not on the owner's
+    /// disk. The owner has others keep them, then it answers with [`Global::Drop`].
+    TakeBack {
+        /// The segment.
+        segment: SegmentId,
+        /// At most [`Global::PAGES`].
+        pages: Vec<(PageIndex, Version)>,
+    },
 }
 
 impl Global {
     /// Pages named in one message at most.
     pub const PAGES: usize = 64;
+}
+
+/// How the node for a page that is sent away is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Placement {
+    /// By the weights of the epoch (GMS).
+    #[default]
+    Epoch,
+    /// Any other member, each as likely as the others.
+    Random,
+    /// No node: pages go to the disk.
+    None,
+}
+
+/// The state of memory on a node, as people see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct MemoryReport {
+    /// Pages that private segments may have in memory here; the largest number: no bound.
+    pub budget: u32,
+    /// How a donor is chosen.
+    pub placement: Placement,
+    /// Pages of private segments in memory here.
+    pub local: u64,
+    /// Pages of private segments in the memory of donors.
+    pub lent: u64,
+    /// Pages of private segments that are on the disk alone.
+    pub on_disk: u64,
+    /// Pages of files in memory here.
+    pub files: u64,
+    /// Pages kept for others.
+    pub borrowed: u64,
+    /// Pages that may be kept for others.
+    pub lend: u64,
+    /// The number of the epoch.
+    pub epoch: u64,
+    /// Its MinAge, in milliseconds.
+    pub min_age: u32,
+    /// The weight of this node in it.
+    pub weight: u32,
 }

@@ -41,10 +41,10 @@ fn bursts(cpu: usize) {
 }
 
 /// It runs as long as this.
-pub(super) struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Running {
-    pub(super) fn start() -> Result<Self> {
+    pub(crate) fn start() -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
         command.arg("companion").stdin(Stdio::null());

@@ -52,6 +52,7 @@ mod signals;
 mod single_sites;
 mod snapshots;
 mod stress;
+mod swapping;
 mod system_calls;
 mod sysv;
 mod sysv_callers;

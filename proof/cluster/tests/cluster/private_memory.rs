@@ -251,3 +251,63 @@ fn a_segment_says_what_it_is() {
     check(&memory, 3);
     assert!(cluster.counter(0, "pages_from_disk") > 0);
 }
+
+/// Two donors leave at once, and what only they had stays: they go when its owner has it again.
+#[test]
+fn donors_that_leave_hand_back_what_only_they_have() {
+    let Some(cluster) = Cluster::of(plan(5, &[])) else {
+        return;
+    };
+    let memory = private(&cluster, true);
+    fill(&memory, 5);
+    check(&memory, 5);
+    let lent = cluster.counter(0, "memory_lent");
+    assert!(
+        lent >= (PAGES - LOCAL) / 2,
+        "{lent} pages are with donors alone"
+    );
+    std::thread::scope(|scope| {
+        for node in [1, 2] {
+            let mesh = cluster.mesh(node);
+            scope.spawn(move || mesh.leave().unwrap());
+        }
+    });
+    check(&memory, 5);
+    assert_eq!(cluster.counter(0, "pages_forged"), 0);
+}
+
+/// `pagemesh memory` of a node knows all nodes, and what its daemon has in memory.
+#[test]
+fn the_memory_of_every_node_is_shown() {
+    let Some(cluster) = Cluster::of(plan(3, &[])) else {
+        return;
+    };
+    let memory = private(&cluster, false);
+    fill(&memory, 1);
+    check(&memory, 1);
+    let program = env!("CARGO_BIN_EXE_pagemesh-under-test");
+    let mut command = cluster.node(0).command(program);
+    let output = command.args(["memory", "-o", "json"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let document: serde_json::Value = serde_json::from_str(&text).expect(&text);
+    let of = |node: usize, field: &str| document["nodes"][node]["memory"][field].as_u64();
+    assert_eq!(of(0, "budget"), Some(1 << 30), "{document}");
+    assert_eq!(of(1, "lend"), Some(16 << 20), "{document}");
+    assert_eq!(document["nodes"][2]["memory"]["placement"], "epoch");
+    // What the owner has lent is with the others.
+    let borrowed = of(1, "borrowed").unwrap() + of(2, "borrowed").unwrap();
+    let lent = of(0, "lent").unwrap();
+    assert!(borrowed > 0 && lent > 0, "{document}");
+    assert!(of(0, "local").unwrap() <= LOCAL * PAGE, "{document}");
+    let again = &document["needed_again"];
+    assert!(again["nodes"].as_u64().unwrap() > 0, "{document}");
+    let shared = document["resident"]["shared"].as_u64().unwrap();
+    assert!(shared > 0, "{document}");
+    let mut command = cluster.node(0).command(program);
+    let table = command.arg("memory").output().unwrap();
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(
+        table.contains("BORROWED") && table.contains("resident"),
+        "{table}"
+    );
+}

@@ -355,6 +355,7 @@ fn requests() -> Vec<Request> {
         call(Call::CondWait { key }),
         call(Call::CondSignal { key, all: true }),
         call(Call::Probe),
+        call(Call::Memory),
         Request::Lock { key },
         Request::Watch { segment, page },
         Request::Pin {

@@ -2,7 +2,7 @@
 
 use super::executor::{Executor, forge, ignores_budget, receiver};
 use super::memory::{Check, Memory};
-use super::{Private, Remote};
+use super::{Private, PrivateMistake, Remote};
 use crate::dice::Dice;
 use crate::network::{Fate, Network, kind, legible};
 use crate::plan::{pace, weather};
@@ -32,6 +32,8 @@ pub(super) struct Host {
     backing: Backing,
     program: Program,
     gone: bool,
+    /// It was asked to leave by a request with this ticket.
+    leaving: Option<Ticket>,
     /// It changes what it keeps.
     hostile: bool,
     deadline: Option<Time>,
@@ -65,6 +67,7 @@ enum Happening {
     Crash(usize),
     Return(usize),
     Disk(usize, bool),
+    Leave(usize),
 }
 
 /// What a donor was sent of one page, in order.
@@ -145,6 +148,7 @@ impl Cluster {
             cluster.schedule(Time(at), Happening::Run(host));
         }
         cluster.plan_misfortune(hosts);
+        cluster.plan_leaving(hosts);
         cluster
     }
 
@@ -170,6 +174,53 @@ impl Cluster {
             let end = at + self.dice.between(1_000_000, 4_000_000_000);
             self.schedule(Time(at), Happening::Disk(host, true));
             self.schedule(Time(end), Happening::Disk(host, false));
+        }
+    }
+
+    /// Two hosts leave at almost the same time: they may have the only two copies of a page.
+    fn plan_leaving(&mut self, hosts: usize) {
+        let mut dice = Dice::stream(self.options.seed, "leaving");
+        if hosts < 3 || !dice.chance(400) {
+            return;
+        }
+        let at = dice.between(20_000_000, 600_000_000);
+        let first = 1 + dice.index(hosts - 1);
+        let second = 1 + first % (hosts - 1);
+        for host in [first, second] {
+            let at = Time(at + dice.below(5_000_000));
+            self.schedule(at, Happening::Leave(host));
+        }
+    }
+
+    /// A host is asked to leave; its program has ended.
+    fn leave(&mut self, host: usize) -> Check {
+        self.note(host, || "is to leave".into());
+        if self.options.planted == Some(PrivateMistake::LeavesAtOnce) {
+            self.hosts[host].gone = true;
+            return Ok(());
+        }
+        self.last += 1;
+        let ticket = Ticket(self.last);
+        let program = &mut self.hosts[host].program;
+        program.rest.clear();
+        (program.left, program.faulted) = (0, false);
+        self.hosts[host].leaving = Some(ticket);
+        let (client, request) = (ClientId(host as u32 + 1), Request::Leave);
+        let input = Input::Request {
+            ticket,
+            client,
+            request,
+        };
+        self.input(host, input, &[])
+    }
+
+    /// A host has left, or it cannot.
+    fn has_left(&mut self, host: usize, reply: &Reply) {
+        self.note(host, || format!("is told: {reply:?}"));
+        self.hosts[host].leaving = None;
+        if matches!(reply, Reply::Done) {
+            self.hosts[host].gone = true;
+            self.remote.left += 1;
         }
     }
 
@@ -211,6 +262,7 @@ impl Cluster {
                 ticket: Ticket(0),
             },
             gone: false,
+            leaving: None,
             hostile: self.dice.chance(300),
             deadline: None,
         }
@@ -230,7 +282,8 @@ impl Cluster {
     }
 
     fn is_over(&self) -> bool {
-        let idle = |host: &Host| host.gone || host.program.rest.is_empty();
+        let idle =
+            |host: &Host| host.gone || (host.program.rest.is_empty() && host.leaving.is_none());
         self.hosts.iter().all(idle)
     }
 
@@ -262,6 +315,7 @@ impl Cluster {
         | Happening::FaultAgain(host)
         | Happening::Crash(host)
         | Happening::Return(host)
+        | Happening::Leave(host)
         | Happening::Disk(host, _)) = event;
         if self.hosts[host].gone && !matches!(event, Happening::Return(_)) {
             return Ok(());
@@ -300,6 +354,7 @@ impl Cluster {
                 }
                 Ok(())
             }
+            Happening::Leave(_) => self.leave(host),
             Happening::Disk(_, full) => {
                 self.hosts[host].memory.disk_is_full = full;
                 Ok(())
@@ -460,6 +515,10 @@ impl Cluster {
     }
 
     pub(super) fn replied(&mut self, host: usize, ticket: Ticket, reply: Reply) -> Check {
+        if self.hosts[host].leaving == Some(ticket) {
+            self.has_left(host, &reply);
+            return Ok(());
+        }
         let program = &mut self.hosts[host].program;
         if ticket != program.ticket {
             return Err(format!("{ticket:?} is answered, and was not asked"));

@@ -37,6 +37,8 @@ pub enum PrivateMistake {
     StaleEvicted,
     /// Pages are kept for others beyond what is lent.
     BudgetIgnored,
+    /// A donor that is to leave goes at once, with pages that nobody else may have.
+    LeavesAtOnce,
 }
 
 /// The events of a run that passed all checks.
@@ -68,6 +70,8 @@ pub struct Remote {
     pub dropped: u64,
     /// Hosts that vanished.
     pub crashed: u64,
+    /// Hosts that left.
+    pub left: u64,
 }
 
 /// Runs one seed.

@@ -34,6 +34,7 @@ fn no_page_is_lost_and_no_older_one_comes_back() {
             all.epochs += remote.epochs;
             all.dropped += remote.dropped;
             all.crashed += remote.crashed;
+            all.left += remote.left;
         }
     }
     let often = [
@@ -47,6 +48,7 @@ fn no_page_is_lost_and_no_older_one_comes_back() {
         all.epochs / 10,
         all.dropped / 10,
         all.crashed / 10,
+        all.left / 10,
     ];
     assert!(often.iter().all(|times| *times > 0), "{all:?}");
 }
@@ -59,6 +61,7 @@ fn planted_mistakes_are_found() {
         (StoreForgotten, "INV-private-kept"),
         (StaleEvicted, "INV-private-version"),
         (BudgetIgnored, "INV-budget"),
+        (LeavesAtOnce, "INV-private-kept"),
     ] {
         let found = (0..300).find_map(|seed| run(seed, Profile::Harsh, Some(mistake)).err());
         let why = found.unwrap_or_else(|| panic!("{mistake:?} is not found"));

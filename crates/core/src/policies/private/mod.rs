@@ -18,6 +18,7 @@
 
 mod ahead;
 mod fetch;
+mod leavers;
 mod outgoing;
 mod page;
 mod replace;
@@ -40,7 +41,7 @@ use pagemesh_wire::local::PageLine;
 use pagemesh_wire::peer::{
     Access, AgeSummary, Backing, DonorReply, Message, Policy, Refusal, Subject,
 };
-use pagemesh_wire::{ClientId, MappingId, NodeId, PageIndex, SegmentId, Ticket};
+use pagemesh_wire::{ClientId, MappingId, NodeId, PageIndex, SegmentId, Ticket, Version};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -436,6 +437,12 @@ impl Hooks for Private {
     }
 
     fn pressed(&mut self, cx: &mut Cx<'_>) {
+        self.tend(cx, 0);
+    }
+
+    fn take_back(&mut self, cx: &mut Cx<'_>, donor: NodeId, pages: &[(PageIndex, Version)]) {
+        self.donor_leaves(cx, donor, pages);
+        self.unblock(cx);
         self.tend(cx, 0);
     }
 

@@ -154,6 +154,7 @@ impl Private {
 
     /// Sends a staged page to two donors. False if there are no two.
     pub(super) fn send_copies(&mut self, cx: &mut Cx<'_>, page: PageIndex) -> bool {
+        self.release_leavers(cx, page);
         let Some(mut known) = self.pages.get(&page).copied() else {
             return true;
         };

@@ -139,6 +139,7 @@ impl Private {
             known.place = Place::Staged { used };
             self.staged.insert(used, page);
         }
+        self.release_leavers(cx, page);
         self.send_out(cx, 1);
     }
 

@@ -308,6 +308,42 @@ fn a_copy_that_is_lost_with_its_donor_is_made_again() {
 }
 
 #[test]
+fn a_donor_that_leaves_keeps_a_page_until_its_owner_has_it_again() {
+    let mut bench = Bench::new(Backing::Copies, &[DONOR, OTHER, NodeId(4)]);
+    for page in 0..3 {
+        bench.fault(page, Access::Write);
+    }
+    let donors: Vec<_> = bench.policy.pages[&PageIndex(0)]
+        .donors
+        .all()
+        .iter()
+        .collect();
+    for node in &donors {
+        bench.kept(*node, 0, 1);
+    }
+    let leaver = donors[1];
+    bench.policy.local = 3;
+    bench.shell.memory.leaves(leaver);
+    let pages = [(PageIndex(0), Version(1)), (PageIndex(7), Version(4))];
+    let done = bench.with(|policy, cx| policy.take_back(cx, leaver, &pages));
+    assert!(
+        done.iter().any(|word| word.starts_with("get [0]")),
+        "{done:?}"
+    );
+    // It may drop what this node does not know, and keeps the other page.
+    assert!(done.contains(&format!("drop→{leaver}")), "{done:?}");
+    // It says so again, because messages get lost: the page is neither asked for again nor dropped.
+    let again = bench.with(|policy, cx| policy.take_back(cx, leaver, &pages[..1]));
+    let more = |word: &String| word.starts_with("get") || word.starts_with("drop→");
+    assert!(!again.iter().any(more), "{again:?}");
+    let came = bench.got(donors[0], 0, 1);
+    assert_eq!(came[0], "keep 0", "{came:?}");
+    assert!(came.contains(&format!("drop→{leaver}")), "{came:?}");
+    let known = bench.policy.pages[&PageIndex(0)].donors.all();
+    assert!(!known.contains(leaver), "{known:?}");
+}
+
+#[test]
 fn a_full_disk_keeps_pages_here_until_there_is_room_or_patience_ends() {
     let mut bench = Bench::new(Backing::File, &[DONOR]);
     bench.fault(0, Access::Write);

@@ -1,0 +1,223 @@
+//! `bench far`: what a page costs that is not in memory. A private segment's pages come from a donor,
+//! beside the raw exchange of the same bytes; the pages of a process in a memory control group come
+//! from swap space: a file, memory of the cluster by `pagemesh swap`, and zram. One after the other
+//! in each round, with quiet processors and beside a companion.
+//!
+//! Of each memory a sixteenth is here, so that nearly every touch is a miss, and the median is one.
+//! That no more is resident is asserted by what the kernel counts.
+
+mod group;
+mod space;
+
+use super::agent::Order;
+use super::boards::Running;
+use super::fault::shuffled;
+use super::report::{Report, Samples};
+use super::testbed::Testbed;
+use super::{ETHERNET_JUMBO, Waiting};
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use group::Group;
+use pagemesh_cli::sandbox::Plan;
+use space::Space;
+use std::collections::BTreeMap;
+
+/// What a page costs that does not fit into memory
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Far {
+    /// MiB of each memory; a sixteenth of it is here
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(32..=4096))]
+    size: u32,
+    /// Pages touched at random in each round
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    count: u32,
+    /// Rounds, everything in turn, after one to warm up
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+}
+
+/// The part of each memory that is here.
+const HERE: u32 = 16;
+
+/// The program of a process that swaps takes so much besides.
+const PROGRAM: u64 = 12 << 20;
+
+/// Names of the two surroundings.
+const SURROUNDINGS: [&str; 2] = ["quiet", "companion"];
+
+/// What was measured in one surrounding.
+#[derive(Default)]
+struct Measured {
+    raw: Samples,
+    tcp: Samples,
+    random: Samples,
+    walk: Samples,
+    /// Processor time of the donor, and the pages that it gave back.
+    donor: (u64, u64),
+    /// Pages that came from the disk instead.
+    disk: u64,
+    swapped: BTreeMap<Space, Samples>,
+}
+
+impl Far {
+    pub(super) fn measure(&self) -> Result<Report> {
+        let mut report = Report::new("far");
+        let mut plan = Plan::new(2);
+        plan.mtu = ETHERNET_JUMBO;
+        let lend = format!("{}M", 2 * self.size);
+        let arguments = ["--memory", "4G", "--lend", &lend];
+        plan.daemon_args = arguments.map(str::to_owned).to_vec();
+        let mut testbed = Testbed::raise(&plan, Waiting::Block)?;
+        let spaces = self.spaces(&testbed, &mut report);
+        let mut all: [Measured; 2] = Default::default();
+        for round in 0..=self.rounds {
+            for (beside, measured) in all.iter_mut().enumerate() {
+                let _companion = (beside == 1).then(Running::start).transpose()?;
+                self.round(&mut testbed, &spaces, round, measured)?;
+                if round == 0 {
+                    *measured = Measured::default();
+                }
+            }
+        }
+        for (surrounding, measured) in SURROUNDINGS.into_iter().zip(&all) {
+            self.tell(&mut report, surrounding, measured);
+        }
+        Ok(report)
+    }
+
+    fn pages(&self) -> u32 {
+        self.size * 256
+    }
+
+    /// The swap spaces that this host can have; why not is noted of the others.
+    fn spaces(&self, testbed: &Testbed, report: &mut Report) -> Vec<Space> {
+        let mut there = Vec::new();
+        for space in Space::ALL {
+            let tried = space.try_out(testbed, self.size).and_then(|()| {
+                Group::make(PROGRAM).context("no memory control group can be made here")
+            });
+            match tried {
+                Ok(_) => there.push(space),
+                Err(why) => report.skip(format!("random/{}", space.name()), &why),
+            }
+        }
+        there
+    }
+
+    fn round(
+        &self,
+        testbed: &mut Testbed,
+        spaces: &[Space],
+        round: u32,
+        measured: &mut Measured,
+    ) -> Result<()> {
+        testbed.raw(Testbed::PAGE_REPLY, self.count, &mut measured.raw)?;
+        let bytes = u64::from(self.pages()) * 4096;
+        measured.tcp.extend(testbed.tcp(bytes)?);
+        self.private(testbed, round, measured)?;
+        for space in spaces {
+            let times = self.swapped(testbed, *space, round)?;
+            measured.swapped.entry(*space).or_default().extend(times);
+        }
+        Ok(())
+    }
+
+    /// Random misses of a private segment, and a walk through all of it.
+    fn private(&self, testbed: &mut Testbed, round: u32, measured: &mut Measured) -> Result<()> {
+        let (pages, name) = (self.pages(), format!("bench.far.{round}"));
+        let local = pages / HERE;
+        let order = Order::OpenPrivate {
+            name: name.clone(),
+            pages,
+            local,
+        };
+        testbed.ask(0, &order)?;
+        testbed.ask(0, &Order::Walk { pages, write: true })?;
+        let (owner, donor) = (testbed.counters(0)?, testbed.counters(1)?);
+        let time = testbed.time_of(1)?;
+        let order = shuffled(0..pages, round);
+        let touched = &order[..(self.count as usize).min(order.len())];
+        measured.random.extend(testbed.touch(0, touched, false)?);
+        let returned = testbed.counters(1)?.of("pages_returned") - donor.of("pages_returned");
+        measured.donor.0 += testbed.time_of(1)? - time;
+        measured.donor.1 += returned;
+        measured.disk += testbed.counters(0)?.of("pages_from_disk") - owner.of("pages_from_disk");
+        let walk = Order::Walk {
+            pages,
+            write: false,
+        };
+        measured.walk.extend(testbed.ask(0, &walk)?);
+        let resident = status(testbed.agent(0), "RssShmem:")?;
+        let most = u64::from(local) * 4096 + PROGRAM;
+        ensure!(
+            resident <= most,
+            "{resident} bytes of shared memory are resident, where {most} may be"
+        );
+        testbed.ask(0, &Order::Remove { name }).map(drop)
+    }
+
+    /// Random misses of a process whose memory is swapped out.
+    fn swapped(&self, testbed: &mut Testbed, space: Space, round: u32) -> Result<Vec<u64>> {
+        let used = space.on(testbed, self.size)?;
+        let pages = self.pages();
+        let limit = u64::from(pages / HERE) * 4096 + PROGRAM;
+        let group = Group::make(limit).context("no memory control group can be made")?;
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let mut command = group.command(&program);
+        command.arg("agent");
+        let agent = testbed.add(command)?;
+        let times = (|| {
+            testbed.ask(agent, &Order::Own { pages })?;
+            let order = shuffled(0..pages, round);
+            let pages = order[..(self.count as usize).min(order.len())].to_vec();
+            let write = false;
+            let times = testbed.ask(agent, &Order::TouchOwn { pages, write })?;
+            let resident = status(testbed.agent(agent), "RssAnon:")?;
+            ensure!(
+                resident <= limit,
+                "{resident} bytes are resident, where {limit} may be"
+            );
+            Ok(times)
+        })();
+        testbed.take_away();
+        drop(group);
+        used.off()?;
+        times
+    }
+
+    fn tell(&self, report: &mut Report, surrounding: &str, measured: &Measured) {
+        let beside = Some(("raw_exchange_page", &measured.raw));
+        report.row(
+            format!("random/private/{surrounding}"),
+            "block",
+            &measured.random,
+            beside,
+        );
+        for (space, samples) in &measured.swapped {
+            let name = format!("random/{}/{surrounding}", space.name());
+            report.row(name, "block", samples, Some(("private", &measured.random)));
+        }
+        let bytes = f64::from(self.pages()) * 4096.0;
+        let name = format!("walk/private/{surrounding}");
+        report.rate(name, bytes, &measured.walk, Some(("tcp", &measured.tcp)));
+        report.waited("block");
+        let (nanos, pages) = measured.donor;
+        let name = format!("donor_cpu/{surrounding}");
+        let micros = nanos as f64 / 1e3 / (pages.max(1) as f64);
+        report.value(&name, "us/page", micros, pages as usize);
+        let name = format!("from_disk/{surrounding}");
+        report.value(&name, "pages", measured.disk as f64, measured.random.len());
+    }
+}
+
+/// Bytes that the kernel counts of a process.
+fn status(process: u32, name: &str) -> Result<u64> {
+    let path = format!("/proc/{process}/status");
+    let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let field = line.and_then(|line| line.split_whitespace().next());
+    let kib: u64 = field
+        .with_context(|| format!("no {name} in {path}"))?
+        .parse()?;
+    Ok(kib * 1024)
+}
