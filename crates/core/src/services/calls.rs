@@ -58,10 +58,7 @@ impl Services {
     pub(crate) fn execute(&mut self, cx: &mut Cx<'_>, caller: Caller, call: Call) {
         let reply = match call {
             Call::Probe => peer::Reply::Done,
-            Call::Memory => {
-                let budgets = cx.shell.memory.budgets;
-                peer::Reply::Memory(self.memory(budgets, cx.me()))
-            }
+            Call::Memory => peer::Reply::Memory(self.memory(cx.shell.memory.budgets, cx.me())),
             Call::Barrier {
                 key,
                 parties,
