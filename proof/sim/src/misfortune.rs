@@ -53,7 +53,11 @@ impl World {
                 match (admitted && self.standby().is_some(), crash) {
                     (false, _) => self.after(1_000_000, Happening::Misfortune(fault)),
                     (true, true) => self.crash(0, "crashes")?,
-                    (true, false) => self.pause(0, 30_000_000_000),
+                    (true, false) => {
+                        // Calls to it may be refused until another host takes over.
+                        self.losses.crashed = true;
+                        self.pause(0, 30_000_000_000);
+                    }
                 }
             }
             Fault::Promote => self.promote(),
