@@ -7,10 +7,12 @@
 //! in the other area is greater than `ReadGeneration` in its own. Both ways are alike.
 //!
 //! Each end holds a lock as long as it is open. So an end is open once, and the other one learns
-//! of its death. [`area`] is the layout, [`sleep`] the waiting.
+//! of its death. `area` is the layout, `words` reads and stores it, `sleep` is the
+//! waiting.
 
 mod area;
 mod sleep;
+mod words;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -35,9 +37,6 @@ const SEAT: Duration = Duration::from_millis(500);
 
 /// Attempts to publish pages that another node takes meanwhile, because it leaves or was revived.
 const TRIES: usize = 5;
-
-/// How long a waiting thread looks whether the lock of the other end is free.
-const GLANCE: Duration = Duration::from_millis(5);
 
 const OLD_SHORT: View = View {
     short: true,
@@ -409,16 +408,6 @@ impl Pipe {
         self.publish()
     }
 
-    /// The own `WriteGeneration`.
-    fn written(&self) -> Result<u64> {
-        Ok(self.ours(WRITE_GENERATION)?.load(Ordering::Acquire))
-    }
-
-    /// Whether the message before has been read.
-    fn has_room(&self) -> Result<bool> {
-        Ok(self.theirs(READ_GENERATION)? >= self.written()?)
-    }
-
     /// The next message, if it is here and whole.
     fn look(&self) -> Result<Option<(Head, Vec<u8>)>> {
         let Some(head) = self.next()? else {
@@ -449,80 +438,6 @@ impl Pipe {
         let (kind, size) = (self.theirs(KIND)?, self.theirs(WRITE_SIZE)?);
         let head = Head::from_words(generation, kind, size);
         Ok((head.length <= self.size()).then_some(head))
-    }
-
-    /// Publishes the own area as far as the other end needs it. A message that has not been read
-    /// goes along, so that its pages and its words are of one publication.
-    fn publish(&self) -> Result<()> {
-        let size = self.ours(WRITE_SIZE)?.load(Ordering::Acquire) as u32 as usize;
-        let length = if self.has_room()? { 0 } else { size };
-        let first = self.layout.area(self.end) as u64;
-        let bytes = first..first + (HEAD + length) as u64;
-        // After a signal it is not known whether they were sent: twice does no harm.
-        loop {
-            match self
-                .segment
-                .publish(self.layout.is_short(length), bytes.clone())
-            {
-                Err(Error::Interrupted) => {}
-                done => return done,
-            }
-        }
-    }
-
-    /// PURGE of the short page of the other end: the next access fetches it (E16).
-    fn purge_short(&self) -> Result<()> {
-        let at = self.layout.area(1 - self.end) as u64;
-        self.segment.purge(OLD_SHORT, at..at + HEAD as u64)
-    }
-
-    fn purge_whole(&self) -> Result<()> {
-        let at = self.layout.area(1 - self.end) as u64;
-        let bytes = at..at + (HEAD + self.size()) as u64;
-        self.segment.purge(INCONSISTENT, bytes)
-    }
-
-    /// Whether the process that last opened the other end has closed it.
-    fn is_closed(&self) -> Result<bool> {
-        Ok(self.theirs(CLOSED)? == self.theirs(SESSION)?)
-    }
-
-    /// Whether no process has the other end open.
-    fn seat_is_free(&self) -> Result<bool> {
-        let seat = self.segment.lock(1 - self.end as u64);
-        match seat.lock_timeout(GLANCE) {
-            Ok(_) => Ok(true),
-            // The second one: the node with the lock is being given up.
-            Err(Error::TimedOut | Error::Refused(_)) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Where the data of this end begin.
-    fn data(&self) -> usize {
-        self.layout.area(self.end) + HEAD
-    }
-
-    /// A word of the other end.
-    fn theirs(&self, word: usize) -> Result<u64> {
-        let at = self.layout.area(1 - self.end) + word;
-        Ok(u64::from_le(self.short.load_u64(at)?))
-    }
-
-    /// Stores words of this end, in this order.
-    fn store(&self, words: &[(usize, u64)]) -> Result<()> {
-        for (word, value) in words {
-            self.ours(*word)?.store(value.to_le(), Ordering::Release);
-        }
-        Ok(())
-    }
-
-    /// A word of this end.
-    fn ours(&self, word: usize) -> Result<&AtomicU64> {
-        if !self.seat.is_held() {
-            return Err(Error::Forked);
-        }
-        self.own.atomic_u64(self.layout.area(self.end) + word)
     }
 }
 
