@@ -242,6 +242,8 @@ fn a_lookup_without_an_answer_ends() {
         };
         while let Some(lookup) = host.shared.lookups.get(&request) {
             now = lookup.backoff.due();
+            let due = host.shell.timers.pop_due(now);
+            assert_eq!(due, Some(Timer::Lookup(request)));
             let mut cx = Cx {
                 now,
                 shell: &mut host.shell,
