@@ -154,7 +154,7 @@ fn the_paper_is_measured_again_and_kept() {
     let windows = rows
         .iter()
         .filter(|row| row[0].as_str().unwrap().contains("Δ = "));
-    assert_eq!(windows.count(), 19, "{rows:?}");
+    assert_eq!(windows.count(), 22, "{rows:?}");
     let pages = &document["sections"]["12"]["rows"][3];
     assert_eq!(pages[0], "pages sent");
     let each: f64 = pages[1].as_str().unwrap().parse().unwrap();
