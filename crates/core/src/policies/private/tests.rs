@@ -274,8 +274,8 @@ fn two_donors_must_say_that_they_keep_a_page_before_it_leaves() {
     );
 }
 
-#[test]
-fn a_copy_that_is_lost_with_its_donor_is_made_again() {
+/// A node that has lent page 0 to two of three donors, and these.
+fn lent_twice() -> (Bench, Vec<NodeId>) {
     let mut bench = Bench::new(Backing::Copies, &[DONOR, OTHER, NodeId(4)]);
     for page in 0..3 {
         bench.fault(page, Access::Write);
@@ -288,6 +288,12 @@ fn a_copy_that_is_lost_with_its_donor_is_made_again() {
     for node in &donors {
         bench.kept(*node, 0, 1);
     }
+    (bench, donors)
+}
+
+#[test]
+fn a_copy_that_is_lost_with_its_donor_is_made_again() {
+    let (mut bench, donors) = lent_twice();
     let (gone, left) = (donors[0], donors[1]);
     // The repair needs room.
     bench.policy.local = 3;
@@ -309,18 +315,7 @@ fn a_copy_that_is_lost_with_its_donor_is_made_again() {
 
 #[test]
 fn a_donor_that_leaves_keeps_a_page_until_its_owner_has_it_again() {
-    let mut bench = Bench::new(Backing::Copies, &[DONOR, OTHER, NodeId(4)]);
-    for page in 0..3 {
-        bench.fault(page, Access::Write);
-    }
-    let donors: Vec<_> = bench.policy.pages[&PageIndex(0)]
-        .donors
-        .all()
-        .iter()
-        .collect();
-    for node in &donors {
-        bench.kept(*node, 0, 1);
-    }
+    let (mut bench, donors) = lent_twice();
     let leaver = donors[1];
     bench.policy.local = 3;
     bench.shell.memory.leaves(leaver);
