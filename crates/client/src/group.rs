@@ -39,7 +39,7 @@ impl Default for GroupOptions {
 pub struct Received {
     /// Its kind, as its sender gave it.
     pub kind: i64,
-    /// Who sent it.
+    /// The number of the process that sent the message.
     pub from: u32,
     /// The message.
     pub bytes: Vec<u8>,

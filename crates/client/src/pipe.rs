@@ -77,7 +77,7 @@ impl Default for PipeOptions {
     }
 }
 
-/// What is known of the process at the other end.
+/// The state of the process at the other end, as this end knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
     /// No process has opened the other end yet. A message waits for it.
@@ -213,7 +213,8 @@ impl Pipe {
         [End::First, End::Second][self.end]
     }
 
-    /// What is known of the other end. A death is found out by a thread that waits here.
+    /// The state of the other end, as this end knows it. A thread of this process that waits in
+    /// the pipe notices when the other process dies.
     ///
     /// # Errors
     /// If the memory cannot be accessed.

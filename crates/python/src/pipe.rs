@@ -76,7 +76,7 @@ impl Pipe {
         Ok(self.0.get()?.size())
     }
 
-    /// What is known of the other end.
+    /// The state of the other end, as this end knows it.
     #[getter]
     fn peer(&self, py: Python<'_>) -> PyResult<&'static str> {
         let pipe = self.0.get()?;

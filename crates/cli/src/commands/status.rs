@@ -164,7 +164,7 @@ fn lines(
     lines
 }
 
-/// Who coordinates, and who could.
+/// The line of `status` that names the coordinator, its term and the standby.
 fn control(status: &NodeStatus) -> String {
     let control = &status.control;
     let (node, term) = (control.coordinator, control.term);

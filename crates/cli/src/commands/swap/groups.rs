@@ -57,7 +57,7 @@ struct GroupFiles {
     root: PathBuf,
     limit: &'static str,
     current: &'static str,
-    /// What is swapped out, in a file of its own; else a line of `memory.stat`.
+    /// The file with the bytes that the group has swapped out; without one, a line of `memory.stat` has them.
     swap: Option<&'static str>,
     /// How a process's list of groups names the controller.
     controller: &'static str,

@@ -83,7 +83,8 @@ fn bring_back(global: &Global, state: &State, used: u64) -> Result<()> {
     done.context("the device stays swap space")
 }
 
-/// What is left when no page is there any more.
+/// Removes a swap device that is empty: the loop device and the file, and when the server has ended,
+/// what is written down of them.
 fn take_down(places: &Places<'_>, state: &State) -> Result<()> {
     if places.file().exists() {
         device::detach(&state.device)?;

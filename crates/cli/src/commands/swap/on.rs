@@ -37,7 +37,7 @@ pub(super) struct On {
     priority: Option<i16>,
 }
 
-/// What is made so far; taken back in order if a later step fails.
+/// The steps of `swap on` that are done. If a later step fails, they are undone in reverse order.
 struct Steps<'a> {
     places: Places<'a>,
     server: Option<Child>,
