@@ -7,7 +7,7 @@ use crate::peer::{Backing, Kind, Manager, Merge, Policy, Spread, Window};
 use crate::{ByteLen, PageCount};
 
 /// All policies by name. Whatever reads a policy reads it here.
-const POLICIES: [(&str, Policy); 8] = [
+const POLICIES: [(&str, Policy); 9] = [
     (
         "sequential",
         Policy::Sequential {
@@ -38,6 +38,12 @@ const POLICIES: [(&str, Policy); 8] = [
         "hybrid",
         Policy::Release {
             spread: Spread::Hybrid,
+        },
+    ),
+    (
+        "invalidate",
+        Policy::Release {
+            spread: Spread::Invalidate,
         },
     ),
     (
@@ -160,7 +166,7 @@ mod tests {
         assert_eq!("sequential".parse(), Ok(Policy::default()));
         let words = "sequentially".parse::<Policy>().unwrap_err();
         assert!(
-            words.contains("sequential-fixed, release, eager, hybrid, views, private"),
+            words.contains("sequential-fixed, release, eager, hybrid, invalidate, views, private"),
             "{words}"
         );
     }

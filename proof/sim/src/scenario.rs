@@ -16,7 +16,7 @@
 //! expect datagrams N [KIND]    expect rights nX NAME:PAGE read|write|none    expect waiting N
 //! ```
 //!
-//! A segment of policy `release` (`policy=release`, `release-eager` or `release-hybrid`, and
+//! A segment of policy `release` (`policy=release`, `release-eager`, `release-hybrid` or `release-invalidate`, and
 //! `notices=N` for the bound of write notices) is simulated with real diffs, in
 //! [`crate::labelled`]. There a word is one byte, accesses have to be ordered by locks and
 //! barriers, and every node takes part in the one barrier, 1000.

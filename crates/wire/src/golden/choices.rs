@@ -88,6 +88,7 @@ samples! {
         Lazy: Spread::Lazy;
         Eager: Spread::Eager;
         Hybrid: Spread::Hybrid;
+        Invalidate: Spread::Invalidate;
     }
 }
 

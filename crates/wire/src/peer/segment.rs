@@ -44,6 +44,8 @@ pub enum Spread {
     Eager,
     /// Small ones together with the notice that there are any (TB4).
     Hybrid,
+    /// When a thread touches the page, and never before a node asks: TreadMarks' own protocol (TR8).
+    Invalidate,
 }
 
 impl Spread {
@@ -54,6 +56,7 @@ impl Spread {
             Self::Lazy => "lazy",
             Self::Eager => "eager",
             Self::Hybrid => "hybrid",
+            Self::Invalidate => "invalidate",
         }
     }
 }

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Policies to compare, ours and those that are to come.
-const POLICIES: [&str; 3] = ["sequential", "release", "eager"];
+const POLICIES: [&str; 4] = ["sequential", "release", "invalidate", "eager"];
 
 /// How the nodes of the last part are slowed down.
 const SHARE: f64 = 0.2;

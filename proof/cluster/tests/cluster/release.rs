@@ -100,7 +100,7 @@ fn a_labelled_program_finds_the_same_in_sequential_memory() {
 
 #[test]
 fn a_labelled_program_finds_the_same_however_changes_travel() {
-    for policy in ["eager", "hybrid"] {
+    for policy in ["eager", "hybrid", "invalidate"] {
         labelled(Plan::new(3), 1, named(policy), |_| {});
         labelled(bad_network(3), 1, named(policy), |_| {});
     }
@@ -147,6 +147,9 @@ fn small_changes_go_along_with_the_lock() {
             )
         });
     }
+    // TreadMarks' own protocol asks for each.
+    let sent = sent_in("invalidate", "invalidate");
+    assert!(sent > 40 * 4 + 20, "{sent} datagrams in 40 turns");
 }
 
 #[test]

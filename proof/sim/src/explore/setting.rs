@@ -214,6 +214,7 @@ fn policy(text: &str) -> Result<Spread, String> {
         "release" => Ok(Spread::Lazy),
         "eager" => Ok(Spread::Eager),
         "hybrid" => Ok(Spread::Hybrid),
+        "invalidate" => Ok(Spread::Invalidate),
         _ => Err(format!("{text} is no policy")),
     }
 }
@@ -272,6 +273,7 @@ impl fmt::Display for Setting {
                 Spread::Lazy => " policy=release",
                 Spread::Eager => " policy=eager",
                 Spread::Hybrid => " policy=hybrid",
+                Spread::Invalidate => " policy=invalidate",
             },
             Policy::Views { .. } => " policy=views",
             Policy::Private { .. } | Policy::Files | Policy::Numbered(_) => {

@@ -1,5 +1,6 @@
 use super::{Labelled, Planted, Sighted, labelled};
 use crate::plan::Profile;
+use pagemesh_wire::peer::{Policy, Spread};
 
 fn run(profile: Profile, seeds: std::ops::Range<u64>) -> Sighted {
     let mut sum = Sighted::default();
@@ -141,6 +142,32 @@ fn locks_alone(turns: u64, notices: u32) -> Sighted {
     let mut dice = crate::dice::Dice::stream(options.seed, "days");
     let plan = Plan::of_locks(&mut dice, turns, notices);
     Cluster::of(plan, dice, options).run().unwrap()
+}
+
+/// TreadMarks' own protocol: the same programs find the same where no diff is pushed.
+#[test]
+fn labelled_programs_find_the_same_where_nothing_is_pushed() {
+    use super::cluster::{Cluster, Plan};
+    let policy = Policy::Release {
+        spread: Spread::Invalidate,
+    };
+    let mut sum = Sighted::default();
+    for profile in [Profile::Calm, Profile::Mild, Profile::Harsh, Profile::Wild] {
+        for seed in 0..40 {
+            let options = Labelled {
+                seed,
+                profile,
+                planted: None,
+            };
+            let mut dice = crate::dice::Dice::stream(seed, "invalidate");
+            let plan = Plan::drawn(&mut dice, profile).under(policy);
+            let sighted = Cluster::of(plan, dice, options).run();
+            let sighted = sighted.unwrap_or_else(|why| panic!("{profile:?} seed {seed}: {why}"));
+            sum.loads += sighted.loads;
+            sum.merged += sighted.merged;
+        }
+    }
+    assert!(sum.loads > 1000 && sum.merged > 500, "{sum:?}");
 }
 
 fn phases(seed: u64, profile: Profile, planted: Option<Planted>) -> Result<Sighted, String> {

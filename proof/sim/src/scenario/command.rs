@@ -186,6 +186,7 @@ fn segment(name: &str, options: &[&str]) -> Parsed<Command> {
             Some(("policy", "release")) => spread = Some(Spread::Lazy),
             Some(("policy", "release-eager")) => spread = Some(Spread::Eager),
             Some(("policy", "release-hybrid")) => spread = Some(Spread::Hybrid),
+            Some(("policy", "release-invalidate")) => spread = Some(Spread::Invalidate),
             Some(("notices", count)) => notices = Some(number(count)?),
             _ => return Err(format!("no such option: {option}")),
         }

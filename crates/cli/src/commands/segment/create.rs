@@ -23,7 +23,7 @@ pub(crate) struct Create {
     /// Who may use it, as of a file
     #[arg(long, default_value = "600", value_parser = parse_mode)]
     mode: u16,
-    /// What loads see: sequential, sequential-fixed; release, eager, hybrid,
+    /// What loads see: sequential, sequential-fixed; release, eager, hybrid, invalidate,
     /// where locks and barriers order accesses; views, where copies may be old; or private,
     /// private-copies: the memory of one node, which may be larger than its frames
     #[arg(long, default_value = "sequential")]

@@ -48,7 +48,7 @@ impl Release {
     /// released to.
     pub(super) fn push(&mut self, cx: &mut Cx<'_>, to: Option<NodeId>, named: &[(PageIndex, u64)]) {
         match (self.spread, to) {
-            (Spread::Hybrid, _) => {}
+            (Spread::Hybrid | Spread::Invalidate, _) => {}
             (Spread::Eager, _) => self.push_eagerly(cx, named),
             (Spread::Lazy, Some(to)) => {
                 let pages = named.iter().map(|(page, _)| *page);

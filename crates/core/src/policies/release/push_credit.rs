@@ -1,8 +1,8 @@
 //! Push credit: to which nodes a diff of a page is pushed before it is requested, and how the nodes
 //! that get pushed diffs earn the next ones.
 //!
-//! With `eager` and `hybrid`, each node that has used a page subscribes to its diffs, without a
-//! bound. With `lazy`, a node that requested the whole page, or one interval's diff of it, may want
+//! With `invalidate` no diff is pushed. With `eager` and `hybrid`, each node that has used a page
+//! subscribes to its diffs, without a bound. With `lazy`, a node that requested the whole page, or one interval's diff of it, may want
 //! the next ones, as the neighbour of a band of rows or the next holder of a lock does: it gets a
 //! credit of two, sent ahead of its lock or barrier. If it uses them, or requests one diff after the
 //! other, its credit rises to eight, then 32, then 64. A node that writes the page shows its use by
@@ -128,11 +128,14 @@ impl PushCredit {
 
     /// A node requests these diffs, all of known pages.
     pub(super) fn requested(&mut self, me: NodeId, from: NodeId, diffs: &[DiffName]) {
-        if self.spread != Spread::Lazy {
-            for name in diffs {
-                self.subscribe(from, name.page);
+        match self.spread {
+            Spread::Lazy => {}
+            Spread::Eager | Spread::Hybrid => {
+                return diffs
+                    .iter()
+                    .for_each(|name| self.subscribe(from, name.page));
             }
-            return;
+            Spread::Invalidate => return,
         }
         // Of each page: how many diffs, and the last of their intervals.
         let mut asked: BTreeMap<PageIndex, (usize, u64)> = BTreeMap::new();
@@ -154,8 +157,10 @@ impl PushCredit {
     /// A node gets a whole page, with everything up to this node's interval `last`, if this node
     /// wrote it: that counts like a request for the last diff.
     pub(super) fn copied(&mut self, to: NodeId, page: PageIndex, last: Option<u64>) {
-        if self.spread != Spread::Lazy {
-            return self.subscribe(to, page);
+        match self.spread {
+            Spread::Lazy => {}
+            Spread::Eager | Spread::Hybrid => return self.subscribe(to, page),
+            Spread::Invalidate => return,
         }
         let Some(last) = last else { return };
         let subscriber = self.subscriber(to, page);
@@ -167,8 +172,10 @@ impl PushCredit {
 
     /// A node has written a page: that shows that it uses the page, so its credit is restored.
     pub(super) fn written_by(&mut self, by: NodeId, page: PageIndex) {
-        if self.spread != Spread::Lazy {
-            return self.subscribe(by, page);
+        match self.spread {
+            Spread::Lazy => {}
+            Spread::Eager | Spread::Hybrid => return self.subscribe(by, page),
+            Spread::Invalidate => return,
         }
         let subscriber = self.known(by, page);
         if let Some(subscriber) = subscriber.filter(|one| !one.credit.is_used_up()) {

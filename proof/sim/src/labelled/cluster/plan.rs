@@ -63,6 +63,12 @@ impl Plan {
         }
     }
 
+    /// The same under another policy.
+    #[cfg(test)]
+    pub(in crate::labelled) fn under(self, policy: Policy) -> Self {
+        Self { policy, ..self }
+    }
+
     /// Hosts with one thread each that follows a scenario, without faults. Nodes hold `notices`
     /// write notices at most.
     pub(super) fn of_scenario(

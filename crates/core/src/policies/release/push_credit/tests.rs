@@ -63,6 +63,23 @@ fn a_writer_keeps_its_credit_and_an_empty_diff_costs_none() {
 }
 
 #[test]
+fn invalidate_pushes_to_no_node() {
+    let mut credit = PushCredit::new(Spread::Invalidate);
+    for interval in 1..9 {
+        credit.requested(ME, READER, &[name(interval)]);
+        credit.copied(READER, PAGE, Some(interval));
+        credit.written_by(READER, PAGE);
+        credit.used_by(ME, READER, &[name(interval)]);
+        assert!(credit.subscribed().is_empty());
+    }
+    assert_eq!(
+        credit,
+        PushCredit::new(Spread::Invalidate),
+        "nothing is remembered"
+    );
+}
+
+#[test]
 fn eager_nodes_push_to_all_that_have_used_a_page() {
     for spread in [Spread::Eager, Spread::Hybrid] {
         let mut credit = PushCredit::new(spread);

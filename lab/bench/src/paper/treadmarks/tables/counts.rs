@@ -122,7 +122,7 @@ pub(super) fn policies(document: &Document) -> Sheet {
         ],
         rows,
         note: "Our lazy policy pushes changes to nodes that asked for all of the changes before; the paper's waits for a \
-               request. Rates are by the mean of both times, as the paper's. The \
+               request. `invalidate` is ours without that, as the paper's. Rates are by the mean of both times, as the paper's. The \
                paper's figures of this comparison are lost; what its text says of them is among the claims above."
             .to_owned(),
     }
