@@ -11,11 +11,12 @@ mod run;
 mod samples;
 mod tables;
 
+use super::super::boards::Running;
 use super::super::job::Stand;
 use super::super::quota::Quota;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
-use document::{Alone, Document, Forecast, Run};
+use document::{Alone, Busy, Document, Forecast, Run};
 use pagemesh::Policy;
 use pagemesh_cli::Exit;
 use pagemesh_cli::output;
@@ -94,6 +95,8 @@ enum Part {
     Basics,
     /// TR2 to TR6, TR8: programs on nodes with a processor each
     Programs,
+    /// TR2, TR8: the same beside a companion that takes a tenth of each processor in bursts
+    Busy,
     /// TR5, TR6: the kernel's and the daemons' time, as `perf` sees it
     Divided,
     /// TR7: Water on different networks
@@ -105,9 +108,10 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Basics,
         Self::Programs,
+        Self::Busy,
         Self::Divided,
         Self::Networks,
         Self::Slow,
@@ -148,6 +152,7 @@ impl Treadmarks {
             match part {
                 Part::Basics => document.basics = basics::measure()?,
                 Part::Programs => self.full_speed(&policies, &mut document)?,
+                Part::Busy => self.beside_companion(&policies, &mut document)?,
                 Part::Divided => self.divided(&policies, &mut document)?,
                 Part::Networks => self.substrates(&policies, &mut document)?,
                 Part::Slow => self.slow_nodes(&policies, &mut document)?,
@@ -199,7 +204,24 @@ impl Treadmarks {
         for program in self.programs() {
             self.alone(program, None, document)?;
             for nodes in &self.nodes {
-                self.on_nodes(program, *nodes, policies, document)?;
+                let runs = self.on_nodes(program, *nodes, policies)?;
+                runs.into_iter().for_each(|run| document.add(run));
+            }
+        }
+        Ok(())
+    }
+
+    /// TR2, TR8: the paper's programs on the most nodes, while others use the processors too. The
+    /// sequential program has the same company.
+    fn beside_companion(&self, policies: &[String], document: &mut Document) -> Result<()> {
+        let Some(nodes) = self.nodes.iter().max().copied() else {
+            return Ok(());
+        };
+        let _companion = Running::start()?;
+        for program in self.programs().filter(|one| one.speedup.is_some()) {
+            let alone = self.median(|| self.place().alone(program, None))?;
+            for run in self.on_nodes(program, nodes, policies)? {
+                document.add_busy(Busy { alone, run });
             }
         }
         Ok(())
@@ -237,8 +259,7 @@ impl Treadmarks {
         program: &'static Program,
         nodes: usize,
         policies: &[String],
-        document: &mut Document,
-    ) -> Result<()> {
+    ) -> Result<Vec<Run>> {
         let stand = Stand::start(&Plan::new(nodes), None)?;
         let enough = nodes <= pagemesh_os::cpu::available();
         let mut crowds = Vec::new();
@@ -253,15 +274,13 @@ impl Treadmarks {
         }
         crowds.sort_by(f64::total_cmp);
         let crowd_seconds = crowds.get(crowds.len() / 2).copied();
-        for mut runs in runs {
-            if let Some(run) = median_run(&mut runs) {
-                document.add(Run {
-                    crowd_seconds,
-                    ..run
-                });
-            }
-        }
-        Ok(())
+        let medians = runs.iter_mut().filter_map(median_run);
+        Ok(medians
+            .map(|run| Run {
+                crowd_seconds,
+                ..run
+            })
+            .collect())
     }
 
     /// TR5, TR6: where the time goes, on the most nodes at full speed.

@@ -1,7 +1,7 @@
 //! What the paper claims (TR1 to TR9), beside a run.
 
 use super::super::claims::Claim;
-use super::document::{Document, Run};
+use super::document::{BARRIER, Document, FAULT, LOCK_OF_LAST, LOCK_OF_THIRD, Run};
 use super::literature::{COMMUNICATION, KERNEL_TO_TREADMARKS, MOST_TREADMARKS};
 use super::program::{PROGRAMS, Program, label};
 use super::tables::eight_slow;
@@ -35,15 +35,14 @@ fn paper_programs() -> impl Iterator<Item = &'static Program> {
     programs.filter(|program| program.speedup.is_some() && program.variant_of.is_none())
 }
 
-/// TR1.
+/// TR1, under the paper's policy.
 fn basics(document: &Document) -> Vec<Claim> {
     let of = |name: &str| {
         let mut all = document.basics.iter();
-        all.find(|one| one.name.starts_with(name))
+        all.find(|one| one.name == name && one.policy.as_deref() == Some("release"))
             .map(|one| one.ours)
     };
-    let [from, third, barrier, fault] =
-        ["lock, from", "lock, that", "barrier", "remote page"].map(of);
+    let [from, third, barrier, fault] = [LOCK_OF_LAST, LOCK_OF_THIRD, BARRIER, FAULT].map(of);
     let locks = from
         .zip(third)
         .map(|(from, third)| (format!("{from:.1} and {third:.1} us"), third > from));

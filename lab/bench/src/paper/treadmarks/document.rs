@@ -24,6 +24,8 @@ pub(super) struct Document {
     pub(super) alone: Vec<Alone>,
     pub(super) runs: Vec<Run>,
     #[serde(default)]
+    pub(super) busy: Vec<Busy>,
+    #[serde(default)]
     pub(super) divided: Vec<Divided>,
     pub(super) substrates: Vec<Substrate>,
     pub(super) limited: Vec<Limited>,
@@ -36,11 +38,23 @@ pub(super) struct Document {
     pub(super) notes: Vec<Note>,
 }
 
+/// Names of basic operations, by which claims find them.
+pub(super) const LOCK_OF_LAST: &str = "lock, from the node that had it last";
+pub(super) const LOCK_OF_THIRD: &str = "lock, that a third node had last";
+pub(super) const BARRIER: &str = "barrier of 8";
+pub(super) const FAULT: &str = "remote page fault, 4096 bytes";
+
 /// An operation, in microseconds.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Basic {
     pub(super) name: String,
+    /// Of the segment; none if no segment takes part.
+    #[serde(default)]
+    pub(super) policy: Option<String>,
     pub(super) ours: f64,
+    /// Beside a companion that takes a tenth of each processor in bursts.
+    #[serde(default)]
+    pub(super) busy: Option<f64>,
     pub(super) paper: f64,
 }
 
@@ -108,6 +122,21 @@ pub(super) struct Run {
     #[serde(default)]
     pub(super) fault_wait: Option<Typical>,
     pub(super) shares: Shares,
+}
+
+/// A run, and its sequential program, both beside a companion that takes a tenth of each processor in
+/// bursts.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Busy {
+    /// Seconds of the sequential program.
+    pub(super) alone: f64,
+    pub(super) run: Run,
+}
+
+impl Busy {
+    pub(super) fn speedup(&self) -> f64 {
+        self.alone / self.run.seconds
+    }
 }
 
 /// The typical value of some waits.
@@ -218,6 +247,7 @@ impl Document {
             basics: Vec::new(),
             alone: Vec::new(),
             runs: Vec::new(),
+            busy: Vec::new(),
             divided: Vec::new(),
             substrates: Vec::new(),
             limited: Vec::new(),
@@ -276,7 +306,10 @@ impl Document {
     fn all_runs(&self) -> impl Iterator<Item = &Run> {
         let limited = self.limited.iter().map(|one| &one.run);
         let substrates = self.substrates.iter().map(|one| &one.run);
-        self.runs.iter().chain(limited).chain(substrates)
+        let busy = self.busy.iter().map(|one| &one.run);
+        (self.runs.iter().chain(busy))
+            .chain(limited)
+            .chain(substrates)
     }
 
     /// Adds the time of a program alone, in the place of an earlier measurement. A sequential
@@ -334,6 +367,13 @@ impl Document {
         let run = self.dated(run);
         self.runs.retain(|other| !other.is_like(&run));
         self.runs.push(run);
+    }
+
+    /// Adds a run beside a companion, in the place of the same measured before.
+    pub(super) fn add_busy(&mut self, one: Busy) {
+        let run = self.dated(one.run);
+        self.busy.retain(|other| !other.run.is_like(&run));
+        self.busy.push(Busy { run, ..one });
     }
 
     fn dated(&self, run: Run) -> Run {
@@ -394,6 +434,7 @@ impl Document {
         self.alone
             .sort_by_key(|one| (one.slow, one.large, place(&one.program), one.order.clone()));
         self.runs.sort_by_key(key);
+        self.busy.sort_by_key(|one| key(&one.run));
         self.divided
             .sort_by_key(|one| (one.large, place(&one.program), one.policy.clone()));
         self.limited.sort_by_key(|one| key(&one.run));
@@ -403,7 +444,8 @@ impl Document {
 }
 
 impl Run {
-    fn is_like(&self, other: &Self) -> bool {
+    /// Of the same program, problem, policy and nodes.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
         let what = |run: &Self| {
             let (program, policy) = (run.program.clone(), run.policy.clone());
             (program, run.large, policy, run.nodes)

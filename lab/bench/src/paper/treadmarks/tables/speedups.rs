@@ -1,6 +1,6 @@
 //! Speedups, measured and forecast (TR2), and the programs that they are of.
 
-use super::super::document::{Document, Forecast, Limited, Run};
+use super::super::document::{Busy, Document, Forecast, Limited, Run};
 use super::super::program::{PROGRAMS, Program, label, named};
 use super::{Sheet, hundredths, thousandths};
 
@@ -130,6 +130,35 @@ pub(super) fn speedups(document: &Document) -> Sheet {
         note: "Seconds are the median of as many RUNS. CEILING is the efficiency of copies of the sequential program that share \
                nothing, one on each processor. ITSELF ON ONE NODE TO IT: the parallel program on one node to this row, which is no \
                speedup over the sequential program."
+            .to_owned(),
+    }
+}
+
+/// The same beside a companion.
+pub(super) fn busy(document: &Document) -> Sheet {
+    let row = |one: &Busy| {
+        let quiet = document.runs.iter().find(|quiet| quiet.is_like(&one.run));
+        let quiet = quiet.and_then(|run| document.speedup(run));
+        vec![
+            label(&one.run.program, one.run.large),
+            one.run.policy.clone(),
+            one.run.nodes.to_string(),
+            one.run.rounds.to_string(),
+            thousandths(Some(one.alone)),
+            thousandths(Some(one.run.seconds)),
+            hundredths(Some(one.speedup())),
+            hundredths(quiet),
+            hundredths(quiet.map(|quiet| one.speedup() / quiet)),
+        ]
+    };
+    Sheet {
+        title: "Speedups beside a companion".to_owned(),
+        header: vec![
+            "PROGRAM", "POLICY", "NODES", "RUNS", "ALONE s", "TOGETHER s", "SPEEDUP", "QUIET", "TO QUIET",
+        ],
+        rows: document.busy.iter().map(row).collect(),
+        note: "A companion takes a tenth of each processor in bursts, from the sequential program as from the nodes. QUIET is the speedup \
+               without it, of the table before."
             .to_owned(),
     }
 }
