@@ -3,6 +3,7 @@
 
 mod basics;
 mod battleship;
+mod busy;
 mod claims;
 mod codec;
 mod document;
@@ -16,6 +17,7 @@ mod programs;
 mod summary;
 mod trace;
 
+use super::super::boards::Running;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use document::Document;
@@ -45,6 +47,10 @@ pub(super) struct Mirage {
     /// Times each run of a program is repeated; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
+    /// Measure beside a companion that takes a tenth of each processor in bursts: figures for a table
+    /// of their own, beside those of quiet processors
+    #[arg(long)]
+    busy: bool,
     /// Keep what was measured in this file, and take from it what is not measured now
     #[arg(long, value_name = "FILE")]
     keep: Option<PathBuf>,
@@ -104,22 +110,30 @@ impl Mirage {
     /// What was kept, and all parts measured.
     fn measure(&self) -> Result<Document> {
         let mut document = self.before()?;
-        for part in &self.parts {
-            match part {
-                Part::Faults => basics::measure(&mut document)?,
-                Part::Codec => codec::measure(&mut document)?,
-                Part::Battleship => {
-                    battleship::measure(&self.programs, self.rounds, &mut document)?;
-                }
-                Part::Matrix => matrix::measure(&self.programs, &mut document)?,
-                Part::Forecast => {
-                    forecast::measure(&self.programs, self.rounds, &mut document)?;
-                }
-            }
+        if self.busy {
+            let _companion = Running::start()?;
+            let mut beside = Document::new();
+            self.measure_parts(&mut beside)?;
+            document.beside_companion(beside);
+        } else {
+            self.measure_parts(&mut document)?;
         }
         document.end();
         derive(&mut document);
         Ok(document)
+    }
+
+    fn measure_parts(&self, document: &mut Document) -> Result<()> {
+        for part in &self.parts {
+            match part {
+                Part::Faults => basics::measure(document)?,
+                Part::Codec => codec::measure(document)?,
+                Part::Battleship => battleship::measure(&self.programs, self.rounds, document)?,
+                Part::Matrix => matrix::measure(&self.programs, document)?,
+                Part::Forecast => forecast::measure(&self.programs, self.rounds, document)?,
+            }
+        }
+        Ok(())
     }
 
     /// The kept document, if it is of this machine.
@@ -153,6 +167,7 @@ fn derive(document: &mut Document) {
     matrix::add(document);
     codec::add_notes(document);
     summary::add(document);
+    busy::add(document);
 }
 
 /// The claims beside the shipped figures.

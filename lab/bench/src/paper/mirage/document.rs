@@ -26,6 +26,12 @@ pub(super) struct Document {
     pub(super) sections: BTreeMap<u8, Section>,
     /// Figures that other sections need: microseconds, unless the name says else.
     pub(super) values: BTreeMap<String, f64>,
+    /// The same figures beside a companion that takes a tenth of each processor in bursts.
+    #[serde(default)]
+    pub(super) busy: BTreeMap<String, f64>,
+    /// When that was measured last, in UTC.
+    #[serde(default)]
+    busy_measured: Option<String>,
     /// What a person wrote into the file.
     #[serde(default)]
     pub(super) notes: Vec<Note>,
@@ -70,6 +76,8 @@ impl Document {
             date,
             sections: BTreeMap::new(),
             values: BTreeMap::new(),
+            busy: BTreeMap::new(),
+            busy_measured: None,
             notes: Vec::new(),
         }
     }
@@ -107,9 +115,16 @@ impl Document {
         }
         let used: Vec<_> = (self.sections.values().map(|section| &section.measured))
             .chain([&self.date])
+            .chain(&self.busy_measured)
             .cloned()
             .collect();
         self.sessions.retain(|date, _| used.contains(date));
+    }
+
+    /// The figures of another document were measured now, beside a companion.
+    pub(super) fn beside_companion(&mut self, other: Self) {
+        self.busy.extend(other.values);
+        self.busy_measured = Some(self.date.clone());
     }
 
     /// A section that is made of figures which were measured before: it is as old as they are.
