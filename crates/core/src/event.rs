@@ -171,6 +171,8 @@ events! {
     FilePageDropped {} => "file_pages_dropped",
     /// The directory said that this node caches pages of a file that it did not.
     FilePageMissed {} => "file_pages_missed",
+    /// A page left this node for want of memory (F14).
+    PressedOut { segment: SegmentId, page: PageIndex } => "pages_pressed_out",
 }
 
 #[cfg(test)]

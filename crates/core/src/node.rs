@@ -178,6 +178,12 @@ impl Node {
         self.services.global.donor.len().into()
     }
 
+    /// The number of frames that segments have.
+    #[must_use]
+    pub fn frames_used(&self) -> u64 {
+        self.shell.memory.used.into()
+    }
+
     /// Whether a child of a process that has the segment open inherits it.
     #[must_use]
     pub fn is_inherited(&self, id: SegmentId) -> bool {

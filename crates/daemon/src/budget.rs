@@ -57,6 +57,9 @@ impl Default for MemoryOptions {
 /// The part of the host's memory that `Auto` leaves to the host.
 const RESERVE: u64 = 8;
 
+/// The host is short of memory while less than this part of it is available.
+const SHORT: u64 = 16;
+
 /// Time between two looks at the host.
 const LOOK: u64 = 1_000_000_000;
 
@@ -107,13 +110,26 @@ fn pages(bytes: u64) -> PageCount {
 }
 
 impl MemoryOptions {
-    /// The budgets on this host, where so many pages are lent already.
-    fn budgets(&self, host: Option<Host>, borrowed: u64) -> Budgets {
+    /// The budgets on this host, where so many pages are lent already, and segments have so many
+    /// frames.
+    fn budgets(&self, host: Option<Host>, borrowed: u64, frames: u64) -> Budgets {
         let memory = match (self.memory, host) {
             (Amount::Bytes(ByteLen(bytes)), _) => pages(bytes),
             (Amount::Auto, Some(host)) => pages(host.total / 2),
             (Amount::Auto, None) => PageCount(u32::MAX),
             (Amount::None, _) => PageCount(1),
+        };
+        // Without a fixed bound frames are too many only while the host is short of memory.
+        let frames = match (self.memory, host) {
+            (Amount::Auto, Some(host)) => {
+                let short = (host.total / SHORT).saturating_sub(host.available);
+                match short {
+                    0 => PageCount(u32::MAX),
+                    short => pages((frames * PAGE_SIZE as u64).saturating_sub(short)),
+                }
+            }
+            (Amount::Auto, None) => PageCount(u32::MAX),
+            _ => memory,
         };
         let lend = match (self.lend, host) {
             (Amount::Bytes(ByteLen(bytes)), _) => pages(bytes),
@@ -128,6 +144,7 @@ impl MemoryOptions {
         let placement = self.placement;
         Budgets {
             memory,
+            frames,
             lend,
             placement,
         }
@@ -167,11 +184,14 @@ impl Driver {
         } else {
             Host::ask()
         };
-        let budgets = budget.options.budgets(host, borrowed);
+        let budgets = budget
+            .options
+            .budgets(host, borrowed, self.node.frames_used());
         let near = |new: PageCount, old: PageCount| new.0.abs_diff(old.0) <= old.0 / STEP;
         let current = budget.current;
         if near(budgets.lend, current.lend)
             && near(budgets.memory, current.memory)
+            && near(budgets.frames, current.frames)
             && budgets.placement == current.placement
         {
             return;
@@ -201,24 +221,32 @@ mod tests {
     fn automatic_amounts_follow_the_host_and_given_ones_do_not() {
         let auto = MemoryOptions::default();
         let gib = |pages: PageCount| pages.bytes().0 >> 30;
-        let budgets = auto.budgets(Some(HOST), 0);
+        let budgets = auto.budgets(Some(HOST), 0, 7);
         assert_eq!((gib(budgets.memory), gib(budgets.lend)), (4, 2));
+        assert_eq!(budgets.frames, PageCount(u32::MAX));
+        let short = Host {
+            available: 1 << 28,
+            ..HOST
+        };
+        // A quarter of a GiB is missing of the half that is to be available.
+        let frames = auto.budgets(Some(short), 0, 1 << 18).frames;
+        assert_eq!(frames.bytes().0, (1 << 30) - (1 << 28));
         let low = Host {
             available: 1 << 29,
             ..HOST
         };
-        assert_eq!(auto.budgets(Some(low), 0).lend, PageCount(0));
+        assert_eq!(auto.budgets(Some(low), 0, 7).lend, PageCount(0));
         // 2 GiB are lent: they could be given back.
-        assert_eq!(gib(auto.budgets(Some(low), 1 << 19).lend), 0);
+        assert_eq!(gib(auto.budgets(Some(low), 1 << 19, 7).lend), 0);
         let given = MemoryOptions {
             memory: "64M".parse().unwrap(),
             lend: "none".parse().unwrap(),
             ..auto
         };
-        let budgets = given.budgets(None, 7);
+        let budgets = given.budgets(None, 7, 7);
         assert_eq!(
-            (budgets.memory, budgets.lend),
-            (PageCount(1 << 14), PageCount(0))
+            (budgets.memory, budgets.frames, budgets.lend),
+            (PageCount(1 << 14), PageCount(1 << 14), PageCount(0))
         );
         assert!("much".parse::<Amount>().is_err());
     }

@@ -66,6 +66,12 @@ impl NodeSet {
         words.flat_map(|(first, word)| Bits(word).map(move |bit| NodeId(first + bit)))
     }
 
+    /// The nodes of this set and of another.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self([self.0[0] | other.0[0], self.0[1] | other.0[1]])
+    }
+
     /// This set without the nodes of another.
     #[must_use]
     pub fn without(self, other: Self) -> Self {

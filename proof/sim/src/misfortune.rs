@@ -6,8 +6,8 @@ use crate::kernel::{Kernel, PageKey};
 use crate::log::Mark;
 use crate::step::{ClientPlan, Fault, Step};
 use crate::world::{Happening, Host, Life, Pending, World};
-use pagemesh_core::{Input, Time};
-use pagemesh_wire::{ClientId, NodeId, SyncKey};
+use pagemesh_core::{Budgets, Input, Placement, Time};
+use pagemesh_wire::{ClientId, NodeId, PageCount, SyncKey};
 
 /// True if a living host holds these contents of a page.
 fn is_kept(hosts: &[Host], key: PageKey, words: &Words) -> bool {
@@ -61,8 +61,31 @@ impl World {
                 }
             }
             Fault::Promote => self.promote(),
+            Fault::Press {
+                host,
+                frames,
+                anywhere,
+            } => self.press(host, frames, anywhere),
         }
         Ok(())
+    }
+
+    /// Changes the memory of a host. A third of it is for others.
+    fn press(&mut self, host: usize, frames: u32, anywhere: bool) {
+        if self.hosts[host].life != Life::Up {
+            return;
+        }
+        let placement = match anywhere {
+            true => Placement::Random,
+            false => Placement::Epoch,
+        };
+        let budgets = Budgets {
+            frames: PageCount(frames),
+            lend: PageCount(frames / 3),
+            placement,
+            ..Budgets::default()
+        };
+        self.input(host, Input::Budgets(budgets));
     }
 
     /// The host that may take over, once it knows that.

@@ -103,6 +103,8 @@ pub(crate) struct Features {
     pub(crate) strolls: bool,
     /// Processes save segments.
     pub(crate) holds: bool,
+    /// Hosts have less memory than their segments have pages.
+    pub(crate) pressure: bool,
 }
 
 impl Features {
@@ -131,6 +133,7 @@ impl Features {
             abrupt_leaves: sometimes(300),
             strolls: Dice::stream(seed, "strolls").chance(400),
             holds: Dice::stream(seed, "holds").chance(300),
+            pressure: Dice::stream(seed, "pressure").chance(400),
         }
     }
 }
@@ -244,6 +247,9 @@ impl Plan {
         setting
             .faults
             .extend(hasty.map(|host| (soon, Fault::Leave { host })));
+        if features.pressure {
+            press(seed, &mut setting, count);
+        }
         if takeover {
             setting.standby = true;
             heal_at = without_the_first(seed, &mut setting);
@@ -270,6 +276,20 @@ fn without_the_first(seed: u64, setting: &mut Setting) -> Time {
     let promote = Time(at.0 + dice.between(0, 4_000 * MILLI));
     setting.faults.push((promote, Fault::Promote));
     Time(promote.0 + 12_000 * MILLI)
+}
+
+/// Hosts have little memory, now more, now less.
+fn press(seed: u64, setting: &mut Setting, hosts: usize) {
+    let mut dice = Dice::stream(seed, "pressed");
+    for _ in 0..dice.between(1, 12) {
+        let fault = Fault::Press {
+            host: dice.index(hosts),
+            frames: dice.below(12) as u32,
+            anywhere: dice.chance(700),
+        };
+        let at = Time(dice.between(0, 200 * MILLI));
+        setting.faults.push((at, fault));
+    }
 }
 
 fn host(dice: &mut Dice, at: usize, profile: Profile, features: Features) -> HostPlan {

@@ -203,6 +203,13 @@ pub(crate) enum Fault {
     ClientDies { client: usize },
     /// A host vanishes.
     Crash { host: usize },
+    /// A host has memory for so many frames, from now on; the pages that are too many go to any
+    /// other host, or only to those with idle memory.
+    Press {
+        host: usize,
+        frames: u32,
+        anywhere: bool,
+    },
     /// A host is told to leave, whatever its processes are doing.
     Leave { host: usize },
     /// The first host vanishes, or its daemon stops handling for a long time, as soon as all hosts

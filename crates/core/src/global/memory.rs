@@ -18,6 +18,9 @@ const NEVER: Time = Time(u64::MAX);
 pub struct Budgets {
     /// Frames that private segments of this node may have together.
     pub memory: PageCount,
+    /// Frames that segments of all policies should have together: the node tries to keep within it.
+    #[serde(default = "unbounded")]
+    pub frames: PageCount,
     /// Pages that this node keeps for others at most.
     pub lend: PageCount,
     /// How a donor is chosen.
@@ -29,10 +32,15 @@ impl Default for Budgets {
     fn default() -> Self {
         Self {
             memory: PageCount(u32::MAX),
+            frames: unbounded(),
             lend: PageCount(0),
             placement: Placement::default(),
         }
     }
+}
+
+const fn unbounded() -> PageCount {
+    PageCount(u32::MAX)
 }
 
 /// Budgets and the plan of the epoch, as policies use them.
@@ -40,7 +48,7 @@ impl Default for Budgets {
 pub(crate) struct Memory {
     /// What the host gives.
     pub(crate) budgets: Budgets,
-    /// Frames that private segments have together.
+    /// Frames that segments have together.
     pub(crate) used: u32,
     /// A page was to be sent and no plan says where to.
     pub(crate) wants_plan: bool,
@@ -65,6 +73,11 @@ impl Memory {
             chance: incarnation.0,
             refusing: BTreeMap::new(),
         }
+    }
+
+    /// By how many frames segments have too many.
+    pub(crate) fn excess(&self) -> u32 {
+        self.used.saturating_sub(self.budgets.frames.0)
     }
 
     /// A new epoch: the nodes and weights without this node.

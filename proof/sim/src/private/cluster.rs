@@ -578,11 +578,11 @@ impl Cluster {
         let lend = PageCount(state.lend + u32::from(ignored) * 50);
         let mapping = state.program.mapping;
         let budgets = Budgets {
-            memory: PageCount(u32::MAX),
             lend,
             placement: *self
                 .dice
                 .pick(&[Placement::Epoch, Placement::Epoch, Placement::Random]),
+            ..Budgets::default()
         };
         self.input(host, Input::Budgets(budgets), &[])?;
         let client = ClientId(host as u32 + 1);

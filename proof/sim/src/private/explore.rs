@@ -273,9 +273,9 @@ impl World {
             world.calm()?;
         }
         let budgets = Budgets {
-            memory: PageCount(u32::MAX),
             lend: PageCount(100),
             placement: Placement::Random,
+            ..Budgets::default()
         };
         for host in 0..3 {
             world.input(host, Input::Budgets(budgets), None)?;

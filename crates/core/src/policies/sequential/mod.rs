@@ -4,8 +4,8 @@
 //! [`page`] is what a node knows of one page; a [`context::PageContext`] opens it for the length of one
 //! input. [`owner`] serves the queue, [`copies`] handles what arrives, [`window`] decides how long
 //! a page stays, [`library`] keeps the order where the manager is fixed, [`pins`] holds ranges for
-//! explicit write locks, [`hold`] keeps a whole segment from changing, [`ahead`] asks for pages before they are touched, [`predictor`] is the
-//! read-modify-write predictor.
+//! explicit write locks, [`hold`] keeps a whole segment from changing, [`ahead`] asks for pages before they are touched, [`pressure`] empties the frames of a full
+//! node, [`predictor`] is the read-modify-write predictor.
 
 mod ahead;
 mod context;
@@ -17,6 +17,7 @@ mod owner;
 mod page;
 mod pins;
 mod predictor;
+mod pressure;
 mod request;
 mod search;
 mod table;
@@ -25,6 +26,7 @@ mod window;
 use super::hooks::{Due, Found, Gone, Hooks, Open, ProgramRequest, Who};
 use crate::effect::{Reply, Rights};
 use crate::event::Event;
+use crate::global::MemoryReport;
 use crate::inspection::Inspection;
 use crate::limits::WINDOW_LIMIT;
 use crate::prefetch::{Prefetch, WillneedRanges as _};
@@ -77,6 +79,12 @@ pub(crate) struct Sequential {
     /// The snapshot that is being taken.
     #[serde(default)]
     hold: Option<Hold>,
+    /// Pages whose frames have contents.
+    #[serde(default)]
+    frames: u32,
+    /// The page at which the next search for a frame to empty begins.
+    #[serde(default)]
+    hand: PageIndex,
 }
 
 impl Open for Sequential {
@@ -100,6 +108,8 @@ impl Open for Sequential {
             pins_due: VecDeque::new(),
             prefetch: Prefetch::default(),
             hold: None,
+            frames: 0,
+            hand: PageIndex(0),
         }))
     }
 }
@@ -116,6 +126,7 @@ impl Sequential {
         let home = rules.segment.home();
         let held_until = self.held_until();
         let page = self.pages.page(index, || Page::new(home));
+        let before = page.filled;
         let mut context = PageContext {
             cx,
             rules: &rules,
@@ -127,6 +138,10 @@ impl Sequential {
         let result = work(&mut context);
         let after = context.after;
         page.own.settle();
+        let filled = page.filled;
+        if filled != before {
+            self.count_frame(cx, filled);
+        }
         self.clear_up(cx, index, after);
         result
     }
@@ -219,6 +234,11 @@ impl Sequential {
             .collect()
     }
 
+    /// Whether a snapshot keeps all pages where they are.
+    fn is_held_at(&self, now: Time) -> bool {
+        self.held_until() > now
+    }
+
     fn timer(&self, page: PageIndex) -> Timer {
         Timer::Subject(self.rules.subject(page))
     }
@@ -229,6 +249,7 @@ impl Hooks for Sequential {
         if self.at(cx, page, |context| context.fault(who.mapping, access)) {
             self.walk(cx, who, page, access);
         }
+        self.relieve(cx);
     }
 
     fn request(&mut self, cx: &mut Cx<'_>, who: (Ticket, ClientId), request: ProgramRequest) {
@@ -258,6 +279,11 @@ impl Hooks for Sequential {
         let Addressee::Subject(Subject::Page { page, .. }) = message.addressee() else {
             return cx.emit(Event::Stale {});
         };
+        // A page that came unasked must not push out another: two full nodes would go on for ever.
+        let asked = self
+            .pages
+            .get(page)
+            .is_some_and(|page| page.own.want().is_some());
         match message {
             Message::Ask(ask) if self.goes_to_library(&ask) => {
                 if cx.home(self.rules.segment) == cx.me() {
@@ -270,6 +296,9 @@ impl Hooks for Sequential {
                 self.library_served(cx, from, page, served.request, served.clock);
             }
             message => self.at(cx, page, |context| context.message(from, message)),
+        }
+        if asked {
+            self.relieve(cx);
         }
     }
 
@@ -365,7 +394,21 @@ impl Hooks for Sequential {
     }
 
     fn is_held(&self, now: Time) -> bool {
-        self.held_until() > now
+        self.is_held_at(now)
+    }
+
+    fn pressed(&mut self, cx: &mut Cx<'_>) {
+        self.relieve(cx);
+    }
+
+    fn forgotten(&mut self, cx: &mut Cx<'_>) {
+        while self.frames > 0 {
+            self.count_frame(cx, false);
+        }
+    }
+
+    fn memory(&self, into: &mut MemoryReport) {
+        into.local += u64::from(self.frames);
     }
 
     fn inspect(&self, me: NodeId, first: PageIndex, limit: usize) -> Inspection {

@@ -142,7 +142,7 @@ impl PageContext<'_, '_> {
     }
 
     /// Gives ownership to `to`, which holds a copy of version `have`.
-    fn give(&mut self, to: NodeId, request: RequestId, have: Option<Version>) {
+    pub(super) fn give(&mut self, to: NodeId, request: RequestId, have: Option<Version>) {
         let (segment, page) = (self.rules.segment, self.index);
         let version = self.page.own.version.next();
         let current = have == Some(self.page.own.version) && self.page.copies.contains(to);

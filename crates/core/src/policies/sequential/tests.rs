@@ -9,7 +9,7 @@ use crate::time::Time;
 use core::fmt::Write as _;
 use core::time::Duration;
 use pagemesh_wire::peer::{
-    Ask, Contents, Data, Invalidate, InvalidateAck, Message, Pass, PassAck, Waiter,
+    Ask, Contents, Data, Invalidate, InvalidateAck, Message, Pass, PassAck, Placement, Waiter,
 };
 use pagemesh_wire::{NodeSet, RequestId, Version};
 
@@ -299,6 +299,11 @@ const EVENTS: &[Step] = &[
             version,
         };
         bench.message(OTHER, Message::InvalidateAck(ack));
+    }),
+    ("no memory", |bench| {
+        bench.shell.memory.budgets.frames.0 = 0;
+        bench.shell.memory.budgets.placement = Placement::Random;
+        bench.with(|policy, cx| policy.pressed(cx));
     }),
     ("time passes", |bench| {
         bench.now = bench.now + Duration::from_millis(20);

@@ -1,0 +1,139 @@
+//! Memory pressure (F14): a full node drops its copies of pages and gives pages that it owns to
+//! others.
+//!
+//! A copy is dropped without a message: its owner sends an invalidation that finds nothing. A page
+//! that was never written is dropped as well, and is zeros again. Any other owned page goes to a node
+//! that may have a copy of it already, or else to a node with idle memory that knows the segment. If
+//! there is none, the page stays: the node then has more frames than it should, and loses nothing.
+
+use super::Sequential;
+use super::context::PageContext;
+use super::page::Page;
+use crate::event::Event;
+use crate::shell::Cx;
+use crate::time::Time;
+use core::time::Duration;
+use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId};
+
+/// Pages that leave while one input is handled, at most.
+const BURST: usize = 32;
+
+/// Pages that are looked at while one input is handled, at most.
+const SCAN: usize = 512;
+
+/// What a look at some pages found.
+#[derive(Debug, Default)]
+struct Looked {
+    /// Pages whose frames may be emptied.
+    frames: Vec<PageIndex>,
+    /// Nodes that know the segment.
+    knowing: NodeSet,
+}
+
+impl Page {
+    /// Whether the page has a frame that may be emptied: no access waits for it, and no time window
+    /// or pin keeps it.
+    fn may_be_pressed_out(&self, now: Time) -> bool {
+        self.filled && self.own.busy().is_none() && !self.unused && self.held_until() <= now
+    }
+}
+
+impl Sequential {
+    /// The frame of a page was filled or emptied.
+    pub(super) fn count_frame(&mut self, cx: &mut Cx<'_>, filled: bool) {
+        let used = &mut cx.shell.memory.used;
+        if filled {
+            self.frames += 1;
+            *used += 1;
+        } else if self.frames > 0 {
+            self.frames -= 1;
+            *used -= 1;
+        }
+    }
+
+    /// Empties frames while the node has more than it should.
+    pub(super) fn relieve(&mut self, cx: &mut Cx<'_>) {
+        let excess = cx.shell.memory.excess();
+        if excess == 0 || self.frames == 0 || self.is_held_at(cx.now) {
+            return;
+        }
+        let wanted = BURST.min(excess as usize);
+        let mut left = 0;
+        let Looked { frames, knowing } = self.look(cx.now);
+        for page in frames {
+            if left == wanted {
+                break;
+            }
+            self.hand = PageIndex(page.0.saturating_add(1));
+            left += usize::from(self.press_out(cx, page, knowing));
+        }
+    }
+
+    /// Looks at pages from where the last search ended: the clock's hand. Pages that came long ago
+    /// are met before pages that came just now.
+    fn look(&self, now: Time) -> Looked {
+        let behind = self.pages.from(self.hand);
+        let before = self
+            .pages
+            .iter()
+            .take_while(|(index, _)| *index < self.hand);
+        let mut looked = Looked::default();
+        for (index, page) in behind.chain(before).take(SCAN) {
+            looked.knowing.insert(page.own.hint);
+            looked.knowing = looked.knowing.union(page.copies);
+            if page.may_be_pressed_out(now) {
+                looked.frames.push(index);
+            }
+        }
+        looked
+    }
+
+    /// Empties the frame of a page. False if its contents have nowhere to go.
+    fn press_out(&mut self, cx: &mut Cx<'_>, index: PageIndex, knowing: NodeSet) -> bool {
+        let Some(page) = self.pages.get(index) else {
+            return false;
+        };
+        let (owned, pristine, copies) = (page.own.hint == cx.me(), page.pristine, page.copies);
+        if !owned || pristine {
+            self.at(cx, index, |context| context.drop_frame());
+            return true;
+        }
+        let has_copy = copies.iter().find(|node| cx.is_alive(*node));
+        let Some(to) = has_copy.or_else(|| self.receiver(cx, knowing)) else {
+            return false;
+        };
+        self.at(cx, index, |context| {
+            context.give_away(to, has_copy.is_some())
+        });
+        true
+    }
+
+    /// A node with idle memory that knows the segment, as owners and readers of pages do.
+    fn receiver(&self, cx: &mut Cx<'_>, knowing: NodeSet) -> Option<NodeId> {
+        let home = cx.home(self.rules.segment);
+        let knowing = [home, cx.coordinator()].into_iter().chain(knowing.iter());
+        let peers: NodeSet = knowing
+            .filter(|node| *node != cx.me() && cx.is_alive(*node))
+            .collect();
+        let now = cx.now;
+        let memory = &mut cx.shell.memory;
+        memory.choose(now, Duration::ZERO, (peers, NodeSet::EMPTY))
+    }
+}
+
+impl PageContext<'_, '_> {
+    /// Drops a copy, or zeros.
+    fn drop_frame(&mut self) {
+        let (segment, page) = (self.rules.segment, self.index);
+        self.evict(false);
+        self.cx.emit(Event::PressedOut { segment, page });
+    }
+
+    /// Gives ownership away unasked.
+    fn give_away(&mut self, to: NodeId, has_copy: bool) {
+        let (segment, page) = (self.rules.segment, self.index);
+        let have = has_copy.then_some(self.page.own.version);
+        self.give(to, RequestId::NONE, have);
+        self.cx.emit(Event::PressedOut { segment, page });
+    }
+}
