@@ -131,6 +131,7 @@ impl Stats {
         self.promotions += other.promotions;
         self.happenings += other.happenings;
         self.stolen += other.stolen;
+        self.pressed_out += other.pressed_out;
         self.most_stops = self.most_stops.max(other.most_stops);
         self.worst_wait = self.worst_wait.max(other.worst_wait);
         self.simulated += other.simulated;

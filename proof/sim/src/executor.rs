@@ -306,6 +306,8 @@ impl EffectExecutor for Executor<'_> {
         self.note(Mark::Event, [event.index() as u64, 0, 0], || {
             format!("{event:?}")
         });
+        let pressed_out = matches!(event, Event::PressedOut { .. });
+        self.world.stats.pressed_out += u64::from(pressed_out);
         self.world.told(self.at, event)
     }
 

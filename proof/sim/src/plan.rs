@@ -248,7 +248,7 @@ impl Plan {
             .faults
             .extend(hasty.map(|host| (soon, Fault::Leave { host })));
         if features.pressure {
-            press(seed, &mut setting, count);
+            press(seed, &mut setting, count, heal_at);
         }
         if takeover {
             setting.standby = true;
@@ -278,18 +278,25 @@ fn without_the_first(seed: u64, setting: &mut Setting) -> Time {
     Time(promote.0 + 12_000 * MILLI)
 }
 
-/// Hosts have little memory, now more, now less.
-fn press(seed: u64, setting: &mut Setting, hosts: usize) {
+/// Hosts have little memory, now more, now less, until all is well again.
+fn press(seed: u64, setting: &mut Setting, hosts: usize, heal_at: Time) {
     let mut dice = Dice::stream(seed, "pressed");
-    for _ in 0..dice.between(1, 12) {
+    for _ in 0..dice.between(2, 20) {
         let fault = Fault::Press {
             host: dice.index(hosts),
-            frames: dice.below(12) as u32,
+            frames: dice.below(5) as u32,
             anywhere: dice.chance(700),
         };
-        let at = Time(dice.between(0, 200 * MILLI));
+        let at = Time(dice.between(0, heal_at.0));
         setting.faults.push((at, fault));
     }
+    let relieved = |host| Fault::Press {
+        host,
+        frames: u32::MAX,
+        anywhere: false,
+    };
+    let relieved = (0..hosts).map(|host| (heal_at, relieved(host)));
+    setting.faults.extend(relieved);
 }
 
 fn host(dice: &mut Dice, at: usize, profile: Profile, features: Features) -> HostPlan {

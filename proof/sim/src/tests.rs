@@ -86,6 +86,21 @@ fn some_seeds_cut_their_messages() {
     assert!((6..24).contains(&narrow), "{narrow}");
 }
 
+/// Two fifths of all seeds have hosts that are short of memory (F14).
+#[test]
+fn pages_leave_full_hosts() {
+    let pressed = (0..64).filter(|seed| {
+        let options = Options {
+            seed: *seed,
+            profile: Profile::Harsh,
+            ..Options::default()
+        };
+        run(options).stats.pressed_out > 0
+    });
+    let pressed = pressed.count();
+    assert!((12..40).contains(&pressed), "{pressed}");
+}
+
 #[test]
 fn calm_seeds_hold() {
     sweep(Profile::Calm, 0, 500);

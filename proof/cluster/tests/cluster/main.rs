@@ -34,6 +34,7 @@ mod permissions;
 mod pieces;
 mod pipes;
 mod policies;
+mod pressure;
 mod private_memory;
 mod process_deaths;
 mod publishing;

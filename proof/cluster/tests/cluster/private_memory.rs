@@ -66,7 +66,7 @@ fn check(memory: &Mapping, salt: u64) {
 }
 
 /// Pages that a process keeps in memfds of these names, as the kernel counts them.
-fn resident(pid: u32, names: &[&str]) -> u64 {
+pub(crate) fn resident(pid: u32, names: &[&str]) -> u64 {
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let mut files = std::collections::BTreeMap::new();
     for descriptor in descriptors.flatten() {

@@ -31,6 +31,8 @@ pub struct Stats {
     pub happenings: u64,
     /// Pages that left before their threads had used them.
     pub stolen: u64,
+    /// Pages that left a host for want of memory.
+    pub pressed_out: u64,
     /// How often one thread stopped for one access.
     pub most_stops: u32,
     /// Nanoseconds the slowest operation took.

@@ -13,6 +13,7 @@ use crate::event::Event;
 use crate::shell::Cx;
 use crate::time::Time;
 use core::time::Duration;
+use pagemesh_wire::peer::Manager;
 use pagemesh_wire::{NodeId, NodeSet, PageIndex, RequestId};
 
 /// Pages that leave while one input is handled, at most.
@@ -98,8 +99,9 @@ impl Sequential {
             self.at(cx, index, |context| context.drop_frame());
             return true;
         }
-        let has_copy = copies.iter().find(|node| cx.is_alive(*node));
-        let Some(to) = has_copy.or_else(|| self.receiver(cx, knowing)) else {
+        let allowed = self.receivers(cx, knowing);
+        let has_copy = copies.iter().find(|node| allowed.contains(*node));
+        let Some(to) = has_copy.or_else(|| idle(cx, allowed)) else {
             return false;
         };
         self.at(cx, index, |context| {
@@ -108,17 +110,26 @@ impl Sequential {
         true
     }
 
-    /// A node with idle memory that knows the segment, as owners and readers of pages do.
-    fn receiver(&self, cx: &mut Cx<'_>, knowing: NodeSet) -> Option<NodeId> {
+    /// Nodes that may get a page unasked: they know the segment, as owners and readers of pages do.
+    /// The library site of a fixed manager has to know the clock site, which it learns from nodes
+    /// that asked for the page: so only the library site itself may get it, or give it.
+    fn receivers(&self, cx: &Cx<'_>, knowing: NodeSet) -> NodeSet {
         let home = cx.home(self.rules.segment);
-        let knowing = [home, cx.coordinator()].into_iter().chain(knowing.iter());
-        let peers: NodeSet = knowing
-            .filter(|node| *node != cx.me() && cx.is_alive(*node))
-            .collect();
-        let now = cx.now;
-        let memory = &mut cx.shell.memory;
-        memory.choose(now, Duration::ZERO, (peers, NodeSet::EMPTY))
+        let mut all = NodeSet::only(home);
+        if self.rules.manager == Manager::Dynamic || home == cx.me() {
+            all = all.union(knowing);
+            all.insert(cx.coordinator());
+        }
+        let fit = |node: &NodeId| *node != cx.me() && cx.is_alive(*node);
+        all.iter().filter(fit).collect()
     }
+}
+
+/// One of these nodes that has idle memory.
+fn idle(cx: &mut Cx<'_>, peers: NodeSet) -> Option<NodeId> {
+    let now = cx.now;
+    let memory = &mut cx.shell.memory;
+    memory.choose(now, Duration::ZERO, (peers, NodeSet::EMPTY))
 }
 
 impl PageContext<'_, '_> {
