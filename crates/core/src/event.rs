@@ -171,6 +171,8 @@ events! {
     FilePageDropped {} => "file_pages_dropped",
     /// The directory said that this node caches pages of a file that it did not.
     FilePageMissed {} => "file_pages_missed",
+    /// This node has joined again after it was declared dead, and its programs go on.
+    Rejoined { node: NodeId } => "rejoined",
 }
 
 #[cfg(test)]

@@ -123,6 +123,12 @@ impl Driver {
                     .into(),
             ),
             Some(why) => Some(why.to_string()),
+            None if self.node.rejoin().under_way => Some(
+                "this node was declared dead, because it was stopped or cut off, and is joining \
+                 again; its programs wait for that. If it takes long, look whether the other \
+                 hosts can be reached, UDP in both directions"
+                    .into(),
+            ),
             None if self.node.id().is_none() => Some(self.not_admitted()),
             None => None,
         }
@@ -170,6 +176,8 @@ impl Driver {
         let out = self.out();
         let is_out = out.is_some();
         let mut problems: Vec<String> = out.into_iter().collect();
+        let lost = self.node.rejoin().lost.into_iter();
+        problems.extend(lost.map(|(name, why)| format!("segment {name}: {why}")));
         problems.extend(self.about.problems.iter().cloned());
         problems.extend(self.executor.near_limits());
         problems.extend(self.near_quotas());

@@ -40,6 +40,7 @@ mod publishing;
 mod races;
 mod recording;
 mod reductions;
+mod rejoining;
 mod release;
 mod replacement;
 mod request_slots;
