@@ -30,8 +30,8 @@ fn bytes_of(value: u64) -> Vec<u8> {
 }
 
 impl Executor<'_> {
-    fn contents(&self, at: At, source: Source) -> Check<u64> {
-        let memory = &self.cluster.memory(self.host);
+    fn contents(&mut self, at: At, source: Source) -> Check<u64> {
+        let memory = self.cluster.memory(self.host);
         let value = match source {
             Source::Zero => Some(0),
             Source::Frame => memory.frames.get(&at).copied(),
