@@ -169,7 +169,10 @@ impl Rejoin {
 
     /// The child of a process has open what its parent has.
     pub(crate) fn forked(&mut self, parent: ClientId, child: ClientId) {
-        let kept = self.under_way.iter_mut().flat_map(|it| it.segments.values_mut());
+        let kept = self
+            .under_way
+            .iter_mut()
+            .flat_map(|it| it.segments.values_mut());
         let lost = self.lost.values_mut().map(|lost| &mut lost.segment);
         for segment in kept.chain(lost) {
             segment.inherit(parent, child);
@@ -225,9 +228,9 @@ fn segment_of(request: &Request) -> Option<SegmentId> {
     match request {
         Request::Open { .. } | Request::Leave | Request::Promote | Request::Sysv(_) => None,
         Request::Call { call, .. } => match call {
-            Call::Declare { segment, .. } | Call::Close { segment } | Call::Name { segment, .. } => {
-                Some(*segment)
-            }
+            Call::Declare { segment, .. }
+            | Call::Close { segment }
+            | Call::Name { segment, .. } => Some(*segment),
             other => other.key().map(|key| key.segment),
         },
         Request::Lock { key } => Some(key.segment),

@@ -6,7 +6,13 @@ use rmpv::Value;
 pub type Step = fn(&mut Value) -> Result<(), String>;
 
 /// The first step leads from [`OLDEST`](super::OLDEST) to the version after it.
-pub(super) const STEPS: &[Step] = &[add_global_memory, add_terms, add_shared_pages, add_holds, add_rejoin];
+pub(super) const STEPS: &[Step] = &[
+    add_global_memory,
+    add_terms,
+    add_shared_pages,
+    add_holds,
+    add_rejoin,
+];
 
 /// Version 2 has global memory: no pages are lent, no epoch has begun, no budget is known.
 fn add_global_memory(node: &mut Value) -> Result<(), String> {

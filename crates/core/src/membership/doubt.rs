@@ -115,7 +115,10 @@ mod tests {
         let mut doubt = Doubt::begin(at(10));
         doubt.came(at(15), &pace, &NEWS);
         doubt.answered();
-        assert!(doubt.is_justified(), "the answer waited here since the heartbeat of 10 s");
+        assert!(
+            doubt.is_justified(),
+            "the answer waited here since the heartbeat of 10 s"
+        );
         doubt.sent(at(16));
         doubt.answered();
         assert!(!doubt.is_justified(), "it was alive at 16 s");

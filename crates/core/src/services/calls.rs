@@ -303,7 +303,12 @@ impl Services {
                     peer::Reply::Segment(info)
                 }
                 Err(why) => {
-                    self.call(cx, cx.coordinator(), Call::Close { segment: info.id }, OnReply::Nothing);
+                    self.call(
+                        cx,
+                        cx.coordinator(),
+                        Call::Close { segment: info.id },
+                        OnReply::Nothing,
+                    );
                     peer::Reply::Refused(why)
                 }
             },

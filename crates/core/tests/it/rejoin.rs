@@ -80,7 +80,10 @@ fn evicted(cluster: &Cluster, page: u32) -> bool {
         Effect::Evict { pages, keep: false } => pages.iter().any(|at| at.1 == PageIndex(page)),
         _ => false,
     };
-    cluster.done.iter().any(|(node, effect)| *node == N3 && is(effect))
+    cluster
+        .done
+        .iter()
+        .any(|(node, effect)| *node == N3 && is(effect))
 }
 
 #[test]
@@ -98,7 +101,10 @@ fn a_program_that_only_read_goes_on() {
     let dead = view.members.iter().find(|member| member.id == N3).unwrap();
     assert_eq!(dead.health, Health::Dead);
     let attached = cluster.node(N3).segments().next().unwrap().attached;
-    assert!(attached.contains(NodeId(4)), "the coordinator knows that it is open");
+    assert!(
+        attached.contains(NodeId(4)),
+        "the coordinator knows that it is open"
+    );
 }
 
 #[test]
@@ -128,7 +134,11 @@ fn a_page_that_only_the_dead_node_had_is_named_and_its_segment_waits_for_its_pro
     let (mut cluster, info) = cluster();
     cluster.touch(N3, 3, Access::Write);
     pause(&mut cluster);
-    assert_eq!(cluster.node(N3).id(), Some(NodeId(4)), "it joins nevertheless");
+    assert_eq!(
+        cluster.node(N3).id(),
+        Some(NodeId(4)),
+        "it joins nevertheless"
+    );
     let (was, lost) = declared_dead(touched(&mut cluster, 0).unwrap_err());
     assert!(was == N3 && lost.contains("page 3,"), "{was}: {lost}");
     let lost = cluster.node(N3).rejoin().lost;
@@ -146,13 +156,19 @@ fn a_page_that_only_the_dead_node_had_is_named_and_its_segment_waits_for_its_pro
         assert!(declared_dead(why).1.contains("page 3,"));
     }
     let view = cluster.node(N1).segments().next().unwrap().clone();
-    assert!(!view.attached.contains(NodeId(4)), "the refused opening was taken back");
+    assert!(
+        !view.attached.contains(NodeId(4)),
+        "the refused opening was taken back"
+    );
     cluster.forget();
     cluster.input(N3, Input::ClientGone { client: CLIENT });
     let forgets = |(node, effect): &(NodeId, Effect)| {
         *node == N3 && matches!(effect, Effect::Forget { segment } if *segment == info.id)
     };
-    assert!(cluster.done.iter().any(forgets), "its memory goes with them");
+    assert!(
+        cluster.done.iter().any(forgets),
+        "its memory goes with them"
+    );
     assert_eq!(cluster.node(N3).rejoin().lost, []);
     let ticket = cluster.ask(N3, open());
     cluster.settle();
@@ -167,7 +183,11 @@ fn a_page_that_only_the_dead_node_had_is_named_and_its_segment_waits_for_its_pro
         },
     );
     assert_eq!(touched(&mut cluster, 0), Ok(()), "a new program can use it");
-    assert_eq!(touched(&mut cluster, 3), Err(Refusal::NodeGone(N3)), "as anywhere");
+    assert_eq!(
+        touched(&mut cluster, 3),
+        Err(Refusal::NodeGone(N3)),
+        "as anywhere"
+    );
 }
 
 fn lock_of(info: &SegmentInfo) -> SyncKey {
@@ -288,7 +308,11 @@ fn a_wait_at_a_barrier_is_lost_and_a_question_is_asked_again() {
     let lost = cluster.node(N3).rejoin().lost;
     assert!(lost.len() == 1 && lost[0].0 == "b", "{lost:?}");
     assert!(lost[0].1.to_string().contains("barrier"), "{lost:?}");
-    assert_eq!(touched(&mut cluster, 0), Ok(()), "the other segment goes on");
+    assert_eq!(
+        touched(&mut cluster, 0),
+        Ok(()),
+        "the other segment goes on"
+    );
 }
 
 #[test]

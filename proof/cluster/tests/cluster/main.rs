@@ -24,6 +24,7 @@ mod kernels;
 mod leaving;
 mod litmus;
 mod locks;
+mod many_nodes;
 mod mappings;
 mod mether;
 mod mirage;

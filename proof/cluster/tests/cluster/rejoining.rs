@@ -100,12 +100,7 @@ fn interfaces(cluster: &Cluster) -> Option<Vec<String>> {
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     let names = listed.lines().filter_map(|line| line.split(": ").nth(1));
     let names = names.filter_map(|name| name.split('@').next());
-    Some(
-        names
-            .filter(|name| *name != "lo")
-            .map(Into::into)
-            .collect(),
-    )
+    Some(names.filter(|name| *name != "lo").map(Into::into).collect())
 }
 
 fn set_link(cluster: &Cluster, interface: &str, state: &str) -> bool {

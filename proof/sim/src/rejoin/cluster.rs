@@ -264,7 +264,10 @@ impl Cluster {
         let waits = |host: &Host| host.program.doing != Doing::Nothing;
         if let Some(host) = self.hosts.iter().position(waits) {
             let doing = self.hosts[host].program.doing;
-            let why = format!("INV-progress: the program of h{} still waits: {doing:?}", host + 1);
+            let why = format!(
+                "INV-progress: the program of h{} still waits: {doing:?}",
+                host + 1
+            );
             return Err(self.report(&why));
         }
         Ok(self.seen)
@@ -371,7 +374,9 @@ impl Cluster {
         message.encode(header, &mut bytes);
         bytes.extend_from_slice(behind);
         self.seen.datagrams += 1;
-        let fate = self.network.fate(self.now, host, host_at(to), kind(message));
+        let fate = self
+            .network
+            .fate(self.now, host, host_at(to), kind(message));
         let Fate::Arrives(first, second) = fate else {
             return;
         };
@@ -601,7 +606,12 @@ impl Cluster {
                 host + 1
             ));
         }
-        let value = state.memory.frames.get(&at).copied().ok_or("mapped, but empty")?;
+        let value = state
+            .memory
+            .frames
+            .get(&at)
+            .copied()
+            .ok_or("mapped, but empty")?;
         match unheard {
             true => {
                 self.seen.unheard += 1;
@@ -634,7 +644,10 @@ impl Cluster {
     fn took(&mut self, host: usize, key: SyncKey) -> Check {
         self.seen.locked += 1;
         for other in 0..self.hosts.len() {
-            let holds = self.hosts[other].program.holds.is_some_and(|(of, _)| of == key);
+            let holds = self.hosts[other]
+                .program
+                .holds
+                .is_some_and(|(of, _)| of == key);
             let counts = !self.is_unheard(other) && self.hosts[other].node.id().is_some();
             if other != host && holds && counts && !self.is_unheard(host) {
                 let lost = self.hosts[other].node.rejoin().lost;
@@ -747,7 +760,14 @@ impl Cluster {
         let program = &mut self.hosts[host].program;
         program.doing = Doing::Access(at, access);
         let mapping = mapping(program.client, segment);
-        self.local(host, Input::Fault { mapping, page, access })
+        self.local(
+            host,
+            Input::Fault {
+                mapping,
+                page,
+                access,
+            },
+        )
     }
 
     fn lock(&mut self, host: usize) -> Check {

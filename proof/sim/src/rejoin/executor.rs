@@ -57,7 +57,8 @@ impl EffectExecutor for Executor<'_> {
             Some((at, source)) => bytes_of(self.contents(at, source)?),
             None => Vec::new(),
         };
-        self.cluster.send(self.host, (address, header), &message, &behind);
+        self.cluster
+            .send(self.host, (address, header), &message, &behind);
         Ok(())
     }
 

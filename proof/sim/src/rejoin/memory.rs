@@ -34,9 +34,7 @@ impl Memory {
     /// Takes away all rights of a program that is gone. Its locks are reported as broken.
     pub(super) fn program_gone(&mut self) -> Vec<SyncKey> {
         self.rights.clear();
-        let held = |(key, word): (&SyncKey, &Word)| {
-            matches!(word, Word::Held(_)).then_some(*key)
-        };
+        let held = |(key, word): (&SyncKey, &Word)| matches!(word, Word::Held(_)).then_some(*key);
         let broken: Vec<_> = self.words.iter().filter_map(held).collect();
         for key in &broken {
             self.words.remove(key);

@@ -9,9 +9,9 @@
 //! not arrived, the page is lost, and the next access says so, here as on every other node.
 
 use super::Sequential;
-use crate::policies::Waiting;
 use super::page::Page;
 use crate::effect::Rights;
+use crate::policies::Waiting;
 use crate::shell::Cx;
 use core::fmt::Write as _;
 use pagemesh_wire::{NodeId, NodeSet, PageIndex};
@@ -24,7 +24,9 @@ impl Sequential {
     pub(super) fn only_here(&self, cx: &Cx<'_>) -> Option<String> {
         let me = cx.me();
         if self.rules.segment.home() == me {
-            return Some("the pages that no other node has touched, since this node is their home".into());
+            return Some(
+                "the pages that no other node has touched, since this node is their home".into(),
+            );
         }
         if self.hold.is_some() {
             return Some("a snapshot that was being taken".into());
