@@ -123,12 +123,7 @@ impl Driver {
                     .into(),
             ),
             Some(why) => Some(why.to_string()),
-            None if self.node.rejoin().under_way => Some(
-                "this node was declared dead, because it was stopped or cut off, and is joining \
-                 again; its programs wait for that. If it takes long, look whether the other \
-                 hosts can be reached, UDP in both directions"
-                    .into(),
-            ),
+            None if self.node.rejoin().under_way => Some(self.not_admitted_again()),
             None if self.node.id().is_none() => Some(self.not_admitted()),
             None => None,
         }

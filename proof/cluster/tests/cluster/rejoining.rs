@@ -4,6 +4,7 @@
 use crate::support::{Cluster, Player, eventually, load, store};
 use pagemesh::{Health, Mapping, PAGE_SIZE};
 use rustix::process::Signal;
+use std::os::unix::process::ExitStatusExt as _;
 
 /// A page that the first node stores to and the third one reads.
 const READ: usize = 0;
@@ -159,7 +160,7 @@ fn what_only_the_dead_node_had_is_named_and_other_programs_go_on() {
         "{answer}"
     );
     let mesh = cluster.mesh(2);
-    let why = mesh.open("lost", pagemesh::Access::Write).unwrap_err();
+    let why = mesh.open("lost", pagemesh::Access::Writable).unwrap_err();
     assert!(why.to_string().contains("start them again"), "{why}");
     loser.tell(&format!("load {READ}"));
     assert_eq!(loser.end().signal(), Some(Signal::BUS.as_raw()));

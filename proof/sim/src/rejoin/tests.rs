@@ -15,9 +15,19 @@ fn last_lines(text: &str) -> String {
 
 #[test]
 fn programs_of_a_node_that_was_declared_dead_go_on_or_are_told() {
+    holds(0..40);
+}
+
+#[test]
+#[ignore = "minutes"]
+fn many_programs_of_nodes_that_were_declared_dead_go_on_or_are_told() {
+    holds(1_000..3_000);
+}
+
+fn holds(seeds: std::ops::Range<u64>) {
     let mut all = RejoinSeen::default();
     for profile in [Profile::Calm, Profile::Mild, Profile::Harsh] {
-        for seed in 0..100 {
+        for seed in seeds.clone() {
             let seen = match run(seed, profile, None) {
                 Ok(seen) => seen,
                 Err(why) => panic!("seed {seed}, {profile:?}:\n{}", last_lines(&why)),
@@ -44,6 +54,7 @@ fn programs_of_a_node_that_was_declared_dead_go_on_or_are_told() {
         all.failed / 10,
     ];
     assert!(often.iter().all(|times| *times > 0), "{all:?}");
+    println!("{all:?}");
 }
 
 #[test]
