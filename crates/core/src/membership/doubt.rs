@@ -63,7 +63,7 @@ impl Doubt {
 }
 
 /// Whether programs of this node may see, by this message, that something happened elsewhere. What
-/// takes rights away, or only asks, tells them nothing.
+/// takes rights away, or only asks, tells them nothing, and neither does where idle memory is.
 fn tells_programs(message: &Message) -> bool {
     match message {
         Message::Heartbeat { .. }
@@ -76,6 +76,8 @@ fn tells_programs(message: &Message) -> bool {
         | Message::Invalidate(_)
         | Message::Locate(_)
         | Message::Lost(_)
+        | Message::Global(_)
+        | Message::Put(_)
         | Message::CancelCall { .. }
         | Message::HaveReply { .. } => false,
         Message::Call { body, .. } => !matches!(body, Call::Members(_) | Call::Forget { .. }),
