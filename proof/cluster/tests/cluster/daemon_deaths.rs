@@ -331,7 +331,7 @@ fn an_expelled_node_says_so_and_a_dead_one_is_missed_until_it_is_forgotten() {
         let (code, said) = say(&cluster, 2, "status");
         code == Some(0) && said.starts_with("healthy: 3 nodes alive")
     });
-    let (code, said) = say(&cluster, 0, "key revoke n4");
+    let (code, said) = say(&cluster, 0, "key revoke 4");
     assert_eq!(code, Some(0), "{said}");
     eventually("the revoked node says so", || {
         let (code, said) = say(&cluster, 2, "status");
